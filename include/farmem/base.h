@@ -1,0 +1,8 @@
+// Layer `base`: errors, checks, units, checksums, histograms, logging. Includes nothing of farmem but its own.
+#pragma once
+
+#include <farmem/base/check.h>
+#include <farmem/base/crc32c.h>
+#include <farmem/base/error.h>
+#include <farmem/base/histogram.h>
+#include <farmem/base/units.h>

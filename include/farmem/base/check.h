@@ -1,0 +1,48 @@
+// Three tiers of assertions. FM_CHECK is always on and guards against programmer errors whose continuation would
+// corrupt a heap; FM_ASSERT is on in debug builds; FM_AUDIT guards walks that cost more than what they check and
+// is on in builds configured with FARMEM_AUDIT.
+#pragma once
+
+namespace fm::detail {
+
+/// Prints the expression, the place and the message to stderr and aborts.
+[[noreturn]] void check_failed(const char* expression, const char* file, int line, const char* message) noexcept;
+
+}  // namespace fm::detail
+
+#define FM_CHECK(expr, message) \
+  (__builtin_expect(!!(expr), 1) ? (void)0 : ::fm::detail::check_failed(#expr, __FILE__, __LINE__, message))
+
+#ifndef NDEBUG
+#define FM_ASSERT(expr, message) FM_CHECK(expr, message)
+#else
+#define FM_ASSERT(expr, message) ((void)0)
+#endif
+
+#ifdef FARMEM_AUDIT
+#define FM_AUDIT(expr, message) FM_CHECK(expr, message)
+#else
+#define FM_AUDIT(expr, message) ((void)0)
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define FM_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FM_TSAN 1
+#endif
+#endif
+#ifndef FM_TSAN
+#define FM_TSAN 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FM_ASAN 1
+#endif
+#endif
+#ifndef FM_ASAN
+#define FM_ASAN 0
+#endif

@@ -1,0 +1,167 @@
+// The messages between an owner (store/link.h) and an agent's store. Little-endian packed structs: what RDMA writes.
+// A message is a `message_head` and a body; its answer is an `answer_head` and a body. Every field is checked by the
+// receiver before use; a message that does not follow this file costs its sender the connection.
+//
+// Numbering of batches. Each (heap, agent) pair has one sequence, from 1, without gaps. The agent applies index
+// messages in that order and each once: a repeated number is answered with ok and not applied, a number further ahead
+// than the next is answered `stale`. Reconnecting starts with open_heap(resume), whose answer carries the last number
+// applied; the owner sends again what comes after it.
+#pragma once
+
+#include <cstdint>
+#include <farmem/table/entry.h>
+
+namespace fm::store {
+
+constexpr std::uint16_t protocol_major = 1;
+constexpr std::uint16_t protocol_minor = 0;
+
+enum class message_type : std::uint16_t {
+  open_heap = 1,       ///< open_heap_body -> open_heap_answer
+  close_heap = 2,      ///< {} -> {}: everything of this heap is freed at once
+  register_types = 3,  ///< register_types_body + type_record[] -> {}
+  grant_tablets = 4,   ///< grant_tablets_body -> {}
+  open_region = 5,     ///< {} -> region_answer + key: a fresh region for appending
+  region_info = 6,     ///< region_name -> region_answer + key
+  seal_region = 7,     ///< region_name -> {}: no more batches will come for it
+  index = 8,           ///< index_body -> index_answer
+  fetch_slot = 9,      ///< fetch_slot_body -> fetch_slot_answer + page of hints + bytes of the home copy
+  retire_region = 10,  ///< notice agent -> owner, region_name: no live entry names it any more
+  retired_region = 11, ///< owner -> agent, region_name -> {}: no read of it is in flight nor will begin
+  renew = 12,          ///< {} -> {}: renews the lease; any message does
+  read_entries = 13,   ///< read_entries_body -> u64[]: entries, for verify
+  audit = 14,          ///< {} -> audit_answer + text: the agent verifies this heap
+  statistics = 15,     ///< {} -> text, JSON
+};
+
+#pragma pack(push, 1)
+
+struct message_head {
+  std::uint16_t type;
+  std::uint16_t zero;
+  std::uint32_t body_bytes;
+};
+
+struct answer_head {
+  std::uint16_t type;    ///< of the message answered
+  std::uint16_t code;    ///< fm::errc; anything but ok: the body is a text that says why
+  std::uint32_t body_bytes;
+};
+
+struct open_heap_body {
+  std::uint16_t major, minor;
+  std::uint32_t zero;
+  std::uint64_t heap_id[2];      ///< random, chosen by the owner; names the heap across reconnects
+  std::uint64_t incarnation;     ///< of the owner process, random; resume needs the same one
+  std::uint64_t quota_bytes;     ///< wanted; 0 = whatever the agent gives
+  std::uint32_t lease_ms;        ///< wanted; 0 = the agent's default
+  std::uint32_t resume;          ///< 1: this heap was opened before and must still be there
+  char name[48];                 ///< for logs and status, zero-terminated
+};
+
+struct open_heap_answer {
+  std::uint64_t region_bytes;
+  std::uint64_t quota_bytes;
+  std::uint64_t applied_seq;     ///< last index message applied
+  std::uint32_t lease_ms;
+  std::uint32_t zero;
+};
+
+struct register_types_body {
+  std::uint32_t count;
+  std::uint32_t zero;
+};
+
+/// Followed by `ref_count` u32 offsets and `name_bytes` characters, padded together to a multiple of 8.
+struct type_record {
+  std::uint32_t id;              ///< 24 bits, the owner's number
+  std::uint32_t kind;            ///< 0 object, 1 array
+  std::uint64_t layout_hash;
+  std::uint32_t bytes;           ///< of the object's payload, or of one element
+  std::uint32_t ref_count;       ///< references in the object, or in one element
+  std::uint32_t name_bytes;
+  std::uint32_t zero;
+};
+
+struct grant_tablets_body {
+  std::uint32_t first;
+  std::uint32_t count;
+};
+
+struct region_name {
+  std::uint32_t region;
+  std::uint32_t generation;
+};
+
+struct region_answer {
+  std::uint32_t region;
+  std::uint32_t generation;
+  std::uint64_t bytes;           ///< of the region
+  std::uint64_t readable_bytes;  ///< complete batches from the start; reads are clipped to it
+  std::uint32_t sealed;
+  std::uint32_t zero;
+};
+
+struct index_body {
+  std::uint64_t incarnation;
+  std::uint64_t seq;
+  std::uint32_t region;
+  std::uint32_t generation;
+  std::uint64_t offset;          ///< of the batch_header, a multiple of 8
+  std::uint32_t length;          ///< batch_header included, a multiple of 8
+  std::uint32_t crc;             ///< of the whole batch, with batch_header::crc taken as 0
+  std::uint32_t count;           ///< objects
+  std::uint32_t flags;           ///< index_flags
+};
+
+/// The batch was never completely written; the agent skips it: nothing is indexed, its bytes are garbage, and the
+/// walk of the region by batch headers is kept whole by a header that the agent writes itself.
+constexpr std::uint32_t index_abandoned = 1;
+
+struct index_answer {
+  std::uint64_t applied_seq;
+};
+
+struct fetch_slot_body {
+  std::uint64_t slot;
+  std::uint32_t with_page;       ///< 1: the answer carries the entries of the slot's page of 512
+  std::uint32_t bytes_max;       ///< of the home copy; a larger one is answered with its hint only
+};
+
+/// Followed by 512 u64 entries when with_page, then by `bytes` bytes of the home copy, header first.
+struct fetch_slot_answer {
+  std::uint64_t entry;           ///< home_address word; 0: granted but nothing stored; word::free: not granted
+  std::uint32_t page_entries;    ///< 0 or 512
+  std::uint32_t bytes;
+};
+
+struct read_entries_body {
+  std::uint64_t first_slot;
+  std::uint32_t count;           ///< at most 65536
+  std::uint32_t zero;
+};
+
+struct audit_answer {
+  std::uint64_t objects;         ///< entries that name a copy
+  std::uint64_t live_bytes;      ///< of those copies, headers included
+  std::uint64_t garbage_bytes;   ///< appended bytes that no entry names
+  std::uint64_t metadata_bytes;  ///< entries, region records, type records
+  std::uint64_t faults;          ///< contradictions found; the text names the first ones
+};
+
+/// What stands at the start of every batch in a region; home copies follow back to back, each a multiple of 8 bytes.
+struct batch_header {
+  std::uint32_t magic;
+  std::uint32_t crc;             ///< crc32c of the batch with this field 0
+  std::uint64_t seq;             ///< of the owner; 0 for batches that the agent's cleaner wrote
+  std::uint32_t length;          ///< this header included
+  std::uint32_t count;
+};
+constexpr std::uint32_t batch_magic = 0x31424d46;  // "FMB1"
+
+#pragma pack(pop)
+
+static_assert(sizeof(open_heap_body) == 96 && sizeof(type_record) == 32 && sizeof(index_body) == 48);
+static_assert(sizeof(batch_header) == 24 && sizeof(region_answer) == 32 && sizeof(audit_answer) == 40);
+
+}  // namespace fm::store

@@ -1,0 +1,4 @@
+// Layer `type`: managed types, found by reflection.
+#pragma once
+
+#include <farmem/type/descriptor.h>

@@ -1,0 +1,82 @@
+#include <array>
+#include <cstring>
+#include <farmem/base.h>
+#if defined(__SSE4_2__)
+#include <nmmintrin.h>
+#endif
+
+namespace fm::detail {
+
+namespace {
+
+constexpr std::uint32_t polynomial = 0x82f63b78;  // reflected Castagnoli
+
+constexpr auto make_table() {
+  std::array<std::uint32_t, 256> t{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t c = i;
+    for (int k = 0; k < 8; ++k) c = (c & 1) ? (c >> 1) ^ polynomial : c >> 1;
+    t[i] = c;
+  }
+  return t;
+}
+constexpr auto table = make_table();
+
+#if defined(__SSE4_2__)
+
+// Three streams of `lane_bytes` run in parallel; two are then moved past the bytes that follow them by multiplying
+// with x^(8 * lane_bytes), done bytewise with these tables.
+constexpr std::size_t lane_bytes = 1024;
+
+constexpr std::uint32_t advance_zeroes(std::uint32_t crc, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) crc = (crc >> 8) ^ table[crc & 255];
+  return crc;
+}
+
+struct shift_table {
+  std::uint32_t t[4][256];
+  shift_table() {
+    for (std::uint32_t b = 0; b < 4; ++b)
+      for (std::uint32_t i = 0; i < 256; ++i) t[b][i] = advance_zeroes(i << (8 * b), lane_bytes);
+  }
+  [[nodiscard]] std::uint32_t apply(std::uint32_t c) const {
+    return t[0][c & 255] ^ t[1][(c >> 8) & 255] ^ t[2][(c >> 16) & 255] ^ t[3][c >> 24];
+  }
+};
+
+std::uint64_t load8(const unsigned char* p) {
+  std::uint64_t v;
+  std::memcpy(&v, p, 8);
+  return v;
+}
+
+#endif
+
+}  // namespace
+
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) noexcept {
+  const auto* p = static_cast<const unsigned char*>(data);
+  std::uint32_t crc = ~seed;
+#if defined(__SSE4_2__)
+  static const shift_table shift;
+  std::uint64_t a = crc;
+  while (bytes >= 3 * lane_bytes) {
+    std::uint64_t b = 0, c = 0;
+    for (std::size_t i = 0; i < lane_bytes; i += 8) {
+      a = _mm_crc32_u64(a, load8(p + i));
+      b = _mm_crc32_u64(b, load8(p + lane_bytes + i));
+      c = _mm_crc32_u64(c, load8(p + 2 * lane_bytes + i));
+    }
+    a = shift.apply(static_cast<std::uint32_t>(a)) ^ b;
+    a = shift.apply(static_cast<std::uint32_t>(a)) ^ c;
+    p += 3 * lane_bytes;
+    bytes -= 3 * lane_bytes;
+  }
+  for (; bytes >= 8; bytes -= 8, p += 8) a = _mm_crc32_u64(a, load8(p));
+  crc = static_cast<std::uint32_t>(a);
+#endif
+  for (; bytes > 0; --bytes, ++p) crc = (crc >> 8) ^ table[(crc ^ *p) & 255];
+  return ~crc;
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,94 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <farmem/os.h>
+#include <fstream>
+
+namespace fm::os {
+
+reservation::reservation(std::uint64_t bytes, std::uint64_t alignment) {
+  bytes = detail::round_up(bytes, detail::page_bytes);
+  if (alignment < detail::page_bytes) alignment = detail::page_bytes;
+  const std::uint64_t slack = alignment == detail::page_bytes ? 0 : alignment;
+  void* p = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    throw error(errc::out_of_memory, fmt::format("reserving {} bytes of address space: {}", bytes, std::strerror(errno)));
+  auto* raw = static_cast<std::byte*>(p);
+  auto* aligned = reinterpret_cast<std::byte*>(detail::round_up(reinterpret_cast<std::uintptr_t>(raw), alignment));
+  if (aligned != raw) ::munmap(raw, std::size_t(aligned - raw));
+  if (const auto tail = std::size_t(raw + bytes + slack - (aligned + bytes)); tail != 0) ::munmap(aligned + bytes, tail);
+  ::madvise(aligned, bytes, MADV_DONTDUMP);
+  base_ = aligned;
+  bytes_ = bytes;
+}
+
+reservation::~reservation() {
+  if (base_) ::munmap(base_, bytes_);
+}
+
+void reservation::discard(void* from, std::uint64_t bytes) noexcept {
+  const auto begin = detail::round_up(reinterpret_cast<std::uintptr_t>(from), detail::page_bytes);
+  const auto end = detail::round_down(reinterpret_cast<std::uintptr_t>(from) + bytes, detail::page_bytes);
+  if (end > begin) FM_CHECK(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) == 0, "madvise");
+}
+
+memory_file::memory_file(const char* name, std::uint64_t bytes) {
+  bytes = detail::round_up(bytes, detail::page_bytes);
+  const int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+    const int e = errno;
+    if (fd >= 0) ::close(fd);
+    throw error(errc::out_of_memory, fmt::format("memory file {} of {} bytes: {}", name, bytes, std::strerror(e)));
+  }
+  ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED) {
+    const int e = errno;
+    ::close(fd);
+    throw error(errc::out_of_memory, fmt::format("mapping memory file {} of {} bytes: {}", name, bytes, std::strerror(e)));
+  }
+  base_ = static_cast<std::byte*>(p);
+  bytes_ = bytes;
+  fd_ = fd;
+}
+
+memory_file memory_file::adopt(int fd, std::uint64_t bytes) {
+  memory_file f;
+  f.fd_ = fd;
+  struct stat st {};
+  if (fd < 0 || ::fstat(fd, &st) != 0 || st.st_size < 0 || static_cast<std::uint64_t>(st.st_size) != bytes)
+    throw error(errc::invalid_argument, fmt::format("descriptor {} is no memory file of {} bytes", fd, bytes));
+  if (const int seals = ::fcntl(fd, F_GET_SEALS); seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    throw error(errc::invalid_argument, fmt::format("memory file {} can shrink: not sealed", fd));
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED)
+    throw error(errc::out_of_memory, fmt::format("mapping {} bytes: {}", bytes, std::strerror(errno)));
+  f.base_ = static_cast<std::byte*>(p);
+  f.bytes_ = bytes;
+  return f;
+}
+
+memory_file::~memory_file() {
+  if (base_) ::munmap(base_, bytes_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+resident_memory resident_memory_of(int pid) {
+  std::ifstream in(pid == 0 ? std::string("/proc/self/status") : fmt::format("/proc/{}/status", pid));
+  resident_memory m;
+  std::string key;
+  while (in >> key) {
+    std::uint64_t kib = 0;
+    if (key == "VmRSS:" && in >> kib) m.total_bytes = kib << 10;
+    if (key == "RssShmem:" && in >> kib) m.shared_bytes = kib << 10;
+    in.ignore(4096, '\n');
+  }
+  return m;
+}
+
+}  // namespace fm::os

@@ -1,0 +1,47 @@
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <farmem/os.h>
+
+namespace fm::os {
+
+bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline) noexcept {
+  timespec until{};
+  timespec* until_p = nullptr;
+  if (deadline != time_point::max()) {
+    // steady_clock is CLOCK_MONOTONIC, which FUTEX_WAIT_BITSET takes as an absolute time.
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
+    if (ns <= 0) return false;
+    until.tv_sec = ns / 1'000'000'000;
+    until.tv_nsec = ns % 1'000'000'000;
+    until_p = &until;
+  }
+  const long rc = ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG,
+                            expected, until_p, nullptr, FUTEX_BITSET_MATCH_ANY);
+  return !(rc != 0 && errno == ETIMEDOUT);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, nullptr, nullptr, 0);
+}
+
+void heavy_fence() noexcept {
+#if FM_TSAN
+  static std::atomic<std::uint64_t> word{0};
+  word.fetch_add(1, std::memory_order_seq_cst);
+#else
+  static const bool registered =
+      ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  FM_CHECK(registered, "membarrier is not available: Linux 4.14 or newer is needed");
+  FM_CHECK(::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0, "membarrier");
+#endif
+}
+
+void name_thread(const char* name) noexcept { ::prctl(PR_SET_NAME, name, 0, 0, 0); }
+
+}  // namespace fm::os
