@@ -1,2 +1,3 @@
+// The main function of every test program; compiled once, because Catch2's runner takes long.
 #define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>

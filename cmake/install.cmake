@@ -1,0 +1,29 @@
+# Install rules: headers, library, agent, and what find_package(farmem) and pkg-config read. test/package proves them.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY include/farmem TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+install(TARGETS farmem EXPORT farmem_targets)
+if(TARGET farmem-agent)
+  install(TARGETS farmem-agent)
+endif()
+
+set(_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/farmem)
+install(EXPORT farmem_targets NAMESPACE farmem:: FILE farmemTargets.cmake DESTINATION ${_config_dir})
+configure_package_config_file(cmake/farmemConfig.cmake.in ${PROJECT_BINARY_DIR}/farmemConfig.cmake
+  INSTALL_DESTINATION ${_config_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/farmemConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/farmemConfig.cmake ${PROJECT_BINARY_DIR}/farmemConfigVersion.cmake
+  DESTINATION ${_config_dir})
+
+# A static library leaves its own dependencies to the program that links it; a shared one brings them.
+if(BUILD_SHARED_LIBS)
+  set(FARMEM_PC_REQUIRES_KEY Requires.private)
+else()
+  set(FARMEM_PC_REQUIRES_KEY Requires)
+endif()
+set(FARMEM_PC_CFLAGS "")
+if(FARMEM_AUDIT)
+  set(FARMEM_PC_CFLAGS " -DFARMEM_AUDIT")
+endif()
+configure_file(cmake/farmem.pc.in ${PROJECT_BINARY_DIR}/farmem.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/farmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

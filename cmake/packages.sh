@@ -1,0 +1,41 @@
+# Sourced by test/run and examples/run: the Debian 12 packages that farmem is built from, and a function that installs
+# those of them that are missing. Nothing else in the tree calls apt. Needs root or sudo only when something is missing.
+
+# What the library, the agent and the examples are built with.
+build_packages=(
+  g++ cmake ninja-build pkg-config
+  libboost1.81-dev libfmt-dev libspdlog-dev libexpected-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
+)
+
+# What the tests need besides.
+test_packages=(
+  catch2 ccache util-linux
+  clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
+  libbenchmark-dev libmimalloc-dev
+)
+
+package_is_installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# ensure_packages NAME...: installs the missing ones; returns non-zero, with a message, when it cannot.
+ensure_packages() {
+  local missing=() name as_root=()
+  for name in "$@"; do
+    package_is_installed "$name" || missing+=("$name")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "missing packages: ${missing[*]}; run as root, or install them: apt-get install ${missing[*]}" >&2
+      return 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "installing: ${missing[*]}"
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+  if ! "${apt[@]}" update || ! "${apt[@]}" -y --no-install-recommends install "${missing[@]}"; then
+    echo "apt-get could not install: ${missing[*]}" >&2
+    return 1
+  fi
+}
