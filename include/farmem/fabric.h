@@ -5,3 +5,4 @@
 #include <farmem/fabric/request.h>
 #include <farmem/fabric/service.h>
 #include <farmem/fabric/session.h>
+#include <farmem/fabric/url.h>

@@ -1,0 +1,251 @@
+#include "driver.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+namespace fm::fabric {
+namespace {
+
+/// The session whose events.connected runs on this thread: it alone may post before the session is up.
+thread_local const driver* t_opening = nullptr;
+
+/// Errors that another attempt would only meet again.
+bool is_final(errc e) noexcept {
+  switch (e) {
+    case errc::version_mismatch:
+    case errc::refused:
+    case errc::layout_mismatch:
+    case errc::invalid_argument:
+    case errc::unsupported:
+    case errc::quota_exceeded:
+    case errc::bad_config:
+    case errc::agent_lost:
+    case errc::heap_closed:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+driver::driver(std::string url, const session_options& options, session_events& events)
+    : options_(options), url_(std::move(url)), events_(events), wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (wake_fd_ < 0) throw error(errc::out_of_memory, fmt::format("{}: eventfd: {}", url_, std::strerror(errno)));
+}
+
+driver::~driver() {
+  FM_CHECK(!thread_.joinable(), "a transport closes its session before its own members are destroyed");
+  ::close(wake_fd_);
+}
+
+void driver::start() {
+  thread_ = std::thread([this] { run(); });
+  errc outcome;
+  {
+    std::unique_lock lock(mutex_);
+    first_.wait(lock, [this] { return first_known_; });
+    outcome = first_outcome_;
+  }
+  if (outcome == errc::ok) return;
+  close();
+  throw error(outcome, fmt::format("connecting to {}", url_));
+}
+
+session_state driver::state() const noexcept {
+  switch (current()) {
+    case phase::connecting: return session_state::connecting;
+    case phase::opening: return generation() <= 1 ? session_state::connecting : session_state::down;
+    case phase::up: return session_state::up;
+    case phase::broken:
+    case phase::down: return session_state::down;
+    case phase::lost: return session_state::lost;
+    case phase::closed: break;
+  }
+  return session_state::closed;
+}
+
+errc driver::admit(lane on) const noexcept {
+  switch (current()) {
+    case phase::up: return errc::ok;
+    case phase::opening: return on == lane::control && t_opening == this ? errc::ok : errc::disconnected;
+    case phase::lost: return errc::agent_lost;
+    case phase::closed: return errc::cancelled;
+    default: return errc::disconnected;
+  }
+}
+
+time_point driver::deadline_of(const request& r, time_point now) const noexcept {
+  const time_point own = r.deadline == time_point::max() ? now + options_.operation_within : r.deadline;
+  return std::min(own, t_opening == this ? attempt_deadline_.load(std::memory_order_relaxed) : time_point::max());
+}
+
+void driver::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(wake_fd_, &one, sizeof one);  // full means that a wake is pending already
+}
+
+void driver::woken() noexcept {
+  std::uint64_t count;
+  [[maybe_unused]] const auto n = ::read(wake_fd_, &count, sizeof count);
+}
+
+void driver::break_connection(std::uint32_t g, errc why) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    const phase p = current();
+    if (generation_.load(std::memory_order_relaxed) != g || (p != phase::up && p != phase::opening)) return;
+    why_ = why;
+    phase_.store(phase::broken, std::memory_order_seq_cst);
+  }
+  interrupt(why);
+  wake();
+}
+
+void driver::drop_connection() noexcept { break_connection(generation(), errc::disconnected); }
+
+void driver::close() noexcept {
+  closing_.store(true, std::memory_order_release);
+  break_connection(generation(), errc::cancelled);
+  wake();
+  if (on_session_thread()) return;  // an event handler asked: the thread ends by itself, the destructor joins it
+  const std::lock_guard lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+bool driver::queue_notice(std::uint32_t g, std::span<const std::byte> payload) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (generation_.load(std::memory_order_relaxed) > g || notices_.size() >= notices_max) return false;
+    notices_.push_back({g, {payload.begin(), payload.end()}});
+  }
+  wake();
+  return true;
+}
+
+void driver::deliver_notices() noexcept {
+  for (;;) {
+    notice n;
+    {
+      const std::lock_guard lock(mutex_);
+      if (notices_.empty() || current() != phase::up) return;
+      n = std::move(notices_.front());
+      notices_.pop_front();
+    }
+    if (n.generation != generation()) continue;
+    events_.notice(*this, n.payload);
+    notice_handled();
+  }
+}
+
+void driver::serve_connection() noexcept {
+  while (current() == phase::up && !closing()) {
+    deliver_notices();
+    serve(time_point::max());
+  }
+}
+
+void driver::pause_until(time_point t) noexcept {
+  while (!closing()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(t - clock::now()).count();
+    if (left <= 0) return;
+    pollfd p{wake_fd_, POLLIN, 0};
+    if (::poll(&p, 1, int(left)) > 0) woken();
+  }
+}
+
+errc driver::attempt(time_point deadline) noexcept {
+  const std::uint32_t g = generation_.load(std::memory_order_relaxed) + 1;
+  errc e = dial(g, deadline);
+  if (e != errc::ok) return e;
+  {
+    const std::lock_guard lock(mutex_);
+    attempt_deadline_.store(deadline, std::memory_order_relaxed);
+    generation_.store(g, std::memory_order_release);
+    why_ = errc::disconnected;
+    phase_.store(phase::opening, std::memory_order_seq_cst);
+  }
+  t_opening = this;
+  e = closing() ? errc::cancelled : events_.connected(*this, g);
+  t_opening = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (e == errc::ok && current() == phase::opening && !closing()) {
+      phase_.store(phase::up, std::memory_order_seq_cst);
+      return errc::ok;
+    }
+    if (e == errc::ok) e = closing() ? errc::cancelled : why_;
+    phase_.store(phase::broken, std::memory_order_seq_cst);
+  }
+  interrupt(e);
+  hang_up(e);
+  return e;
+}
+
+errc driver::reconnect() noexcept {
+  std::minstd_rand random(std::uint32_t(clock::now().time_since_epoch().count()));
+  const time_point give_up = clock::now() + options_.reconnect_for;
+  duration delay = std::chrono::milliseconds(2);
+  for (;;) {
+    // Half to the whole of the delay, so that many sessions of a returning agent do not come in step.
+    auto jitter = std::uniform_int_distribution<duration::rep>(delay.count() / 2, delay.count());
+    pause_until(std::min(give_up, clock::now() + duration(jitter(random))));
+    if (closing()) return errc::cancelled;
+    const errc e = attempt(std::min(give_up, clock::now() + options_.connect_within));
+    if (e == errc::ok || closing() || is_final(e)) return e;
+    if (clock::now() >= give_up) return errc::agent_lost;
+    delay = std::min<duration>(delay * 2, std::chrono::milliseconds(250));
+  }
+}
+
+void driver::finish_first(errc e) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (e != errc::ok) phase_.store(phase::lost, std::memory_order_seq_cst);
+  first_known_ = true;
+  first_outcome_ = e;
+  first_.notify_all();
+}
+
+void driver::run() noexcept {
+  thread_id_.store(std::this_thread::get_id());
+  os::name_thread("fm-session");
+  const errc first = attempt(clock::now() + options_.connect_within);
+  finish_first(first);
+  if (first != errc::ok) return;
+  for (;;) {
+    serve_connection();
+    errc why;
+    {
+      const std::lock_guard lock(mutex_);
+      phase_.store(closing() ? phase::closed : phase::down, std::memory_order_seq_cst);
+      why = closing() ? errc::cancelled : why_;
+    }
+    interrupt(why);
+    hang_up(why);
+    {
+      const std::lock_guard lock(mutex_);
+      notices_.clear();
+    }
+    if (closing()) break;
+    spdlog::info("{}: connection {} is gone: {}", url_, generation(), to_string(why));
+    events_.disconnected(*this, generation(), why);
+    const errc e = reconnect();
+    if (closing()) break;
+    if (e == errc::ok) continue;
+    phase_.store(phase::lost, std::memory_order_seq_cst);
+    spdlog::warn("{}: given up: {}", url_, to_string(e));
+    events_.lost(*this, e);
+    return;
+  }
+  phase_.store(phase::closed, std::memory_order_seq_cst);
+}
+
+}  // namespace fm::fabric

@@ -1,0 +1,57 @@
+#include <dlfcn.h>
+#include <farmem/fabric/transport.h>
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "transports.h"
+
+namespace fm::fabric {
+namespace {
+
+constexpr const char* verbs_library = "libfarmem-verbs.so";
+
+const transport& open_verbs(std::string_view url) {
+  static std::mutex mutex;
+  static const transport* found = nullptr;
+  const std::lock_guard lock(mutex);
+  if (found) return *found;
+  void* library = ::dlopen(verbs_library, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* why = ::dlerror();
+    throw error(errc::unsupported, fmt::format("{}: {} cannot be opened (install the package libfarmem-verbs): {}", url,
+                                               verbs_library, why ? why : "unknown reason"));
+  }
+  const auto entry = reinterpret_cast<transport_entry>(::dlsym(library, "farmem_transport"));
+  const transport* t = entry ? entry() : nullptr;
+  if (!t || t->abi != transport_abi || std::string_view(t->scheme) != "verbs") {
+    ::dlclose(library);
+    throw error(errc::unsupported, fmt::format("{}: {} belongs to another version of farmem", url, verbs_library));
+  }
+  found = t;  // stays loaded: sessions run its code
+  return *found;
+}
+
+}  // namespace
+
+const transport& transport_for(const std::string& scheme, std::string_view url) {
+  for (const transport* t : built_in_transports())
+    if (scheme == t->scheme) return *t;
+  if (scheme == "verbs") return open_verbs(url);
+  throw error(errc::unknown_scheme, fmt::format("'{}' in address '{}'", scheme, url));
+}
+
+std::unique_ptr<session> connect(std::string_view url, const session_options& options, session_events& events,
+                                 service* in_process) {
+  const address a = value_or_throw(parse_url(url));
+  return transport_for(a.scheme, url).connect(a, std::string(url), options, events, in_process);
+}
+
+std::unique_ptr<listener> listen(std::string_view url, const listen_options& options, service& s) {
+  const address a = value_or_throw(parse_url(url));
+  const transport& t = transport_for(a.scheme, url);
+  if (!t.listen) throw error(errc::unsupported, fmt::format("{}: nothing can listen on {}:", url, a.scheme));
+  return t.listen(a, std::string(url), options, s);
+}
+
+}  // namespace fm::fabric

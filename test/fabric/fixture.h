@@ -1,0 +1,96 @@
+// One service, one session, and helpers that post a request and wait for it; the same for every transport.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+
+#include "memory_service.h"
+
+namespace fm::fabric::test {
+
+struct over_local {
+  static constexpr bool in_process = true;
+  static std::string listen_url() { return {}; }
+};
+
+/// An agent and one session with it.
+template <class Transport>
+struct pair_over {
+  explicit pair_over(session_options options = {}, listen_options listening = {}) {
+    if constexpr (Transport::in_process) {
+      (void)listening;
+      link = connect("local:", options, events, &agent);
+    } else {
+      server = listen(Transport::listen_url(), listening, agent);
+      link = connect(server->url(), options, events);
+    }
+    attach_all();
+  }
+  ~pair_over() {
+    agent.release();
+    if (link) link->close();
+  }
+
+  /// Makes the regions reachable, as an owner does after each connect.
+  void attach_all() {
+    for (std::uint32_t i = 0; i < memory_service::region_count; ++i) {
+      request r;
+      command c{.what = verb::key, .region = i};
+      REQUIRE(message(r, &c, sizeof c, lane::control) == errc::ok);
+      CHECK(r.reply_key.token == 77);
+      REQUIRE(link->attach(i, agent.generation_of(i), memory_service::region_bytes, r.reply_key) == errc::ok);
+    }
+  }
+  /// Breaks the connection and returns when the next one stands.
+  void reconnect() {
+    const auto before = link->generation();
+    link->drop_connection();
+    REQUIRE(events.until([&](auto& e) { return e.ups.back() > before; }));
+    while (link->state() != session_state::up) std::this_thread::yield();
+    attach_all();
+  }
+
+  errc run(request& r) {
+    link->post(r);
+    link->wait(r);
+    REQUIRE(r.done());
+    return r.status;
+  }
+  errc message(request& r, void* data, std::size_t bytes, lane on = lane::fetch) {
+    r.kind = op_kind::message;
+    r.on = on;
+    r.sg_count = 1;
+    r.sg[0] = {data, bytes};
+    return run(r);
+  }
+  errc transfer(op_kind kind, void* data, std::size_t bytes, std::uint64_t offset, std::uint32_t region = 0,
+                lane on = lane::fetch) {
+    request r;
+    prepare(r, kind, data, bytes, offset, region, on);
+    return run(r);
+  }
+  void prepare(request& r, op_kind kind, void* data, std::size_t bytes, std::uint64_t offset, std::uint32_t region = 0,
+               lane on = lane::fetch) {
+    r.kind = kind;
+    r.on = on;
+    r.sg_count = 1;
+    r.sg[0] = {data, bytes};
+    r.where = {region, agent.generation_of(region), offset};
+  }
+
+  memory_service agent;
+  recorded_events events;
+  std::unique_ptr<listener> server;
+  std::unique_ptr<session> link;
+};
+
+inline std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
+  std::vector<std::byte> v(bytes);
+  std::uint32_t x = seed * 2654435761u + 1;
+  for (auto& b : v) b = std::byte((x = x * 1664525u + 1013904223u) >> 24);
+  return v;
+}
+
+}  // namespace fm::fabric::test
