@@ -25,5 +25,7 @@ set(FARMEM_PC_CFLAGS "")
 if(FARMEM_AUDIT)
   set(FARMEM_PC_CFLAGS " -DFARMEM_AUDIT")
 endif()
+# Relative to where the file lies, so that an installed tree can be moved.
+file(RELATIVE_PATH FARMEM_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/farmem.pc.in ${PROJECT_BINARY_DIR}/farmem.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/farmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
