@@ -11,7 +11,7 @@
 
 #include <farmem/fabric.h>
 #include <farmem/store/protocol.h>
-#include <farmem/type/descriptor.h>
+#include <farmem/type.h>
 #include <memory>
 
 namespace fm::store {

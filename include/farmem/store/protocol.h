@@ -9,7 +9,7 @@
 #pragma once
 
 #include <cstdint>
-#include <farmem/table/entry.h>
+#include <farmem/table.h>
 
 namespace fm::store {
 

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# self_test.sh ROOT WORK: shows that the checks of this folder can fail. Plants one violation at a time in a copy of the
+# tree and expects the check to name the file that it was planted in.
+set -uo pipefail
+root=$1 work=$2
+here=$root/test/structure
+status=0
+
+complain() {
+  echo "self-test: $1"
+  status=1
+}
+
+fresh_copy() {
+  local folder
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree"
+  for folder in include src agent; do
+    [ ! -d "$root/$folder" ] || cp -r "$root/$folder" "$work/tree/$folder"
+  done
+}
+
+# plant FILE LINE...: appends lines to a file of a fresh copy; a file that is new gets a head that passes.
+plant() {
+  local file=$1
+  shift
+  fresh_copy
+  mkdir -p "$(dirname "$work/tree/$file")"
+  [ -f "$work/tree/$file" ] || printf '// Planted.\n#pragma once\n' >"$work/tree/$file"
+  printf '%s\n' "$@" >>"$work/tree/$file"
+}
+
+# expect CHECK FILE PATTERN: the check must fail, naming FILE, with a message that has PATTERN in it.
+expect() {
+  local output
+  output=$("$here/$1" "$work/tree" 2>&1) && complain "$1 passed although $2 was made to violate it: $3"
+  grep -F "$2" <<<"$output" | grep -q -- "$3" || complain "$1 did not say '$3' of $2, but: $output"
+}
+
+fresh_copy
+"$here/check_layers.sh" "$work/tree" >/dev/null || complain "check_layers.sh fails on the tree as it is"
+"$here/check_files.sh" "$work/tree" >/dev/null || complain "check_files.sh fails on the tree as it is"
+
+plant include/farmem/os/planted.h '#include <farmem/fabric.h>'
+expect check_layers.sh include/farmem/os/planted.h 'not below it'
+plant src/base/planted.cc '  #  include "farmem/os.h"'
+expect check_layers.sh src/base/planted.cc 'not below it'
+plant include/farmem/fabric/planted.h '#include <farmem/os/memory.h>'
+expect check_layers.sh include/farmem/fabric/planted.h 'past the umbrella'
+plant src/fabric/planted.cc '#include "../os/planted.h"'
+expect check_layers.sh src/fabric/planted.cc 'past the umbrella'
+plant src/os/planted.cc '#include "../store/planted.h"'
+expect check_layers.sh src/os/planted.cc 'not below it'
+plant include/farmem/os/planted.h '#include <farmem/os.h>'
+expect check_layers.sh include/farmem/os/planted.h 'its own umbrella'
+plant include/farmem/os/planted.h '#include "../../../src/os/private.h"'
+expect check_layers.sh include/farmem/os/planted.h 'the private'
+plant agent/planted.cc '#include <farmem/heap.h>'
+expect check_layers.sh agent/planted.cc 'not below it'
+plant agent/planted.cc '#include <farmem/store/planted.h>'
+expect check_layers.sh agent/planted.cc 'past the umbrella'
+plant include/farmem/os/planted.h '#include <spdlog/spdlog.h>'
+expect check_layers.sh include/farmem/os/planted.h 'users need not have'
+plant include/farmem/elsewhere/planted.h ''
+expect check_layers.sh include/farmem/elsewhere/planted.h 'no layer'
+plant include/farmem/pool.h '#include <farmem/channel.h>'
+expect check_layers.sh include/farmem/pool.h 'not below it'
+plant include/farmem/os/planted.h ''
+rm "$work/tree/include/farmem/os.h"
+expect check_layers.sh include/farmem/os/ 'no umbrella header'
+
+plant include/farmem/os/planted.h ''
+sed -i 1d "$work/tree/include/farmem/os/planted.h"
+expect check_files.sh include/farmem/os/planted.h 'does not begin with a comment'
+plant include/farmem/os/planted.h ''
+sed -i 2d "$work/tree/include/farmem/os/planted.h"
+expect check_files.sh include/farmem/os/planted.h 'no #pragma once'
+plant src/os/planted.cc "$(for _ in {1..500}; do echo '// line'; done)"
+expect check_files.sh src/os/planted.cc 'wants to be two'
+
+# The extractor: what it takes from the sample, and what it refuses.
+extract() { awk -v dir="$work/code" -f "$here/extract_code.awk" "$1"; }
+rm -rf "$work/code"
+mkdir -p "$work/code"
+[ "$(extract "$here/sample.md" | tr '\n' ' ')" = "sample_body sample_program " ] || complain "extract_code.awk misread sample.md"
+grep -q '^int main() {$' "$work/code/sample_body.cc" || complain "a block without main was not wrapped"
+[ "$(grep -c 'int main' "$work/code/sample_program.cc")" -eq 1 ] || complain "a block with main was wrapped"
+refuse() {
+  printf '%b' "$2" >"$work/bad.md"
+  extract "$work/bad.md" >/dev/null 2>&1 && complain "extract_code.awk accepted $1"
+}
+refuse "a block that does not end" '<!-- compile: a -->\n```cpp\nint x;\n'
+refuse "a marker without a block" '<!-- compile: a -->\n\ntext\n'
+refuse "a marker at the end" '<!-- compile: a -->\n'
+refuse "a block of another language" '<!-- compile: a -->\n```sh\nls\n```\n'
+refuse "a name twice" '<!-- compile: a -->\n```cpp\n```\n<!-- compile: a -->\n```cpp\n```\n'
+refuse "a name that is a path" '<!-- compile: ../a -->\n```cpp\n```\n'
+
+exit $status
