@@ -1,0 +1,38 @@
+// Plain pointers; see plain_key_value.h. Values come from mimalloc, which packs 128-byte blocks without headers: the
+// densest pages that a program with individually allocated values can have.
+#include "plain_key_value.h"
+
+#include <mimalloc.h>
+#include <new>
+
+#include "../support/key_value.h"
+
+namespace fm::bench {
+namespace {
+
+class plain_store {
+ public:
+  explicit plain_store(std::uint64_t keys) : values_(keys) {
+    for (std::uint64_t key = 0; key < keys; ++key) {
+      void* at = mi_malloc(sizeof(kv_value));
+      if (at == nullptr) throw error(errc::out_of_memory, "value " + std::to_string(key));
+      values_[key] = new (at) kv_value;
+      fill_value(*values_[key], key);
+    }
+  }
+  [[nodiscard]] std::uint64_t read(std::uint64_t key) const noexcept { return sum_of(*values_[key]); }
+  void write(std::uint64_t key, std::uint64_t n) noexcept { values_[key]->written += n; }
+
+ private:
+  std::vector<kv_value*> values_;
+};
+
+}  // namespace
+
+int plain_key_value_main(const std::vector<std::string>& args) {
+  const std::uint64_t keys = std::stoull(args.at(0));
+  plain_store store(keys);
+  return serve_commands({{"keys", double(keys)}}, [&](const std::vector<std::string>& words) { return run_key_value(store, keys, words); });
+}
+
+}  // namespace fm::bench
