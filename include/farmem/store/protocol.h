@@ -150,6 +150,8 @@ struct audit_answer {
 };
 
 /// What stands at the start of every batch in a region; home copies follow back to back, each a multiple of 8 bytes.
+/// A header with count 0 is filler or an abandoned batch: `length` bytes to skip, crc of the header alone. The agent
+/// writes it over every hole when a region is sealed; a hole too small for a header is filled with zero words.
 struct batch_header {
   std::uint32_t magic;
   std::uint32_t crc;             ///< crc32c of the batch with this field 0

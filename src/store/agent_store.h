@@ -1,0 +1,102 @@
+// The store behind store::create: sessions, heaps by id, message dispatch, one-sided access, and the thread that does
+// what nobody asked for (leases, lost notices, cleaning).
+//
+// Lock order: heaps_mutex_ before a heap's mutex before the pool's. A peer's notify and close may be called under a
+// heap's mutex; they return at once.
+#pragma once
+
+#include <farmem/store/service.h>
+#include <spdlog/spdlog.h>
+
+#include <thread>
+
+#include "heap.h"
+#include "session.h"
+
+namespace fm::store::node {
+
+class agent_store final : public store {
+ public:
+  explicit agent_store(const store_options& options);
+  agent_store(const agent_store&) = delete;
+  agent_store& operator=(const agent_store&) = delete;
+  ~agent_store() override;
+
+  errc connected(fabric::peer& p) noexcept override;
+  void disconnected(fabric::peer& p) noexcept override;
+  errc message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept override;
+  std::byte* memory(fabric::peer& p, const fabric::remote& where, std::uint64_t bytes,
+                    fabric::access how) noexcept override;
+  void memory_done(fabric::peer& p, std::uint32_t region) noexcept override;
+
+  [[nodiscard]] std::string statistics() const override;
+  bool maintain() override;
+
+ private:
+  using body = std::span<const std::byte>;
+  struct heap_id_hash {
+    std::size_t operator()(const std::pair<std::uint64_t, std::uint64_t>& k) const noexcept {
+      return k.first ^ (k.second * 0x9e3779b97f4a7c15ull);
+    }
+  };
+
+  errc dispatch(session& s, message_type type, body b, fabric::answer& out);
+
+  // ---- messages.cc ----
+  errc open_heap(session& s, body b, fabric::answer& out);
+  errc close_heap(session& s, heap& h, body b, fabric::answer& out);
+  errc register_types(session& s, heap& h, body b, fabric::answer& out);
+  errc grant_tablets(session& s, heap& h, body b, fabric::answer& out);
+  errc fetch_slot(session& s, heap& h, body b, fabric::answer& out);
+  errc read_entries(session& s, heap& h, body b, fabric::answer& out);
+  errc audit(session& s, heap& h, body b, fabric::answer& out);
+  errc heap_statistics(session& s, heap& h, body b, fabric::answer& out);
+
+  // ---- region_messages.cc ----
+  errc open_region(session& s, heap& h, body b, fabric::answer& out);
+  errc region_info(session& s, heap& h, body b, fabric::answer& out);
+  errc seal_region(session& s, heap& h, body b, fabric::answer& out);
+  errc retired_region(session& s, heap& h, body b, fabric::answer& out);
+  errc index(session& s, heap& h, body b, fabric::answer& out);
+
+  [[nodiscard]] time_point now() const {
+    return options_.hooks.now != nullptr ? options_.hooks.now(options_.hooks.context) : clock::now();
+  }
+  [[nodiscard]] spdlog::level::level_enum heap_level() const { return options_.log_heaps ? spdlog::level::info : spdlog::level::debug; }
+  [[nodiscard]] std::vector<std::shared_ptr<heap>> all_heaps() const;
+  /// Takes the heap out of the map and frees what it has; `why` is for the log.
+  void free_heap(const std::shared_ptr<heap>& h, const char* why, bool only_if_expired);
+  void wake() noexcept;
+  void run();
+  /// Both return when they want to be called again, at the latest.
+  time_point expire_leases();
+  time_point send_lost_notices();
+
+  const store_options options_;
+  pool pool_;
+  std::atomic<std::uint64_t> sessions_opened_{0};
+  std::atomic<std::uint64_t> sessions_open_{0};
+
+  mutable std::mutex heaps_mutex_;
+  std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<heap>, heap_id_hash> heaps_;
+  std::uint64_t heaps_expired_ = 0;
+
+  std::mutex maintain_mutex_;          ///< one step at a time
+  std::size_t clean_next_ = 0;         ///< heaps take turns
+
+  std::atomic<std::uint32_t> work_{0}; ///< goes up when there may be something to do
+  time_point wake_at_ = time_point::max();  ///< maintain_mutex_; when there will be something to do in any case
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// Makes `out` the answer to a message: its head, `fixed`, and whatever is appended to the payload afterwards by
+/// append_answer.
+void begin_answer(fabric::answer& out, message_type type, const void* fixed, std::size_t bytes);
+void append_answer(fabric::answer& out, const void* data, std::size_t bytes);
+/// A refusal with a text for the reader; always returns ok, because the session goes on.
+errc refuse(fabric::answer& out, message_type type, errc code, const std::string& text);
+/// The heap was closed, or taken over by a later session, between the arrival of a message and its turn.
+errc not_the_owner(const heap& h, fabric::answer& out, message_type type);
+
+}  // namespace fm::store::node

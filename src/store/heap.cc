@@ -1,0 +1,171 @@
+// Entries, types and regions of one heap; see heap.h.
+#include "heap.h"
+
+#include <spdlog/spdlog.h>
+
+#include "session.h"
+
+namespace fm::store::node {
+
+namespace {
+
+constexpr std::uint32_t tablets_max = 1u << 20;
+constexpr std::uint32_t types_max = 1u << 17;
+constexpr std::uint64_t type_bytes_max = 64ull << 20;
+
+std::string readable_name(const char (&raw)[48]) {
+  std::string s;
+  for (const char c : raw) {
+    if (c == 0) break;
+    s += c >= 32 && c < 127 ? c : '?';
+  }
+  return s;
+}
+
+}  // namespace
+
+heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
+    : regions_pool(p),
+      key{{b.heap_id[0], b.heap_id[1]}, b.incarnation},
+      name(readable_name(b.name)),
+      quota_bytes(quota),
+      lease_ms(lease),
+      tablets_(std::uint64_t{tablet_limit} * sizeof(void*), detail::page_bytes),
+      type_sizes_(std::uint64_t{type_limit} * 8, detail::page_bytes) {}
+
+errc heap::grant(std::uint32_t first, std::uint32_t count) {
+  auto* table = reinterpret_cast<std::atomic<std::byte*>*>(tablets_.base());
+  for (std::uint32_t t = first; t < first + count;) {
+    if (tablet_block_of(t) != nullptr) {
+      ++t;
+      continue;
+    }
+    std::uint32_t n = 1;  // of a run that is not granted yet: one reservation
+    while (t + n < first + count && tablet_block_of(t + n) == nullptr) ++n;
+    if (n > tablets_max - tablets) return errc::quota_exceeded;
+    os::reservation block;
+    try {
+      block = os::reservation(tablet_block * n, detail::page_bytes);
+    } catch (const error& e) {
+      spdlog::error("heap {}: {}", name, e.what());
+      return errc::agent_full;
+    }
+    for (std::uint32_t i = 0; i < n; ++i)
+      table[t + i].store(block.base() + tablet_block * i, std::memory_order_release);
+    tablet_blocks.emplace(t, std::move(block));
+    tablets += n;
+    t += n;
+  }
+  return errc::ok;
+}
+
+errc heap::learn_type(std::uint32_t id, heap_type t) {
+  if (const auto known = types.find(id); known != types.end()) {
+    const heap_type& k = known->second;
+    const bool same = k.kind == t.kind && k.bytes == t.bytes && k.layout_hash == t.layout_hash &&
+                      k.ref_offsets == t.ref_offsets && k.name == t.name;
+    return same ? errc::ok : errc::layout_mismatch;
+  }
+  const std::uint64_t bytes = sizeof(heap_type) + 64 + t.name.size() + t.ref_offsets.size() * 4;
+  if (types.size() >= types_max || type_bytes + bytes > type_bytes_max) return errc::too_large;
+  type_bytes += bytes;
+  const std::uint64_t size = type_known | (t.kind == 1 ? type_array : 0) | t.bytes;
+  types.emplace(id, std::move(t));
+  type_sizes()[id].store(size, std::memory_order_release);
+  return errc::ok;
+}
+
+region* heap::open_region(bool for_cleaner, errc& why) {
+  if (!for_cleaner && (regions.size() + 1) * regions_pool.region_bytes() > quota_bytes) {
+    why = errc::quota_exceeded;
+    return nullptr;
+  }
+  region* r = regions_pool.take(this, key, for_cleaner);
+  if (r == nullptr) {
+    why = errc::agent_full;
+    return nullptr;
+  }
+  regions.push_back(r);
+  return r;
+}
+
+void heap::seal(region& r) {
+  r.writable.store(false, std::memory_order_release);
+  const auto fill = [&](std::uint64_t from, std::uint64_t to) {
+    if (to - from >= sizeof(batch_header)) {
+      batch_header filler{batch_magic, 0, 0, static_cast<std::uint32_t>(to - from), 0};
+      filler.crc = detail::crc32c(&filler, sizeof filler);
+      std::memcpy(r.memory.base() + from, &filler, sizeof filler);
+    } else if (to > from) {
+      std::memset(r.memory.base() + from, 0, to - from);
+    }
+  };
+  std::uint64_t at = 0;
+  for (const extent& e : r.extents) {
+    fill(at, e.begin);
+    at = e.end;
+  }
+  fill(at, r.memory.bytes());
+  r.state = region_state::sealed;
+  if (r.live_count == 0) {
+    r.state = region_state::retiring;
+    send_notice(r);
+  }
+}
+
+void heap::add_live(region& r, word_t w) noexcept {
+  ++r.live_count;
+  r.live_bytes += detail::size_class::bytes(home_address::unpack(w).size_class);
+}
+
+void heap::drop_live(region& r, word_t w) {
+  const std::uint64_t bytes = detail::size_class::bytes(home_address::unpack(w).size_class);
+  FM_CHECK(r.live_count > 0 && r.live_bytes >= bytes, "a region's account went below zero");
+  --r.live_count;
+  r.live_bytes -= bytes;
+  if (r.live_count == 0 && r.state == region_state::sealed) {
+    r.state = region_state::retiring;
+    send_notice(r);
+  }
+}
+
+void heap::send_notice(region& r) {
+  r.notice_pending = true;
+  notices_pending = true;  // until store::maintain has looked
+  if (owner == nullptr) return;
+  struct __attribute__((packed)) {
+    message_head head;
+    region_name name;
+  } const notice{{static_cast<std::uint16_t>(message_type::retire_region), 0, sizeof(region_name)},
+                 {r.number, r.generation}};
+  if (owner->peer.notify({reinterpret_cast<const std::byte*>(&notice), sizeof notice})) r.notice_pending = false;
+}
+
+void heap::free_region(region& r) {
+  regions.erase(std::find(regions.begin(), regions.end(), &r));
+  ++regions_retired;
+  regions_pool.give_back(r, true);
+}
+
+void heap::close() {
+  closed.store(true);
+  for (region* r : regions) regions_pool.give_back(*r, false);
+  regions.clear();
+  owner = nullptr;
+  cleaning = {};
+}
+
+std::uint64_t heap::metadata_bytes() const noexcept {
+  std::uint64_t n = sizeof(heap) + entry_pages * detail::page_bytes + std::uint64_t{tablets} * detail::page_bytes;
+  n += type_bytes + scratch.capacity() * sizeof(item);
+  for (const region* r : regions) n += sizeof(region) + r->extents.capacity() * sizeof(extent);
+  return n;
+}
+
+bool heap::is_low() const noexcept {
+  const std::uint64_t quota = quota_bytes / regions_pool.region_bytes();
+  const std::uint64_t left = regions.size() < quota ? quota - regions.size() : 0;
+  return regions_pool.is_low() || left < std::max<std::uint64_t>(quota / 8, 2);
+}
+
+}  // namespace fm::store::node

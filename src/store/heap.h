@@ -1,0 +1,177 @@
+// One heap on its agent: entries, types, regions, and the sequence of what has been applied.
+//
+// Invariants owned here
+//   - Entries are atomics, readable by anybody without a lock; they change only under the heap's mutex.
+//   - live_count and live_bytes of a region are exactly the sums over the entries that name it. They are derived from
+//     entries alone, because the owner may have the region's bytes mapped and could change them.
+//   - A type, once known, never changes.
+#pragma once
+
+#include <farmem/store/protocol.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "pool.h"
+
+namespace fm::store::node {
+
+using detail::home_address;
+using detail::slot_t;
+using detail::word_t;
+using entry_t = std::atomic<word_t>;
+
+struct session;
+
+/// What is kept of a type beyond its size. `ref_offsets` is what tracing will need.
+struct heap_type {
+  std::uint32_t kind = 0;
+  std::uint32_t bytes = 0;
+  std::uint64_t layout_hash = 0;
+  std::vector<std::uint32_t> ref_offsets;
+  std::string name;
+};
+
+struct heap {
+  static constexpr std::uint32_t tablet_limit = 1u << 24;
+  static constexpr std::uint32_t type_limit = 1u << 20;
+  static constexpr std::uint32_t page_slots = 512;
+  /// A tablet's block: its entries, then one counter of non-zero entries for each page of 512.
+  static constexpr std::uint64_t tablet_block = detail::tablet_slots * 8 + detail::page_bytes;
+
+  heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease);
+  heap(const heap&) = delete;
+  heap& operator=(const heap&) = delete;
+
+  pool& regions_pool;
+  const owner_key key;
+  const std::string name;
+  const std::uint64_t quota_bytes;
+  const std::uint32_t lease_ms;
+  std::atomic<bool> closed{false};
+
+  std::mutex mutex;
+
+  // ---- guarded by mutex ----
+  session* owner = nullptr;                 ///< null: disconnected, the lease runs
+  time_point lease_until = time_point::max();
+  std::uint64_t applied_seq = 0;
+  std::vector<region*> regions;
+  bool notices_pending = false;             ///< some region's owner has not been told that it retires
+  std::unordered_map<std::uint32_t, heap_type> types;
+  std::uint64_t type_bytes = 0;
+  std::map<std::uint32_t, os::reservation> tablet_blocks;  ///< by first tablet
+  std::uint32_t tablets = 0;
+  std::uint64_t entry_pages = 0;            ///< pages of entries that have memory
+  std::uint64_t objects = 0;                ///< entries that name a copy
+  std::uint64_t batches = 0, batch_bytes = 0, objects_indexed = 0;
+  std::uint64_t regions_retired = 0, regions_cleaned = 0, bytes_cleaned = 0, cleaner_lost = 0;
+
+  struct item {
+    entry_t* entry;
+    word_t word;
+    std::uint16_t* page_count;
+  };
+  std::vector<item> scratch;                ///< of the batch that is being indexed
+
+  /// Where the cleaner is in this heap. The regions are entered for each step, not in between.
+  struct cleaning_state {
+    region* source = nullptr;
+    std::uint32_t source_generation = 0;
+    std::size_t extent = 0;
+    std::uint64_t offset = 0;               ///< next header to look at
+    std::uint64_t batch_end = 0;            ///< of the batch that `offset` is in; offset == batch_end: at a batch header
+    region* target = nullptr;
+  } cleaning;
+
+  // ---- entries, lock-free ----
+
+  /// The entry of a slot; null when its tablet was not granted.
+  [[nodiscard]] entry_t* entry(slot_t slot) const noexcept {
+    std::byte* block = tablet_block_of(detail::tablet_of(slot));
+    return block == nullptr ? nullptr : reinterpret_cast<entry_t*>(block) + slot % detail::tablet_slots;
+  }
+  [[nodiscard]] std::byte* tablet_block_of(std::uint32_t tablet) const noexcept {
+    return reinterpret_cast<std::atomic<std::byte*>*>(tablets_.base())[tablet].load(std::memory_order_acquire);
+  }
+  [[nodiscard]] static std::uint16_t* page_counts(std::byte* block) noexcept {
+    return reinterpret_cast<std::uint16_t*>(block + detail::tablet_slots * 8);
+  }
+
+  // ---- sizes of home copies, lock-free ----
+
+  /// Bytes of the home copy at `p` (8-aligned), header included, or 0 when its type is unknown or it does not fit into
+  /// `room`. Each word of it is read once, because the owner may be able to change it. `header` is what was read.
+  [[nodiscard]] std::uint64_t copy_bytes(const std::byte* p, std::uint64_t room, std::uint64_t& header) const noexcept {
+    if (room < detail::header::bytes) return 0;
+    header = load_word(p);
+    const std::uint32_t id = detail::header::type(header);
+    if (id >= type_limit) return 0;
+    const std::uint64_t t = type_sizes()[id].load(std::memory_order_acquire);
+    if ((t & type_known) == 0) return 0;
+    const std::uint64_t unit = t & 0xffffffff;
+    std::uint64_t bytes = detail::header::bytes;
+    if ((t & type_array) == 0) {
+      bytes += detail::round_up(unit, 8);
+    } else {
+      if (room < 16) return 0;
+      const std::uint64_t length = load_word(p + 8);
+      if (length > (room - 16) / unit) return 0;
+      bytes += 8 + detail::round_up(length * unit, 8);
+    }
+    return bytes <= room ? bytes : 0;
+  }
+  [[nodiscard]] static std::uint64_t load_word(const std::byte* p) noexcept {
+    return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(p), __ATOMIC_RELAXED);
+  }
+
+  // ---- changes; the caller holds the mutex ----
+
+  /// errc::ok also for tablets that are granted already.
+  errc grant(std::uint32_t first, std::uint32_t count);
+  /// errc::layout_mismatch when the number is taken by something else, too_large when there are too many.
+  errc learn_type(std::uint32_t id, heap_type t);
+  /// A region for appending; null with agent_full or quota_exceeded in `why`. The cleaner may go beyond the quota.
+  region* open_region(bool for_cleaner, errc& why);
+  /// No more batches will come: holes are closed with filler (protocol.h), and the region may retire.
+  void seal(region& r);
+  void add_live(region& r, word_t w) noexcept;
+  /// One entry less names `r`; the last one of a sealed region retires it.
+  void drop_live(region& r, word_t w);
+  /// Tells the owner of a retiring region, if it is connected.
+  void send_notice(region& r);
+  /// The owner agreed: the memory goes back to the pool.
+  void free_region(region& r);
+  /// Gives everything back; the heap is dead afterwards.
+  void close();
+
+  [[nodiscard]] bool owns(const region& r) const noexcept { return r.owner.load(std::memory_order_relaxed) == this; }
+  [[nodiscard]] std::uint64_t metadata_bytes() const noexcept;
+  [[nodiscard]] bool is_low() const noexcept;
+
+ private:
+  static constexpr std::uint64_t type_known = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t type_array = std::uint64_t{1} << 62;
+  [[nodiscard]] std::atomic<std::uint64_t>* type_sizes() const noexcept {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(type_sizes_.base());
+  }
+
+  os::reservation tablets_;      ///< atomic<std::byte*> by tablet: its block
+  os::reservation type_sizes_;   ///< atomic<u64> by type number: known, array, bytes
+};
+
+/// Applies one index message; heap.mutex is held and `r` is an open region of the heap, entered by the caller.
+/// ok; corrupt (the bytes are not the batch); anything else is a protocol violation, and `why` says which.
+errc index_batch(heap& h, region& r, const index_body& b, const char*& why);
+
+/// One bounded step of cleaning; takes the heap's mutex itself, twice and briefly. True when there is more to do.
+/// `copied` is called between copying and publishing.
+bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept, void* context);
+
+/// Verifies everything about a heap; heap.mutex is held.
+audit_answer audit_heap(heap& h, std::string& text);
+
+}  // namespace fm::store::node

@@ -1,0 +1,66 @@
+// The regions of an agent and the memory behind them, shared by all heaps.
+//
+// Invariants owned here
+//   - At most memory_bytes of region memory exist at any moment, the kept memory of free regions included.
+//   - A memory file that one owner has had is never given to another: it might still be mapped there.
+//   - A region number is opened with generations 1, 2, ... and, when they are used up, never again.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "region.h"
+
+namespace fm::store::node {
+
+/// Who owns memory: a heap of one process.
+struct owner_key {
+  std::uint64_t heap_id[2];
+  std::uint64_t incarnation;
+};
+
+class pool {
+ public:
+  pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve);
+  pool(const pool&) = delete;
+  pool& operator=(const pool&) = delete;
+  ~pool();
+
+  /// A region with memory, its gate open, in its next generation. Null when memory is used up; the share held back
+  /// for the cleaner is given only to it. Thread-safe.
+  region* take(heap* owner, const owner_key& key, bool for_cleaner);
+  /// Closes a region; its memory is free when the last user has left. `keep` allows the same owner to have it again.
+  void give_back(region& r, bool keep);
+
+  /// The region of that number if it was ever opened, null otherwise. Lock-free.
+  [[nodiscard]] region* find(std::uint32_t number) const noexcept;
+  /// Enters the region if it has this generation; leave() when done. Lock-free.
+  region* enter(std::uint32_t number, std::uint32_t generation) noexcept;
+  void leave(region& r) noexcept;
+
+  [[nodiscard]] std::uint64_t region_bytes() const noexcept { return region_bytes_; }
+  [[nodiscard]] std::uint64_t memory_bytes() const noexcept { return limit_ * region_bytes_; }
+  [[nodiscard]] std::uint64_t regions_in_use() const noexcept { return in_use_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t regions_max() const noexcept { return limit_; }
+  [[nodiscard]] std::uint64_t regions_reserved() const noexcept { return reserved_; }
+  /// Less than an eighth of the memory is left for owners.
+  [[nodiscard]] bool is_low() const noexcept;
+
+ private:
+  void release(region& r);
+  bool evict_kept();
+
+  std::uint64_t region_bytes_;
+  std::uint64_t limit_;
+  std::uint64_t reserved_;
+  os::reservation records_;              ///< atomic<region*> by number
+  std::atomic<std::uint64_t> in_use_{0};
+
+  std::mutex mutex_;
+  std::uint32_t next_number_ = 0;
+  std::uint64_t with_memory_ = 0;
+  std::vector<region*> bare_;            ///< free, without memory
+  std::vector<region*> kept_;            ///< free, with the memory of their last owner
+};
+
+}  // namespace fm::store::node
