@@ -129,7 +129,6 @@ consteval judgement judge_fields(types<F...>) {
 
 template <class T>
 consteval judgement judge_struct() {
-  static_assert(sizeof(T) != 0, "farmem: the type must be complete where it is used as a managed type");
   if constexpr (std::is_polymorphic_v<T>) return {verdict::polymorphic};
   else if constexpr (judge_shape<T>().what != verdict::ok) return judge_shape<T>();
   else {
@@ -144,8 +143,11 @@ consteval judgement judge_struct() {
 }
 
 /// T as a field, an element or a whole object; the rules are the same.
+/// An incomplete type is an error even where the question is soft, because the answer would be remembered.
 template <class T>
 consteval judgement judge() {
+  if constexpr (std::is_class_v<T> && !is_ref<T>)
+    static_assert(requires { sizeof(T); }, "farmem: a managed type must be complete where it is used: define it before");
   if constexpr (!std::is_same_v<T, std::remove_cvref_t<T>> || std::is_void_v<T> || std::is_function_v<T>)
     return {verdict::not_a_value};
   else if constexpr (is_ref<T>) return {};

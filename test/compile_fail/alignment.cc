@@ -1,0 +1,8 @@
+// expect: farmem: managed objects are aligned to 8 bytes: remove the larger alignas
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct alignas(32) bad {
+  int n;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

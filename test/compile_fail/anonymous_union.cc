@@ -1,0 +1,13 @@
+// expect: anonymous union
+// errors: many, as the compiler itself refuses to bind the fields
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  int tag;
+  union {
+    int i;
+    float f;
+  };
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,9 @@
+// expect: farmem: a managed type cannot hold a raw pointer: use fm::ref<T>
+#include <atomic>
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  std::atomic<bad*> next;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

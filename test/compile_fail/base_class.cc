@@ -1,0 +1,11 @@
+// expect: farmem: reflection does not see a base class: make it the first field
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct shape {
+  int kind;
+};
+struct bad : shape {
+  fm::ref<bad> next;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

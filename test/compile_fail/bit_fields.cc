@@ -1,0 +1,9 @@
+// expect: bit-fields, packed structs and alignas are not managed
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  unsigned a : 3;
+  unsigned b : 5;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,9 @@
+// expect: farmem: a C array cannot be seen by reflection: use std::array
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  int n;
+  char name[16];
+};
+const auto& used = fm::detail::descriptor_of<bad>();

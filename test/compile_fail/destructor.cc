@@ -1,0 +1,9 @@
+// expect: farmem: destructors do not run in a managed heap: remove the destructor
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  int n;
+  ~bad() { n = 0; }
+};
+const auto& used = fm::detail::descriptor_of<bad>();

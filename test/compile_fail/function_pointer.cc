@@ -1,0 +1,8 @@
+// expect: farmem: a managed type cannot hold a function pointer: use an enum
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  int (*call)(int);
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,8 @@
+// expect: farmem: long double is wider than 8 bytes: use double
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  long double x;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

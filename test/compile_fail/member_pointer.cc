@@ -1,0 +1,9 @@
+// expect: farmem: a managed type cannot hold a pointer to member: use an enum
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  int n;
+  int bad::*which;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

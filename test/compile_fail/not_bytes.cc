@@ -1,0 +1,11 @@
+// expect: farmem: only a trivially copyable type can be fm::managed_bytes
+#include <farmem/type.h>
+#include <string>
+#include <type/mock_ref.h>
+
+template <>
+struct fm::managed_traits<std::string> : fm::managed_bytes {};
+struct bad {
+  std::string name;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

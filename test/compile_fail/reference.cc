@@ -1,0 +1,9 @@
+// expect: for a C++ reference use fm::ref<T>
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  int value;
+  int& other;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,9 @@
+// expect: farmem: fm::ptr is a root and stays outside the heap: use fm::ref<T>
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  int value;
+  fm::ptr<bad> next;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

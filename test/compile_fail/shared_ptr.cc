@@ -1,0 +1,9 @@
+// expect: farmem: a smart pointer owns memory outside the heap: use fm::ref<T>
+#include <farmem/type.h>
+#include <memory>
+#include <type/mock_ref.h>
+
+struct bad {
+  std::shared_ptr<bad> p;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

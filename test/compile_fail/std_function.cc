@@ -1,0 +1,9 @@
+// expect: farmem: a managed type cannot hold a callable: use an enum
+#include <farmem/type.h>
+#include <functional>
+#include <type/mock_ref.h>
+
+struct bad {
+  std::function<void()> call;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,9 @@
+// expect: farmem: optional, variant and any are not managed: use a struct with a tag
+#include <farmem/type.h>
+#include <optional>
+#include <type/mock_ref.h>
+
+struct bad {
+  std::optional<int> maybe;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

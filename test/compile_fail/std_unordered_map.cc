@@ -1,0 +1,9 @@
+// expect: farmem: a standard container keeps its elements outside the heap
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+#include <unordered_map>
+
+struct bad {
+  std::unordered_map<int, int> index;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,10 @@
+// expect: farmem: a standard container keeps its elements outside the heap: use fm::ref<fm::vector<T>>
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+#include <vector>
+
+struct bad {
+  std::vector<int> numbers;
+  fm::ref<bad> next;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,9 @@
+// expect: farmem: a string view points outside the heap: use fm::ref<fm::string>
+#include <farmem/type.h>
+#include <string_view>
+#include <type/mock_ref.h>
+
+struct bad {
+  std::string_view name;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

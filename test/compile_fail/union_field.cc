@@ -1,0 +1,12 @@
+// expect: farmem: a union hides which member is alive
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+union either {
+  int i;
+  float f;
+};
+struct bad {
+  either e;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

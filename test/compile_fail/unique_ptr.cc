@@ -1,0 +1,10 @@
+// expect: farmem: a smart pointer owns memory outside the heap: use fm::ref<T>
+#include <farmem/type.h>
+#include <memory>
+#include <type/mock_ref.h>
+
+struct bad {
+  int n;
+  std::unique_ptr<int> p;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

@@ -1,0 +1,9 @@
+// expect: farmem: a managed type has no virtual functions: use an enum as a tag
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  virtual int area() const { return 0; }
+  int n = 0;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

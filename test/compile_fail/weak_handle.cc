@@ -1,0 +1,8 @@
+// expect: farmem: fm::weak stays outside the heap: use fm::ref<T>
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct bad {
+  fm::weak<bad> next;
+};
+const auto& used = fm::detail::descriptor_of<bad>();

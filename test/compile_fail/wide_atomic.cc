@@ -1,0 +1,12 @@
+// expect: farmem: only a lock-free std::atomic of an arithmetic type is managed
+#include <atomic>
+#include <farmem/type.h>
+#include <type/mock_ref.h>
+
+struct point {
+  long x, y;
+};
+struct bad {
+  std::atomic<point> p;
+};
+const auto& used = fm::detail::descriptor_of<bad>();
