@@ -9,7 +9,7 @@
 
 #include <farmem/fabric.h>
 #include <farmem/os.h>
-#include <farmem/table/entry.h>
+#include <farmem/table.h>
 
 #include <algorithm>
 #include <atomic>
