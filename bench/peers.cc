@@ -67,6 +67,7 @@ void copying(program& p) {
 
 // The kernel's swap against everything in memory, for two settings of its read-ahead.
 void swapping(program& p, std::uint64_t keys) {
+  if (!p.wants("swap_key_value")) return;
   const std::uint64_t data = kv_data_bytes(keys);
   for (const int read_ahead : {0, 3}) {
     for (const double s : {0.0, 0.99}) {
@@ -76,7 +77,7 @@ void swapping(program& p, std::uint64_t keys) {
                              {"writes", std::to_string(writes).substr(0, 3)}, {"page-cluster", std::to_string(read_ahead)}},
                             "Kops/s", {}, "everything in memory"};
         try {
-          const ram_swap disk(data + data / 4, read_ahead);
+          const ram_swap disk(2 * data, read_ahead);
           const memory_cgroup quarter("peer", data / 4);
           worker limited("plain_kv", {std::to_string(keys)}, p.pinned() ? 0 : -1, quarter.procs());
           worker ideal("plain_kv", {std::to_string(keys)}, p.pinned() ? 0 : -1);

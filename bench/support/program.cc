@@ -25,7 +25,6 @@ struct program::state {
     const int full = wanted > 0 ? wanted : 9;
     return quick ? std::min(full, 3) : full;
   }
-  [[nodiscard]] bool wanted(const row_spec& spec) const { return only.empty() || spec.name.find(only) != std::string::npos; }
 
   // One turn, with its wall and CPU time added to the side that took it.
   turn take(const side& work, side_result& into, std::vector<std::uint32_t>& ns) const {
@@ -77,11 +76,13 @@ bool program::quick() const noexcept { return s_->quick; }
 bool program::pinned() const noexcept { return s_->pinned; }
 int program::agent_core() const noexcept { return s_->pinned ? 1 : -1; }
 
+bool program::wants(const std::string& row_name) const { return s_->only.empty() || row_name.find(s_->only) != std::string::npos; }
+
 void program::count_cpu_of(pid_t pid) { s_->others.push_back(pid); }
 void program::forget_cpu_of(pid_t pid) { std::erase(s_->others, pid); }
 
 void program::compare(const row_spec& spec, const side& ours, const side& peer, int rounds) {
-  if (!s_->wanted(spec)) return;
+  if (!wants(spec.name)) return;
   row r{.spec = spec, .has_peer = true};
   const int n = s_->rounds_for(rounds);
   std::vector<double> our_values, peer_values, ratios;
@@ -104,7 +105,7 @@ void program::compare(const row_spec& spec, const side& ours, const side& peer, 
 }
 
 void program::measure(const row_spec& spec, const side& ours, int rounds) {
-  if (!s_->wanted(spec)) return;
+  if (!wants(spec.name)) return;
   row r{.spec = spec};
   const int n = s_->rounds_for(rounds);
   std::vector<double> values;
@@ -118,7 +119,7 @@ void program::measure(const row_spec& spec, const side& ours, int rounds) {
 }
 
 void program::left_out(const row_spec& spec, const std::string& why) {
-  if (!s_->wanted(spec)) return;
+  if (!wants(spec.name)) return;
   row r{.spec = spec};
   r.left_out = why;
   s_->rows.push_back(std::move(r));

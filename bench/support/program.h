@@ -90,6 +90,9 @@ class program {
   void count_cpu_of(pid_t pid);
   void forget_cpu_of(pid_t pid);
 
+  /// Whether --only lets rows of this name through; for skipping what only they need.
+  [[nodiscard]] bool wants(const std::string& row_name) const;
+
   /// Ours against a peer, interleaved. `rounds` 0 means the default.
   void compare(const row_spec& spec, const side& ours, const side& peer, int rounds = 0);
   /// A figure without a peer.
