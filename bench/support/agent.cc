@@ -1,14 +1,11 @@
 // Starting farmem-agent and waiting until it serves; see process.h.
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <farmem/base.h>
 #include <fstream>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/inotify.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "process.h"
@@ -17,21 +14,6 @@ namespace fm::bench {
 namespace {
 
 constexpr auto agent_ready_within = std::chrono::seconds(10);
-
-// A port that was free a moment ago. Between here and the agent's bind another process may take it; the agent then ends
-// with an error, and the benchmark with it.
-int free_tcp_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof a;
-  const bool ok = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 &&
-                  getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0;
-  if (fd >= 0) close(fd);
-  if (!ok) throw error(errc::unreachable, "no free TCP port on 127.0.0.1");
-  return ntohs(a.sin_port);
-}
 
 // Waits for `path` to appear in `directory`, watching it since before the agent was started.
 void await_file(int watch, const std::string& path, child& c, const std::string& url) {
@@ -68,14 +50,13 @@ agent::agent(const std::string& binary, const std::string& url, int core, const 
   char directory[] = "/tmp/farmem-bench-XXXXXX";
   if (mkdtemp(directory) == nullptr) throw error(errc::not_found, std::string("a directory in /tmp: ") + std::strerror(errno));
   directory_ = directory;
-  if (url_ == "tcp://127.0.0.1:0") url_ = "tcp://127.0.0.1:" + std::to_string(free_tcp_port());
   if (url_ == "shm://") url_ = "shm://" + directory_ + "/agent.sock";
   const std::string ready = directory_ + "/ready";
   const int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (watch < 0 || inotify_add_watch(watch, directory, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE) < 0)
     throw error(errc::unsupported, std::string("inotify on ") + directory + ": " + std::strerror(errno));
   spawn_options o;
-  o.argv = {path, "--listen", url_, "--ready-file", ready};
+  o.argv = {path, "--listen", url_, "--ready-file", ready, "--admin", directory_ + "/admin.sock"};
   o.argv.insert(o.argv.end(), more_args.begin(), more_args.end());
   o.core = core >= 0 ? core : -2;
   child_ = child(o);
@@ -86,6 +67,8 @@ agent::agent(const std::string& binary, const std::string& url, int core, const 
     throw;
   }
   close(watch);
+  std::ifstream served(ready);  // the file is complete when it appears; its first line is the address with the real port
+  if (!std::getline(served, url_) || url_.empty()) throw error(errc::refused, ready + " names no address");
 }
 
 agent::~agent() {
@@ -93,6 +76,7 @@ agent::~agent() {
   child_.stop(std::chrono::seconds(5));
   unlink((directory_ + "/ready").c_str());
   unlink((directory_ + "/agent.sock").c_str());
+  unlink((directory_ + "/admin.sock").c_str());
   rmdir(directory_.c_str());
 }
 
