@@ -30,7 +30,7 @@ std::uint64_t hash(std::string_view bytes) {
 std::string name_in_tag(const char* mangled_tag) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled_tag, nullptr, nullptr, &status),
-                                                   &std::free);
+                                                    &std::free);
   FM_CHECK(status == 0 && text, "a type name that the C++ runtime made could not be read back");
   std::string name(text.get());
   constexpr std::string_view before = "fm::detail::name_tag<";
@@ -101,8 +101,8 @@ type_descriptor layout_builder::finish() && {
   FM_CHECK(levels_.size() == 1, "finish() inside an open struct");
   FM_ASSERT(std::is_sorted(description_.ref_offsets.begin(), description_.ref_offsets.end()),
             "reference offsets must ascend");
-  description_.layout_hash = hash(fmt::format("{} {}: {}", static_cast<std::uint32_t>(description_.kind),
-                                              description_.name, description_.layout));
+  description_.layout_hash = hash(
+      fmt::format("{} {}: {}", static_cast<std::uint32_t>(description_.kind), description_.name, description_.layout));
   return std::move(description_);
 }
 

@@ -42,8 +42,14 @@ TEST_CASE("a type's name is spelled with its scopes and without the compiler's h
 }
 
 TEST_CASE("types of the same name in two functions have two names") {
-  const auto a = [] { struct local {}; return name_of<local>(); };
-  const auto b = [] { struct local {}; return name_of<local>(); };
+  const auto a = [] {
+    struct local {};
+    return name_of<local>();
+  };
+  const auto b = [] {
+    struct local {};
+    return name_of<local>();
+  };
   CHECK(a() != b());
 }
 

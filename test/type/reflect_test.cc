@@ -262,35 +262,110 @@ TEST_CASE("threads that use a type for the first time together get one descripto
   CHECK(seen[0]->ref_offsets == offsets{0});
 }
 
-struct holds_pointer { int* p; };
-struct holds_reference { int& r; };
-struct holds_root { fm::ptr<node> p; };
-struct holds_weak { fm::weak<node> p; };
-struct holds_string { fm::ref<node> r; std::string s; };
-struct holds_vector { std::vector<int> v; };
-struct holds_nested_pointer { int n; std::array<std::pair<int, holds_pointer>, 2> deep; };
-struct holds_c_array { int before; char name[16]; };
-struct holds_c_array_of_refs { fm::ref<node> r[3]; };
-struct holds_c_array_of_structs { inner r[2]; };
-struct holds_c_array_of_one { int r[1]; };
-struct holds_matrix { int r[2][2]; int n; };
-struct holds_mutex { std::mutex m; };
-struct has_base : base_fields { int b; };
-struct has_empty_base : empty { fm::ref<node> b; };
-struct has_destructor { int n; ~has_destructor() { n = 0; } };
-struct has_virtual { virtual void f() {} int n; };
-struct alignas(16) over_aligned { int n; };
-struct has_bit_fields { int a : 3; int b : 5; };
-struct has_alignas { int a; alignas(8) int b; };
-struct [[gnu::packed]] is_packed { char a; int b; };
-class names_nothing { [[maybe_unused]] int n_ = 0; public: names_nothing() {} };
+struct holds_pointer {
+  int* p;
+};
+struct holds_reference {
+  int& r;
+};
+struct holds_root {
+  fm::ptr<node> p;
+};
+struct holds_weak {
+  fm::weak<node> p;
+};
+struct holds_string {
+  fm::ref<node> r;
+  std::string s;
+};
+struct holds_vector {
+  std::vector<int> v;
+};
+struct holds_nested_pointer {
+  int n;
+  std::array<std::pair<int, holds_pointer>, 2> deep;
+};
+struct holds_c_array {
+  int before;
+  char name[16];
+};
+struct holds_c_array_of_refs {
+  fm::ref<node> r[3];
+};
+struct holds_c_array_of_structs {
+  inner r[2];
+};
+struct holds_c_array_of_one {
+  int r[1];
+};
+struct holds_matrix {
+  int r[2][2];
+  int n;
+};
+struct holds_mutex {
+  std::mutex m;
+};
+struct has_base : base_fields {
+  int b;
+};
+struct has_empty_base : empty {
+  fm::ref<node> b;
+};
+struct has_destructor {
+  int n;
+  ~has_destructor() { n = 0; }
+};
+struct has_virtual {
+  virtual void f() {}
+  int n;
+};
+struct alignas(16) over_aligned {
+  int n;
+};
+struct has_bit_fields {
+  int a : 3;
+  int b : 5;
+};
+struct has_alignas {
+  int a;
+  alignas(8) int b;
+};
+struct [[gnu::packed]] is_packed {
+  char a;
+  int b;
+};
+class names_nothing {
+  [[maybe_unused]] int n_ = 0;
+
+ public:
+  names_nothing() {}
+};
 class forgets_a_ref {
-  int n_ = 0; fm::ref<node> a_, b_;
+  int n_ = 0;
+  fm::ref<node> a_, b_;
+
  public:
   static auto fm_fields(auto& self) { return std::tie(self.n_, self.a_); }
 };
-union either { int a; float b; };
-struct traits_lie { ~traits_lie() {} };
+union either {
+  int a;
+  float b;
+};
+union known {
+  int a;
+  float b;
+};
+union alignas(16) wide_union {
+  int a;
+};
+}  // namespace reflect_test
+
+template <>
+struct fm::managed_traits<reflect_test::known> : fm::managed_bytes {};
+template <>
+struct fm::managed_traits<reflect_test::wide_union> : fm::managed_bytes {};
+
+namespace reflect_test {
 
 TEST_CASE("types that break a rule are not managed") {
   using fm::managed;
@@ -330,6 +405,8 @@ TEST_CASE("types that break a rule are not managed") {
   STATIC_REQUIRE_FALSE(managed<names_nothing>);
   STATIC_REQUIRE_FALSE(managed<forgets_a_ref>);
   STATIC_REQUIRE_FALSE(managed<either>);
+  STATIC_REQUIRE(managed<known>);
+  STATIC_REQUIRE_FALSE(managed<wide_union>);
   STATIC_REQUIRE_FALSE(managed<std::atomic<inner*>>);
   STATIC_REQUIRE_FALSE(managed<std::atomic<flat>>);
 }

@@ -14,7 +14,12 @@ using fm::detail::type_kind;
 using fm::detail::type_registry;
 
 type_descriptor described(std::string name, std::uint64_t hash = 1, type_kind kind = type_kind::object) {
-  return {.kind = kind, .bytes = 16, .layout_hash = hash, .ref_offsets = {8}, .name = std::move(name), .layout = "16 bytes"};
+  return {.kind = kind,
+          .bytes = 16,
+          .layout_hash = hash,
+          .ref_offsets = {8},
+          .name = std::move(name),
+          .layout = "16 bytes"};
 }
 
 template <class F>
@@ -65,8 +70,8 @@ TEST_CASE("another layout under a known name is a typed error that names both la
     FAIL("accepted");
   } catch (const fm::error& e) {
     CHECK(e.code() == errc::layout_mismatch);
-    CHECK_THAT(e.what(), Catch::Contains("shop::basket") && Catch::Contains("16 bytes") &&
-                             Catch::Contains("some other layout"));
+    CHECK_THAT(e.what(),
+               Catch::Contains("shop::basket") && Catch::Contains("16 bytes") && Catch::Contains("some other layout"));
   }
   CHECK(r.count() == 1);
 }
@@ -90,7 +95,10 @@ TEST_CASE("a description that contradicts itself is refused") {
     return code_of([&] { r.add(d); });
   };
   CHECK(refused([](auto& d) { d.name.clear(); }) == errc::invalid_argument);
-  CHECK(refused([](auto& d) { d.bytes = 0; d.ref_offsets.clear(); }) == errc::invalid_argument);
+  CHECK(refused([](auto& d) {
+          d.bytes = 0;
+          d.ref_offsets.clear();
+        }) == errc::invalid_argument);
   CHECK(refused([](auto& d) { d.bytes = type_registry::max_bytes + 1; }) == errc::invalid_argument);
   CHECK(refused([](auto& d) { d.kind = static_cast<type_kind>(2); }) == errc::invalid_argument);
   CHECK(refused([](auto& d) { d.ref_offsets = {4}; }) == errc::invalid_argument);

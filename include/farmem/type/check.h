@@ -14,7 +14,8 @@ struct managed_type_rule {
   static_assert(V != verdict::member_pointer, "farmem: a managed type cannot hold a pointer to member: use an enum");
   static_assert(V != verdict::root_handle, "farmem: fm::ptr is a root and stays outside the heap: use fm::ref<T>");
   static_assert(V != verdict::weak_handle, "farmem: fm::weak stays outside the heap: use fm::ref<T>");
-  static_assert(V != verdict::std_string, "farmem: std::string keeps its text outside the heap: use fm::ref<fm::string>");
+  static_assert(V != verdict::std_string,
+                "farmem: std::string keeps its text outside the heap: use fm::ref<fm::string>");
   static_assert(V != verdict::string_view, "farmem: a string view points outside the heap: use fm::ref<fm::string>");
   static_assert(V != verdict::span, "farmem: a span points outside the heap: use fm::ref<T[]>");
   static_assert(V != verdict::container,
@@ -29,11 +30,13 @@ struct managed_type_rule {
   static_assert(V != verdict::c_array, "farmem: a C array cannot be seen by reflection: use std::array");
   static_assert(V != verdict::union_type,
                 "farmem: a union hides which member is alive: use a struct, or specialise fm::managed_traits as bytes");
-  static_assert(V != verdict::not_a_value, "farmem: a managed type is an unqualified object type: no reference, "
-                                           "no top-level const, no void, no function");
+  static_assert(V != verdict::not_a_value,
+                "farmem: a managed type is an unqualified object type: no reference, "
+                "no top-level const, no void, no function");
   static_assert(V != verdict::polymorphic, "farmem: a managed type has no virtual functions: use an enum as a tag");
-  static_assert(V != verdict::base_class, "farmem: reflection does not see a base class: make it the first field, or "
-                                          "name all fields in a static fm_fields(auto& self)");
+  static_assert(V != verdict::base_class,
+                "farmem: reflection does not see a base class: make it the first field, or "
+                "name all fields in a static fm_fields(auto& self)");
   static_assert(V != verdict::destructor, "farmem: destructors do not run in a managed heap: remove the destructor");
   static_assert(V != verdict::alignment, "farmem: managed objects are aligned to 8 bytes: remove the larger alignas");
   static_assert(V != verdict::not_default_constructible,
@@ -68,8 +71,10 @@ constexpr void check_managed() {
   } else {
     using field = field_t<T, found.field>;
     constexpr bool inside = judgement_of<field>.field != judgement::nowhere;
-    if constexpr (inside || is_std_array<field> || is_instance<field, std::pair>) check_managed<field>();
-    else managed_type_rule<T, found.field, field, found.what>();
+    if constexpr (inside || is_std_array<field> || is_instance<field, std::pair>)
+      check_managed<field>();
+    else
+      managed_type_rule<T, found.field, field, found.what>();
   }
 }
 

@@ -26,7 +26,8 @@ class unread_storage {
 
 template <class T>
 std::size_t offset_in(const T& field, const void* start) {
-  return static_cast<std::size_t>(reinterpret_cast<const char*>(std::addressof(field)) - static_cast<const char*>(start));
+  return static_cast<std::size_t>(reinterpret_cast<const char*>(std::addressof(field)) -
+                                  static_cast<const char*>(start));
 }
 
 /// Tells `b` what stands at `f`, which is at `offset` in the innermost open struct.
@@ -81,7 +82,8 @@ const type_descriptor& descriptor() {
   check_managed<T>();
   if constexpr (managed<T>) {
     auto& known = known_descriptor<T, Kind>;
-    if (const type_descriptor* d = known.load(std::memory_order_acquire)) [[likely]] return *d;
+    if (const type_descriptor* d = known.load(std::memory_order_acquire)) [[likely]]
+      return *d;
     const type_descriptor& d = describe_and_register<T>(Kind);
     known.store(&d, std::memory_order_release);
     return d;

@@ -70,23 +70,35 @@ template <class E, std::size_t N>
 inline constexpr bool is_std_array<std::array<E, N>> = true;
 
 template <class T>
-concept names_own_fields = requires(T& t) { T::fm_fields(t); };
+concept names_own_fields = requires(T& t) {
+  T::fm_fields(t);
+};
 template <class T>
-concept traits_name_fields = requires(T& t) { managed_traits<T>::fields(t); };
+concept traits_name_fields = requires(T& t) {
+  managed_traits<T>::fields(t);
+};
 template <class T>
-concept traits_say_bytes = requires { requires managed_traits<T>::bytes; };
+concept traits_say_bytes = requires {
+  requires managed_traits<T>::bytes;
+};
 
 /// What a field is, once it is known to be allowed.
 enum class field_kind { value, bytes, ref, array, pair, structure };
 
 template <class F>
 consteval field_kind kind_of() {
-  if constexpr (is_ref<F>) return field_kind::ref;
-  else if constexpr (std::is_arithmetic_v<F> || std::is_enum_v<F> || is_instance<F, std::atomic>) return field_kind::value;
-  else if constexpr (is_std_array<F>) return field_kind::array;
-  else if constexpr (is_instance<F, std::pair>) return field_kind::pair;
-  else if constexpr (traits_say_bytes<F>) return field_kind::bytes;
-  else return field_kind::structure;
+  if constexpr (is_ref<F>)
+    return field_kind::ref;
+  else if constexpr (std::is_arithmetic_v<F> || std::is_enum_v<F> || is_instance<F, std::atomic>)
+    return field_kind::value;
+  else if constexpr (is_std_array<F>)
+    return field_kind::array;
+  else if constexpr (is_instance<F, std::pair>)
+    return field_kind::pair;
+  else if constexpr (traits_say_bytes<F>)
+    return field_kind::bytes;
+  else
+    return field_kind::structure;
 }
 
 /// What is wrong with a type, or nothing. One enumerator for one message (type/check.h).
@@ -126,42 +138,79 @@ enum class verdict {
 /// of the headers, and so that look-alikes of the standard types are told the same.
 template <class C>
 consteval verdict foreign_class() {
-  if constexpr (requires { typename C::traits_type; } && requires(C& c) { c.c_str(); }) return verdict::std_string;
-  else if constexpr (requires { typename C::traits_type; } && requires(C& c) { c.remove_prefix(1); })
+  if constexpr (
+      requires { typename C::traits_type; } && requires(C & c) { c.c_str(); })
+    return verdict::std_string;
+  else if constexpr (
+      requires { typename C::traits_type; } && requires(C & c) { c.remove_prefix(1); })
     return verdict::string_view;
-  else if constexpr (requires(C& c) { c.size_bytes(); c.subspan(0); }) return verdict::span;
-  else if constexpr (requires(C& c) { typename C::value_type; c.begin(); c.end(); }) return verdict::container;
-  else if constexpr (requires(C& c) { typename C::container_type; c.pop(); }) return verdict::container;
-  else if constexpr (requires(C& c) { typename C::element_type; c.reset(); }) return verdict::smart_pointer;
-  else if constexpr (requires(C& c) { c.target_type(); }) return verdict::function;
-  else if constexpr (requires(C& c) { c.valueless_by_exception(); }) return verdict::sum_type;
-  else if constexpr (requires(C& c) { c.has_value(); c.reset(); }) return verdict::sum_type;
-  else if constexpr (requires { std::tuple_size<C>::value; }) return verdict::tuple;
-  else return verdict::no_fields_named;
+  else if constexpr (requires(C & c) {
+                       c.size_bytes();
+                       c.subspan(0);
+                     })
+    return verdict::span;
+  else if constexpr (requires(C & c) {
+                       typename C::value_type;
+                       c.begin();
+                       c.end();
+                     })
+    return verdict::container;
+  else if constexpr (requires(C & c) {
+                       typename C::container_type;
+                       c.pop();
+                     })
+    return verdict::container;
+  else if constexpr (requires(C & c) {
+                       typename C::element_type;
+                       c.reset();
+                     })
+    return verdict::smart_pointer;
+  else if constexpr (requires(C & c) { c.target_type(); })
+    return verdict::function;
+  else if constexpr (requires(C & c) { c.valueless_by_exception(); })
+    return verdict::sum_type;
+  else if constexpr (requires(C & c) {
+                       c.has_value();
+                       c.reset();
+                     })
+    return verdict::sum_type;
+  else if constexpr (requires { std::tuple_size<C>::value; })
+    return verdict::tuple;
+  else
+    return verdict::no_fields_named;
 }
 
 /// A std::atomic as a field. Its operations act on the frame, so it must be plain memory: no lock beside it.
 template <class A>
 consteval verdict judge_atomic() {
   using value = typename A::value_type;
-  if constexpr (std::is_pointer_v<value>) return verdict::raw_pointer;
-  else if constexpr (!(std::is_arithmetic_v<value> || std::is_enum_v<value>) || sizeof(A) > 8) return verdict::atomic;
-  else return A::is_always_lock_free ? verdict::ok : verdict::atomic;
+  if constexpr (std::is_pointer_v<value>)
+    return verdict::raw_pointer;
+  else if constexpr (!(std::is_arithmetic_v<value> || std::is_enum_v<value>) || sizeof(A) > 8)
+    return verdict::atomic;
+  else
+    return A::is_always_lock_free ? verdict::ok : verdict::atomic;
 }
 
 /// The name of a value's representation in a layout. Enums and atomics are called what they hold.
 template <class V>
 consteval const char* code_of() {
-  if constexpr (std::is_enum_v<V>) return code_of<std::underlying_type_t<V>>();
-  else if constexpr (is_instance<V, std::atomic>) return code_of<typename V::value_type>();
-  else if constexpr (std::is_same_v<V, bool>) return "bool";
-  else if constexpr (std::is_floating_point_v<V>) return sizeof(V) == 4 ? "f32" : "f64";
+  if constexpr (std::is_enum_v<V>)
+    return code_of<std::underlying_type_t<V>>();
+  else if constexpr (is_instance<V, std::atomic>)
+    return code_of<typename V::value_type>();
+  else if constexpr (std::is_same_v<V, bool>)
+    return "bool";
+  else if constexpr (std::is_floating_point_v<V>)
+    return sizeof(V) == 4 ? "f32" : "f64";
   else {
     constexpr int log2 = sizeof(V) == 1 ? 0 : sizeof(V) == 2 ? 1 : sizeof(V) == 4 ? 2 : 3;
     constexpr std::array<const char*, 4> with_sign{"i8", "i16", "i32", "i64"}, without{"u8", "u16", "u32", "u64"};
     // Plain char has a name of its own: its sign is the machine's.
-    if constexpr (std::is_same_v<V, char>) return "char";
-    else return std::is_signed_v<V> ? with_sign[log2] : without[log2];
+    if constexpr (std::is_same_v<V, char>)
+      return "char";
+    else
+      return std::is_signed_v<V> ? with_sign[log2] : without[log2];
   }
 }
 

@@ -61,9 +61,9 @@ class layout_builder {
  private:
   /// One open pair of braces.
   struct level {
-    std::size_t base;      ///< offset from the start of the whole type
+    std::size_t base;  ///< offset from the start of the whole type
     std::size_t bytes;
-    std::size_t end = 0;   ///< where the last field ended, relative to base
+    std::size_t end = 0;  ///< where the last field ended, relative to base
     bool empty = true;
   };
   void place(std::size_t offset, std::size_t bytes);
