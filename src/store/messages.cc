@@ -101,7 +101,7 @@ errc agent_store::register_types(session& s, heap& h, body b, fabric::answer& ou
     if (t.bytes > pool_.region_bytes() - fixed || (t.kind == 1 && t.bytes == 0))
       return refuse(out, type, errc::too_large, fmt::format("type {} of {} bytes: 1 to {} are possible with this agent's regions", t.id, t.bytes, pool_.region_bytes() - fixed));
     heap_type known{t.kind, t.bytes, t.layout_hash, std::vector<std::uint32_t>(t.ref_count), {}};
-    std::memcpy(known.ref_offsets.data(), b.data(), std::size_t{t.ref_count} * 4);
+    if (t.ref_count != 0) std::memcpy(known.ref_offsets.data(), b.data(), std::size_t{t.ref_count} * 4);
     known.name.assign(reinterpret_cast<const char*>(b.data()) + std::size_t{t.ref_count} * 4, t.name_bytes);
     std::uint64_t next = 0;  // references lie apart, in ascending order, inside the type
     for (const std::uint32_t at : known.ref_offsets) {

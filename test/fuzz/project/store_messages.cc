@@ -1,0 +1,279 @@
+// Two hostile owners against one store. The input is read as a series of steps: messages of any content, well-formed
+// ones with fields bent, one-sided writes, batches, reconnects, time passing. Whatever they do, no sanitizer may object
+// and the store's own audit must find no contradiction in either heap.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <farmem/store/protocol.h>
+#include <farmem/store/service.h>
+#include <memory>
+#include <spdlog/spdlog.h>
+#include <vector>
+
+namespace {
+
+using namespace fm;
+using namespace fm::store;
+
+// The fuzzer's bytes, taken from the front; zero when they are used up.
+class input {
+ public:
+  input(const std::uint8_t* data, std::size_t bytes) : at_(data), end_(data + bytes) {}
+  [[nodiscard]] bool empty() const { return at_ == end_; }
+  std::uint8_t byte() { return at_ == end_ ? 0 : *at_++; }
+  std::uint32_t below(std::uint32_t limit) { return byte() % limit; }
+  std::uint64_t word() {
+    std::uint64_t w = 0;
+    for (int i = 0; i < 8; ++i) w = w << 8 | byte();
+    return w;
+  }
+  // Mostly one of the numbers that mean something, now and then any number.
+  std::uint32_t name() {
+    const std::uint8_t b = byte();
+    return b < 250 ? b % 8 : static_cast<std::uint32_t>(word());
+  }
+  std::vector<std::byte> bytes(std::size_t count) {
+    std::vector<std::byte> b(count);
+    for (auto& x : b) x = std::byte{byte()};
+    return b;
+  }
+
+ private:
+  const std::uint8_t *at_, *end_;
+};
+
+class silent_peer final : public fabric::peer {
+ public:
+  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
+  bool notify(std::span<const std::byte>) noexcept override { return true; }
+  void close(errc, std::string_view) noexcept override { closed = true; }
+  bool closed = false;
+
+ private:
+  std::string name_ = "fuzz";
+};
+
+template <class T>
+void append(std::vector<std::byte>& to, const T& value) {
+  const auto* b = reinterpret_cast<const std::byte*>(&value);
+  to.insert(to.end(), b, b + sizeof value);
+}
+
+class hostile_owner {
+ public:
+  hostile_owner(fm::store::store& s, std::uint64_t id) : s_(s), id_(id) { connect(); }
+  hostile_owner(const hostile_owner&) = delete;
+  hostile_owner& operator=(const hostile_owner&) = delete;
+  ~hostile_owner() { s_.disconnected(*peer_); }
+
+  void reconnect() {
+    s_.disconnected(*peer_);
+    connect();
+  }
+
+  // Sends a message and, like a transport, drops the connection if the service calls it a violation.
+  std::vector<std::byte> send(message_type type, const std::vector<std::byte>& body) {
+    std::vector<std::byte> m;
+    append(m, message_head{static_cast<std::uint16_t>(type), 0, static_cast<std::uint32_t>(body.size())});
+    m.insert(m.end(), body.begin(), body.end());
+    return send_raw(m);
+  }
+  template <class T>
+  std::vector<std::byte> send(message_type type, const T& body) {
+    std::vector<std::byte> b;
+    append(b, body);
+    return send(type, b);
+  }
+  std::vector<std::byte> send_raw(const std::vector<std::byte>& m) {
+    fabric::answer a;
+    if (s_.message(*peer_, m, a) != errc::ok || peer_->closed) {
+      reconnect();
+      return {};
+    }
+    answer_head head{};
+    FM_CHECK(a.payload.size() >= sizeof head, "an answer without a head");
+    std::memcpy(&head, a.payload.data(), sizeof head);
+    FM_CHECK(head.body_bytes == a.payload.size() - sizeof head, "an answer whose length is wrong");
+    if (head.code != 0) return {};
+    return {a.payload.begin() + sizeof head, a.payload.end()};
+  }
+
+  void open(input& in) {
+    open_heap_body b{protocol_major, protocol_minor, 0, {id_, ~id_}, 77, 0, 0, in.below(2), "fuzz"};
+    if (in.below(8) == 0) b.heap_id[0] = in.below(4);
+    if (in.below(8) == 0) b.incarnation = in.name();
+    if (in.below(8) == 0) b.quota_bytes = in.word();
+    if (in.below(8) == 0) b.lease_ms = in.name();
+    if (in.below(16) == 0) std::memset(b.name, 'x', sizeof b.name);
+    const auto a = send(message_type::open_heap, b);
+    if (a.size() < sizeof(open_heap_answer)) return;
+    open_heap_answer answer{};
+    std::memcpy(&answer, a.data(), sizeof answer);
+    seq_ = answer.applied_seq + 1;
+  }
+
+  // An object of one reference, one of eight words, an array of bytes; bent or any number of others now and then.
+  void types(input& in) {
+    std::vector<std::byte> b;
+    append(b, register_types_body{in.below(8) == 0 ? in.name() : 3, 0});
+    constexpr std::array<std::uint32_t, 3> sizes{8, 64, 1};
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      type_record t{i + 1, i == 2 ? 1u : 0u, i + 11, sizes[i], i == 0 ? 1u : 0u, 4, 0};
+      if (in.below(16) == 0) t.bytes = in.name();
+      if (in.below(16) == 0) t.ref_count = in.name();
+      if (in.below(16) == 0) t.id = in.name();
+      append(b, t);
+      if (i == 0) append(b, in.below(16) == 0 ? in.name() : 0u);
+      append(b, std::array<char, 4>{'n', 'a', 'm', 'e'});
+      if (i != 0) append(b, 0u);
+    }
+    send(message_type::register_types, b);
+  }
+
+  // A batch that would be accepted, but for what the input bends.
+  void batch(input& in) {
+    std::vector<std::byte> bytes(sizeof(batch_header));
+    std::uint32_t count = 0;
+    for (std::uint32_t n = in.below(12); n > 0; --n, ++count) {
+      const std::uint32_t type = 1 + in.below(3);
+      const detail::slot_t slot = in.below(32) == 0 ? in.word() % detail::slot_limit : in.byte();
+      append(bytes, detail::header::pack(in.below(32) == 0 ? in.name() & 0xffffff : type, slot));
+      const std::uint64_t length = in.below(40);
+      if (type == 3) append(bytes, in.below(32) == 0 ? in.word() : length);
+      const std::uint64_t words = type == 1 ? 1 : type == 2 ? 8 : (length + 7) / 8;
+      for (std::uint64_t i = 0; i < words; ++i) append(bytes, std::uint64_t{in.byte()});
+    }
+    batch_header h{batch_magic, 0, seq_, static_cast<std::uint32_t>(bytes.size()), count};
+    if (in.below(32) == 0) h.length = in.name() * 8;
+    if (in.below(32) == 0) h.count = in.name();
+    std::memcpy(bytes.data(), &h, sizeof h);
+    h.crc = detail::crc32c(bytes.data(), bytes.size());
+    if (in.below(32) == 0) h.crc ^= 1;
+    std::memcpy(bytes.data(), &h, sizeof h);
+
+    const std::uint32_t region = in.below(16) == 0 ? in.name() : region_.region;
+    const std::uint32_t generation = in.below(16) == 0 ? in.name() : region_.generation;
+    std::uint64_t offset = end_;
+    if (in.below(8) == 0) offset = std::uint64_t{in.byte()} * 64;
+    write(region, generation, offset, bytes);
+    index_body m{77, seq_, region, generation, offset, static_cast<std::uint32_t>(bytes.size()), h.crc, h.count, 0};
+    if (in.below(16) == 0) m.seq = in.name();
+    if (in.below(16) == 0) m.incarnation = in.name();
+    if (in.below(16) == 0) m.length = in.name() * 8;
+    if (in.below(16) == 0) m.flags = in.name();
+    if (in.below(16) == 0) m.count = in.name();
+    const auto a = send(message_type::index, m);
+    if (a.size() < sizeof(index_answer)) return;
+    index_answer answer{};
+    std::memcpy(&answer, a.data(), sizeof answer);
+    if (answer.applied_seq >= seq_) end_ = offset + bytes.size();
+    seq_ = answer.applied_seq + 1;
+  }
+
+  void write(std::uint32_t region, std::uint32_t generation, std::uint64_t offset,
+             const std::vector<std::byte>& bytes) {
+    std::byte* to = s_.memory(*peer_, {region, generation, offset}, bytes.size(), fabric::access::write);
+    if (to == nullptr) return;
+    std::copy(bytes.begin(), bytes.end(), to);
+    s_.memory_done(*peer_, region);
+  }
+
+  void open_region() {
+    const auto a = send(message_type::open_region, std::vector<std::byte>{});
+    if (a.size() < sizeof region_) return;
+    std::memcpy(&region_, a.data(), sizeof region_);
+    end_ = 0;
+  }
+
+  region_name region(input& in) const {
+    return in.below(2) == 0 ? region_name{region_.region, region_.generation} : region_name{in.name(), in.name()};
+  }
+
+  void audit() {
+    const auto a = send(message_type::audit, std::vector<std::byte>{});
+    if (a.size() < sizeof(audit_answer)) return;
+    audit_answer answer{};
+    std::memcpy(&answer, a.data(), sizeof answer);
+    if (answer.faults == 0) return;
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(a.size() - sizeof answer),
+                 reinterpret_cast<const char*>(a.data()) + sizeof answer);
+    FM_CHECK(answer.faults == 0, "the audit of a heap found contradictions");
+  }
+
+ private:
+  void connect() {
+    peer_ = std::make_unique<silent_peer>();
+    FM_CHECK(s_.connected(*peer_) == errc::ok, "a peer was refused");
+  }
+
+  fm::store::store& s_;
+  std::uint64_t id_;
+  std::unique_ptr<silent_peer> peer_;
+  region_answer region_{};
+  std::uint64_t end_ = 0, seq_ = 1;
+};
+
+void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& now_ns) {
+  switch (in.below(16)) {
+    case 0: owner.send_raw(in.bytes(in.below(64))); break;
+    case 1: owner.send(static_cast<message_type>(in.below(18)), in.bytes(in.below(100))); break;
+    case 2: owner.open(in); break;
+    case 3: owner.types(in); break;
+    case 4: owner.send(message_type::grant_tablets, grant_tablets_body{in.name(), in.name()}); break;
+    case 5: owner.open_region(); break;
+    case 6: owner.write(in.name(), in.name(), std::uint64_t{in.byte()} * 8, in.bytes(in.below(64))); break;
+    case 7: owner.send(message_type::seal_region, owner.region(in)); break;
+    case 8: owner.send(message_type::retired_region, owner.region(in)); break;
+    case 9: owner.send(message_type::region_info, owner.region(in)); break;
+    case 10: owner.send(message_type::fetch_slot, fetch_slot_body{in.byte(), in.name(), in.name()}); break;
+    case 11: {
+      now_ns += std::int64_t{in.byte()} * 250'000'000;
+      for (std::uint32_t i = in.below(64); i > 0 && s.maintain(); --i) {
+      }
+      break;
+    }
+    case 12: owner.reconnect(); break;
+    case 13: owner.send(message_type::read_entries, read_entries_body{in.byte(), in.name(), 0}); break;
+    default: owner.batch(in);
+  }
+}
+
+}  // namespace
+
+// The store logs every violation, and there is nothing else here.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  spdlog::set_level(spdlog::level::off);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+  input in(data, bytes);
+  std::int64_t now_ns = 1'000'000'000;
+  store_options options;
+  options.region_bytes = 64u << 10;
+  options.memory_bytes = 6 * options.region_bytes;
+  options.hooks.background = false;
+  options.hooks.context = &now_ns;
+  options.hooks.now = [](void* ns) { return time_point(std::chrono::nanoseconds(*static_cast<std::int64_t*>(ns))); };
+  const auto s = fm::store::store::create(options);
+  hostile_owner first(*s, 1), second(*s, 2);
+
+  // The way to the code behind the first checks is long; half of all inputs start there.
+  if (in.below(2) == 0) {
+    // 2 bends nothing: it is a multiple of the odds of none of the choices but the first, which asks for no resume.
+    const std::vector<std::uint8_t> plain(64, 2);
+    for (hostile_owner* owner : {&first, &second}) {
+      input usual(plain.data(), plain.size());
+      owner->open(usual);
+      owner->types(usual);
+      owner->send(message_type::grant_tablets, grant_tablets_body{0, 1});
+      owner->open_region();
+    }
+  }
+  while (!in.empty()) step(in, in.below(4) == 0 ? second : first, *s, now_ns);
+  first.audit();
+  second.audit();
+  (void)s->statistics();
+  return 0;
+}
