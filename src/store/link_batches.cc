@@ -98,10 +98,15 @@ void link_impl::recycle(flight& f) {
 void link_impl::enqueue(flight& f, flight_state s) {
   f.seq = next_seq_++;
   f.state = s;
-  f.message = frame(message_type::index, index_body{.incarnation = options_.incarnation, .seq = f.seq,
-                                                    .region = f.region, .generation = f.generation,
-                                                    .offset = f.offset, .length = f.used, .crc = 0,
-                                                    .count = f.count, .flags = f.abandoned ? index_abandoned : 0});
+  f.message = frame(message_type::index, index_body{.incarnation = options_.incarnation,
+                                                    .seq = f.seq,
+                                                    .region = f.region,
+                                                    .generation = f.generation,
+                                                    .offset = f.offset,
+                                                    .length = f.used,
+                                                    .crc = 0,
+                                                    .count = f.count,
+                                                    .flags = f.abandoned ? index_abandoned : 0});
   flights_.push_back(&f);
 }
 
@@ -109,8 +114,8 @@ void link_impl::enqueue(flight& f, flight_state s) {
 void link_impl::close_gaps() {
   for (const extent& e : book_.gaps_to_close()) {
     static std::byte nothing{};  // a carve in place needs no buffer, and an abandoned batch writes none
-    flight* f = new_flight({.region = e.region, .generation = e.generation, .offset = e.offset, .bytes = e.bytes,
-                            .memory = &nothing});
+    flight* f = new_flight(
+        {.region = e.region, .generation = e.generation, .offset = e.offset, .bytes = e.bytes, .memory = &nothing});
     f->used = e.bytes;
     f->abandoned = true;
     enqueue(*f, flight_state::queued);
@@ -120,7 +125,8 @@ void link_impl::close_gaps() {
 void link_impl::submit(batch* b) noexcept {
   flight& f = *static_cast<flight*>(b);
   FM_CHECK(f.state == flight_state::building, "a batch is submitted once");
-  FM_CHECK(f.used <= f.capacity && f.used % 8 == 0 && f.used >= sizeof(batch_header), "a batch is filled within its bounds");
+  FM_CHECK(f.used <= f.capacity && f.used % 8 == 0 && f.used >= sizeof(batch_header),
+           "a batch is filled within its bounds");
   if (f.count == 0) {
     {
       const lock_type lock(mutex_);

@@ -114,7 +114,8 @@ errc link_impl::register_types() noexcept {
         call(fabric::lane::bulk, message_type::register_types, e->message.data(), e->message.size(), deadline).code;
     if (code != errc::ok) return code;
     const lock_type lock(mutex_);
-    if (types_known_.load(std::memory_order_relaxed) < e->types_to) types_known_.store(e->types_to, std::memory_order_release);
+    if (types_known_.load(std::memory_order_relaxed) < e->types_to)
+      types_known_.store(e->types_to, std::memory_order_release);
     types_sent_ = std::max(types_sent_, e->types_to);
   }
 }

@@ -41,13 +41,13 @@ struct flight : batch {
   link_impl* link = nullptr;
   carve place;
   flight_state state = flight_state::building;
-  bool in_place = false;            ///< `data` is the region's own memory: there is nothing to write
-  bool abandoned = false;           ///< no owner (any more): only its number and its bytes' header matter
-  bool retried = false;             ///< a refusal as `stale` has been tried once more
-  std::uint32_t breaks = 0;         ///< connections that broke while it was the oldest batch on them
+  bool in_place = false;     ///< `data` is the region's own memory: there is nothing to write
+  bool abandoned = false;    ///< no owner (any more): only its number and its bytes' header matter
+  bool retried = false;      ///< a refusal as `stale` has been tried once more
+  std::uint32_t breaks = 0;  ///< connections that broke while it was the oldest batch on them
   std::uint32_t sent_generation = 0;
   time_point sent_at{};
-  errc code = errc::ok;             ///< of a refusal
+  errc code = errc::ok;                  ///< of a refusal
   std::unique_ptr<std::byte[]> staging;  ///< where `data` points when not in place
   std::uint32_t staging_bytes = 0;
   framed<index_body> message;
@@ -86,7 +86,8 @@ class link_impl final : public link, public fabric::session_events {
   }
   [[nodiscard]] std::uint64_t readable(std::uint32_t region) const noexcept override { return table_.readable(region); }
   errc learn_region(std::uint32_t region) noexcept override;
-  bool prepare_read(fabric::request& r, const detail::home_address& from, void* to, std::size_t bytes) noexcept override;
+  bool prepare_read(fabric::request& r, const detail::home_address& from, void* to,
+                    std::size_t bytes) noexcept override;
   slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
                          time_point deadline) noexcept override;
 
@@ -123,7 +124,7 @@ class link_impl final : public link, public fabric::session_events {
   // link_batches.cc
   /// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
   static constexpr std::uint32_t breaks_max = 8;
-  static constexpr std::size_t sent_at_once = 8;   ///< batches a post, of up to three requests each
+  static constexpr std::size_t sent_at_once = 8;  ///< batches a post, of up to three requests each
   using send_list = std::vector<fabric::request*>;
   flight* new_flight(const carve& place);
   void recycle(flight& f);
@@ -182,31 +183,31 @@ class link_impl final : public link, public fabric::session_events {
   std::string url_;
   std::uint64_t region_bytes_ = 0;
   duration renew_after_ = std::chrono::seconds(1);
-  std::string refusal_;                            ///< what the agent said when it refused the first open
+  std::string refusal_;  ///< what the agent said when it refused the first open
   errc refused_ = errc::ok;
   std::atomic<fabric::session*> session_{nullptr};
   std::unique_ptr<fabric::session> session_owner_;
 
   std::atomic<ended> ended_{ended::no};
-  std::atomic<std::uint32_t> resumed_{0};          ///< generation whose handshake is done
-  std::atomic<std::uint32_t> broken_{0};           ///< latest generation known to be gone
+  std::atomic<std::uint32_t> resumed_{0};  ///< generation whose handshake is done
+  std::atomic<std::uint32_t> broken_{0};   ///< latest generation known to be gone
   std::atomic<clock::rep> heard_at_{0};
-  std::atomic<std::uint32_t> types_known_{0};      ///< by the agent
+  std::atomic<std::uint32_t> types_known_{0};  ///< by the agent
   region_table table_;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;                ///< room, acknowledgements, regions, usable or ended
+  std::condition_variable changed_;  ///< room, acknowledgements, regions, usable or ended
   std::condition_variable keeper_wake_;
   region_book book_{table_};
-  std::deque<flight*> flights_;                    ///< submitted, in sequence; front is the oldest not acknowledged
+  std::deque<flight*> flights_;  ///< submitted, in sequence; front is the oldest not acknowledged
   std::vector<std::unique_ptr<flight>> flights_owned_;
   std::vector<flight*> flights_free_;
   std::uint64_t next_seq_ = 1;
-  std::uint64_t applied_ = 0;                      ///< by the agent, as far as we know
-  std::size_t send_at_ = 0;                        ///< index in flights_ of the next one to post
+  std::uint64_t applied_ = 0;  ///< by the agent, as far as we know
+  std::size_t send_at_ = 0;    ///< index in flights_ of the next one to post
   std::uint32_t posted_ = 0;
-  std::uint32_t taken_ = 0;                        ///< batches in the owner's hands or in flight
-  std::uint32_t in_flight_ = 0;                    ///< submitted, not yet told
+  std::uint32_t taken_ = 0;      ///< batches in the owner's hands or in flight
+  std::uint32_t in_flight_ = 0;  ///< submitted, not yet told
   std::uint32_t batch_bytes_ = 0;
   std::uint32_t types_sent_ = 0;
   errc types_refused_ = errc::ok;
@@ -215,11 +216,11 @@ class link_impl final : public link, public fabric::session_events {
   bool delivering_ = false;
   std::uint32_t rewinds_in_vain_ = 0;
 
-  std::list<std::unique_ptr<errand>> errands_;     ///< posted
+  std::list<std::unique_ptr<errand>> errands_;  ///< posted
   std::deque<errand*> errands_done_;
   bool opening_region_ = false;
-  bool want_region_ = false;                       ///< somebody found no room since the last one was asked for
-  std::uint32_t waiting_for_region_ = 0;           ///< threads in begin_batch that found no room
+  bool want_region_ = false;              ///< somebody found no room since the last one was asked for
+  std::uint32_t waiting_for_region_ = 0;  ///< threads in begin_batch that found no room
   errc open_error_ = errc::ok;
   time_point open_again_at_{};
   duration open_delay_{};
@@ -231,11 +232,11 @@ class link_impl final : public link, public fabric::session_events {
   bool stopping_ = false;
   bool keeper_work_ = false;
   bool was_usable_ = false;
-  bool opened_ = false;                              ///< the first handshake is done; later ones resume
-  errc end_with_ = errc::ok;                         ///< the keeper is to end the link as lost
-  bool drop_ = false;                                ///< the keeper is to break the connection
+  bool opened_ = false;       ///< the first handshake is done; later ones resume
+  errc end_with_ = errc::ok;  ///< the keeper is to end the link as lost
+  bool drop_ = false;         ///< the keeper is to break the connection
   std::uint64_t acknowledgements_ = 0;
-  std::uint64_t told_ = 0;                           ///< every batch up to this number has been told its outcome
+  std::uint64_t told_ = 0;  ///< every batch up to this number has been told its outcome
   std::once_flag closed_once_;
   std::thread keeper_;
 

@@ -63,8 +63,7 @@ void link_impl::keep() noexcept {
 time_point link_impl::next_wake(time_point now) const {
   if (ended_.load(std::memory_order_relaxed) != ended::no) return time_point::max();
   if (!usable()) {
-    const bool handshake_done =
-        resumed_.load(std::memory_order_relaxed) > broken_.load(std::memory_order_relaxed);
+    const bool handshake_done = resumed_.load(std::memory_order_relaxed) > broken_.load(std::memory_order_relaxed);
     return handshake_done ? now + until_up : time_point::max();
   }
   time_point t = time_point(duration(heard_at_.load(std::memory_order_relaxed))) + renew_after_;
@@ -137,7 +136,8 @@ void link_impl::errand_done(fabric::request& r) noexcept {
   const lock_type lock(l->mutex_);
   if (e->what == errand::kind::register_types && r.status == errc::ok &&
       parse_answer(r.reply, message_type::register_types).code == errc::ok)
-    l->types_known_.store(std::max(l->types_known_.load(std::memory_order_relaxed), e->types_to), std::memory_order_release);
+    l->types_known_.store(std::max(l->types_known_.load(std::memory_order_relaxed), e->types_to),
+                          std::memory_order_release);
   l->errands_done_.push_back(e);
   l->wake_keeper();
 }
@@ -161,9 +161,13 @@ std::unique_ptr<errand> link_impl::types_errand(std::uint32_t from) {
   for (std::uint32_t id = from + 1; id <= all && m.size() < bytes_max; ++id) {
     const detail::type_descriptor* t = detail::find_type(id);
     FM_CHECK(t, "types 1..type_count() are all there");
-    const type_record record{.id = id, .kind = static_cast<std::uint32_t>(t->kind), .layout_hash = t->layout_hash,
-                             .bytes = t->bytes, .ref_count = static_cast<std::uint32_t>(t->ref_offsets.size()),
-                             .name_bytes = static_cast<std::uint32_t>(t->name.size()), .zero = 0};
+    const type_record record{.id = id,
+                             .kind = static_cast<std::uint32_t>(t->kind),
+                             .layout_hash = t->layout_hash,
+                             .bytes = t->bytes,
+                             .ref_count = static_cast<std::uint32_t>(t->ref_offsets.size()),
+                             .name_bytes = static_cast<std::uint32_t>(t->name.size()),
+                             .zero = 0};
     append(&record, sizeof record);
     const std::size_t tail = m.size();
     append(t->ref_offsets.data(), t->ref_offsets.size() * sizeof(std::uint32_t));
@@ -172,7 +176,8 @@ std::unique_ptr<errand> link_impl::types_errand(std::uint32_t from) {
     e->types_to = id;
     ++body.count;
   }
-  const message_head head{.type = static_cast<std::uint16_t>(message_type::register_types), .zero = 0,
+  const message_head head{.type = static_cast<std::uint16_t>(message_type::register_types),
+                          .zero = 0,
                           .body_bytes = static_cast<std::uint32_t>(m.size() - sizeof(message_head))};
   std::memcpy(m.data(), &head, sizeof head);
   std::memcpy(m.data() + sizeof head, &body, sizeof body);
@@ -218,9 +223,7 @@ void link_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> e) {
       open_again_at_ = {};  // there is room again
       open_delay_ = {};
       break;
-    case errand::kind::renew:
-      renewing_ = false;
-      break;
+    case errand::kind::renew: renewing_ = false; break;
     case errand::kind::register_types:
       types_refused_ = a.code == errc::ok || again ? errc::ok : a.code;
       if (a.code != errc::ok) types_sent_ = types_known_.load(std::memory_order_relaxed);

@@ -9,8 +9,8 @@ namespace fm::store::detail_link {
 void region_book::configure(std::uint32_t region_bytes, std::uint32_t batch_bytes) {
   region_bytes_ = region_bytes;
   // A batch is at most a quarter of a region, so that the end of a region never strands more than that.
-  batch_bytes_ = static_cast<std::uint32_t>(
-      detail::round_up(std::clamp<std::uint32_t>(batch_bytes, 1024, region_bytes / 4), 8));
+  batch_bytes_ =
+      static_cast<std::uint32_t>(detail::round_up(std::clamp<std::uint32_t>(batch_bytes, 1024, region_bytes / 4), 8));
 }
 
 region_book::record* region_book::find(std::uint32_t region) {
@@ -94,7 +94,10 @@ bool region_book::take(std::uint32_t need, carve& out) {
 bool region_book::take_from(record& r, std::uint32_t need, carve& out) {
   const std::uint32_t want = std::max(need, batch_bytes_);
   const auto give = [&](std::uint32_t offset, std::uint32_t bytes) {
-    out = {.region = r.region, .generation = r.generation, .offset = offset, .bytes = bytes,
+    out = {.region = r.region,
+           .generation = r.generation,
+           .offset = offset,
+           .bytes = bytes,
            .memory = r.memory ? r.memory + offset : nullptr};
     ++r.building;
     return true;

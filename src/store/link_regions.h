@@ -75,7 +75,7 @@ class region_book {
     region_state state = region_state::opening;
     bool sealed_by_agent = false;
     std::byte* memory = nullptr;
-    std::uint32_t end = 0;                           ///< carved so far
+    std::uint32_t end = 0;  ///< carved so far
     std::uint32_t readable = 0;
     std::uint32_t building = 0;                      ///< carves not yet submitted or given back
     std::uint32_t unacknowledged = 0;                ///< batches, abandoned ones included
@@ -124,9 +124,7 @@ class region_book {
   void forget(std::uint32_t region, std::uint32_t generation);
 
   [[nodiscard]] record* find(std::uint32_t region);
-  [[nodiscard]] const record* find(std::uint32_t region) const {
-    return const_cast<region_book*>(this)->find(region);
-  }
+  [[nodiscard]] const record* find(std::uint32_t region) const { return const_cast<region_book*>(this)->find(region); }
   [[nodiscard]] std::unordered_map<std::uint32_t, record>& all() { return records_; }
   [[nodiscard]] std::size_t size() const { return records_.size(); }
 

@@ -17,11 +17,11 @@ namespace fm::store::link_test {
 /// What happens to a message.
 struct verdict {
   enum what : std::uint8_t {
-    handle,         ///< as it should be
-    refuse,         ///< answered with `code`, not handled
-    break_before,   ///< the connection breaks, not handled
-    break_after,    ///< handled, but the connection breaks before the answer is out
-    garbage,        ///< handled, and answered with bytes that are no answer
+    handle,        ///< as it should be
+    refuse,        ///< answered with `code`, not handled
+    break_before,  ///< the connection breaks, not handled
+    break_after,   ///< handled, but the connection breaks before the answer is out
+    garbage,       ///< handled, and answered with bytes that are no answer
   } what = handle;
   errc code = errc::ok;
 };
@@ -83,7 +83,8 @@ class scripted_agent final : public fabric::service {
     struct __attribute__((packed)) {
       message_head head;
       region_name name;
-    } n{{static_cast<std::uint16_t>(message_type::retire_region), 0, sizeof(region_name)}, {r, regions.at(r).generation}};
+    } n{{static_cast<std::uint16_t>(message_type::retire_region), 0, sizeof(region_name)},
+        {r, regions.at(r).generation}};
     owner->notify({reinterpret_cast<const std::byte*>(&n), sizeof n});
   }
   void notify_raw(std::span<const std::byte> bytes) {
@@ -125,7 +126,8 @@ class scripted_agent final : public fabric::service {
     seen.notify_all();
   }
   errc message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept override;
-  std::byte* memory(fabric::peer&, const fabric::remote& where, std::uint64_t bytes, fabric::access how) noexcept override {
+  std::byte* memory(fabric::peer&, const fabric::remote& where, std::uint64_t bytes,
+                    fabric::access how) noexcept override {
     const std::lock_guard lock(mutex);
     const auto it = regions.find(where.region);
     if (it == regions.end() || it->second.generation != where.generation) return nullptr;
@@ -152,7 +154,8 @@ class scripted_agent final : public fabric::service {
   }
   void answer_region(fabric::answer& out, message_type type, std::uint32_t number) {
     const region& r = regions.at(number);
-    const region_answer a{number, r.generation, region_bytes, r.sealed ? region_bytes : r.readable, r.sealed ? 1u : 0u, 0};
+    const region_answer a{number, r.generation, region_bytes, r.sealed ? region_bytes : r.readable, r.sealed ? 1u : 0u,
+                          0};
     answer(out, type, errc::ok, &a, sizeof a);
     out.key.fd = r.memory.fd();
   }
@@ -290,10 +293,12 @@ inline errc scripted_agent::apply(const index_body& m) {
   const auto it = regions.find(m.region);
   if (it == regions.end() || it->second.generation != m.generation) return errc::stale;
   region& r = it->second;
-  if (r.sealed || m.offset % 8 != 0 || m.length % 8 != 0 || m.offset + m.length > region_bytes) return errc::access_denied;
+  if (r.sealed || m.offset % 8 != 0 || m.length % 8 != 0 || m.offset + m.length > region_bytes)
+    return errc::access_denied;
   const auto after = r.extents.lower_bound(static_cast<std::uint32_t>(m.offset));
   if (after != r.extents.end() && after->first < m.offset + m.length) return errc::access_denied;
-  if (after != r.extents.begin() && std::prev(after)->first + std::prev(after)->second > m.offset) return errc::access_denied;
+  if (after != r.extents.begin() && std::prev(after)->first + std::prev(after)->second > m.offset)
+    return errc::access_denied;
   std::byte* p = r.memory.base() + m.offset;
   const bool abandoned = (m.flags & index_abandoned) != 0;
   batch_header h{batch_magic, 0, m.seq, m.length, 0};
@@ -303,7 +308,8 @@ inline errc scripted_agent::apply(const index_body& m) {
     std::memcpy(&h, p, sizeof h);
     const std::uint32_t said = std::exchange(h.crc, 0);
     const std::uint32_t crc = detail::crc32c(p + sizeof h, m.length - sizeof h, detail::crc32c(&h, sizeof h));
-    if (said != m.crc || crc != m.crc || h.seq != m.seq || h.length != m.length || h.count != m.count) return errc::corrupt;
+    if (said != m.crc || crc != m.crc || h.seq != m.seq || h.length != m.length || h.count != m.count)
+      return errc::corrupt;
     std::uint64_t at = sizeof h;
     for (std::uint32_t i = 0; i < m.count; ++i) {
       std::uint64_t header = 0;
@@ -311,13 +317,16 @@ inline errc scripted_agent::apply(const index_body& m) {
       const std::uint64_t bytes = copy_bytes(p + at);
       if (bytes < 16 || at + bytes > m.length) return errc::corrupt;
       entries[detail::header::slot(header)] =
-          detail::home_address{m.region, m.generation, static_cast<std::uint32_t>(m.offset + at), detail::size_class::of(bytes)}.pack();
+          detail::home_address{m.region, m.generation, static_cast<std::uint32_t>(m.offset + at),
+                               detail::size_class::of(bytes)}
+              .pack();
       at += bytes;
     }
     if (at != m.length) return errc::corrupt;
   }
   r.extents[static_cast<std::uint32_t>(m.offset)] = m.length;
-  for (auto e = r.extents.find(static_cast<std::uint32_t>(r.readable)); e != r.extents.end() && e->first == r.readable; ++e)
+  for (auto e = r.extents.find(static_cast<std::uint32_t>(r.readable)); e != r.extents.end() && e->first == r.readable;
+       ++e)
     r.readable += e->second;
   applied_seq = m.seq;
   log.push_back({m.seq, m.region, static_cast<std::uint32_t>(m.offset), m.length, m.count, abandoned});

@@ -232,8 +232,7 @@ TEST_CASE("a region that only a hint names is learned of once, however many ask"
   const auto before = x.agent.count(message_type::region_info);
   std::vector<std::thread> askers;
   std::atomic<int> good{0};
-  for (int i = 0; i < 4; ++i)
-    askers.emplace_back([&] { good += x.l->learn_region(40) == errc::ok; });
+  for (int i = 0; i < 4; ++i) askers.emplace_back([&] { good += x.l->learn_region(40) == errc::ok; });
   for (auto& t : askers) t.join();
   CHECK(good == 4);
   CHECK(x.agent.count(message_type::region_info) == before + 1);
