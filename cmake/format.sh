@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cmake/format.sh [--check] [FILE...]: formats the given files, or every C++ file that git tracks, by .clang-format.
+# cmake/format.sh [--check] [FILE...]: formats the given files, or every C++ file of the tree, by .clang-format.
 # With --check nothing is changed, and files that are not formatted are named and make it fail. Always clang-format
 # 14, because other versions disagree with it.
 set -uo pipefail
@@ -11,7 +11,7 @@ if [ "${1:-}" = --check ]; then
   shift
 fi
 if [ $# -eq 0 ]; then
-  mapfile -t files < <(git ls-files '*.h' '*.cc')
+  mapfile -t files < <(find include src agent test bench examples -name '*.h' -o -name '*.cc' 2>/dev/null | LC_ALL=C sort)
 else
   files=("$@")
 fi
