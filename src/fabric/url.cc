@@ -34,6 +34,7 @@ result<address> parse_host_port(std::string_view url, std::string_view rest, add
     if (host.find(':') != std::string_view::npos) return bad(url, "an IPv6 address needs brackets");
   }
   if (host.empty()) return bad(url, "the host is missing");
+  if (host.find_first_of("[]") != std::string_view::npos) return bad(url, "a bracket inside the host");
   unsigned number = 0;
   const auto [end, ec] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (ec != std::errc() || end != port.data() + port.size() || number > 65535)

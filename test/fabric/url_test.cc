@@ -20,8 +20,9 @@ TEST_CASE("addresses of every transport are split into their parts") {
 }
 
 TEST_CASE("a malformed address is refused with its text in the error") {
-  for (const char* url : {"", "nonsense", "tcp://", "tcp://host", "tcp://host:", "tcp://host:99999", "tcp://host:7x",
-                          "tcp://:7", "tcp://::1:7", "tcp://[::1]", "shm://", "local:x", "tcp:/h:1", "TCP://h:1"}) {
+  for (const char* url :
+       {"", "nonsense", "tcp://", "tcp://host", "tcp://host:", "tcp://host:99999", "tcp://host:7x", "tcp://:7",
+        "tcp://::1:7", "tcp://[::1]", "tcp://[[]:7", "tcp://h[:7", "shm://", "local:x", "tcp:/h:1", "TCP://h:1"}) {
     const auto a = parse_url(url);
     REQUIRE_FALSE(a);
     CHECK(a.error().code() == errc::invalid_argument);
