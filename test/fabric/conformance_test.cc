@@ -9,7 +9,7 @@ using namespace fm;
 using namespace fm::fabric;
 using namespace fm::fabric::test;
 
-#define ALL_TRANSPORTS over_local
+#define ALL_TRANSPORTS over_local, over_shm, over_tcp
 
 TEMPLATE_TEST_CASE("what was written is read back", "", ALL_TRANSPORTS) {
   pair_over<TestType> p;

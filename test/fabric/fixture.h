@@ -15,6 +15,19 @@ struct over_local {
   static std::string listen_url() { return {}; }
 };
 
+struct over_tcp {
+  static constexpr bool in_process = false;
+  static std::string listen_url() { return "tcp://127.0.0.1:0"; }
+};
+
+struct over_shm {
+  static constexpr bool in_process = false;
+  static std::string listen_url() {
+    static std::atomic<int> count{0};
+    return "shm:///tmp/farmem-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+  }
+};
+
 /// An agent and one session with it.
 template <class Transport>
 struct pair_over {

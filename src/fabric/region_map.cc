@@ -1,0 +1,71 @@
+#include "region_map.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace fm::fabric {
+
+region_map::~region_map() {
+  for (auto& l : leaves_) delete l.load(std::memory_order_relaxed);
+}
+
+errc region_map::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept try {
+  struct stat st {};
+  if (region >= regions_max || key.fd < 0 || ::fstat(key.fd, &st) != 0) {
+    if (key.fd >= 0) ::close(key.fd);
+    return errc::invalid_argument;
+  }
+  const std::lock_guard lock(mutex_);
+  record& known = records_[region];
+  mapping* same = nullptr;
+  for (const auto& m : known.mappings)
+    if (m->device == st.st_dev && m->inode == st.st_ino && m->file.bytes() == bytes) same = m.get();
+  if (same) {
+    ::close(key.fd);
+  } else {
+    auto fresh = std::make_unique<mapping>(
+        mapping{os::memory_file::adopt(key.fd, bytes), std::uint64_t(st.st_dev), std::uint64_t(st.st_ino)});
+    same = fresh.get();
+    known.mappings.push_back(std::move(fresh));
+  }
+  known.views.push_back(std::make_unique<view>(view{same->file.base(), bytes, generation}));
+  auto& slot = leaves_[region >> leaf_bits];
+  if (!slot.load(std::memory_order_relaxed)) slot.store(new leaf, std::memory_order_release);
+  slot.load(std::memory_order_relaxed)
+      ->views[region & ((1u << leaf_bits) - 1)]
+      .store(known.views.back().get(), std::memory_order_release);
+  return errc::ok;
+} catch (const error& e) {  // adopt has closed the descriptor
+  spdlog::warn("fabric: attaching region {}: {}", region, e.what());
+  return e.code();
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
+}
+
+void region_map::detach(std::uint32_t region) noexcept {
+  if (region >= regions_max) return;
+  const std::lock_guard lock(mutex_);
+  if (leaf* l = leaves_[region >> leaf_bits].load(std::memory_order_relaxed))
+    l->views[region & ((1u << leaf_bits) - 1)].store(nullptr, std::memory_order_release);
+  records_.erase(region);
+}
+
+const region_map::view* region_map::lookup(std::uint32_t region) const noexcept {
+  if (region >= regions_max) return nullptr;
+  const leaf* l = leaves_[region >> leaf_bits].load(std::memory_order_acquire);
+  return l ? l->views[region & ((1u << leaf_bits) - 1)].load(std::memory_order_acquire) : nullptr;
+}
+
+std::byte* region_map::find(const remote& where, std::uint64_t bytes) const noexcept {
+  const view* v = lookup(where.region);
+  if (!v || v->generation != where.generation || bytes > v->bytes || where.offset > v->bytes - bytes) return nullptr;
+  return v->base + where.offset;
+}
+
+std::byte* region_map::base(std::uint32_t region) const noexcept {
+  const view* v = lookup(region);
+  return v ? v->base : nullptr;
+}
+
+}  // namespace fm::fabric

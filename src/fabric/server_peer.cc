@@ -1,0 +1,55 @@
+#include "server_peer.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+namespace fm::fabric {
+
+bool server_peer::notify(std::span<const std::byte> payload) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (ending_ || lanes_.empty() || unacknowledged_ >= wire::notices_max || payload.size() > message_bytes_max_) return false;
+  ++unacknowledged_;
+  notices_.emplace_back(payload.begin(), payload.end());
+  lanes_.front().attention();
+  return true;
+}
+
+void server_peer::close(errc why, std::string_view reason) noexcept {
+  spdlog::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
+  const std::lock_guard lock(mutex_);
+  ending_ = true;
+  for (const lane_ref& l : lanes_) ::shutdown(l.socket, SHUT_RDWR);  // their I/O threads see it and remove them
+}
+
+bool server_peer::join(lane_ref l) {
+  const std::lock_guard lock(mutex_);
+  if (ending_) return false;
+  lanes_.push_back(std::move(l));
+  return true;
+}
+
+bool server_peer::leave(std::uint64_t id) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    std::erase_if(lanes_, [id](const lane_ref& l) { return l.id == id; });
+    for (const lane_ref& l : lanes_) ::shutdown(l.socket, SHUT_RDWR);
+    if (!lanes_.empty()) return false;
+  }
+  service_.disconnected(*this);
+  return true;
+}
+
+std::deque<std::vector<std::byte>> server_peer::take_notices() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notices_, {});
+}
+
+bool server_peer::notices_handled(std::uint32_t count) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (count > unacknowledged_) return false;
+  unacknowledged_ -= count;
+  return true;
+}
+
+}  // namespace fm::fabric

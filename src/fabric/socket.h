@@ -1,0 +1,62 @@
+// The few socket calls that stream transports make, over TCP and Unix sockets alike. Everything is non-blocking; what
+// waits has a deadline.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <farmem/base.h>
+#include <farmem/fabric/url.h>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace fm::fabric {
+
+/// A descriptor that closes itself.
+class descriptor {
+ public:
+  descriptor() = default;
+  explicit descriptor(int fd) noexcept : fd_(fd) {}
+  descriptor(descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  descriptor& operator=(descriptor&& o) noexcept {
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+  ~descriptor();
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+  void reset() noexcept;
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// Connects to tcp:// or shm://. Returns unreachable, timed_out, or ok with `out` set.
+errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept;
+
+/// Listens. Throws fm::error naming `url` (invalid_argument, unreachable when the address is in use). `real` becomes
+/// the URL with the port that was really bound.
+descriptor listen_socket(const address& at, const std::string& url, bool insecure, std::string& real);
+
+/// Accepts one connection; an empty descriptor with errno set when there is none.
+descriptor accept_socket(int listening, bool unix_family, std::string& peer_name) noexcept;
+
+struct io_result {
+  std::size_t bytes = 0;
+  enum { progress, again, gone } outcome = progress;
+};
+
+/// Sends what fits; `fd` (or -1) goes along with the first byte.
+io_result send_some(int socket, std::span<const iovec> from, int fd = -1) noexcept;
+/// Receives what is there; descriptors that came along are appended to `fds` when it is not null.
+io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept;
+
+/// Waits for events (POLLIN, POLLOUT) until the deadline; false when it passed.
+bool wait_socket(int socket, short events, time_point deadline) noexcept;
+
+/// The whole of a small message, with a deadline: for handshakes. Returns ok, timed_out or unreachable.
+errc send_all(int socket, std::span<const std::byte> bytes, time_point deadline) noexcept;
+errc receive_all(int socket, std::span<std::byte> bytes, time_point deadline) noexcept;
+
+}  // namespace fm::fabric

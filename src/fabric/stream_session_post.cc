@@ -1,0 +1,252 @@
+// Posting, waiting and credit of a stream session.
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "one_sided.h"
+#include "stream_session.h"
+
+namespace fm::fabric {
+namespace {
+
+/// A number for the calling thread, so that it keeps to one fetch lane: what it posts there stays in order.
+std::uint32_t thread_number() noexcept {
+  static std::atomic<std::uint32_t> next{0};
+  thread_local const std::uint32_t mine = next.fetch_add(1, std::memory_order_relaxed);
+  return mine;
+}
+
+}  // namespace
+
+stream_lane& stream_session::lane_for(lane on) noexcept {
+  if (shared_memory_ || on == lane::control) return *lanes_.front();
+  if (on == lane::bulk) return *lanes_.back();
+  return *lanes_[1 + thread_number() % fetch_lanes_];
+}
+
+stream_lane* stream_session::lane_of(const request& r) noexcept {
+  return r.transport_word == no_lane ? nullptr : lanes_[std::size_t(r.transport_word >> 32)].get();
+}
+
+std::size_t stream_session::deliver(stream_lane* l, done_list& done) noexcept {
+  std::size_t n = 0;
+  std::uint64_t bytes = 0;
+  while (request* r = done.pop()) {
+    bytes += r->bytes();
+    if (shared_memory_ && r->kind == op_kind::message) messages_.fetch_sub(1, std::memory_order_seq_cst);
+    complete(*r, r->status);
+    ++n;
+  }
+  if (n == 0) return 0;
+  bytes_.fetch_sub(bytes, std::memory_order_seq_cst);
+  if (l) l->wake_sleepers();
+  if (credit_waiters_.load(std::memory_order_seq_cst) != 0) {
+    credit_epoch_.fetch_add(1, std::memory_order_seq_cst);
+    os::futex_wake(credit_epoch_, INT32_MAX);
+  }
+  return n;
+}
+
+std::size_t stream_session::attend(stream_lane& l) noexcept {
+  done_list done;
+  bool was_open, something;
+  {
+    const auto guard = l.lock();
+    was_open = l.is_open();
+    something = l.receive(done);
+  }
+  const std::size_t n = deliver(&l, done);
+  if (was_open && !l.is_open()) break_connection(l.generation(), errc::disconnected);
+  return n + (something ? 1 : 0);
+}
+
+std::size_t stream_session::poll() noexcept {
+  std::size_t total = 0;
+  for (auto& l : lanes_) {
+    if (l->in_flight() == 0 || !l->try_role()) continue;
+    const std::uint32_t before = l->in_flight();
+    attend(*l);
+    const std::uint32_t after = l->in_flight();
+    total += before > after ? before - after : 0;
+    l->release_role();
+  }
+  return total;
+}
+
+/// Returns when finished() or at the deadline: as the lane's receiver if nobody else is, else beside the one who is.
+template <class Finished>
+void stream_session::wait_on(stream_lane& l, const Finished& finished, time_point deadline) noexcept {
+  const time_point spin_until = clock::now() + options_.spin_for;
+  while (!finished()) {
+    if (l.is_open() && l.try_role()) {
+      while (!finished() && l.is_open()) {
+        if (attend(l) != 0) continue;
+        const time_point now = clock::now();
+        if (now >= deadline) break;
+        if (now < spin_until)
+          fm::detail::cpu_relax();
+        else
+          l.sleep_on_socket(deadline);
+      }
+      l.release_role();
+    } else {
+      // Bounded, because a lane that has just closed completes its requests from another thread.
+      const auto ready = [&] { return finished() || !l.role_taken(); };
+      l.sleep_aside(ready, std::min(deadline, clock::now() + std::chrono::milliseconds(20)));
+    }
+    if (clock::now() >= deadline) return;
+  }
+}
+
+void stream_session::wait(request& r) noexcept {
+  FM_ASSERT(!completion_frame::inside(this), "a completion callback must not wait on its own session");
+  if (r.done()) return;
+  stream_lane* l = lane_of(r);
+  const time_point deadline = deadline_of(r, clock::now());
+  if (l) {
+    wait_on(*l, [&] { return r.done(); }, deadline);
+    if (!r.done()) {
+      done_list done;
+      {
+        const auto guard = l->lock();
+        l->cancel(r, errc::timed_out, done);
+      }
+      deliver(l, done);
+    }
+  }
+  // It has its outcome; whichever thread took it off the lane is about to complete it.
+  for (duration nap = std::chrono::microseconds(20); !r.done(); nap = std::min<duration>(nap * 2, std::chrono::milliseconds(5)))
+    os::futex_wait(r.state, request::posted, clock::now() + nap);
+}
+
+void stream_session::cancel(request& r) noexcept {
+  stream_lane* l = r.done() ? nullptr : lane_of(r);
+  if (!l) return;
+  done_list done;
+  {
+    const auto guard = l->lock();
+    l->cancel(r, errc::cancelled, done);
+  }
+  deliver(l, done);
+}
+
+void stream_session::wait_for_credit(time_point deadline) noexcept {
+  credit_waiters_.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint32_t seen = credit_epoch_.load(std::memory_order_seq_cst);
+  if (poll() == 0) {
+    for (auto& l : lanes_) {
+      const auto guard = l->lock();
+      if (l->in_flight() != 0) l->arm(EPOLLIN);
+    }
+    os::futex_wait(credit_epoch_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(5)));
+  }
+  credit_waiters_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+/// Reserves bytes of the session's credit; one request may always be in flight, however large.
+bool stream_session::take_bytes(std::uint64_t bytes, time_point deadline) noexcept {
+  for (;;) {
+    std::uint64_t held = bytes_.load(std::memory_order_seq_cst);
+    while (held == 0 || held + bytes <= options_.bytes_in_flight || completion_frame::inside(this))
+      if (bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_seq_cst)) return true;
+    if (clock::now() >= deadline) return false;
+    wait_for_credit(deadline);
+  }
+}
+
+/// One-sided operations over shared memory: a copy, now. False when the request has to go over the connection: a fenced
+/// one waits there behind the messages before it.
+bool stream_session::perform_here(request& r, errc& status) noexcept {
+  if (!shared_memory_ || r.kind == op_kind::message) return false;
+  if (r.fence && messages_.load(std::memory_order_seq_cst) != 0) return false;
+  if (r.deadline != time_point::max() && r.deadline <= clock::now()) {
+    status = errc::timed_out;
+    return true;
+  }
+  std::byte* at = regions_.find(r.where, one_sided_bytes(r));
+  status = at ? apply_one_sided(r, at) : errc::access_denied;
+  return true;
+}
+
+void stream_session::finish_posting(stream_lane* l, std::unique_lock<std::mutex>& guard, bool unattended) noexcept {
+  if (!l || !guard.owns_lock()) return;
+  l->pump();
+  if (unattended && !l->role_taken()) l->arm(EPOLLIN);
+  guard.unlock();
+}
+
+void stream_session::post(std::span<request* const> requests) noexcept {
+  done_list refused;
+  stream_lane* l = nullptr;
+  std::unique_lock<std::mutex> guard;
+  bool unattended = false, on_wire = false;
+  time_point now{};
+  for (request* r : requests) {
+    FM_ASSERT(r->state.load(std::memory_order_relaxed) != request::posted, "a request is posted once at a time");
+    r->transport_word = no_lane;
+    r->generation = generation();
+    r->state.store(request::posted, std::memory_order_relaxed);
+    errc status = admit(r->on);
+    if (status == errc::ok) status = check_request(*r, options_.message_bytes_max);
+    if (status != errc::ok || perform_here(*r, status)) {
+      refused.push(*r, status);
+      continue;
+    }
+    if (now == time_point{}) now = clock::now();
+    const time_point deadline = deadline_of(*r, now);
+    stream_lane& mine = lane_for(r->on);
+    if (&mine != l) {
+      finish_posting(l, guard, unattended);
+      l = &mine;
+      unattended = false;
+      guard = l->lock();
+    }
+    // Credit. Waiting happens with what was posted so far on its way, and without the lock.
+    const std::uint64_t bytes = r->bytes();
+    std::uint64_t held = bytes_.load(std::memory_order_relaxed);
+    bool reserved = (held == 0 || held + bytes <= options_.bytes_in_flight) &&
+                    bytes_.compare_exchange_strong(held, held + bytes, std::memory_order_seq_cst);
+    while (!reserved || (!l->has_credit() && !completion_frame::inside(this))) {
+      finish_posting(l, guard, unattended);
+      if (!reserved) reserved = take_bytes(bytes, deadline);
+      if (!reserved || clock::now() >= deadline) status = errc::timed_out;
+      if (status == errc::ok) status = admit(r->on);
+      if (status != errc::ok) break;
+      guard = l->lock();
+      if (l->has_credit()) break;
+      guard.unlock();
+      wait_for_credit(deadline);
+      guard = l->lock();
+    }
+    const bool is_message = shared_memory_ && r->kind == op_kind::message;
+    if (is_message) messages_.fetch_add(1, std::memory_order_seq_cst);
+    if (status == errc::ok) status = l->submit(*r, deadline);
+    if (status != errc::ok) {
+      if (reserved) bytes_.fetch_sub(bytes, std::memory_order_seq_cst);
+      if (is_message) messages_.fetch_sub(1, std::memory_order_seq_cst);
+      refused.push(*r, status);
+      if (!guard.owns_lock()) l = nullptr;
+      continue;
+    }
+    on_wire = true;
+    unattended |= r->on_done != nullptr;
+  }
+  finish_posting(l, guard, unattended);
+  while (request* r = refused.pop()) complete(*r, r->status);
+  if (on_wire && idle_.load(std::memory_order_seq_cst) && idle_.exchange(false, std::memory_order_seq_cst)) wake();
+}
+
+errc stream_session::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept {
+  if (shared_memory_) return regions_.attach(region, generation, bytes, key);
+  if (key.fd >= 0) ::close(key.fd);
+  return errc::ok;
+}
+
+void stream_session::detach(std::uint32_t region) noexcept {
+  if (shared_memory_) regions_.detach(region);
+}
+
+std::byte* stream_session::direct(std::uint32_t region) noexcept { return shared_memory_ ? regions_.base(region) : nullptr; }
+
+}  // namespace fm::fabric
