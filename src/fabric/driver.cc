@@ -106,7 +106,7 @@ void driver::break_connection(std::uint32_t g, errc why) noexcept {
     why_ = why;
     phase_.store(phase::broken, std::memory_order_seq_cst);
   }
-  interrupt(why);
+  interrupt(g, why);
   wake();
 }
 
@@ -185,7 +185,7 @@ errc driver::attempt(time_point deadline) noexcept {
     if (e == errc::ok) e = closing() ? errc::cancelled : why_;
     phase_.store(phase::broken, std::memory_order_seq_cst);
   }
-  interrupt(e);
+  interrupt(g, e);
   hang_up(e);
   return e;
 }
@@ -228,7 +228,7 @@ void driver::run() noexcept {
       phase_.store(closing() ? phase::closed : phase::down, std::memory_order_seq_cst);
       why = closing() ? errc::cancelled : why_;
     }
-    interrupt(why);
+    interrupt(generation(), why);
     hang_up(why);
     {
       const std::lock_guard lock(mutex_);

@@ -50,8 +50,9 @@ class driver : public session {
   virtual void hang_up(errc why) noexcept = 0;
   /// Handles whatever has come on lanes that nobody waits on; returns after a wake(), after some I/O, or at `until`.
   virtual void serve(time_point until) noexcept = 0;
-  /// Makes everybody who is blocked on the connection look up. Called with no lock held, from any thread.
-  virtual void interrupt(errc) noexcept {}
+  /// Makes everybody who is blocked on the connection of that generation look up. Called with no lock held, from any
+  /// thread; a newer connection may stand by then, and is left alone.
+  virtual void interrupt(std::uint32_t /*generation*/, errc /*why*/) noexcept {}
   /// A notice has been handled by its owner.
   virtual void notice_handled() noexcept {}
 

@@ -69,9 +69,9 @@ void stream_lane::close_socket() noexcept {
   socket_.reset();
 }
 
-void stream_lane::shut_down(errc why) noexcept {
+void stream_lane::shut_down(std::uint32_t generation, errc why) noexcept {
   const auto guard = lock();
-  if (!socket_) return;
+  if (!socket_ || generation_.load(std::memory_order_relaxed) != generation) return;
   if (is_open()) reason_ = why;
   ::shutdown(socket_.get(), SHUT_RDWR);
 }

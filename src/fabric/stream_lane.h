@@ -63,8 +63,8 @@ class stream_lane {
   void close_socket() noexcept;
   /// Ends the lane's use: everything in flight goes to `done`. From any thread.
   void fail(errc why, done_list& done) noexcept;
-  /// Makes whoever polls the socket see its end; what fails then fails as `why`. From any thread.
-  void shut_down(errc why) noexcept;
+  /// Makes whoever polls the socket of `generation` see its end; what fails then fails as `why`. From any thread.
+  void shut_down(std::uint32_t generation, errc why) noexcept;
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
 
   // ---- posting; between lock() and unlock ----

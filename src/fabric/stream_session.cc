@@ -88,8 +88,8 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) noexcep
   return errc::ok;
 }
 
-void stream_session::interrupt(errc why) noexcept {
-  for (auto& l : lanes_) l->shut_down(why);
+void stream_session::interrupt(std::uint32_t generation, errc why) noexcept {
+  for (auto& l : lanes_) l->shut_down(generation, why);
 }
 
 void stream_session::hang_up(errc why) noexcept {

@@ -39,7 +39,7 @@ class stream_session final : public driver, private lane_owner {
   errc dial(std::uint32_t generation, time_point deadline) noexcept override;
   void hang_up(errc why) noexcept override;
   void serve(time_point until) noexcept override;
-  void interrupt(errc why) noexcept override;
+  void interrupt(std::uint32_t generation, errc why) noexcept override;
   void notice_handled() noexcept override;
   // lane_owner
   bool lane_notice(std::uint32_t generation, std::span<const std::byte> payload) noexcept override {

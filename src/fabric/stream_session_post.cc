@@ -50,14 +50,17 @@ std::size_t stream_session::deliver(stream_lane* l, done_list& done) noexcept {
 
 std::size_t stream_session::attend(stream_lane& l) noexcept {
   done_list done;
-  bool was_open, something;
+  bool was_open, something, ended;
+  std::uint32_t generation;  // of what was received from: by the time of the verdict there may be a newer connection
   {
     const auto guard = l.lock();
+    generation = l.generation();
     was_open = l.is_open();
     something = l.receive(done);
+    ended = was_open && !l.is_open();
   }
   const std::size_t n = deliver(&l, done);
-  if (was_open && !l.is_open()) break_connection(l.generation(), errc::disconnected);
+  if (ended) break_connection(generation, errc::disconnected);
   return n + (something ? 1 : 0);
 }
 

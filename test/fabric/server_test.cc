@@ -1,0 +1,209 @@
+// A stream server against clients that do not follow the protocol: each costs its own connection, never the process,
+// and a well-behaved session beside it notices nothing.
+#include <catch2/catch.hpp>
+
+#include "fixture.h"
+#include "raw_client.h"
+
+using namespace fm;
+using namespace fm::fabric;
+using namespace fm::fabric::test;
+using namespace fm::fabric::wire;
+
+namespace {
+
+/// The good session still works, on its first connection.
+template <class Pair>
+void unharmed(Pair& p) {
+  auto data = pattern(1000, 9);
+  std::vector<std::byte> back(1000);
+  CHECK(p.transfer(op_kind::write, data.data(), data.size(), 64) == errc::ok);
+  CHECK(p.transfer(op_kind::read, back.data(), back.size(), 64) == errc::ok);
+  CHECK(back == data);
+  CHECK(p.link->generation() == 1);
+}
+
+frame_header corrupt(int how) {
+  auto h = make_header(frame_type::read);
+  h.generation = 1;
+  h.bytes = 8;
+  switch (how) {
+    case 0: h.magic = 0; break;
+    case 1: h.type = 99; break;
+    case 2: h.flags = 0xf0; break;
+    case 3: h.zero[3] = 1; break;
+    case 4: h.bytes = chunk_bytes + 1; break;
+    case 5: h = make_header(frame_type::write, chunk_bytes + 1); break;
+    case 6: h = make_header(frame_type::message, ~0u); break;
+    case 7: h = make_header(frame_type::hello, sizeof(hello_body)); break;
+    case 8: h = make_header(frame_type::answer); break;
+    case 9: h.major = 9; break;
+    default: h = make_header(frame_type::notice_ack); h.bytes = 5; break;
+  }
+  return h;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a malformed frame closes its own connection only", "", over_shm, over_tcp) {
+  pair_over<TestType> p;
+  for (int how = 0; how <= 10; ++how) {
+    raw_client bad(p.server->url());
+    bad.greet();
+    bad.send(corrupt(how));
+    CHECK(bad.ended());
+  }
+  unharmed(p);
+  CHECK(p.agent.until([](auto& a) { return a.sessions_ended == 11; }));
+}
+
+TEMPLATE_TEST_CASE("a connection must begin with a hello", "", over_shm, over_tcp) {
+  pair_over<TestType> p;
+  {
+    raw_client bad(p.server->url());
+    bad.send(corrupt(4));
+    CHECK(bad.ended());
+  }
+  {
+    raw_client bad(p.server->url());
+    auto h = make_header(frame_type::read);
+    bad.send(h);
+    CHECK(bad.ended());
+  }
+  {
+    raw_client http(p.server->url());
+    const std::string get = "GET / HTTP/1.1\r\nHost: farmem\r\nUser-Agent: somebody\r\n\r\n";
+    http.send(std::as_bytes(std::span(get)));
+    CHECK(http.ended());
+  }
+  unharmed(p);
+}
+
+TEMPLATE_TEST_CASE("another major version is told so", "", over_shm, over_tcp) {
+  pair_over<TestType> p;
+  raw_client old(p.server->url());
+  auto h = make_header(frame_type::hello, sizeof(hello_body));
+  h.major = 2;
+  old.send(h);
+  frame_header answer{};
+  REQUIRE(old.receive(std::as_writable_bytes(std::span(&answer, 1))));
+  CHECK(answer.type == std::uint8_t(frame_type::welcome));
+  CHECK(status_of(answer) == errc::version_mismatch);
+  CHECK(old.ended());
+}
+
+TEMPLATE_TEST_CASE("a frame that is cut off, at any byte, ends its session and holds nothing", "", over_shm, over_tcp) {
+  pair_over<TestType> p;
+  auto h = make_header(frame_type::write, 100);
+  h.generation = 1;
+  std::vector<std::byte> whole(sizeof h + 100, std::byte{7});
+  std::memcpy(whole.data(), &h, sizeof h);
+  int cuts = 0;
+  for (std::size_t cut = 1; cut < whole.size(); cut += 13, ++cuts) {
+    raw_client bad(p.server->url());
+    bad.greet();
+    bad.send(std::span(whole).first(cut));
+    bad.finish_sending();
+    CHECK(bad.ended());
+  }
+  CHECK(p.agent.until([&](auto& a) { return a.sessions_ended == cuts; }));
+  unharmed(p);
+}
+
+TEMPLATE_TEST_CASE("a lane with a made-up token is refused", "", over_shm, over_tcp) {
+  pair_over<TestType> p;
+  raw_client bad(p.server->url());
+  const std::uint64_t token[2] = {1, 2};
+  bad.greet(1, token, errc::stale);
+  CHECK(bad.ended());
+  unharmed(p);
+}
+
+TEMPLATE_TEST_CASE("all lanes of a session end when one does", "", over_shm, over_tcp) {
+  pair_over<TestType> p;
+  raw_client control(p.server->url());
+  const auto w = control.greet();
+  raw_client fetch(p.server->url());
+  fetch.greet(1, w.token);
+  fetch.send(corrupt(1));
+  CHECK(fetch.ended());
+  CHECK(control.ended());
+  CHECK(p.agent.until([](auto& a) { return a.sessions_ended == 1; }));
+  raw_client late(p.server->url());
+  late.greet(1, w.token, errc::stale);
+  unharmed(p);
+}
+
+TEMPLATE_TEST_CASE("a connection that does not say who it is is closed in time", "", over_shm, over_tcp) {
+  listen_options limits;
+  limits.handshake_within = std::chrono::milliseconds(200);
+  pair_over<TestType> p({}, limits);
+  raw_client silent(p.server->url());
+  raw_client halting(p.server->url());
+  const auto h = make_header(frame_type::hello, sizeof(hello_body));
+  halting.send(std::as_bytes(std::span(&h, 1)).first(20));
+  CHECK(silent.ended());
+  CHECK(halting.ended());
+  unharmed(p);
+}
+
+TEMPLATE_TEST_CASE("connections that have not said who they are have a cap of their own", "", over_shm, over_tcp) {
+  listen_options limits;
+  limits.handshakes_max = 3;
+  limits.handshake_within = std::chrono::seconds(30);
+  pair_over<TestType> p({}, limits);
+  {
+    std::vector<std::unique_ptr<raw_client>> silent;
+    for (int i = 0; i < 3; ++i) silent.push_back(std::make_unique<raw_client>(p.server->url()));
+    raw_client one_more(p.server->url());
+    CHECK(one_more.ended());
+    unharmed(p);
+  }
+  for (bool in = false; !in;) {  // the places come free as soon as the server sees that their owners left
+    recorded_events events;
+    try {
+      connect(p.server->url(), {}, events);
+      in = true;
+    } catch (const error& e) {
+      CHECK((e.code() == errc::unreachable || e.code() == errc::disconnected));
+    }
+  }
+}
+
+TEST_CASE("a plaintext listener beyond this host has to be asked for") {
+  memory_service agent;
+  try {
+    listen("tcp://0.0.0.0:0", {}, agent);
+    FAIL("listens");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::access_denied);
+    CHECK(std::string(e.what()).find("0.0.0.0") != std::string::npos);
+  }
+  listen_options open_to_all;
+  open_to_all.insecure = true;
+  CHECK(listen("tcp://0.0.0.0:0", open_to_all, agent)->url().starts_with("tcp://0.0.0.0:"));
+}
+
+TEST_CASE("listening fails with the address in the error") {
+  memory_service agent;
+  const auto first = listen("tcp://127.0.0.1:0", {}, agent);
+  CHECK_THROWS_AS(listen(first->url(), {}, agent), error);
+  CHECK_THROWS_AS(listen("shm:///no/such/folder/socket", {}, agent), error);
+  CHECK_THROWS_AS(listen("local:", {}, agent), error);
+  const std::string path = over_shm::listen_url();
+  const auto unix_one = listen(path, {}, agent);
+  CHECK_THROWS_AS(listen(path, {}, agent), error);
+}
+
+TEST_CASE("nobody at an address is unreachable") {
+  recorded_events events;
+  for (const char* url : {"tcp://127.0.0.1:1", "shm:///tmp/farmem-nobody-listens-here"}) {
+    try {
+      connect(url, {}, events);
+      FAIL("connected");
+    } catch (const error& e) {
+      CHECK(e.code() == errc::unreachable);
+      CHECK(std::string(e.what()).find(url) != std::string::npos);
+    }
+  }
+}
