@@ -1,0 +1,128 @@
+// The arena: the cache's memory, cut into segments, and the queues that segments move through.
+//
+//   unbacked -> free -> filling -> active | proactive -> ... -> inactive -> sweeping -> free
+//                                     ^---- proactive's oldest          \-> writing -> sweeping
+//
+//   unbacked   address space without memory. Objects larger than a segment take a run of these.
+//   free       memory that nothing uses; taken last-in-first-out
+//   filling    one thread bump-allocates in it
+//   active     filled by fetches and allocations; its oldest segment is the next to be cooled
+//   proactive  filled by re-referenced objects, or active by luck (probability epsilon); its oldest goes to active
+//   inactive   cooled: every word into it had its cold bit set, at the stamp in cold_stamp
+//   sweeping   the evictor is at it
+//   writing    all that is left in it waits for acknowledgements, or for pins to be given back
+//
+// Invariant: backed segments never exceed the capacity. The queues' lock is taken once per segment, not per object.
+// dcm, section 3.2, with segments in place of pages.
+#pragma once
+
+#include <atomic>
+#include <boost/intrusive/list.hpp>
+#include <farmem/cache/frame.h>
+#include <farmem/os.h>
+#include <mutex>
+#include <vector>
+
+namespace fm::detail {
+
+enum class segment_state : std::uint8_t { unbacked, free, filling, active, proactive, inactive, sweeping, writing };
+
+struct segment : boost::intrusive::list_base_hook<> {
+  std::atomic<std::uint64_t> cold_stamp{0};  ///< epoch stamp of its cooling; 0 while it is not cooled
+  std::atomic<std::uint32_t> inflight{0};    ///< frames that a fetch in flight will fill: not to be swept
+  std::atomic<std::uint32_t> writing{0};     ///< objects in batches that are not acknowledged
+  std::atomic<segment_state> state{segment_state::unbacked};
+  std::uint32_t span = 1;                    ///< segments in the run; the others of a run stay `filling` without use
+  std::uint32_t rounds = 0;                  ///< times it was cooled without becoming empty
+  std::uint64_t reactivated = 0;             ///< stamp of its last return to active; not cooled again before that is passed
+  std::uint64_t used = 0;                    ///< bytes bump-allocated, set when filling ends
+  char* base = nullptr;
+};
+
+class arena {
+ public:
+  /// `capacity` bytes of memory at most, in segments of `segment_bytes` (power of two). Throws out_of_memory.
+  arena(std::uint64_t capacity, std::uint64_t segment_bytes);
+
+  /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one segment.
+  segment* take(std::uint32_t span, std::uint32_t leave);
+  /// Ends filling: the segment enters its queue. `used` is the end of the last frame.
+  void retire(segment& s, std::uint64_t used, bool proactive);
+  /// Gives an empty segment back and wakes who waits for memory.
+  void release(segment& s);
+
+  [[nodiscard]] segment& of(const void* payload) noexcept {
+    return segments_[(static_cast<std::size_t>(static_cast<const char*>(payload) - base_)) >> shift_];
+  }
+  [[nodiscard]] bool contains(const void* p) const noexcept {
+    return static_cast<const char*>(p) >= base_ && static_cast<const char*>(p) < base_ + (segments_.size() << shift_);
+  }
+  [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return std::uint64_t{1} << shift_; }
+  [[nodiscard]] std::uint32_t capacity_segments() const noexcept { return capacity_; }
+  /// Free or not yet backed segments, within the capacity. Wait-free.
+  [[nodiscard]] std::uint32_t available() const noexcept { return available_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t inactive_segments() const noexcept { return inactive_count_.load(std::memory_order_relaxed); }
+
+  // ---- for the evictor, which is one thread at a time ----
+  /// The next segment to cool, out of its queue: active's oldest, after proactive has been held to its share.
+  /// A segment that came back to active is passed over until the stamp of its return is below `passed_below`.
+  segment* next_to_cool(std::uint64_t passed_below);
+  void enter_inactive(segment& s, std::uint64_t stamp);
+  /// inactive's oldest, if its stamp is below `passed_below`; it becomes `sweeping`.
+  segment* next_to_sweep(std::uint64_t passed_below);
+  /// Stamp of inactive's oldest, 0 when inactive is empty.
+  std::uint64_t oldest_cold_stamp();
+  /// A swept segment that still waits for acknowledgements.
+  void enter_writing(segment& s);
+  /// A `writing` segment without unacknowledged objects, back to `sweeping`; null when there is none.
+  segment* next_written();
+  /// Back to active's young end: it holds objects that could not leave.
+  void enter_active(segment& s, std::uint64_t stamp);
+
+  /// Sleeps until a segment is released or the deadline. Returns false on the deadline.
+  bool wait_released(std::uint32_t seen, time_point deadline);
+  [[nodiscard]] std::uint32_t release_count() const noexcept { return released_.load(std::memory_order_acquire); }
+  void wake_waiters();
+
+  struct counts {
+    std::uint32_t free, active, proactive, inactive, writing;
+  };
+  counts queue_lengths();
+  /// Visits every segment that holds frames, under the queues' lock. For verify and stats, when nothing moves.
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    const std::lock_guard lock(mutex_);
+    for (auto& s : segments_)
+      if (s.state.load() != segment_state::unbacked && s.state.load() != segment_state::free) visit(s);
+  }
+
+  void set_proactive_share(double share) { proactive_share_ = share; }
+  /// Below this many available segments the heap counts as short of memory (epochs::gate_memory).
+  void set_gate_level(std::uint32_t segments) { gate_level_.store(segments, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t gate_level() const noexcept { return gate_level_.load(std::memory_order_relaxed); }
+  /// Takes this heap out of the count of heaps that are short of memory, for good.
+  void leave_gate();
+
+ private:
+  using queue = boost::intrusive::list<segment>;
+
+  os::reservation memory_;
+  char* base_ = nullptr;
+  int shift_ = 0;
+  std::uint32_t capacity_ = 0;
+  double proactive_share_ = 0.5;
+  std::vector<segment> segments_;
+  std::mutex mutex_;
+  queue free_, active_, proactive_, inactive_, writing_;
+  std::uint32_t backed_ = 0;       ///< segments with memory: everything but unbacked
+  std::uint32_t next_unbacked_ = 0;
+  std::atomic<std::uint32_t> available_{0};
+  std::atomic<std::uint32_t> inactive_count_{0};
+  std::atomic<std::uint32_t> released_{0};
+  std::atomic<std::uint32_t> waiters_{0};
+  std::atomic<std::uint32_t> gate_level_{0};
+  bool short_of_memory_ = false;   ///< counted in the process-wide gate, under the lock
+  void update_gate();
+};
+
+}  // namespace fm::detail

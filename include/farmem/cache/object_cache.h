@@ -1,0 +1,188 @@
+// The local cache of one heap: resolves slots to frames, fetches what is away, allocates, and drives eviction. The
+// barrier layer calls resolve() when a word's fast test fails; everything that changes a word for a mutator is here.
+//
+// Invariants owned here
+//   - One usable frame per object: a word names at most one frame, and a frame stops being named only under the rules
+//     of table/entry.h (cold and unpinned for a grace period, or lost an install race and was never named).
+//   - Every transition is made inside a section.
+//   - A frame is dirty until its newest bytes are acknowledged as indexed; there is at most one unacknowledged
+//     write-back an object (frame::writing_bit).
+#pragma once
+
+#include <farmem/cache/elastic.h>
+#include <farmem/cache/mutator.h>
+#include <farmem/store.h>
+#include <farmem/type.h>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fm::detail {
+
+struct cache_options {
+  std::uint64_t capacity_bytes = 256ull << 20;
+  std::uint64_t segment_bytes = 1ull << 20;
+  double promote_probability = 0.1;        ///< epsilon: a filled segment enters proactive at once
+  double proactive_share = 0.5;            ///< of the segments; above it the oldest go back to active
+  double inactive_share = 0.2;             ///< of the segments; cooled ahead of need
+  duration memory_within = std::chrono::seconds(5);   ///< an allocation waits so long for memory, then cache_full
+  duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
+  bool elastic = true;
+  bool background_evictor = true;
+  std::uint64_t hit_bytes_max = 0;         ///< HIT pages kept; 0: all of them
+};
+
+/// How a thread wants an object.
+enum class access : std::uint8_t { read, write };
+
+/// Whether the section has handed out raw pointers yet. A fresh one may be left and entered again to wait for memory.
+enum class section_kind : std::uint8_t { fresh, used };
+
+class evictor;
+
+class object_cache {
+ public:
+  using links = std::vector<std::unique_ptr<store::link>>;
+
+  /// The links are opened by the heap; the cache owns their use, not their life.
+  object_cache(const cache_options& options, links& agents);
+  ~object_cache();
+  object_cache(const object_cache&) = delete;
+  object_cache& operator=(const object_cache&) = delete;
+
+  /// The payload of the object, resident, warm, and for `write` dirty. Inside a section. Throws fm::error: null_handle, heap_closed,
+  /// not_found, cache_full, agent_lost, timed_out, corrupt. O(1) when resident; one fetch otherwise.
+  static char* resolve(slot_t slot, access how, section_kind section);
+
+  /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Not inside a user's section when
+  /// avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted, agent_lost, agent_full.
+  slot_t allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes);
+
+  /// Starts fetching what is away, without waiting; returns how many fetches were posted. Stops when its records are all
+  /// in flight. Never throws for an object that cannot be had: the access that needs it will.
+  std::size_t prefetch(const slot_t* slots, std::size_t n);
+
+  /// This thread's state in this heap.
+  mutator& here() {
+    mutator* m = this_thread.mutators[index_];
+    return __builtin_expect(m != nullptr, 1) ? *m : attach_thread();
+  }
+
+  [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] std::uint64_t object_bytes_max() const noexcept { return object_bytes_max_; }
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  [[nodiscard]] const cache_options& options() const noexcept { return options_; }
+  arena& memory() noexcept { return arena_; }
+  links& agents() noexcept { return links_; }
+  evictor& eviction() noexcept { return *evictor_; }
+  elastic_windows& windows(std::uint32_t agent) noexcept { return *windows_[agent]; }
+  store::link& link_of(slot_t s) noexcept { return *links_[tablet_info_of(s).agent.load(std::memory_order_relaxed)]; }
+
+  /// Hands a thread's segments over; when it ends, and for all threads when the heap closes.
+  void detach_thread(mutator& m) noexcept;
+  /// Makes everything dirty that is cold go home, and waits for the acknowledgements of all write-backs, until `deadline`. Not in a
+  /// section. With every object untouched meanwhile: afterwards no frame is dirty.
+  errc flush(time_point deadline);
+  /// Evicts until everything unpinned is away; for tests and benches.
+  errc evict_all(time_point deadline);
+  /// Stops eviction, fails whoever still asks, forgets all words. The links are closed by the heap afterwards.
+  void close() noexcept;
+
+  /// Waits until the heap is no longer short of memory, evicting meanwhile; returns at the deadline too. Outside of sections.
+  void wait_at_gate(time_point deadline) noexcept;
+
+  /// A region that an agent wants back: acknowledged when no read of it can be in flight any more.
+  void on_retire(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept;
+  /// Acknowledges what has become safe; called by the evictor's rounds.
+  void acknowledge_retired() noexcept;
+
+  /// All mutators ever attached, for stats.
+  template <class Visit>
+  void for_each_mutator(Visit&& visit) {
+    const std::lock_guard lock(mutators_mutex_);
+    for (auto& m : mutators_) visit(*m);
+  }
+  /// Tablets in use: (first slot, slots handed out to threads).
+  [[nodiscard]] std::vector<std::uint32_t> tablets() const;
+
+  histogram miss_ns, stall_ns;
+  std::atomic<std::uint64_t> failed_misses{0};
+
+  // ---- used by the other files of this layer ----
+  /// Takes back the frame that bump_frame gave last, or leaves it dead.
+  void unbump(bump& b, char* payload) noexcept;
+  /// A frame in `b`, retiring and taking segments as needed; null when there is no memory. Sets the shape.
+  char* bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave);
+  /// Moves the object of a cold, grace-passed, unpinned word to a kept frame. True when the word is warm afterwards.
+  bool relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave);
+  /// Moves bytes, prefix and flags to `to`; the caller owns the word exclusively and publishes it.
+  void move_frame(char* from, char* to) noexcept;
+  /// Bytes of the home copy that a header and the first payload word describe; 0 when they describe nothing that exists.
+  static std::uint64_t home_bytes(std::uint64_t header, const char* payload, std::uint64_t bytes_at_hand) noexcept;
+  /// Lets a run for a large object enter its queue, once its frame is published.
+  void settle(bump& b) noexcept;
+  void random_retire(bump& b, bool proactive, mutator* m) noexcept;
+  /// Waits until the word is no longer `fetching` by this record, or throws timed_out.
+  void wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline);
+
+ private:
+  char* resolve_here(slot_t slot, access how, section_kind section);
+  void touch(std::atomic<word_t>& word, word_t seen);
+
+  // ---- misses (src/cache/miss.cc) ----
+  void miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind section);
+  void miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind section);
+  /// Null when the section was left to wait for memory: the caller looks at the word again.
+  char* frame_for_miss(mutator& m, std::uint64_t payload_bytes, section_kind section);
+  /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
+  word_t load(fetch& f, mutator& m, store::link& link);
+  /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0 when the
+  /// header names something else.
+  std::uint64_t read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window);
+  void install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window);
+  static void detached_done(fabric::request& r) noexcept;
+  void finish_detached(fetch& f) noexcept;
+  void end_fetch(fetch& f) noexcept;
+  /// Waits for memory with eviction; outside of a section. Throws cache_full at the deadline.
+  void wait_for_memory(std::uint32_t segments, time_point deadline);
+  [[noreturn]] void throw_cache_full(std::uint64_t bytes);
+  mutator& attach_thread();
+  void refill_slots(mutator& m);
+  /// Objects of that size exist: a user's section begins only with room for one of them.
+  void expect_large(std::uint64_t payload_bytes) noexcept;
+
+  cache_options options_;
+  links& links_;
+  arena arena_;
+  std::uint32_t index_ = 0;
+  std::uint64_t object_bytes_max_ = 0;
+  std::atomic<std::uint32_t> reserve_segments_{1};  ///< left for misses inside sections that cannot wait
+  std::atomic<bool> closed_{false};
+  std::vector<std::unique_ptr<elastic_windows>> windows_;
+  std::unique_ptr<evictor> evictor_;
+
+  std::mutex mutators_mutex_;
+  std::vector<std::unique_ptr<mutator>> mutators_;
+
+  struct slot_source {
+    slot_t next = 0, end = 0;
+    std::mutex mutex;
+  };
+  std::vector<std::unique_ptr<slot_source>> slot_sources_;  ///< one per agent
+  mutable std::mutex tablets_mutex_;
+  std::vector<std::uint32_t> tablets_;
+
+  struct retirement {
+    std::uint32_t agent, region, generation;
+    std::uint64_t stamp;
+  };
+  std::mutex retirements_mutex_;
+  std::vector<retirement> retirements_;
+  std::atomic<std::uint32_t> retirements_pending_{0};
+};
+
+/// Heaps open in this process, by index. Used by thread ends.
+object_cache* cache_at(std::uint32_t index) noexcept;
+
+}  // namespace fm::detail

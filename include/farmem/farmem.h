@@ -1,0 +1,4 @@
+// Everything that an application needs.
+#pragma once
+
+#include <farmem/handles.h>

@@ -1,0 +1,82 @@
+// fm::heap: a typed, managed object heap larger than this machine's memory.
+#pragma once
+
+#include <cstring>
+#include <farmem/handles/ptr.h>
+#include <farmem/type.h>
+#include <span>
+#include <string_view>
+
+namespace fm {
+
+/// One process's managed heap. Objects are made in it, are reached through fm::ptr, and live in the local cache or on
+/// the agents. Thread-safe. Closing it (destruction) frees everything; handles to its objects become null.
+///
+///   fm::heap h;                                                        // an agent in this process
+///   fm::heap h({.cache = 4_GiB, .agents = {"tcp://10.0.0.2:7070"}});   // or agents elsewhere
+class heap {
+ public:
+  /// Opens the heap on its agents. Throws fm::error: unknown_scheme, unreachable, refused, quota_exceeded, version_mismatch,
+  /// invalid_argument, out_of_memory, each naming the URL or option.
+  explicit heap(const heap_options& options = {}) : core_(options) {}
+
+  /// The same without exceptions.
+  static result<std::unique_ptr<heap>> open(const heap_options& options) {
+    try {
+      return std::make_unique<heap>(options);
+    } catch (const error& e) {
+      return tl::unexpected<error>(e);
+    }
+  }
+
+  /// Makes a T, an aggregate of managed fields: `h.make<node>(1)`, `h.make<node>({.value = 1, .next = a})`. O(1).
+  /// Throws fm::error: cache_full, too_large, agent_lost, agent_full, quota_exceeded, slots_exhausted.
+  template <class T, class... A>
+  ptr<T> make(A&&... a) {
+    const T init{std::forward<A>(a)...};
+    return place<T>(init);
+  }
+  template <class T>
+  ptr<T> make(T&& init) {
+    return place<T>(init);
+  }
+
+  /// Makes an array of `n` zero elements (numbers 0, references null). At most half a region; larger: fm::vector.
+  template <class E>
+  ptr<E[]> array(std::size_t n) {
+    return ptr<E[]>::from_slot(core_.cache().allocate(detail::array_descriptor_of<E>(), n, nullptr, 0));
+  }
+  /// Makes an array with a copy of `values`, which hold no references.
+  template <class E>
+    requires managed_plain<std::remove_const_t<E>>
+  auto array(std::span<E> values) {
+    using element = std::remove_const_t<E>;
+    return ptr<element[]>::from_slot(core_.cache().allocate(detail::array_descriptor_of<element>(), values.size(), values.data(), values.size_bytes()));
+  }
+
+  /// Counters and histograms since the heap was opened. O(threads).
+  [[nodiscard]] heap_stats stats() { return core_.stats(); }
+  /// Walks roots, words, frames, entries and accounts on both sides. Only while no other thread uses the heap. O(slots).
+  [[nodiscard]] verify_report verify() { return core_.verify(); }
+  /// Sends everything unpinned home and drops it from the cache. For tests and measurements. Not inside a scope. Segments that
+  /// other threads are filling stay. Returns timed_out when something could not leave in time.
+  errc evict_all(duration within = std::chrono::seconds(30)) { return core_.cache().evict_all(clock::now() + within); }
+  /// Frees everything on the agents and closes the connections. Idempotent; no other thread may use the heap.
+  void close() noexcept { core_.close(); }
+
+  /// Bytes of the largest object, header included.
+  [[nodiscard]] std::uint64_t object_bytes_max() noexcept { return core_.cache().object_bytes_max(); }
+
+  /// For containers and tests.
+  detail::heap_core& core() noexcept { return core_; }
+
+ private:
+  template <class T>
+  ptr<T> place(const T& init) {
+    static_assert(std::is_trivially_destructible_v<T>, "farmem: no destructors run in a managed heap");
+    return ptr<T>::from_slot(core_.cache().allocate(detail::descriptor_of<T>(), 0, &init, sizeof(T)));
+  }
+  detail::heap_core core_;
+};
+
+}  // namespace fm

@@ -1,0 +1,33 @@
+// Scopes: raw pointers into the managed heap, valid until the scope closes.
+#pragma once
+
+#include <farmem/heap.h>
+
+namespace fm {
+
+/// While a scope is open on this thread, everything that it touches stays where it is, and handles give out raw
+/// pointers (`p.get(s)`), which must not outlive it. Scopes nest; the outermost counts. Entering costs a few nanoseconds.
+/// An open scope keeps memory from being reclaimed: keep it short, or renew() it between steps of a long walk. Not
+/// movable, and bound to its thread; suspending a coroutine inside of one is an error (errc::scope_misuse).
+class scope {
+ public:
+  scope(const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept {
+    detail::thread_state& t = detail::this_thread;
+    if (t.depth == 0) {  // errors from memory pressure name the outermost scope
+      t.file.store(file, std::memory_order_relaxed);
+      t.line.store(line, std::memory_order_relaxed);
+    }
+    detail::epochs::enter(detail::user_gate);
+  }
+  ~scope() { detail::epochs::leave(); }
+  scope(const scope&) = delete;
+  scope& operator=(const scope&) = delete;
+
+  /// Closes the scope and opens it again: raw pointers obtained in it are invalid afterwards, memory can be reclaimed.
+  /// Does nothing when the scope is nested in another.
+  void renew() noexcept {
+    if (detail::this_thread.depth == 1) detail::epochs::renew();
+  }
+};
+
+}  // namespace fm

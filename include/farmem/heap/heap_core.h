@@ -1,0 +1,39 @@
+// A heap without its types: the links to its agents, the agent in this process if there is one, the cache. fm::heap
+// (layer handles) adds the typed operations.
+#pragma once
+
+#include <farmem/cache.h>
+#include <farmem/heap/options.h>
+#include <farmem/heap/stats.h>
+#include <memory>
+
+namespace fm::detail {
+
+class heap_core {
+ public:
+  /// Opens every agent. Throws fm::error naming the URL or the option.
+  explicit heap_core(const heap_options& options);
+  ~heap_core();
+  heap_core(const heap_core&) = delete;
+  heap_core& operator=(const heap_core&) = delete;
+
+  object_cache& cache() noexcept { return *cache_; }
+  [[nodiscard]] heap_stats stats();
+  [[nodiscard]] verify_report verify();
+  void close() noexcept;
+
+ private:
+  void open(const heap_options& options);
+
+  struct link_context {
+    heap_core* heap;
+    std::uint32_t agent;
+  };
+  std::unique_ptr<store::store> local_;
+  std::vector<std::unique_ptr<link_context>> contexts_;
+  std::vector<std::unique_ptr<store::link>> links_;
+  std::atomic<object_cache*> cache_for_links_{nullptr};
+  std::unique_ptr<object_cache> cache_;
+};
+
+}  // namespace fm::detail

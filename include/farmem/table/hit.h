@@ -1,0 +1,59 @@
+// The heap indirection table of this process: one array of words, indexed by slot, shared by all of its heaps, so that
+// a barrier needs no heap to translate a reference. A reserved address range of which only touched pages exist.
+//
+// Invariants owned here
+//   - A tablet number belongs to at most one heap of the process at a time (tablet_info::heap), and to one agent of it.
+//   - A page of words is given back only by the closing protocol (cache/page_drop.h): every transition of a word is made
+//     in an epoch section that began before the page was closed, or that saw it open. page_info carries what that needs.
+#pragma once
+
+#include <atomic>
+#include <farmem/base.h>
+#include <farmem/table/entry.h>
+
+namespace fm::detail {
+
+class object_cache;
+
+/// Who a tablet belongs to. Written under the tablet lock, read by slow paths.
+struct tablet_info {
+  std::atomic<object_cache*> heap{nullptr};
+  std::atomic<std::uint32_t> agent{0};  ///< index of the link within the heap
+};
+
+/// One page of the table: 512 words.
+constexpr std::uint64_t page_slots = page_bytes / sizeof(word_t);
+
+struct page_info {
+  std::atomic<std::uint32_t> drops{0};  ///< how often the page was given back; an install over `unknown` checks it
+  std::atomic<std::uint32_t> state{0};  ///< page_state
+};
+enum page_state : std::uint32_t {
+  page_untouched = 0,  ///< no word was ever written since the last drop: costs no memory
+  page_open = 1,
+  page_closing = 2,
+};
+
+/// The table's arrays. Set once, before the first heap exists; constant afterwards.
+struct hit_arrays {
+  std::atomic<word_t>* words = nullptr;
+  tablet_info* tablets = nullptr;
+  page_info* pages = nullptr;
+  std::uint64_t slots = 0;
+};
+extern hit_arrays hit;
+
+/// Reserves the table for `slots` slots (rounded up to tablets); the first caller decides, later ones with a larger wish get
+/// fm::errc::slots_exhausted. 0: the default (2^40; 2^27 in sanitizer builds; FARMEM_SLOTS in the environment overrides).
+void reserve_hit(std::uint64_t slots);
+
+inline std::atomic<word_t>& word_at(slot_t s) noexcept { return hit.words[s]; }
+inline page_info& page_of(slot_t s) noexcept { return hit.pages[s / page_slots]; }
+inline tablet_info& tablet_info_of(slot_t s) noexcept { return hit.tablets[s / tablet_slots]; }
+
+/// Takes `count` consecutive unused tablet numbers for a heap; returns the first. Throws fm::errc::slots_exhausted.
+std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_t count);
+/// Gives tablets back: their words become unknown, and the numbers may be used by another heap.
+void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept;
+
+}  // namespace fm::detail

@@ -1,0 +1,201 @@
+#include <farmem/cache/arena.h>
+
+#include <bit>
+
+namespace fm::detail {
+
+namespace {
+// Address space beyond the capacity, so that runs for large objects are found although the memory is scattered.
+constexpr std::uint64_t address_space_factor = 4;
+
+// How many heaps of the process are short of memory; the gate's bit is set while it is not 0.
+std::mutex short_mutex;
+std::uint32_t short_heaps = 0;
+}  // namespace
+
+arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
+  FM_CHECK(is_power_of_two(segment_bytes) && segment_bytes >= page_bytes, "segment size");
+  shift_ = std::countr_zero(segment_bytes);
+  capacity_ = static_cast<std::uint32_t>(capacity >> shift_);
+  memory_ = os::reservation(std::uint64_t{capacity_} * address_space_factor << shift_, segment_bytes);
+  base_ = reinterpret_cast<char*>(memory_.base());
+  segments_ = std::vector<segment>(std::size_t{capacity_} * address_space_factor);
+  for (std::size_t i = 0; i < segments_.size(); ++i) segments_[i].base = base_ + (i << shift_);
+  available_ = capacity_;
+}
+
+// With mutex_ held.
+void arena::update_gate() {
+  const bool now = available_.load(std::memory_order_relaxed) < gate_level();
+  if (now == short_of_memory_) return;
+  short_of_memory_ = now;
+  const std::lock_guard lock(short_mutex);
+  if (now ? short_heaps++ == 0 : --short_heaps == 0) {
+    if (now) epochs::gate.fetch_or(epochs::gate_memory, std::memory_order_seq_cst);
+    else epochs::gate.fetch_and(~std::uint32_t{epochs::gate_memory}, std::memory_order_seq_cst);
+  }
+}
+
+void arena::leave_gate() {
+  const std::lock_guard lock(mutex_);
+  set_gate_level(0);
+  update_gate();
+}
+
+segment* arena::take(std::uint32_t span, std::uint32_t leave) {
+  const std::lock_guard lock(mutex_);
+  if (available_.load(std::memory_order_relaxed) < span + leave) return nullptr;
+  segment* s = nullptr;
+  if (span == 1 && !free_.empty()) {
+    s = &free_.back();
+    free_.pop_back();
+  } else {
+    // A run of unbacked segments, by next fit. Free segments give their memory up for it where the capacity needs that.
+    const auto n = static_cast<std::uint32_t>(segments_.size());
+    std::uint32_t length = 0, at = next_unbacked_;
+    for (std::uint32_t step = 0; step < 2 * n && length < span; ++step, ++at) {
+      if (at == n) at = length = 0;
+      length = segments_[at].state.load(std::memory_order_relaxed) == segment_state::unbacked ? length + 1 : 0;
+    }
+    if (length < span) return nullptr;
+    next_unbacked_ = at == n ? 0 : at;
+    while (backed_ + span > capacity_) {
+      FM_CHECK(!free_.empty(), "backed segments are accounted for");
+      segment& f = free_.back();
+      free_.pop_back();
+      os::reservation::discard(f.base, segment_bytes());
+      f.state.store(segment_state::unbacked, std::memory_order_relaxed);
+      --backed_;
+    }
+    for (std::uint32_t i = at - span; i < at; ++i) segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
+    backed_ += span;
+    s = &segments_[at - span];
+  }
+  s->state.store(segment_state::filling, std::memory_order_relaxed);
+  s->span = span;
+  s->rounds = 0;
+  s->reactivated = 0;
+  s->used = 0;
+  s->cold_stamp.store(0, std::memory_order_relaxed);
+  available_.fetch_sub(span, std::memory_order_relaxed);
+  update_gate();
+  return s;
+}
+
+void arena::retire(segment& s, std::uint64_t used, bool proactive) {
+  const std::lock_guard lock(mutex_);
+  s.used = used;
+  s.state.store(proactive ? segment_state::proactive : segment_state::active, std::memory_order_relaxed);
+  (proactive ? proactive_ : active_).push_back(s);
+}
+
+void arena::release(segment& s) {
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t span = s.span;
+    s.cold_stamp.store(0, std::memory_order_relaxed);
+    if (span == 1) {
+      s.state.store(segment_state::free, std::memory_order_relaxed);
+      free_.push_back(s);
+    } else {
+      os::reservation::discard(s.base, std::uint64_t{span} << shift_);
+      const auto first = static_cast<std::size_t>(&s - segments_.data());
+      for (std::size_t i = first; i < first + span; ++i) segments_[i].state.store(segment_state::unbacked, std::memory_order_relaxed);
+      s.span = 1;
+      backed_ -= span;
+    }
+    available_.fetch_add(span, std::memory_order_relaxed);
+    update_gate();
+    released_.fetch_add(1, std::memory_order_release);
+  }
+  if (waiters_.load(std::memory_order_seq_cst) != 0) os::futex_wake(released_, 1 << 30);
+}
+
+segment* arena::next_to_cool(std::uint64_t passed_below) {
+  const std::lock_guard lock(mutex_);
+  while (!proactive_.empty() && proactive_.size() > proactive_share_ * capacity_) {
+    segment& s = proactive_.front();
+    proactive_.pop_front();
+    s.state.store(segment_state::active, std::memory_order_relaxed);
+    active_.push_back(s);
+  }
+  for (queue* from : {&active_, &proactive_}) {
+    for (segment& s : *from) {
+      if (s.reactivated >= passed_below) continue;
+      from->erase(queue::s_iterator_to(s));
+      s.state.store(segment_state::sweeping, std::memory_order_relaxed);
+      return &s;
+    }
+  }
+  return nullptr;
+}
+
+void arena::enter_inactive(segment& s, std::uint64_t stamp) {
+  const std::lock_guard lock(mutex_);
+  s.state.store(segment_state::inactive, std::memory_order_relaxed);
+  s.cold_stamp.store(stamp, std::memory_order_release);
+  inactive_.push_back(s);
+  inactive_count_.store(static_cast<std::uint32_t>(inactive_.size()), std::memory_order_relaxed);
+}
+
+segment* arena::next_to_sweep(std::uint64_t passed_below) {
+  const std::lock_guard lock(mutex_);
+  if (inactive_.empty()) return nullptr;
+  segment& s = inactive_.front();
+  if (s.cold_stamp.load(std::memory_order_relaxed) >= passed_below) return nullptr;
+  inactive_.pop_front();
+  inactive_count_.store(static_cast<std::uint32_t>(inactive_.size()), std::memory_order_relaxed);
+  s.state.store(segment_state::sweeping, std::memory_order_relaxed);
+  return &s;
+}
+
+std::uint64_t arena::oldest_cold_stamp() {
+  const std::lock_guard lock(mutex_);
+  return inactive_.empty() ? 0 : inactive_.front().cold_stamp.load(std::memory_order_relaxed);
+}
+
+void arena::enter_writing(segment& s) {
+  const std::lock_guard lock(mutex_);
+  s.state.store(segment_state::writing, std::memory_order_relaxed);
+  writing_.push_back(s);
+}
+
+segment* arena::next_written() {
+  const std::lock_guard lock(mutex_);
+  for (segment& s : writing_) {
+    if (s.writing.load(std::memory_order_acquire) != 0 || s.inflight.load(std::memory_order_acquire) != 0) continue;
+    writing_.erase(queue::s_iterator_to(s));
+    s.state.store(segment_state::sweeping, std::memory_order_relaxed);
+    return &s;
+  }
+  return nullptr;
+}
+
+void arena::enter_active(segment& s, std::uint64_t stamp) {
+  const std::lock_guard lock(mutex_);
+  s.cold_stamp.store(0, std::memory_order_relaxed);
+  s.reactivated = stamp;
+  s.state.store(segment_state::active, std::memory_order_relaxed);
+  active_.push_back(s);
+}
+
+bool arena::wait_released(std::uint32_t seen, time_point deadline) {
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  bool in_time = true;
+  if (released_.load(std::memory_order_seq_cst) == seen) in_time = os::futex_wait(released_, seen, deadline);
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return in_time;
+}
+
+void arena::wake_waiters() {
+  released_.fetch_add(1, std::memory_order_release);
+  os::futex_wake(released_, 1 << 30);
+}
+
+arena::counts arena::queue_lengths() {
+  const std::lock_guard lock(mutex_);
+  return {available_.load(), static_cast<std::uint32_t>(active_.size()), static_cast<std::uint32_t>(proactive_.size()),
+          static_cast<std::uint32_t>(inactive_.size()), static_cast<std::uint32_t>(writing_.size())};
+}
+
+}  // namespace fm::detail

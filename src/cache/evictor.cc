@@ -1,0 +1,422 @@
+#include <farmem/cache/evictor.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::detail {
+
+namespace {
+
+constexpr std::uint32_t frames_per_step = 512;
+constexpr std::uint32_t look_ahead = 16;          // frames whose words are prefetched together
+constexpr std::uint32_t rounds_before_pause = 2;
+constexpr auto pause_within = std::chrono::microseconds(200);
+
+struct looked_at {
+  char* payload;
+  std::atomic<word_t>* word;
+};
+
+// Collects the next frames of a segment that hold an object, prefetching their words. Returns how many.
+std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[look_ahead]) {
+  std::uint32_t n = 0;
+  while (n < look_ahead && cursor < end) {
+    char* payload = cursor + sizeof(frame_prefix);
+    frame_prefix& px = frame::prefix(payload);
+    const std::uint64_t total = frame::total_bytes_of(payload);
+    FM_ASSERT(total >= sizeof(frame_prefix), "a frame has a size");
+    const std::uint64_t h = px.header.load(std::memory_order_relaxed);
+    cursor += total;
+    if (h == 0) continue;
+    out[n].payload = payload;
+    out[n].word = &word_at(header::slot(h));
+    __builtin_prefetch(out[n].word, 1);
+    ++n;
+  }
+  return n;
+}
+
+}  // namespace
+
+evictor::evictor(object_cache& cache) : cache_(cache), arena_(cache.memory()), open_(cache.agents().size(), nullptr) {
+  const std::uint32_t n = arena_.capacity_segments();
+  low_ = std::max(3u, n / 16);
+  high_ = std::max(low_ + 1, n / 8);
+  inactive_target_ = std::max(2u, static_cast<std::uint32_t>(n * cache.options().inactive_share));
+}
+
+evictor::~evictor() { stop(); }
+
+void evictor::start() {
+  if (!cache_.options().background_evictor) return;
+  thread_ = std::thread([this] {
+    os::name_thread("fm-evictor");
+    run();
+  });
+}
+
+void evictor::stop() noexcept {
+  if (stopping_.exchange(true)) return;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void evictor::wake() noexcept {
+  work_.fetch_add(1, std::memory_order_release);
+  os::futex_wake(work_, 1);
+}
+
+void evictor::run() noexcept {
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const std::uint32_t seen = work_.load(std::memory_order_acquire);
+    if (arena_.available() >= std::max(high_, 2 * arena_.gate_level() + 2)) {
+      os::futex_wait(work_, seen, clock::now() + std::chrono::milliseconds(100));
+      cache_.acknowledge_retired();
+      continue;
+    }
+    bool moved = false;
+    {
+      const std::lock_guard lock(mutex_);
+      moved = step();
+    }
+    // Nothing to do until sections end or acknowledgements come; the latter wake this thread.
+    // An agent that takes nothing more is asked again now and then, not in a loop.
+    const bool refused = last_error() != errc::ok;
+    if (!moved || refused)
+      os::futex_wait(work_, seen, clock::now() + (refused ? std::chrono::microseconds(5000) : std::chrono::microseconds(100)));
+  }
+}
+
+bool evictor::help() noexcept {
+  if (arena_.available() >= std::max(high_, 2 * arena_.gate_level() + 2)) return false;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && !stopping_.load(std::memory_order_relaxed) && step();
+}
+
+bool evictor::step() noexcept {
+  for (auto& link : cache_.agents()) link->poll();
+  cache_.acknowledge_retired();
+  if (job_ == job::none && !pick_job()) return submit_open_batches();
+  return job_ == job::cooling ? run_cooling() : run_sweeping();
+}
+
+bool evictor::pick_job() {
+  segment_ = nullptr;
+  if (draining_ || arena_.available() < std::max(high_, 2 * arena_.gate_level() + 2)) {
+    segment_ = arena_.next_written();
+    if (!segment_) {
+      if (const std::uint64_t oldest = arena_.oldest_cold_stamp(); oldest != 0 && epochs::try_pass(oldest))
+        segment_ = arena_.next_to_sweep(epochs::passed_.load(std::memory_order_acquire));
+    }
+    if (segment_) {
+      job_ = job::sweeping;
+      kept_ = pinned_ = dirty_kept_ = 0;
+      kept_bytes_ = 0;
+    }
+  }
+  if (!segment_ && (draining_ || arena_.inactive_segments() < inactive_target_)) {
+    segment_ = arena_.next_to_cool(epochs::passed_.load(std::memory_order_acquire));
+    if (segment_) job_ = job::cooling;
+  }
+  if (segment_) cursor_ = segment_->base + 8;
+  return segment_ != nullptr;
+}
+
+bool evictor::run_cooling() {
+  const section in_section;
+  const char* end = segment_->base + segment_->used;
+  looked_at frames[look_ahead];
+  for (std::uint32_t done = 0; done < frames_per_step;) {
+    const std::uint32_t n = look(cursor_, end, frames);
+    if (n == 0) break;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const word_t w = frames[i].word->load(std::memory_order_relaxed);
+      if (word::is_resident(w) && word::payload(w) == frames[i].payload && !word::is_cold(w)) {
+        // The word may have moved on meanwhile; making another frame of the same object cold is harmless.
+        word_t expected = w;
+        frames[i].word->compare_exchange_strong(expected, w | word::cold_bit, std::memory_order_acq_rel);
+      }
+    }
+    done += n;
+  }
+  if (cursor_ >= end) {
+    counts.cooled.fetch_add(1, std::memory_order_relaxed);
+    arena_.enter_inactive(*segment_, epochs::stamp());
+    job_ = job::none;
+  }
+  return true;
+}
+
+bool evictor::run_sweeping() {
+  {
+    const section in_section;
+    const char* end = segment_->base + segment_->used;
+    looked_at frames[look_ahead];
+    for (std::uint32_t done = 0; done < frames_per_step;) {
+      const std::uint32_t n = look(cursor_, end, frames);
+      if (n == 0) break;
+      for (std::uint32_t i = 0; i < n; ++i) {
+        char* payload = frames[i].payload;
+        std::atomic<word_t>& word = *frames[i].word;
+        word_t w = word.load(std::memory_order_acquire);
+        if (!word::is_resident(w) || word::payload(w) != payload) continue;  // moved, or lost an install race
+        frame_prefix& px = frame::prefix(payload);
+        if (!word::is_cold(w) || word::is_busy(w)) {
+          ++kept_;
+          kept_bytes_ += frame::total_bytes_of(payload);
+          continue;
+        }
+        if (px.pins.load(std::memory_order_acquire) != 0) {
+          ++pinned_;
+          continue;
+        }
+        const std::uint32_t shape = px.shape.load(std::memory_order_acquire);
+        if ((shape & frame::writing_bit) != 0) continue;  // counted in segment::writing
+        if (!word::is_clean(w)) {
+          if (copy_out(payload, word, w, *segment_)) continue;
+          if (last_error() == errc::ok) {
+            // No batch to be had until acknowledgements come: go on from this frame then.
+            cursor_ = payload - sizeof(frame_prefix);
+            submit_open_batches();
+            return false;
+          }
+          ++dirty_kept_;
+          continue;
+        }
+        const word_t home = px.home.load(std::memory_order_relaxed);
+        FM_ASSERT(word::is_away(home), "a clean frame has a home copy");
+        if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
+          counts.dropped.fetch_add(1, std::memory_order_relaxed);
+          if ((shape & frame::elastic_bit) != 0) {
+            counts.elastic_untouched.fetch_add(1, std::memory_order_relaxed);
+            const slot_t slot = header::slot(px.header.load(std::memory_order_relaxed));
+            cache_.windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed)).reduce(home_address::unpack(home));
+          }
+        } else {
+          ++kept_;
+        }
+      }
+      done += n;
+    }
+    if (cursor_ < end) return true;
+  }
+  finish_sweep();
+  return true;
+}
+
+void evictor::finish_sweep() {
+  segment& s = *segment_;
+  job_ = job::none;
+  segment_ = nullptr;
+  if (s.writing.load(std::memory_order_acquire) != 0 || s.inflight.load(std::memory_order_acquire) != 0) {
+    arena_.enter_writing(s);
+    if (arena_.available() < low_ || draining_) submit_open_batches();
+    return;
+  }
+  if (kept_ + pinned_ + dirty_kept_ == 0) {
+    counts.segments_released.fetch_add(1, std::memory_order_relaxed);
+    arena_.release(s);
+    return;
+  }
+  counts.stragglers.fetch_add(kept_, std::memory_order_relaxed);
+  ++s.rounds;
+  if (s.rounds >= rounds_before_pause && pinned_ + dirty_kept_ == 0 && s.span == 1 && this_thread.depth == 0 &&
+      kept_bytes_ < arena_.segment_bytes() / 2 && relocate_stragglers(s))
+    return;
+  arena_.enter_active(s, epochs::stamp());
+}
+
+bool evictor::relocate_stragglers(segment& s) {
+  struct work {
+    evictor* self;
+    segment* s;
+    bool all = true;
+  } moving{this, &s};
+  counts.pauses.fetch_add(1, std::memory_order_relaxed);
+  const bool ran = epochs::pause(
+      pause_within,
+      [](void* context) {
+        auto& w = *static_cast<work*>(context);
+        const char* end = w.s->base + w.s->used;
+        for (char* at = w.s->base + 8; at < end;) {
+          char* payload = at + sizeof(frame_prefix);
+          at += frame::total_bytes_of(payload);
+          frame_prefix& px = frame::prefix(payload);
+          const std::uint64_t h = px.header.load(std::memory_order_relaxed);
+          if (h == 0) continue;
+          auto& word = word_at(header::slot(h));
+          const word_t seen = word.load(std::memory_order_acquire);
+          if (!word::is_resident(seen) || word::payload(seen) != payload) continue;
+          char* to = px.pins.load(std::memory_order_acquire) != 0 || word::is_busy(seen)
+                         ? nullptr
+                         : w.self->cache_.bump_frame(w.self->moved_, true, frame::total_bytes_of(payload) - sizeof(frame_prefix), 0);
+          if (!to) {
+            w.all = false;
+            return;
+          }
+          w.self->cache_.move_frame(payload, to);
+          word.store(word::resident(to, seen & (word::clean_bit)), std::memory_order_release);
+        }
+      },
+      &moving);
+  if (!ran) counts.pauses_abandoned.fetch_add(1, std::memory_order_relaxed);
+  if (!ran || !moving.all || s.writing.load(std::memory_order_acquire) != 0) return false;
+  counts.segments_released.fetch_add(1, std::memory_order_relaxed);
+  arena_.release(s);
+  return true;
+}
+
+bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s) {
+  frame_prefix& px = frame::prefix(payload);
+  const std::uint64_t h = px.header.load(std::memory_order_relaxed);
+  const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
+  const std::uint64_t bytes = object_cache::home_bytes(h, payload, frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes);
+  FM_CHECK(bytes != 0, "a frame's header describes an object");
+  last_error_.store(0, std::memory_order_relaxed);
+  if (open_[agent] && !open_[agent]->fits(bytes)) submit(agent);
+  if (!open_[agent]) {
+    errc why = errc::ok;
+    open_[agent] = cache_.agents()[agent]->begin_batch(bytes, clock::now(), why);
+    if (!open_[agent]) {
+      counts.unbatched.fetch_add(1, std::memory_order_relaxed);
+      if (why != errc::timed_out) last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
+      return false;
+    }
+    open_[agent]->owner = take_record();
+    open_[agent]->on_acknowledged = acknowledged;
+  }
+  word_t expected = seen;
+  if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) {
+    ++kept_;  // touched just now
+    return true;
+  }
+  store::batch& b = *open_[agent];
+  const word_t home = b.next(bytes).pack();
+  std::memcpy(b.data + b.used, frame::home_copy(payload), bytes);
+  b.used += static_cast<std::uint32_t>(bytes);
+  ++b.count;
+  static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});
+  px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
+  s.writing.fetch_add(1, std::memory_order_relaxed);
+  counts.written.fetch_add(1, std::memory_order_relaxed);
+  counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  word.store((seen | word::clean_bit) & ~word::busy_bit, std::memory_order_release);
+  return true;
+}
+
+void evictor::submit(std::size_t agent) noexcept {
+  store::batch* b = open_[agent];
+  open_[agent] = nullptr;
+  batches_unacknowledged_.fetch_add(1, std::memory_order_relaxed);
+  cache_.agents()[agent]->submit(b);
+}
+
+bool evictor::submit_open_batches() noexcept {
+  bool any = false;
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    if (!open_[i]) continue;
+    submit(i);
+    any = true;
+  }
+  return any;
+}
+
+void evictor::acknowledged(store::batch& b, errc code) noexcept {
+  auto* r = static_cast<batch_record*>(b.owner);
+  r->owner->acknowledge(*r, code);
+}
+
+void evictor::acknowledge(batch_record& r, errc code) noexcept {
+  {
+    const section in_section;
+    const std::size_t n = r.objects.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i + look_ahead < n) __builtin_prefetch(&word_at(r.objects[i + look_ahead].slot), 1);
+      std::atomic<word_t>& word = word_at(r.objects[i].slot);
+      word_t w = word.load(std::memory_order_acquire);
+      for (;;) {
+        if (!word::is_resident(w)) break;  // freed meanwhile: the object is dead
+        if (word::is_busy(w)) {
+          cpu_relax();
+          w = word.load(std::memory_order_acquire);
+          continue;
+        }
+        if (word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) break;
+      }
+      if (!word::is_resident(w)) continue;
+      char* payload = word::payload(w);
+      frame_prefix& px = frame::prefix(payload);
+      segment& s = arena_.of(payload);
+      FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
+      if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
+      px.shape.fetch_and(~frame::writing_bit, std::memory_order_relaxed);
+      const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_acquire);
+      if (code != errc::ok) {
+        word.fetch_and(~(word::clean_bit | word::busy_bit), std::memory_order_acq_rel);
+        counts.write_failures.fetch_add(1, std::memory_order_relaxed);
+      } else if (word::is_cold(w) && word::is_clean(w) && stamp != 0 && epochs::passed(stamp) &&
+                 px.pins.load(std::memory_order_acquire) == 0) {
+        // Cold words under busy are ours alone.
+        word.store(r.objects[i].home, std::memory_order_release);
+        counts.dropped.fetch_add(1, std::memory_order_relaxed);
+      } else {
+        word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
+        counts.cancelled.fetch_add(1, std::memory_order_relaxed);
+      }
+      s.writing.fetch_sub(1, std::memory_order_acq_rel);
+    }
+    counts.acknowledged.fetch_add(n, std::memory_order_relaxed);
+  }
+  if (code != errc::ok) last_error_.store(static_cast<std::uint16_t>(code), std::memory_order_relaxed);
+  give_back_record(&r);
+  batches_unacknowledged_.fetch_sub(1, std::memory_order_release);
+  wake();
+}
+
+evictor::batch_record* evictor::take_record() {
+  const std::lock_guard lock(records_mutex_);
+  batch_record* r = free_records_;
+  if (r) {
+    free_records_ = r->next;
+  } else {
+    records_.push_back(std::make_unique<batch_record>());
+    r = records_.back().get();
+    r->owner = this;
+  }
+  return r;
+}
+
+void evictor::give_back_record(batch_record* r) noexcept {
+  r->objects.clear();
+  const std::lock_guard lock(records_mutex_);
+  r->next = free_records_;
+  free_records_ = r;
+}
+
+errc evictor::drain(time_point deadline) {
+  FM_CHECK(this_thread.depth == 0, "drain inside a scope would wait for itself");
+  for (;;) {
+    bool moved = false, empty = false;
+    {
+      const std::lock_guard lock(mutex_);
+      draining_ = true;
+      if (moved_.seg) {  // stragglers moved by a pause leave with the rest
+        arena_.retire(*moved_.seg, static_cast<std::uint64_t>(moved_.at - moved_.seg->base), true);
+        moved_ = {};
+      }
+      moved = step();
+      const arena::counts q = arena_.queue_lengths();
+      empty = job_ == job::none && q.active + q.proactive + q.inactive + q.writing == 0;
+      draining_ = false;
+    }
+    if (empty && batches_unacknowledged_.load(std::memory_order_acquire) == 0) return errc::ok;
+    if (last_error() != errc::ok) return last_error();
+    if (clock::now() >= deadline) return errc::timed_out;
+    if (!moved) {
+      const std::uint32_t seen = work_.load(std::memory_order_acquire);
+      os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+    }
+  }
+}
+
+}  // namespace fm::detail

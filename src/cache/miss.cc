@@ -1,0 +1,314 @@
+// Misses: what happens when a word is not resident. One-sided by hint, checked by header; by slot when the hint is old
+// or unknown; neighbours that come along are installed cold.
+#include <farmem/cache/evictor.h>
+#include <farmem/cache/object_cache.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::detail {
+
+namespace {
+
+constexpr std::uint32_t answer_bytes_max = 512 << 10;  // of a home copy that comes with an answer by slot
+constexpr int hint_rounds_max = 64;                    // an object that moves this often between two looks is a fault
+
+[[noreturn]] void throw_access(errc code, slot_t slot, const store::link& link) {
+  throw error(code, fmt::format("slot {:#x} on {}", slot, link.url()));
+}
+
+}  // namespace
+
+void object_cache::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind kind) {
+  if (seen == word::unknown) return miss_unknown(slot, word, kind);
+  FM_CHECK(word::is_away(seen), "a word is in one of its states");
+  const time_point begin = clock::now();
+  mutator& m = here();
+  const home_address at = home_address::unpack(seen);
+  char* payload = frame_for_miss(m, size_class::bytes(at.size_class) - header::bytes, kind);
+  if (!payload) return;  // the section was left: look again
+  fetch& f = m.fetches[0];
+  f.slot = slot;
+  f.hint = seen;
+  f.payload = payload;
+  f.bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
+  word_t expected = seen;
+  if (!word.compare_exchange_strong(expected, word::fetching(&f), std::memory_order_acq_rel)) {
+    unbump(m.young, payload);
+    return;
+  }
+  try {
+    const word_t home = load(f, m, link_of(slot));
+    frame::prefix(payload).home.store(home, std::memory_order_relaxed);
+    word.store(word::resident(payload, word::clean_bit), std::memory_order_release);
+  } catch (...) {
+    failed_misses.fetch_add(1, std::memory_order_relaxed);
+    frame::prefix(payload).header.store(0, std::memory_order_relaxed);
+    unbump(m.young, payload);
+    word.store(seen, std::memory_order_release);
+    end_fetch(f);
+    throw;
+  }
+  end_fetch(f);
+  settle(m.young);
+  m.counters.misses += 1;
+  miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+}
+
+void object_cache::end_fetch(fetch& f) noexcept {
+  f.sequence.fetch_add(1, std::memory_order_seq_cst);
+  if (f.waiters.load(std::memory_order_seq_cst) != 0) os::futex_wake(f.sequence, 1 << 30);
+}
+
+std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window) {
+  fabric::request& r = f.request;
+  r.state.store(fabric::request::idle, std::memory_order_relaxed);
+  r.deadline = clock::now() + options_.access_within;
+  char* to = window != 0 ? reinterpret_cast<char*>(m.staging.get()) : frame::home_copy(f.payload);
+  if (!link.prepare_read(r, from, to, window != 0 ? window : f.bytes)) return 0;
+  r.on_done = nullptr;
+  link.session().post(r);
+  if (!r.done()) {
+    evictor_->help();
+    link.session().wait(r);
+  }
+  if (r.status == errc::stale || r.status == errc::access_denied || r.status == errc::not_found) return 0;
+  if (r.status == errc::disconnected) return 0;  // by slot, which waits for the reconnect
+  if (r.status != errc::ok) throw_access(r.status, f.slot, link);
+  const std::uint64_t got = r.bytes();
+  m.counters.fetched_bytes += got;
+  std::uint64_t h = 0;
+  if (got < header::bytes) return 0;
+  std::memcpy(&h, to, sizeof h);
+  if (header::slot(h) != f.slot) return 0;
+  const std::uint64_t bytes = home_bytes(h, to + header::bytes, got);
+  if (bytes == 0 || bytes > got || bytes > f.bytes) return 0;
+  if (window != 0) std::memcpy(frame::home_copy(f.payload), to, bytes);
+  return bytes;
+}
+
+word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
+  const time_point deadline = clock::now() + options_.access_within;
+  word_t hint = f.hint;
+  for (int round = 0; round < hint_rounds_max; ++round) {
+    const home_address from = home_address::unpack(hint);
+    std::uint32_t window = 0;
+    if (options_.elastic && round == 0 && f.bytes < elastic_windows::window_max / 2) {
+      window = windows(tablet_info_of(f.slot).agent.load(std::memory_order_relaxed)).window(from, f.bytes);
+      // Only what is acknowledged or sealed: no append and no evacuation is caught half way.
+      const std::uint64_t readable = link.readable(from.region);
+      window = readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(window, readable - from.offset)) : 0;
+      if (window <= f.bytes) window = 0;
+    }
+    if (const std::uint64_t bytes = read_hint(f, m, link, from, window); bytes != 0) {
+      if (window > bytes) {
+        settle(m.young);
+        install_neighbours(m, tablet_info_of(f.slot).agent.load(std::memory_order_relaxed), from, bytes, window);
+      }
+      return home_address{from.region, from.generation, from.offset, size_class::of(bytes)}.pack();
+    }
+    // The hint is old: the agent knows, and its answer carries the bytes.
+    m.counters.misses_by_slot += 1;
+    const store::slot_answer a = link.fetch_slot(f.slot, false, answer_bytes_max, deadline);
+    if (a.status != errc::ok) throw_access(a.status, f.slot, link);
+    if (!word::is_away(a.entry)) throw_access(errc::not_found, f.slot, link);
+    hint = a.entry;
+    if (!a.copy.empty()) {
+      std::uint64_t h = 0;
+      if (a.copy.size() < header::bytes) throw_access(errc::bad_frame, f.slot, link);
+      std::memcpy(&h, a.copy.data(), sizeof h);
+      const std::uint64_t bytes = header::slot(h) == f.slot ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size()) : 0;
+      if (bytes == 0 || bytes > a.copy.size() || bytes > frame::total_bytes_of(f.payload) - sizeof(frame_prefix) + header::bytes)
+        throw_access(errc::corrupt, f.slot, link);
+      std::memcpy(frame::home_copy(f.payload), a.copy.data(), bytes);
+      m.counters.fetched_bytes += a.copy.size();
+      return hint;
+    }
+    const home_address now = home_address::unpack(hint);
+    if (link.region_generation(now.region) != now.generation) link.learn_region(now.region);
+    if (clock::now() >= deadline) throw_access(errc::timed_out, f.slot, link);
+  }
+  throw_access(errc::corrupt, f.slot, link);
+}
+
+void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind kind) {
+  const time_point begin = clock::now();
+  mutator& m = here();
+  store::link& link = link_of(slot);
+  const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
+  const store::slot_answer a = link.fetch_slot(slot, true, answer_bytes_max, begin + options_.access_within);
+  if (a.status != errc::ok) throw_access(a.status, slot, link);
+  if (!word::is_away(a.entry)) throw_access(errc::not_found, slot, link);
+  m.counters.misses_by_slot += 1;
+  // Hints for the whole page, over words that are still unknown and were not dropped since the question was asked.
+  const slot_t first = slot / page_slots * page_slots;
+  for (std::size_t i = 0; i < a.page.size() && i < page_slots; ++i) {
+    if (!word::is_away(a.page[i]) || page_of(slot).drops.load(std::memory_order_acquire) != drops) continue;
+    word_t expected = word::unknown;
+    word_at(first + i).compare_exchange_strong(expected, a.page[i], std::memory_order_acq_rel);
+  }
+  word_t expected = word::unknown;
+  if (a.page.empty()) word.compare_exchange_strong(expected, a.entry, std::memory_order_acq_rel);
+  // The copy came along: use it, unless somebody was quicker.
+  if (a.copy.size() < header::bytes) return;
+  std::uint64_t h = 0;
+  std::memcpy(&h, a.copy.data(), sizeof h);
+  const std::uint64_t bytes = header::slot(h) == slot ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size()) : 0;
+  if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
+  char* payload = frame_for_miss(m, bytes - header::bytes, kind);
+  if (!payload) return;
+  std::memcpy(frame::home_copy(payload), a.copy.data(), bytes);
+  frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);
+  m.counters.fetched_bytes += a.copy.size();
+  expected = a.entry;
+  if (!word.compare_exchange_strong(expected, word::resident(payload, word::clean_bit), std::memory_order_acq_rel)) {
+    frame::prefix(payload).header.store(0, std::memory_order_relaxed);
+    unbump(m.young, payload);
+    return;
+  }
+  settle(m.young);
+  m.counters.misses += 1;
+  miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+}
+
+void object_cache::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window) {
+  const char* bytes = reinterpret_cast<const char*>(m.staging.get());
+  // At most one segment is taken for neighbours, and none that others wait for.
+  const std::uint32_t leave = std::max<std::uint32_t>(reserve_segments_ + 1, arena_.capacity_segments() / 16);
+  for (std::uint64_t at = skip; at + header::bytes <= window;) {
+    std::uint64_t h = 0;
+    std::memcpy(&h, bytes + at, sizeof h);
+    if (static_cast<std::uint32_t>(h) == store::batch_magic) {
+      // Perhaps a batch header. An object of that slot would be `away` at exactly this address; the header never is.
+      at += sizeof(store::batch_header);
+      continue;
+    }
+    const std::uint64_t copy = home_bytes(h, bytes + at + header::bytes, window - at);
+    if (copy == 0 || at + copy > window) return;
+    const slot_t slot = header::slot(h);
+    const home_address here{first.region, first.generation, static_cast<std::uint32_t>(first.offset + at), size_class::of(copy)};
+    if (slot != 0 && slot < hit.slots && tablet_info_of(slot).heap.load(std::memory_order_acquire) == this &&
+        tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) {
+      std::atomic<word_t>& word = word_at(slot);
+      word_t w = word.load(std::memory_order_relaxed);
+      if (word::is_away(w) && home_address::unpack(w) == here) {
+        char* payload = bump_frame(m.young, false, copy - header::bytes, leave);
+        if (!payload) return;
+        std::memcpy(frame::home_copy(payload), bytes + at, copy);
+        frame_prefix& px = frame::prefix(payload);
+        px.home.store(w, std::memory_order_relaxed);
+        px.shape.fetch_or(frame::elastic_bit, std::memory_order_relaxed);
+        if (word.compare_exchange_strong(w, word::resident(payload, word::cold_bit | word::clean_bit), std::memory_order_acq_rel)) {
+          m.counters.elastic_installs += 1;
+        } else {
+          px.header.store(0, std::memory_order_relaxed);
+          unbump(m.young, payload);
+        }
+      }
+    }
+    at += copy;
+  }
+}
+
+void object_cache::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline) {
+  auto* f = word::fetch_of<fetch>(seen);
+  here().counters.waits_for_fetch += 1;
+  f->waiters.fetch_add(1, std::memory_order_seq_cst);
+  for (;;) {
+    const std::uint32_t sequence = f->sequence.load(std::memory_order_seq_cst);
+    if (word.load(std::memory_order_acquire) != seen) break;
+    if (clock::now() >= deadline) {
+      f->waiters.fetch_sub(1, std::memory_order_relaxed);
+      throw error(errc::timed_out, "waiting for another thread's fetch of the same object");
+    }
+    bool polled = false;
+    for (auto& link : links_) polled = link->session().poll() != 0 || polled;
+    if (!polled) os::futex_wait(f->sequence, sequence, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
+  }
+  f->waiters.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// ---- detached fetches ----
+
+std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
+  mutator& m = here();
+  std::size_t posted = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const slot_t slot = slots[i];
+    if (slot == 0 || slot >= hit.slots || tablet_info_of(slot).heap.load(std::memory_order_acquire) != this) continue;
+    const section in_section;
+    std::atomic<word_t>& word = word_at(slot);
+    word_t w = word.load(std::memory_order_acquire);
+    if (!word::is_away(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
+    fetch* f = nullptr;
+    for (std::uint32_t look = 1; look < mutator::fetches_max && !f; ++look) {
+      fetch& candidate = m.fetches[m.next_fetch];
+      m.next_fetch = m.next_fetch + 1 == mutator::fetches_max ? 1 : m.next_fetch + 1;
+      if (candidate.busy.load(std::memory_order_acquire) == 0) f = &candidate;
+    }
+    if (!f) break;
+    const home_address at = home_address::unpack(w);
+    store::link& link = link_of(slot);
+    f->slot = slot;
+    f->hint = w;
+    f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
+    f->payload = bump_frame(m.young, false, f->bytes - header::bytes, reserve_segments_ + 1);
+    if (!f->payload) break;
+    fabric::request& r = f->request;
+    r.state.store(fabric::request::idle, std::memory_order_relaxed);
+    r.deadline = clock::now() + options_.access_within;
+    r.context = f;
+    f->posted_at.store(epochs::stamp(), std::memory_order_seq_cst);
+    if (!link.prepare_read(r, at, frame::home_copy(f->payload), f->bytes) ||
+        !word.compare_exchange_strong(w, word::fetching(f), std::memory_order_acq_rel)) {
+      f->posted_at.store(0, std::memory_order_release);
+      unbump(m.young, f->payload);
+      continue;
+    }
+    r.on_done = detached_done;
+    f->busy.store(1, std::memory_order_relaxed);
+    f->seg = &arena_.of(f->payload);
+    f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
+    m.counters.prefetches += 1;
+    ++posted;
+    link.session().post(r);
+  }
+  settle(m.young);
+  return posted;
+}
+
+void object_cache::detached_done(fabric::request& r) noexcept {
+  auto* f = static_cast<fetch*>(r.context);
+  f->cache->finish_detached(*f);
+}
+
+void object_cache::finish_detached(fetch& f) noexcept {
+  const section in_section;
+  std::atomic<word_t>& word = word_at(f.slot);
+  const fabric::request& r = f.request;
+  std::uint64_t bytes = 0;
+  frame_prefix& px = frame::prefix(f.payload);
+  // The read put the home header into the frame, where the sweep would take it for an installed object: it is not swept
+  // before inflight is given back.
+  if (r.status == errc::ok && r.bytes() >= header::bytes) {
+    const std::uint64_t h = px.header.load(std::memory_order_relaxed);
+    if (header::slot(h) == f.slot) bytes = home_bytes(h, f.payload, r.bytes());
+    if (bytes > r.bytes()) bytes = 0;
+  }
+  if (bytes != 0) {
+    px.home.store(f.hint, std::memory_order_relaxed);
+    word.store(word::resident(f.payload, word::clean_bit), std::memory_order_release);
+  } else {
+    // An old hint or a failure: the access that needs the object will ask by slot.
+    px.header.store(0, std::memory_order_relaxed);
+    word.store(f.hint, std::memory_order_release);
+  }
+  f.posted_at.store(0, std::memory_order_seq_cst);
+  f.seg->inflight.fetch_sub(1, std::memory_order_acq_rel);
+  f.sequence.fetch_add(1, std::memory_order_seq_cst);
+  if (f.waiters.load(std::memory_order_seq_cst) != 0) os::futex_wake(f.sequence, 1 << 30);
+  f.busy.store(0, std::memory_order_release);
+}
+
+}  // namespace fm::detail

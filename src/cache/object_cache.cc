@@ -1,0 +1,470 @@
+#include <farmem/cache/evictor.h>
+#include <farmem/cache/object_cache.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace fm::detail {
+
+namespace {
+
+std::mutex caches_mutex;
+std::atomic<object_cache*> caches[heaps_max];
+
+constexpr std::uint64_t slots_per_run = 2048;      // that a thread takes at a time: four HIT pages
+constexpr std::uint32_t tablets_per_grant = 4;
+
+void thread_ends(thread_state& t) noexcept {
+  for (std::size_t i = 0; i < heaps_max; ++i) {
+    if (!t.mutators[i]) continue;
+    // The heap cannot close meanwhile and free the mutator: closing takes the same lock first.
+    const std::lock_guard lock(caches_mutex);
+    if (object_cache* c = caches[i].load(std::memory_order_acquire); c && t.mutators[i]) c->detach_thread(*t.mutators[i]);
+    t.mutators[i] = nullptr;
+  }
+}
+
+// Before a user's section begins while some heap is short of memory: the thread holds nothing that stands in the way, so it
+// evicts or waits here. Bounded: whoever still finds no memory afterwards gets the error that says why.
+void relieve_shortage() noexcept {
+  for (std::size_t i = 0; i < heaps_max; ++i) {
+    if (this_thread.mutators[i] == nullptr) continue;
+    object_cache& c = this_thread.mutators[i]->cache;
+    c.wait_at_gate(clock::now() + c.options().memory_within);
+  }
+}
+
+}  // namespace
+
+object_cache* cache_at(std::uint32_t index) noexcept { return caches[index].load(std::memory_order_acquire); }
+
+object_cache::object_cache(const cache_options& options, links& agents)
+    : options_(options), links_(agents), arena_(options.capacity_bytes, options.segment_bytes) {
+  if (arena_.capacity_segments() < 8)
+    throw error(errc::invalid_argument,
+                fmt::format("cache of {} bytes: at least 8 segments of {} bytes are needed", options.capacity_bytes, options.segment_bytes));
+  arena_.set_proactive_share(options.proactive_share);
+  reserve_segments_ = std::max(2u, arena_.capacity_segments() / 32);
+  arena_.set_gate_level(reserve_segments_);
+  object_bytes_max_ = home_address::offset_limit;
+  for (auto& link : links_) {
+    object_bytes_max_ = std::min(object_bytes_max_, link->region_bytes() / 2);
+    windows_.push_back(std::make_unique<elastic_windows>());
+    slot_sources_.push_back(std::make_unique<slot_source>());
+  }
+  object_bytes_max_ = std::min(object_bytes_max_, options.capacity_bytes / 4);
+  {
+    const std::lock_guard lock(caches_mutex);
+    epochs::at_thread_end(thread_ends);
+    epochs::relieve.store(relieve_shortage, std::memory_order_release);
+    for (index_ = 0; index_ < heaps_max && caches[index_].load() != nullptr; ++index_) {
+    }
+    if (index_ == heaps_max) throw error(errc::invalid_argument, fmt::format("{} heaps are open in this process already", heaps_max));
+    caches[index_].store(this, std::memory_order_release);
+  }
+  evictor_ = std::make_unique<evictor>(*this);
+  evictor_->start();
+}
+
+object_cache::~object_cache() { close(); }
+
+void object_cache::close() noexcept {
+  if (closed_.exchange(true)) return;
+  arena_.leave_gate();
+  evictor_->stop();
+  arena_.wake_waiters();
+  // Nobody may be inside a section that uses this heap; whoever comes later finds the tablets without an owner.
+  {
+    const std::lock_guard lock(tablets_mutex_);
+    for (const std::uint32_t t : tablets_) hit.tablets[t].heap.store(nullptr, std::memory_order_release);
+  }
+  epochs::wait_passed(epochs::stamp(), clock::now() + std::chrono::seconds(1));
+  for (auto& link : links_) link->close();
+  {
+    const std::lock_guard lock(caches_mutex);
+    const std::uint32_t index = index_;
+    epochs::for_each_thread([](thread_state& t, void* i) { t.mutators[*static_cast<const std::uint32_t*>(i)] = nullptr; },
+                            const_cast<std::uint32_t*>(&index));
+    caches[index_].store(nullptr, std::memory_order_release);
+  }
+  const std::lock_guard lock(tablets_mutex_);
+  for (const std::uint32_t t : tablets_) give_back_tablets(t, 1);
+}
+
+mutator& object_cache::attach_thread() {
+  const section registered;  // makes the thread known, so that its end is noticed
+  const std::lock_guard lock(mutators_mutex_);
+  for (auto& m : mutators_) {
+    if (m->in_use.load(std::memory_order_acquire)) continue;
+    m->in_use.store(true, std::memory_order_relaxed);
+    return *(this_thread.mutators[index_] = m.get());
+  }
+  mutators_.push_back(std::make_unique<mutator>(*this));
+  mutator& m = *mutators_.back();
+  m.random ^= reinterpret_cast<std::uintptr_t>(&m) * 0x2545f4914f6cdd1d;
+  m.next_agent = static_cast<std::uint32_t>(mutators_.size() - 1);
+  m.staging = std::make_unique<std::byte[]>(elastic_windows::window_max);
+  for (std::uint32_t i = 0; i < mutator::fetches_max; ++i) {
+    m.fetches[i].cache = this;
+    m.fetches[i].from = &m;
+  }
+  m.in_use.store(true, std::memory_order_relaxed);
+  // Each thread may need a segment inside a section that cannot wait, and one for what it keeps.
+  reserve_segments_.store(std::min(arena_.capacity_segments() / 4, std::max<std::uint32_t>(reserve_segments_, 2 + static_cast<std::uint32_t>(mutators_.size()))));
+  arena_.set_gate_level(reserve_segments_);
+  return *(this_thread.mutators[index_] = &m);
+}
+
+void object_cache::detach_thread(mutator& m) noexcept {
+  for (bump* b : {&m.young, &m.kept}) {
+    settle(*b);
+    if (b->seg) arena_.retire(*b->seg, static_cast<std::uint64_t>(b->at - b->seg->base), b == &m.kept);
+    *b = {};
+  }
+  m.in_use.store(false, std::memory_order_release);
+}
+
+std::vector<std::uint32_t> object_cache::tablets() const {
+  const std::lock_guard lock(tablets_mutex_);
+  return tablets_;
+}
+
+// ---- frames ----
+
+char* object_cache::bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave) {
+  settle(b);
+  const std::uint64_t total = frame::total_bytes(payload_bytes);
+  char* at = nullptr;
+  if (total + 8 > arena_.segment_bytes()) {
+    const auto span = static_cast<std::uint32_t>((total + 8 + arena_.segment_bytes() - 1) / arena_.segment_bytes());
+    segment* s = arena_.take(span, leave);
+    if (!s) return nullptr;
+    s->used = 8 + total;
+    b.large = s;
+    at = s->base + 8;
+  } else {
+    if (b.at + total > b.end || !b.seg) {
+      segment* s = arena_.take(1, leave);
+      if (!s) return nullptr;
+      if (b.seg) arena_.retire(*b.seg, static_cast<std::uint64_t>(b.at - b.seg->base), proactive);
+      b.seg = s;
+      b.at = s->base + 8;
+      b.end = s->base + arena_.segment_bytes();
+      if (arena_.available() < arena_.capacity_segments() / 8) evictor_->wake();
+    }
+    at = b.at;
+    b.at += total;
+  }
+  char* payload = at + sizeof(frame_prefix);
+  frame_prefix& px = frame::prefix(payload);
+  px.home.store(0, std::memory_order_relaxed);
+  px.pins.store(0, std::memory_order_relaxed);
+  px.shape.store(static_cast<std::uint32_t>(total / frame::unit_bytes), std::memory_order_relaxed);
+  px.header.store(0, std::memory_order_relaxed);
+  return payload;
+}
+
+void object_cache::unbump(bump& b, char* payload) noexcept {
+  const std::uint64_t total = frame::total_bytes_of(payload);
+  if (b.large && payload == b.large->base + 8 + sizeof(frame_prefix)) {
+    arena_.release(*b.large);
+    b.large = nullptr;
+  } else if (b.at == payload - sizeof(frame_prefix) + total) {
+    b.at -= total;
+  }
+  // Otherwise it stays as a frame without a header, which the sweep passes over.
+}
+
+void object_cache::settle(bump& b) noexcept {
+  if (!b.large) return;
+  arena_.retire(*b.large, b.large->used, false);
+  b.large = nullptr;
+}
+
+void object_cache::move_frame(char* from, char* to) noexcept {
+  frame_prefix& old = frame::prefix(from);
+  frame_prefix& px = frame::prefix(to);
+  const std::uint32_t shape = old.shape.load(std::memory_order_relaxed);
+  px.home.store(old.home.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  px.header.store(old.header.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  std::memcpy(to, from, frame::total_bytes_of(from) - sizeof(frame_prefix));
+  if ((shape & frame::writing_bit) != 0) {
+    px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
+    arena_.of(to).writing.fetch_add(1, std::memory_order_relaxed);
+    arena_.of(from).writing.fetch_sub(1, std::memory_order_acq_rel);
+  }
+}
+
+bool object_cache::relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave) {
+  char* old = word::payload(seen);
+  if (arena_.of(old).span != 1) return false;  // a large object is its segment: nothing would be gained
+  char* payload = bump_frame(to, true, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
+  if (!payload) return false;
+  word_t expected = seen;
+  if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) {
+    unbump(to, payload);
+    return true;  // somebody else changed it: the caller looks again
+  }
+  move_frame(old, payload);
+  word.store(word::resident(payload, seen & word::clean_bit), std::memory_order_release);
+  return true;
+}
+
+std::uint64_t object_cache::home_bytes(std::uint64_t h, const char* payload, std::uint64_t bytes_at_hand) noexcept {
+  const type_descriptor* type = find_type(header::type(h));
+  if (!type) return 0;
+  std::uint64_t length = 0;
+  if (type->kind == type_kind::array) {
+    if (bytes_at_hand < 16) return 0;
+    std::memcpy(&length, payload, 8);
+    if (type->bytes != 0 && length > home_address::offset_limit / type->bytes) return 0;
+  }
+  return header::bytes + type->payload_bytes(length);
+}
+
+// ---- resolving ----
+
+char* object_cache::resolve(slot_t slot, access how, section_kind section) {
+  if (slot == 0) throw error(errc::null_handle, "a null fm::ptr or fm::ref was dereferenced");
+  if (slot >= hit.slots) throw error(errc::not_found, fmt::format("slot {:#x} is outside of the slot range {:#x}", slot, hit.slots));
+  object_cache* c = tablet_info_of(slot).heap.load(std::memory_order_acquire);
+  if (!c) throw error(errc::heap_closed, fmt::format("the heap of slot {:#x} is closed", slot));
+  return c->resolve_here(slot, how, section);
+}
+
+char* object_cache::resolve_here(slot_t slot, access how, section_kind section) {
+  std::atomic<word_t>& word = word_at(slot);
+  for (;;) {
+    word_t w = word.load(std::memory_order_acquire);
+    if (word::is_resident(w)) {
+      if (word::is_cold(w)) {
+        if (word::is_busy(w)) cpu_relax();
+        else touch(word, w);
+        continue;
+      }
+      if (how == access::write && word::is_clean(w)) {
+        word.compare_exchange_strong(w, w & ~word::clean_bit, std::memory_order_acq_rel);
+        continue;
+      }
+      return word::payload(w);
+    }
+    if (word::is_fetching(w)) wait_for_fetch(word, w, clock::now() + options_.access_within);
+    else if (w == word::free) throw error(errc::not_found, fmt::format("slot {:#x} holds no object", slot));
+    else miss(slot, word, w, section);
+  }
+}
+
+void object_cache::touch(std::atomic<word_t>& word, word_t seen) {
+  mutator& m = here();
+  m.counters.touches += 1;
+  char* payload = word::payload(seen);
+  frame_prefix& px = frame::prefix(payload);
+  const std::uint64_t stamp = arena_.of(payload).cold_stamp.load(std::memory_order_acquire);
+  const bool moved = stamp != 0 && epochs::passed(stamp) && px.pins.load(std::memory_order_acquire) == 0 &&
+                     relocate(word, seen, m.kept, 1);
+  if (moved) {
+    m.counters.relocations += 1;
+    return;
+  }
+  word_t expected = seen;
+  if (!word.compare_exchange_strong(expected, seen & ~word::cold_bit, std::memory_order_acq_rel)) return;
+  if ((px.shape.load(std::memory_order_relaxed) & frame::elastic_bit) != 0) {
+    px.shape.fetch_and(~frame::elastic_bit, std::memory_order_relaxed);
+    m.counters.elastic_touches += 1;
+    const slot_t slot = header::slot(px.header.load(std::memory_order_relaxed));
+    windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed)).stretch(home_address::unpack(px.home.load(std::memory_order_relaxed)));
+  }
+}
+
+// ---- memory ----
+
+void object_cache::throw_cache_full(std::uint64_t bytes) {
+  if (closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for memory");
+  if (const errc why = evictor_->last_error(); why != errc::ok)
+    throw error(why, fmt::format("no memory for {} bytes: write-back is refused by the agents", bytes));
+  const epochs::section_site site = epochs::oldest_section();
+  const arena::counts q = arena_.queue_lengths();
+  throw error(errc::cache_full,
+              fmt::format("no frame of {} bytes: the cache of {} bytes is full of pinned frames, open scopes or unacknowledged writes "
+                          "(segments: {} free, {} active, {} proactive, {} inactive, {} writing){}",
+                          bytes, options_.capacity_bytes, q.free, q.active, q.proactive, q.inactive, q.writing,
+                          site.file ? fmt::format("; the longest open scope, for {} epochs, is at {}:{}", site.epochs, site.file, site.line) : ""));
+}
+
+void object_cache::wait_at_gate(time_point deadline) noexcept {
+  if (arena_.available() >= arena_.gate_level()) return;
+  const time_point begin = clock::now();
+  here().counters.stalls_for_memory += 1;
+  while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline && evictor_->last_error() == errc::ok) {
+    const std::uint32_t seen = arena_.release_count();
+    if (evictor_->help()) continue;
+    evictor_->wake();
+    arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+  }
+  stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+}
+
+void object_cache::wait_for_memory(std::uint32_t segments, time_point deadline) {
+  const time_point begin = clock::now();
+  here().counters.stalls_for_memory += 1;
+  while (arena_.available() < segments) {
+    if (closed() || clock::now() >= deadline) throw_cache_full(segments * arena_.segment_bytes());
+    const std::uint32_t seen = arena_.release_count();
+    if (evictor_->help()) continue;
+    evictor_->wake();
+    arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+  }
+  stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+}
+
+char* object_cache::frame_for_miss(mutator& m, std::uint64_t payload_bytes, section_kind kind) {
+  const bool fresh = kind == section_kind::fresh && this_thread.depth == 1;
+  if (char* p = bump_frame(m.young, false, payload_bytes, fresh ? reserve_segments_.load(std::memory_order_relaxed) : 0)) return p;
+  const time_point deadline = clock::now() + options_.memory_within;
+  const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
+  if (fresh) {
+    epochs::leave();
+    try {
+      wait_for_memory(reserve_segments_ + span, deadline);
+    } catch (...) {
+      epochs::enter();
+      throw;
+    }
+    epochs::enter();
+    return nullptr;
+  }
+  const time_point begin = clock::now();
+  for (;;) {
+    const std::uint32_t seen = arena_.release_count();
+    if (!evictor_->help()) {
+      if (clock::now() >= deadline || closed()) throw_cache_full(payload_bytes);
+      evictor_->wake();
+      arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+    }
+    if (char* p = bump_frame(m.young, false, payload_bytes, 0)) {
+      stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+      return p;
+    }
+  }
+}
+
+// ---- allocation ----
+
+void object_cache::refill_slots(mutator& m) {
+  for (std::size_t attempt = 0;; ++attempt) {
+    const auto agent = static_cast<std::uint32_t>(m.next_agent++ % links_.size());
+    slot_source& source = *slot_sources_[agent];
+    const std::lock_guard lock(source.mutex);
+    if (source.next == source.end) {
+      if (links_[agent]->lost()) {
+        if (attempt < links_.size()) continue;  // another agent can still grant
+        throw error(errc::agent_lost, links_[agent]->url());
+      }
+      const std::uint32_t first = take_tablets(this, agent, tablets_per_grant);
+      if (const errc e = links_[agent]->grant_tablets(first, tablets_per_grant); e != errc::ok) {
+        give_back_tablets(first, tablets_per_grant);
+        if (attempt < links_.size()) continue;
+        throw error(e, fmt::format("{} grants no tablets", links_[agent]->url()));
+      }
+      const std::lock_guard tablets_lock(tablets_mutex_);
+      for (std::uint32_t t = first; t < first + tablets_per_grant; ++t) tablets_.push_back(t);
+      source.next = first * tablet_slots;
+      source.end = source.next + tablets_per_grant * tablet_slots;
+    }
+    m.next_slot = source.next;
+    m.end_slot = source.next += slots_per_run;
+    return;
+  }
+}
+
+void object_cache::expect_large(std::uint64_t payload_bytes) noexcept {
+  const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
+  std::uint32_t seen = reserve_segments_.load(std::memory_order_relaxed);
+  while (span + 2 > seen && !reserve_segments_.compare_exchange_weak(seen, span + 2)) {
+  }
+  if (reserve_segments_.load() > arena_.gate_level()) arena_.set_gate_level(reserve_segments_.load());
+}
+
+slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes) {
+  if (closed()) throw error(errc::heap_closed, fmt::format("allocating a {}", type.name));
+  // Checked before the size is computed, which could overflow.
+  if (type.kind == type_kind::array && type.bytes != 0 && length > object_bytes_max_ / type.bytes)
+    throw error(errc::too_large, fmt::format("{} of {} elements: an object has at most {} bytes (half a region); use fm::vector", type.name, length, object_bytes_max_));
+  const std::uint64_t payload_bytes = type.payload_bytes(length);
+  if (payload_bytes + header::bytes > object_bytes_max_)
+    throw error(errc::too_large, fmt::format("{} of {} bytes: an object has at most {} bytes (half a region)", type.name, payload_bytes, object_bytes_max_));
+  mutator& m = here();
+  if (m.next_slot == m.end_slot) refill_slots(m);
+  if (payload_bytes + header::bytes > arena_.segment_bytes() / 2) expect_large(payload_bytes);
+  char* payload = nullptr;
+  while (!(payload = bump_frame(m.young, false, payload_bytes, this_thread.depth == 0 ? reserve_segments_.load(std::memory_order_relaxed) : 0))) {
+    if (this_thread.depth != 0) {
+      payload = frame_for_miss(m, payload_bytes, section_kind::used);
+      break;
+    }
+    const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
+    wait_for_memory(reserve_segments_ + span, clock::now() + options_.memory_within);
+  }
+  const slot_t slot = m.next_slot++;
+  frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
+  char* body = payload;
+  std::uint64_t room = payload_bytes;
+  if (type.kind == type_kind::array) {
+    std::memcpy(body, &length, 8);
+    body += 8;
+    room -= 8;
+  }
+  if (init_bytes != 0) std::memcpy(body, init, init_bytes);
+  if (room > init_bytes) std::memset(body + init_bytes, 0, room - init_bytes);
+  {
+    const section in_section;
+    word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
+  }
+  settle(m.young);
+  m.counters.allocated_objects += 1;
+  m.counters.allocated_bytes += payload_bytes;
+  return slot;
+}
+
+// ---- retirement and flushing ----
+
+void object_cache::on_retire(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept {
+  const std::lock_guard lock(retirements_mutex_);
+  // The link has made the region unreadable before this call: what reads it now began before the stamp.
+  retirements_.push_back({agent, region, generation, epochs::stamp()});
+  retirements_pending_.store(static_cast<std::uint32_t>(retirements_.size()), std::memory_order_release);
+  evictor_->wake();
+}
+
+void object_cache::acknowledge_retired() noexcept {
+  if (retirements_pending_.load(std::memory_order_acquire) == 0) return;
+  std::vector<retirement> ready;
+  {
+    const std::lock_guard lock(retirements_mutex_);
+    std::uint64_t oldest_detached = ~std::uint64_t{0};
+    for_each_mutator([&](mutator& m) {
+      for (std::uint32_t i = 1; i < mutator::fetches_max; ++i)
+        if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0) oldest_detached = std::min(oldest_detached, at);
+    });
+    std::erase_if(retirements_, [&](const retirement& r) {
+      if (!epochs::try_pass(r.stamp) || oldest_detached <= r.stamp) return false;
+      ready.push_back(r);
+      return true;
+    });
+    retirements_pending_.store(static_cast<std::uint32_t>(retirements_.size()), std::memory_order_release);
+  }
+  for (const retirement& r : ready) links_[r.agent]->retired(r.region, r.generation);
+}
+
+errc object_cache::evict_all(time_point deadline) {
+  if (mutator* m = this_thread.mutators[index_]) {
+    for (bump* b : {&m->young, &m->kept}) {
+      settle(*b);
+      if (b->seg) arena_.retire(*b->seg, static_cast<std::uint64_t>(b->at - b->seg->base), b == &m->kept);
+      *b = {};
+    }
+  }
+  return evictor_->drain(deadline);
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,173 @@
+#include <errno.h>
+#include <farmem/heap.h>
+#include <fmt/format.h>
+
+#include <random>
+#include <set>
+
+namespace fm::detail {
+
+namespace {
+
+std::uint64_t random_word() {
+  static std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+}  // namespace
+
+heap_core::heap_core(const heap_options& options) {
+  if (options.agents.empty()) throw error(errc::invalid_argument, "heap_options::agents is empty");
+  if (options.segment != 0 && (!is_power_of_two(options.segment) || options.segment < page_bytes))
+    throw error(errc::invalid_argument, fmt::format("heap_options::segment {}: a power of two from {}", options.segment, page_bytes));
+  reserve_hit(options.slots);
+  try {
+    open(options);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void heap_core::open(const heap_options& options) {
+  store::link_options lo;
+  lo.session.connect_within = options.connect_within;
+  lo.session.reconnect_for = options.reconnect_within;
+  lo.session.operation_within = options.access_within;
+  lo.heap_name = options.name.empty() ? program_invocation_short_name : options.name;
+  lo.heap_id[0] = random_word();
+  lo.heap_id[1] = random_word();
+  lo.incarnation = random_word();
+  lo.quota_bytes = options.quota;
+  lo.on_retire = [](void* context, std::uint32_t region, std::uint32_t generation) noexcept {
+    const auto& c = *static_cast<link_context*>(context);
+    if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire)) cache->on_retire(c.agent, region, generation);
+  };
+  for (const std::string& url : options.agents) {
+    if (url.starts_with("local:") && !local_) {
+      store::store_options so;
+      so.memory_bytes = options.local_memory;
+      so.region_bytes = options.local_region;
+      local_ = store::store::create(so);
+    }
+    contexts_.push_back(std::make_unique<link_context>(link_context{this, static_cast<std::uint32_t>(contexts_.size())}));
+    lo.context = contexts_.back().get();
+    lo.in_process = local_.get();
+    lo.heap_id[1] += 1;  // the same agent may be named twice
+    links_.push_back(store::link::open(url, lo));
+  }
+  cache_options co;
+  co.capacity_bytes = options.cache;
+  if (options.segment != 0) {
+    co.segment_bytes = options.segment;
+  } else {
+    while (co.segment_bytes > 64 << 10 && options.cache / co.segment_bytes < 64) co.segment_bytes /= 2;
+  }
+  co.promote_probability = options.promote_probability;
+  co.elastic = options.elastic;
+  co.background_evictor = options.background_evictor;
+  co.access_within = options.access_within;
+  co.memory_within = options.memory_within;
+  co.hit_bytes_max = options.hit_bytes;
+  cache_ = std::make_unique<object_cache>(co, links_);
+  cache_for_links_.store(cache_.get(), std::memory_order_release);
+}
+
+heap_core::~heap_core() { close(); }
+
+void heap_core::close() noexcept {
+  if (cache_ && !cache_->closed()) {
+    // Roots of this heap become null: whoever still holds one gets a typed error and not another heap's object.
+    const std::vector<std::uint32_t> tablets = cache_->tablets();
+    const std::set<std::uint32_t> mine(tablets.begin(), tablets.end());
+    roots::for_each(
+        [](root_cell& cell, slot_t slot, void* context) {
+          if (static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot))) {
+            std::uint64_t expected = slot;
+            cell.word.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
+          }
+        },
+        const_cast<std::set<std::uint32_t>*>(&mine));
+    cache_->close();
+  }
+  for (auto& link : links_) link->close();
+}
+
+heap_stats heap_core::stats() {
+  heap_stats s;
+  object_cache& c = *cache_;
+  c.for_each_mutator([&](mutator& m) {
+    const mutator_counters& n = m.counters;
+    s.allocated_objects += n.allocated_objects.get();
+    s.allocated_bytes += n.allocated_bytes.get();
+    s.misses += n.misses.get();
+    s.misses_by_slot += n.misses_by_slot.get();
+    s.waits_for_fetch += n.waits_for_fetch.get();
+    s.fetched_bytes += n.fetched_bytes.get();
+    s.touches += n.touches.get();
+    s.relocations += n.relocations.get();
+    s.prefetches += n.prefetches.get();
+    s.elastic_installs += n.elastic_installs.get();
+    s.elastic_touches += n.elastic_touches.get();
+    s.stalls_for_memory += n.stalls_for_memory.get();
+  });
+  s.failed_misses = c.failed_misses.load(std::memory_order_relaxed);
+  const evictor::counters& e = c.eviction().counts;
+  s.elastic_untouched = e.elastic_untouched.load(std::memory_order_relaxed);
+  s.segments_cooled = e.cooled.load(std::memory_order_relaxed);
+  s.segments_released = e.segments_released.load(std::memory_order_relaxed);
+  s.dropped_objects = e.dropped.load(std::memory_order_relaxed);
+  s.written_objects = e.written.load(std::memory_order_relaxed);
+  s.written_bytes = e.written_bytes.load(std::memory_order_relaxed);
+  s.acknowledged_objects = e.acknowledged.load(std::memory_order_relaxed);
+  s.cancelled_drops = e.cancelled.load(std::memory_order_relaxed);
+  s.write_failures = e.write_failures.load(std::memory_order_relaxed);
+  s.stragglers = e.stragglers.load(std::memory_order_relaxed);
+  s.pauses = e.pauses.load(std::memory_order_relaxed);
+  s.pauses_abandoned = e.pauses_abandoned.load(std::memory_order_relaxed);
+  const arena::counts q = c.memory().queue_lengths();
+  s.segments_free = q.free;
+  s.segments_active = q.active;
+  s.segments_proactive = q.proactive;
+  s.segments_inactive = q.inactive;
+  s.segments_writing = q.writing;
+  s.cache_bytes = std::uint64_t{c.memory().capacity_segments()} * c.memory().segment_bytes();
+  s.cache_used_bytes = s.cache_bytes - std::uint64_t{q.free} * c.memory().segment_bytes();
+  s.hit_bytes = c.tablets().size() * tablet_slots * sizeof(word_t);
+  for (auto& link : links_) {
+    const store::link_stats l = link->stats();
+    s.batches += l.batches;
+    s.batches_resent += l.batches_resent;
+    s.reconnects += l.reconnects;
+    s.regions += l.regions;
+    s.regions_retired += l.retired;
+  }
+  s.miss_ns = c.miss_ns.snapshot();
+  s.stall_ns = c.stall_ns.snapshot();
+  return s;
+}
+
+}  // namespace fm::detail
+
+namespace fm {
+
+std::string heap_stats::text() const {
+  const auto us = [](std::uint64_t ns) { return double(ns) / 1000.0; };
+  return fmt::format(
+      "objects   {} allocated, {} bytes\n"
+      "reading   {} misses ({} by slot, {} failed), {} bytes fetched, {} touches of cold objects, {} moved on\n"
+      "          miss p50 {:.1f} us, p99 {:.1f} us, p99.9 {:.1f} us, max {:.1f} us\n"
+      "elastic   {} neighbours, {} used, {} evicted untouched; {} prefetches\n"
+      "writing   {} objects, {} bytes, {} acknowledged, {} drops cancelled, {} failed; {} batches, {} sent again\n"
+      "cache     {} of {} bytes; segments {} free, {} active, {} proactive, {} inactive, {} writing; {} dropped objects\n"
+      "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
+      "agents    {} regions, {} retired, {} reconnects\n",
+      allocated_objects, allocated_bytes, misses, misses_by_slot, failed_misses, fetched_bytes, touches, relocations,
+      us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns), elastic_installs,
+      elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes, acknowledged_objects, cancelled_drops,
+      write_failures, batches, batches_resent, cache_used_bytes, cache_bytes, segments_free, segments_active, segments_proactive,
+      segments_inactive, segments_writing, dropped_objects, stalls_for_memory, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns),
+      pauses, pauses_abandoned, regions, regions_retired, reconnects);
+}
+
+}  // namespace fm

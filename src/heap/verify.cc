@@ -1,0 +1,124 @@
+// heap.verify(): walks frames, words and entries and compares what both sides believe.
+//
+// What must hold when nothing runs
+//   frame that a word names   header names the slot, type known, size fits; clean -> home is an address
+//   segment::writing          = frames named by words with the writing bit, in that segment
+//   away word                 the agent's entry is an address too, and the same one unless the agent moved the object since
+//   resident, never written   the agent's entry is 0, or older
+#include <farmem/heap.h>
+#include <fmt/format.h>
+
+namespace fm::detail {
+
+namespace {
+
+constexpr std::size_t messages_max = 20;
+
+struct findings {
+  verify_report& report;
+  template <class... A>
+  void fault(fmt::format_string<A...> f, A&&... a) {
+    ++report.faults;
+    if (report.messages.size() < messages_max) report.messages.push_back(fmt::format(f, std::forward<A>(a)...));
+  }
+};
+
+void verify_frames(object_cache& cache, findings& out) {
+  cache.memory().for_each([&](segment& s) {
+    if (s.state.load() == segment_state::filling) return;  // its end is its thread's business
+    std::uint32_t writing = 0;
+    const char* end = s.base + s.used;
+    for (char* at = s.base + 8; at < end;) {
+      char* payload = at + sizeof(frame_prefix);
+      const std::uint64_t total = frame::total_bytes_of(payload);
+      if (total < sizeof(frame_prefix) || at + total > end) {
+        out.fault("segment {}: a frame of {} bytes at {} leaves it", static_cast<const void*>(s.base), total, at - s.base);
+        return;
+      }
+      at += total;
+      frame_prefix& px = frame::prefix(payload);
+      const std::uint64_t h = px.header.load();
+      if (h == 0) continue;
+      const slot_t slot = header::slot(h);
+      const word_t w = word_at(slot).load();
+      if (!word::is_resident(w) || word::payload(w) != payload) continue;
+      ++out.report.frames;
+      const std::uint64_t bytes = object_cache::home_bytes(h, payload, total - sizeof(frame_prefix) + header::bytes);
+      if (bytes == 0 || bytes - header::bytes > total - sizeof(frame_prefix))
+        out.fault("slot {:#x}: header {:#x} does not describe its frame of {} bytes", slot, h, total);
+      if (word::is_busy(w)) out.fault("slot {:#x}: its word is busy although nothing runs", slot);
+      const bool in_flight = (px.shape.load() & frame::writing_bit) != 0;
+      writing += in_flight;
+      if (word::is_clean(w) && !in_flight && !word::is_away(px.home.load())) out.fault("slot {:#x}: clean without a home copy", slot);
+    }
+    if (writing != s.writing.load())
+      out.fault("segment {}: {} objects being written, {} counted", static_cast<const void*>(s.base), writing, s.writing.load());
+  });
+}
+
+void verify_tablet(object_cache& cache, std::uint32_t tablet, findings& out) {
+  const slot_t first = std::uint64_t{tablet} * tablet_slots;
+  store::link& link = cache.link_of(first);
+  std::vector<word_t> entries;
+  if (const errc e = link.read_entries(first, tablet_slots, entries); e != errc::ok || entries.size() != tablet_slots) {
+    out.fault("tablet {}: its entries cannot be read from {}: {}", tablet, link.url(), to_string(e));
+    return;
+  }
+  for (std::uint64_t i = 0; i < tablet_slots; ++i) {
+    const word_t w = word_at(first + i).load();
+    const word_t entry = entries[i];
+    out.report.entries += entry != 0;
+    if (entry != 0 && !word::is_away(entry)) out.fault("slot {:#x}: entry {:#x} is no address", first + i, entry);
+    if (word::is_resident(w)) {
+      ++out.report.resident;
+      char* payload = word::payload(w);
+      if (!cache.memory().contains(payload)) {
+        out.fault("slot {:#x}: its word points outside of the cache", first + i);
+        continue;
+      }
+      if (header::slot(frame::prefix(payload).header.load()) != first + i)
+        out.fault("slot {:#x}: its frame names slot {:#x}", first + i, header::slot(frame::prefix(payload).header.load()));
+      if (word::is_clean(w) && entry == 0) out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
+    } else if (word::is_away(w)) {
+      ++out.report.away;
+      const home_address here = home_address::unpack(w), there = home_address::unpack(entry);
+      if (entry == 0) out.fault("slot {:#x}: away, but its agent stores nothing", first + i);
+      else if (here.region == there.region && here.generation == there.generation && here.offset != there.offset)
+        // Within one region nothing moves: another offset would be an older or a newer copy.
+        out.fault("slot {:#x}: away at {:#x}, but the agent's entry is {:#x}", first + i, w, entry);
+    } else if (w == word::unknown) {
+      out.report.unknown += entry != 0;
+    } else if (word::is_fetching(w)) {
+      out.fault("slot {:#x}: a fetch is in flight although nothing runs", first + i);
+    }
+  }
+}
+
+}  // namespace
+
+verify_report heap_core::verify() {
+  verify_report report;
+  findings out{report};
+  for (auto& link : links_) link->flush(clock::now() + std::chrono::seconds(10));
+  verify_frames(*cache_, out);
+  for (const std::uint32_t t : cache_->tablets()) verify_tablet(*cache_, t, out);
+  for (auto& link : links_) {
+    store::audit_answer a{};
+    std::string text;
+    if (const errc e = link->audit(a, text); e != errc::ok) {
+      out.fault("{} cannot be audited: {}", link->url(), to_string(e));
+      continue;
+    }
+    report.agent_objects += a.objects;
+    report.agent_live_bytes += a.live_bytes;
+    report.agent_garbage_bytes += a.garbage_bytes;
+    report.agent_metadata_bytes += a.metadata_bytes;
+    if (a.faults != 0) {
+      report.faults += a.faults - 1;
+      out.fault("{}: {}", link->url(), text);
+    }
+  }
+  return report;
+}
+
+}  // namespace fm::detail

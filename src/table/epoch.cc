@@ -1,0 +1,188 @@
+#include <farmem/table.h>
+#include <pthread.h>
+
+#include <mutex>
+
+namespace fm::detail {
+
+thread_local constinit thread_state this_thread;
+
+namespace epochs {
+
+std::atomic<std::uint64_t> current{1};
+std::atomic<std::uint64_t> passed_{1};
+std::atomic<std::uint32_t> gate{0};
+std::atomic<void (*)() noexcept> relieve{nullptr};
+
+namespace {
+
+std::atomic<void (*)(thread_state&) noexcept> end_functions[4];
+
+
+// The registry lock is taken when a thread comes or ends, and by whoever advances the epoch; never on a mutator's path.
+struct registry {
+  std::mutex mutex;
+  thread_state* first = nullptr;
+};
+registry& threads() {
+  static auto* r = new registry;  // outlives every thread
+  return *r;
+}
+std::mutex pause_mutex;
+
+void end_thread(void* state) {
+  thread_state& t = *static_cast<thread_state*>(state);
+  for (auto& f : end_functions)
+    if (auto* run = f.load(std::memory_order_acquire)) run(t);
+  const std::lock_guard lock(threads().mutex);
+  if (t.prev) t.prev->next = t.next;
+  else threads().first = t.next;
+  if (t.next) t.next->prev = t.prev;
+  t.next = t.prev = nullptr;
+  t.registered = false;
+  t.epoch.store(0, std::memory_order_release);
+}
+
+// A pthread key and not a thread_local with a destructor: its destructor runs after those of every thread_local, which
+// may still use handles, and again if one of those registered the thread anew.
+pthread_key_t end_key() {
+  static const pthread_key_t key = [] {
+    pthread_key_t k{};
+    FM_CHECK(pthread_key_create(&k, end_thread) == 0, "pthread_key_create");
+    return k;
+  }();
+  return key;
+}
+
+void register_thread(thread_state& t) {
+  // Nothing of a heap survives a fork: connections, threads and leases are the parent's. A child that touches a
+  // heap must fail loudly instead of corrupting it; one that only execs never gets here.
+  static const int fork_trap =
+      pthread_atfork(nullptr, nullptr, [] { gate.fetch_or(gate_forked, std::memory_order_relaxed); });
+  FM_CHECK(fork_trap == 0, "pthread_atfork");
+  FM_CHECK(pthread_setspecific(end_key(), &t) == 0, "pthread_setspecific");
+  os::heavy_fence();  // registers the process for membarrier before anybody relies on it
+  const std::lock_guard lock(threads().mutex);
+  t.next = threads().first;
+  t.prev = nullptr;
+  if (t.next) t.next->prev = &t;
+  threads().first = &t;
+  t.registered = true;
+}
+
+std::uint64_t announced(const thread_state& t) {
+  return t.epoch.load(FM_TSAN ? std::memory_order_seq_cst : std::memory_order_acquire);
+}
+
+}  // namespace
+
+void enter_slowly(thread_state& t, std::uint32_t obey) noexcept {
+  if (!t.registered) register_thread(t);
+  bool relieved = false;
+  for (;;) {
+    t.epoch.exchange(current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
+    const std::uint32_t holds = gate.load(std::memory_order_seq_cst) & obey;
+    FM_CHECK((holds & gate_forked) == 0, "a forked child uses a heap of its parent");
+    // A shortage is waited out once: the allocation that still finds no memory then says why.
+    if (holds == 0 || (holds == gate_memory && relieved)) return;
+    t.epoch.store(0, std::memory_order_release);
+    if ((holds & gate_pause) != 0) {
+      os::futex_wait(gate, gate.load(std::memory_order_relaxed) | gate_pause, clock::now() + std::chrono::milliseconds(10));
+    } else {
+      --t.depth;  // eviction begins sections of its own
+      if (auto* f = relieve.load(std::memory_order_acquire)) f();
+      ++t.depth;
+      relieved = true;
+    }
+  }
+}
+
+void renew() noexcept {
+  thread_state& t = this_thread;
+  FM_ASSERT(t.depth == 1, "only an outer section can be renewed");
+  leave();
+  enter(user_gate);
+  (void)t;
+}
+
+bool try_pass(std::uint64_t stamp) noexcept {
+  if (passed(stamp)) return true;
+  const std::lock_guard lock(threads().mutex);
+  if (passed(stamp)) return true;
+  if (current.load(std::memory_order_relaxed) <= stamp) current.fetch_add(1, std::memory_order_seq_cst);
+  std::uint64_t oldest = current.load(std::memory_order_seq_cst);
+  os::heavy_fence();
+  for (thread_state* t = threads().first; t; t = t->next) {
+    const std::uint64_t e = announced(*t);
+    if (e != 0 && e < oldest) oldest = e;
+  }
+  // Every open section began at `oldest` or later: stamps below it are passed.
+  if (oldest > passed_.load(std::memory_order_relaxed)) passed_.store(oldest, std::memory_order_release);
+  return passed(stamp);
+}
+
+bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept {
+  for (int round = 0; !try_pass(stamp); ++round) {
+    if (clock::now() >= deadline) return false;
+    if (round < 16) {
+      for (int i = 0; i < 64; ++i) cpu_relax();
+    } else {
+      // Sections are short and their ends are not announced: looking again after a moment is the protocol.
+      std::atomic<std::uint32_t> never{0};
+      os::futex_wait(never, 0, std::min(deadline, clock::now() + std::chrono::microseconds(50)));
+    }
+  }
+  return true;
+}
+
+bool pause(duration within, void (*work)(void*), void* context) noexcept {
+  const std::lock_guard one(pause_mutex);
+  gate.fetch_or(gate_pause, std::memory_order_seq_cst);
+  os::heavy_fence();
+  const time_point deadline = clock::now() + within;
+  bool stopped = false;
+  do {
+    stopped = true;
+    {
+      const std::lock_guard lock(threads().mutex);
+      for (thread_state* t = threads().first; t && stopped; t = t->next) stopped = announced(*t) == 0;
+    }
+    if (!stopped) cpu_relax();
+  } while (!stopped && clock::now() < deadline);
+  if (stopped) work(context);
+  gate.fetch_and(~gate_pause, std::memory_order_seq_cst);
+  os::futex_wake(gate, 1 << 30);
+  return stopped;
+}
+
+void for_each_thread(void (*visit)(thread_state&, void*), void* context) {
+  const std::lock_guard lock(threads().mutex);
+  for (thread_state* t = threads().first; t; t = t->next) visit(*t, context);
+}
+
+void at_thread_end(void (*f)(thread_state&) noexcept) {
+  const std::lock_guard lock(threads().mutex);
+  for (auto& place : end_functions) {
+    if (place.load() == f) return;
+    if (place.load() != nullptr) continue;
+    place.store(f, std::memory_order_release);
+    return;
+  }
+  FM_CHECK(false, "more than four functions at thread end");
+}
+
+section_site oldest_section() noexcept {
+  section_site s;
+  const std::uint64_t now = current.load(std::memory_order_relaxed);
+  const std::lock_guard lock(threads().mutex);
+  for (thread_state* t = threads().first; t; t = t->next) {
+    const std::uint64_t e = announced(*t);
+    const char* file = t->file.load(std::memory_order_relaxed);
+    if (e == 0 || !file || (s.file && now - e <= s.epochs)) continue;
+    s = {file, t->line.load(std::memory_order_relaxed), now - e};
+  }
+  return s;
+}
+
+}  // namespace epochs
+}  // namespace fm::detail
