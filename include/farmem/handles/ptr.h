@@ -43,8 +43,8 @@ struct handle_access;
 
 }  // namespace detail
 
-/// Keeps one object in place for reading. Movable. A long-lived pin holds its cache segment: it does not hold up
-/// epochs, so it is the right thing where a scope would be open for long.
+/// Keeps one object in place for reading. Movable, also to another thread. A long-lived pin holds its cache segment: it
+/// does not hold up epochs, so it is the right thing where a scope would be open for long. Made by fm::ptr::read.
 template <class T>
 class read_pin {
  public:
@@ -74,8 +74,8 @@ class read_pin {
   char* payload_ = nullptr;
 };
 
-/// Keeps one object in place for writing; the object is dirty while it lives. Two threads that write the same fields need
-/// a lock, as in plain C++.
+/// Keeps one object in place for writing; the object is dirty while it lives. Movable, also to another thread. Two threads
+/// that write the same fields need a lock, as in plain C++. Made by fm::ptr::write.
 template <class T>
 class write_pin {
  public:
@@ -125,22 +125,25 @@ class ref {
     store(0);
     return *this;
   }
-  /// A root to the same object.
+  /// A root to the same object. O(1), as are all conversions, comparisons and stores; none of them fetches.
   operator ptr<T>() const { return ptr<T>::from_slot(slot()); }
+  /// The same as a handle of a container.
   template <class Handle>
     requires std::is_base_of_v<ptr<T>, Handle>
   operator Handle() const {
     return Handle(ptr<T>::from_slot(slot()));
   }
+  /// The same by name, where a conversion would not be seen.
   [[nodiscard]] ptr<T> root() const { return ptr<T>::from_slot(slot()); }
 
   /// Reads the object in place until the full expression ends. Throws as fm::ptr's.
   detail::arrow<T> operator->() const { return detail::arrow<T>(slot()); }
-  /// A raw pointer valid until the scope closes; null for a null reference. O(1) when resident.
+  /// A raw pointer valid until the scope closes; null for a null reference. O(1) when resident. Throws as fm::ptr's ->.
   auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
     return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
   }
+  /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
 
   /// Replaces `expected` by `desired`, atomically; false when it held something else.
@@ -200,22 +203,24 @@ class ptr {
   [[nodiscard]] read_pin<T> read() const { return read_pin<T>(slot()); }
   /// A pin for writing. Throws as operator->.
   [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
-  /// A raw pointer valid until the scope closes; null for a null handle.
+  /// A raw pointer valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
   auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
     return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
   }
-  /// The same for writing: the object is dirty from here on.
+  /// The same for writing: the object is dirty until the scope closes, and written back some time after. Throws as operator->.
   auto get_for_write(const scope&) const -> detail::object_t<T>* {
     return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot(), detail::section_kind::used));
   }
 
   explicit operator bool() const noexcept { return slot() != 0; }
+  /// Whether both name the same object. O(1), nothing is fetched.
   friend bool operator==(const ptr& a, const ptr& b) noexcept { return a.slot() == b.slot(); }
   friend bool operator==(const ptr& a, std::nullptr_t) noexcept { return a.slot() == 0; }
+  /// Makes the handle null and gives the root up. O(1).
   void reset() noexcept { *this = ptr(); }
 
-  /// The object's number in its heap; 0 for null.
+  /// The object's number in the process; 0 for null. For logs and hash tables by identity.
   [[nodiscard]] detail::slot_t slot() const noexcept { return cell_ ? detail::roots::get(cell_) : 0; }
   /// A root for a slot that is known to hold a T; for containers and cursors.
   static ptr from_slot(detail::slot_t s) {
@@ -239,7 +244,7 @@ class weak {
  public:
   constexpr weak() noexcept = default;
   explicit weak(const ptr<T>& p) noexcept : slot_(p.slot()) {}
-  /// O(1). Thread-safe.
+  /// A root, or null. O(1), nothing is fetched. Thread-safe.
   [[nodiscard]] ptr<T> lock() const {
     const detail::section in_section;
     if (slot_ == 0 || !detail::tablet_info_of(slot_).heap.load(std::memory_order_acquire)) return nullptr;
