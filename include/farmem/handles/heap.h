@@ -9,6 +9,8 @@
 
 namespace fm {
 
+class string;  // containers/string.h
+
 /// One process's managed heap. Objects are made in it, are reached through fm::ptr, and live in the local cache or on
 /// the agents. Thread-safe. Closing it (destruction) frees everything; handles to its objects become null.
 ///
@@ -52,6 +54,12 @@ class heap {
   auto array(std::span<E> values) {
     using element = std::remove_const_t<E>;
     return ptr<element[]>::from_slot(core_.cache().allocate(detail::array_descriptor_of<element>(), values.size(), values.data(), values.size_bytes()));
+  }
+
+  /// Copies text into the heap: `h.str("…")` is an fm::string. As the constructor of fm::string, whose header is needed here.
+  template <class S = string>
+  S str(std::string_view text) {
+    return S(*this, text);
   }
 
   /// Counters and histograms since the heap was opened. O(threads).

@@ -1,5 +1,6 @@
-// What stands behind a handle's type argument. ptr<T> names a struct T; ptr<E[]> names an array; handle types of the
-// containers (fm::vector<E>, fm::string) name the object that holds their state, through `object_type`.
+// What stands behind a handle's type argument. ptr<T> names a struct T; ptr<E[]> names an array; for handle types of the
+// containers (fm::vector<E>, fm::string) it is the object that holds their state. Those specialise object_of before they are
+// defined: their base ptr<vector<E>> asks while vector<E> is still incomplete.
 #pragma once
 
 #include <cstddef>
@@ -50,11 +51,6 @@ struct object_of {
 template <class E>
 struct object_of<E[]> {
   using type = array_object<E>;
-};
-template <class T>
-  requires requires { typename T::object_type; }
-struct object_of<T> {
-  using type = typename object_of<typename T::object_type>::type;
 };
 template <class T>
 using object_t = typename object_of<T>::type;

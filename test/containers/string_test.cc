@@ -1,0 +1,55 @@
+#include "fixture.h"
+
+using namespace fm::test;
+
+namespace {
+struct named {
+  int id = 0;
+  fm::ref<fm::string> name;
+};
+}  // namespace
+
+TEST_CASE("a managed string keeps its text") {
+  fm::heap h(tiny());
+  const fm::string a = fm::str(h, "far");
+  const fm::string b = h.str("far");
+  const fm::string empty = fm::make_string(h, "");
+  REQUIRE(a.size() == 3);
+  REQUIRE(a.str() == "far");
+  REQUIRE(a == "far");
+  REQUIRE_FALSE(a == "near");
+  REQUIRE(a == b);
+  REQUIRE_FALSE(a == empty);
+  REQUIRE(empty.empty());
+  REQUIRE(empty.str().empty());
+  REQUIRE(a.hash() == b.hash());
+  REQUIRE(a.hash() == fm::string::hash_of("far"));
+  REQUIRE(a.hash() != fm::string::hash_of("faq"));
+  REQUIRE(fm::string::hash_of("12345678") != fm::string::hash_of(std::string_view("12345678\0", 9)));
+  {
+    fm::scope s;
+    REQUIRE(b.view(s) == "far");
+    REQUIRE(fm::string().view(s).empty());
+  }
+  REQUIRE(code_of_error([] { (void)fm::string().size(); }) == fm::errc::null_handle);
+  REQUIRE(code_of_error([&] { fm::string(h, std::string(4_MiB, 'x')); }) == fm::errc::too_large);
+  require_sound(h);
+}
+
+TEST_CASE("more text than the cache holds hangs in references") {
+  fm::heap h(tiny());
+  fm::vector<fm::ref<named>> all(h);
+  const auto text = [](int i) { return std::string(std::size_t(i % 700), 'a' + i % 26) + std::to_string(i); };
+  for (int i = 0; i < 12'000; ++i) all.push_back(h.make<named>({.id = i, .name = fm::str(h, text(i))}));
+  for (int i = 0; i < 12'000; i += 3) {
+    const fm::ptr<named> n = all[i];
+    REQUIRE(fm::string(n->name) == text(i));
+  }
+  const fm::ptr<named> first = all[0];
+  first.write()->name = fm::str(h, "renamed");
+  const fm::string name = first->name;
+  REQUIRE(name.str() == "renamed");
+  first.write()->name = nullptr;
+  REQUIRE_FALSE(first->name);
+  require_sound(h);
+}
