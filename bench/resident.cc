@@ -1,0 +1,110 @@
+// Resident access: what the indirection costs when nothing is far. Everything fits in the cache; the agent is in this
+// process and idle.
+#include <cstdio>
+
+#include "peers/chase.h"
+#include "support/managed.h"
+
+namespace {
+
+using namespace fm::bench;
+
+fm::ptr<managed_node> make_list(fm::heap& h, std::size_t count, visit_order order, std::uint64_t seed) {
+  const std::vector<std::uint32_t> visits = visiting_order(count, order, seed);
+  std::vector<fm::ptr<managed_node>> nodes(count);
+  for (auto& n : nodes) n = h.make<managed_node>();
+  for (std::size_t i = 0; i < count; ++i) {
+    auto n = nodes[visits[i]].write();
+    n->value = i;
+    if (i + 1 < count) n->next = nodes[visits[i + 1]];
+  }
+  return nodes[visits[0]];
+}
+
+std::uint64_t walk_in_scope(const fm::ptr<managed_node>& first) {
+  const fm::scope s;
+  std::uint64_t sum = 0;
+  for (const managed_node* n = first.get(s); n != nullptr; n = n->next.get(s)) sum += n->value;
+  return sum;
+}
+
+std::uint64_t walk_by_arrows(const fm::ptr<managed_node>& first) {
+  std::uint64_t sum = 0;
+  fm::ptr<managed_node> at = first;
+  while (at) {
+    sum += at->value;
+    at.move_to_slot(at->next.slot());
+  }
+  return sum;
+}
+
+void lists(program& p, fm::heap& h, std::size_t count, visit_order order, double bound) {
+  const char* name = order == visit_order::sequential ? "list_in_order" : "chase_scattered";
+  const raw_list raw(count, order, 1);
+  const fm::ptr<managed_node> managed = make_list(h, count, order, 1);
+  const row_spec spec{name,
+                      {{"nodes", std::to_string(count)}, {"node", "64 B"}, {"by", "scope"}},
+                      "ns",
+                      {goal_kind::ratio_at_most, bound},
+                      "plain pointers in one array"};
+  const auto peer = [&] { return per_operation(double(count), [&] { keep(raw.walk()); }); };
+  p.compare(
+      spec, [&] { return per_operation(double(count), [&] { keep(walk_in_scope(managed)); }); }, peer);
+  row_spec arrows = spec;
+  arrows.parameters.back().second = "p->";
+  arrows.wanted = {};
+  p.compare(
+      arrows, [&] { return per_operation(double(count), [&] { keep(walk_by_arrows(managed)); }); }, peer);
+}
+
+void handles(program& p, fm::heap& h, std::size_t count) {
+  const fm::ptr<managed_node> one = h.make<managed_node>();
+  p.measure({"ptr_made_and_dropped", {{"count", std::to_string(count)}}, "ns", {goal_kind::value_at_most, 5}, {}}, [&] {
+    return per_operation(double(count), [&] {
+      for (std::size_t i = 0; i < count; ++i) {
+        const fm::ptr<managed_node> again(one);
+        keep(again);
+      }
+    });
+  });
+  p.measure({"scope_outer", {{"count", std::to_string(count)}}, "ns", {goal_kind::value_at_most, 5}, {}}, [&] {
+    return per_operation(double(count), [&] {
+      for (std::size_t i = 0; i < count; ++i) {
+        const fm::scope s;
+        keep(s);
+      }
+    });
+  });
+  p.measure({"scope_nested", {{"count", std::to_string(count)}}, "ns", {goal_kind::value_at_most, 2}, {}}, [&] {
+    const fm::scope outer;
+    return per_operation(double(count), [&] {
+      for (std::size_t i = 0; i < count; ++i) {
+        const fm::scope s;
+        keep(s);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  program p("resident", "Access to objects that are in the local cache, against plain pointers");
+  std::uint64_t nodes = 0;
+  p.option("--nodes", nodes, "nodes of the lists (0: 8 Mi, quick 256 Ki)");
+  p.parse(argc, argv);
+  const std::size_t count = nodes != 0 ? nodes : p.sized<std::size_t>(1 << 23, 1 << 18);
+  try {
+    for (const std::size_t n : {std::size_t{100'000}, count}) {
+      fm::heap h({.cache = 2 * n * frame_bytes<64> + (std::uint64_t{64} << 20)});
+      lists(p, h, n, visit_order::sequential, 1.3);
+      lists(p, h, n, visit_order::random, 2.2);
+    }
+    fm::heap h({.cache = std::uint64_t{64} << 20});
+    handles(p, h, p.sized<std::size_t>(20'000'000, 1'000'000));
+  } catch (const fm::error& e) {
+    std::fprintf(stderr, "bench_resident: %s\n", e.what());
+    return 1;
+  }
+  return p.finish();
+}

@@ -1,0 +1,147 @@
+// The heap larger than memory: key-value reads and a 50:50 mix over values of 128 bytes, with local memory a quarter of the
+// data, enforced on both sides by memory cgroups of the same limit. The peer is the same program with plain pointers on
+// the kernel's swap.
+#include <cstdio>
+
+#include "peers/plain_key_value.h"
+#include "support/key_value.h"
+#include "support/limits.h"
+#include "support/managed.h"
+
+namespace {
+
+using namespace fm::bench;
+
+struct managed_value {
+  std::uint64_t key = 0;
+  std::uint64_t written = 0;
+  std::array<std::uint64_t, 14> words{};
+};
+static_assert(sizeof(managed_value) == sizeof(kv_value));
+
+class managed_store {
+ public:
+  managed_store(fm::heap& h, std::uint64_t keys) {
+    kv_value plain;
+    for (std::uint64_t key = 0; key < keys; ++key) {
+      fill_value(plain, key);
+      managed_value v{.key = plain.key, .written = 0};
+      std::copy_n(plain.words, 14, v.words.begin());
+      if (key % chunk_keys == 0) table_.push_back(h.array<fm::ref<managed_value>>(chunk_keys));
+      const fm::ptr<managed_value> value = h.make<managed_value>(v);
+      auto chunk = table_.back().write();
+      (*chunk)[key % chunk_keys] = value;
+    }
+  }
+  [[nodiscard]] std::uint64_t read(std::uint64_t key) {
+    const fm::scope s;
+    const managed_value* v = (*table_[key / chunk_keys].get(s))[key % chunk_keys].get(s);
+    std::uint64_t sum = v->key;
+    for (const std::uint64_t w : v->words) sum += w;
+    return sum;
+  }
+  void write(std::uint64_t key, std::uint64_t n) {
+    const fm::scope s;
+    (*table_[key / chunk_keys].get(s))[key % chunk_keys].write()->written += n;
+  }
+
+ private:
+  // The table is managed as the values are, in pieces that are worth fetching; only the roots of the pieces stay.
+  static constexpr std::uint64_t chunk_keys = 512;
+  std::vector<fm::ptr<fm::ref<managed_value>[]>> table_;
+};
+
+// The worker `managed_kv <keys> <cache bytes> <url>...`.
+int managed_key_value_main(const std::vector<std::string>& args) {
+  const std::uint64_t keys = std::stoull(args.at(0));
+  fm::heap h({.cache = std::stoull(args.at(1)), .agents = {args.begin() + 2, args.end()}});
+  managed_store store(h, keys);
+  return serve_commands({{"keys", double(keys)}}, [&](const std::vector<std::string>& words) {
+    const auto before = h.stats();
+    figures f = run_key_value(store, keys, words);
+    f["misses"] = double(h.stats().misses - before.misses);
+    return f;
+  });
+}
+
+std::string decimals(double v) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.2f", v);
+  return text;
+}
+
+struct settings {
+  std::uint64_t keys = 0;
+  double local = 0.25, cache_share = 0.6;
+  std::string binary;
+};
+
+void against_swap(program& p, const settings& set, const std::string& transport, const std::string& url) {
+  const std::uint64_t data = kv_data_bytes(set.keys), limit = std::uint64_t(double(data) * set.local);
+  const int core = p.pinned() ? 0 : -1;
+  const row_spec base{"key_value",
+                      {{"transport", transport},
+                       {"keys", std::to_string(set.keys)},
+                       {"value", "128 B"},
+                       {"local", decimals(set.local)},
+                       {"cache", decimals(set.cache_share) + " of local"}},
+                      "Kops/s",
+                      {},
+                      "plain pointers on RAM-disk swap"};
+  try {
+    const ram_swap disk(2 * data, 0);
+    const memory_cgroup ours_limit("ours", limit), peer_limit("peer", limit);
+    const counted_agent agent(p, set.binary, url, std::to_string((data * 4) >> 20) + "MiB");
+    worker ours("managed_kv",
+                {std::to_string(set.keys), std::to_string(std::uint64_t(double(limit) * set.cache_share)), agent.url()},
+                core, ours_limit.procs());
+    worker peer("plain_kv", {std::to_string(set.keys)}, core, peer_limit.procs());
+    p.count_cpu_of(ours.pid());
+    p.count_cpu_of(peer.pid());
+    int seed = 0;
+    for (const double s : {0.99, 0.0}) {
+      for (const double writes : {0.0, 0.5}) {
+        const auto run = [&](worker& w, std::uint64_t operations) {
+          const std::string command = "run " + decimals(s) + " " + decimals(writes) + " " + std::to_string(operations) +
+                                      " " + std::to_string(++seed) + " 0";
+          return turn{w.ask(command).at("ops_per_s") / 1e3, {}, 0};
+        };
+        row_spec spec = base;
+        spec.parameters.insert(spec.parameters.end(), {{"zipf", decimals(s)}, {"writes", decimals(writes)}});
+        if (writes == 0.0)
+          spec.wanted = {goal_kind::ratio_at_least, transport == "shm" ? (s > 0 ? 5.0 : 4.0) : (s > 0 ? 2.0 : 1.0)};
+        p.compare(
+            spec, [&] { return run(ours, p.sized<std::uint64_t>(1'000'000, 50'000)); },
+            [&] { return run(peer, p.sized<std::uint64_t>(300'000, 20'000)); }, 7);
+      }
+    }
+    p.forget_cpu_of(ours.pid());
+    p.forget_cpu_of(peer.pid());
+  } catch (const fm::error& e) {
+    p.left_out(base, e.what());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  become_worker_if_asked(argc, argv, {{"managed_kv", managed_key_value_main}, {"plain_kv", plain_key_value_main}});
+  program p(
+      "zipf",
+      "Key-value reads and writes with local memory a quarter of the data, against the kernel's swap on a RAM disk");
+  settings set;
+  p.option("--agent", set.binary, "the farmem-agent to run");
+  p.option("--keys", set.keys, "keys (0: 2 Mi, quick 128 Ki)");
+  p.option("--local", set.local, "local memory as a share of the data");
+  p.option("--cache-share", set.cache_share,
+           "the cache as a share of local memory; tables and the program need the rest");
+  p.parse(argc, argv);
+  if (set.keys == 0) set.keys = p.sized<std::uint64_t>(1 << 21, 1 << 17);
+  try {
+    for (const auto& [transport, url] : transports()) against_swap(p, set, transport, url);
+  } catch (const fm::error& e) {
+    std::fprintf(stderr, "bench_zipf: %s\n", e.what());
+    return 1;
+  }
+  return p.finish();
+}
