@@ -37,7 +37,7 @@ constexpr std::uint64_t frame_bytes = (Bytes + 24 + 15) / 16 * 16;
 class counted_agent {
  public:
   counted_agent(program& p, const std::string& binary, const std::string& url, const std::string& memory)
-      : program_(&p), agent_(binary, url, p.agent_core(), {"--memory", memory, "--log-level", "warn"}) {
+      : program_(&p), agent_(binary, url, p.agent_core(), {"--memory", memory, "--log-level", "warning"}) {
     p.count_cpu_of(agent_.pid());
   }
   ~counted_agent() { program_->forget_cpu_of(agent_.pid()); }
