@@ -104,7 +104,8 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
     if (const std::uint64_t bytes = read_hint(f, m, link, from, window); bytes != 0) {
       if (window > bytes) {
         settle(m.young);
-        install_neighbours(m, tablet_info_of(f.slot).agent.load(std::memory_order_relaxed), from, bytes, window);
+        const std::uint32_t agent = tablet_info_of(f.slot).agent.load(std::memory_order_relaxed);
+        if (install_neighbours(m, agent, from, bytes, window) == 0) windows(agent).useless(from);
       }
       return home_address{from.region, from.generation, from.offset, size_class::of(bytes)}.pack();
     }
@@ -172,7 +173,8 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
-void object_cache::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window) {
+std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window) {
+  std::uint32_t installed = 0;
   const char* bytes = reinterpret_cast<const char*>(m.staging.get());
   // At most one segment is taken for neighbours, and none that others wait for.
   const std::uint32_t leave = std::max<std::uint32_t>(reserve_segments_ + 1, arena_.capacity_segments() / 16);
@@ -185,7 +187,7 @@ void object_cache::install_neighbours(mutator& m, std::uint32_t agent, const hom
       continue;
     }
     const std::uint64_t copy = home_bytes(h, bytes + at + header::bytes, window - at);
-    if (copy == 0 || at + copy > window) return;
+    if (copy == 0 || at + copy > window) return installed;
     const slot_t slot = header::slot(h);
     const home_address here{first.region, first.generation, static_cast<std::uint32_t>(first.offset + at), size_class::of(copy)};
     if (slot != 0 && slot < hit.slots && tablet_info_of(slot).heap.load(std::memory_order_acquire) == this &&
@@ -194,13 +196,14 @@ void object_cache::install_neighbours(mutator& m, std::uint32_t agent, const hom
       word_t w = word.load(std::memory_order_relaxed);
       if (word::is_away(w) && home_address::unpack(w) == here) {
         char* payload = bump_frame(m.young, false, copy - header::bytes, leave);
-        if (!payload) return;
+        if (!payload) return installed;
         std::memcpy(frame::home_copy(payload), bytes + at, copy);
         frame_prefix& px = frame::prefix(payload);
         px.home.store(w, std::memory_order_relaxed);
         px.shape.fetch_or(frame::elastic_bit, std::memory_order_relaxed);
         if (word.compare_exchange_strong(w, word::resident(payload, word::cold_bit | word::clean_bit), std::memory_order_acq_rel)) {
           m.counters.elastic_installs += 1;
+          ++installed;
         } else {
           px.header.store(0, std::memory_order_relaxed);
           unbump(m.young, payload);
@@ -209,6 +212,7 @@ void object_cache::install_neighbours(mutator& m, std::uint32_t agent, const hom
     }
     at += copy;
   }
+  return installed;
 }
 
 void object_cache::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline) {

@@ -23,8 +23,8 @@ class elastic_windows {
     const std::uint16_t last = p.last.exchange(line, std::memory_order_relaxed);
     std::uint32_t score = p.score.load(std::memory_order_relaxed);
     const std::uint32_t reach = std::max<std::uint32_t>(512u << (score / 32), 2 * object_bytes) / 64;
-    const std::uint32_t distance = line > last ? line - last : last - line;
-    if (last != 0xffff && distance <= reach && line != last) p.score.store(score = std::min(score + 16, 255u), std::memory_order_relaxed);
+    // Reads go forward, so only a miss a little after the last one is evidence.
+    if (line > last && std::uint32_t{line} - last <= reach) p.score.store(static_cast<std::uint8_t>(score = std::min(score + 16, 255u)), std::memory_order_relaxed);
     if (score < 32) return object_bytes;
     return std::max(object_bytes, std::min<std::uint32_t>(256u << (score / 32), window_max));
   }
@@ -33,6 +33,12 @@ class elastic_windows {
     part& p = of(at);
     const auto s = p.score.load(std::memory_order_relaxed);
     if (s < 254) p.score.store(static_cast<std::uint8_t>(s + 2), std::memory_order_relaxed);
+  }
+  /// A window held nothing that was still away: walks that go backwards, or garbage.
+  void useless(const home_address& at) noexcept {
+    part& p = of(at);
+    const auto s = p.score.load(std::memory_order_relaxed);
+    p.score.store(static_cast<std::uint8_t>(s > 32 ? s - 32 : 0), std::memory_order_relaxed);
   }
   /// A neighbour that came along was evicted untouched.
   void reduce(const home_address& at) noexcept {

@@ -140,7 +140,8 @@ class object_cache {
   /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0 when the
   /// header names something else.
   std::uint64_t read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window);
-  void install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window);
+  /// How many were installed.
+  std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window);
   static void detached_done(fabric::request& r) noexcept;
   void finish_detached(fetch& f) noexcept;
   void end_fetch(fetch& f) noexcept;
