@@ -42,13 +42,14 @@ batch* link_impl::begin_batch(std::uint64_t bytes_min, time_point deadline, errc
       waits_for_region = true;
       ++waiting_for_region_;
     }
-    if (clock::now() >= deadline) {
-      why = room && open_error_ != errc::ok ? open_error_ : errc::timed_out;
-      break;
-    }
+    // Asked for before the deadline is looked at: a caller that does not wait comes again and must find one then.
     if (room && !opening_region_) {
       want_region_ = true;
       wake_keeper();
+    }
+    if (clock::now() >= deadline) {
+      why = room && open_error_ != errc::ok ? open_error_ : errc::timed_out;
+      break;
     }
     changed_.wait_until(lock, deadline);
   }
