@@ -115,6 +115,8 @@ bool evictor::pick_job() {
     }
   }
   if (!segment_ && (draining_ || arena_.inactive_segments() < inactive_target_)) {
+    // Segments that came back to active wait for a stamp; nobody else may be advancing the epoch.
+    epochs::try_pass(epochs::current.load(std::memory_order_relaxed) - 1);
     segment_ = arena_.next_to_cool(epochs::passed_.load(std::memory_order_acquire));
     if (segment_) job_ = job::cooling;
   }
