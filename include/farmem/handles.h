@@ -1,6 +1,8 @@
-// Layer `handles`: fm::heap, fm::ptr, fm::ref, fm::weak, scopes and pins.
+// Layer `handles`: fm::heap, fm::ptr, fm::ref, fm::weak, scopes and pins, walks, prefetching.
 #pragma once
 
 #include <farmem/handles/heap.h>
+#include <farmem/handles/prefetch.h>
 #include <farmem/handles/ptr.h>
 #include <farmem/handles/scope.h>
+#include <farmem/handles/walk.h>

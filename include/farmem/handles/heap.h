@@ -81,7 +81,6 @@ class heap {
  private:
   template <class T>
   ptr<T> place(const T& init) {
-    static_assert(std::is_trivially_destructible_v<T>, "farmem: no destructors run in a managed heap");
     return ptr<T>::from_slot(core_.cache().allocate(detail::descriptor_of<T>(), 0, &init, sizeof(T)));
   }
   detail::heap_core core_;

@@ -1,0 +1,148 @@
+#include <farmem/farmem.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <thread>
+
+using namespace fm::literals;
+
+namespace {
+
+struct pinned_record {
+  std::uint64_t id = 0;
+  std::array<std::uint64_t, 30> words{};
+};
+
+constexpr std::uint64_t cache_bytes = 1_MiB;
+
+fm::heap_options tiny() {
+  return {.cache = cache_bytes,
+          .local_memory = 128_MiB,
+          .local_region = 1_MiB,
+          .segment = 32_KiB,
+          .memory_within = std::chrono::milliseconds(200)};
+}
+
+// Allocates and reads several times what the cache holds.
+void churn(fm::heap& h) {
+  std::vector<fm::ptr<pinned_record>> all;
+  for (std::uint64_t i = 0; i < 4 * cache_bytes / sizeof(pinned_record); ++i)
+    all.push_back(h.make<pinned_record>({.id = i}));
+  for (std::uint64_t i = 0; i < all.size(); ++i)
+    if (all[i]->id != i) FAIL(i);
+}
+
+}  // namespace
+
+TEST_CASE("a pinned object stays at its address while the cache is churned") {
+  fm::heap h(tiny());
+  auto a = h.make<pinned_record>({.id = 1}), b = h.make<pinned_record>({.id = 2}),
+       other = h.make<pinned_record>({.id = 3});
+  const auto reading = a.read();
+  const auto writing = b.write();
+  const pinned_record* at_a = reading.get();
+  pinned_record* at_b = writing.get();
+  writing->words[0] = 17;
+  for (int round = 0; round < 3; ++round) {
+    churn(h);
+    writing->words[1] += 1;
+  }
+  REQUIRE(h.stats().dropped_objects > 0);
+  {
+    fm::scope s;
+    REQUIRE(a.get(s) == at_a);
+    REQUIRE(b.get(s) == at_b);
+  }
+  REQUIRE(reading->id == 1);
+  REQUIRE(b->words[0] == 17);
+  REQUIRE(b->words[1] == 3);
+}
+
+TEST_CASE("what a write pin wrote is kept when the pin is gone") {
+  fm::heap h(tiny());
+  auto a = h.make<pinned_record>({.id = 1});
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    auto w = a.write();
+    churn(h);  // whatever was written back before, this is newer
+    w->words[5] = round;
+    {
+      auto moved = std::move(w);
+      REQUIRE(moved->words[5] == round);
+    }
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    REQUIRE(a->words[5] == round);
+  }
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("a cache full of pins refuses an allocation in time, and recovers when they go") {
+  fm::heap h(tiny());
+  std::vector<fm::read_pin<pinned_record>> pins;
+  const auto begin = fm::clock::now();
+  try {
+    for (std::uint64_t i = 0; i < 4 * cache_bytes / sizeof(pinned_record); ++i)
+      pins.push_back(h.make<pinned_record>({.id = i}).read());
+    FAIL("more is pinned than the cache holds");
+  } catch (const fm::error& e) {
+    INFO(e.what());
+    REQUIRE(e.code() == fm::errc::cache_full);
+  }
+  // Far less than the default deadlines, and far more than 200 ms on a slow machine.
+  REQUIRE(fm::clock::now() - begin < std::chrono::seconds(4));
+  REQUIRE(pins.size() > cache_bytes / sizeof(pinned_record) / 2);
+  for (std::uint64_t i = 0; i < pins.size(); ++i)
+    if (pins[i]->id != i) FAIL(i);
+  pins.clear();
+  churn(h);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("a scope that holds the whole cache is named by the error, and renewing it makes room") {
+  fm::heap h(tiny());
+  std::vector<fm::ptr<pinned_record>> all;
+  for (std::uint64_t i = 0; i < 4 * cache_bytes / sizeof(pinned_record); ++i)
+    all.push_back(h.make<pinned_record>({.id = i}));
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  fm::scope s("the_place.cc", 123);
+  std::uint64_t refused_at = 0;
+  try {
+    for (; refused_at < all.size(); ++refused_at)
+      if (all[refused_at].get(s)->id != refused_at) FAIL(refused_at);
+    FAIL("more is held than the cache holds");
+  } catch (const fm::error& e) {
+    INFO(e.what());
+    REQUIRE(e.code() == fm::errc::cache_full);
+    REQUIRE(std::string(e.what()).find("the_place.cc:123") != std::string::npos);
+  }
+  REQUIRE(refused_at > 0);
+  for (std::uint64_t i = 0; i < all.size(); ++i) {
+    if (i % 32 == 0) s.renew();
+    if (all[i].get(s)->id != i) FAIL(i);
+  }
+}
+
+TEST_CASE("threads pin the same objects while others make the cache turn over") {
+  fm::heap h({.cache = 2_MiB, .local_memory = 128_MiB, .local_region = 1_MiB, .segment = 32_KiB});
+  std::vector<fm::ptr<pinned_record>> shared;
+  for (std::uint64_t i = 0; i < 64; ++i) shared.push_back(h.make<pinned_record>({.id = i}));
+  std::atomic<bool> stop{false};
+  std::atomic<int> moved{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = static_cast<std::uint64_t>(t); !stop.load(); i += 7) {
+        const auto& p = shared[i % shared.size()];
+        const auto pin = p.read();
+        fm::scope s;
+        if (p.get(s) != pin.get() || pin->id != i % shared.size()) ++moved;
+      }
+    });
+  for (int round = 0; round < 2; ++round) churn(h);
+  stop = true;
+  for (auto& t : threads) t.join();
+  REQUIRE(moved == 0);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.verify().ok());
+}
