@@ -160,7 +160,7 @@ TEST_CASE("a batch for which the agent closes every connection is given up, and 
   x.check_agent();
 }
 
-TEST_CASE("an index answer that is none costs the agent its connection; the batch is acknowledged afterwards") {
+TEST_CASE("an index answer that is none costs the agent its connection and the batch is acknowledged afterwards") {
   linked x;
   x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
     return nth_index(t, nth, 2, {verdict::garbage});

@@ -362,7 +362,7 @@ TEST_CASE("introspection passes through") {
   CHECK(s.regions >= 1);
 }
 
-TEST_CASE("several threads build batches at the same time; numbers leave without a gap") {
+TEST_CASE("several threads build batches at the same time and numbers leave without a gap") {
   const std::string scheme = GENERATE("local");
   linked x(256 << 10, 200);
   x.options.batches_in_flight = 8;
