@@ -1,6 +1,8 @@
 // Resident access: what the indirection costs when nothing is far. Everything fits in the cache; the agent is in this
 // process and idle.
 #include <cstdio>
+#include <farmem/containers.h>
+#include <numeric>
 
 #include "peers/chase.h"
 #include "support/managed.h"
@@ -57,6 +59,24 @@ void lists(program& p, fm::heap& h, std::size_t count, visit_order order, double
       arrows, [&] { return per_operation(double(count), [&] { keep(walk_by_arrows(managed)); }); }, peer);
 }
 
+void vectors(program& p, fm::heap& h, std::size_t count) {
+  std::vector<std::uint64_t> raw(count);
+  std::iota(raw.begin(), raw.end(), 0u);
+  const fm::vector<std::uint64_t> managed(h);
+  managed.append(raw);
+  p.compare(
+      {"vector_scan",
+       {{"elements", std::to_string(count)}, {"element", "8 B"}},
+       "ns",
+       {goal_kind::ratio_at_most, 1.15},
+       "std::vector"},
+      [&] {
+        return per_operation(double(count),
+                             [&] { keep(std::accumulate(managed.begin(), managed.end(), std::uint64_t{0})); });
+      },
+      [&] { return per_operation(double(count), [&] { keep(scan(raw)); }); });
+}
+
 void handles(program& p, fm::heap& h, std::size_t count) {
   const fm::ptr<managed_node> one = h.make<managed_node>();
   p.measure({"ptr_made_and_dropped", {{"count", std::to_string(count)}}, "ns", {goal_kind::value_at_most, 5}, {}}, [&] {
@@ -100,7 +120,9 @@ int main(int argc, char** argv) {
       lists(p, h, n, visit_order::sequential, 1.3);
       lists(p, h, n, visit_order::random, 2.2);
     }
-    fm::heap h({.cache = std::uint64_t{64} << 20});
+    const auto elements = p.sized<std::size_t>(1 << 25, 1 << 20);
+    fm::heap h({.cache = elements * 16 + (std::uint64_t{64} << 20)});
+    vectors(p, h, elements);
     handles(p, h, p.sized<std::size_t>(20'000'000, 1'000'000));
   } catch (const fm::error& e) {
     std::fprintf(stderr, "bench_resident: %s\n", e.what());

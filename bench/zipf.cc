@@ -72,8 +72,8 @@ std::string decimals(double v) {
 
 struct settings {
   std::uint64_t keys = 0;
-  double local = 0.25, cache_share = 0.6;
-  std::string binary;
+  double local = 0.25, cache_share = 0.4;
+  std::string binary, transport;
 };
 
 void against_swap(program& p, const settings& set, const std::string& transport, const std::string& url) {
@@ -135,10 +135,13 @@ int main(int argc, char** argv) {
   p.option("--local", set.local, "local memory as a share of the data");
   p.option("--cache-share", set.cache_share,
            "the cache as a share of local memory; tables and the program need the rest");
+  p.option("--transport", set.transport, "only this one (shm or tcp; empty: both)");
   p.parse(argc, argv);
   if (set.keys == 0) set.keys = p.sized<std::uint64_t>(1 << 21, 1 << 17);
   try {
-    for (const auto& [transport, url] : transports()) against_swap(p, set, transport, url);
+    for (const auto& [transport, url] : transports()) {
+      if (set.transport.empty() || set.transport == transport) against_swap(p, set, transport, url);
+    }
   } catch (const fm::error& e) {
     std::fprintf(stderr, "bench_zipf: %s\n", e.what());
     return 1;
