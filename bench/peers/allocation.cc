@@ -53,8 +53,8 @@ double mimalloc_64(std::size_t count, bool fresh) {
 }
 
 const char* mimalloc_name() {
-  static const std::string name = "mimalloc " + std::to_string(mi_version() / 100) + "." + std::to_string(mi_version() / 10 % 10) +
-                                  "." + std::to_string(mi_version() % 10);
+  static const std::string name = "mimalloc " + std::to_string(mi_version() / 100) + "." +
+                                  std::to_string(mi_version() / 10 % 10) + "." + std::to_string(mi_version() % 10);
   return name.c_str();
 }
 

@@ -32,7 +32,8 @@ class plain_store {
 int plain_key_value_main(const std::vector<std::string>& args) {
   const std::uint64_t keys = std::stoull(args.at(0));
   plain_store store(keys);
-  return serve_commands({{"keys", double(keys)}}, [&](const std::vector<std::string>& words) { return run_key_value(store, keys, words); });
+  return serve_commands({{"keys", double(keys)}},
+                        [&](const std::vector<std::string>& words) { return run_key_value(store, keys, words); });
 }
 
 }  // namespace fm::bench

@@ -83,7 +83,8 @@ int connect_with(std::uint16_t port, const hello& h) {
   const sockaddr_in a = loopback(port);
   const int on = 1;
   if (fd < 0 || connect(fd, reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0 ||
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 || !send_all(fd, reinterpret_cast<const char*>(&h), sizeof h)) {
+      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0 ||
+      !send_all(fd, reinterpret_cast<const char*>(&h), sizeof h)) {
     const std::string why = std::strerror(errno);
     if (fd >= 0) close(fd);
     throw error(errc::unreachable, "127.0.0.1:" + std::to_string(port) + ": " + why);
@@ -115,12 +116,16 @@ int tcp_server_main(const std::vector<std::string>&) {
       }).detach();
     }
   }).detach();
-  const int rc = serve_commands({{"port", double(ntohs(a.sin_port))}}, [](const std::vector<std::string>&) { return figures{}; });
+  const int rc =
+      serve_commands({{"port", double(ntohs(a.sin_port))}}, [](const std::vector<std::string>&) { return figures{}; });
   _exit(rc);
 }
 
 tcp_ping::tcp_ping(std::uint16_t port, std::uint32_t request_bytes, std::uint32_t reply_bytes, waiting how)
-    : fd_(connect_with(port, {request_bytes, reply_bytes, 0, how})), how_(how), request_(request_bytes, 'q'), reply_(reply_bytes) {}
+    : fd_(connect_with(port, {request_bytes, reply_bytes, 0, how})),
+      how_(how),
+      request_(request_bytes, 'q'),
+      reply_(reply_bytes) {}
 
 tcp_ping::~tcp_ping() { close(fd_); }
 

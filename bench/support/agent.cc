@@ -23,7 +23,8 @@ void await_file(int watch, const std::string& path, child& c, const std::string&
     int status = 0;
     if (c.wait(std::chrono::milliseconds(0), status))
       throw error(errc::refused, "farmem-agent for " + url + " ended at once, wait status " + std::to_string(status));
-    if (std::chrono::steady_clock::now() >= until) throw error(errc::timed_out, "farmem-agent for " + url + " is not ready");
+    if (std::chrono::steady_clock::now() >= until)
+      throw error(errc::timed_out, "farmem-agent for " + url + " is not ready");
     pollfd p{watch, POLLIN, 0};
     char events[4096];
     if (poll(&p, 1, 100) > 0 && read(watch, events, sizeof events) < 0 && errno != EAGAIN)
@@ -44,11 +45,13 @@ std::string agent_binary(const std::string& wanted) {
   return {};
 }
 
-agent::agent(const std::string& binary, const std::string& url, int core, const std::vector<std::string>& more_args) : url_(url) {
+agent::agent(const std::string& binary, const std::string& url, int core, const std::vector<std::string>& more_args)
+    : url_(url) {
   const std::string path = agent_binary(binary);
   if (path.empty()) throw error(errc::not_found, "farmem-agent; name it with --agent or FARMEM_AGENT");
   char directory[] = "/tmp/farmem-bench-XXXXXX";
-  if (mkdtemp(directory) == nullptr) throw error(errc::not_found, std::string("a directory in /tmp: ") + std::strerror(errno));
+  if (mkdtemp(directory) == nullptr)
+    throw error(errc::not_found, std::string("a directory in /tmp: ") + std::strerror(errno));
   directory_ = directory;
   if (url_ == "shm://") url_ = "shm://" + directory_ + "/agent.sock";
   const std::string ready = directory_ + "/ready";
@@ -67,7 +70,8 @@ agent::agent(const std::string& binary, const std::string& url, int core, const 
     throw;
   }
   close(watch);
-  std::ifstream served(ready);  // the file is complete when it appears; its first line is the address with the real port
+  std::ifstream served(
+      ready);  // the file is complete when it appears; its first line is the address with the real port
   if (!std::getline(served, url_) || url_.empty()) throw error(errc::refused, ready + " names no address");
 }
 

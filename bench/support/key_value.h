@@ -52,7 +52,8 @@ constexpr std::uint64_t kv_data_bytes(std::uint64_t keys) { return keys * (sizeo
 /// timed=1 the quantiles of single operations (which adds the cost of reading the clock, so throughput is taken with 0).
 template <class Store>
 figures run_key_value(Store& store, std::uint64_t keys, const std::vector<std::string>& words) {
-  if (words.size() != 6 || words[0] != "run") throw error(errc::invalid_argument, "run <s> <writes> <operations> <seed> <timed>");
+  if (words.size() != 6 || words[0] != "run")
+    throw error(errc::invalid_argument, "run <s> <writes> <operations> <seed> <timed>");
   const double s = std::stod(words[1]), writes = std::stod(words[2]);
   const std::size_t operations = std::stoull(words[3]);
   random_source random(std::stoull(words[4]));
@@ -83,7 +84,13 @@ figures run_key_value(Store& store, std::uint64_t keys, const std::vector<std::s
   figures f{{"ops_per_s", double(operations) / wall}, {"wall_s", wall}, {"cpu_s", cpu_seconds(0) - cpu_before}};
   if (timed) {
     const latency_summary l = summarize_latency(ns);
-    f.insert({{"mean", l.mean}, {"p50", l.p50}, {"p90", l.p90}, {"p99", l.p99}, {"p999", l.p999}, {"max", l.max}, {"count", double(l.count)}});
+    f.insert({{"mean", l.mean},
+              {"p50", l.p50},
+              {"p90", l.p90},
+              {"p99", l.p99},
+              {"p999", l.p999},
+              {"max", l.max},
+              {"count", double(l.count)}});
   }
   return f;
 }

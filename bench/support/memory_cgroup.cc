@@ -70,7 +70,8 @@ memory_cgroup::memory_cgroup(const std::string& name, std::uint64_t limit_bytes)
   version_ = h.version;
   if (version_ == 2) write_file(h.root + "/cgroup.subtree_control", "+memory", false);
   path_ = h.root + "/farmem-bench-" + std::to_string(getpid()) + "-" + name;
-  if (mkdir(path_.c_str(), 0755) != 0) throw error(errc::unsupported, "memory cgroup " + path_ + ": " + std::strerror(errno));
+  if (mkdir(path_.c_str(), 0755) != 0)
+    throw error(errc::unsupported, "memory cgroup " + path_ + ": " + std::strerror(errno));
   guard_ = guard([path = path_] { remove_group(path.c_str()); });
   const std::string limit = std::to_string(limit_bytes);
   if (version_ == 1) {

@@ -108,7 +108,8 @@ bool child::wait(std::chrono::milliseconds within, int& status) noexcept {
   pollfd p{pidfd_, POLLIN, 0};
   const auto until = std::chrono::steady_clock::now() + within;
   for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
     const int n = poll(&p, 1, left > 0 ? int(left) : 0);
     if (n > 0) break;
     if (n == 0) return false;

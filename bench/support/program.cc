@@ -61,7 +61,9 @@ void program::option(const std::string& flag, double& value, const std::string& 
 void program::option(const std::string& flag, std::string& value, const std::string& help) {
   s_->app.add_option(flag, value, help)->capture_default_str();
 }
-void program::option(const std::string& flag, bool& value, const std::string& help) { s_->app.add_flag(flag, value, help); }
+void program::option(const std::string& flag, bool& value, const std::string& help) {
+  s_->app.add_flag(flag, value, help);
+}
 
 void program::parse(int argc, char** argv) {
   try {
@@ -76,7 +78,9 @@ bool program::quick() const noexcept { return s_->quick; }
 bool program::pinned() const noexcept { return s_->pinned; }
 int program::agent_core() const noexcept { return s_->pinned ? 1 : -1; }
 
-bool program::wants(const std::string& row_name) const { return s_->only.empty() || row_name.find(s_->only) != std::string::npos; }
+bool program::wants(const std::string& row_name) const {
+  return s_->only.empty() || row_name.find(s_->only) != std::string::npos;
+}
 
 void program::count_cpu_of(pid_t pid) { s_->others.push_back(pid); }
 void program::forget_cpu_of(pid_t pid) { std::erase(s_->others, pid); }

@@ -49,14 +49,14 @@ std::string goal_text(const goal& g) {
 }
 
 std::string side_json(const side_result& s) {
-  std::string out = fmt::format(
-      R"({{"median":{},"min":{},"max":{},"p25":{},"p75":{},"mean":{},"rounds":{},"wall_s":{},"cpu_s":{})", number(s.value.median),
-      number(s.value.min), number(s.value.max), number(s.value.p25), number(s.value.p75), number(s.value.mean), s.value.count,
-      number(s.wall_s), number(s.cpu_s));
+  std::string out =
+      fmt::format(R"({{"median":{},"min":{},"max":{},"p25":{},"p75":{},"mean":{},"rounds":{},"wall_s":{},"cpu_s":{})",
+                  number(s.value.median), number(s.value.min), number(s.value.max), number(s.value.p25),
+                  number(s.value.p75), number(s.value.mean), s.value.count, number(s.wall_s), number(s.cpu_s));
   if (s.latency.count != 0) {
-    out += fmt::format(R"(,"latency_ns":{{"count":{},"mean":{},"p50":{},"p90":{},"p99":{},"p999":{},"max":{}}})", s.latency.count,
-                       number(s.latency.mean), number(s.latency.p50), number(s.latency.p90), number(s.latency.p99),
-                       number(s.latency.p999), number(s.latency.max));
+    out += fmt::format(R"(,"latency_ns":{{"count":{},"mean":{},"p50":{},"p90":{},"p99":{},"p999":{},"max":{}}})",
+                       s.latency.count, number(s.latency.mean), number(s.latency.p50), number(s.latency.p90),
+                       number(s.latency.p99), number(s.latency.p999), number(s.latency.max));
   }
   return out + "}";
 }
@@ -67,7 +67,9 @@ std::string with_spread(const side_result& s) {
 
 void print_latency(std::FILE* to, const char* side, const latency_summary& l) {
   if (l.count == 0) return;
-  fmt::print(to, "      {:<6} ns per operation: mean {:.0f}, p50 {:.0f}, p90 {:.0f}, p99 {:.0f}, p99.9 {:.0f}, max {:.0f}, {} samples\n",
+  fmt::print(to,
+             "      {:<6} ns per operation: mean {:.0f}, p50 {:.0f}, p90 {:.0f}, p99 {:.0f}, p99.9 {:.0f}, max {:.0f}, "
+             "{} samples\n",
              side, l.mean, l.p50, l.p90, l.p99, l.p999, l.max, l.count);
 }
 
@@ -119,8 +121,9 @@ run_facts facts_of_this_run(const std::string& program) {
 }
 
 void print_table(std::FILE* to, const run_facts& facts, const std::vector<row>& rows) {
-  fmt::print(to, "bench_{}: {} cores, {}, Linux {}, {} build, {}{}\n", facts.program, facts.cores, facts.processor, facts.kernel,
-             facts.build, facts.pinned ? "program on core 0, agents and servers on core 1" : "nothing pinned",
+  fmt::print(to, "bench_{}: {} cores, {}, Linux {}, {} build, {}{}\n", facts.program, facts.cores, facts.processor,
+             facts.kernel, facts.build,
+             facts.pinned ? "program on core 0, agents and servers on core 1" : "nothing pinned",
              facts.quick ? ", quick sizes" : "");
   fmt::print(to, "{:<34} {:>26} {:>26} {:>8} {:>22}  {:<14} {:<4}  cpu/wall s ours, peer\n", "row", "ours [min, max]",
              "peer [min, max]", "unit", "ratio [min, max]", "goal", "");
@@ -129,14 +132,20 @@ void print_table(std::FILE* to, const run_facts& facts, const std::vector<row>& 
       fmt::print(to, "{:<34} left out: {}\n      {}\n", r.spec.name, r.left_out, parameters_text(r.spec));
       continue;
     }
-    const std::string ratio =
-        r.has_peer ? fmt::format("{:.2f} [{:.2f}, {:.2f}]", r.ratio, r.pair_ratio.min, r.pair_ratio.max) : std::string("-");
+    const std::string ratio = r.has_peer
+                                  ? fmt::format("{:.2f} [{:.2f}, {:.2f}]", r.ratio, r.pair_ratio.min, r.pair_ratio.max)
+                                  : std::string("-");
     const std::string wanted = goal_text(r.spec.wanted);
-    fmt::print(to, "{:<34} {:>26} {:>26} {:>8} {:>22}  {:<14} {:<4}  {:.2f}/{:.2f}{}\n", r.spec.name, with_spread(r.ours),
-               r.has_peer ? with_spread(r.peer) : "-", r.spec.unit, ratio, wanted, wanted.empty() ? "" : r.met() ? "yes" : "NO",
-               r.ours.cpu_s, r.ours.wall_s, r.has_peer ? fmt::format(", {:.2f}/{:.2f}", r.peer.cpu_s, r.peer.wall_s) : "");
+    fmt::print(to, "{:<34} {:>26} {:>26} {:>8} {:>22}  {:<14} {:<4}  {:.2f}/{:.2f}{}\n", r.spec.name,
+               with_spread(r.ours), r.has_peer ? with_spread(r.peer) : "-", r.spec.unit, ratio, wanted,
+               wanted.empty() ? ""
+               : r.met()      ? "yes"
+                              : "NO",
+               r.ours.cpu_s, r.ours.wall_s,
+               r.has_peer ? fmt::format(", {:.2f}/{:.2f}", r.peer.cpu_s, r.peer.wall_s) : "");
     std::string note = parameters_text(r.spec);
-    if (r.has_peer && !r.spec.peer_name.empty()) note += fmt::format("{}against {}", note.empty() ? "" : "; ", r.spec.peer_name);
+    if (r.has_peer && !r.spec.peer_name.empty())
+      note += fmt::format("{}against {}", note.empty() ? "" : "; ", r.spec.peer_name);
     if (!note.empty()) fmt::print(to, "      {}\n", note);
     print_latency(to, "ours", r.ours.latency);
     print_latency(to, "peer", r.peer.latency);
@@ -156,9 +165,10 @@ std::string json_line(const run_facts& facts, const row& r) {
   } else {
     out += fmt::format(R"(,"ours":{},"ours_detail":{})", number(r.ours.value.median), side_json(r.ours));
     if (r.has_peer) {
-      out += fmt::format(R"(,"peer":{},"peer_name":{},"peer_detail":{},"ratio":{},"ratio_min":{},"ratio_max":{},"ratio_p25":{},"ratio_p75":{})",
-                         number(r.peer.value.median), quoted(r.spec.peer_name), side_json(r.peer), number(r.ratio),
-                         number(r.pair_ratio.min), number(r.pair_ratio.max), number(r.pair_ratio.p25), number(r.pair_ratio.p75));
+      out += fmt::format(
+          R"(,"peer":{},"peer_name":{},"peer_detail":{},"ratio":{},"ratio_min":{},"ratio_max":{},"ratio_p25":{},"ratio_p75":{})",
+          number(r.peer.value.median), quoted(r.spec.peer_name), side_json(r.peer), number(r.ratio),
+          number(r.pair_ratio.min), number(r.pair_ratio.max), number(r.pair_ratio.p25), number(r.pair_ratio.p75));
     } else {
       out += R"(,"peer":null,"ratio":null)";
     }
@@ -166,8 +176,9 @@ std::string json_line(const run_facts& facts, const row& r) {
       out += fmt::format(R"(,"goal":{},"met":{})", quoted(goal_text(r.spec.wanted)), r.met() ? "true" : "false");
     }
   }
-  out += fmt::format(R"(,"quick":{},"pinned":{},"build":{},"cores":{},"processor":{},"kernel":{},"time":{}}})", facts.quick, facts.pinned,
-                     quoted(facts.build), facts.cores, quoted(facts.processor), quoted(facts.kernel), quoted(facts.time));
+  out += fmt::format(R"(,"quick":{},"pinned":{},"build":{},"cores":{},"processor":{},"kernel":{},"time":{}}})",
+                     facts.quick, facts.pinned, quoted(facts.build), facts.cores, quoted(facts.processor),
+                     quoted(facts.kernel), quoted(facts.time));
   return out;
 }
 

@@ -60,7 +60,8 @@ figures worker::read_answer(const std::string& what, std::chrono::seconds within
   const auto until = std::chrono::steady_clock::now() + within;
   std::size_t end;
   while ((end = buffered_.find('\n')) == std::string::npos) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
     pollfd p{child_.out(), POLLIN, 0};
     const int n = left > 0 ? poll(&p, 1, int(left)) : 0;
     if (n < 0 && errno == EINTR) continue;
@@ -70,14 +71,16 @@ figures worker::read_answer(const std::string& what, std::chrono::seconds within
     if (got <= 0) {
       int status = 0;
       child_.wait(std::chrono::seconds(5), status);
-      throw error(errc::disconnected, "worker " + name_ + " ended during '" + what + "', wait status " + std::to_string(status));
+      throw error(errc::disconnected,
+                  "worker " + name_ + " ended during '" + what + "', wait status " + std::to_string(status));
     }
     buffered_.append(chunk, std::size_t(got));
   }
   const std::string line = buffered_.substr(0, end);
   buffered_.erase(0, end + 1);
   const std::vector<std::string> words = words_of(line);
-  if (words.empty() || words[0] != "ok") throw error(errc::refused, "worker " + name_ + " during '" + what + "': " + line);
+  if (words.empty() || words[0] != "ok")
+    throw error(errc::refused, "worker " + name_ + " during '" + what + "': " + line);
   figures f;
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::size_t eq = words[i].find('=');

@@ -170,6 +170,7 @@ int guarded_main(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  become_worker_if_asked(argc, argv, {{"guarded", guarded_main}, {"plain_kv", plain_key_value_main}, {"tcp_server", tcp_server_main}});
+  become_worker_if_asked(
+      argc, argv, {{"guarded", guarded_main}, {"plain_kv", plain_key_value_main}, {"tcp_server", tcp_server_main}});
   return Catch::Session().run(argc, argv);
 }
