@@ -121,7 +121,8 @@ segment* arena::next_to_cool(std::uint64_t passed_below) {
   }
   for (queue* from : {&active_, &proactive_}) {
     for (segment& s : *from) {
-      if (s.reactivated >= passed_below) continue;
+      // A fetch in flight writes headers here that may name anything: not to be walked before it has ended.
+      if (s.reactivated >= passed_below || s.inflight.load(std::memory_order_acquire) != 0) continue;
       from->erase(queue::s_iterator_to(s));
       s.state.store(segment_state::sweeping, std::memory_order_relaxed);
       return &s;
@@ -163,7 +164,7 @@ void arena::enter_writing(segment& s) {
 segment* arena::next_written() {
   const std::lock_guard lock(mutex_);
   for (segment& s : writing_) {
-    if (s.writing.load(std::memory_order_acquire) != 0 || s.inflight.load(std::memory_order_acquire) != 0) continue;
+    if (s.writing.load(std::memory_order_acquire) != 0) continue;
     writing_.erase(queue::s_iterator_to(s));
     s.state.store(segment_state::sweeping, std::memory_order_relaxed);
     return &s;

@@ -110,7 +110,7 @@ bool evictor::pick_job() {
     }
     if (segment_) {
       job_ = job::sweeping;
-      kept_ = pinned_ = dirty_kept_ = 0;
+      kept_ = pinned_ = dirty_kept_ = waiting_ = 0;
       kept_bytes_ = 0;
     }
   }
@@ -173,7 +173,10 @@ bool evictor::run_sweeping() {
           continue;
         }
         const std::uint32_t shape = px.shape.load(std::memory_order_acquire);
-        if ((shape & frame::writing_bit) != 0) continue;  // counted in segment::writing
+        if ((shape & frame::writing_bit) != 0) {
+          ++waiting_;
+          continue;
+        }
         if (!word::is_clean(w)) {
           if (copy_out(payload, word, w, *segment_)) continue;
           if (last_error() == errc::ok) {
@@ -210,7 +213,8 @@ void evictor::finish_sweep() {
   segment& s = *segment_;
   job_ = job::none;
   segment_ = nullptr;
-  if (s.writing.load(std::memory_order_acquire) != 0 || s.inflight.load(std::memory_order_acquire) != 0) {
+  // What was being written when the sweep saw it may be acknowledged by now and still be here: it is swept again.
+  if (waiting_ != 0 || s.writing.load(std::memory_order_acquire) != 0) {
     arena_.enter_writing(s);
     if (arena_.available() < low_ || draining_) submit_open_batches();
     return;
@@ -298,6 +302,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   b.used += static_cast<std::uint32_t>(bytes);
   ++b.count;
   static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});
+  ++waiting_;
   px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
   s.writing.fetch_add(1, std::memory_order_relaxed);
   counts.written.fetch_add(1, std::memory_order_relaxed);
@@ -309,6 +314,11 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
 void evictor::submit(std::size_t agent) noexcept {
   store::batch* b = open_[agent];
   open_[agent] = nullptr;
+  if (b->count == 0) {  // every object for it was touched at the last moment: nobody will acknowledge it
+    give_back_record(static_cast<batch_record*>(b->owner));
+    cache_.agents()[agent]->submit(b);
+    return;
+  }
   batches_unacknowledged_.fetch_add(1, std::memory_order_relaxed);
   cache_.agents()[agent]->submit(b);
 }
@@ -351,7 +361,7 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       segment& s = arena_.of(payload);
       FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
       if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
-      px.shape.fetch_and(~frame::writing_bit, std::memory_order_relaxed);
+      px.shape.fetch_and(~frame::writing_bit, std::memory_order_release);
       const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_acquire);
       if (code != errc::ok) {
         word.fetch_and(~(word::clean_bit | word::busy_bit), std::memory_order_acq_rel);

@@ -18,6 +18,12 @@ constexpr int hint_rounds_max = 64;                    // an object that moves t
   throw error(code, fmt::format("slot {:#x} on {}", slot, link.url()));
 }
 
+// A size class may reach beyond its object, into a batch that is just being appended: not read.
+std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes) {
+  const std::uint64_t readable = link.readable(from.region);
+  return readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, readable - from.offset)) : bytes;
+}
+
 }  // namespace
 
 void object_cache::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind kind) {
@@ -66,7 +72,7 @@ std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, c
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
   r.deadline = clock::now() + options_.access_within;
   char* to = window != 0 ? reinterpret_cast<char*>(m.staging.get()) : frame::home_copy(f.payload);
-  if (!link.prepare_read(r, from, to, window != 0 ? window : f.bytes)) return 0;
+  if (!link.prepare_read(r, from, to, readable_bytes(link, from, window != 0 ? window : f.bytes))) return 0;
   r.on_done = nullptr;
   link.session().post(r);
   if (!r.done()) {
@@ -264,7 +270,7 @@ std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
     r.deadline = clock::now() + options_.access_within;
     r.context = f;
     f->posted_at.store(epochs::stamp(), std::memory_order_seq_cst);
-    if (!link.prepare_read(r, at, frame::home_copy(f->payload), f->bytes) ||
+    if (!link.prepare_read(r, at, frame::home_copy(f->payload), readable_bytes(link, at, f->bytes)) ||
         !word.compare_exchange_strong(w, word::fetching(f), std::memory_order_acq_rel)) {
       f->posted_at.store(0, std::memory_order_release);
       unbump(m.young, f->payload);

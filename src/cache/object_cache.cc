@@ -197,17 +197,20 @@ void object_cache::move_frame(char* from, char* to) noexcept {
 
 bool object_cache::relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave) {
   char* old = word::payload(seen);
-  if (arena_.of(old).span != 1) return false;  // a large object is its segment: nothing would be gained
-  char* payload = bump_frame(to, true, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
-  if (!payload) return false;
+  // Nothing of the frame is looked at before the word is ours: it may be evicted until then, and its segment reused.
   word_t expected = seen;
-  if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) {
-    unbump(to, payload);
-    return true;  // somebody else changed it: the caller looks again
+  if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) return true;
+  char* payload = nullptr;
+  // A large object is its segment: moving it would gain nothing.
+  if (arena_.of(old).span == 1 && frame::prefix(old).pins.load(std::memory_order_acquire) == 0)
+    payload = bump_frame(to, true, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
+  if (payload) {
+    move_frame(old, payload);
+    word.store(word::resident(payload, seen & word::clean_bit), std::memory_order_release);
+    return true;
   }
-  move_frame(old, payload);
-  word.store(word::resident(payload, seen & word::clean_bit), std::memory_order_release);
-  return true;
+  word.store(seen, std::memory_order_release);
+  return false;
 }
 
 std::uint64_t object_cache::home_bytes(std::uint64_t h, const char* payload, std::uint64_t bytes_at_hand) noexcept {
@@ -260,8 +263,7 @@ void object_cache::touch(std::atomic<word_t>& word, word_t seen) {
   char* payload = word::payload(seen);
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t stamp = arena_.of(payload).cold_stamp.load(std::memory_order_acquire);
-  const bool moved = stamp != 0 && epochs::passed(stamp) && px.pins.load(std::memory_order_acquire) == 0 &&
-                     relocate(word, seen, m.kept, 1);
+  const bool moved = stamp != 0 && epochs::passed(stamp) && relocate(word, seen, m.kept, 1);
   if (moved) {
     m.counters.relocations += 1;
     return;
@@ -441,13 +443,17 @@ void object_cache::acknowledge_retired() noexcept {
   std::vector<retirement> ready;
   {
     const std::lock_guard lock(retirements_mutex_);
+    // First the sections, then the detached fetches: a fetch that is not seen here was posted in a section that had not
+    // ended, so the stamp had not passed.
+    for (const retirement& r : retirements_) epochs::try_pass(r.stamp);
+    const std::uint64_t passed_below = epochs::passed_.load(std::memory_order_acquire);
     std::uint64_t oldest_detached = ~std::uint64_t{0};
     for_each_mutator([&](mutator& m) {
       for (std::uint32_t i = 1; i < mutator::fetches_max; ++i)
         if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0) oldest_detached = std::min(oldest_detached, at);
     });
     std::erase_if(retirements_, [&](const retirement& r) {
-      if (!epochs::try_pass(r.stamp) || oldest_detached <= r.stamp) return false;
+      if (r.stamp >= passed_below || oldest_detached <= r.stamp) return false;
       ready.push_back(r);
       return true;
     });

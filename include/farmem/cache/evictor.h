@@ -80,6 +80,7 @@ class evictor {
   segment* segment_ = nullptr;
   char* cursor_ = nullptr;
   std::uint32_t kept_ = 0, pinned_ = 0, dirty_kept_ = 0;
+  std::uint32_t waiting_ = 0;  ///< frames that this sweep saw, or put, in a batch that was not acknowledged
   std::uint64_t kept_bytes_ = 0;
   bool draining_ = false;
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
