@@ -1,0 +1,114 @@
+// The managed heap under everything at once: eight threads, a cache of a few MiB in tiny segments, two agents in tiny
+// regions that go round all the time, connections that break between append and index, and an oracle that knows what every
+// object must hold. One case per transport and shape.
+//
+//   FARMEM_SEED=...             replays a run's choices (not its interleaving); the seed is printed
+//   FARMEM_STRESS_SECONDS=...   how long each transport is stressed; 6
+#include <catch2/catch.hpp>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "program.h"
+
+using namespace fm::literals;
+
+namespace {
+
+std::uint64_t seed() {
+  static const std::uint64_t s = [] {
+    const char* text = std::getenv("FARMEM_SEED");
+    const std::uint64_t value = text ? std::strtoull(text, nullptr, 0) : std::random_device{}();
+    std::fprintf(stderr, "FARMEM_SEED=%llu\n", static_cast<unsigned long long>(value));
+    return value;
+  }();
+  return s;
+}
+
+double seconds() {
+  const char* text = std::getenv("FARMEM_STRESS_SECONDS");
+  return text ? std::strtod(text, nullptr) : 6.0;
+}
+
+/// Two agents in this process, reached over a transport.
+class agents {
+ public:
+  agents(const stress::plan& p) {
+    fm::store::store_options options;
+    options.memory_bytes = p.agent_memory;
+    options.region_bytes = p.region;
+    for (int i = 0; i < 2 && p.transport != "local:"; ++i) {
+      stores_.push_back(fm::store::store::create(options));
+      const std::string url = p.transport == "tcp" ? "tcp://127.0.0.1:0"
+                                                   : "shm:///tmp/farmem-stress-" + std::to_string(::getpid()) + "-" + std::to_string(i);
+      listeners_.push_back(fm::fabric::listen(url, {}, *stores_.back()));
+      urls.push_back(listeners_.back()->url());
+    }
+    if (urls.empty()) urls = {"local:", "local:"};
+  }
+  std::vector<std::string> urls;
+
+ private:
+  std::vector<std::unique_ptr<fm::store::store>> stores_;
+  std::vector<std::unique_ptr<fm::fabric::listener>> listeners_;
+};
+
+void stress_heap(stress::plan p) {
+  p.seed = seed();
+  p.run_for = std::chrono::duration_cast<fm::duration>(std::chrono::duration<double>(seconds() / 2));
+  const agents servers(p);
+  fm::heap h({.cache = p.cache,
+              .agents = servers.urls,
+              .local_memory = 2 * p.agent_memory,
+              .local_region = p.region,
+              .name = "stress",
+              .segment = p.segment,
+              .access_within = std::chrono::seconds(60),
+              .memory_within = std::chrono::seconds(60),
+              .reconnect_within = std::chrono::seconds(30)});
+  stress::program program(h, p);
+  const auto evict = [&] {
+    // A connection that broke a moment ago has failed write-backs to tell of first.
+    const fm::time_point deadline = fm::clock::now() + std::chrono::seconds(60);
+    fm::errc e = h.evict_all();
+    while (e != fm::errc::ok && fm::clock::now() < deadline) e = h.evict_all();
+    return e;
+  };
+  const auto settled = [&](const char* when) {
+    UNSCOPED_INFO(when << "\n" << h.stats().text() << program.operations.load() << " operations, " << program.breaks.load() << " breaks");
+    if (program.wrong.any()) FAIL(program.wrong.text());
+    REQUIRE(evict() == fm::errc::ok);
+    const fm::verify_report v = h.verify();
+    for (const auto& m : v.messages) UNSCOPED_INFO(m);
+    REQUIRE(v.ok());
+    program.compare();
+    if (program.wrong.any()) FAIL(program.wrong.text());
+  };
+  program.build();
+  settled("after building");
+  program.run();
+  settled("after running");
+  REQUIRE(evict() == fm::errc::ok);
+  REQUIRE(h.verify().ok());
+  const fm::heap_stats s = h.stats();
+  if (std::getenv("FARMEM_STRESS_VERBOSE"))
+    std::fprintf(stderr, "%s%llu operations\n", s.text().c_str(), static_cast<unsigned long long>(program.operations.load()));
+  CHECK(s.misses > 0);
+  CHECK(s.segments_released > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a stressed heap loses nothing over local:, segments of 64 KiB") { stress_heap({.transport = "local:"}); }
+TEST_CASE("a stressed heap loses nothing over local:, segments of 16 KiB") {
+  stress_heap({.transport = "local:", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB});
+}
+TEST_CASE("a stressed heap loses nothing over shm://, segments of 64 KiB") { stress_heap({.transport = "shm"}); }
+TEST_CASE("a stressed heap loses nothing over shm://, segments of 16 KiB") {
+  stress_heap({.transport = "shm", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB});
+}
+TEST_CASE("a stressed heap loses nothing over tcp://, segments of 64 KiB") { stress_heap({.transport = "tcp"}); }
+TEST_CASE("a stressed heap loses nothing over tcp://, segments of 16 KiB") {
+  stress_heap({.transport = "tcp", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB});
+}
