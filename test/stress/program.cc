@@ -6,7 +6,7 @@ namespace stress {
 
 namespace {
 
-constexpr std::size_t pins_max = 2;          // a thread, of each kind: each may hold a segment
+constexpr std::size_t pins_max = 1;          // a thread, of each kind: each may hold a segment
 constexpr std::uint64_t operations_a_tick = 1500;
 constexpr std::uint32_t list_length = 1500;
 
