@@ -5,6 +5,7 @@
 #include <farmem/base.h>
 
 #include "link_impl.h"
+#include "region_memory.h"
 
 namespace fm::store::detail_link {
 
@@ -255,6 +256,8 @@ void link_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) 
     lock.unlock();
     code = session().attach(info.region, info.generation, info.bytes, std::exchange(e.request.reply_key, {}));
     std::byte* memory = code == errc::ok ? session().direct(info.region) : nullptr;
+    // Regions are opened ahead of the writers, so the page faults are taken here instead of in their batches.
+    if (memory) populate_pages(memory, info.bytes);
     lock.lock();
     if (code == errc::ok) {
       book_.opened(info.region, info.generation, memory);

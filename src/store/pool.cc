@@ -3,6 +3,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "region_memory.h"
+
 namespace fm::store::node {
 
 namespace {
@@ -76,7 +78,9 @@ region* pool::take(heap* owner, const owner_key& key, bool for_cleaner) {
     }
     r = bare_.back();
     try {
-      r->memory = os::memory_file("farmem-region", region_bytes_);
+      os::memory_file fresh("farmem-region", region_bytes_);
+      allocate_pages(fresh);  // the agent's memory, whoever writes to it first; and no memory is an answer, not a fault later
+      r->memory = std::move(fresh);
     } catch (const error& e) {
       spdlog::error("no memory for a region: {}", e.what());
       return nullptr;

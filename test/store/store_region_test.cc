@@ -63,6 +63,17 @@ TEST_CASE("a full agent says so, and keeps a reserve for its cleaner", "[store]"
   CHECK(b.send(message_type::open_region).ok());
 }
 
+TEST_CASE("a region's memory is all there when it is given, whoever touches it first", "[store]") {
+  auto s = store::store::create(small());
+  owner o(*s);
+  o.open_ready();
+  const reply r = o.send(message_type::open_region);
+  REQUIRE(r.ok());
+  struct stat st {};
+  REQUIRE(fstat(r.fd, &st) == 0);
+  CHECK(std::uint64_t(st.st_blocks) * 512 >= 64_KiB);
+}
+
 TEST_CASE("one-sided access is held to bounds, generation, owner and state", "[store]") {
   auto s = store::store::create(small());
   owner o(*s), other(*s, 2), stranger(*s, 3);

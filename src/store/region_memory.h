@@ -1,0 +1,36 @@
+// When the pages of a region's memory come into being, and on whose account. A page of a memory file is charged to
+// whoever touches it first, and when there is none left the toucher is killed. So the agent allocates all of them when
+// it makes the region, where a shortage is an answer; and an owner that has the region mapped takes the page faults
+// when the region is opened, ahead of the threads that will fill it.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <farmem/os.h>
+#include <string>
+
+namespace fm::store {
+
+/// Allocates every page of the file in this process. Throws fm::error (out_of_memory) naming the size. O(pages).
+inline void allocate_pages(const os::memory_file& f) {
+  int rc = 0;
+  do rc = ::fallocate(f.fd(), 0, 0, static_cast<off_t>(f.bytes()));
+  while (rc != 0 && errno == EINTR);
+  if (rc != 0)
+    throw error(errc::out_of_memory, "a region of " + std::to_string(f.bytes()) + " bytes: " + std::strerror(errno));
+}
+
+/// Maps whole pages for writing ahead of use; their bytes stay as they are. A hint: false on kernels before 5.14.
+inline bool populate_pages(std::byte* base, std::uint64_t bytes) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  constexpr int populate_write = MADV_POPULATE_WRITE;
+#else
+  constexpr int populate_write = 23;
+#endif
+  return ::madvise(base, bytes, populate_write) == 0;
+}
+
+}  // namespace fm::store
