@@ -198,7 +198,7 @@ const std::vector<setting>& settings() {
        [](config& c, text v) { c.store.clean_reserve = parse_share(v); }},
       {"connections", "N", "most connections at a time (default 256)", false,
        [](config& c, text v) { c.fabric.connections_max = parse_count(v); }},
-      {"io-threads", "N", "threads that serve each address (default 1)", false,
+      {"io-threads", "N", "threads that serve each address (default 2: one for messages, one for fetches)", false,
        [](config& c, text v) { c.fabric.io_threads = parse_count(v); }},
       {"insecure", "", "allow plaintext TCP on an address that is not loopback", false,
        [](config& c, text v) { c.fabric.insecure = parse_switch(v); }},
@@ -223,6 +223,7 @@ config load_config(const std::vector<flag_values>& flags, const std::string& fil
   config c;
   c.store.name = "agent";
   c.store.log_heaps = true;
+  c.fabric.io_threads = 2;
   if (const char* dir = std::getenv("XDG_RUNTIME_DIR"); dir != nullptr && *dir != 0) {
     c.admin = std::string(dir) + "/farmem-agent.sock";
     c.admin_is_default = true;

@@ -1,0 +1,128 @@
+// The real agent program as a test has it: started in a directory of its own, waited for by the file that it announces
+// itself with, ended by a signal. Every wait has a deadline; whatever a test does, the process is gone afterwards.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+extern char** environ;
+
+namespace agent_test {
+
+inline constexpr int wait_ms = 20'000;
+
+/// A program of ours and how it ended. Its standard output and error go to a file.
+class process {
+ public:
+  process(const std::vector<std::string>& arguments, const std::string& output) {
+    std::vector<char*> argv, env;
+    for (const auto& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    for (char** e = environ; *e; ++e)  // the machine's own settings are no part of a test
+      if (std::strncmp(*e, "FARMEM_AGENT_", 13) != 0 && std::strncmp(*e, "XDG_RUNTIME_DIR=", 16) != 0)
+        env.push_back(*e);
+    env.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    ::posix_spawn_file_actions_init(&files);
+    ::posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+    ::posix_spawn_file_actions_adddup2(&files, 1, 2);
+    REQUIRE(::posix_spawn(&pid_, argv[0], &files, nullptr, argv.data(), env.data()) == 0);
+    ::posix_spawn_file_actions_destroy(&files);
+  }
+  process(const process&) = delete;
+  process& operator=(const process&) = delete;
+  ~process() {
+    if (pid_ > 0) end(SIGKILL);
+  }
+  /// Waits for its end after sending `signal` (0: none). Its exit code, minus the signal that killed it, or -1000 when it
+  /// would not end (it is killed then).
+  int end(int signal = 0) {
+    if (signal != 0) ::kill(pid_, signal);
+    const int fd = int(::syscall(SYS_pidfd_open, pid_, 0));
+    pollfd p{fd, POLLIN, 0};
+    const bool over = fd >= 0 && ::poll(&p, 1, wait_ms) == 1;
+    if (fd >= 0) ::close(fd);
+    if (!over) ::kill(pid_, SIGKILL);
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    if (!over) return -1000;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+/// A directory that goes away with everything in it.
+struct directory {
+  std::string path;
+  directory() {
+    char name[] = "/tmp/farmem-agent-XXXXXX";
+    REQUIRE(::mkdtemp(name) != nullptr);
+    path = name;
+  }
+  directory(const directory&) = delete;
+  directory& operator=(const directory&) = delete;
+  ~directory() { std::filesystem::remove_all(path); }
+  [[nodiscard]] std::string operator/(const char* name) const { return path + "/" + name; }
+};
+
+inline std::string text_of(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// An agent that serves tcp:// and shm:// and has an admin socket.
+class live_agent {
+ public:
+  explicit live_agent(const std::vector<std::string>& more = {}) {
+    const int notify = ::inotify_init1(IN_CLOEXEC);
+    REQUIRE(notify >= 0);
+    REQUIRE(::inotify_add_watch(notify, where.path.c_str(), IN_MOVED_TO) >= 0);
+    std::vector<std::string> a{FARMEM_AGENT,   "--listen",      "tcp://127.0.0.1:0", "--listen", shm(),
+                               "--ready-file", where / "ready", "--admin",           admin(),    "--log-level",
+                               "info"};
+    a.insert(a.end(), more.begin(), more.end());
+    program = std::make_unique<process>(a, log());
+    pollfd p{notify, POLLIN, 0};
+    const int ready = ::poll(&p, 1, wait_ms);
+    ::close(notify);
+    INFO(text_of(log()));
+    REQUIRE(ready == 1);
+    std::ifstream in(where / "ready");
+    for (std::string line; std::getline(in, line);) urls.push_back(line);
+    REQUIRE(urls.size() == 2);
+  }
+  [[nodiscard]] std::string shm() const { return "shm://" + (where / "agent.sock"); }
+  [[nodiscard]] std::string admin() const { return where / "admin.sock"; }
+  [[nodiscard]] std::string log() const { return where / "log"; }
+  [[nodiscard]] const std::string& url(const std::string& scheme) const { return urls.at(scheme == "tcp" ? 0 : 1); }
+  /// What `farmem-agent --status --json` prints.
+  [[nodiscard]] std::string status() const {
+    const std::string to = where / "status";
+    ::unlink(to.c_str());
+    process p({FARMEM_AGENT, "--status", "--json", "--admin", admin()}, to);
+    CHECK(p.end() == 0);
+    return text_of(to);
+  }
+
+  directory where;
+  std::vector<std::string> urls;  ///< tcp, shm
+  std::unique_ptr<process> program;
+};
+
+}  // namespace agent_test
