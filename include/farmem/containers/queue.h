@@ -1,0 +1,123 @@
+// fm::queue<T>: a managed first-in first-out queue that may be larger than local memory: a list of blocks. What lies between
+// its ends is touched only once it gets to the front, so a long queue costs local memory for two blocks. Blocks that were
+// passed are let go.
+//
+// Invariants: the queue is empty when it has no blocks, or one whose begin equals its end; only the last block has room.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <farmem/containers/handle.h>
+
+namespace fm {
+namespace detail {
+
+/// Elements begin .. end of `items`, about 1 KiB.
+template <class E>
+struct queue_block {
+  static constexpr std::size_t elements = std::max<std::size_t>(1, 1000 / sizeof(E));
+  ref<queue_block> next;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  std::array<E, elements> items{};
+};
+
+template <class E>
+struct queue_header {
+  std::uint64_t size = 0;
+  ref<queue_block<E>> front;
+  ref<queue_block<E>> back;
+};
+
+}  // namespace detail
+
+/// A handle to a managed queue. Copies of the handle name the same queue. T as for fm::vector. Threads: one at a time. All
+/// members throw as fm::ptr's -> does, and push as fm::heap::make does.
+template <class T>
+class queue : public ptr<queue<T>> {
+  using base = ptr<queue<T>>;
+  using header = detail::queue_header<T>;
+  using block = detail::queue_block<T>;
+  using element = detail::element<T>;
+
+ public:
+  using value_type = typename element::value;   ///< what comes out
+  using argument = typename element::argument;  ///< what goes in
+
+  /// A null handle.
+  constexpr queue() noexcept = default;
+  constexpr queue(std::nullptr_t) noexcept {}
+  /// Makes an empty queue. O(1).
+  explicit queue(heap& h) : base(make(h)) {}
+  /// Another handle to a queue.
+  queue(base p) noexcept : base(std::move(p)) {}
+  queue(const ref<queue<T>>& r) : base(r.root()) {}
+
+  /// Elements. O(1).
+  [[nodiscard]] std::uint64_t size() const { return base::operator->()->size; }
+  [[nodiscard]] bool empty() const { return size() == 0; }
+
+  /// Appends. O(1).
+  void push(const argument& v) const {
+    while (!try_push(v)) add_block();
+  }
+  /// The first element, which stays. Throws out_of_range when there is none. O(1).
+  [[nodiscard]] value_type front() const {
+    const detail::user_section in_section;
+    const auto& h = *detail::object_at<header>(this->slot(), detail::section_kind::fresh);
+    if (h.size == 0) throw_empty();
+    const block* b = detail::object_at<block>(h.front.slot());
+    return element::load(b->items[b->begin]);
+  }
+  /// Removes the first element and gives it. Throws out_of_range when there is none. O(1).
+  value_type pop() const {
+    const detail::user_section in_section;
+    auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
+    if (h->size == 0) throw_empty();
+    const ptr<block> first = h->front.root();
+    block* b = detail::object_to_write<block>(first.slot());
+    value_type v = element::load(b->items[b->begin]);
+    element::clear(b->items[b->begin]);
+    ++b->begin;
+    --h->size;
+    if (b->begin == b->end) {
+      if (h->size != 0) {
+        h->front = b->next.root();
+      } else {
+        b->begin = b->end = 0;  // the only block is used again
+      }
+    }
+    return v;
+  }
+
+ private:
+  static base make(heap& h) {
+    detail::check_element<T>();
+    return base::from_slot(h.core().cache().allocate(detail::descriptor_of<header>(), 0, nullptr, 0));
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] static void throw_empty() {
+    throw error(errc::out_of_range, "the front of an empty queue");
+  }
+  bool try_push(const argument& v) const {
+    const detail::user_section in_section;
+    auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
+    if (!h->back) return false;
+    block* b = detail::object_to_write<block>(h->back.slot());
+    if (b->end == block::elements) return false;
+    element::store(b->items[b->end], v);
+    ++b->end;
+    ++h->size;
+    return true;
+  }
+  void add_block() const {
+    const ptr<block> added = detail::make_zero<block>(detail::cache_of(this->slot()));
+    const write_pin<queue> h(this->slot());
+    if (h->back)
+      h->back.write()->next = added;
+    else
+      h->front = added;
+    h->back = added;
+  }
+};
+
+}  // namespace fm

@@ -1,0 +1,200 @@
+#include "fixture.h"
+
+#include <random>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+using namespace fm::test;
+
+namespace {
+
+struct value {
+  std::uint64_t a = 0;
+  std::uint64_t b = 0;
+};
+struct term {
+  std::uint64_t id = 0;
+};
+struct coordinates {
+  std::int32_t x = 0;
+  std::int32_t y = 0;
+  friend bool operator==(const coordinates&, const coordinates&) = default;
+};
+struct library {
+  fm::ref<fm::hash_map<fm::string, std::uint64_t>> words;
+};
+/// Every key has the same hash: all share one chain.
+struct unlucky {
+  std::uint32_t id = 0;
+  float padding_makes_it_use_std_hash = 0;
+  friend bool operator==(const unlucky&, const unlucky&) = default;
+};
+
+}  // namespace
+
+template <>
+struct std::hash<unlucky> {
+  std::size_t operator()(const unlucky&) const { return 7; }
+};
+
+TEST_CASE("a managed map does what std::unordered_map does") {
+  fm::heap h(tiny());
+  fm::hash_map<std::uint64_t, value> m(h);
+  std::unordered_map<std::uint64_t, std::uint64_t> oracle;
+  std::mt19937_64 rng(21);
+  for (int step = 0; step < 60'000; ++step) {
+    const std::uint64_t key = rng() % 20'000, to = rng();
+    switch (rng() % 8) {
+      case 0: REQUIRE(m.erase(key) == (oracle.erase(key) == 1)); break;
+      case 1: {
+        const auto v = m.find(key);
+        REQUIRE(v.has_value() == oracle.contains(key));
+        if (v) REQUIRE((v->a == oracle[key] && v->b == ~v->a));
+        break;
+      }
+      case 2: {
+        const bool there = oracle.contains(key);
+        REQUIRE(m.update(key, [](value& v) { v.a += 1, v.b = ~v.a; }) == there);
+        if (there) oracle[key] += 1;
+        break;
+      }
+      case 3: {
+        const auto v = m.get_or_insert(key, [&] { return value{to, ~to}; });
+        REQUIRE(v.a == oracle.try_emplace(key, to).first->second);
+        break;
+      }
+      default: REQUIRE(m.insert_or_assign(key, {to, ~to}) == oracle.insert_or_assign(key, to).second);
+    }
+  }
+  REQUIRE(m.size() == oracle.size());
+  std::set<std::uint64_t> seen;
+  m.for_each([&](std::uint64_t key, const value& v) {
+    REQUIRE(oracle.at(key) == v.a);
+    seen.insert(key);
+  });
+  REQUIRE(seen.size() == oracle.size());
+  require_sound(h);
+  for (const auto& [key, a] : oracle) REQUIRE(m.find(key)->a == a);
+}
+
+TEST_CASE("a map larger than the cache keeps every key") {
+  fm::heap h(tiny());
+  fm::hash_map<std::uint64_t, std::array<std::uint64_t, 6>> m(h);
+  constexpr std::uint64_t n = 80'000;  // some 6 MiB in pages
+  for (std::uint64_t i = 0; i < n; ++i) REQUIRE(m.insert_or_assign(i * i, {i, 0, 0, 0, 0, ~i}));
+  REQUIRE(m.size() == n);
+  for (std::uint64_t i = 0; i < n; i += 3) {
+    const auto v = m.find(i * i);
+    REQUIRE(v);
+    REQUIRE(((*v)[0] == i && (*v)[5] == ~i));
+  }
+  REQUIRE_FALSE(m.contains(2));
+  REQUIRE(h.stats().misses > 1000);
+  require_sound(h);
+}
+
+TEST_CASE("text is a key that is asked with a view, and references are values") {
+  fm::heap h(tiny());
+  fm::hash_map<fm::string, fm::ref<term>> m(h);
+  constexpr std::uint64_t n = 20'000;
+  for (std::uint64_t i = 0; i < n; ++i)
+    REQUIRE(m.insert_or_assign("word " + std::to_string(i), h.make<term>({.id = i})));
+  const auto objects = h.stats().allocated_objects;
+  for (std::uint64_t i = 0; i < n; i += 3) {
+    const fm::ptr<term> t = m.find("word " + std::to_string(i));
+    REQUIRE(t);
+    REQUIRE(t->id == i);
+    REQUIRE((*m.find("word " + std::to_string(i)))->id == i);
+  }
+  REQUIRE_FALSE(m.find("word"));
+  REQUIRE(code_of_error([&] { (void)m.find("word").value(); }) == fm::errc::not_found);
+  REQUIRE(h.stats().allocated_objects == objects);
+  std::uint64_t sum = 0;
+  m.for_each([&](const fm::string& key, const fm::ptr<term>& t) {
+    sum += key == "word " + std::to_string(t->id) ? t->id : n;
+  });
+  REQUIRE(sum == n * (n - 1) / 2);
+  sum = 0;
+  m.for_each([&](std::string_view key, const fm::ptr<term>&) { sum += key.starts_with("word "); });
+  REQUIRE(sum == n);
+  for (std::uint64_t i = 0; i < n; i += 2) REQUIRE(m.erase("word " + std::to_string(i)));
+  REQUIRE_FALSE(m.erase("word 0"));
+  REQUIRE(m.size() == n / 2);
+  REQUIRE(m.find("word 7777")->id == 7777);
+  require_sound(h);
+}
+
+TEST_CASE("structs are keys, keys that all collide are found, and a map hangs in a reference") {
+  fm::heap h(tiny());
+  fm::hash_map<coordinates, std::uint32_t> grid(h);
+  for (std::int32_t x = -40; x < 40; ++x)
+    for (std::int32_t y = -40; y < 40; ++y) grid.insert_or_assign({x, y}, std::uint32_t(x * 1000 + y));
+  REQUIRE(grid.find({-7, 39}) == std::uint32_t(-7 * 1000 + 39));
+  REQUIRE_FALSE(grid.find({40, 0}));
+
+  fm::hash_map<unlucky, std::uint32_t> same(h);
+  for (std::uint32_t i = 0; i < 300; ++i) same.insert_or_assign({i, 0}, i);
+  for (std::uint32_t i = 0; i < 300; ++i) REQUIRE(same.find({i, 0}) == i);
+  for (std::uint32_t i = 0; i < 300; i += 2) REQUIRE(same.erase({i, 0}));
+  for (std::uint32_t i = 0; i < 300; ++i) REQUIRE(same.contains({i, 0}) == (i % 2 == 1));
+
+  fm::hash_map<fm::string, std::uint64_t> words(h);
+  const auto shelf = h.make<library>({.words = words});
+  const fm::hash_map<fm::string, std::uint64_t> again = shelf->words;
+  again.insert_or_assign("far", 3);
+  REQUIRE(words.find("far") == 3u);
+  require_sound(h);
+}
+
+TEST_CASE("readers and writers share a map that does not fit") {
+  fm::heap h(tiny(4_MiB));
+  fm::hash_map<std::uint64_t, value> m(h);
+  constexpr std::uint64_t each = 8'000;
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> writers, readers;
+  m.insert_or_assign(~0ull, {});
+  for (std::uint64_t t = 0; t < 2; ++t)
+    writers.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < each; ++i) {
+        m.insert_or_assign(i * 2 + t, {i, ~i});
+        wrong += !m.update(~0ull, [](value& v) { v.a += 1, v.b -= 1; });
+        if (i % 5 == 0) wrong += !m.erase(i * 2 + t);
+      }
+    });
+  for (std::uint64_t t = 0; t < 2; ++t)
+    readers.emplace_back([&, t] {
+      std::mt19937_64 rng(t);
+      do {
+        for (int i = 0; i < 200; ++i) {
+          const std::uint64_t key = rng() % (each * 2);
+          if (const auto v = m.find(key)) wrong += v->a != key / 2 || v->b != ~v->a;
+          const auto total = m.find(~0ull);
+          wrong += !total || total->a + total->b != 0;
+        }
+        if (t == 0) m.for_each([&](std::uint64_t key, const value& v) { wrong += key != ~0ull && v.b != ~v.a; });
+      } while (!done.load());
+    });
+  for (auto& t : writers) t.join();
+  done = true;
+  for (auto& t : readers) t.join();
+  REQUIRE(wrong == 0);
+  REQUIRE(m.find(~0ull)->a == 2 * each);
+  REQUIRE(m.size() == 2 * (each - each / 5) + 1);
+  for (std::uint64_t i = 0; i < each; ++i)
+    for (std::uint64_t t = 0; t < 2; ++t) REQUIRE(m.contains(i * 2 + t) == (i % 5 != 0));
+  require_sound(h);
+}
+
+TEST_CASE("a map used under the lock of a map is refused, not a deadlock") {
+  fm::heap h(tiny());
+  fm::hash_map<std::uint32_t, std::uint32_t> m(h), other(h);
+  m.insert_or_assign(1, 1);
+  REQUIRE(code_of_error([&] { m.update(1, [&](std::uint32_t&) { (void)other.find(1); }); }) == fm::errc::scope_misuse);
+  REQUIRE(m.get_or_insert(2, [&] { return *m.find(1) + 1; }) == 2);
+  REQUIRE(m.find(2) == 2u);
+  const fm::hash_map<std::uint32_t, std::uint32_t> null;
+  REQUIRE(code_of_error([&] { (void)null.find(1); }) == fm::errc::null_handle);
+  require_sound(h);
+}

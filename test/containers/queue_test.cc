@@ -1,0 +1,57 @@
+#include "fixture.h"
+
+#include <deque>
+#include <random>
+
+using namespace fm::test;
+
+namespace {
+struct job {
+  std::uint64_t id = 0;
+  std::array<std::uint64_t, 20> work{};
+};
+}  // namespace
+
+TEST_CASE("a managed queue does what std::queue does") {
+  fm::heap h(tiny());
+  fm::queue<std::uint64_t> q(h);
+  std::deque<std::uint64_t> oracle;
+  std::mt19937_64 rng(31);
+  for (int step = 0; step < 40'000; ++step) {
+    // Waves: the queue fills for a while, then runs empty.
+    if (rng() % 100 < (step / 2000 % 2 ? 30u : 70u)) {
+      oracle.push_back(rng());
+      q.push(oracle.back());
+    } else if (oracle.empty()) {
+      REQUIRE(code_of_error([&] { q.pop(); }) == fm::errc::out_of_range);
+      REQUIRE(code_of_error([&] { (void)q.front(); }) == fm::errc::out_of_range);
+    } else {
+      REQUIRE(q.front() == oracle.front());
+      REQUIRE(q.pop() == oracle.front());
+      oracle.pop_front();
+    }
+    REQUIRE(q.size() == oracle.size());
+    REQUIRE(q.empty() == oracle.empty());
+  }
+  require_sound(h);
+  for (; !oracle.empty(); oracle.pop_front()) REQUIRE(q.pop() == oracle.front());
+}
+
+TEST_CASE("a queue longer than the cache keeps its order, and references come out as handles") {
+  fm::heap h(tiny());
+  fm::queue<fm::ref<job>> q(h);
+  constexpr std::uint64_t n = 30'000;
+  for (std::uint64_t i = 0; i < n; ++i) q.push(h.make<job>({.id = i}));
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const fm::ptr<job> j = q.pop();
+    wrong += j->id != i;
+  }
+  REQUIRE(wrong == 0);
+  REQUIRE(q.empty());
+  fm::queue<std::array<std::uint64_t, 200>> wide(h);  // one element to a block
+  for (std::uint64_t i = 0; i < 50; ++i) wide.push({i});
+  for (std::uint64_t i = 0; i < 50; ++i) REQUIRE(wide.pop()[0] == i);
+  REQUIRE(code_of_error([] { fm::queue<int>().push(1); }) == fm::errc::null_handle);
+  require_sound(h);
+}
