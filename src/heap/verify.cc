@@ -78,7 +78,8 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, findings& out) {
       }
       if (header::slot(frame::prefix(payload).header.load()) != first + i)
         out.fault("slot {:#x}: its frame names slot {:#x}", first + i, header::slot(frame::prefix(payload).header.load()));
-      if (word::is_clean(w) && entry == 0) out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
+      const bool in_flight = (frame::prefix(payload).shape.load() & frame::writing_bit) != 0;
+      if (word::is_clean(w) && !in_flight && entry == 0) out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
     } else if (word::is_away(w)) {
       ++out.report.away;
       const home_address here = home_address::unpack(w), there = home_address::unpack(entry);

@@ -1,0 +1,41 @@
+// The farmem-agent processes that hold what does not fit: started here, each with an address of its own, and stopped with
+// this object. They also end when this process does, in whatever way.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fm::example {
+
+struct agent_options {
+  std::string transport = "shm";  ///< shm or tcp
+  unsigned count = 2;
+  std::uint64_t memory_bytes = 1u << 30;  ///< of each
+  std::string program;                    ///< empty: beside this program, above it, or in PATH
+};
+
+class agent_processes {
+ public:
+  /// Starts them and returns when each serves its address. Throws fm::error: not_found (no program), refused (an agent ended
+  /// at once), timed_out.
+  explicit agent_processes(const agent_options& options);
+  ~agent_processes();
+  agent_processes(const agent_processes&) = delete;
+  agent_processes& operator=(const agent_processes&) = delete;
+
+  [[nodiscard]] const std::vector<std::string>& urls() const noexcept { return urls_; }
+  [[nodiscard]] const std::vector<pid_t>& pids() const noexcept { return pids_; }
+
+ private:
+  void start(const std::string& program, const std::string& url, const agent_options& options, unsigned number);
+  void stop() noexcept;
+
+  std::string directory_;
+  std::vector<std::string> urls_;
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace fm::example

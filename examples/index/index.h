@@ -1,0 +1,70 @@
+// The inverted index in the far heap: a dictionary from word to term, a postings list for each term, and the file table.
+// All of it is managed objects; local memory holds only the roots, the locks and the counters.
+//
+// The dictionary is split by hash into shards with a lock each, so that several threads can add files. Postings are in the
+// order in which the files were finished. Reading is for when nothing is being added.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dictionary.h"
+#include "tokenizer.h"
+
+namespace fm::example {
+
+/// One file of the tree.
+struct source_file {
+  std::uint64_t words = 0;   ///< its length, for ranking
+  fm::ref<fm::string> path;  ///< below the root of the tree
+};
+
+class inverted_index {
+ public:
+  explicit inverted_index(fm::heap& h);
+
+  /// Adds one file; `words` are its distinct words. Thread-safe. Throws fm::error as allocation and misses do.
+  void add(std::string_view path, const word_counts& words);
+
+  /// The term of a lower-case word, or null.
+  [[nodiscard]] fm::ptr<term> find(std::string_view word) const;
+  /// Calls f(posting) for each file that has the term.
+  template <class F>
+  void for_each_posting(const fm::ptr<term>& t, F&& f) const {
+    const fm::vector<posting> list = t->postings;
+    count_operations(1 + list.size());
+    list.for_each(f);
+  }
+  [[nodiscard]] fm::ptr<source_file> file(std::uint32_t number) const;
+  [[nodiscard]] std::string path_of(std::uint32_t number) const;
+
+  [[nodiscard]] std::uint64_t files() const noexcept { return files_count_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t postings() const noexcept { return postings_count_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t words() const noexcept { return words_count_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t terms() const;
+  /// Dictionary lookups, postings appended or read, file records made or read.
+  [[nodiscard]] std::uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }
+
+ private:
+  struct shard {
+    explicit shard(fm::heap& h) : words(h) {}
+    mutable std::mutex lock;
+    dictionary words;
+  };
+  static constexpr std::size_t shards_count = 64;
+  static std::size_t shard_of(std::uint64_t hash) noexcept { return hash >> 58; }
+  void count_operations(std::uint64_t n) const noexcept { operations_.fetch_add(n, std::memory_order_relaxed); }
+
+  fm::heap& heap_;
+  std::vector<std::unique_ptr<shard>> shards_;
+  std::mutex files_lock_;
+  fm::vector<fm::ref<source_file>> files_;
+  std::atomic<std::uint64_t> files_count_{0}, postings_count_{0}, words_count_{0};
+  mutable std::atomic<std::uint64_t> operations_{0};
+};
+
+}  // namespace fm::example
