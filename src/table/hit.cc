@@ -8,7 +8,14 @@
 
 namespace fm::detail {
 
-hit_arrays hit;
+namespace {
+
+// Before the first heap there is only slot 0, null: dereferencing it must already be a typed error.
+constinit std::atomic<word_t> word_of_null{word::unknown};
+
+}  // namespace
+
+constinit hit_arrays hit{.words = &word_of_null};
 
 namespace {
 
@@ -32,7 +39,7 @@ void reserve_hit(std::uint64_t slots) {
   const std::lock_guard lock(tablets_mutex);
   if (slots > slot_limit)
     throw error(errc::invalid_argument, fmt::format("slot range {}: at most {} (40 bits)", slots, slot_limit));
-  if (hit.words) {
+  if (hit.slots != 0) {
     if (slots > hit.slots)
       throw error(errc::slots_exhausted,
                   fmt::format("slot range {} asked for, but the process has reserved {}", slots, hit.slots));

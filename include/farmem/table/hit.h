@@ -41,7 +41,7 @@ struct hit_arrays {
   page_info* pages = nullptr;
   std::uint64_t slots = 0;
 };
-extern hit_arrays hit;
+extern constinit hit_arrays hit;
 
 /// Reserves the table for `slots` slots (rounded up to tablets); the first caller decides, later ones with a larger wish get
 /// fm::errc::slots_exhausted. 0: the default (2^40; 2^27 in sanitizer builds; FARMEM_SLOTS in the environment overrides).
