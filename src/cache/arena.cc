@@ -36,6 +36,12 @@ void arena::update_gate() {
   }
 }
 
+void arena::give_up_gate_level() {
+  const std::lock_guard lock(mutex_);
+  gate_level_.store(std::min(gate_level(), available()), std::memory_order_relaxed);
+  update_gate();
+}
+
 void arena::leave_gate() {
   const std::lock_guard lock(mutex_);
   set_gate_level(0);
@@ -105,6 +111,8 @@ void arena::release(segment& s) {
       backed_ -= span;
     }
     available_.fetch_add(span, std::memory_order_relaxed);
+    if (const std::uint32_t wanted = gate_wanted_.load(std::memory_order_relaxed); gate_level() < wanted && available() >= wanted)
+      gate_level_.store(wanted, std::memory_order_relaxed);
     update_gate();
     released_.fetch_add(1, std::memory_order_release);
   }

@@ -303,6 +303,7 @@ void object_cache::wait_at_gate(time_point deadline) noexcept {
     evictor_->wake();
     arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
   }
+  if (clock::now() >= deadline) arena_.give_up_gate_level();
   stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
@@ -399,13 +400,19 @@ slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length,
   if (m.next_slot == m.end_slot) refill_slots(m);
   if (payload_bytes + header::bytes > arena_.segment_bytes() / 2) expect_large(payload_bytes);
   char* payload = nullptr;
-  while (!(payload = bump_frame(m.young, false, payload_bytes, this_thread.depth == 0 ? reserve_segments_.load(std::memory_order_relaxed) : 0))) {
-    if (this_thread.depth != 0) {
+  const bool may_leave = this_thread.depth == 0;
+  time_point deadline{};
+  while (!(payload = bump_frame(m.young, false, payload_bytes, may_leave ? reserve_segments_.load(std::memory_order_relaxed) : 0))) {
+    if (!may_leave) {
       payload = frame_for_miss(m, payload_bytes, section_kind::used);
       break;
     }
+    if (deadline == time_point{}) deadline = clock::now() + options_.memory_within;
     const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
-    wait_for_memory(reserve_segments_ + span, clock::now() + options_.memory_within);
+    wait_for_memory(reserve_segments_ + span, deadline);
+    // Enough segments, but perhaps no run of them: eviction goes on, and the wait has an end.
+    evictor_->help();
+    if (clock::now() >= deadline) throw_cache_full(payload_bytes);
   }
   const slot_t slot = m.next_slot++;
   frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);

@@ -68,7 +68,6 @@ void heap_core::open(const heap_options& options) {
   co.background_evictor = options.background_evictor;
   co.access_within = options.access_within;
   co.memory_within = options.memory_within;
-  co.hit_bytes_max = options.hit_bytes;
   cache_ = std::make_unique<object_cache>(co, links_);
   cache_for_links_.store(cache_.get(), std::memory_order_release);
 }

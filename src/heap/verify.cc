@@ -100,6 +100,7 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, findings& out) {
 verify_report heap_core::verify() {
   verify_report report;
   findings out{report};
+  const auto no_eviction = cache_->eviction().hold();
   for (auto& link : links_) link->flush(clock::now() + std::chrono::seconds(10));
   verify_frames(*cache_, out);
   for (const std::uint32_t t : cache_->tablets()) verify_tablet(*cache_, t, out);

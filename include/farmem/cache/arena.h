@@ -98,7 +98,13 @@ class arena {
 
   void set_proactive_share(double share) { proactive_share_ = share; }
   /// Below this many available segments the heap counts as short of memory (epochs::gate_memory).
-  void set_gate_level(std::uint32_t segments) { gate_level_.store(segments, std::memory_order_relaxed); }
+  void set_gate_level(std::uint32_t segments) {
+    gate_wanted_.store(segments, std::memory_order_relaxed);
+    gate_level_.store(segments, std::memory_order_relaxed);
+  }
+  /// The level cannot be reached now, because of pins say: who comes next is not to wait for it in vain. It is set again
+  /// by the release that reaches it.
+  void give_up_gate_level();
   [[nodiscard]] std::uint32_t gate_level() const noexcept { return gate_level_.load(std::memory_order_relaxed); }
   /// Takes this heap out of the count of heaps that are short of memory, for good.
   void leave_gate();
@@ -120,7 +126,7 @@ class arena {
   std::atomic<std::uint32_t> inactive_count_{0};
   std::atomic<std::uint32_t> released_{0};
   std::atomic<std::uint32_t> waiters_{0};
-  std::atomic<std::uint32_t> gate_level_{0};
+  std::atomic<std::uint32_t> gate_level_{0}, gate_wanted_{0};
   bool short_of_memory_ = false;   ///< counted in the process-wide gate, under the lock
   void update_gate();
 };

@@ -26,6 +26,8 @@ class evictor {
 
   /// One bounded step, if nobody else is at it. True when something moved. Never waits.
   bool help() noexcept;
+  /// While the lock is held no step is made; for verification.
+  [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   /// Wakes the background thread.
   void wake() noexcept;
   void start();

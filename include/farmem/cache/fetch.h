@@ -18,14 +18,12 @@ struct alignas(16) fetch {
   std::atomic<std::uint64_t> posted_at{0}; ///< epoch in which a detached fetch was posted; 0 when it is not in flight
   slot_t slot = 0;
   word_t hint = 0;                         ///< the word that `fetching` replaced
-  std::uint32_t page_drops = 0;            ///< of the slot's HIT page, noted before posting
   char* payload = nullptr;                 ///< the frame that it fills
   std::uint32_t bytes = 0;                 ///< asked for, header included
   segment* seg = nullptr;                  ///< counted in inflight, for detached fetches
   object_cache* cache = nullptr;
   mutator* from = nullptr;                 ///< whose record it is
   std::atomic<std::uint32_t> busy{0};      ///< a detached fetch is given back by whichever thread completes it
-  std::atomic<void*> resume{nullptr};      ///< list of coroutine waiters (handles/fetch_await.h)
 };
 
 }  // namespace fm::detail

@@ -30,7 +30,6 @@ struct cache_options {
   duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
   bool elastic = true;
   bool background_evictor = true;
-  std::uint64_t hit_bytes_max = 0;         ///< HIT pages kept; 0: all of them
 };
 
 /// How a thread wants an object.

@@ -17,7 +17,6 @@ struct heap_options {
   std::uint64_t quota = 0;                     ///< bytes wanted on each agent; 0: what the agent gives
   std::uint64_t segment = 0;                   ///< bytes, a power of two; 0: 1 MiB, less for small caches
   std::uint64_t slots = 0;                     ///< slot range of the process, decided by its first heap; 0: 2^40
-  std::uint64_t hit_bytes = 0;                 ///< HIT pages kept resident, bytes; 0: all
   double promote_probability = 0.1;            ///< dcm's epsilon
   bool elastic = true;                         ///< fetch neighbours where that pays
   bool background_evictor = true;              ///< evict ahead of need, on a thread of its own

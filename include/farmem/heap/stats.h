@@ -31,7 +31,6 @@ struct heap_stats {
   std::uint64_t cancelled_drops = 0;   ///< touched while their write-back was in flight
   std::uint64_t write_failures = 0;    ///< objects whose write-back failed and which stayed dirty
   std::uint64_t stragglers = 0, pauses = 0, pauses_abandoned = 0;
-  std::uint64_t hit_pages_dropped = 0, hit_pages_abandoned = 0;
   // now
   std::uint64_t cache_bytes = 0, cache_used_bytes = 0;
   std::uint32_t segments_free = 0, segments_active = 0, segments_proactive = 0, segments_inactive = 0, segments_writing = 0;

@@ -3,8 +3,8 @@
 //
 // Invariants owned here
 //   - A tablet number belongs to at most one heap of the process at a time (tablet_info::heap), and to one agent of it.
-//   - A page of words is given back only by the closing protocol (cache/page_drop.h): every transition of a word is made
-//     in an epoch section that began before the page was closed, or that saw it open. page_info carries what that needs.
+//   - Words become unknown again only page by page, when a tablet is given back; the page's drop counter goes up with it,
+//     and an install over `unknown` checks that it has not.
 #pragma once
 
 #include <atomic>
