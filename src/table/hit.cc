@@ -19,6 +19,12 @@ constinit hit_arrays hit{.words = &word_of_null};
 
 namespace {
 
+// Never unmapped: root cells in statics outlive every heap and look here.
+struct reservations {
+  os::reservation words, tablets, pages;
+};
+std::atomic<reservations*> reserved{nullptr};
+
 std::mutex tablets_mutex;
 std::map<std::uint32_t, std::uint32_t> free_runs;  // first -> count, of the numbers given back
 std::uint32_t next_tablet = 1;                     // tablet 0 holds slot 0, which is null
@@ -46,16 +52,14 @@ void reserve_hit(std::uint64_t slots) {
     return;
   }
   slots = round_up(slots == 0 ? default_slots() : std::max(slots, 2 * tablet_slots), tablet_slots);
-  // Never unmapped: root cells in statics outlive every heap and look here.
-  auto* words = new os::reservation(slots * sizeof(word_t), page_bytes);
-  auto* tablets = new os::reservation(slots / tablet_slots * sizeof(tablet_info), page_bytes);
-  auto* pages = new os::reservation(slots / page_slots * sizeof(page_info), page_bytes);
-  hit.tablets = reinterpret_cast<tablet_info*>(tablets->base());
-  hit.pages = reinterpret_cast<page_info*>(pages->base());
+  auto* made = new reservations{os::reservation(slots * sizeof(word_t), page_bytes),
+                                os::reservation(slots / tablet_slots * sizeof(tablet_info), page_bytes),
+                                os::reservation(slots / page_slots * sizeof(page_info), page_bytes)};
+  hit.tablets = reinterpret_cast<tablet_info*>(made->tablets.base());
+  hit.pages = reinterpret_cast<page_info*>(made->pages.base());
   hit.slots = slots;
-  hit.words = reinterpret_cast<std::atomic<word_t>*>(words->base());
-  static const os::reservation* keep[] = {words, tablets, pages};  // reachable, for leak checkers
-  (void)keep;
+  hit.words = reinterpret_cast<std::atomic<word_t>*>(made->words.base());
+  reserved.store(made, std::memory_order_release);
 }
 
 std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_t count) {
