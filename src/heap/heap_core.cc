@@ -1,4 +1,4 @@
-#include <errno.h>
+#include <cerrno>
 #include <farmem/heap.h>
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // regions that go round all the time, connections that break between append and index, and an oracle that knows what every
 // object must hold. One case per transport and shape.
 //
-//   FARMEM_SEED=...             replays a run's choices (not its interleaving); the seed is printed
+//   FARMEM_SEED=...             a run's choices (not its interleaving), 1; `random` takes another each time, and prints it
 //   FARMEM_STRESS_SECONDS=...   how long each transport is stressed; 6
 #include <catch2/catch.hpp>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 std::uint64_t seed() {
   static const std::uint64_t s = [] {
     const char* text = std::getenv("FARMEM_SEED");
-    const std::uint64_t value = text ? std::strtoull(text, nullptr, 0) : std::random_device{}();
+    const std::uint64_t value = !text ? 1 : text == std::string_view("random") ? std::random_device{}() : std::strtoull(text, nullptr, 0);
     std::fprintf(stderr, "FARMEM_SEED=%llu\n", static_cast<unsigned long long>(value));
     return value;
   }();
