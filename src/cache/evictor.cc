@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace fm::detail {
 
@@ -97,7 +98,8 @@ bool evictor::step() noexcept {
   for (auto& link : cache_.agents()) link->poll();
   cache_.acknowledge_retired();
   if (job_ == job::none && !pick_job()) return submit_open_batches();
-  return job_ == job::cooling ? run_cooling() : run_sweeping();
+  const bool moved = job_ == job::cooling ? run_cooling() : run_sweeping();
+  return moved && !std::exchange(starved_, false);
 }
 
 bool evictor::pick_job() {
@@ -179,11 +181,11 @@ bool evictor::run_sweeping() {
         }
         if (!word::is_clean(w)) {
           if (copy_out(payload, word, w, *segment_)) continue;
+          // No batch to be had until acknowledgements or a region come. The rest of the segment, and others that wait
+          // only to be swept, are not held up by that.
           if (last_error() == errc::ok) {
-            // No batch to be had until acknowledgements come: go on from this frame then.
-            cursor_ = payload - sizeof(frame_prefix);
+            starved_ = true;
             submit_open_batches();
-            return false;
           }
           ++dirty_kept_;
           continue;

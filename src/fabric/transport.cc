@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 #include <farmem/fabric/transport.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <mutex>
 
@@ -43,11 +44,13 @@ const transport& transport_for(const std::string& scheme, std::string_view url) 
 
 std::unique_ptr<session> connect(std::string_view url, const session_options& options, session_events& events,
                                  service* in_process) {
+  spdlog::default_logger_raw();  // made before there are threads that log
   const address a = value_or_throw(parse_url(url));
   return transport_for(a.scheme, url).connect(a, std::string(url), options, events, in_process);
 }
 
 std::unique_ptr<listener> listen(std::string_view url, const listen_options& options, service& s) {
+  spdlog::default_logger_raw();
   const address a = value_or_throw(parse_url(url));
   const transport& t = transport_for(a.scheme, url);
   if (!t.listen) throw error(errc::unsupported, fmt::format("{}: nothing can listen on {}:", url, a.scheme));

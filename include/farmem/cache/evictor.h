@@ -85,6 +85,7 @@ class evictor {
   std::uint32_t waiting_ = 0;  ///< frames that this sweep saw, or put, in a batch that was not acknowledged
   std::uint64_t kept_bytes_ = 0;
   bool draining_ = false;
+  bool starved_ = false;       ///< this step found no batch for a dirty object
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
   bump moved_;  ///< where a pause moves stragglers to
   std::vector<store::batch*> open_;  ///< per agent
