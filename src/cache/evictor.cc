@@ -11,6 +11,7 @@ namespace {
 constexpr std::uint32_t frames_per_step = 512;
 constexpr std::uint32_t look_ahead = 16;          // frames whose words are prefetched together
 constexpr std::uint32_t rounds_before_pause = 2;
+constexpr std::uint32_t sweeps_per_batch = 8;     // after so many, an open batch leaves though it is not full
 constexpr auto pause_within = std::chrono::microseconds(200);
 
 struct looked_at {
@@ -98,8 +99,9 @@ bool evictor::step() noexcept {
   for (auto& link : cache_.agents()) link->poll();
   cache_.acknowledge_retired();
   if (job_ == job::none && !pick_job()) return submit_open_batches();
-  const bool moved = job_ == job::cooling ? run_cooling() : run_sweeping();
-  return moved && !std::exchange(starved_, false);
+  if (job_ == job::cooling) run_cooling();
+  else run_sweeping();
+  return !std::exchange(starved_, false);
 }
 
 bool evictor::pick_job() {
@@ -114,6 +116,7 @@ bool evictor::pick_job() {
       job_ = job::sweeping;
       kept_ = pinned_ = dirty_kept_ = waiting_ = 0;
       kept_bytes_ = 0;
+      left_ = counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed);
     }
   }
   if (!segment_ && (draining_ || arena_.inactive_segments() < inactive_target_)) {
@@ -126,7 +129,7 @@ bool evictor::pick_job() {
   return segment_ != nullptr;
 }
 
-bool evictor::run_cooling() {
+void evictor::run_cooling() {
   const section in_section;
   const char* end = segment_->base + segment_->used;
   looked_at frames[look_ahead];
@@ -148,10 +151,9 @@ bool evictor::run_cooling() {
     arena_.enter_inactive(*segment_, epochs::stamp());
     job_ = job::none;
   }
-  return true;
 }
 
-bool evictor::run_sweeping() {
+void evictor::run_sweeping() {
   {
     const section in_section;
     const char* end = segment_->base + segment_->used;
@@ -205,33 +207,53 @@ bool evictor::run_sweeping() {
       }
       done += n;
     }
-    if (cursor_ < end) return true;
+    if (cursor_ < end) return;
   }
   finish_sweep();
-  return true;
+}
+
+// An open batch leaves when it is full, when there is nothing else to do, and by these rules: segments wait for it in
+// `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep it.
+void evictor::after_sweep(bool released) {
+  const bool moved = released || counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed) != left_;
+  futile_ = moved ? 0 : futile_ + 1;
+  ++sweeps_since_submit_;
+  const arena::counts q = arena_.queue_lengths();
+  const bool going_round = futile_ > q.active + q.proactive + q.inactive;
+  if (going_round || draining_ || sweeps_since_submit_ >= sweeps_per_batch || arena_.available() < low_ || arena_.awaited()) submit_open_batches();
+  // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a loop.
+  if (going_round) {
+    futile_ = 0;
+    starved_ = true;
+  }
 }
 
 void evictor::finish_sweep() {
   segment& s = *segment_;
+  after_sweep(end_sweep(s));
+}
+
+// Puts the segment where it belongs. True when it was released.
+bool evictor::end_sweep(segment& s) {
   job_ = job::none;
   segment_ = nullptr;
   // What was being written when the sweep saw it may be acknowledged by now and still be here: it is swept again.
   if (waiting_ != 0 || s.writing.load(std::memory_order_acquire) != 0) {
     arena_.enter_writing(s);
-    if (arena_.available() < low_ || draining_) submit_open_batches();
-    return;
+    return false;
   }
   if (kept_ + pinned_ + dirty_kept_ == 0) {
     counts.segments_released.fetch_add(1, std::memory_order_relaxed);
     arena_.release(s);
-    return;
+    return true;
   }
   counts.stragglers.fetch_add(kept_, std::memory_order_relaxed);
   ++s.rounds;
   if (s.rounds >= rounds_before_pause && pinned_ + dirty_kept_ == 0 && s.span == 1 && this_thread.depth == 0 &&
       kept_bytes_ < arena_.segment_bytes() / 2 && relocate_stragglers(s))
-    return;
+    return true;
   arena_.enter_active(s, epochs::stamp());
+  return false;
 }
 
 bool evictor::relocate_stragglers(segment& s) {
@@ -327,6 +349,7 @@ void evictor::submit(std::size_t agent) noexcept {
 
 bool evictor::submit_open_batches() noexcept {
   bool any = false;
+  sweeps_since_submit_ = 0;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     if (!open_[i]) continue;
     submit(i);

@@ -70,11 +70,14 @@ void link_impl::close() noexcept {
   });
 }
 
-bool link_impl::usable() const noexcept {
+std::uint32_t link_impl::usable_generation() const noexcept {
   const std::uint32_t g = resumed_.load(std::memory_order_acquire);
   const fabric::session* s = session_.load(std::memory_order_acquire);
-  return g > broken_.load(std::memory_order_acquire) && ended_.load(std::memory_order_acquire) == ended::no &&
-         s->state() == fabric::session_state::up && s->generation() == g;
+  // The generation first: a session that is up after that has been up in this one. The other way round it could still be
+  // opening, and a request that it does not admit yet would be taken for the break of a connection that stands.
+  const bool up = g > broken_.load(std::memory_order_acquire) && ended_.load(std::memory_order_acquire) == ended::no &&
+                  s->generation() == g && s->state() == fabric::session_state::up;
+  return up ? g : 0;
 }
 
 bool link_impl::prepare_read(fabric::request& r, const detail::home_address& from, void* to,

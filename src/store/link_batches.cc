@@ -185,7 +185,8 @@ void link_impl::send_queued() noexcept {
 
 // The next batches in sequence, armed; false when there are none to be sent now.
 bool link_impl::collect(send_list& out) {
-  if (rewinding_ || !usable()) return false;
+  const std::uint32_t generation = rewinding_ ? 0 : usable_generation();
+  if (generation == 0) return false;
   const time_point now = clock::now();
   std::size_t batches = 0;
   for (; send_at_ < flights_.size() && batches < sent_at_once; ++send_at_) {
@@ -196,7 +197,7 @@ bool link_impl::collect(send_list& out) {
     if (!f.abandoned) {
       while (auto e = types_errand(types_sent_)) {
         types_sent_ = e->types_to;
-        e->session_generation = resumed_.load(std::memory_order_relaxed);
+        e->session_generation = generation;
         make_message(e->request, fabric::lane::bulk, e->message.data(), e->message.size());
         out.push_back(&e->request);
         errands_.push_back(std::move(e));
@@ -206,7 +207,7 @@ bool link_impl::collect(send_list& out) {
     }
     out.push_back(&f.index);
     if (f.sent_generation != 0) count_.resent.fetch_add(1, std::memory_order_relaxed);
-    f.sent_generation = resumed_.load(std::memory_order_relaxed);
+    f.sent_generation = generation;
     f.sent_at = now;
     f.state = flight_state::posted;
     ++posted_;

@@ -30,8 +30,11 @@ link_impl::reply link_impl::call(fabric::lane on, message_type type, void* messa
                                  time_point deadline) noexcept {
   reply out;
   for (;;) {
-    if (!usable() && (out.code = wait_until_usable(deadline)) != errc::ok) return out;
-    const std::uint32_t g = resumed_.load(std::memory_order_acquire);
+    const std::uint32_t g = usable_generation();
+    if (g == 0) {
+      if ((out.code = wait_until_usable(deadline)) != errc::ok) return out;
+      continue;
+    }
     fabric::request r;
     make_message(r, on, message, bytes);
     r.deadline = std::min(deadline, operation_deadline());

@@ -169,13 +169,16 @@ class link_impl final : public link, public fabric::session_events {
   /// Asks until there is an answer, across reconnects, until `deadline`.
   reply call(fabric::lane on, message_type type, void* message, std::size_t bytes, time_point deadline) noexcept;
   errc wait_until_usable(time_point deadline) noexcept;
-  /// A request of generation `g` came back as disconnected: nothing is posted before the next handshake.
+  /// A request came back as disconnected that was posted after generation `g` was seen usable: nothing is posted before
+  /// the next handshake. 0 says nothing.
   void saw_break(std::uint32_t g) noexcept;
   errc learn_once(std::uint32_t region, time_point deadline) noexcept;
   errc take_region_answer(std::uint32_t region, std::span<const std::byte> body, region_answer& out) const noexcept;
 
-  /// The session is up and has been resumed by us. Racy by nature; a request posted on its word may still fail.
-  [[nodiscard]] bool usable() const noexcept;
+  /// The generation in which the session has been up and resumed by us; 0 when it is not usable now. Racy by nature: a
+  /// request posted on its word may fail, and a disconnected one then means that this very generation is over (saw_break).
+  [[nodiscard]] std::uint32_t usable_generation() const noexcept;
+  [[nodiscard]] bool usable() const noexcept { return usable_generation() != 0; }
   [[nodiscard]] time_point operation_deadline() const { return clock::now() + options_.session.operation_within; }
   void heard() noexcept { heard_at_.store(clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
 

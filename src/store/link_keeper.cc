@@ -109,7 +109,7 @@ void link_impl::post_errand(lock_type& lock, errand::kind what, region_name abou
   e->what = what;
   e->region = about.region;
   e->generation = about.generation;
-  e->session_generation = resumed_.load(std::memory_order_relaxed);
+  e->session_generation = usable_generation();
   const auto store = [&](const auto& message) {
     const auto* from = reinterpret_cast<const std::byte*>(&message);
     e->message.assign(from, from + sizeof message);

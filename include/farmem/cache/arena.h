@@ -83,6 +83,8 @@ class arena {
   bool wait_released(std::uint32_t seen, time_point deadline);
   [[nodiscard]] std::uint32_t release_count() const noexcept { return released_.load(std::memory_order_acquire); }
   void wake_waiters();
+  /// Whether somebody waits for a segment to be released. Wait-free.
+  [[nodiscard]] bool awaited() const noexcept { return waiters_.load(std::memory_order_relaxed) != 0; }
 
   struct counts {
     std::uint32_t free, active, proactive, inactive, writing;

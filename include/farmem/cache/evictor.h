@@ -61,9 +61,11 @@ class evictor {
 
   bool step() noexcept;
   bool pick_job();
-  bool run_cooling();
-  bool run_sweeping();
+  void run_cooling();
+  void run_sweeping();
   void finish_sweep();
+  bool end_sweep(segment& s);
+  void after_sweep(bool released);
   bool relocate_stragglers(segment& s);
   /// False when no batch can be had now.
   bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s);
@@ -85,7 +87,10 @@ class evictor {
   std::uint32_t waiting_ = 0;  ///< frames that this sweep saw, or put, in a batch that was not acknowledged
   std::uint64_t kept_bytes_ = 0;
   bool draining_ = false;
-  bool starved_ = false;       ///< this step found no batch for a dirty object
+  bool starved_ = false;       ///< this step found no batch for a dirty object, or only segments that cannot be emptied now
+  std::uint64_t left_ = 0;     ///< objects that had left, when this sweep began
+  std::uint32_t futile_ = 0;   ///< sweeps one after the other by which nothing left
+  std::uint32_t sweeps_since_submit_ = 0;
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
   bump moved_;  ///< where a pause moves stragglers to
   std::vector<store::batch*> open_;  ///< per agent
