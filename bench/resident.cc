@@ -64,17 +64,32 @@ void vectors(program& p, fm::heap& h, std::size_t count) {
   std::iota(raw.begin(), raw.end(), 0u);
   const fm::vector<std::uint64_t> managed(h);
   managed.append(raw);
+  const auto peer = [&] { return per_operation(double(count), [&] { keep(scan(raw)); }); };
+  row_spec spec{"vector_scan",
+                {{"elements", std::to_string(count)}, {"element", "8 B"}, {"by", "chunks"}},
+                "ns",
+                {goal_kind::ratio_at_most, 1.15},
+                "std::vector"};
   p.compare(
-      {"vector_scan",
-       {{"elements", std::to_string(count)}, {"element", "8 B"}},
-       "ns",
-       {goal_kind::ratio_at_most, 1.15},
-       "std::vector"},
+      spec,
+      [&] {
+        return per_operation(double(count), [&] {
+          std::uint64_t sum = 0;
+          managed.for_each_chunk([&](std::span<const std::uint64_t> c) {
+            for (const std::uint64_t v : c) sum += v;
+          });
+          keep(sum);
+        });
+      },
+      peer);
+  spec.parameters.back().second = "iterators";
+  p.compare(
+      spec,
       [&] {
         return per_operation(double(count),
                              [&] { keep(std::accumulate(managed.begin(), managed.end(), std::uint64_t{0})); });
       },
-      [&] { return per_operation(double(count), [&] { keep(scan(raw)); }); });
+      peer);
 }
 
 void handles(program& p, fm::heap& h, std::size_t count) {

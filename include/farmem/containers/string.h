@@ -31,7 +31,9 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t n) noexcept {
 }  // namespace detail
 
 /// A handle to text in the heap. Copies of the handle name the same text. Threads: the text never changes, so any number
-/// of readers. Members throw as fm::ptr's -> does.
+/// of readers; the handle itself is like a pointer, not to be assigned by two threads at once. Errors: members that look at the
+/// text throw as fm::ptr's -> does: null_handle, heap_closed, agent_lost, timed_out, cache_full. They bring the text in
+/// with one fetch if it is away. Any bytes, zeros included.
 class string : public ptr<string> {
   using base = ptr<string>;
 
@@ -50,22 +52,24 @@ class string : public ptr<string> {
 
   /// Bytes. O(1).
   [[nodiscard]] std::size_t size() const { return base::operator->()->size(); }
+  /// Whether there is no text. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
-  /// A copy of the text.
+  /// A copy of the text. O(length).
   [[nodiscard]] std::string str() const {
     const read_pin<string> text = read();
     return std::string(text->data(), text->size());
   }
-  /// The text where it lies, until the scope closes.
+  /// The text where it lies, until the scope closes; empty for a null handle. O(1).
   [[nodiscard]] std::string_view view(const scope& s) const {
     const auto* text = get(s);
     return text ? std::string_view(text->data(), text->size()) : std::string_view();
   }
   /// Hash of the text; equal in every process. O(length).
   [[nodiscard]] std::uint64_t hash() const { return hash_of(view_in(detail::user_section())); }
+  /// The hash that a string of this text has. O(length).
   static std::uint64_t hash_of(std::string_view text) noexcept { return detail::hash_bytes(text.data(), text.size()); }
 
-  /// Equal text.
+  /// Equal text; two null strings are equal. Comparing a null string with a view throws null_handle. O(length).
   friend bool operator==(const string& a, std::string_view b) { return a.view_in(detail::user_section()) == b; }
   friend bool operator==(const string& a, const string& b) {
     if (a.slot() == b.slot()) return true;
@@ -83,7 +87,7 @@ class string : public ptr<string> {
   }
 };
 
-/// Copies `text` into the heap.
+/// Copies `text` into the heap; as the constructor.
 inline string make_string(heap& h, std::string_view text) { return string(h, text); }
 /// The same, shorter.
 inline string str(heap& h, std::string_view text) { return string(h, text); }

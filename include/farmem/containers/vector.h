@@ -8,14 +8,19 @@
 #pragma once
 
 #include <farmem/containers/vector_iterator.h>
+#include <farmem/containers/vector_range.h>
 #include <span>
 
 namespace fm {
 
 /// A handle to a managed vector. Copies of the handle name the same vector, as pointers do. T is a trivially copyable
 /// managed type without references, or fm::ref<X>: then elements come out as handles (fm::ptr<X>, or the container X).
-/// Threads: as std::vector, any number of readers or one writer. All members throw as fm::ptr's -> does, and those that make
-/// room as fm::heap::make does. Not to be grown inside a scope where avoidable: making room waits for memory.
+/// Threads: as std::vector, any number of readers or one writer. Costs are with everything resident; beyond that an access
+/// is at most one fetch each of the header, two levels of directory and the chunk. Errors: all members throw as fm::ptr's -> does
+/// (null_handle, heap_closed, agent_lost, timed_out, cache_full), and those that make room as fm::heap::make does; a
+/// vector is unchanged or, where many elements are concerned, changed in part then. Not to be grown inside a scope where
+/// avoidable: making room waits for memory. The barrier once a chunk instead of once an element follows Mako, section 4.2, which
+/// hoists it out of loops.
 template <class T>
 class vector : public ptr<vector<T>> {
   using base = ptr<vector<T>>;
@@ -42,6 +47,7 @@ class vector : public ptr<vector<T>> {
 
   /// Elements. O(1).
   [[nodiscard]] size_type size() const { return base::operator->()->size; }
+  /// Whether there are no elements. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
   /// Elements that there is room for. O(1).
   [[nodiscard]] size_type capacity() const { return base::operator->()->capacity; }
@@ -53,6 +59,7 @@ class vector : public ptr<vector<T>> {
   }
   /// The same: access is always checked.
   [[nodiscard]] value_type at(size_type i) const { return (*this)[i]; }
+  /// The first and the last element. Throw out_of_range when there is none. O(1).
   [[nodiscard]] value_type front() const { return (*this)[0]; }
   [[nodiscard]] value_type back() const { return (*this)[size() - 1]; }
 
@@ -91,7 +98,7 @@ class vector : public ptr<vector<T>> {
     element::clear((*c)[place::within(h->size - 1)]);
     --h->size;
   }
-  /// Removes all elements and lets their memory go.
+  /// Removes all elements and lets their memory go. O(1).
   void clear() const {
     this->write()->size = 0;
     place::drop_chunks(this->slot(), 0);
@@ -114,31 +121,47 @@ class vector : public ptr<vector<T>> {
     place::drop_chunks(this->slot(), last + 1);
   }
 
+  /// Random-access iterators that give elements by value; see fm::vector_iterator. O(1).
   [[nodiscard]] iterator begin() const noexcept { return iterator(this->slot(), 0); }
   [[nodiscard]] iterator end() const { return iterator(this->slot(), size()); }
 
-  /// Calls f(const T&) for every element in order, with the barrier once a chunk: the fastest scan. The element stays in place
-  /// during the call; f may allocate, and must not change the size.
+  /// The elements for writing, as a range that standard algorithms may sort, fill and change: `auto m = v.mutate();
+  /// std::sort(m.begin(), m.end());` or `for (T& e : v.mutate())`. See fm::mutable_range for how long references are good. O(1).
+  [[nodiscard]] mutable_range<T> mutate() const { return mutable_range<T>(*this); }
+
+  /// Calls f(std::span<const T>) for every chunk in order: the fastest scan, since what f does with a span is a plain loop, which
+  /// compilers vectorise. The elements stay in place during the call; f may allocate, and must not change the size. What f
+  /// throws passes through. O(n), the barrier once a chunk.
   template <class F>
-  void for_each(F&& f) const {
+  void for_each_chunk(F&& f) const {
     const size_type n = size();
     for (size_type at = 0; at < n; at += place::chunk_elements) {
       const read_pin<T[]> c(chunk_slot(place::chunk_of(at)));
-      const T* e = c->data();
-      const T* const end = e + std::min<size_type>(n - at, c->size());
-      for (; e != end; ++e) f(*e);
+      f(std::span<const T>(c->data(), std::min<size_type>(n - at, c->size())));
     }
+  }
+  /// Calls f(std::span<T>) for every chunk in order; all of them become dirty. Otherwise as for_each_chunk.
+  template <class F>
+  void for_each_chunk_write(F&& f) const {
+    const size_type n = size();
+    for (size_type at = 0; at < n; at += place::chunk_elements) {
+      const write_pin<T[]> c(chunk_slot(place::chunk_of(at)));
+      f(std::span<T>(c->data(), std::min<size_type>(n - at, c->size())));
+    }
+  }
+  /// Calls f(const T&) for every element in order; as for_each_chunk.
+  template <class F>
+  void for_each(F&& f) const {
+    for_each_chunk([&](std::span<const T> c) {
+      for (const T& e : c) f(e);
+    });
   }
   /// Calls f(T&) for every element in order; all of them become dirty.
   template <class F>
   void for_each_write(F&& f) const {
-    const size_type n = size();
-    for (size_type at = 0; at < n; at += place::chunk_elements) {
-      const write_pin<T[]> c(chunk_slot(place::chunk_of(at)));
-      T* e = c->data();
-      T* const end = e + std::min<size_type>(n - at, c->size());
-      for (; e != end; ++e) f(*e);
-    }
+    for_each_chunk_write([&](std::span<T> c) {
+      for (T& e : c) f(e);
+    });
   }
 
  private:

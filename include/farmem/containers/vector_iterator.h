@@ -1,20 +1,50 @@
-// The iterator of fm::vector: random access, with the barrier hoisted out of the chunk. It keeps the chunk that it
-// stands in pinned, so that stepping and reading within one is a pointer bump and a compare; a chunk is pinned when an
-// element in it is first read. Elements come out by value (references as handles), so nothing that it gives dangles.
+// The iterator of fm::vector for reading: random access, with the barrier hoisted out of the chunk. It keeps the chunk that
+// it read last pinned. Stepping changes a number; reading compares it with what the pinned chunk covers. Elements
+// come out by value (references as handles), so nothing that it gives dangles.
 //
-// Invariant: when a chunk is pinned, at_ is the element with number index_, or one past the chunk's last one.
-// Valid while the vector lives and does not change its size.
+// Invariant: elements first_ .. first_ + count_ are in the chunk that is pinned (none when count_ is 0). Slow paths take and
+// give values, never the iterator's address: so a loop over one keeps it in registers.
 #pragma once
 
 #include <farmem/containers/chunks.h>
 #include <iterator>
 
 namespace fm {
+namespace detail {
 
+/// A chunk that is pinned, and what it covers: element i lies at base + i * sizeof(E) for first <= i < first + count.
+template <class E>
+struct chunk_view {
+  std::uintptr_t base = 0;
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  char* pinned = nullptr;
+
+  static void drop(char* pinned) noexcept {
+    if (pinned) unpin_frame(pinned);
+  }
+  /// The chunk that holds element `index`, instead of the one pinned as `old`. Throws out_of_range, and as fm::ptr's ->: then
+  /// `old` stays pinned.
+  [[gnu::noinline]] static chunk_view load(slot_t vector, std::uint64_t index, char* old) {
+    using place = chunks<E>;
+    const user_section in_section;
+    const auto* c = object_at<typename place::chunk>(place::locate(vector, index));
+    char* const payload = reinterpret_cast<char*>(const_cast<typename place::chunk*>(c));
+    pin_frame(payload);
+    drop(old);
+    const std::uint64_t first = index - place::within(index);
+    return {reinterpret_cast<std::uintptr_t>(c->data()) - first * sizeof(E), first, c->size(), payload};
+  }
+};
+
+}  // namespace detail
+
+/// Made by fm::vector::begin and end. Valid while the vector lives and does not change its size. For one thread at a time;
+/// copies are independent. Copying one that has read costs two atomic additions.
 template <class T>
 class vector_iterator {
-  using place = detail::chunks<T>;
   using element = detail::element<T>;
+  using view = detail::chunk_view<T>;
 
  public:
   using iterator_category = std::random_access_iterator_tag;
@@ -34,69 +64,65 @@ class vector_iterator {
   vector_iterator() noexcept = default;
   vector_iterator(detail::slot_t vector, std::uint64_t index) noexcept : vector_(vector), index_(index) {}
   vector_iterator(const vector_iterator& o) noexcept
-      : vector_(o.vector_), index_(o.index_), at_(o.at_), begin_(o.begin_), end_(o.end_), pinned_(o.pinned_) {
+      : vector_(o.vector_), index_(o.index_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
     if (pinned_) detail::pin_frame(pinned_);  // pinned already, so it stays where it is
   }
   vector_iterator(vector_iterator&& o) noexcept
-      : vector_(o.vector_), index_(o.index_), at_(o.at_), begin_(o.begin_), end_(o.end_), pinned_(o.pinned_) {
-    o.forget();
+      : vector_(o.vector_), index_(o.index_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
+    o.count_ = 0;
+    o.pinned_ = nullptr;
   }
   vector_iterator& operator=(vector_iterator o) noexcept {
     std::swap(vector_, o.vector_);
     std::swap(index_, o.index_);
-    std::swap(at_, o.at_);
-    std::swap(begin_, o.begin_);
-    std::swap(end_, o.end_);
+    std::swap(base_, o.base_);
+    std::swap(first_, o.first_);
+    std::swap(count_, o.count_);
     std::swap(pinned_, o.pinned_);
     return *this;
   }
-  ~vector_iterator() {
-    if (pinned_) detail::unpin_frame(pinned_);
-  }
+  ~vector_iterator() { view::drop(pinned_); }
 
-  /// The element, by value. Throws out_of_range past the end, and as fm::ptr's ->.
+  /// The element, by value. Throws out_of_range past the end, and as fm::ptr's ->. O(1), the barrier once a chunk.
   reference operator*() const {
-    if (__builtin_expect(at_ == end_, 0)) load();
-    return element::load(*at_);
+    if (__builtin_expect(index_ - first_ >= count_, 0)) {
+      const view v = view::load(vector_, index_, pinned_);
+      base_ = v.base;
+      first_ = v.first;
+      count_ = v.count;
+      pinned_ = v.pinned;
+    }
+    return element::load(*reinterpret_cast<const T*>(base_ + index_ * sizeof(T)));
   }
   pointer operator->() const { return pointer(**this); }
   reference operator[](difference_type n) const { return *(*this + n); }
 
   vector_iterator& operator++() noexcept {
     ++index_;
-    if (at_ != end_)
-      ++at_;
-    else
-      unload();
     return *this;
   }
   vector_iterator& operator--() noexcept {
     --index_;
-    if (at_ != begin_)
-      --at_;
-    else
-      unload();
     return *this;
   }
   vector_iterator operator++(int) noexcept {
     vector_iterator old(*this);
-    ++*this;
+    ++index_;
     return old;
   }
   vector_iterator operator--(int) noexcept {
     vector_iterator old(*this);
-    --*this;
+    --index_;
     return old;
   }
   vector_iterator& operator+=(difference_type n) noexcept {
     index_ += static_cast<std::uint64_t>(n);
-    if (n >= begin_ - at_ && n <= end_ - at_)
-      at_ += n;
-    else
-      unload();
     return *this;
   }
-  vector_iterator& operator-=(difference_type n) noexcept { return *this += -n; }
+  vector_iterator& operator-=(difference_type n) noexcept {
+    index_ -= static_cast<std::uint64_t>(n);
+    return *this;
+  }
   friend vector_iterator operator+(vector_iterator i, difference_type n) noexcept { return std::move(i += n); }
   friend vector_iterator operator+(difference_type n, vector_iterator i) noexcept { return std::move(i += n); }
   friend vector_iterator operator-(vector_iterator i, difference_type n) noexcept { return std::move(i -= n); }
@@ -107,32 +133,12 @@ class vector_iterator {
   friend auto operator<=>(const vector_iterator& a, const vector_iterator& b) noexcept { return a.index_ <=> b.index_; }
 
  private:
-  void forget() const noexcept {
-    at_ = begin_ = end_ = nullptr;
-    pinned_ = nullptr;
-  }
-  void unload() const noexcept {
-    if (pinned_) detail::unpin_frame(pinned_);
-    forget();
-  }
-  [[gnu::noinline]] void load() const {
-    unload();
-    const detail::user_section in_section;
-    const detail::slot_t chunk = place::locate(vector_, index_);
-    const auto* c = detail::object_at<typename place::chunk>(chunk);
-    pinned_ = reinterpret_cast<char*>(const_cast<typename place::chunk*>(c));
-    detail::pin_frame(pinned_);
-    begin_ = c->begin();
-    end_ = c->end();
-    at_ = begin_ + place::within(index_);
-  }
-
   detail::slot_t vector_ = 0;
   std::uint64_t index_ = 0;
   // Reading an element may pin the chunk that it is in, which does not change what the iterator names.
-  mutable const T* at_ = nullptr;
-  mutable const T* begin_ = nullptr;
-  mutable const T* end_ = nullptr;
+  mutable std::uintptr_t base_ = 0;
+  mutable std::uint64_t first_ = 0;
+  mutable std::uint64_t count_ = 0;
   mutable char* pinned_ = nullptr;
 };
 
