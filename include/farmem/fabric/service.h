@@ -68,4 +68,8 @@ class listener {
 /// Serves `shm://PATH` or `tcp://HOST:PORT` (port 0: any). Throws fm::error naming the address.
 std::unique_ptr<listener> listen(std::string_view url, const listen_options& options, service& s);
 
+/// Throws what listen would, as far as that can be told without opening anything: invalid_argument, unknown_scheme, unsupported,
+/// and access_denied for plaintext that others could reach. May ask for the address of a host's name.
+void check_listen(std::string_view url, const listen_options& options);
+
 }  // namespace fm::fabric
