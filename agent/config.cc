@@ -19,8 +19,15 @@ struct unit {
   std::uint64_t factor;
 };
 
-constexpr unit byte_units[] = {{"", 1},          {"B", 1},           {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30},
-                               {"TiB", 1ull << 40}, {"kB", 1000},     {"MB", 1000'000},    {"GB", 1000'000'000},
+constexpr unit byte_units[] = {{"", 1},
+                               {"B", 1},
+                               {"KiB", 1ull << 10},
+                               {"MiB", 1ull << 20},
+                               {"GiB", 1ull << 30},
+                               {"TiB", 1ull << 40},
+                               {"kB", 1000},
+                               {"MB", 1000'000},
+                               {"GB", 1000'000'000},
                                {"TB", 1000'000'000'000}};
 constexpr unit time_units[] = {{"ms", 1}, {"s", 1000}, {"min", 60'000}, {"h", 3600'000}};
 
@@ -53,7 +60,8 @@ double parse_share(const std::string& text) {
 std::uint32_t parse_count(const std::string& text) {
   std::uint32_t v = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (ec != std::errc() || end != text.data() + text.size() || v == 0) throw fmt::format("'{}' is not a count from 1", text);
+  if (ec != std::errc() || end != text.data() + text.size() || v == 0)
+    throw fmt::format("'{}' is not a count from 1", text);
   return v;
 }
 
@@ -100,7 +108,8 @@ std::string nearest(const std::string& key) {
 }
 
 void apply(config& c, const setting& s, const std::vector<std::string>& values, const std::string& origin) {
-  if (!s.repeatable && values.size() != 1) throw error(errc::bad_config, fmt::format("{}: one value is needed, not {}", origin, values.size()));
+  if (!s.repeatable && values.size() != 1)
+    throw error(errc::bad_config, fmt::format("{}: one value is needed, not {}", origin, values.size()));
   if (s.repeatable) c.listen.clear();  // a stronger source replaces what a weaker one said
   for (const std::string& v : values) try {
       s.apply(c, v);
@@ -129,7 +138,9 @@ void apply_file(config& c, const std::string& path) {
     const std::string key(k.str());
     const std::string origin = fmt::format("{}:{}: {}", path, k.source().begin.line, key);
     const setting* s = find_setting(key);
-    if (s == nullptr) throw error(errc::bad_config, fmt::format("{}:{}: unknown key '{}'{}", path, k.source().begin.line, key, nearest(key)));
+    if (s == nullptr)
+      throw error(errc::bad_config,
+                  fmt::format("{}:{}: unknown key '{}'{}", path, k.source().begin.line, key, nearest(key)));
     std::vector<std::string> values;
     try {
       if (const auto* array = node.as_array(); array != nullptr && s->repeatable)
@@ -153,7 +164,9 @@ void apply_environment(config& c, char** environment) {
     std::transform(key.begin(), key.end(), key.begin(), [](unsigned char ch) { return char(std::tolower(ch)); });
     if (key == "config") continue;  // names the file; main has read it
     const setting* s = find_setting(key);
-    if (s == nullptr) throw error(errc::bad_config, fmt::format("environment variable {}: unknown setting '{}'{}", variable, key, nearest(key)));
+    if (s == nullptr)
+      throw error(errc::bad_config,
+                  fmt::format("environment variable {}: unknown setting '{}'{}", variable, key, nearest(key)));
     std::vector<std::string> values{""};
     for (const char* p = equals + 1; *p != 0; ++p)  // several addresses are separated by commas
       if (*p == ',' && s->repeatable)
@@ -192,8 +205,8 @@ const std::vector<setting>& settings() {
          c.store.lease_default_ms = parse_milliseconds(v);
          c.store.lease_max_ms = std::max(c.store.lease_max_ms, c.store.lease_default_ms);
        }},
-      {"clean-below", "SHARE", "regions with a smaller live share are cleaned when memory is short (default 0.75)", false,
-       [](config& c, text v) { c.store.clean_below_live_ratio = parse_share(v); }},
+      {"clean-below", "SHARE", "regions with a smaller live share are cleaned when memory is short (default 0.75)",
+       false, [](config& c, text v) { c.store.clean_below_live_ratio = parse_share(v); }},
       {"clean-reserve", "SHARE", "share of the memory that only the cleaner may use (default 0.05)", false,
        [](config& c, text v) { c.store.clean_reserve = parse_share(v); }},
       {"connections", "N", "most connections at a time (default 256)", false,
@@ -202,10 +215,14 @@ const std::vector<setting>& settings() {
        [](config& c, text v) { c.fabric.io_threads = parse_count(v); }},
       {"insecure", "", "allow plaintext TCP on an address that is not loopback", false,
        [](config& c, text v) { c.fabric.insecure = parse_switch(v); }},
-      {"admin", "PATH", "Unix socket for --status; only this user and root may use it (default $XDG_RUNTIME_DIR/farmem-agent.sock)", false,
-       [](config& c, text v) { c.admin = v; c.admin_is_default = false; }},
-      {"name", "TEXT", "the agent's name in logs and statistics", false,
-       [](config& c, text v) { c.store.name = v; }},
+      {"admin", "PATH",
+       "Unix socket for --status; only this user and root may use it (default $XDG_RUNTIME_DIR/farmem-agent.sock)",
+       false,
+       [](config& c, text v) {
+         c.admin = v;
+         c.admin_is_default = false;
+       }},
+      {"name", "TEXT", "the agent's name in logs and statistics", false, [](config& c, text v) { c.store.name = v; }},
       {"log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)", false,
        [](config& c, text v) {
          for (const char* known : {"trace", "debug", "info", "warning", "error", "off"})
@@ -238,10 +255,18 @@ void check_config(const config& c) {
   const auto bad = [](const std::string& text) { throw error(errc::bad_config, text); };
   if (c.listen.empty()) bad("no address to listen on: give --listen, for instance --listen tcp://127.0.0.1:7070");
   for (const std::string& url : c.listen) {
-    const auto parsed = fabric::parse_url(url);
-    if (!parsed) bad(fmt::format("listen: {}", parsed.error().what()));
-    if (parsed->scheme != "tcp" && parsed->scheme != "shm" && parsed->scheme != "verbs")
-      bad(fmt::format("listen: '{}': an agent listens on shm://PATH, tcp://HOST:PORT or verbs://HOST:PORT", url));
+    try {
+      fabric::check_listen(url, c.fabric);
+    } catch (const error& e) {
+      if (e.code() == errc::access_denied)
+        bad(fmt::format(
+            "listen: {} is not a loopback address, and what it carries is plaintext that everybody there can read "
+            "and use: give --insecure (insecure = true) if the network is to be trusted",
+            url));
+      if (e.code() == errc::unknown_scheme || url.starts_with("local:"))
+        bad(fmt::format("listen: '{}': an agent listens on shm://PATH or tcp://HOST:PORT", url));
+      bad(fmt::format("listen: {}", e.what()));
+    }
   }
   try {
     fm::store::store_options o = c.store;

@@ -128,6 +128,17 @@ errc connect_socket(const address& to, time_point deadline, descriptor& out) noe
   }
 }
 
+bool is_beyond_host(const address& at) {
+  std::string why;
+  const auto found = resolve(at, true, why);
+  return !found.empty() && !is_loopback(found.front());
+}
+
+void throw_insecure(std::string_view url) {
+  throw error(errc::access_denied,
+              fmt::format("listening on {}: plaintext beyond this host needs listen_options::insecure", url));
+}
+
 descriptor listen_socket(const address& at, const std::string& url, bool insecure, std::string& real) {
   if (at.scheme == "shm") {
     remove_stale_socket(at, url);
@@ -137,9 +148,7 @@ descriptor listen_socket(const address& at, const std::string& url, bool insecur
   std::string why;
   const auto found = resolve(at, true, why);
   if (found.empty()) throw error(errc::unreachable, fmt::format("listening on {}: {}", url, why));
-  if (!is_loopback(found.front()) && !insecure)
-    throw error(errc::access_denied,
-                fmt::format("listening on {}: plaintext beyond this host needs listen_options::insecure", url));
+  if (!is_loopback(found.front()) && !insecure) throw_insecure(url);
   descriptor s = bind_and_listen(found.front(), url);
   endpoint bound;
   bound.length = sizeof bound.storage;

@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "socket.h"
 #include "transports.h"
 
 namespace fm::fabric {
@@ -42,6 +43,14 @@ const transport& transport_for(const std::string& scheme, std::string_view url) 
   throw error(errc::unknown_scheme, fmt::format("'{}' in address '{}'", scheme, url));
 }
 
+namespace {
+const transport& listening_transport(const address& a, std::string_view url) {
+  const transport& t = transport_for(a.scheme, url);
+  if (!t.listen) throw error(errc::unsupported, fmt::format("{}: nothing can listen on {}:", url, a.scheme));
+  return t;
+}
+}  // namespace
+
 std::unique_ptr<session> connect(std::string_view url, const session_options& options, session_events& events,
                                  service* in_process) {
   spdlog::default_logger_raw();  // made before there are threads that log
@@ -52,9 +61,13 @@ std::unique_ptr<session> connect(std::string_view url, const session_options& op
 std::unique_ptr<listener> listen(std::string_view url, const listen_options& options, service& s) {
   spdlog::default_logger_raw();
   const address a = value_or_throw(parse_url(url));
-  const transport& t = transport_for(a.scheme, url);
-  if (!t.listen) throw error(errc::unsupported, fmt::format("{}: nothing can listen on {}:", url, a.scheme));
-  return t.listen(a, std::string(url), options, s);
+  return listening_transport(a, url).listen(a, std::string(url), options, s);
+}
+
+void check_listen(std::string_view url, const listen_options& options) {
+  const address a = value_or_throw(parse_url(url));
+  (void)listening_transport(a, url);
+  if (a.scheme == "tcp" && !options.insecure && is_beyond_host(a)) throw_insecure(url);
 }
 
 }  // namespace fm::fabric

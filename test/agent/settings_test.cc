@@ -17,7 +17,8 @@ struct outcome {
 
 /// Runs the agent through a shell and returns its exit code and everything that it wrote.
 outcome run(const std::string& arguments, const std::string& environment = "") {
-  const std::string command = "env -u XDG_RUNTIME_DIR " + environment + " timeout 20 " FARMEM_AGENT " " + arguments + " 2>&1";
+  const std::string command =
+      "env -u XDG_RUNTIME_DIR " + environment + " timeout 20 " FARMEM_AGENT " " + arguments + " 2>&1";
   FILE* p = ::popen(command.c_str(), "r");
   REQUIRE(p != nullptr);
   outcome o;
@@ -46,7 +47,9 @@ void check_wrong(const outcome& o, const std::string& names) {
 }  // namespace
 
 TEST_CASE("right settings are called right", "[agent]") {
-  const file f("listen = [\"tcp://127.0.0.1:0\", \"shm:///tmp/x\"]\nmemory = \"512MiB\"\nregion = \"1MiB\"\nlease = \"5s\"\ninsecure = false\n");
+  const file f(
+      "listen = [\"tcp://127.0.0.1:0\", \"shm:///tmp/x\"]\nmemory = \"512MiB\"\nregion = \"1MiB\"\nlease = "
+      "\"5s\"\ninsecure = false\n");
   const outcome o = run("--check-config --config " + f.path);
   INFO(o.text);
   CHECK(o.code == 0);
@@ -69,18 +72,34 @@ TEST_CASE("a mistake in the file names the line and the key", "[agent]") {
 
 TEST_CASE("flags and variables are checked like the file, and named", "[agent]") {
   check_wrong(run("--check-config --listen tcp://127.0.0.1:0 --memory 4Gb"), "--memory: '4Gb'");
-  check_wrong(run("--check-config --listen tcp://127.0.0.1:0", "FARMEM_AGENT_QUOTE=1GiB"), "FARMEM_AGENT_QUOTE: unknown setting");
+  check_wrong(run("--check-config --listen tcp://127.0.0.1:0", "FARMEM_AGENT_QUOTE=1GiB"),
+              "FARMEM_AGENT_QUOTE: unknown setting");
   check_wrong(run("--check-config --listen local:"), "an agent listens on");
+  check_wrong(run("--check-config --listen gopher://127.0.0.1"), "an agent listens on");
   check_wrong(run("--check-config --listen tcp://127.0.0.1"), "the port is missing");
   check_wrong(run("--memroy 4GiB"), "--memroy");
   check_wrong(run("--check-config"), "no address to listen on");
+}
+
+TEST_CASE("an address that will not be served is a mistake in the settings, before anything is served", "[agent]") {
+  for (const char* const beyond : {"tcp://0.0.0.0:0", "tcp://[::]:0"}) {
+    const std::string listen = std::string(" --listen tcp://127.0.0.1:0 --listen ") + beyond;
+    check_wrong(run("--check-config" + listen), std::string("listen: ") + beyond + " is not a loopback address");
+    check_wrong(run("--check-config" + listen), "give --insecure");
+    check_wrong(run(listen), "give --insecure");
+    CHECK(run("--check-config --insecure" + listen).code == 0);
+  }
+  CHECK(run("--check-config --listen tcp://localhost:0 --listen tcp://[::1]:0").code == 0);
+  check_wrong(run("--check-config --listen verbs://127.0.0.1:0"), "listen: ");
+  check_wrong(run("--check-config --listen verbs://127.0.0.1:0"), "libfarmem-verbs.so");
 }
 
 TEST_CASE("a flag is stronger than a variable, a variable than the file", "[agent]") {
   const file f("listen = [\"tcp://127.0.0.1:0\"]\nregion = \"100KiB\"\n");
   check_wrong(run("--check-config --config " + f.path), "region of 102400 bytes");
   CHECK(run("--check-config --config " + f.path, "FARMEM_AGENT_REGION=1MiB").code == 0);
-  check_wrong(run("--check-config --region 3MiB --config " + f.path, "FARMEM_AGENT_REGION=1MiB"), "region of 3145728 bytes");
+  check_wrong(run("--check-config --region 3MiB --config " + f.path, "FARMEM_AGENT_REGION=1MiB"),
+              "region of 3145728 bytes");
   CHECK(run("--check-config", "FARMEM_AGENT_CONFIG=" + f.path + " FARMEM_AGENT_REGION=1MiB").code == 0);
 }
 
