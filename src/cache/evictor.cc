@@ -16,6 +16,7 @@ constexpr auto pause_within = std::chrono::microseconds(200);
 
 struct looked_at {
   char* payload;
+  slot_t slot;
   std::atomic<word_t>* word;
 };
 
@@ -29,9 +30,11 @@ std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[look_ahead])
     FM_ASSERT(total >= sizeof(frame_prefix), "a frame has a size");
     const std::uint64_t h = px.header.load(std::memory_order_relaxed);
     cursor += total;
-    if (h == 0) continue;
+    const slot_t slot = header::slot(h);
+    if (slot == 0 || slot >= hit.slots) continue;  // nothing installed
     out[n].payload = payload;
-    out[n].word = &word_at(header::slot(h));
+    out[n].slot = slot;
+    out[n].word = &word_at(slot);
     __builtin_prefetch(out[n].word, 1);
     ++n;
   }
@@ -71,8 +74,10 @@ void evictor::wake() noexcept {
 void evictor::run() noexcept {
   while (!stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = work_.load(std::memory_order_acquire);
-    if (arena_.available() >= std::max(high_, 2 * arena_.gate_level() + 2)) {
-      os::futex_wait(work_, seen, clock::now() + std::chrono::milliseconds(100));
+    if (!short_of_memory() && !cache_.pages().wanting()) {
+      time_point until = clock::now() + std::chrono::milliseconds(100);
+      if (cache_.pages().over()) until = std::min(until, cache_.pages().again_at());
+      os::futex_wait(work_, seen, until);
       cache_.acknowledge_retired();
       continue;
     }
@@ -90,15 +95,23 @@ void evictor::run() noexcept {
 }
 
 bool evictor::help() noexcept {
-  if (arena_.available() >= std::max(high_, 2 * arena_.gate_level() + 2)) return false;
+  if (!short_of_memory()) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   return lock.owns_lock() && !stopping_.load(std::memory_order_relaxed) && step();
+}
+
+bool evictor::short_of_memory() const noexcept {
+  return arena_.available() < std::max(high_, 2 * arena_.gate_level() + 2);
 }
 
 bool evictor::step() noexcept {
   for (auto& link : cache_.agents()) link->poll();
   cache_.acknowledge_retired();
-  if (job_ == job::none && !pick_job()) return submit_open_batches();
+  const bool gave_back = cache_.pages().step([this] { return cache_.tablets(); });
+  if (job_ == job::none) {
+    if (!draining_ && !short_of_memory()) return gave_back;
+    if (!pick_job()) return submit_open_batches() || gave_back;
+  }
   if (job_ == job::cooling) run_cooling();
   else run_sweeping();
   return !std::exchange(starved_, false);
@@ -106,7 +119,7 @@ bool evictor::step() noexcept {
 
 bool evictor::pick_job() {
   segment_ = nullptr;
-  if (draining_ || arena_.available() < std::max(high_, 2 * arena_.gate_level() + 2)) {
+  if (draining_ || short_of_memory()) {
     segment_ = arena_.next_written();
     if (!segment_) {
       if (const std::uint64_t oldest = arena_.oldest_cold_stamp(); oldest != 0 && epochs::try_pass(oldest))
@@ -137,7 +150,15 @@ void evictor::run_cooling() {
     const std::uint32_t n = look(cursor_, end, frames);
     if (n == 0) break;
     for (std::uint32_t i = 0; i < n; ++i) {
-      const word_t w = frames[i].word->load(std::memory_order_relaxed);
+      word_t w = frames[i].word->load(std::memory_order_relaxed);
+      if (w == word::unknown) {
+        const auto at = cache_.pages().with_sided(frames[i].slot, [&](word_t& aside) {
+          if (word::payload(aside) == frames[i].payload) aside |= word::cold_bit;
+          return true;
+        });
+        if (at != hit_pages::found::in_table) continue;
+        w = frames[i].word->load(std::memory_order_relaxed);
+      }
       if (word::is_resident(w) && word::payload(w) == frames[i].payload && !word::is_cold(w)) {
         // The word may have moved on meanwhile; making another frame of the same object cold is harmless.
         word_t expected = w;
@@ -165,6 +186,10 @@ void evictor::run_sweeping() {
         char* payload = frames[i].payload;
         std::atomic<word_t>& word = *frames[i].word;
         word_t w = word.load(std::memory_order_acquire);
+        if (w == word::unknown) {
+          if (sweep_aside(frames[i].slot, payload)) continue;
+          w = word.load(std::memory_order_acquire);
+        }
         if (!word::is_resident(w) || word::payload(w) != payload) continue;  // moved, or lost an install race
         frame_prefix& px = frame::prefix(payload);
         if (!word::is_cold(w) || word::is_busy(w)) {
@@ -228,6 +253,31 @@ void evictor::after_sweep(bool released) {
   }
 }
 
+// The word of a frame is in the side table, or nowhere. False when it is in the HIT now: what is dirty or being written goes
+// on there.
+bool evictor::sweep_aside(slot_t slot, char* payload) {
+  bool to_table = false;
+  const auto at = cache_.pages().with_sided(slot, [&](word_t& aside) {
+    if (!word::is_resident(aside) || word::payload(aside) != payload) return true;
+    frame_prefix& px = frame::prefix(payload);
+    if (!word::is_cold(aside)) {
+      ++kept_;
+      kept_bytes_ += frame::total_bytes_of(payload);
+    } else if (px.pins.load(std::memory_order_acquire) != 0) {
+      ++pinned_;
+    } else if (!word::is_clean(aside) || (px.shape.load(std::memory_order_acquire) & frame::writing_bit) != 0) {
+      to_table = true;
+    } else {
+      // Whoever wants it asks the agent.
+      counts.dropped.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+    return true;
+  });
+  if (to_table) cache_.pages().open(slot);
+  return at != hit_pages::found::in_table && !to_table;
+}
+
 void evictor::finish_sweep() {
   segment& s = *segment_;
   after_sweep(end_sweep(s));
@@ -276,6 +326,10 @@ bool evictor::relocate_stragglers(segment& s) {
           if (h == 0) continue;
           auto& word = word_at(header::slot(h));
           const word_t seen = word.load(std::memory_order_acquire);
+          if (seen == word::unknown && word::payload(w.self->cache_.pages().now(header::slot(h))) == payload) {
+            w.all = false;  // put aside: it stays warm only until it is cooled there
+            return;
+          }
           if (!word::is_resident(seen) || word::payload(seen) != payload) continue;
           char* to = px.pins.load(std::memory_order_acquire) != 0 || word::is_busy(seen)
                          ? nullptr
@@ -372,7 +426,11 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       std::atomic<word_t>& word = word_at(r.objects[i].slot);
       word_t w = word.load(std::memory_order_acquire);
       for (;;) {
-        if (!word::is_resident(w)) break;  // freed meanwhile: the object is dead
+        if (w == word::unknown) {  // its page was given back, perhaps just now; once open it stays until this section ends
+          cache_.pages().open(r.objects[i].slot);
+          w = word.load(std::memory_order_acquire);
+        }
+        FM_ASSERT(word::is_resident(w), "an object that is being written stays resident");
         if (word::is_busy(w)) {
           cpu_relax();
           w = word.load(std::memory_order_acquire);
@@ -380,7 +438,6 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
         }
         if (word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) break;
       }
-      if (!word::is_resident(w)) continue;
       char* payload = word::payload(w);
       frame_prefix& px = frame::prefix(payload);
       segment& s = arena_.of(payload);

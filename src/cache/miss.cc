@@ -144,14 +144,18 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   mutator& m = here();
   store::link& link = link_of(slot);
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
+  pages_.open(slot);
+  if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
   const store::slot_answer a = link.fetch_slot(slot, true, answer_bytes_max, begin + options_.access_within);
   if (a.status != errc::ok) throw_access(a.status, slot, link);
   if (!word::is_away(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
-  // Hints for the whole page, over words that are still unknown and were not dropped since the question was asked.
+  if (!pages_.may_install(slot, drops)) return;  // the page was given back meanwhile: ask again
+  if (pages_.over()) evictor_->wake();
+  // Hints for the whole page, over words that are still unknown.
   const slot_t first = slot / page_slots * page_slots;
   for (std::size_t i = 0; i < a.page.size() && i < page_slots; ++i) {
-    if (!word::is_away(a.page[i]) || page_of(slot).drops.load(std::memory_order_acquire) != drops) continue;
+    if (!word::is_away(a.page[i])) continue;
     word_t expected = word::unknown;
     word_at(first + i).compare_exchange_strong(expected, a.page[i], std::memory_order_acq_rel);
   }

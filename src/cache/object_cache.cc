@@ -39,7 +39,7 @@ void relieve_shortage() noexcept {
 object_cache* cache_at(std::uint32_t index) noexcept { return caches[index].load(std::memory_order_acquire); }
 
 object_cache::object_cache(const cache_options& options, links& agents)
-    : options_(options), links_(agents), arena_(options.capacity_bytes, options.segment_bytes) {
+    : options_(options), links_(agents), arena_(options.capacity_bytes, options.segment_bytes), pages_(options.hit_bytes, options.hit_residents_max) {
   if (arena_.capacity_segments() < 8)
     throw error(errc::invalid_argument,
                 fmt::format("cache of {} bytes: at least 8 segments of {} bytes are needed", options.capacity_bytes, options.segment_bytes));
@@ -374,8 +374,11 @@ void object_cache::refill_slots(mutator& m) {
       source.next = first * tablet_slots;
       source.end = source.next + tablets_per_grant * tablet_slots;
     }
+    if (m.end_slot != 0) pages_.end_filling(m.end_slot - slots_per_run, slots_per_run);
     m.next_slot = source.next;
     m.end_slot = source.next += slots_per_run;
+    pages_.begin_filling(m.next_slot, slots_per_run);
+    if (pages_.over()) evictor_->wake();
     return;
   }
 }

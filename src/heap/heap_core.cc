@@ -64,6 +64,8 @@ void heap_core::open(const heap_options& options) {
     while (co.segment_bytes > 64 << 10 && options.cache / co.segment_bytes < 64) co.segment_bytes /= 2;
   }
   co.promote_probability = options.promote_probability;
+  co.hit_bytes = options.hit;
+  co.hit_residents_max = options.hit_residents;
   co.elastic = options.elastic;
   co.background_evictor = options.background_evictor;
   co.access_within = options.access_within;
@@ -132,7 +134,11 @@ heap_stats heap_core::stats() {
   s.segments_writing = q.writing;
   s.cache_bytes = std::uint64_t{c.memory().capacity_segments()} * c.memory().segment_bytes();
   s.cache_used_bytes = s.cache_bytes - std::uint64_t{q.free} * c.memory().segment_bytes();
-  s.hit_bytes = c.tablets().size() * tablet_slots * sizeof(word_t);
+  const hit_pages::counts pages = c.pages().count();
+  s.hit_bytes = pages.pages * page_bytes;
+  s.hit_pages_given_back = pages.given_back;
+  s.hit_pages_opened_again = pages.opened_again;
+  s.hit_words_aside = pages.sided;
   for (auto& link : links_) {
     const store::link_stats l = link->stats();
     s.batches += l.batches;
@@ -159,13 +165,15 @@ std::string heap_stats::text() const {
       "elastic   {} neighbours, {} used, {} evicted untouched; {} prefetches\n"
       "writing   {} objects, {} bytes, {} acknowledged, {} drops cancelled, {} failed; {} batches, {} sent again\n"
       "cache     {} of {} bytes; segments {} free, {} active, {} proactive, {} inactive, {} writing; {} dropped objects\n"
+      "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects\n",
       allocated_objects, allocated_bytes, misses, misses_by_slot, failed_misses, fetched_bytes, touches, relocations,
       us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns), elastic_installs,
       elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes, acknowledged_objects, cancelled_drops,
       write_failures, batches, batches_resent, cache_used_bytes, cache_bytes, segments_free, segments_active, segments_proactive,
-      segments_inactive, segments_writing, dropped_objects, stalls_for_memory, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns),
+      segments_inactive, segments_writing, dropped_objects, hit_bytes, hit_pages_given_back, hit_pages_opened_again,
+      hit_words_aside, stalls_for_memory, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns),
       pauses, pauses_abandoned, regions, regions_retired, reconnects);
 }
 

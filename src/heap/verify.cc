@@ -40,7 +40,8 @@ void verify_frames(object_cache& cache, findings& out) {
       const std::uint64_t h = px.header.load();
       if (h == 0) continue;
       const slot_t slot = header::slot(h);
-      const word_t w = word_at(slot).load();
+      if (slot >= hit.slots) continue;
+      const word_t w = cache.pages().now(slot);
       if (!word::is_resident(w) || word::payload(w) != payload) continue;
       ++out.report.frames;
       const std::uint64_t bytes = object_cache::home_bytes(h, payload, total - sizeof(frame_prefix) + header::bytes);
@@ -65,7 +66,7 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, findings& out) {
     return;
   }
   for (std::uint64_t i = 0; i < tablet_slots; ++i) {
-    const word_t w = word_at(first + i).load();
+    const word_t w = cache.pages().now(first + i);
     const word_t entry = entries[i];
     out.report.entries += entry != 0;
     if (entry != 0 && !word::is_away(entry)) out.fault("slot {:#x}: entry {:#x} is no address", first + i, entry);

@@ -37,6 +37,11 @@ void reservation::discard(void* from, std::uint64_t bytes) noexcept {
   if (end > begin) FM_CHECK(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) == 0, "madvise");
 }
 
+void reservation::keep_small_pages(void* from, std::uint64_t bytes) noexcept {
+  // A kernel without huge pages refuses, and has done what was asked.
+  [[maybe_unused]] const int done = ::madvise(from, bytes, MADV_NOHUGEPAGE);
+}
+
 memory_file::memory_file(const char* name, std::uint64_t bytes) {
   bytes = detail::round_up(bytes, detail::page_bytes);
   const int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

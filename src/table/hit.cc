@@ -62,6 +62,12 @@ void reserve_hit(std::uint64_t slots) {
   reserved.store(made, std::memory_order_release);
 }
 
+void prefer_small_hit_pages() noexcept {
+  const reservations* r = reserved.load(std::memory_order_acquire);
+  FM_CHECK(r, "the table is reserved before heaps are opened");
+  os::reservation::keep_small_pages(r->words.base(), r->words.bytes());
+}
+
 std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_t count) {
   const std::lock_guard lock(tablets_mutex);
   std::uint32_t first = 0;
@@ -94,7 +100,7 @@ void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
   os::reservation::discard(hit.words + first * tablet_slots, count * tablet_slots * sizeof(word_t));
   for (std::uint64_t p = first * (tablet_slots / page_slots); p < (first + count) * (tablet_slots / page_slots); ++p) {
     hit.pages[p].drops.fetch_add(1, std::memory_order_relaxed);
-    hit.pages[p].state.store(page_untouched, std::memory_order_release);
+    hit.pages[p].state.store(page_given_back, std::memory_order_release);
   }
   auto it = free_runs.emplace(first, count).first;
   if (auto after = std::next(it); after != free_runs.end() && it->first + it->second == after->first) {

@@ -64,6 +64,8 @@ void stress_heap(stress::plan p) {
               .local_region = p.region,
               .name = "stress",
               .segment = p.segment,
+              .hit = p.hit,
+              .hit_residents = 512,  // never mind whether it pays
               .access_within = std::chrono::seconds(60),
               .memory_within = std::chrono::seconds(60),
               .reconnect_within = std::chrono::seconds(30)});
@@ -78,7 +80,9 @@ void stress_heap(stress::plan p) {
   const auto settled = [&](const char* when) {
     UNSCOPED_INFO(when << "\n" << h.stats().text() << program.operations.load() << " operations, " << program.breaks.load() << " breaks");
     if (program.wrong.any()) FAIL(program.wrong.text());
-    REQUIRE(evict() == fm::errc::ok);
+    const fm::errc evicted = evict();
+    UNSCOPED_INFO("after evicting\n" << h.stats().text());
+    REQUIRE(evicted == fm::errc::ok);
     const fm::verify_report v = h.verify();
     for (const auto& m : v.messages) UNSCOPED_INFO(m);
     REQUIRE(v.ok());
@@ -96,6 +100,10 @@ void stress_heap(stress::plan p) {
     std::fprintf(stderr, "%s%llu operations\n", s.text().c_str(), static_cast<unsigned long long>(program.operations.load()));
   CHECK(s.misses > 0);
   CHECK(s.segments_released > 0);
+  CHECK(s.hit_pages_given_back > 0);
+  CHECK(s.hit_pages_opened_again > 0);
+  CHECK(s.regions_retired > 0);
+  CHECK(s.reconnects > 0);
 }
 
 }  // namespace

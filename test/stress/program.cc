@@ -319,7 +319,8 @@ void program::worker::step() {
 
 // ---- running ----
 
-// Breaks the connection of one agent whenever the workers have got so far: batches are then between any two of their steps.
+// Breaks the connection of one agent whenever the workers have got so far, and then while a batch is between its append
+// and the acknowledgement, if one comes soon.
 void program::chaos() {
   std::mt19937_64 random(mix(plan_.seed ^ 0xc4a05));
   auto& links = heap_.core().cache().agents();
@@ -327,7 +328,10 @@ void program::chaos() {
     ticks_.wait(seen);
     seen = ticks_.load();
     if (stop_.load()) return;
-    links[random() % links.size()]->session().drop_connection();
+    fm::store::link& link = *links[random() % links.size()];
+    const fm::time_point soon = fm::clock::now() + std::chrono::milliseconds(5);
+    while (link.batches_in_flight() == 0 && !stop_.load() && fm::clock::now() < soon) std::this_thread::yield();
+    link.session().drop_connection();
     breaks.fetch_add(1);
   }
 }

@@ -60,9 +60,11 @@ class evictor {
   enum class job : std::uint8_t { none, cooling, sweeping };
 
   bool step() noexcept;
+  [[nodiscard]] bool short_of_memory() const noexcept;
   bool pick_job();
   void run_cooling();
   void run_sweeping();
+  bool sweep_aside(slot_t slot, char* payload);
   void finish_sweep();
   bool end_sweep(segment& s);
   void after_sweep(bool released);

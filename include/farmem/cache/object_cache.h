@@ -11,6 +11,7 @@
 
 #include <farmem/cache/elastic.h>
 #include <farmem/cache/mutator.h>
+#include <farmem/cache/pages.h>
 #include <farmem/store.h>
 #include <farmem/type.h>
 #include <functional>
@@ -28,6 +29,8 @@ struct cache_options {
   double inactive_share = 0.2;             ///< of the segments; cooled ahead of need
   duration memory_within = std::chrono::seconds(5);   ///< an allocation waits so long for memory, then cache_full
   duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
+  std::uint64_t hit_bytes = 0;             ///< of the HIT that may be in memory; 0: all of it
+  std::uint32_t hit_residents_max = 64;    ///< a page of the HIT that names more resident objects is not given back
   bool elastic = true;
   bool background_evictor = true;
 };
@@ -75,6 +78,7 @@ class object_cache {
   arena& memory() noexcept { return arena_; }
   links& agents() noexcept { return links_; }
   evictor& eviction() noexcept { return *evictor_; }
+  hit_pages& pages() noexcept { return pages_; }
   elastic_windows& windows(std::uint32_t agent) noexcept { return *windows_[agent]; }
   store::link& link_of(slot_t s) noexcept { return *links_[tablet_info_of(s).agent.load(std::memory_order_relaxed)]; }
 
@@ -155,6 +159,7 @@ class object_cache {
   cache_options options_;
   links& links_;
   arena arena_;
+  hit_pages pages_;
   std::uint32_t index_ = 0;
   std::uint64_t object_bytes_max_ = 0;
   std::atomic<std::uint32_t> reserve_segments_{1};  ///< left for misses inside sections that cannot wait

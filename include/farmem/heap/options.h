@@ -17,6 +17,9 @@ struct heap_options {
   std::uint64_t quota = 0;                     ///< bytes wanted on each agent; 0: what the agent gives
   std::uint64_t segment = 0;                   ///< bytes, a power of two; 0: 1 MiB, less for small caches
   std::uint64_t slots = 0;                     ///< slot range of the process, decided by its first heap; 0: 2^40
+  std::uint64_t hit = 0;                       ///< bytes of the HIT (8 a slot) to hold in memory; 0: all. Pages over it that
+                                               ///< name few near objects are given back and ask the agents when needed again
+  std::uint32_t hit_residents = 64;            ///< near objects (of 512) up to which a page of the HIT may be given back
   double promote_probability = 0.1;            ///< dcm's epsilon
   bool elastic = true;                         ///< fetch neighbours where that pays
   bool background_evictor = true;              ///< evict ahead of need, on a thread of its own

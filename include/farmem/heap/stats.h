@@ -34,7 +34,9 @@ struct heap_stats {
   // now
   std::uint64_t cache_bytes = 0, cache_used_bytes = 0;
   std::uint32_t segments_free = 0, segments_active = 0, segments_proactive = 0, segments_inactive = 0, segments_writing = 0;
-  std::uint64_t hit_bytes = 0;         ///< of the HIT for this heap's tablets, if every page were touched
+  std::uint64_t hit_bytes = 0;         ///< of the HIT in memory
+  std::uint64_t hit_pages_given_back = 0, hit_pages_opened_again = 0;
+  std::uint64_t hit_words_aside = 0;   ///< resident objects whose page is given back, 16 bytes each
   std::uint64_t stalls_for_memory = 0;
   std::uint64_t batches = 0, batches_resent = 0, reconnects = 0, regions = 0, regions_retired = 0;
   histogram_snapshot miss_ns;          ///< from the failed test to the usable object

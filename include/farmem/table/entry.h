@@ -32,7 +32,8 @@
 //   resident dirty -> clean       copy-out to a batch, under busy, cold for a grace period, unpinned
 //   resident cold clean -> away   eviction, under busy, a grace period after cooling, no write-back in flight
 //   any -> free                   sweep
-//   away|free -> unknown          only by giving the page back (table/hit.h)
+//   away|free -> unknown          by giving the page back (cache/pages.h)
+//   resident -> unknown           the same; the word is put aside until the page is opened again
 #pragma once
 
 #include <cstdint>

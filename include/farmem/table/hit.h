@@ -3,8 +3,8 @@
 //
 // Invariants owned here
 //   - A tablet number belongs to at most one heap of the process at a time (tablet_info::heap), and to one agent of it.
-//   - Words become unknown again only page by page, when a tablet is given back; the page's drop counter goes up with it,
-//     and an install over `unknown` checks that it has not.
+//   - Words become unknown again only page by page: when a tablet is given back, or by "Page give-back" (cache/pages.h). The
+//     page's drop counter goes up with it, and an install over `unknown` checks that it has not.
 #pragma once
 
 #include <atomic>
@@ -28,10 +28,13 @@ struct page_info {
   std::atomic<std::uint32_t> drops{0};  ///< how often the page was given back; an install over `unknown` checks it
   std::atomic<std::uint32_t> state{0};  ///< page_state
 };
+/// See cache/pages.h for who moves a page on.
 enum page_state : std::uint32_t {
-  page_untouched = 0,  ///< no word was ever written since the last drop: costs no memory
+  page_given_back = 0,  ///< no word was written since the last drop, or ever: costs no memory
   page_open = 1,
-  page_closing = 2,
+  page_filling = 2,     ///< open, and a thread allocates its slots
+  page_closing = 3,     ///< to be given back after a grace period, unless a writer comes
+  page_discarding = 4,  ///< just now, under its shard's lock
 };
 
 /// The table's arrays. Set once, before the first heap exists; constant afterwards.
@@ -50,6 +53,9 @@ void reserve_hit(std::uint64_t slots);
 inline std::atomic<word_t>& word_at(slot_t s) noexcept { return hit.words[s]; }
 inline page_info& page_of(slot_t s) noexcept { return hit.pages[s / page_slots]; }
 inline tablet_info& tablet_info_of(slot_t s) noexcept { return hit.tablets[s / tablet_slots]; }
+
+/// From now on the table is kept in small pages: huge ones would bring back what was given back.
+void prefer_small_hit_pages() noexcept;
 
 /// Takes `count` consecutive unused tablet numbers for a heap; returns the first. Throws fm::errc::slots_exhausted.
 std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_t count);

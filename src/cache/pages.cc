@@ -1,0 +1,198 @@
+#include <farmem/cache/pages.h>
+#include <farmem/os.h>
+
+#include <algorithm>
+#include <new>
+
+namespace fm::detail {
+
+namespace {
+
+constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
+constexpr std::uint32_t looked_at_per_step = 64;   // pages: 32,768 words, some tens of microseconds
+constexpr std::uint32_t passed_over_per_step = 8192;
+constexpr std::uint32_t closed_together = 32;      // pages that wait for one grace period
+constexpr std::uint32_t busy_rounds_max = 1000;    // a busy word is somebody's for a bounded time
+constexpr auto idle_after_vain_round = std::chrono::milliseconds(10);
+
+std::atomic<std::uint32_t>& state_of(std::uint64_t page) noexcept { return hit.pages[page].state; }
+
+}  // namespace
+
+hit_pages::hit_pages(std::uint64_t budget_bytes, std::uint32_t residents_max)
+    : budget_((budget_bytes + page_bytes - 1) / page_bytes), residents_max_(residents_max) {
+  if (budget_ != 0) prefer_small_hit_pages();
+}
+
+void hit_pages::open(slot_t slot) {
+  const std::uint32_t s = page_of(slot).state.load(std::memory_order_acquire);
+  if (s != page_open && s != page_filling) open_slowly(slot);
+}
+
+void hit_pages::open_slowly(slot_t slot) {
+  const std::uint64_t page = slot / page_slots;
+  std::atomic<std::uint32_t>& state = state_of(page);
+  std::uint32_t s = page_closing;
+  if (state.compare_exchange_strong(s, page_open, std::memory_order_acq_rel)) return;
+  if (s == page_open || s == page_filling) return;
+  shard& sh = shard_of(page);
+  const std::lock_guard lock(sh.mutex);
+  // Under the lock it is not being discarded; it may have been opened, or even be closing again.
+  s = page_closing;
+  if (state.compare_exchange_strong(s, page_open, std::memory_order_acq_rel) || s != page_given_back) return;
+  restore(sh, page);
+  state.store(page_open, std::memory_order_release);
+}
+
+void hit_pages::restore(shard& sh, std::uint64_t page) {
+  // Nobody else writes words of a page that is given back.
+  if (const auto it = sh.pages.find(page); it != sh.pages.end()) {
+    for (const sided& s : it->second) word_at(s.slot).store(s.word, std::memory_order_release);
+    sided_.fetch_sub(it->second.size(), std::memory_order_relaxed);
+    sh.pages.erase(it);
+  }
+  pages_.fetch_add(1, std::memory_order_relaxed);
+  if (hit.pages[page].drops.load(std::memory_order_relaxed) != 0) opened_again_.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool hit_pages::may_install(slot_t slot, std::uint32_t drops) noexcept {
+  page_info& info = page_of(slot);
+  std::uint32_t s = page_closing;
+  // The state before the counter: once this section has seen the page open, it is not dropped until the section ends.
+  if (!info.state.compare_exchange_strong(s, page_open, std::memory_order_acq_rel) && s != page_open && s != page_filling) return false;
+  return info.drops.load(std::memory_order_acquire) == drops;
+}
+
+void hit_pages::begin_filling(slot_t first, std::uint64_t slots) {
+  for (std::uint64_t page = first / page_slots; page < (first + slots) / page_slots; ++page) {
+    shard& sh = shard_of(page);
+    const std::lock_guard lock(sh.mutex);
+    if (state_of(page).load(std::memory_order_acquire) == page_given_back) restore(sh, page);
+    state_of(page).store(page_filling, std::memory_order_release);
+  }
+}
+
+void hit_pages::end_filling(slot_t first, std::uint64_t slots) noexcept {
+  for (std::uint64_t page = first / page_slots; page < (first + slots) / page_slots; ++page)
+    state_of(page).store(page_open, std::memory_order_release);
+}
+
+word_t hit_pages::now(slot_t slot) {
+  for (;;) {
+    if (const word_t w = word_at(slot).load(std::memory_order_acquire); w != word::unknown) return w;
+    word_t w = word::unknown;
+    const found at = with_sided(slot, [&](word_t& s) {
+      w = s;
+      return true;
+    });
+    if (at != found::in_table) return w;
+  }
+}
+
+// ---- closing ----
+
+void hit_pages::begin_round(std::vector<std::uint32_t> tablets) {
+  given_back_before_ = given_back_.load(std::memory_order_relaxed);
+  tablets_ = std::move(tablets);
+  hand_ = 0;
+}
+
+bool hit_pages::worth_closing(std::uint64_t page) const noexcept {
+  std::uint32_t residents = 0;
+  for (slot_t s = page * page_slots; s < (page + 1) * page_slots; ++s) {
+    const word_t w = word_at(s).load(std::memory_order_relaxed);
+    if (word::is_fetching(w)) return false;
+    if (word::is_resident(w) && ++residents > residents_max_) return false;
+  }
+  return true;
+}
+
+bool hit_pages::mark_some() {
+  const std::uint64_t all = tablets_.size() * pages_per_tablet;
+  const std::uint64_t over_by = pages_.load(std::memory_order_relaxed) - std::min(budget_, pages_.load(std::memory_order_relaxed));
+  const std::uint64_t closed_max = std::min<std::uint64_t>(closed_together, over_by);
+  const std::uint64_t end = std::min(all, hand_ + passed_over_per_step);
+  for (std::uint32_t n = 0; n < looked_at_per_step && hand_ < end && closing_.size() < closed_max; ++hand_) {
+    const std::uint64_t page = std::uint64_t{tablets_[hand_ / pages_per_tablet]} * pages_per_tablet + hand_ % pages_per_tablet;
+    if (state_of(page).load(std::memory_order_acquire) != page_open) continue;
+    ++n;
+    std::uint32_t s = page_open;
+    if (!worth_closing(page)) kept_.fetch_add(1, std::memory_order_relaxed);
+    else if (state_of(page).compare_exchange_strong(s, page_closing, std::memory_order_acq_rel)) closing_.push_back(page);
+  }
+  if (!closing_.empty()) {
+    closing_stamp_ = epochs::stamp();
+    return true;
+  }
+  if (hand_ < all) return true;
+  // A whole round in vain: what is left are pages of objects that are near. Looked at again after a while.
+  if (given_back_.load(std::memory_order_relaxed) == given_back_before_)
+    again_at_.store(clock::now() + idle_after_vain_round, std::memory_order_relaxed);
+  return false;
+}
+
+bool hit_pages::discard_closing() {
+  if (!epochs::try_pass(closing_stamp_)) return false;
+  for (const std::uint64_t page : closing_) {
+    if (discard(page)) given_back_.fetch_add(1, std::memory_order_relaxed);
+    else kept_.fetch_add(1, std::memory_order_relaxed);
+  }
+  closing_.clear();
+  return true;
+}
+
+// False when the page stays: a writer wanted it, a fetch is in flight, or there is no memory for the side table.
+bool hit_pages::discard(std::uint64_t page) {
+  shard& sh = shard_of(page);
+  const std::lock_guard lock(sh.mutex);
+  std::uint32_t marked = page_closing;
+  if (!state_of(page).compare_exchange_strong(marked, page_discarding, std::memory_order_acq_rel)) return false;
+  hit.pages[page].drops.fetch_add(1, std::memory_order_release);
+  moving_.clear();
+  bool all = true;
+  for (slot_t s = page * page_slots; s < (page + 1) * page_slots && all; ++s) {
+    std::atomic<word_t>& word = word_at(s);
+    word_t w = word.load(std::memory_order_acquire);
+    for (std::uint32_t round = 0; w != word::unknown;) {
+      if (word::is_fetching(w) || round > busy_rounds_max) {
+        all = false;
+        break;
+      }
+      if (word::is_resident(w) && word::is_busy(w)) {
+        ++round;
+        cpu_relax();
+        w = word.load(std::memory_order_acquire);
+        continue;
+      }
+      if (!word.compare_exchange_weak(w, word::unknown, std::memory_order_acq_rel)) continue;
+      if (word::is_resident(w)) {
+        try {
+          moving_.push_back({s, w});
+        } catch (const std::bad_alloc&) {
+          word.store(w, std::memory_order_release);
+          all = false;
+        }
+      }
+      break;
+    }
+  }
+  if (all && !moving_.empty()) {
+    try {
+      sh.pages.emplace(page, std::vector<sided>(moving_.begin(), moving_.end()));
+      sided_.fetch_add(moving_.size(), std::memory_order_relaxed);
+    } catch (const std::bad_alloc&) {
+      all = false;
+    }
+  }
+  if (!all) {
+    for (const sided& s : moving_) word_at(s.slot).store(s.word, std::memory_order_release);
+    state_of(page).store(page_open, std::memory_order_release);
+    return false;
+  }
+  os::reservation::discard(hit.words + page * page_slots, page_bytes);
+  pages_.fetch_sub(1, std::memory_order_relaxed);
+  state_of(page).store(page_given_back, std::memory_order_release);
+  return true;
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,144 @@
+// "Page give-back": which pages of the HIT go, what becomes of their words, and who holds a page back.
+#include <farmem/cache.h>
+#include <farmem/farmem.h>
+
+#include <catch2/catch.hpp>
+#include <latch>
+#include <thread>
+
+using namespace fm::detail;
+using namespace fm::literals;
+
+namespace {
+
+constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
+
+/// A tablet of nobody's, and the keeper of its pages.
+struct bench {
+  explicit bench(std::uint64_t budget_pages) : pages(budget_pages * page_bytes, 8) {}
+  ~bench() { give_back_tablets(tablet, 1); }
+  slot_t page(std::uint64_t n) const { return tablet * tablet_slots + n * page_slots; }
+  word_t word(slot_t s) const { return word_at(s).load(); }
+  /// Steps until nothing more happens; the number of pages given back.
+  std::uint64_t give_back() {
+    const std::uint64_t before = pages.count().given_back;
+    for (int i = 0; i < 1000 && pages.step([this] { return std::vector{tablet}; }); ++i) {
+    }
+    return pages.count().given_back - before;
+  }
+
+  std::uint32_t tablet = [] {
+    reserve_hit(0);
+    return take_tablets(nullptr, 0, 1);
+  }();
+  hit_pages pages;
+};
+
+word_t away(std::uint32_t n) { return home_address{.region = 1, .generation = 1, .offset = 8 * n, .size_class = 3}.pack(); }
+alignas(16) char frames[64][64];
+
+}  // namespace
+
+TEST_CASE("a page that is given back loses its hints and keeps its resident words, whatever their flags") {
+  bench b(1);
+  for (std::uint64_t p = 0; p < 2; ++p) b.pages.open(b.page(p));
+  const word_t kept[] = {word::resident(frames[0], 0), word::resident(frames[1], word::clean_bit),
+                         word::resident(frames[2], word::cold_bit | word::clean_bit), word::resident(frames[3], word::cold_bit)};
+  for (std::uint64_t i = 0; i < page_slots; ++i) word_at(b.page(0) + i).store(i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : away(unsigned(i)));
+  REQUIRE(b.give_back() == 1);
+  CHECK(b.pages.count().pages == 1);
+  CHECK(b.pages.count().sided == 4);
+  for (std::uint64_t i = 0; i < page_slots; ++i) REQUIRE(b.word(b.page(0) + i) == word::unknown);
+  CHECK(b.pages.now(b.page(0) + 101) == kept[1]);
+  CHECK(b.pages.now(b.page(0) + 102) == word::unknown);
+  CHECK(page_of(b.page(0)).drops.load() == 1);
+
+  b.pages.open(b.page(0) + 7);
+  for (std::uint64_t i = 0; i < page_slots; ++i) REQUIRE(b.word(b.page(0) + i) == (i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : 0));
+  CHECK(b.pages.count().sided == 0);
+  CHECK(b.pages.count().opened_again == 1);
+}
+
+TEST_CASE("a page stays that is within the budget, being filled, full of resident objects, or waits for a fetch") {
+  bench b(2);
+  for (std::uint64_t p = 0; p < 2; ++p) b.pages.open(b.page(p));
+  CHECK(b.give_back() == 0);  // within the budget
+  b.pages.begin_filling(b.page(2), page_slots);
+  alignas(16) static char fetch[16];
+  word_at(b.page(0)).store(word::fetching(fetch));
+  for (std::uint64_t i = 0; i < 9; ++i) word_at(b.page(1) + i).store(word::resident(frames[i], 0));
+  CHECK(b.give_back() == 0);
+  CHECK(b.word(b.page(0)) == word::fetching(fetch));
+  CHECK(b.word(b.page(1) + 8) == word::resident(frames[8], 0));
+  CHECK(b.pages.over());
+  CHECK_FALSE(b.pages.wanting());  // a whole round was in vain: not again at once
+}
+
+TEST_CASE("a section that saw the page open holds its end back, and a writer that finds it closing keeps it") {
+  bench b(1);
+  for (std::uint64_t p = 0; p < 3; ++p) b.pages.open(b.page(p));
+  const auto tablets = [&] { return std::vector{b.tablet}; };
+  std::latch inside(1), leave(1);
+  std::thread other([&] {
+    const section s;
+    inside.count_down();
+    leave.wait();
+  });
+  inside.wait();
+  REQUIRE(b.pages.step(tablets));  // marked
+  CHECK(page_of(b.page(0)).state.load() == page_closing);
+  CHECK_FALSE(b.pages.step(tablets));
+  CHECK(b.pages.count().given_back == 0);
+  {
+    const section s;
+    CHECK(b.pages.may_install(b.page(1), 0));  // as an answer to an old question does
+    CHECK(page_of(b.page(1)).state.load() == page_open);
+  }
+  leave.count_down();
+  other.join();
+  CHECK(b.pages.step(tablets));
+  CHECK(b.pages.count().given_back == 1);
+  CHECK(page_of(b.page(1)).state.load() == page_open);
+}
+
+TEST_CASE("an answer is not put over a word whose page was given back since the question") {
+  bench b(1);
+  for (std::uint64_t p = 0; p < 2; ++p) b.pages.open(b.page(p));
+  const std::uint32_t asked_at = page_of(b.page(0)).drops.load();
+  REQUIRE(b.give_back() == 1);
+  const section s;
+  CHECK_FALSE(b.pages.may_install(b.page(0), asked_at));  // given back
+  b.pages.open(b.page(0));
+  CHECK_FALSE(b.pages.may_install(b.page(0), asked_at));  // open again, but not the same
+  CHECK(b.pages.may_install(b.page(0), asked_at + 1));
+}
+
+TEST_CASE("a tiny budget gives pages back under a running heap, and every object is found again") {
+  struct record {
+    std::uint64_t id;
+    std::uint64_t twice;
+  };
+  fm::heap h({.cache = 1_MiB, .local_memory = 32_MiB, .local_region = 1_MiB, .segment = 16_KiB, .hit = 32_KiB});
+  constexpr std::uint64_t n = 100'000;
+  std::vector<fm::ptr<record>> all;
+  for (std::uint64_t i = 0; i < n; ++i) all.push_back(h.make<record>({.id = i, .twice = 2 * i}));
+  std::vector<fm::read_pin<record>> pinned;
+  for (std::uint64_t i = 0; i < n; i += n / 50) pinned.push_back(all[i].read());
+  REQUIRE(h.evict_all() == fm::errc::timed_out);  // because of the pins
+  for (int i = 0; i < 100 && h.stats().hit_bytes > 64_KiB; ++i) (void)h.evict_all(std::chrono::milliseconds(20));
+  const fm::heap_stats s = h.stats();
+  INFO(s.text());
+  CHECK(s.hit_bytes <= 64_KiB);  // the pages that the last allocations stand in are still being filled
+  CHECK(s.hit_pages_given_back > 150);
+  CHECK(s.hit_words_aside > 0);
+  CHECK(h.verify().ok());
+  for (std::size_t i = 0; i < pinned.size(); ++i) {
+    const std::uint64_t id = i * (n / 50);
+    REQUIRE(pinned[i]->twice == 2 * id);
+    REQUIRE(all[id].read().get() == pinned[i].get());  // the same frame, not a copy from home
+  }
+  pinned.clear();
+  for (std::uint64_t i = 0; i < n; ++i) REQUIRE(all[i]->twice == 2 * i);
+  CHECK(h.stats().hit_pages_opened_again > 100);
+  CHECK(h.verify().ok());
+}
