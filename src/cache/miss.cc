@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "miss.h"
+
 namespace fm::detail {
 
 namespace {
@@ -14,17 +16,11 @@ namespace {
 constexpr std::uint32_t answer_bytes_max = 512 << 10;  // of a home copy that comes with an answer by slot
 constexpr int hint_rounds_max = 64;                    // an object that moves this often between two looks is a fault
 
-[[noreturn]] void throw_access(errc code, slot_t slot, const store::link& link) {
+}  // namespace
+
+void throw_access(errc code, slot_t slot, const store::link& link) {
   throw error(code, fmt::format("slot {:#x} on {}", slot, link.url()));
 }
-
-// A size class may reach beyond its object, into a batch that is just being appended: not read.
-std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes) {
-  const std::uint64_t readable = link.readable(from.region);
-  return readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, readable - from.offset)) : bytes;
-}
-
-}  // namespace
 
 void object_cache::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind kind) {
   if (seen == word::unknown) return miss_unknown(slot, word, kind);
@@ -241,88 +237,6 @@ void object_cache::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_p
     if (!polled) os::futex_wait(f->sequence, sequence, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }
   f->waiters.fetch_sub(1, std::memory_order_relaxed);
-}
-
-// ---- detached fetches ----
-
-std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
-  mutator& m = here();
-  std::size_t posted = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const slot_t slot = slots[i];
-    if (slot == 0 || slot >= hit.slots || tablet_info_of(slot).heap.load(std::memory_order_acquire) != this) continue;
-    const section in_section;
-    std::atomic<word_t>& word = word_at(slot);
-    word_t w = word.load(std::memory_order_acquire);
-    if (!word::is_away(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
-    fetch* f = nullptr;
-    for (std::uint32_t look = 1; look < mutator::fetches_max && !f; ++look) {
-      fetch& candidate = m.fetches[m.next_fetch];
-      m.next_fetch = m.next_fetch + 1 == mutator::fetches_max ? 1 : m.next_fetch + 1;
-      if (candidate.busy.load(std::memory_order_acquire) == 0) f = &candidate;
-    }
-    if (!f) break;
-    const home_address at = home_address::unpack(w);
-    store::link& link = link_of(slot);
-    f->slot = slot;
-    f->hint = w;
-    f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
-    f->payload = bump_frame(m.young, false, f->bytes - header::bytes, reserve_segments_ + 1);
-    if (!f->payload) break;
-    fabric::request& r = f->request;
-    r.state.store(fabric::request::idle, std::memory_order_relaxed);
-    r.deadline = clock::now() + options_.access_within;
-    r.context = f;
-    f->posted_at.store(epochs::stamp(), std::memory_order_seq_cst);
-    if (!link.prepare_read(r, at, frame::home_copy(f->payload), readable_bytes(link, at, f->bytes)) ||
-        !word.compare_exchange_strong(w, word::fetching(f), std::memory_order_acq_rel)) {
-      f->posted_at.store(0, std::memory_order_release);
-      unbump(m.young, f->payload);
-      continue;
-    }
-    r.on_done = detached_done;
-    f->busy.store(1, std::memory_order_relaxed);
-    f->seg = &arena_.of(f->payload);
-    f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
-    m.counters.prefetches += 1;
-    ++posted;
-    link.session().post(r);
-  }
-  settle(m.young);
-  return posted;
-}
-
-void object_cache::detached_done(fabric::request& r) noexcept {
-  auto* f = static_cast<fetch*>(r.context);
-  f->cache->finish_detached(*f);
-}
-
-void object_cache::finish_detached(fetch& f) noexcept {
-  const section in_section;
-  std::atomic<word_t>& word = word_at(f.slot);
-  const fabric::request& r = f.request;
-  std::uint64_t bytes = 0;
-  frame_prefix& px = frame::prefix(f.payload);
-  // The read put the home header into the frame, where the sweep would take it for an installed object: it is not swept
-  // before inflight is given back.
-  if (r.status == errc::ok && r.bytes() >= header::bytes) {
-    const std::uint64_t h = px.header.load(std::memory_order_relaxed);
-    if (header::slot(h) == f.slot) bytes = home_bytes(h, f.payload, r.bytes());
-    if (bytes > r.bytes()) bytes = 0;
-  }
-  if (bytes != 0) {
-    px.home.store(f.hint, std::memory_order_relaxed);
-    word.store(word::resident(f.payload, word::clean_bit), std::memory_order_release);
-  } else {
-    // An old hint or a failure: the access that needs the object will ask by slot.
-    px.header.store(0, std::memory_order_relaxed);
-    word.store(f.hint, std::memory_order_release);
-  }
-  f.posted_at.store(0, std::memory_order_seq_cst);
-  f.seg->inflight.fetch_sub(1, std::memory_order_acq_rel);
-  f.sequence.fetch_add(1, std::memory_order_seq_cst);
-  if (f.waiters.load(std::memory_order_seq_cst) != 0) os::futex_wake(f.sequence, 1 << 30);
-  f.busy.store(0, std::memory_order_release);
 }
 
 }  // namespace fm::detail

@@ -227,12 +227,16 @@ std::uint64_t object_cache::home_bytes(std::uint64_t h, const char* payload, std
 
 // ---- resolving ----
 
-char* object_cache::resolve(slot_t slot, access how, section_kind section) {
+object_cache& object_cache::owner_of(slot_t slot) {
   if (slot == 0) throw error(errc::null_handle, "a null fm::ptr or fm::ref was dereferenced");
   if (slot >= hit.slots) throw error(errc::not_found, fmt::format("slot {:#x} is outside of the slot range {:#x}", slot, hit.slots));
   object_cache* c = tablet_info_of(slot).heap.load(std::memory_order_acquire);
   if (!c) throw error(errc::heap_closed, fmt::format("the heap of slot {:#x} is closed", slot));
-  return c->resolve_here(slot, how, section);
+  return *c;
+}
+
+char* object_cache::resolve(slot_t slot, access how, section_kind section) {
+  return owner_of(slot).resolve_here(slot, how, section);
 }
 
 char* object_cache::resolve_here(slot_t slot, access how, section_kind section) {

@@ -65,6 +65,20 @@ class object_cache {
   /// in flight. Never throws for an object that cannot be had: the access that needs it will.
   std::size_t prefetch(const slot_t* slots, std::size_t n);
 
+  /// One look at an object that the caller awaits: its payload, resident, warm and pinned (the caller's pin now), or null while
+  /// it is on its way (awaited::why says what for); the first look posts its fetch. Waits for nothing, except for one answer by
+  /// slot when nothing is known of the object or what is known is old. Throws what resolve throws, timed_out and cache_full
+  /// when the look comes after the deadline. Outside of sections.
+  static char* look_for(awaited& a);
+  /// Handles what has come for any fetch of this heap, without blocking; returns how much that was.
+  std::size_t poll() noexcept;
+  /// Detached fetches of this thread that have ended, for sleep_until_completed.
+  std::uint32_t completions() { return here().completed.load(std::memory_order_seq_cst); }
+  /// Sleeps until one more has ended than `seen`, or until `deadline`.
+  void sleep_until_completed(std::uint32_t seen, time_point deadline);
+  /// Sleeps until memory was released after `seen` (arena::release_count), or until `deadline`; wakes the evictor first.
+  void sleep_until_released(std::uint32_t seen, time_point deadline) noexcept;
+
   /// This thread's state in this heap.
   mutator& here() {
     mutator* m = this_thread.mutators[index_];
@@ -130,6 +144,8 @@ class object_cache {
   void wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline);
 
  private:
+  /// The heap that a slot belongs to; throws when there is none.
+  static object_cache& owner_of(slot_t slot);
   char* resolve_here(slot_t slot, access how, section_kind section);
   void touch(std::atomic<word_t>& word, word_t seen);
 
@@ -145,6 +161,12 @@ class object_cache {
   std::uint64_t read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window);
   /// How many were installed.
   std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window);
+
+  // ---- detached fetches (src/cache/detached.cc) ----
+  enum class posting : std::uint8_t { posted, changed, unreadable, no_record, no_memory };
+  /// Posts a fetch for an away word, leaving `leave` segments. Inside a section.
+  posting post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen, std::uint32_t leave);
+  char* look_here(awaited& a);
   static void detached_done(fabric::request& r) noexcept;
   void finish_detached(fetch& f) noexcept;
   void end_fetch(fetch& f) noexcept;

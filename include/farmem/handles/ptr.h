@@ -7,6 +7,7 @@
 //   p.read()      a pin for reading: the object stays in place while the pin lives
 //   p.write()     a pin for writing, the only way to change an object
 //   p.get(s)      a raw pointer, valid until the scope s closes
+//   co_await p.fetch()   a pin for reading, in a coroutine: others run while it is fetched (handles/await.h)
 //
 // Handles may be used by several threads like a raw pointer may: one handle is not to be assigned by two threads at once;
 // the objects behind them synchronise as plain C++ objects do, except fm::ref, whose loads and stores are atomic.
@@ -22,6 +23,8 @@ namespace fm {
 
 template <class T>
 class ptr;
+template <class T>
+class fetch_operation;
 
 namespace detail {
 
@@ -70,7 +73,15 @@ class read_pin {
   const object& operator*() const&& = delete;
   [[nodiscard]] const object* get() const noexcept { return reinterpret_cast<const object*>(payload_); }
 
+  /// Takes a pin over that was taken for it; for awaits.
+  static read_pin adopt(char* pinned_payload) noexcept {
+    read_pin p;
+    p.payload_ = pinned_payload;
+    return p;
+  }
+
  private:
+  read_pin() noexcept = default;
   char* payload_ = nullptr;
 };
 
@@ -145,6 +156,9 @@ class ref {
   }
   /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
+  /// As fm::ptr's fetch, through a pin: `auto n = co_await p.fetch(); auto m = co_await n->next.fetch();`. The object named
+  /// now is awaited, whatever the field is set to meanwhile.
+  fetch_operation<T> fetch() const;
 
   /// Replaces `expected` by `desired`, atomically; false when it held something else.
   bool compare_exchange(const ptr<T>& expected, const ptr<T>& desired) noexcept {
@@ -203,6 +217,14 @@ class ptr {
   [[nodiscard]] read_pin<T> read() const { return read_pin<T>(slot()); }
   /// A pin for writing. Throws as operator->.
   [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
+  /// `auto n = co_await p.fetch();` gives a read_pin<T>, the object here and in place: a pin because it may be kept across the
+  /// next co_await and moved to another thread, where a raw pointer or a scope may not; and with the pin held, p->x and
+  /// p.write() do not miss. In tasks of fm::run and fm::run_all the thread runs other tasks meanwhile, and goes on on
+  /// the same thread; anywhere else it fetches in place, as read(). Roots the object until it is over; destroying the
+  /// suspended coroutine gives it up. Throws as operator->, within access_within (or memory_within, cache_full) of its
+  /// heap, and scope_misuse inside of an open scope, cursor or walk, or in an expression with a ->, before anything is
+  /// fetched. O(1) when resident.
+  fetch_operation<T> fetch() const;
   /// A raw pointer valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
   auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();

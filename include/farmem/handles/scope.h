@@ -19,7 +19,11 @@ class scope {
     }
     detail::epochs::enter(detail::user_gate);
   }
-  ~scope() { detail::epochs::leave(); }
+  ~scope() {
+    detail::epochs::leave();
+    detail::thread_state& t = detail::this_thread;
+    if (t.depth == 0) t.file.store(nullptr, std::memory_order_relaxed);  // what reads in place later has no name
+  }
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
 

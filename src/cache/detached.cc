@@ -1,0 +1,189 @@
+// Detached fetches: posted and left alone, for prefetching and for objects that a thread awaits. They complete in whichever
+// thread polls, hold their segment by segment::inflight, and hold a region's retirement by fetch::posted_at: from posting
+// to installing counts as one section. The record and the frame belong to the fetch until its request is done, whatever
+// has become of whoever asked for it.
+#include <farmem/cache/evictor.h>
+#include <farmem/cache/object_cache.h>
+#include <fmt/format.h>
+
+#include "miss.h"
+
+namespace fm::detail {
+
+object_cache::posting object_cache::post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen,
+                                                  std::uint32_t leave) {
+  fetch* f = nullptr;
+  for (std::uint32_t look = 1; look < mutator::fetches_max && !f; ++look) {
+    fetch& candidate = m.fetches[m.next_fetch];
+    m.next_fetch = m.next_fetch + 1 == mutator::fetches_max ? 1 : m.next_fetch + 1;
+    if (candidate.busy.load(std::memory_order_acquire) == 0) f = &candidate;
+  }
+  if (!f) return posting::no_record;
+  const home_address at = home_address::unpack(seen);
+  store::link& link = link_of(slot);
+  f->slot = slot;
+  f->hint = seen;
+  f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
+  f->payload = bump_frame(m.young, false, f->bytes - header::bytes, leave);
+  if (!f->payload) return posting::no_memory;
+  fabric::request& r = f->request;
+  r.state.store(fabric::request::idle, std::memory_order_relaxed);
+  r.deadline = clock::now() + options_.access_within;
+  r.context = f;
+  f->posted_at.store(epochs::stamp(), std::memory_order_seq_cst);
+  const bool readable = link.prepare_read(r, at, frame::home_copy(f->payload), readable_bytes(link, at, f->bytes));
+  if (!readable || !word.compare_exchange_strong(seen, word::fetching(f), std::memory_order_acq_rel)) {
+    f->posted_at.store(0, std::memory_order_release);
+    unbump(m.young, f->payload);
+    return readable ? posting::changed : posting::unreadable;
+  }
+  r.on_done = detached_done;
+  f->busy.store(1, std::memory_order_relaxed);
+  f->seg = &arena_.of(f->payload);
+  f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
+  link.session().post(r);
+  settle(m.young);
+  return posting::posted;
+}
+
+std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
+  mutator& m = here();
+  std::size_t posted = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const slot_t slot = slots[i];
+    if (slot == 0 || slot >= hit.slots || tablet_info_of(slot).heap.load(std::memory_order_acquire) != this) continue;
+    const section in_section;
+    std::atomic<word_t>& word = word_at(slot);
+    const word_t w = word.load(std::memory_order_acquire);
+    if (!word::is_away(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
+    const posting p = post_detached(m, slot, word, w, reserve_segments_ + 1);
+    if (p == posting::no_record || p == posting::no_memory) break;
+    if (p != posting::posted) continue;
+    m.counters.prefetches += 1;
+    ++posted;
+  }
+  return posted;
+}
+
+void object_cache::detached_done(fabric::request& r) noexcept {
+  auto* f = static_cast<fetch*>(r.context);
+  f->cache->finish_detached(*f);
+}
+
+void object_cache::finish_detached(fetch& f) noexcept {
+  const section in_section;
+  std::atomic<word_t>& word = word_at(f.slot);
+  const fabric::request& r = f.request;
+  std::uint64_t bytes = 0;
+  frame_prefix& px = frame::prefix(f.payload);
+  // The read put the home header into the frame, where the sweep would take it for an installed object: it is not swept
+  // before inflight is given back.
+  if (r.status == errc::ok && r.bytes() >= header::bytes) {
+    const std::uint64_t h = px.header.load(std::memory_order_relaxed);
+    if (header::slot(h) == f.slot) bytes = home_bytes(h, f.payload, r.bytes());
+    if (bytes > r.bytes()) bytes = 0;
+  }
+  if (bytes != 0) {
+    px.home.store(f.hint, std::memory_order_relaxed);
+    word.store(word::resident(f.payload, word::clean_bit), std::memory_order_release);
+  } else {
+    // An old hint or a failure: the access that needs the object will ask by slot.
+    px.header.store(0, std::memory_order_relaxed);
+    word.store(f.hint, std::memory_order_release);
+  }
+  f.posted_at.store(0, std::memory_order_seq_cst);
+  f.seg->inflight.fetch_sub(1, std::memory_order_acq_rel);
+  end_fetch(f);
+  mutator& m = *f.from;
+  f.busy.store(0, std::memory_order_release);
+  m.completed.fetch_add(1, std::memory_order_seq_cst);
+  if (m.sleeping.load(std::memory_order_seq_cst) != 0) os::futex_wake(m.completed, 1);
+}
+
+// ---- awaiting ----
+
+char* object_cache::look_for(awaited& a) {
+  const section in_section;
+  object_cache& c = owner_of(a.slot);
+  a.cache = &c;
+  return c.look_here(a);
+}
+
+char* object_cache::look_here(awaited& a) {
+  std::atomic<word_t>& word = word_at(a.slot);
+  const auto pinned = [&](char* payload) {
+    frame::prefix(payload).pins.fetch_add(1, std::memory_order_acq_rel);
+    if (a.begun != time_point{})
+      miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - a.begun).count()));
+    return payload;
+  };
+  time_point now{};
+  for (;;) {
+    word_t w = word.load(std::memory_order_acquire);
+    if (word::is_resident(w)) {
+      if (!word::is_cold(w)) return pinned(word::payload(w));
+      if (word::is_busy(w))
+        cpu_relax();
+      else
+        touch(word, w);
+      continue;
+    }
+    if (w == word::free) throw error(errc::not_found, fmt::format("slot {:#x} holds no object", a.slot));
+    store::link& link = link_of(a.slot);
+    if (now == time_point{}) now = clock::now();
+    if (a.begun == time_point{}) a.begun = now;
+    const bool late = now >= a.begun + options_.access_within;
+    if (word::is_fetching(w)) {
+      if (late) throw_access(errc::timed_out, a.slot, link);
+      a.why = word::fetch_of<fetch>(w)->from == &here() ? holdup::fetch : holdup::others_fetch;
+      return nullptr;
+    }
+    if (link.lost()) throw_access(errc::agent_lost, a.slot, link);
+    if (late && a.memory_short == time_point{}) throw_access(errc::timed_out, a.slot, link);
+    if (link.session().state() != fabric::session_state::up) {
+      a.why = holdup::connection;
+      return nullptr;
+    }
+    const std::uint32_t generation = link.session().generation();
+    // Nothing is known, or what is known has just proved to be old: one answer by slot, which also says what is wrong.
+    if (w == word::unknown || (w == a.tried && generation == a.generation))
+      return pinned(resolve_here(a.slot, access::read, section_kind::fresh));
+    mutator& m = here();
+    const posting p = post_detached(m, a.slot, word, w, reserve_segments_);
+    if (p == posting::posted || p == posting::unreadable) {
+      a.tried = w;
+      a.generation = generation;
+      a.memory_short = time_point{};
+      if (p == posting::posted) m.counters.misses += 1;
+    } else if (p == posting::no_memory) {
+      if (a.memory_short == time_point{}) a.memory_short = now;
+      if (late || closed() || now >= a.memory_short + options_.memory_within)
+        throw_cache_full(size_class::bytes(home_address::unpack(w).size_class));
+      a.why = holdup::memory;
+      return nullptr;
+    } else if (p == posting::no_record) {
+      a.why = holdup::records;
+      return nullptr;
+    }
+  }
+}
+
+std::size_t object_cache::poll() noexcept {
+  std::size_t n = 0;
+  for (auto& link : links_) n += link->session().poll();
+  return n;
+}
+
+void object_cache::sleep_until_completed(std::uint32_t seen, time_point deadline) {
+  mutator& m = here();
+  m.sleeping.store(1, std::memory_order_seq_cst);
+  if (m.completed.load(std::memory_order_seq_cst) == seen) os::futex_wait(m.completed, seen, deadline);
+  m.sleeping.store(0, std::memory_order_relaxed);
+}
+
+void object_cache::sleep_until_released(std::uint32_t seen, time_point deadline) noexcept {
+  evictor_->wake();
+  arena_.wait_released(seen, deadline);
+}
+
+}  // namespace fm::detail
