@@ -7,7 +7,7 @@ namespace stress {
 namespace {
 
 constexpr std::size_t pins_max = 1;          // a thread, of each kind: each may hold a segment
-constexpr std::uint64_t operations_a_tick = 1500;
+constexpr std::uint64_t operations_a_break = 400;
 constexpr std::uint32_t list_length = 1500;
 
 }  // namespace
@@ -319,44 +319,34 @@ void program::worker::step() {
 
 // ---- running ----
 
-// Breaks the connection of one agent whenever the workers have got so far, and then while a batch is between its append
-// and the acknowledgement, if one comes soon.
-void program::chaos() {
-  std::mt19937_64 random(mix(plan_.seed ^ 0xc4a05));
+// Every so often a break is due. It comes when some worker sees a batch between its append and the acknowledgement, most
+// likely one that it has just sent; or anywhere, if none was seen until the next is due.
+void program::break_connection(worker& w) {
+  if (!plan_.breaks) return;
   auto& links = heap_.core().cache().agents();
-  for (std::uint32_t seen = ticks_.load(); !stop_.load();) {
-    ticks_.wait(seen);
-    seen = ticks_.load();
-    if (stop_.load()) return;
-    fm::store::link& link = *links[random() % links.size()];
-    const fm::time_point soon = fm::clock::now() + std::chrono::milliseconds(5);
-    while (link.batches_in_flight() == 0 && !stop_.load() && fm::clock::now() < soon) std::this_thread::yield();
-    link.session().drop_connection();
-    breaks.fetch_add(1);
-  }
+  if (break_due_.load(std::memory_order_relaxed))
+    for (auto& link : links) {
+      if (link->batches_in_flight() == 0 || !break_due_.exchange(false)) continue;
+      link->session().drop_connection();
+      breaks.fetch_add(1);
+      break;
+    }
+  const std::uint64_t n = operations.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (n % operations_a_break != 0 || !break_due_.exchange(true)) return;
+  links[w.below(links.size())]->session().drop_connection();
+  breaks.fetch_add(1);
 }
 
 void program::run() {
   replacements_left_ = plan_.replacements;
-  stop_ = false;
-  std::thread breaker;
-  if (plan_.breaks) breaker = std::thread([this] { chaos(); });
   const fm::time_point end = fm::clock::now() + plan_.run_for;
   on_threads([&](worker& w, int) {
-    while (!wrong.any()) {
-      for (int i = 0; i < 32; ++i) w.step();
-      w.done += 32;
-      if (operations.fetch_add(32, std::memory_order_relaxed) / operations_a_tick != (operations.load(std::memory_order_relaxed)) / operations_a_tick) {
-        ticks_.fetch_add(1);
-        ticks_.notify_one();
+    while (!wrong.any() && fm::clock::now() < end)
+      for (int i = 0; i < 32; ++i) {
+        w.step();
+        break_connection(w);
       }
-      if (fm::clock::now() >= end) return;
-    }
   });
-  stop_ = true;
-  ticks_.fetch_add(1);
-  ticks_.notify_all();
-  if (breaker.joinable()) breaker.join();
 }
 
 }  // namespace stress

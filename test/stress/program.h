@@ -1,5 +1,5 @@
 // The program that the stress test runs: threads that do everything a heap allows, at random from a seed, on far more
-// objects than the cache holds, while a chaos thread breaks connections. See shadow.h for the oracle.
+// objects than the cache holds, while they break connections. See shadow.h for the oracle.
 #pragma once
 
 #include <thread>
@@ -13,7 +13,7 @@ struct plan {
   std::uint64_t segment = 64 << 10;
   std::uint64_t region = 256 << 10;
   std::uint64_t cache = 4 << 20;
-  std::uint64_t agent_memory = 5 << 20;  ///< each; little more than what lives there, so that regions are cleaned
+  std::uint64_t agent_memory = 9 << 19;  ///< each; little more than what lives there, so that regions are cleaned
   std::uint64_t hit = 64 << 10;      ///< a quarter of what the objects' words take
   std::uint32_t cells = 20'000;
   std::uint32_t arrays = 3'000;
@@ -56,7 +56,6 @@ class program {
     };
     std::vector<pinned_cell> cells;
     std::vector<pinned_array> arrays;
-    std::uint64_t done = 0;
 
     std::uint64_t below(std::uint64_t n) { return random() % n; }
     /// Half of the accesses go to a sixteenth of the objects, which drifts.
@@ -86,7 +85,7 @@ class program {
   void make_cell(std::uint32_t id);
   void make_array(std::uint32_t id, std::uint64_t length);
   std::uint64_t length_of(std::uint32_t id) const;
-  void chaos();
+  void break_connection(worker& w);
 
   fm::heap& heap_;
   plan plan_;
@@ -95,8 +94,7 @@ class program {
   std::vector<shadow_list> lists_;
   stripes cell_locks_, array_locks_;
   std::atomic<std::int64_t> replacements_left_{0};
-  std::atomic<std::uint32_t> ticks_{0};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> break_due_{false};
 };
 
 }  // namespace stress
