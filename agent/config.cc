@@ -187,6 +187,18 @@ std::uint32_t parse_milliseconds(const std::string& text) {
   return static_cast<std::uint32_t>(ms);
 }
 
+namespace {
+
+// Microseconds; 0 turns polling off.
+duration parse_spin(const std::string& text) {
+  constexpr unit spin_units[] = {{"us", 1}, {"ms", 1000}};
+  const std::uint64_t us = text == "0" ? 0 : parse_with_unit(text, spin_units, "20us");
+  if (us > 10'000) throw fmt::format("'{}' is more than 10ms", text);
+  return std::chrono::microseconds(us);
+}
+
+}  // namespace
+
 const std::vector<setting>& settings() {
   using text = const std::string&;
   static const std::vector<setting> all{
@@ -213,6 +225,8 @@ const std::vector<setting>& settings() {
        [](config& c, text v) { c.fabric.connections_max = parse_count(v); }},
       {"io-threads", "N", "threads that serve each address (default 2: one for messages, one for fetches)", false,
        [](config& c, text v) { c.fabric.io_threads = parse_count(v); }},
+      {"spin", "TIME", "how long a thread polls for the next fetch before it blocks (default 20us)", false,
+       [](config& c, text v) { c.fabric.spin_for = parse_spin(v); }},
       {"insecure", "", "allow plaintext TCP on an address that is not loopback", false,
        [](config& c, text v) { c.fabric.insecure = parse_switch(v); }},
       {"admin", "PATH",

@@ -81,6 +81,7 @@ bool server_connection::on_readable() {
     const io_result got = receive_some(socket_.get(), std::span(to.data(), parts), nullptr);
     if (got.outcome == io_result::gone) return false;
     if (got.outcome == io_result::again) break;
+    ++receipts_;
     if (open()) progress_ = clock::now();  // before that, the deadline of the handshake does not move
     const std::size_t placed = std::min(got.bytes, direct);
     if (placed != 0) to_ += placed;

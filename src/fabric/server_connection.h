@@ -43,6 +43,9 @@ class server_connection {
   /// Sends the notices that wait at the peer.
   bool send_notices();
 
+  /// Counts what on_readable has received.
+  [[nodiscard]] std::uint64_t receipts() const noexcept { return receipts_; }
+
   [[nodiscard]] int socket() const noexcept { return socket_.get(); }
   [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -86,6 +89,7 @@ class server_connection {
 
   std::unique_ptr<std::byte[]> in_;
   std::size_t in_begin_ = 0, in_end_ = 0;
+  std::uint64_t receipts_ = 0;
 
   bool output_was_full_ = false;  ///< process() stopped although there may be more in the buffer
   bool active_ = false;        ///< a header was taken, its payload is being received

@@ -109,10 +109,14 @@ errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
 void stream_listener::run(std::size_t index) noexcept {
   os::name_thread(index == 0 ? "fm-io" : "fm-io-fetch");
   io_thread& t = *threads_[index];
+  // Only where fetches are served: there somebody waits for each answer. The first of several threads has the bulk.
+  const bool spins = options_.spin_for > duration{} && (index != 0 || threads_.size() == 1);
   std::array<epoll_event, 64> events;
   while (!stopping_.load(std::memory_order_acquire)) {
     const bool ticking = t.watched != 0 || (index == 0 && accepting_paused_);
-    const int n = ::epoll_wait(t.epoll.get(), events.data(), int(events.size()), ticking ? tick_ms : -1);
+    const bool polling = t.spin_until != time_point{};
+    const int n = ::epoll_wait(t.epoll.get(), events.data(), int(events.size()), polling ? 0 : ticking ? tick_ms : -1);
+    if (n == 0 && polling) spin(t);
     for (int i = 0; i < n; ++i) {
       const std::uint64_t id = events[std::size_t(i)].data.u64;
       if (id == wake_id) {
@@ -124,11 +128,35 @@ void stream_listener::run(std::size_t index) noexcept {
         accept_all();
       } else {
         handle(t, id, events[std::size_t(i)].events);
+        t.last = id;
+        if (spins) t.spin_until = clock::now() + options_.spin_for;
       }
     }
     if (ticking) check_deadlines(t);
   }
   while (!t.connections.empty()) remove(t, t.connections.begin()->first);
+}
+
+/// Whoever asked last is the likeliest to ask next: its socket is looked at directly, and the others now and then.
+void stream_listener::spin(io_thread& t) noexcept {
+  constexpr int rounds = 16;
+  for (int i = 0; i < rounds; ++i) {
+    const auto found = t.connections.find(t.last);
+    if (found == t.connections.end() || !found->second->open()) {
+      t.spin_until = {};
+      return;
+    }
+    const std::uint64_t before = found->second->receipts();
+    handle(t, t.last, EPOLLIN);
+    const auto after = t.connections.find(t.last);
+    const time_point now = clock::now();
+    if (after != t.connections.end() && after->second->receipts() != before) t.spin_until = now + options_.spin_for;
+    if (now >= t.spin_until) {
+      t.spin_until = {};
+      return;
+    }
+    fm::detail::cpu_relax();
+  }
 }
 
 void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t events) noexcept {

@@ -26,6 +26,8 @@ class stream_listener final : public listener, private connection_host {
     std::vector<std::uint64_t> attention;                        ///< connections with notices to send
     std::vector<std::unique_ptr<server_connection>> arriving;    ///< handed over by the accepting thread
     std::unordered_map<std::uint64_t, std::unique_ptr<server_connection>> connections;
+    std::uint64_t last = 0;                                      ///< the connection that was served last
+    time_point spin_until{};                                     ///< polling goes on until then; zero: blocking
     std::size_t watched = 0;                                     ///< of those, how many have a deadline running
     std::unordered_map<std::uint64_t, std::uint32_t> interest;   ///< epoll events, with a mark for watched
   };
@@ -38,6 +40,7 @@ class stream_listener final : public listener, private connection_host {
 
   void run(std::size_t index) noexcept;
   void handle(io_thread& t, std::uint64_t id, std::uint32_t events) noexcept;
+  void spin(io_thread& t) noexcept;
   void accept_all() noexcept;
   void take_arrivals(io_thread& t) noexcept;
   void send_notices(io_thread& t) noexcept;
