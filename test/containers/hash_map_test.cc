@@ -1,5 +1,6 @@
 #include "fixture.h"
 
+#include <functional>
 #include <random>
 #include <set>
 #include <thread>
@@ -24,11 +25,48 @@ struct coordinates {
 struct library {
   fm::ref<fm::hash_map<fm::string, std::uint64_t>> words;
 };
+/// A value of many words that shows when it is put together from two.
+struct wide {
+  std::array<std::uint64_t, 24> words{};
+  static wide of(std::uint64_t x) {
+    wide v;
+    for (std::size_t i = 0; i < v.words.size(); ++i) v.words[i] = x + i * 0x100000;
+    return v;
+  }
+  bool whole() const { return words == of(words[0]).words; }
+};
+/// A key of many words whose == notices when it is shown half of one.
+std::atomic<int> halves{0};
+struct broad {
+  std::uint64_t first = 0;
+  std::array<std::uint64_t, 14> between{};
+  std::uint64_t last = 0;
+  static broad of(std::uint64_t x) { return {x, {}, x}; }
+  friend bool operator==(const broad& x, const broad& y) {
+    if (x.first != x.last || y.first != y.last) halves += 1;
+    return x.first == y.first;
+  }
+};
+/// Called with the stored key whenever keys are compared: what a writer does in there, it does in the middle of a read.
+std::function<void(std::uint64_t)> on_compare;
+void compared(std::uint64_t stored) {
+  if (on_compare) on_compare(stored);
+}
 /// Every key has the same hash: all share one chain.
 struct unlucky {
   std::uint32_t id = 0;
   float padding_makes_it_use_std_hash = 0;
-  friend bool operator==(const unlucky&, const unlucky&) = default;
+  friend bool operator==(const unlucky& stored, const unlucky& asked) {
+    compared(stored.id);
+    return stored.id == asked.id;
+  }
+};
+struct watched {
+  std::uint64_t id = 0;
+  friend bool operator==(const watched& stored, const watched& asked) {
+    compared(stored.id);
+    return stored.id == asked.id;
+  }
 };
 
 }  // namespace
@@ -185,6 +223,158 @@ TEST_CASE("readers and writers share a map that does not fit") {
   for (std::uint64_t i = 0; i < each; ++i)
     for (std::uint64_t t = 0; t < 2; ++t) REQUIRE(m.contains(i * 2 + t) == (i % 5 != 0));
   require_sound(h);
+}
+
+TEST_CASE("readers without a lock find every standing key whole, while keys around it come, change, move and go") {
+  fm::heap h(tiny(4_MiB));
+  fm::hash_map<std::uint64_t, wide> m(h);
+  fm::hash_map<fm::string, fm::ref<term>> words(h);
+  fm::hash_map<broad, std::uint64_t> broads(h);
+  const auto word = [](std::uint64_t k) { return "word " + std::to_string(k); };
+  constexpr std::uint64_t standing = 64, coming = 2'400;
+  // Keys below `standing` stay; the tables grow from almost nothing around them, so they are split off again and again.
+  for (std::uint64_t k = 0; k < standing; ++k) {
+    m.insert_or_assign(k, wide::of(k));
+    words.insert_or_assign(word(k), h.make<term>({.id = k}));
+    broads.insert_or_assign(broad::of(k), k);
+  }
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> wrong{0}, reads{0};
+  std::vector<std::thread> writers, readers;
+  for (std::uint64_t t = 0; t < 2; ++t)
+    writers.emplace_back([&, t] {
+      std::mt19937_64 rng(t + 50);
+      for (std::uint64_t i = 0; i < coming; ++i) {
+        const std::uint64_t k = standing + i * 2 + t, hot = rng() % 4;
+        m.insert_or_assign(k, wide::of(k));
+        m.insert_or_assign(hot, wide::of(hot + standing * (rng() % 1000)));
+        m.update(hot, [&](wide& v) { v = wide::of(v.words[0] + standing); });
+        broads.insert_or_assign(broad::of(k), k);
+        if (i % 4 == 0) words.insert_or_assign(word(k), h.make<term>({.id = k}));
+        if (i % 3 == 0) wrong += !m.erase(k) + !broads.erase(broad::of(k));
+        if (i % 8 == 0) wrong += !words.erase(word(k));
+      }
+    });
+  for (std::uint64_t t = 0; t < 2; ++t)
+    readers.emplace_back([&, t] {
+      std::mt19937_64 rng(t);
+      while (!done.load()) {
+        for (int i = 0; i < 100; ++i) {
+          const std::uint64_t k = rng() % (i % 2 ? 4 : standing), other = standing + rng() % (2 * coming);
+          const auto v = m.find(k);
+          wrong += !v || !v->whole() || v->words[0] % standing != k;
+          const auto w = m.find(other);
+          wrong += w && (!w->whole() || w->words[0] != other);
+          const auto p = words.find(word(k));
+          wrong += !p || p->id != k;
+          wrong += broads.find(broad::of(k)) != k;
+          wrong += broads.contains(broad::of(~k));
+          reads += 5;
+        }
+        std::uint64_t seen = 0;
+        if (t == 0) m.for_each([&](std::uint64_t k, const wide& v) { wrong += !v.whole(), seen += k < standing; });
+        wrong += t == 0 && seen < standing;
+      }
+    });
+  for (auto& t : writers) t.join();
+  done = true;
+  for (auto& t : readers) t.join();
+  REQUIRE(wrong == 0);
+  REQUIRE(halves == 0);
+  REQUIRE(reads > 0);
+  REQUIRE(m.size() == standing + 2 * (coming - coming / 3));
+  REQUIRE(broads.size() == m.size());
+  REQUIRE(words.size() == standing + 2 * (coming / 8));
+  require_sound(h);
+}
+
+TEST_CASE("a reader that a writer overtakes starts again") {
+  fm::heap h(tiny(8_MiB));
+  SECTION("an erasure puts the key that is asked for behind the reader") {
+    fm::hash_map<unlucky, std::uint32_t> m(h);
+    for (std::uint32_t i = 0; i < 5; ++i) m.insert_or_assign({i, 0}, i);
+    on_compare = [&](std::uint64_t stored) {
+      if (stored != 2) return;
+      on_compare = nullptr;
+      REQUIRE(m.erase({1, 0}));
+    };
+    REQUIRE(m.find({4, 0}) == 4u);
+    REQUIRE_FALSE(on_compare);
+  }
+  SECTION("a split takes it to another bucket") {
+    for (std::uint64_t k = 0; k < 20; ++k) {
+      fm::hash_map<watched, std::uint64_t> m(h);
+      m.insert_or_assign({k}, k);
+      on_compare = [&](std::uint64_t) {
+        on_compare = nullptr;
+        for (std::uint64_t i = 100; i < 1500; ++i) m.insert_or_assign({i}, i);
+      };
+      REQUIRE(m.find({k}) == k);
+      REQUIRE_FALSE(on_compare);
+    }
+  }
+  SECTION("a value of many words is replaced") {
+    fm::hash_map<watched, wide> m(h);
+    m.insert_or_assign({1}, wide::of(1));
+    int comparisons = 0;
+    on_compare = [&](std::uint64_t) {
+      if (++comparisons == 1) REQUIRE_FALSE(m.insert_or_assign({1}, wide::of(2)));
+    };
+    REQUIRE(m.find({1})->words == wide::of(2).words);
+    REQUIRE(comparisons == 3);  // the reader's, the writer's, and the reader's again
+    comparisons = 0;
+    std::uint64_t seen = 0;
+    on_compare = [&](std::uint64_t) { ++comparisons; };
+    m.for_each([&](watched k, const wide& v) { seen += k.id == 1 && v.whole(); });
+    REQUIRE((seen == 1 && comparisons == 0));
+  }
+  SECTION("again and again, until the reader takes the lock") {
+    fm::hash_map<watched, wide> m(h);
+    m.insert_or_assign({1}, wide::of(1));
+    std::uint64_t last = 0, changes = 0;
+    bool changing = false;
+    on_compare = [&](std::uint64_t) {
+      if (std::exchange(changing, true)) return;
+      try {
+        m.insert_or_assign({1}, wide::of(++last));
+        ++changes;
+      } catch (const fm::error& e) {
+        if (e.code() != fm::errc::scope_misuse) throw;  // the reader has taken the lock: nobody changes the key now
+        --last;
+      }
+      changing = false;
+    };
+    REQUIRE(m.find({1})->words[0] == last);
+    REQUIRE((changes > 3 && changes < 100));
+  }
+  on_compare = nullptr;
+  require_sound(h);
+}
+
+TEST_CASE("a reader that comes upon a motion that lasts waits for the writer, and then reads") {
+  fm::heap h(tiny());
+  const fm::hash_map<std::uint64_t, std::uint64_t> m(h);
+  m.insert_or_assign(1, 1);
+  std::atomic<int> waiting{0};
+  std::thread reader;
+  {
+    // Of every shard in turn would be the same; the key's own is what the reader needs.
+    const std::uint64_t hash = fm::detail::map_key<std::uint64_t>::hash(1);
+    const fm::detail::shard_writing held(m.slot(), fm::detail::shard_of(hash));
+    const fm::detail::shard_motion moving(held);
+    reader = std::thread([&] {
+      waiting = 1;
+      const auto v = m.find(1);
+      waiting = v == 1u ? 2 : 3;
+    });
+    while (waiting == 0) std::this_thread::yield();
+    for (int i = 0; i < 100; ++i) {
+      REQUIRE(waiting == 1);  // it can believe nothing before the motion ends
+      std::this_thread::yield();
+    }
+  }
+  reader.join();
+  REQUIRE(waiting == 2);
 }
 
 TEST_CASE("a map used under the lock of a map is refused, not a deadlock") {

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <random>
+#include <thread>
 
 using namespace fm::test;
 
@@ -53,5 +54,36 @@ TEST_CASE("a queue longer than the cache keeps its order, and references come ou
   for (std::uint64_t i = 0; i < 50; ++i) wide.push({i});
   for (std::uint64_t i = 0; i < 50; ++i) REQUIRE(wide.pop()[0] == i);
   REQUIRE(code_of_error([] { fm::queue<int>().push(1); }) == fm::errc::null_handle);
+  require_sound(h);
+}
+
+TEST_CASE("several threads push to and pop from one queue, which keeps the order of each") {
+  fm::heap h(tiny(4_MiB));
+  fm::queue<fm::ref<job>> q(h);
+  constexpr std::uint64_t each = 6'000;
+  std::atomic<std::uint64_t> taken{0}, wrong{0}, sum{0};
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 1; i <= each; ++i) q.push(h.make<job>({.id = i * 2 + t}));
+    });
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      std::array<std::uint64_t, 2> last{};
+      while (taken.load() < 2 * each) {
+        const auto j = q.try_pop();
+        if (!j) continue;
+        const std::uint64_t id = (*j)->id;
+        wrong += id / 2 <= last[id % 2];
+        last[id % 2] = id / 2;
+        sum += id;
+        ++taken;
+      }
+    });
+  for (auto& t : threads) t.join();
+  REQUIRE(wrong == 0);
+  REQUIRE(sum == each * (each + 1) * 2 + each);
+  REQUIRE((q.empty() && q.size() == 0 && !q.try_pop()));
+  REQUIRE(code_of_error([] { (void)fm::queue<int>().try_pop(); }) == fm::errc::null_handle);
   require_sound(h);
 }

@@ -2,13 +2,18 @@
 // a few entries, which overflow into further pages. How keys are stored, compared and hashed.
 //
 // Invariants: an entry with hash h is in shard h >> 60, in the chain of bucket bucket_of(h, buckets); a page's entries are
-// its first `count`, and the rest of it is zero. Used by fm::hash_map only.
+// its first `count`, and the rest of it is zero. Readers come along without a lock (containers/shard_lock.h): keys, values,
+// counts and the number of buckets are stored with release, an entry before the count that covers it. Used by fm::hash_map only.
 #pragma once
 
+#include <farmem/containers/shard_lock.h>
 #include <farmem/containers/string.h>
 #include <farmem/containers/vector.h>
 
 namespace fm::detail {
+
+/// What comparing a key with one in a page gives; torn: a writer is changing it.
+enum class match : std::uint8_t { no, yes, torn };
 
 /// A key of a plain type, stored as it is.
 template <class K>
@@ -24,12 +29,17 @@ struct map_key {
       return mix(std::hash<K>{}(k));
   }
   static std::uint64_t hash_of(const stored& s) { return hash(s); }
-  static bool equal(const stored& s, std::uint64_t, const lookup& k) { return s == k; }
+  static match equal(const stored& s, std::uint64_t, const lookup& k, const shard_snapshot& seen) {
+    const K stored_key = load_shared(s);
+    // The program's == is never shown half a key.
+    if (!single_word<K> && !seen.holds()) return match::torn;
+    return stored_key == k ? match::yes : match::no;
+  }
   static stored make(object_cache&, std::uint64_t, const lookup& k) { return k; }
-  static void place(stored& to, const stored& k) { to = k; }
-  static void move(stored& to, const stored& from) { to = from; }
-  static void clear(stored& s) { s = stored{}; }
-  static value show(const stored& s) { return s; }
+  static void place(stored& to, const stored& k) { store_shared(to, k); }
+  static void move(stored& to, const stored& from) { store_shared(to, from); }
+  static void clear(stored& s) { store_shared(s, stored{}); }
+  static value show(const stored& s) { return load_shared(s); }
 
  private:
   static std::uint64_t mix(std::uint64_t h) { return hash_bytes(&h, sizeof h); }
@@ -52,27 +62,40 @@ struct map_key<string> {
 
   static std::uint64_t hash(std::string_view k) { return string::hash_of(k); }
   static std::uint64_t hash_of(const stored& s) { return s.hash; }
-  /// In a section.
-  static bool equal(const stored& s, std::uint64_t h, std::string_view k) {
-    if (s.hash != h) return false;
-    const auto* text = object_at<array_object<char>>(s.text.slot());
-    return std::string_view(text->data(), text->size()) == k;
+  /// In a section. Texts never change, so only which one it is may be of the wrong moment.
+  static match equal(const stored& s, std::uint64_t h, std::string_view k, const shard_snapshot& seen) {
+    if (load_shared(s.hash) != h) return match::no;
+    const slot_t slot = s.text.slot();
+    if (slot == 0) return seen.holds() ? match::no : match::torn;
+    const auto* text = object_at<array_object<char>>(slot);
+    return std::string_view(text->data(), text->size()) == k ? match::yes : match::no;
   }
   static made make(object_cache& cache, std::uint64_t h, std::string_view k) { return {h, string(cache, k)}; }
   static void place(stored& to, const made& k) {
-    to.hash = k.hash;
+    store_shared(to.hash, k.hash);
     to.text = k.text;
   }
   static void move(stored& to, const stored& from) {
-    to.hash = from.hash;
+    store_shared(to.hash, from.hash);
     element<ref<string>>::move(to.text, from.text);
   }
   static void clear(stored& s) {
-    s.hash = 0;
+    store_shared(s.hash, std::uint64_t{0});
     s.text = nullptr;
   }
   static value show(const stored& s) { return string(s.text); }
 };
+
+/// A value in a page: element (containers/handle.h), for readers that come along meanwhile.
+template <class V>
+struct map_value : element<V> {
+  static V load(const V& v) { return load_shared(v); }
+  static void store(V& to, const V& v) { store_shared(to, v); }
+  static void clear(V& v) { store_shared(v, V{}); }
+  static void move(V& to, const V& from) { store_shared(to, from); }
+};
+template <class U>
+struct map_value<ref<U>> : element<ref<U>> {};
 
 /// Some entries of one bucket; about 256 bytes.
 template <class K, class V>

@@ -3,11 +3,14 @@
 // passed are let go.
 //
 // Invariants: the queue is empty when it has no blocks, or one whose begin equals its end; only the last block has room.
+// Whoever changes or looks at blocks holds the queue's mutex, one of the process's (containers/shard_lock.h).
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <farmem/containers/handle.h>
+#include <farmem/containers/shard_lock.h>
+#include <optional>
 
 namespace fm {
 namespace detail {
@@ -31,8 +34,11 @@ struct queue_header {
 
 }  // namespace detail
 
-/// A handle to a managed queue. Copies of the handle name the same queue. T as for fm::vector. Threads: one at a time. All
-/// members throw as fm::ptr's -> does, and push as fm::heap::make does.
+/// A handle to a managed queue. Copies of the handle name the same queue. T as for fm::vector. Threads: all members may be called
+/// by any number of threads at once; they take turns, and what one thread pushed comes out in its order. Nothing waits for
+/// an element: see try_pop. Call them outside of scopes, since they wait for a lock, and not from within a function given to
+/// fm::hash_map::update (scope_misuse). All members throw as fm::ptr's -> does, and push as fm::heap::make does; the queue is
+/// unchanged then.
 template <class T>
 class queue : public ptr<queue<T>> {
   using base = ptr<queue<T>>;
@@ -53,16 +59,22 @@ class queue : public ptr<queue<T>> {
   queue(base p) noexcept : base(std::move(p)) {}
   queue(const ref<queue<T>>& r) : base(r.root()) {}
 
-  /// Elements. O(1).
-  [[nodiscard]] std::uint64_t size() const { return base::operator->()->size; }
+  /// Elements; with others at work, of a moment ago. O(1).
+  [[nodiscard]] std::uint64_t size() const {
+    const detail::user_section in_section;
+    return detail::load_shared(detail::object_at<header>(this->slot(), detail::section_kind::fresh)->size);
+  }
+  /// Whether there are no elements; as size. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
 
   /// Appends. O(1).
   void push(const argument& v) const {
+    const detail::shard_writing lock(this->slot(), 0);
     while (!try_push(v)) add_block();
   }
   /// The first element, which stays. Throws out_of_range when there is none. O(1).
   [[nodiscard]] value_type front() const {
+    const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;
     const auto& h = *detail::object_at<header>(this->slot(), detail::section_kind::fresh);
     if (h.size == 0) throw_empty();
@@ -71,21 +83,26 @@ class queue : public ptr<queue<T>> {
   }
   /// Removes the first element and gives it. Throws out_of_range when there is none. O(1).
   value_type pop() const {
+    std::optional<value_type> v = try_pop();
+    if (!v) throw_empty();
+    return std::move(*v);
+  }
+  /// The same for several consumers: nothing when there is no element, which one can only know by trying. O(1).
+  [[nodiscard]] std::optional<value_type> try_pop() const {
+    const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;
     auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
-    if (h->size == 0) throw_empty();
-    const ptr<block> first = h->front.root();
-    block* b = detail::object_to_write<block>(first.slot());
-    value_type v = element::load(b->items[b->begin]);
+    if (h->size == 0) return std::nullopt;
+    block* b = detail::object_to_write<block>(h->front.slot());
+    std::optional<value_type> v = element::load(b->items[b->begin]);
     element::clear(b->items[b->begin]);
     ++b->begin;
-    --h->size;
+    detail::store_shared(h->size, h->size - 1);
     if (b->begin == b->end) {
-      if (h->size != 0) {
+      if (h->size != 0)
         h->front = b->next.root();
-      } else {
+      else
         b->begin = b->end = 0;  // the only block is used again
-      }
     }
     return v;
   }
@@ -106,7 +123,7 @@ class queue : public ptr<queue<T>> {
     if (b->end == block::elements) return false;
     element::store(b->items[b->end], v);
     ++b->end;
-    ++h->size;
+    detail::store_shared(h->size, h->size + 1);
     return true;
   }
   void add_block() const {
