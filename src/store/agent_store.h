@@ -8,6 +8,7 @@
 #include <farmem/store/service.h>
 #include <spdlog/spdlog.h>
 
+#include <cstring>
 #include <thread>
 
 #include "heap.h"
@@ -89,6 +90,14 @@ class agent_store final : public store {
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
+
+/// The body as a packed struct; false unless it has exactly that size.
+template <class T>
+bool read_exactly(std::span<const std::byte> b, T& out) {
+  if (b.size() != sizeof out) return false;
+  std::memcpy(&out, b.data(), sizeof out);
+  return true;
+}
 
 /// Makes `out` the answer to a message: its head, `fixed`, and whatever is appended to the payload afterwards by
 /// append_answer.

@@ -9,14 +9,6 @@ namespace fm::store::node {
 
 namespace {
 
-/// The body as a packed struct; false unless it has exactly that size.
-template <class T>
-bool read_exactly(std::span<const std::byte> b, T& out) {
-  if (b.size() != sizeof out) return false;
-  std::memcpy(&out, b.data(), sizeof out);
-  return true;
-}
-
 /// The largest home copy that an answer carries: the transports' default message cap less heads and a page of hints.
 constexpr std::uint64_t fetched_copy_max = (1u << 20) - 8192;
 

@@ -9,13 +9,6 @@ namespace fm::store::node {
 
 namespace {
 
-template <class T>
-bool read_exactly(std::span<const std::byte> b, T& out) {
-  if (b.size() != sizeof out) return false;
-  std::memcpy(&out, b.data(), sizeof out);
-  return true;
-}
-
 std::string text_of(const region_name& n) { return fmt::format("region {} generation {}", n.region, n.generation); }
 
 /// The heap's region of that name; heap.mutex is held. Generation 0 in a name stands for the current one.

@@ -44,27 +44,20 @@ struct object_of<queue<E>> {
   using type = queue_header<E>;
 };
 
+template <class T>
+constexpr bool is_container = false;
+template <class E>
+constexpr bool is_container<vector<E>> = true;
+template <>
+inline constexpr bool is_container<string> = true;
+template <class K, class V>
+constexpr bool is_container<hash_map<K, V>> = true;
+template <class E>
+constexpr bool is_container<queue<E>> = true;
+
 /// The handle that reaches an object named by fm::ref<T>: the container's own where there is one.
 template <class T>
-struct handle_of {
-  using type = ptr<T>;
-};
-template <class E>
-struct handle_of<vector<E>> {
-  using type = vector<E>;
-};
-template <>
-struct handle_of<string> {
-  using type = string;
-};
-template <class K, class V>
-struct handle_of<hash_map<K, V>> {
-  using type = hash_map<K, V>;
-};
-template <class E>
-struct handle_of<queue<E>> {
-  using type = queue<E>;
-};
+using handle_to = std::conditional_t<is_container<T>, T, ptr<T>>;
 
 /// How an element looks inside of the heap and to the program: a plain value is itself; a reference comes out as a handle
 /// and goes in as any fm::ptr to its type.
@@ -79,7 +72,7 @@ struct element {
 };
 template <class U>
 struct element<ref<U>> {
-  using value = typename handle_of<U>::type;
+  using value = handle_to<U>;
   using argument = ptr<U>;
   static value load(const ref<U>& e) { return value(ptr<U>::from_slot(e.slot())); }
   static void store(ref<U>& e, const argument& v) { e = v; }

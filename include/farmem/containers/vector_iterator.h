@@ -7,7 +7,7 @@
 #pragma once
 
 #include <farmem/containers/chunks.h>
-#include <iterator>
+#include <farmem/containers/random_access.h>
 
 namespace fm {
 namespace detail {
@@ -42,14 +42,13 @@ struct chunk_view {
 /// Made by fm::vector::begin and end. Valid while the vector lives and does not change its size. For one thread at a time;
 /// copies are independent. Copying one that has read costs two atomic additions.
 template <class T>
-class vector_iterator {
+class vector_iterator : public detail::random_access<vector_iterator<T>> {
+  using base = detail::random_access<vector_iterator<T>>;
   using element = detail::element<T>;
   using view = detail::chunk_view<T>;
 
  public:
-  using iterator_category = std::random_access_iterator_tag;
   using value_type = typename element::value;
-  using difference_type = std::ptrdiff_t;
   using reference = value_type;
   /// What -> gives: a copy of the element that lives for the expression.
   class pointer {
@@ -62,19 +61,19 @@ class vector_iterator {
   };
 
   vector_iterator() noexcept = default;
-  vector_iterator(detail::slot_t vector, std::uint64_t index) noexcept : vector_(vector), index_(index) {}
+  vector_iterator(detail::slot_t vector, std::uint64_t index) noexcept : base(index), vector_(vector) {}
   vector_iterator(const vector_iterator& o) noexcept
-      : vector_(o.vector_), index_(o.index_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
+      : base(o), vector_(o.vector_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
     if (pinned_) detail::pin_frame(pinned_);  // pinned already, so it stays where it is
   }
   vector_iterator(vector_iterator&& o) noexcept
-      : vector_(o.vector_), index_(o.index_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
+      : base(o), vector_(o.vector_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
     o.count_ = 0;
     o.pinned_ = nullptr;
   }
   vector_iterator& operator=(vector_iterator o) noexcept {
-    std::swap(vector_, o.vector_);
     std::swap(index_, o.index_);
+    std::swap(vector_, o.vector_);
     std::swap(base_, o.base_);
     std::swap(first_, o.first_);
     std::swap(count_, o.count_);
@@ -95,46 +94,10 @@ class vector_iterator {
     return element::load(*reinterpret_cast<const T*>(base_ + index_ * sizeof(T)));
   }
   pointer operator->() const { return pointer(**this); }
-  reference operator[](difference_type n) const { return *(*this + n); }
-
-  vector_iterator& operator++() noexcept {
-    ++index_;
-    return *this;
-  }
-  vector_iterator& operator--() noexcept {
-    --index_;
-    return *this;
-  }
-  vector_iterator operator++(int) noexcept {
-    vector_iterator old(*this);
-    ++index_;
-    return old;
-  }
-  vector_iterator operator--(int) noexcept {
-    vector_iterator old(*this);
-    --index_;
-    return old;
-  }
-  vector_iterator& operator+=(difference_type n) noexcept {
-    index_ += static_cast<std::uint64_t>(n);
-    return *this;
-  }
-  vector_iterator& operator-=(difference_type n) noexcept {
-    index_ -= static_cast<std::uint64_t>(n);
-    return *this;
-  }
-  friend vector_iterator operator+(vector_iterator i, difference_type n) noexcept { return std::move(i += n); }
-  friend vector_iterator operator+(difference_type n, vector_iterator i) noexcept { return std::move(i += n); }
-  friend vector_iterator operator-(vector_iterator i, difference_type n) noexcept { return std::move(i -= n); }
-  friend difference_type operator-(const vector_iterator& a, const vector_iterator& b) noexcept {
-    return static_cast<difference_type>(a.index_ - b.index_);
-  }
-  friend bool operator==(const vector_iterator& a, const vector_iterator& b) noexcept { return a.index_ == b.index_; }
-  friend auto operator<=>(const vector_iterator& a, const vector_iterator& b) noexcept { return a.index_ <=> b.index_; }
 
  private:
+  using base::index_;
   detail::slot_t vector_ = 0;
-  std::uint64_t index_ = 0;
   // Reading an element may pin the chunk that it is in, which does not change what the iterator names.
   mutable std::uintptr_t base_ = 0;
   mutable std::uint64_t first_ = 0;

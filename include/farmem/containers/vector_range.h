@@ -13,9 +13,8 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <farmem/containers/chunks.h>
-#include <iterator>
+#include <farmem/containers/random_access.h>
 #include <utility>
 
 namespace fm {
@@ -119,7 +118,9 @@ class mutable_ref {
 
 /// The iterator of a mutable range. Random access; as cheap to copy as a pointer. Valid while its range lives.
 template <class T>
-class mutable_iterator {
+class mutable_iterator : public detail::random_access<mutable_iterator<T>> {
+  using base = detail::random_access<mutable_iterator<T>>;
+  using base::index_;
   template <class E>
   struct reference_to {
     using type = E&;
@@ -136,61 +137,20 @@ class mutable_iterator {
   };
 
  public:
-  using iterator_category = std::random_access_iterator_tag;
   using value_type = typename detail::element<T>::value;
-  using difference_type = std::ptrdiff_t;
   using reference = typename reference_to<T>::type;
   using pointer = typename reference_to<T>::arrow;
 
   mutable_iterator() noexcept = default;
-  mutable_iterator(detail::pinned_chunks<T>& chunks, std::uint64_t index) noexcept : chunks_(&chunks), index_(index) {}
+  mutable_iterator(detail::pinned_chunks<T>& chunks, std::uint64_t index) noexcept : base(index), chunks_(&chunks) {}
 
   /// The element in place, until elements of three other chunks were dereferenced. Throws out_of_range past the end,
   /// and as fm::ptr's write. O(1).
   reference operator*() const { return reference_to<T>::make(*chunks_->at(index_, guess_)); }
   pointer operator->() const { return reference_to<T>::arrow_of(*chunks_->at(index_, guess_)); }
-  reference operator[](difference_type n) const { return *(*this + n); }
-
-  mutable_iterator& operator++() noexcept {
-    ++index_;
-    return *this;
-  }
-  mutable_iterator& operator--() noexcept {
-    --index_;
-    return *this;
-  }
-  mutable_iterator operator++(int) noexcept {
-    mutable_iterator old(*this);
-    ++index_;
-    return old;
-  }
-  mutable_iterator operator--(int) noexcept {
-    mutable_iterator old(*this);
-    --index_;
-    return old;
-  }
-  mutable_iterator& operator+=(difference_type n) noexcept {
-    index_ += static_cast<std::uint64_t>(n);
-    return *this;
-  }
-  mutable_iterator& operator-=(difference_type n) noexcept {
-    index_ -= static_cast<std::uint64_t>(n);
-    return *this;
-  }
-  friend mutable_iterator operator+(mutable_iterator i, difference_type n) noexcept { return i += n; }
-  friend mutable_iterator operator+(difference_type n, mutable_iterator i) noexcept { return i += n; }
-  friend mutable_iterator operator-(mutable_iterator i, difference_type n) noexcept { return i -= n; }
-  friend difference_type operator-(const mutable_iterator& a, const mutable_iterator& b) noexcept {
-    return static_cast<difference_type>(a.index_ - b.index_);
-  }
-  friend bool operator==(const mutable_iterator& a, const mutable_iterator& b) noexcept { return a.index_ == b.index_; }
-  friend auto operator<=>(const mutable_iterator& a, const mutable_iterator& b) noexcept {
-    return a.index_ <=> b.index_;
-  }
 
  private:
   detail::pinned_chunks<T>* chunks_ = nullptr;
-  std::uint64_t index_ = 0;
   mutable std::uint32_t guess_ = 0;  ///< changes nothing that can be seen
 };
 
