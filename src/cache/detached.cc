@@ -11,7 +11,7 @@
 namespace fm::detail {
 
 object_cache::posting object_cache::post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen,
-                                                  std::uint32_t leave) {
+                                                  std::uint32_t leave, std::vector<fabric::request*>* together) {
   fetch* f = nullptr;
   for (std::uint32_t look = 1; look < mutator::fetches_max && !f; ++look) {
     fetch& candidate = m.fetches[m.next_fetch];
@@ -41,26 +41,41 @@ object_cache::posting object_cache::post_detached(mutator& m, slot_t slot, std::
   f->busy.store(1, std::memory_order_relaxed);
   f->seg = &arena_.of(f->payload);
   f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
-  link.session().post(r);
+  if (together)
+    together->push_back(&r);
+  else
+    link.session().post(r);
   settle(m.young);
   return posting::posted;
 }
 
 std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
   mutator& m = here();
+  if (m.together.empty()) {
+    m.together.resize(links_.size());
+    for (auto& list : m.together) list.reserve(mutator::fetches_max);  // nothing may fail once a word says `fetching`
+  }
   std::size_t posted = 0;
+  // One section, because a word says `fetching` from here on and others wait for what is posted at the end.
+  const section in_section;
   for (std::size_t i = 0; i < n; ++i) {
     const slot_t slot = slots[i];
     if (slot == 0 || slot >= hit.slots || tablet_info_of(slot).heap.load(std::memory_order_acquire) != this) continue;
-    const section in_section;
     std::atomic<word_t>& word = word_at(slot);
     const word_t w = word.load(std::memory_order_acquire);
     if (!word::is_away(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
-    const posting p = post_detached(m, slot, word, w, reserve_segments_ + 1);
+    const std::uint32_t agent = tablet_info_of(slot).agent.load(std::memory_order_relaxed);
+    const posting p = post_detached(m, slot, word, w, reserve_segments_ + 1, &m.together[agent]);
     if (p == posting::no_record || p == posting::no_memory) break;
     if (p != posting::posted) continue;
     m.counters.prefetches += 1;
     ++posted;
+  }
+  // All that go to one agent at once: one call into the kernel over TCP, one doorbell over RDMA.
+  for (std::size_t agent = 0; agent < m.together.size(); ++agent) {
+    if (m.together[agent].empty()) continue;
+    links_[agent]->session().post(m.together[agent]);
+    m.together[agent].clear();
   }
   return posted;
 }

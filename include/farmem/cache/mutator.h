@@ -51,6 +51,7 @@ class mutator {
   std::uint32_t next_agent = 0;
   std::unique_ptr<fetch[]> fetches;      ///< [0] for the miss that the thread waits for, the rest for detached fetches
   std::uint32_t next_fetch = 1;
+  std::vector<std::vector<fabric::request*>> together;  ///< of a prefetch, by agent: to be posted at once
   std::atomic<std::uint32_t> completed{0};  ///< detached fetches that have ended; their thread sleeps on it ...
   std::atomic<std::uint32_t> sleeping{0};   ///< ... when this is set
   std::unique_ptr<std::byte[]> staging;  ///< elastic reads land here

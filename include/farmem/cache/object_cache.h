@@ -164,8 +164,10 @@ class object_cache {
 
   // ---- detached fetches (src/cache/detached.cc) ----
   enum class posting : std::uint8_t { posted, changed, unreadable, no_record, no_memory };
-  /// Posts a fetch for an away word, leaving `leave` segments. Inside a section.
-  posting post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen, std::uint32_t leave);
+  /// Posts a fetch for an away word, leaving `leave` segments; or adds it to `together`, which the caller posts in the same
+  /// section. Inside a section.
+  posting post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen, std::uint32_t leave,
+                        std::vector<fabric::request*>* together = nullptr);
   char* look_here(awaited& a);
   static void detached_done(fabric::request& r) noexcept;
   void finish_detached(fetch& f) noexcept;

@@ -1,0 +1,150 @@
+// The evictor's write-back half: objects copied into batches, batches handed to the links, and what acknowledgements do. The
+// bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed.
+#include <farmem/cache/evictor.h>
+
+#include <cstring>
+
+namespace fm::detail {
+
+namespace {
+constexpr std::size_t acknowledged_ahead = 16;  // words that are prefetched
+}
+
+bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s) {
+  frame_prefix& px = frame::prefix(payload);
+  const std::uint64_t h = px.header.load(std::memory_order_relaxed);
+  const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
+  const std::uint64_t bytes = object_cache::home_bytes(h, payload, frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes);
+  FM_CHECK(bytes != 0, "a frame's header describes an object");
+  last_error_.store(0, std::memory_order_relaxed);
+  if (open_[agent] && !open_[agent]->fits(bytes)) submit(agent);
+  if (!open_[agent]) {
+    errc why = errc::ok;
+    open_[agent] = cache_.agents()[agent]->begin_batch(bytes, clock::now(), why);
+    if (!open_[agent]) {
+      counts.unbatched.fetch_add(1, std::memory_order_relaxed);
+      if (why != errc::timed_out) last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
+      return false;
+    }
+    open_[agent]->owner = take_record();
+    open_[agent]->on_acknowledged = acknowledged;
+  }
+  word_t expected = seen;
+  if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) {
+    ++kept_;  // touched just now
+    return true;
+  }
+  store::batch& b = *open_[agent];
+  const word_t home = b.next(bytes).pack();
+  std::memcpy(b.data + b.used, frame::home_copy(payload), bytes);
+  b.used += static_cast<std::uint32_t>(bytes);
+  ++b.count;
+  static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});
+  ++waiting_;
+  px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
+  s.writing.fetch_add(1, std::memory_order_relaxed);
+  counts.written.fetch_add(1, std::memory_order_relaxed);
+  counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  word.store((seen | word::clean_bit) & ~word::busy_bit, std::memory_order_release);
+  return true;
+}
+
+void evictor::submit(std::size_t agent) noexcept {
+  store::batch* b = open_[agent];
+  open_[agent] = nullptr;
+  if (b->count == 0) {  // every object for it was touched at the last moment: nobody will acknowledge it
+    give_back_record(static_cast<batch_record*>(b->owner));
+    cache_.agents()[agent]->submit(b);
+    return;
+  }
+  batches_unacknowledged_.fetch_add(1, std::memory_order_relaxed);
+  cache_.agents()[agent]->submit(b);
+}
+
+bool evictor::submit_open_batches() noexcept {
+  bool any = false;
+  sweeps_since_submit_ = 0;
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    if (!open_[i]) continue;
+    submit(i);
+    any = true;
+  }
+  return any;
+}
+
+void evictor::acknowledged(store::batch& b, errc code) noexcept {
+  auto* r = static_cast<batch_record*>(b.owner);
+  r->owner->acknowledge(*r, code);
+}
+
+void evictor::acknowledge(batch_record& r, errc code) noexcept {
+  {
+    const section in_section;
+    const std::size_t n = r.objects.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i + acknowledged_ahead < n) __builtin_prefetch(&word_at(r.objects[i + acknowledged_ahead].slot), 1);
+      std::atomic<word_t>& word = word_at(r.objects[i].slot);
+      word_t w = word.load(std::memory_order_acquire);
+      for (;;) {
+        if (w == word::unknown) {  // its page was given back, perhaps just now; once open it stays until this section ends
+          cache_.pages().open(r.objects[i].slot);
+          w = word.load(std::memory_order_acquire);
+        }
+        FM_ASSERT(word::is_resident(w), "an object that is being written stays resident");
+        if (word::is_busy(w)) {
+          cpu_relax();
+          w = word.load(std::memory_order_acquire);
+          continue;
+        }
+        if (word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) break;
+      }
+      char* payload = word::payload(w);
+      frame_prefix& px = frame::prefix(payload);
+      segment& s = arena_.of(payload);
+      FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
+      if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
+      px.shape.fetch_and(~frame::writing_bit, std::memory_order_release);
+      const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_acquire);
+      if (code != errc::ok) {
+        word.fetch_and(~(word::clean_bit | word::busy_bit), std::memory_order_acq_rel);
+        counts.write_failures.fetch_add(1, std::memory_order_relaxed);
+      } else if (word::is_cold(w) && word::is_clean(w) && stamp != 0 && epochs::passed(stamp) &&
+                 px.pins.load(std::memory_order_acquire) == 0) {
+        // Cold words under busy are ours alone.
+        word.store(r.objects[i].home, std::memory_order_release);
+        counts.dropped.fetch_add(1, std::memory_order_relaxed);
+      } else {
+        word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
+        counts.cancelled.fetch_add(1, std::memory_order_relaxed);
+      }
+      s.writing.fetch_sub(1, std::memory_order_acq_rel);
+    }
+    counts.acknowledged.fetch_add(n, std::memory_order_relaxed);
+  }
+  if (code != errc::ok) last_error_.store(static_cast<std::uint16_t>(code), std::memory_order_relaxed);
+  give_back_record(&r);
+  batches_unacknowledged_.fetch_sub(1, std::memory_order_release);
+  wake();
+}
+
+evictor::batch_record* evictor::take_record() {
+  const std::lock_guard lock(records_mutex_);
+  batch_record* r = free_records_;
+  if (r) {
+    free_records_ = r->next;
+  } else {
+    records_.push_back(std::make_unique<batch_record>());
+    r = records_.back().get();
+    r->owner = this;
+  }
+  return r;
+}
+
+void evictor::give_back_record(batch_record* r) noexcept {
+  r->objects.clear();
+  const std::lock_guard lock(records_mutex_);
+  r->next = free_records_;
+  free_records_ = r;
+}
+
+}  // namespace fm::detail
