@@ -429,3 +429,60 @@ TEMPLATE_TEST_CASE("threads that use a session while it breaks see each request 
   CHECK(bad.load() == 0);
   CHECK(p.link->generation() == 9);
 }
+
+// A request that is held by its peer: only transports with a connection have any; `local:` is done when post returns.
+#define CONNECTED_TRANSPORTS over_shm, over_tcp
+
+TEMPLATE_TEST_CASE("a message that is not answered in time ends by its deadline, and its late answer reaches nobody", "",
+                   CONNECTED_TRANSPORTS) {
+  const bool by_deadline = GENERATE(true, false);
+  pair_over<TestType> p;
+  command hold{.what = verb::hold}, echo{.count = 17};
+  request late;
+  late.kind = op_kind::message;
+  late.sg_count = 1;
+  late.sg[0] = {&hold, sizeof hold};
+  const auto within = by_deadline ? std::chrono::milliseconds(50) : std::chrono::seconds(10);
+  late.deadline = clock::now() + within;
+  p.link->post(late);
+  REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
+  CHECK_FALSE(late.done());
+  if (!by_deadline) p.link->cancel(late);
+  p.link->wait(late);
+  CHECK(late.status == (by_deadline ? errc::timed_out : errc::cancelled));
+  CHECK(late.reply.empty());
+  p.agent.release();
+  request next;
+  CHECK(p.message(next, &echo, sizeof echo) == errc::ok);
+  CHECK(next.reply.size() == sizeof echo);  // the answer to this one, not the one before
+  CHECK(late.reply.empty());
+  CHECK(p.link->generation() == 1);
+}
+
+TEMPLATE_TEST_CASE("requests beyond the credit wait their turn, and no longer than their deadline", "", CONNECTED_TRANSPORTS) {
+  session_options options;
+  options.requests_in_flight = 2;
+  pair_over<TestType> p(options);
+  command hold{.what = verb::hold};
+  std::array<request, 3> r;
+  for (request& one : r) {
+    one.kind = op_kind::message;
+    one.sg_count = 1;
+    one.sg[0] = {&hold, sizeof hold};
+  }
+  p.link->post(r[0]);
+  p.link->post(r[1]);
+  r[2].deadline = clock::now() + std::chrono::milliseconds(50);
+  p.link->post(r[2]);
+  p.link->wait(r[2]);
+  CHECK(r[2].status == errc::timed_out);
+  CHECK_FALSE(r[0].done());
+  p.agent.release();
+  for (std::size_t i : {0, 1}) {
+    p.link->wait(r[i]);
+    CHECK(r[i].status == errc::ok);
+  }
+  command echo{};
+  request next;
+  CHECK(p.message(next, &echo, sizeof echo) == errc::ok);
+}
