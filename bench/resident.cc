@@ -1,11 +1,15 @@
 // Resident access: what the indirection costs when nothing is far. Everything fits in the cache; the agent is in this
 // process and idle.
+#include <algorithm>
 #include <cstdio>
 #include <farmem/containers.h>
 #include <numeric>
+#include <shared_mutex>
+#include <unordered_map>
 
 #include "peers/chase.h"
 #include "support/managed.h"
+#include "support/zipf.h"
 
 namespace {
 
@@ -92,6 +96,62 @@ void vectors(program& p, fm::heap& h, std::size_t count) {
       peer);
 }
 
+/// Sorting through iterators, where every access asks whether its chunk is pinned.
+void sorting(program& p, fm::heap& h, std::size_t count) {
+  random_source random(3);
+  std::vector<std::uint64_t> unsorted(count);
+  for (auto& v : unsorted) v = random.below(~std::uint64_t{0});
+  std::vector<std::uint64_t> raw = unsorted;
+  const fm::vector<std::uint64_t> managed(h);
+  managed.append(raw);
+  p.compare(
+      {"vector_sort", {{"elements", std::to_string(count)}, {"element", "8 B"}}, "ns", {}, "std::vector"},
+      [&] {
+        auto m = managed.mutate();
+        std::copy(unsorted.begin(), unsorted.end(), m.begin());
+        return per_operation(double(count), [&] { std::sort(m.begin(), m.end()); });
+      },
+      [&] {
+        raw = unsorted;
+        return per_operation(double(count), [&] { std::sort(raw.begin(), raw.end()); });
+      });
+}
+
+/// Looking keys up that are there, by one thread; the peer has the lock that it needs for several.
+void maps(program& p, fm::heap& h, std::size_t count) {
+  const fm::hash_map<std::uint64_t, std::uint64_t> managed(h);
+  std::unordered_map<std::uint64_t, std::uint64_t> raw;
+  std::shared_mutex mutex;
+  for (std::uint64_t k = 0; k < count; ++k) {
+    managed.insert_or_assign(k, k);
+    raw.emplace(k, k);
+  }
+  const std::size_t finds = 4 * count;
+  for (const std::size_t keys : {std::size_t{1}, count}) {
+    const auto each = [&](auto&& find) {
+      random_source random(5);
+      return per_operation(double(finds), [&] {
+        std::uint64_t sum = 0;
+        for (std::size_t i = 0; i < finds; ++i) sum += find(random.below(keys));
+        keep(sum);
+      });
+    };
+    p.compare(
+        {"map_find",
+         {{"entries", std::to_string(count)}, {"keys_asked", std::to_string(keys)}},
+         "ns",
+         {},
+         "std::unordered_map behind std::shared_mutex"},
+        [&] { return each([&](std::uint64_t k) { return *managed.find(k); }); },
+        [&] {
+          return each([&](std::uint64_t k) {
+            const std::shared_lock lock(mutex);
+            return raw.find(k)->second;
+          });
+        });
+  }
+}
+
 void handles(program& p, fm::heap& h, std::size_t count) {
   const fm::ptr<managed_node> one = h.make<managed_node>();
   p.measure({"ptr_made_and_dropped", {{"count", std::to_string(count)}}, "ns", {goal_kind::value_at_most, 5}, {}}, [&] {
@@ -136,8 +196,10 @@ int main(int argc, char** argv) {
       lists(p, h, n, visit_order::random, 2.2);
     }
     const auto elements = p.sized<std::size_t>(1 << 25, 1 << 20);
-    fm::heap h({.cache = elements * 16 + (std::uint64_t{64} << 20)});
+    fm::heap h({.cache = elements * 16 + (std::uint64_t{192} << 20)});
     vectors(p, h, elements);
+    sorting(p, h, p.sized<std::size_t>(1 << 22, 1 << 18));
+    maps(p, h, p.sized<std::size_t>(1 << 20, 1 << 17));
     handles(p, h, p.sized<std::size_t>(20'000'000, 1'000'000));
   } catch (const fm::error& e) {
     std::fprintf(stderr, "bench_resident: %s\n", e.what());

@@ -26,6 +26,14 @@ region* find_named(heap& h, const region_name& n, errc& why) {
   return r;
 }
 
+/// The region that a message of the heap's owner names. When it stays null, `out` and what is returned are the handler's.
+errc find_or_refuse(session& s, heap& h, const region_name& n, message_type type, fabric::answer& out, region*& r) {
+  if (h.owner != &s) return not_the_owner(h, out, type);
+  errc why = errc::ok;
+  r = find_named(h, n, why);
+  return r != nullptr ? errc::ok : refuse(out, type, why, text_of(n));
+}
+
 void answer_region(fabric::answer& out, message_type type, const region& r) {
   const region_answer a{r.number, r.generation, r.memory.bytes(), r.readable(), r.state != region_state::open, 0};
   begin_answer(out, type, &a, sizeof a);
@@ -62,10 +70,8 @@ errc agent_store::region_info(session& s, heap& h, body b, fabric::answer& out) 
   region_name m;
   if (!read_exactly(b, m)) return errc::bad_frame;
   std::lock_guard lock(h.mutex);
-  if (h.owner != &s) return not_the_owner(h, out, message_type::region_info);
-  errc why = errc::ok;
-  region* r = find_named(h, m, why);
-  if (r == nullptr) return refuse(out, message_type::region_info, why, text_of(m));
+  region* r = nullptr;
+  if (const errc e = find_or_refuse(s, h, m, message_type::region_info, out, r); r == nullptr) return e;
   r->confirmed.store(true, std::memory_order_relaxed);
   answer_region(out, message_type::region_info, *r);
   return errc::ok;
@@ -75,10 +81,8 @@ errc agent_store::seal_region(session& s, heap& h, body b, fabric::answer& out) 
   region_name m;
   if (!read_exactly(b, m) || m.generation == 0) return errc::bad_frame;
   std::lock_guard lock(h.mutex);
-  if (h.owner != &s) return not_the_owner(h, out, message_type::seal_region);
-  errc why = errc::ok;
-  region* r = find_named(h, m, why);
-  if (r == nullptr) return refuse(out, message_type::seal_region, why, text_of(m));
+  region* r = nullptr;
+  if (const errc e = find_or_refuse(s, h, m, message_type::seal_region, out, r); r == nullptr) return e;
   if (r->by_cleaner) return refuse(out, message_type::seal_region, errc::access_denied, text_of(m));
   if (r->state == region_state::open) {
     h.seal(*r);
@@ -93,10 +97,8 @@ errc agent_store::retired_region(session& s, heap& h, body b, fabric::answer& ou
   region_name m;
   if (!read_exactly(b, m) || m.generation == 0) return errc::bad_frame;
   std::lock_guard lock(h.mutex);
-  if (h.owner != &s) return not_the_owner(h, out, message_type::retired_region);
-  errc why = errc::ok;
-  region* r = find_named(h, m, why);
-  if (r == nullptr) return refuse(out, type, why, text_of(m));
+  region* r = nullptr;
+  if (const errc e = find_or_refuse(s, h, m, type, out, r); r == nullptr) return e;
   if (r->state != region_state::retiring)
     return refuse(out, type, errc::access_denied, text_of(m) + " is not being retired");
   h.free_region(*r);

@@ -206,6 +206,45 @@ TEST_CASE("spans of chunks cover a vector once and in order") {
   }
 }
 
+TEST_CASE("a scan in order waits for few of its chunks, and a search fetches nothing ahead") {
+  fm::heap_options options = tiny(16_MiB);
+  options.elastic = false;
+  fm::heap h(options);
+  fm::vector<std::uint64_t> v(h);
+  constexpr std::uint64_t n = 512 * 1024;
+  v.resize(n);
+  v.for_each_chunk_write([at = std::uint64_t{0}](std::span<std::uint64_t> c) mutable {
+    std::iota(c.begin(), c.end(), at);
+    at += c.size();
+  });
+  const auto fetches_of = [&](auto&& use) {
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    const fm::heap_stats before = h.stats();
+    use();
+    const fm::heap_stats after = h.stats();
+    return std::pair(after.misses - before.misses, after.prefetches - before.prefetches);
+  };
+  const auto scanned = [&](auto&& sum) {
+    const auto [misses, prefetches] = fetches_of([&] { REQUIRE(sum() == n * (n - 1) / 2); });
+    CHECK(misses < 100);
+    CHECK(prefetches > 412);
+    CHECK(prefetches <= 512);
+  };
+  scanned([&] { return std::accumulate(v.begin(), v.end(), std::uint64_t{0}); });
+  scanned([&] {
+    std::uint64_t sum = 0;
+    v.for_each([&](std::uint64_t x) { sum += x; });
+    return sum;
+  });
+  scanned([&] {
+    auto m = v.mutate();
+    return std::accumulate(m.begin(), m.end(), std::uint64_t{0});
+  });
+  const auto searched = fetches_of([&] { REQUIRE(*std::lower_bound(v.begin(), v.end(), 77'777u) == 77'777u); });
+  CHECK(searched.second == 0);
+  require_sound(h);
+}
+
 TEST_CASE("a mutable range says what is wrong, and stays usable") {
   fm::heap h(tiny());
   fm::vector<int> v(h);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <farmem/containers/handle.h>
@@ -38,6 +39,8 @@ struct chunks {
   static constexpr std::uint64_t first_elements =
       std::min(chunk_elements, std::max<std::uint64_t>(2, std::bit_floor(32 / std::min<std::uint64_t>(32, sizeof(E)))));
   static constexpr std::uint64_t leaf_refs = 512;  ///< chunks that one leaf of the directory names
+  static constexpr std::uint64_t ahead_max = 32;   ///< chunks that a scan has fetched ahead, at the most
+  static constexpr std::uint64_t ahead_step = 16;  ///< it looks every so many chunks
 
   static constexpr std::uint64_t chunk_of(std::uint64_t i) { return i / chunk_elements; }
   static constexpr std::uint64_t within(std::uint64_t i) { return i % chunk_elements; }
@@ -59,6 +62,25 @@ struct chunks {
     const auto& h = *object_at<header>(vector, section_kind::fresh);
     if (i >= h.size) throw_range(i, h.size);
     return slot_of(h, chunk_of(i));
+  }
+
+  /// For a scan that has come to chunk `c`: now and then starts fetching what comes next, so that it waits for a round trip
+  /// once and not at every chunk. Looks at a few words where all is resident. Throws as reading the directory does.
+  static void fetch_ahead(slot_t vector, std::uint64_t c) {
+    if (c % ahead_step != 1) return;
+    std::array<slot_t, ahead_max> away;
+    std::size_t n = 0;
+    {
+      const user_section in_section;
+      const auto& h = *object_at<header>(vector, section_kind::fresh);
+      const std::uint64_t room = cache_of(vector).options().capacity_bytes / 8 / (chunk_elements * sizeof(E));
+      const std::uint64_t end = std::min(c + 1 + std::min(ahead_max, room), chunk_of(h.size + chunk_elements - 1));
+      for (std::uint64_t k = c + 1; k < end; ++k) {
+        const slot_t s = slot_of(h, k);
+        if (!word::is_resident(word_at(s).load(std::memory_order_relaxed))) away[n++] = s;
+      }
+    }
+    if (n != 0) prefetch_slots({away.data(), n});
   }
 
   /// Makes the capacity at least `n`. Outside of sections; what was added stays when a later step throws.

@@ -16,11 +16,12 @@ namespace fm {
 /// A handle to a managed vector. Copies of the handle name the same vector, as pointers do. T is a trivially copyable
 /// managed type without references, or fm::ref<X>: then elements come out as handles (fm::ptr<X>, or the container X).
 /// Threads: as std::vector, any number of readers or one writer. Costs are with everything resident; beyond that an access
-/// is at most one fetch each of the header, two levels of directory and the chunk. Errors: all members throw as fm::ptr's -> does
+/// is at most one fetch each of the header, two levels of directory and the chunk, and whatever goes through the chunks in order
+/// (iterators, for_each and its kin, mutable ranges) has up to 32 of them fetched ahead. Errors: all members throw as fm::ptr's -> does
 /// (null_handle, heap_closed, agent_lost, timed_out, cache_full), and those that make room as fm::heap::make does; a
 /// vector is unchanged or, where many elements are concerned, changed in part then. Not to be grown inside a scope where
-/// avoidable: making room waits for memory. The barrier once a chunk instead of once an element follows Mako, section 4.2, which
-/// hoists it out of loops.
+/// avoidable: making room waits for memory. That the barrier is paid once a chunk, and what is used then is a plain pointer, is the
+/// heap/stack invariant of Mako, section 5.1.
 template <class T>
 class vector : public ptr<vector<T>> {
   using base = ptr<vector<T>>;
@@ -136,6 +137,7 @@ class vector : public ptr<vector<T>> {
   void for_each_chunk(F&& f) const {
     const size_type n = size();
     for (size_type at = 0; at < n; at += place::chunk_elements) {
+      place::fetch_ahead(this->slot(), place::chunk_of(at));
       const read_pin<T[]> c(chunk_slot(place::chunk_of(at)));
       f(std::span<const T>(c->data(), std::min<size_type>(n - at, c->size())));
     }
@@ -145,6 +147,7 @@ class vector : public ptr<vector<T>> {
   void for_each_chunk_write(F&& f) const {
     const size_type n = size();
     for (size_type at = 0; at < n; at += place::chunk_elements) {
+      place::fetch_ahead(this->slot(), place::chunk_of(at));
       const write_pin<T[]> c(chunk_slot(place::chunk_of(at)));
       f(std::span<T>(c->data(), std::min<size_type>(n - at, c->size())));
     }

@@ -23,10 +23,11 @@ struct chunk_view {
   static void drop(char* pinned) noexcept {
     if (pinned) unpin_frame(pinned);
   }
-  /// The chunk that holds element `index`, instead of the one pinned as `old`. Throws out_of_range, and as fm::ptr's ->: then
-  /// `old` stays pinned.
-  [[gnu::noinline]] static chunk_view load(slot_t vector, std::uint64_t index, char* old) {
+  /// The chunk that holds element `index`, instead of the one pinned as `old`, which ends before element `old_end`. Throws
+  /// out_of_range, and as fm::ptr's ->: then `old` stays pinned.
+  [[gnu::noinline]] static chunk_view load(slot_t vector, std::uint64_t index, char* old, std::uint64_t old_end) {
     using place = chunks<E>;
+    if (old && index == old_end) place::fetch_ahead(vector, place::chunk_of(index));
     const user_section in_section;
     const auto* c = object_at<typename place::chunk>(place::locate(vector, index));
     char* const payload = reinterpret_cast<char*>(const_cast<typename place::chunk*>(c));
@@ -85,7 +86,7 @@ class vector_iterator : public detail::random_access<vector_iterator<T>> {
   /// The element, by value. Throws out_of_range past the end, and as fm::ptr's ->. O(1), the barrier once a chunk.
   reference operator*() const {
     if (__builtin_expect(index_ - first_ >= count_, 0)) {
-      const view v = view::load(vector_, index_, pinned_);
+      const view v = view::load(vector_, index_, pinned_, first_ + count_);
       base_ = v.base;
       first_ = v.first;
       count_ = v.count;

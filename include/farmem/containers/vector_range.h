@@ -59,6 +59,8 @@ class pinned_chunks {
   [[gnu::noinline]] std::uint32_t find(std::uint64_t index) {
     for (std::uint32_t w = 0; w < ways; ++w)
       if (ways_[w].chunk == place::chunk_of(index)) return w;
+    for (const way& w : ways_)  // the chunk before is there: somebody scans
+      if (w.chunk + 1 == place::chunk_of(index)) place::fetch_ahead(vector_, w.chunk + 1);
     char* payload = nullptr;
     {
       const user_section in_section;
@@ -83,7 +85,7 @@ class pinned_chunks {
 
 /// An element of a vector of fm::ref<X> that is being changed: reads as a handle to the object (fm::ptr<X>, or the container X) and
 /// is assigned any fm::ptr<X>. A reference is never copied out of the heap: what an algorithm holds meanwhile is a
-/// root, and every store goes through the write barrier (Mako, section 4.2). As long-lived as a reference from its range.
+/// root, and every store goes through the write barrier. As long-lived as a reference from its range.
 template <class X>
 class mutable_ref {
  public:

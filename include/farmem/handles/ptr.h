@@ -117,7 +117,7 @@ class write_pin {
 };
 
 /// A reference in a field of a managed object: the slot of the object that it refers to, or null. Assigning goes through
-/// the write barrier (an atomic exchange; Mako, section 4.2). Not copyable: reading one gives an fm::ptr or, in a scope,
+/// the write barrier (an atomic exchange; Mako, section 5.2). Not copyable: reading one gives an fm::ptr or, in a scope,
 /// a raw pointer.
 template <class T>
 class ref {
