@@ -258,7 +258,7 @@ TEST_CASE("readers without a lock find every standing key whole, while keys arou
   for (std::uint64_t t = 0; t < 2; ++t)
     readers.emplace_back([&, t] {
       std::mt19937_64 rng(t);
-      while (!done.load()) {
+      do {
         for (int i = 0; i < 100; ++i) {
           const std::uint64_t k = rng() % (i % 2 ? 4 : standing), other = standing + rng() % (2 * coming);
           const auto v = m.find(k);
@@ -274,7 +274,7 @@ TEST_CASE("readers without a lock find every standing key whole, while keys arou
         std::uint64_t seen = 0;
         if (t == 0) m.for_each([&](std::uint64_t k, const wide& v) { wrong += !v.whole(), seen += k < standing; });
         wrong += t == 0 && seen < standing;
-      }
+      } while (!done.load());
     });
   for (auto& t : writers) t.join();
   done = true;
