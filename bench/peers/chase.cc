@@ -1,6 +1,8 @@
 // Plain lists and vectors; see chase.h.
 #include "chase.h"
 
+#include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "../support/zipf.h"
@@ -17,13 +19,16 @@ std::vector<std::uint32_t> visiting_order(std::size_t count, visit_order order, 
   return visits;
 }
 
-raw_list::raw_list(std::size_t count, visit_order order, std::uint64_t seed) : nodes_(count) {
+raw_list::raw_list(std::size_t count, visit_order order, std::uint64_t seed)
+    : count_(count), memory_(std::max<std::size_t>(count, 1) * sizeof(raw_node), 2u << 20) {
+  os::reservation::prefer_huge_pages(memory_.base(), memory_.bytes());
+  auto* nodes = new (memory_.base()) raw_node[count];
   const std::vector<std::uint32_t> visits = visiting_order(count, order, seed);
   for (std::size_t i = 0; i < count; ++i) {
-    nodes_[visits[i]].value = i;
-    nodes_[visits[i]].next = i + 1 < count ? &nodes_[visits[i + 1]] : nullptr;
+    nodes[visits[i]].value = i;
+    nodes[visits[i]].next = i + 1 < count ? &nodes[visits[i + 1]] : nullptr;
   }
-  first_ = count != 0 ? &nodes_[visits[0]] : nullptr;
+  first_ = count != 0 ? &nodes[visits[0]] : nullptr;
 }
 
 std::uint64_t raw_list::walk() const noexcept {

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <farmem/os.h>
 #include <vector>
 
 namespace fm::bench {
@@ -19,16 +19,17 @@ struct alignas(64) raw_node {
 enum class visit_order { sequential, random };
 std::vector<std::uint32_t> visiting_order(std::size_t count, visit_order order, std::uint64_t seed);
 
-/// Nodes in one array, the best that an allocator could do.
+/// Nodes in one array, the best that an allocator could do, in huge pages where the kernel gives them, as the heap's cache.
 class raw_list {
  public:
   raw_list(std::size_t count, visit_order order, std::uint64_t seed);
   /// Follows every link once and returns the sum of the values.
   [[nodiscard]] std::uint64_t walk() const noexcept;
-  [[nodiscard]] std::size_t size() const noexcept { return nodes_.size(); }
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
 
  private:
-  std::vector<raw_node> nodes_;
+  std::size_t count_;
+  os::reservation memory_;
   raw_node* first_ = nullptr;
 };
 

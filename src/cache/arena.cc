@@ -7,6 +7,8 @@ namespace fm::detail {
 namespace {
 // Address space beyond the capacity, so that runs for large objects are found although the memory is scattered.
 constexpr std::uint64_t address_space_factor = 4;
+constexpr std::uint64_t huge_page_bytes = 2ull << 20;
+constexpr std::uint64_t huge_pages_from = 64ull << 20;  // bytes of cache; below, a page more or less matters
 
 // How many heaps of the process are short of memory; the gate's bit is set while it is not 0.
 std::mutex short_mutex;
@@ -17,7 +19,10 @@ arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
   FM_CHECK(is_power_of_two(segment_bytes) && segment_bytes >= page_bytes, "segment size");
   shift_ = std::countr_zero(segment_bytes);
   capacity_ = static_cast<std::uint32_t>(capacity >> shift_);
-  memory_ = os::reservation(std::uint64_t{capacity_} * address_space_factor << shift_, segment_bytes);
+  const std::uint64_t space = std::uint64_t{capacity_} * address_space_factor << shift_;
+  memory_ = os::reservation(space, std::max(segment_bytes, huge_page_bytes));
+  // Objects are scattered over all of it, so that every access of a large cache would miss the TLB as well.
+  if (capacity >= huge_pages_from) os::reservation::prefer_huge_pages(memory_.base(), space);
   base_ = reinterpret_cast<char*>(memory_.base());
   segments_ = std::vector<segment>(std::size_t{capacity_} * address_space_factor);
   for (std::size_t i = 0; i < segments_.size(); ++i) segments_[i].base = base_ + (i << shift_);

@@ -37,6 +37,10 @@ void reservation::discard(void* from, std::uint64_t bytes) noexcept {
   if (end > begin) FM_CHECK(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED) == 0, "madvise");
 }
 
+void reservation::prefer_huge_pages(void* from, std::uint64_t bytes) noexcept {
+  [[maybe_unused]] const int done = ::madvise(from, bytes, MADV_HUGEPAGE);  // a wish
+}
+
 void reservation::keep_small_pages(void* from, std::uint64_t bytes) noexcept {
   // A kernel without huge pages refuses, and has done what was asked.
   [[maybe_unused]] const int done = ::madvise(from, bytes, MADV_NOHUGEPAGE);

@@ -55,6 +55,7 @@ void reserve_hit(std::uint64_t slots) {
   auto* made = new reservations{os::reservation(slots * sizeof(word_t), page_bytes),
                                 os::reservation(slots / tablet_slots * sizeof(tablet_info), page_bytes),
                                 os::reservation(slots / page_slots * sizeof(page_info), page_bytes)};
+  os::reservation::prefer_huge_pages(made->words.base(), made->words.bytes());
   hit.tablets = reinterpret_cast<tablet_info*>(made->tablets.base());
   hit.pages = reinterpret_cast<page_info*>(made->pages.base());
   hit.slots = slots;

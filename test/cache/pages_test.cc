@@ -124,7 +124,7 @@ TEST_CASE("a tiny budget gives pages back under a running heap, and every object
   for (std::uint64_t i = 0; i < n; ++i) all.push_back(h.make<record>({.id = i, .twice = 2 * i}));
   std::vector<fm::read_pin<record>> pinned;
   for (std::uint64_t i = 0; i < n; i += n / 50) pinned.push_back(all[i].read());
-  REQUIRE(h.evict_all() == fm::errc::timed_out);  // because of the pins
+  REQUIRE(h.evict_all(std::chrono::milliseconds(300)) == fm::errc::timed_out);  // because of the pins
   for (int i = 0; i < 100 && h.stats().hit_bytes > 64_KiB; ++i) (void)h.evict_all(std::chrono::milliseconds(20));
   const fm::heap_stats s = h.stats();
   INFO(s.text());

@@ -27,6 +27,8 @@ class reservation {
 
   /// Gives whole pages back; they read as zero afterwards. O(pages), a system call.
   static void discard(void* from, std::uint64_t bytes) noexcept;
+  /// Asks the kernel to back the range with huge pages where it can.
+  static void prefer_huge_pages(void* from, std::uint64_t bytes) noexcept;
   /// Asks the kernel not to back the range with huge pages, where it knows of them.
   static void keep_small_pages(void* from, std::uint64_t bytes) noexcept;
 
