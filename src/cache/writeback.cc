@@ -16,19 +16,21 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
   const std::uint64_t bytes = object_cache::home_bytes(h, payload, frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes);
   FM_CHECK(bytes != 0, "a frame's header describes an object");
-  last_error_.store(0, std::memory_order_relaxed);
   if (open_[agent] && !open_[agent]->fits(bytes)) submit(agent);
   if (!open_[agent]) {
     errc why = errc::ok;
     open_[agent] = cache_.agents()[agent]->begin_batch(bytes, clock::now(), why);
     if (!open_[agent]) {
       counts.unbatched.fetch_add(1, std::memory_order_relaxed);
-      if (why != errc::timed_out) last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
+      // Not cleared before: who gives up waiting for memory while the agent is asked again is told why it refused.
+      if (why == errc::timed_out) why = errc::ok;
+      last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
       return false;
     }
     open_[agent]->owner = take_record();
     open_[agent]->on_acknowledged = acknowledged;
   }
+  last_error_.store(0, std::memory_order_relaxed);
   word_t expected = seen;
   if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) {
     ++kept_;  // touched just now
