@@ -1,0 +1,80 @@
+// Waiting for memory: what a thread does that finds no frame. It evicts itself, a step at a time, and sleeps only while others
+// have every step in hand; at its deadline it says who holds the memory. All waits are bounded.
+#include <farmem/cache/evictor.h>
+#include <farmem/cache/object_cache.h>
+#include <fmt/format.h>
+
+namespace fm::detail {
+
+void object_cache::throw_cache_full(std::uint64_t bytes) {
+  if (closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for memory");
+  if (const errc why = evictor_->last_error(); why != errc::ok)
+    throw error(why, fmt::format("no memory for {} bytes: write-back is refused by the agents", bytes));
+  const epochs::section_site site = epochs::oldest_section();
+  const arena::counts q = arena_.queue_lengths();
+  throw error(errc::cache_full,
+              fmt::format("no frame of {} bytes: the cache of {} bytes is full of pinned frames, open scopes or unacknowledged writes "
+                          "(segments: {} free, {} active, {} proactive, {} inactive, {} writing){}",
+                          bytes, options_.capacity_bytes, q.free, q.active, q.proactive, q.inactive, q.writing,
+                          site.file ? fmt::format("; the longest open scope, for {} epochs, is at {}:{}", site.epochs, site.file, site.line) : ""));
+}
+
+void object_cache::wait_at_gate(time_point deadline) noexcept {
+  if (arena_.available() >= arena_.gate_level()) return;
+  const time_point begin = clock::now();
+  here().counters.stalls_for_memory += 1;
+  while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline && evictor_->last_error() == errc::ok) {
+    const std::uint32_t seen = arena_.release_count();
+    if (evictor_->help()) continue;
+    evictor_->wake();
+    arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+  }
+  if (clock::now() >= deadline) arena_.give_up_gate_level();
+  stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+}
+
+void object_cache::wait_for_memory(std::uint32_t segments, time_point deadline) {
+  const time_point begin = clock::now();
+  here().counters.stalls_for_memory += 1;
+  while (arena_.available() < segments) {
+    if (closed() || clock::now() >= deadline) throw_cache_full(segments * arena_.segment_bytes());
+    const std::uint32_t seen = arena_.release_count();
+    if (evictor_->help()) continue;
+    evictor_->wake();
+    arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+  }
+  stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+}
+
+char* object_cache::frame_for_miss(mutator& m, std::uint64_t payload_bytes, section_kind kind) {
+  const bool fresh = kind == section_kind::fresh && this_thread.depth == 1;
+  if (char* p = bump_frame(m.young, false, payload_bytes, fresh ? reserve_segments_.load(std::memory_order_relaxed) : 0)) return p;
+  const time_point deadline = clock::now() + options_.memory_within;
+  const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
+  if (fresh) {
+    epochs::leave();
+    try {
+      wait_for_memory(reserve_segments_ + span, deadline);
+    } catch (...) {
+      epochs::enter();
+      throw;
+    }
+    epochs::enter();
+    return nullptr;
+  }
+  const time_point begin = clock::now();
+  for (;;) {
+    const std::uint32_t seen = arena_.release_count();
+    if (!evictor_->help()) {
+      if (clock::now() >= deadline || closed()) throw_cache_full(payload_bytes);
+      evictor_->wake();
+      arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+    }
+    if (char* p = bump_frame(m.young, false, payload_bytes, 0)) {
+      stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+      return p;
+    }
+  }
+}
+
+}  // namespace fm::detail
