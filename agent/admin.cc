@@ -25,7 +25,8 @@ sockaddr_un address_of(const std::string& path) {
   sockaddr_un a{};
   a.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof a.sun_path)
-    throw error(errc::invalid_argument, fmt::format("admin socket '{}': a path of 1 to {} characters is needed", path, sizeof a.sun_path - 1));
+    throw error(errc::invalid_argument,
+                fmt::format("admin socket '{}': a path of 1 to {} characters is needed", path, sizeof a.sun_path - 1));
   std::memcpy(a.sun_path, path.data(), path.size());
   return a;
 }
@@ -85,7 +86,8 @@ admin_server::admin_server(std::string path, std::function<std::string()> status
   };
   struct stat st {};
   if (::lstat(path_.c_str(), &st) == 0) {
-    if (!S_ISSOCK(st.st_mode)) throw error(errc::refused, fmt::format("admin socket {}: something else is there", path_));
+    if (!S_ISSOCK(st.st_mode))
+      throw error(errc::refused, fmt::format("admin socket {}: something else is there", path_));
     if (somebody_serves(a)) throw error(errc::refused, fmt::format("admin socket {}: another agent serves it", path_));
     ::unlink(path_.c_str());  // left by an agent that was killed
   }
@@ -162,10 +164,14 @@ std::string query_status(const std::string& path) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     document.append(buffer, std::size_t(n));
-    if (document.size() > document_max) throw error(errc::too_large, fmt::format("admin socket {}: the answer has no end", path));
+    if (document.size() > document_max)
+      throw error(errc::too_large, fmt::format("admin socket {}: the answer has no end", path));
   }
   if (document.empty() || document.front() != '{')
-    throw error(errc::refused, fmt::format("admin socket {}: {}", path, document.empty() ? "the agent said nothing; only its own user and root may ask" : document));
+    throw error(
+        errc::refused,
+        fmt::format("admin socket {}: {}", path,
+                    document.empty() ? "the agent said nothing; only its own user and root may ask" : document));
   return document;
 }
 

@@ -19,15 +19,15 @@ struct config {
   std::vector<std::string> listen;
   fm::store::store_options store;
   fabric::listen_options fabric;
-  std::string admin;             ///< path of the admin socket; empty: none
-  bool admin_is_default = false; ///< nobody asked for it, so doing without is no error
+  std::string admin;              ///< path of the admin socket; empty: none
+  bool admin_is_default = false;  ///< nobody asked for it, so doing without is no error
   std::string log_level = "info";
 };
 
 /// One setting: its flag is "--name", its variable FARMEM_AGENT_NAME, its key in the file name with underscores.
 struct setting {
-  const char* name;        ///< with dashes
-  const char* value;       ///< what the value looks like, for --help; empty: a switch
+  const char* name;   ///< with dashes
+  const char* value;  ///< what the value looks like, for --help; empty: a switch
   const char* help;
   bool repeatable;
   /// Applies a value; throws std::string with what is wrong with it.

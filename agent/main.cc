@@ -39,13 +39,15 @@ void announce(const arguments& a, const std::vector<std::unique_ptr<fabric::list
   if (a.ready_fd >= 0) {
     for (std::size_t done = 0; done < text.size();) {
       const ssize_t n = ::write(a.ready_fd, text.data() + done, text.size() - done);
-      if (n < 0 && errno != EINTR) throw error(errc::invalid_argument, fmt::format("--ready-fd {}: {}", a.ready_fd, std::strerror(errno)));
+      if (n < 0 && errno != EINTR)
+        throw error(errc::invalid_argument, fmt::format("--ready-fd {}: {}", a.ready_fd, std::strerror(errno)));
       if (n > 0) done += std::size_t(n);
     }
     ::close(a.ready_fd);
   }
   if (!a.ready_file.empty()) {
-    const std::string partial = a.ready_file + ".partial";  // renamed when complete: whoever sees the file sees all of it
+    const std::string partial =
+        a.ready_file + ".partial";  // renamed when complete: whoever sees the file sees all of it
     std::ofstream out(partial, std::ios::trunc);
     out << text;
     out.close();
@@ -77,7 +79,8 @@ int serve(const agent::config& c, const arguments& a) {
     spdlog::info("listening on {}", listeners.back()->url());
   }
   announce(a, listeners);
-  spdlog::info("farmem-agent {} serves {} MiB in regions of {} KiB", FARMEM_VERSION, c.store.memory_bytes >> 20, c.store.region_bytes >> 10);
+  spdlog::info("farmem-agent {} serves {} MiB in regions of {} KiB", FARMEM_VERSION, c.store.memory_bytes >> 20,
+               c.store.region_bytes >> 10);
 
   int signal = 0;
   while (sigwait(&signals, &signal) != 0) {
@@ -91,18 +94,24 @@ int serve(const agent::config& c, const arguments& a) {
 /// Declares the command line; what is given goes to `a`.
 void declare(CLI::App& app, arguments& a, std::vector<agent::flag_values>& given) {
   app.set_version_flag("--version", std::string("farmem-agent ") + FARMEM_VERSION);
-  app.add_option("--config", a.file, "TOML file with the settings below, with underscores for dashes")->envname("FARMEM_AGENT_CONFIG")->type_name("FILE");
+  app.add_option("--config", a.file, "TOML file with the settings below, with underscores for dashes")
+      ->envname("FARMEM_AGENT_CONFIG")
+      ->type_name("FILE");
   app.add_flag("--check-config", a.check_config, "read all settings, say whether they are right, and exit");
   app.add_flag("--status", a.status, "print what the running agent behind --admin has, and exit");
   app.add_flag("--json", a.json, "with --status: print JSON");
-  app.add_option("--ready-fd", a.ready_fd, "write the addresses served to this descriptor, one a line, and close it")->type_name("FD");
-  app.add_option("--ready-file", a.ready_file, "write the addresses served to this file, one a line")->type_name("PATH");
+  app.add_option("--ready-fd", a.ready_fd, "write the addresses served to this descriptor, one a line, and close it")
+      ->type_name("FD");
+  app.add_option("--ready-file", a.ready_file, "write the addresses served to this file, one a line")
+      ->type_name("PATH");
   given.resize(agent::settings().size());
   for (std::size_t i = 0; i < given.size(); ++i) {
     const agent::setting& s = agent::settings()[i];
     given[i].name = s.name;
     if (*s.value == 0) {
-      app.add_flag_callback("--" + given[i].name, [&g = given[i]] { g.values = {"true"}; }, s.help)->group("Settings");
+      app.add_flag_callback(
+             "--" + given[i].name, [&g = given[i]] { g.values = {"true"}; }, s.help)
+          ->group("Settings");
       continue;
     }
     auto* option = app.add_option("--" + given[i].name, given[i].values, s.help);

@@ -42,14 +42,16 @@ void local_given_back(program& p, const std::string& binary, std::size_t count) 
   fm::heap h({.cache = cache, .agents = {agent.url()}, .hit = budget});
   const auto before = resident_private();
   const auto all = make_list<Bytes>(h, count);
-  for (int i = 0; i < 1000 && h.stats().hit_bytes > budget + (budget >> 4); ++i) (void)h.evict_all(std::chrono::milliseconds(10));
+  for (int i = 0; i < 1000 && h.stats().hit_bytes > budget + (budget >> 4); ++i)
+    (void)h.evict_all(std::chrono::milliseconds(10));
   const double grown = resident_private() - before - double(cache);
-  p.measure({"local_tables_given_back",
-             {{"object", std::to_string(Bytes) + " B"}, {"objects", std::to_string(count)}, {"budget", "1 MiB"}},
-             "B",
-             {},
-             {}},
-            [&] { return bytes_an_object(grown, count); }, 1);
+  p.measure(
+      {"local_tables_given_back",
+       {{"object", std::to_string(Bytes) + " B"}, {"objects", std::to_string(count)}, {"budget", "1 MiB"}},
+       "B",
+       {},
+       {}},
+      [&] { return bytes_an_object(grown, count); }, 1);
   if (const fm::verify_report v = h.verify(); !v.ok()) throw fm::error(fm::errc::corrupt, v.messages.front());
 }
 

@@ -47,8 +47,10 @@ class ring {
     for (std::size_t done = 0; done < count; done += half) {
       if (in_flight > 1) ask(next);
       for (const std::uint32_t n : now) check(objects_[n]->number == n);
-      if (in_flight > 1) now.swap(next);
-      else ask(now);
+      if (in_flight > 1)
+        now.swap(next);
+      else
+        ask(now);
     }
   }
 

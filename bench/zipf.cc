@@ -99,22 +99,24 @@ void against_swap(program& p, const settings& set, const std::string& transport,
       row_spec spec = base;
       spec.parameters.emplace_back("zipf", decimals(zipf));
       try {
-        worker ours("managed_kv",
-                    {std::to_string(set.keys), std::to_string(std::uint64_t(double(limit) * set.cache_share)), agent.url()},
-                    core, ours_limit.procs());
+        worker ours(
+            "managed_kv",
+            {std::to_string(set.keys), std::to_string(std::uint64_t(double(limit) * set.cache_share)), agent.url()},
+            core, ours_limit.procs());
         worker peer("plain_kv", {std::to_string(set.keys)}, core, peer_limit.procs());
         p.count_cpu_of(ours.pid());
         p.count_cpu_of(peer.pid());
         for (const double writes : {0.0, 0.5}) {
           const auto run = [&](worker& w, std::uint64_t operations) {
-            const std::string command = "run " + decimals(zipf) + " " + decimals(writes) + " " + std::to_string(operations) +
-                                        " " + std::to_string(++seed) + " 0";
+            const std::string command = "run " + decimals(zipf) + " " + decimals(writes) + " " +
+                                        std::to_string(operations) + " " + std::to_string(++seed) + " 0";
             return turn{w.ask(command).at("ops_per_s") / 1e3, {}, 0};
           };
           row_spec row = spec;
           row.parameters.emplace_back("writes", decimals(writes));
           if (writes == 0.0)
-            row.wanted = {goal_kind::ratio_at_least, transport == "shm" ? (zipf > 0 ? 5.0 : 4.0) : (zipf > 0 ? 2.0 : 1.0)};
+            row.wanted = {goal_kind::ratio_at_least,
+                          transport == "shm" ? (zipf > 0 ? 5.0 : 4.0) : (zipf > 0 ? 2.0 : 1.0)};
           p.compare(
               row, [&] { return run(ours, p.sized<std::uint64_t>(1'000'000, 50'000)); },
               [&] { return run(peer, p.sized<std::uint64_t>(300'000, 20'000)); }, 7);

@@ -36,8 +36,10 @@ void arena::update_gate() {
   short_of_memory_ = now;
   const std::lock_guard lock(short_mutex);
   if (now ? short_heaps++ == 0 : --short_heaps == 0) {
-    if (now) epochs::gate.fetch_or(epochs::gate_memory, std::memory_order_seq_cst);
-    else epochs::gate.fetch_and(~std::uint32_t{epochs::gate_memory}, std::memory_order_seq_cst);
+    if (now)
+      epochs::gate.fetch_or(epochs::gate_memory, std::memory_order_seq_cst);
+    else
+      epochs::gate.fetch_and(~std::uint32_t{epochs::gate_memory}, std::memory_order_seq_cst);
   }
 }
 
@@ -78,7 +80,8 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
       f.state.store(segment_state::unbacked, std::memory_order_relaxed);
       --backed_;
     }
-    for (std::uint32_t i = at - span; i < at; ++i) segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
+    for (std::uint32_t i = at - span; i < at; ++i)
+      segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
     backed_ += span;
     s = &segments_[at - span];
   }
@@ -111,12 +114,14 @@ void arena::release(segment& s) {
     } else {
       os::reservation::discard(s.base, std::uint64_t{span} << shift_);
       const auto first = static_cast<std::size_t>(&s - segments_.data());
-      for (std::size_t i = first; i < first + span; ++i) segments_[i].state.store(segment_state::unbacked, std::memory_order_relaxed);
+      for (std::size_t i = first; i < first + span; ++i)
+        segments_[i].state.store(segment_state::unbacked, std::memory_order_relaxed);
       s.span = 1;
       backed_ -= span;
     }
     available_.fetch_add(span, std::memory_order_relaxed);
-    if (const std::uint32_t wanted = gate_wanted_.load(std::memory_order_relaxed); gate_level() < wanted && available() >= wanted)
+    if (const std::uint32_t wanted = gate_wanted_.load(std::memory_order_relaxed);
+        gate_level() < wanted && available() >= wanted)
       gate_level_.store(wanted, std::memory_order_relaxed);
     update_gate();
     released_.fetch_add(1, std::memory_order_release);

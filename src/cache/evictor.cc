@@ -9,9 +9,9 @@ namespace fm::detail {
 namespace {
 
 constexpr std::uint32_t frames_per_step = 512;
-constexpr std::uint32_t look_ahead = 16;          // frames whose words are prefetched together
+constexpr std::uint32_t look_ahead = 16;  // frames whose words are prefetched together
 constexpr std::uint32_t rounds_before_pause = 2;
-constexpr std::uint32_t sweeps_per_batch = 8;     // after so many, an open batch leaves though it is not full
+constexpr std::uint32_t sweeps_per_batch = 8;  // after so many, an open batch leaves though it is not full
 constexpr auto pause_within = std::chrono::microseconds(200);
 
 struct looked_at {
@@ -90,7 +90,8 @@ void evictor::run() noexcept {
     // An agent that takes nothing more is asked again now and then, not in a loop.
     const bool refused = last_error() != errc::ok;
     if (!moved || refused)
-      os::futex_wait(work_, seen, clock::now() + (refused ? std::chrono::microseconds(5000) : std::chrono::microseconds(100)));
+      os::futex_wait(work_, seen,
+                     clock::now() + (refused ? std::chrono::microseconds(5000) : std::chrono::microseconds(100)));
   }
 }
 
@@ -112,8 +113,10 @@ bool evictor::step() noexcept {
     if (!draining_ && !short_of_memory()) return gave_back;
     if (!pick_job()) return submit_open_batches() || gave_back;
   }
-  if (job_ == job::cooling) run_cooling();
-  else run_sweeping();
+  if (job_ == job::cooling)
+    run_cooling();
+  else
+    run_sweeping();
   return !std::exchange(starved_, false);
 }
 
@@ -224,7 +227,8 @@ void evictor::run_sweeping() {
           if ((shape & frame::elastic_bit) != 0) {
             counts.elastic_untouched.fetch_add(1, std::memory_order_relaxed);
             const slot_t slot = header::slot(px.header.load(std::memory_order_relaxed));
-            cache_.windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed)).reduce(home_address::unpack(home));
+            cache_.windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed))
+                .reduce(home_address::unpack(home));
           }
         } else {
           ++kept_;
@@ -240,12 +244,16 @@ void evictor::run_sweeping() {
 // An open batch leaves when it is full, when there is nothing else to do, and by these rules: segments wait for it in
 // `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep it.
 void evictor::after_sweep(bool released) {
-  const bool moved = released || counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed) != left_;
+  const bool moved =
+      released ||
+      counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed) != left_;
   futile_ = moved ? 0 : futile_ + 1;
   ++sweeps_since_submit_;
   const arena::counts q = arena_.queue_lengths();
   const bool going_round = futile_ > q.active + q.proactive + q.inactive;
-  if (going_round || draining_ || sweeps_since_submit_ >= sweeps_per_batch || arena_.available() < low_ || arena_.awaited()) submit_open_batches();
+  if (going_round || draining_ || sweeps_since_submit_ >= sweeps_per_batch || arena_.available() < low_ ||
+      arena_.awaited())
+    submit_open_batches();
   // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a loop.
   if (going_round) {
     futile_ = 0;
@@ -333,7 +341,8 @@ bool evictor::relocate_stragglers(segment& s) {
           if (!word::is_resident(seen) || word::payload(seen) != payload) continue;
           char* to = px.pins.load(std::memory_order_acquire) != 0 || word::is_busy(seen)
                          ? nullptr
-                         : w.self->cache_.bump_frame(w.self->moved_, true, frame::total_bytes_of(payload) - sizeof(frame_prefix), 0);
+                         : w.self->cache_.bump_frame(w.self->moved_, true,
+                                                     frame::total_bytes_of(payload) - sizeof(frame_prefix), 0);
           if (!to) {
             w.all = false;
             return;

@@ -63,7 +63,8 @@ void object_cache::end_fetch(fetch& f) noexcept {
   if (f.waiters.load(std::memory_order_seq_cst) != 0) os::futex_wake(f.sequence, 1 << 30);
 }
 
-std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window) {
+std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, const home_address& from,
+                                      std::uint32_t& window) {
   fabric::request& r = f.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
   r.deadline = clock::now() + options_.access_within;
@@ -100,7 +101,9 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
       window = windows(tablet_info_of(f.slot).agent.load(std::memory_order_relaxed)).window(from, f.bytes);
       // Only what is acknowledged or sealed: no append and no evacuation is caught half way.
       const std::uint64_t readable = link.readable(from.region);
-      window = readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(window, readable - from.offset)) : 0;
+      window = readable > from.offset
+                   ? static_cast<std::uint32_t>(std::min<std::uint64_t>(window, readable - from.offset))
+                   : 0;
       if (window <= f.bytes) window = 0;
     }
     if (const std::uint64_t bytes = read_hint(f, m, link, from, window); bytes != 0) {
@@ -121,8 +124,12 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
       std::uint64_t h = 0;
       if (a.copy.size() < header::bytes) throw_access(errc::bad_frame, f.slot, link);
       std::memcpy(&h, a.copy.data(), sizeof h);
-      const std::uint64_t bytes = header::slot(h) == f.slot ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size()) : 0;
-      if (bytes == 0 || bytes > a.copy.size() || bytes > frame::total_bytes_of(f.payload) - sizeof(frame_prefix) + header::bytes)
+      const std::uint64_t bytes =
+          header::slot(h) == f.slot
+              ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
+              : 0;
+      if (bytes == 0 || bytes > a.copy.size() ||
+          bytes > frame::total_bytes_of(f.payload) - sizeof(frame_prefix) + header::bytes)
         throw_access(errc::corrupt, f.slot, link);
       std::memcpy(frame::home_copy(f.payload), a.copy.data(), bytes);
       m.counters.fetched_bytes += a.copy.size();
@@ -161,7 +168,10 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   if (a.copy.size() < header::bytes) return;
   std::uint64_t h = 0;
   std::memcpy(&h, a.copy.data(), sizeof h);
-  const std::uint64_t bytes = header::slot(h) == slot ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size()) : 0;
+  const std::uint64_t bytes =
+      header::slot(h) == slot
+          ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
+          : 0;
   if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
   char* payload = frame_for_miss(m, bytes - header::bytes, kind);
   if (!payload) return;
@@ -179,7 +189,8 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
-std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window) {
+std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first,
+                                               std::uint64_t skip, std::uint32_t window) {
   std::uint32_t installed = 0;
   const char* bytes = reinterpret_cast<const char*>(m.staging.get());
   // At most one segment is taken for neighbours, and none that others wait for.
@@ -195,7 +206,8 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
     const std::uint64_t copy = home_bytes(h, bytes + at + header::bytes, window - at);
     if (copy == 0 || at + copy > window) return installed;
     const slot_t slot = header::slot(h);
-    const home_address here{first.region, first.generation, static_cast<std::uint32_t>(first.offset + at), size_class::of(copy)};
+    const home_address here{first.region, first.generation, static_cast<std::uint32_t>(first.offset + at),
+                            size_class::of(copy)};
     if (slot != 0 && slot < hit.slots && tablet_info_of(slot).heap.load(std::memory_order_acquire) == this &&
         tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) {
       std::atomic<word_t>& word = word_at(slot);
@@ -207,7 +219,8 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
         frame_prefix& px = frame::prefix(payload);
         px.home.store(w, std::memory_order_relaxed);
         px.shape.fetch_or(frame::elastic_bit, std::memory_order_relaxed);
-        if (word.compare_exchange_strong(w, word::resident(payload, word::cold_bit | word::clean_bit), std::memory_order_acq_rel)) {
+        if (word.compare_exchange_strong(w, word::resident(payload, word::cold_bit | word::clean_bit),
+                                         std::memory_order_acq_rel)) {
           m.counters.elastic_installs += 1;
           ++installed;
         } else {

@@ -11,7 +11,7 @@ namespace {
 std::mutex caches_mutex;
 std::atomic<object_cache*> caches[heaps_max];
 
-constexpr std::uint64_t slots_per_run = 2048;      // that a thread takes at a time: four HIT pages
+constexpr std::uint64_t slots_per_run = 2048;  // that a thread takes at a time: four HIT pages
 constexpr std::uint32_t tablets_per_grant = 4;
 
 void thread_ends(thread_state& t) noexcept {
@@ -19,7 +19,8 @@ void thread_ends(thread_state& t) noexcept {
     if (!t.mutators[i]) continue;
     // The heap cannot close meanwhile and free the mutator: closing takes the same lock first.
     const std::lock_guard lock(caches_mutex);
-    if (object_cache* c = caches[i].load(std::memory_order_acquire); c && t.mutators[i]) c->detach_thread(*t.mutators[i]);
+    if (object_cache* c = caches[i].load(std::memory_order_acquire); c && t.mutators[i])
+      c->detach_thread(*t.mutators[i]);
     t.mutators[i] = nullptr;
   }
 }
@@ -39,10 +40,13 @@ void relieve_shortage() noexcept {
 object_cache* cache_at(std::uint32_t index) noexcept { return caches[index].load(std::memory_order_acquire); }
 
 object_cache::object_cache(const cache_options& options, links& agents)
-    : options_(options), links_(agents), arena_(options.capacity_bytes, options.segment_bytes), pages_(options.hit_bytes, options.hit_residents_max) {
+    : options_(options),
+      links_(agents),
+      arena_(options.capacity_bytes, options.segment_bytes),
+      pages_(options.hit_bytes, options.hit_residents_max) {
   if (arena_.capacity_segments() < 8)
-    throw error(errc::invalid_argument,
-                fmt::format("cache of {} bytes: at least 8 segments of {} bytes are needed", options.capacity_bytes, options.segment_bytes));
+    throw error(errc::invalid_argument, fmt::format("cache of {} bytes: at least 8 segments of {} bytes are needed",
+                                                    options.capacity_bytes, options.segment_bytes));
   arena_.set_proactive_share(options.proactive_share);
   reserve_segments_ = std::max(2u, arena_.capacity_segments() / 32);
   arena_.set_gate_level(reserve_segments_);
@@ -59,7 +63,8 @@ object_cache::object_cache(const cache_options& options, links& agents)
     epochs::relieve.store(relieve_shortage, std::memory_order_release);
     for (index_ = 0; index_ < heaps_max && caches[index_].load() != nullptr; ++index_) {
     }
-    if (index_ == heaps_max) throw error(errc::invalid_argument, fmt::format("{} heaps are open in this process already", heaps_max));
+    if (index_ == heaps_max)
+      throw error(errc::invalid_argument, fmt::format("{} heaps are open in this process already", heaps_max));
     caches[index_].store(this, std::memory_order_release);
   }
   evictor_ = std::make_unique<evictor>(*this);
@@ -83,8 +88,9 @@ void object_cache::close() noexcept {
   {
     const std::lock_guard lock(caches_mutex);
     const std::uint32_t index = index_;
-    epochs::for_each_thread([](thread_state& t, void* i) { t.mutators[*static_cast<const std::uint32_t*>(i)] = nullptr; },
-                            const_cast<std::uint32_t*>(&index));
+    epochs::for_each_thread(
+        [](thread_state& t, void* i) { t.mutators[*static_cast<const std::uint32_t*>(i)] = nullptr; },
+        const_cast<std::uint32_t*>(&index));
     caches[index_].store(nullptr, std::memory_order_release);
   }
   const std::lock_guard lock(tablets_mutex_);
@@ -110,7 +116,9 @@ mutator& object_cache::attach_thread() {
   }
   m.in_use.store(true, std::memory_order_relaxed);
   // Each thread may need a segment inside a section that cannot wait, and one for what it keeps.
-  reserve_segments_.store(std::min(arena_.capacity_segments() / 4, std::max<std::uint32_t>(reserve_segments_, 2 + static_cast<std::uint32_t>(mutators_.size()))));
+  reserve_segments_.store(
+      std::min(arena_.capacity_segments() / 4,
+               std::max<std::uint32_t>(reserve_segments_, 2 + static_cast<std::uint32_t>(mutators_.size()))));
   arena_.set_gate_level(reserve_segments_);
   return *(this_thread.mutators[index_] = &m);
 }
@@ -229,7 +237,8 @@ std::uint64_t object_cache::home_bytes(std::uint64_t h, const char* payload, std
 
 object_cache& object_cache::owner_of(slot_t slot) {
   if (slot == 0) throw error(errc::null_handle, "a null fm::ptr or fm::ref was dereferenced");
-  if (slot >= hit.slots) throw error(errc::not_found, fmt::format("slot {:#x} is outside of the slot range {:#x}", slot, hit.slots));
+  if (slot >= hit.slots)
+    throw error(errc::not_found, fmt::format("slot {:#x} is outside of the slot range {:#x}", slot, hit.slots));
   object_cache* c = tablet_info_of(slot).heap.load(std::memory_order_acquire);
   if (!c) throw error(errc::heap_closed, fmt::format("the heap of slot {:#x} is closed", slot));
   return *c;
@@ -245,8 +254,10 @@ char* object_cache::resolve_here(slot_t slot, access how, section_kind section) 
     word_t w = word.load(std::memory_order_acquire);
     if (word::is_resident(w)) {
       if (word::is_cold(w)) {
-        if (word::is_busy(w)) cpu_relax();
-        else touch(word, w);
+        if (word::is_busy(w))
+          cpu_relax();
+        else
+          touch(word, w);
         continue;
       }
       if (how == access::write && word::is_clean(w)) {
@@ -255,9 +266,12 @@ char* object_cache::resolve_here(slot_t slot, access how, section_kind section) 
       }
       return word::payload(w);
     }
-    if (word::is_fetching(w)) wait_for_fetch(word, w, clock::now() + options_.access_within);
-    else if (w == word::free) throw error(errc::not_found, fmt::format("slot {:#x} holds no object", slot));
-    else miss(slot, word, w, section);
+    if (word::is_fetching(w))
+      wait_for_fetch(word, w, clock::now() + options_.access_within);
+    else if (w == word::free)
+      throw error(errc::not_found, fmt::format("slot {:#x} holds no object", slot));
+    else
+      miss(slot, word, w, section);
   }
 }
 
@@ -278,7 +292,8 @@ void object_cache::touch(std::atomic<word_t>& word, word_t seen) {
     px.shape.fetch_and(~frame::elastic_bit, std::memory_order_relaxed);
     m.counters.elastic_touches += 1;
     const slot_t slot = header::slot(px.header.load(std::memory_order_relaxed));
-    windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed)).stretch(home_address::unpack(px.home.load(std::memory_order_relaxed)));
+    windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed))
+        .stretch(home_address::unpack(px.home.load(std::memory_order_relaxed)));
   }
 }
 
@@ -322,21 +337,26 @@ void object_cache::expect_large(std::uint64_t payload_bytes) noexcept {
   if (reserve_segments_.load() > arena_.gate_level()) arena_.set_gate_level(reserve_segments_.load());
 }
 
-slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes) {
+slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length, const void* init,
+                              std::uint64_t init_bytes) {
   if (closed()) throw error(errc::heap_closed, fmt::format("allocating a {}", type.name));
   // Checked before the size is computed, which could overflow.
   if (type.kind == type_kind::array && type.bytes != 0 && length > object_bytes_max_ / type.bytes)
-    throw error(errc::too_large, fmt::format("{} of {} elements: an object has at most {} bytes (half a region); use fm::vector", type.name, length, object_bytes_max_));
+    throw error(errc::too_large,
+                fmt::format("{} of {} elements: an object has at most {} bytes (half a region); use fm::vector",
+                            type.name, length, object_bytes_max_));
   const std::uint64_t payload_bytes = type.payload_bytes(length);
   if (payload_bytes + header::bytes > object_bytes_max_)
-    throw error(errc::too_large, fmt::format("{} of {} bytes: an object has at most {} bytes (half a region)", type.name, payload_bytes, object_bytes_max_));
+    throw error(errc::too_large, fmt::format("{} of {} bytes: an object has at most {} bytes (half a region)",
+                                             type.name, payload_bytes, object_bytes_max_));
   mutator& m = here();
   if (m.next_slot == m.end_slot) refill_slots(m);
   if (payload_bytes + header::bytes > arena_.segment_bytes() / 2) expect_large(payload_bytes);
   char* payload = nullptr;
   const bool may_leave = this_thread.depth == 0;
   time_point deadline{};
-  while (!(payload = bump_frame(m.young, false, payload_bytes, may_leave ? reserve_segments_.load(std::memory_order_relaxed) : 0))) {
+  while (!(payload = bump_frame(m.young, false, payload_bytes,
+                                may_leave ? reserve_segments_.load(std::memory_order_relaxed) : 0))) {
     if (!may_leave) {
       payload = frame_for_miss(m, payload_bytes, section_kind::used);
       break;
@@ -391,7 +411,8 @@ void object_cache::acknowledge_retired() noexcept {
     std::uint64_t oldest_detached = ~std::uint64_t{0};
     for_each_mutator([&](mutator& m) {
       for (std::uint32_t i = 1; i < mutator::fetches_max; ++i)
-        if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0) oldest_detached = std::min(oldest_detached, at);
+        if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0)
+          oldest_detached = std::min(oldest_detached, at);
     });
     std::erase_if(retirements_, [&](const retirement& r) {
       if (r.stamp >= passed_below || oldest_detached <= r.stamp) return false;

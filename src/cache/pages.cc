@@ -9,10 +9,10 @@ namespace fm::detail {
 namespace {
 
 constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
-constexpr std::uint32_t looked_at_per_step = 64;   // pages: 32,768 words, some tens of microseconds
+constexpr std::uint32_t looked_at_per_step = 64;  // pages: 32,768 words, some tens of microseconds
 constexpr std::uint32_t passed_over_per_step = 8192;
-constexpr std::uint32_t closed_together = 32;      // pages that wait for one grace period
-constexpr std::uint32_t busy_rounds_max = 1000;    // a busy word is somebody's for a bounded time
+constexpr std::uint32_t closed_together = 32;    // pages that wait for one grace period
+constexpr std::uint32_t busy_rounds_max = 1000;  // a busy word is somebody's for a bounded time
 constexpr auto idle_after_vain_round = std::chrono::milliseconds(10);
 
 std::atomic<std::uint32_t>& state_of(std::uint64_t page) noexcept { return hit.pages[page].state; }
@@ -59,7 +59,9 @@ bool hit_pages::may_install(slot_t slot, std::uint32_t drops) noexcept {
   page_info& info = page_of(slot);
   std::uint32_t s = page_closing;
   // The state before the counter: once this section has seen the page open, it is not dropped until the section ends.
-  if (!info.state.compare_exchange_strong(s, page_open, std::memory_order_acq_rel) && s != page_open && s != page_filling) return false;
+  if (!info.state.compare_exchange_strong(s, page_open, std::memory_order_acq_rel) && s != page_open &&
+      s != page_filling)
+    return false;
   return info.drops.load(std::memory_order_acquire) == drops;
 }
 
@@ -109,16 +111,20 @@ bool hit_pages::worth_closing(std::uint64_t page) const noexcept {
 
 bool hit_pages::mark_some() {
   const std::uint64_t all = tablets_.size() * pages_per_tablet;
-  const std::uint64_t over_by = pages_.load(std::memory_order_relaxed) - std::min(budget_, pages_.load(std::memory_order_relaxed));
+  const std::uint64_t over_by =
+      pages_.load(std::memory_order_relaxed) - std::min(budget_, pages_.load(std::memory_order_relaxed));
   const std::uint64_t closed_max = std::min<std::uint64_t>(closed_together, over_by);
   const std::uint64_t end = std::min(all, hand_ + passed_over_per_step);
   for (std::uint32_t n = 0; n < looked_at_per_step && hand_ < end && closing_.size() < closed_max; ++hand_) {
-    const std::uint64_t page = std::uint64_t{tablets_[hand_ / pages_per_tablet]} * pages_per_tablet + hand_ % pages_per_tablet;
+    const std::uint64_t page =
+        std::uint64_t{tablets_[hand_ / pages_per_tablet]} * pages_per_tablet + hand_ % pages_per_tablet;
     if (state_of(page).load(std::memory_order_acquire) != page_open) continue;
     ++n;
     std::uint32_t s = page_open;
-    if (!worth_closing(page)) kept_.fetch_add(1, std::memory_order_relaxed);
-    else if (state_of(page).compare_exchange_strong(s, page_closing, std::memory_order_acq_rel)) closing_.push_back(page);
+    if (!worth_closing(page))
+      kept_.fetch_add(1, std::memory_order_relaxed);
+    else if (state_of(page).compare_exchange_strong(s, page_closing, std::memory_order_acq_rel))
+      closing_.push_back(page);
   }
   if (!closing_.empty()) {
     closing_stamp_ = epochs::stamp();
@@ -134,8 +140,10 @@ bool hit_pages::mark_some() {
 bool hit_pages::discard_closing() {
   if (!epochs::try_pass(closing_stamp_)) return false;
   for (const std::uint64_t page : closing_) {
-    if (discard(page)) given_back_.fetch_add(1, std::memory_order_relaxed);
-    else kept_.fetch_add(1, std::memory_order_relaxed);
+    if (discard(page))
+      given_back_.fetch_add(1, std::memory_order_relaxed);
+    else
+      kept_.fetch_add(1, std::memory_order_relaxed);
   }
   closing_.clear();
   return true;

@@ -12,18 +12,23 @@ void object_cache::throw_cache_full(std::uint64_t bytes) {
     throw error(why, fmt::format("no memory for {} bytes: write-back is refused by the agents", bytes));
   const epochs::section_site site = epochs::oldest_section();
   const arena::counts q = arena_.queue_lengths();
-  throw error(errc::cache_full,
-              fmt::format("no frame of {} bytes: the cache of {} bytes is full of pinned frames, open scopes or unacknowledged writes "
-                          "(segments: {} free, {} active, {} proactive, {} inactive, {} writing){}",
-                          bytes, options_.capacity_bytes, q.free, q.active, q.proactive, q.inactive, q.writing,
-                          site.file ? fmt::format("; the longest open scope, for {} epochs, is at {}:{}", site.epochs, site.file, site.line) : ""));
+  throw error(
+      errc::cache_full,
+      fmt::format(
+          "no frame of {} bytes: the cache of {} bytes is full of pinned frames, open scopes or unacknowledged writes "
+          "(segments: {} free, {} active, {} proactive, {} inactive, {} writing){}",
+          bytes, options_.capacity_bytes, q.free, q.active, q.proactive, q.inactive, q.writing,
+          site.file
+              ? fmt::format("; the longest open scope, for {} epochs, is at {}:{}", site.epochs, site.file, site.line)
+              : ""));
 }
 
 void object_cache::wait_at_gate(time_point deadline) noexcept {
   if (arena_.available() >= arena_.gate_level()) return;
   const time_point begin = clock::now();
   here().counters.stalls_for_memory += 1;
-  while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline && evictor_->last_error() == errc::ok) {
+  while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline &&
+         evictor_->last_error() == errc::ok) {
     const std::uint32_t seen = arena_.release_count();
     if (evictor_->help()) continue;
     evictor_->wake();
@@ -48,7 +53,9 @@ void object_cache::wait_for_memory(std::uint32_t segments, time_point deadline) 
 
 char* object_cache::frame_for_miss(mutator& m, std::uint64_t payload_bytes, section_kind kind) {
   const bool fresh = kind == section_kind::fresh && this_thread.depth == 1;
-  if (char* p = bump_frame(m.young, false, payload_bytes, fresh ? reserve_segments_.load(std::memory_order_relaxed) : 0)) return p;
+  if (char* p =
+          bump_frame(m.young, false, payload_bytes, fresh ? reserve_segments_.load(std::memory_order_relaxed) : 0))
+    return p;
   const time_point deadline = clock::now() + options_.memory_within;
   const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
   if (fresh) {

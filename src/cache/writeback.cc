@@ -14,7 +14,8 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
   const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
-  const std::uint64_t bytes = object_cache::home_bytes(h, payload, frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes);
+  const std::uint64_t bytes =
+      object_cache::home_bytes(h, payload, frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes);
   FM_CHECK(bytes != 0, "a frame's header describes an object");
   if (open_[agent] && !open_[agent]->fits(bytes)) submit(agent);
   if (!open_[agent]) {
@@ -88,7 +89,8 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       std::atomic<word_t>& word = word_at(r.objects[i].slot);
       word_t w = word.load(std::memory_order_acquire);
       for (;;) {
-        if (w == word::unknown) {  // its page was given back, perhaps just now; once open it stays until this section ends
+        if (w ==
+            word::unknown) {  // its page was given back, perhaps just now; once open it stays until this section ends
           cache_.pages().open(r.objects[i].slot);
           w = word.load(std::memory_order_acquire);
         }

@@ -28,10 +28,8 @@ bool is_final(errc e) noexcept {
     case errc::quota_exceeded:
     case errc::bad_config:
     case errc::agent_lost:
-    case errc::heap_closed:
-      return true;
-    default:
-      return false;
+    case errc::heap_closed: return true;
+    default: return false;
   }
 }
 

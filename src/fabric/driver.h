@@ -34,7 +34,9 @@ class driver : public session {
   void start();
 
   [[nodiscard]] session_state state() const noexcept override;
-  [[nodiscard]] std::uint32_t generation() const noexcept override { return generation_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint32_t generation() const noexcept override {
+    return generation_.load(std::memory_order_acquire);
+  }
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
   void drop_connection() noexcept override;
   void close() noexcept override;
@@ -98,13 +100,13 @@ class driver : public session {
   std::atomic<bool> closing_{false};
   std::atomic<time_point> attempt_deadline_{time_point::max()};
 
-  std::mutex mutex_;                ///< phase changes, why_, notices_, first_*
-  std::condition_variable first_;   ///< the first attempt has an outcome
+  std::mutex mutex_;               ///< phase changes, why_, notices_, first_*
+  std::condition_variable first_;  ///< the first attempt has an outcome
   bool first_known_ = false;
   errc first_outcome_ = errc::ok;
-  errc why_ = errc::ok;             ///< of the latest break
+  errc why_ = errc::ok;  ///< of the latest break
   std::deque<notice> notices_;
-  std::mutex join_mutex_;           ///< close() from several threads
+  std::mutex join_mutex_;  ///< close() from several threads
   std::atomic<std::thread::id> thread_id_{};
   std::thread thread_;
 };

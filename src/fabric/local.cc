@@ -81,7 +81,8 @@ errc local_session::dial(std::uint32_t generation, time_point) noexcept {
 }
 
 void local_session::hang_up(errc) noexcept {
-  for (std::uint32_t n; (n = inside_.load(std::memory_order_seq_cst)) != 0;) os::futex_wait(inside_, n, time_point::max());
+  for (std::uint32_t n; (n = inside_.load(std::memory_order_seq_cst)) != 0;)
+    os::futex_wait(inside_, n, time_point::max());
   {
     const std::unique_lock lock(regions_mutex_);
     for (auto& [region, base] : regions_) base = nullptr;  // until attached again
@@ -156,11 +157,13 @@ errc local_session::message(request& r) noexcept {
 void local_session::wait(request& r) noexcept {
   // Done already, unless another thread is inside the service with it right now, or this is one of its callbacks.
   FM_ASSERT(!completion_frame::inside(this), "a completion callback must not wait on its own session");
-  for (duration nap = std::chrono::microseconds(50); !r.done(); nap = std::min<duration>(nap * 2, std::chrono::milliseconds(5)))
+  for (duration nap = std::chrono::microseconds(50); !r.done();
+       nap = std::min<duration>(nap * 2, std::chrono::milliseconds(5)))
     os::futex_wait(r.state, request::posted, clock::now() + nap);
 }
 
-errc local_session::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept {
+errc local_session::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes,
+                           memory_key key) noexcept {
   if (key.fd >= 0) ::close(key.fd);
   inside_.fetch_add(1, std::memory_order_seq_cst);
   errc e = admit(lane::control);

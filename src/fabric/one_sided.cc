@@ -13,18 +13,16 @@ errc check_request(const request& r, std::uint32_t message_bytes_max) noexcept {
   }
   switch (r.kind) {
     case op_kind::read:
-    case op_kind::write:
-      return errc::ok;
+    case op_kind::write: return errc::ok;
     case op_kind::compare_swap:
-    case op_kind::fetch_add:
-      return r.where.offset % 8 == 0 ? errc::ok : errc::invalid_argument;
-    case op_kind::message:
-      return total <= message_bytes_max ? errc::ok : errc::too_large;
+    case op_kind::fetch_add: return r.where.offset % 8 == 0 ? errc::ok : errc::invalid_argument;
+    case op_kind::message: return total <= message_bytes_max ? errc::ok : errc::too_large;
   }
   return errc::invalid_argument;
 }
 
-errc apply_atomic(op_kind kind, std::byte* at, std::uint64_t operand, std::uint64_t compare, std::uint64_t& old) noexcept {
+errc apply_atomic(op_kind kind, std::byte* at, std::uint64_t operand, std::uint64_t compare,
+                  std::uint64_t& old) noexcept {
   if (reinterpret_cast<std::uintptr_t>(at) % 8 != 0) return errc::invalid_argument;
   auto* word = reinterpret_cast<std::uint64_t*>(at);
   if (kind == op_kind::fetch_add) {
@@ -37,7 +35,8 @@ errc apply_atomic(op_kind kind, std::byte* at, std::uint64_t operand, std::uint6
 }
 
 errc apply_one_sided(request& r, std::byte* at) noexcept {
-  if (r.kind != op_kind::read && r.kind != op_kind::write) return apply_atomic(r.kind, at, r.operand, r.compare, r.value);
+  if (r.kind != op_kind::read && r.kind != op_kind::write)
+    return apply_atomic(r.kind, at, r.operand, r.compare, r.value);
   for (std::size_t i = 0; i < r.sg_count; ++i) {
     const buffer& b = r.sg[i];
     if (b.bytes == 0) continue;

@@ -18,6 +18,7 @@ inline std::uint64_t one_sided_bytes(const request& r) noexcept {
 errc apply_one_sided(request& r, std::byte* at) noexcept;
 
 /// The atomics alone: old value, or invalid_argument when `at` is not aligned.
-errc apply_atomic(op_kind kind, std::byte* at, std::uint64_t operand, std::uint64_t compare, std::uint64_t& old) noexcept;
+errc apply_atomic(op_kind kind, std::byte* at, std::uint64_t operand, std::uint64_t compare,
+                  std::uint64_t& old) noexcept;
 
 }  // namespace fm::fabric

@@ -10,7 +10,8 @@ region_map::~region_map() {
   for (auto& l : leaves_) delete l.load(std::memory_order_relaxed);
 }
 
-errc region_map::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept try {
+errc region_map::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept
+    try {
   struct stat st {};
   if (region >= regions_max || key.fd < 0 || ::fstat(key.fd, &st) != 0) {
     if (key.fd >= 0) ::close(key.fd);

@@ -1,8 +1,8 @@
 #include "server_connection.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
-#include <fcntl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -130,7 +130,9 @@ bool server_connection::process() {
         left_ = 0;
         active_ = false;
         const auto type = static_cast<frame_type>(header_.type);
-        const bool good = type == frame_type::message ? message(payload) : type == frame_type::hello ? hello(payload) : atomic(payload);
+        const bool good = type == frame_type::message ? message(payload)
+                          : type == frame_type::hello ? hello(payload)
+                                                      : atomic(payload);
         if (!good) return false;
         continue;
       }
@@ -144,7 +146,8 @@ bool server_connection::process() {
     if (left_ != 0) break;
     if (!finish()) return false;
   }
-  if (in_begin_ != 0 && (in_begin_ == in_end_ || in_bytes - in_end_ < sizeof header_ || in_end_ - in_begin_ < sizeof header_)) {
+  if (in_begin_ != 0 &&
+      (in_begin_ == in_end_ || in_bytes - in_end_ < sizeof header_ || in_end_ - in_begin_ < sizeof header_)) {
     std::memmove(in_.get(), in_.get() + in_begin_, in_end_ - in_begin_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
@@ -171,24 +174,20 @@ bool server_connection::finish() {
   active_ = false;
   to_ = nullptr;
   switch (static_cast<frame_type>(header_.type)) {
-    case frame_type::read:
-      return read();
+    case frame_type::read: return read();
     case frame_type::write:
       if (held_) host_.served().memory_done(*peer_, header_.region);
       held_ = false;
       answer_with(static_cast<errc>(header_.status));
       return true;
     case frame_type::notice_ack:
-      return peer_->notices_handled(header_.bytes) || protocol_error(errc::bad_frame, "acknowledges notices that were not sent");
-    case frame_type::message:
-      return message({body_.data(), header_.length});
-    case frame_type::hello:
-      return hello({body_.data(), header_.length});
+      return peer_->notices_handled(header_.bytes) ||
+             protocol_error(errc::bad_frame, "acknowledges notices that were not sent");
+    case frame_type::message: return message({body_.data(), header_.length});
+    case frame_type::hello: return hello({body_.data(), header_.length});
     case frame_type::compare_swap:
-    case frame_type::fetch_add:
-      return atomic({body_.data(), header_.length});
-    default:
-      return protocol_error(errc::bad_frame, "unexpected frame");
+    case frame_type::fetch_add: return atomic({body_.data(), header_.length});
+    default: return protocol_error(errc::bad_frame, "unexpected frame");
   }
 }
 
@@ -238,7 +237,8 @@ bool server_connection::message(std::span<const std::byte> payload) {
   if (const errc e = host_.served().message(*peer_, payload, out); e != errc::ok)
     return protocol_error(e, "the service refused a message");
   std::uint8_t flags = 0;
-  if (out.payload.size() > client_message_max_) return protocol_error(errc::too_large, "an answer over the client's limit");
+  if (out.payload.size() > client_message_max_)
+    return protocol_error(errc::too_large, "an answer over the client's limit");
   if (out.key.fd >= 0 && descriptors_) {
     descriptor copy(::fcntl(out.key.fd, F_DUPFD_CLOEXEC, 0));
     if (!copy) return protocol_error(errc::out_of_memory, "no descriptor is left for a memory key");

@@ -21,7 +21,8 @@ namespace fm::fabric {
 class connection_host {
  public:
   /// Finds or makes the session that a hello names. Returns what the welcome says; on ok `out` is set and joined.
-  virtual errc greet(class server_connection& c, const wire::hello_body& hello, std::shared_ptr<server_peer>& out) noexcept = 0;
+  virtual errc greet(class server_connection& c, const wire::hello_body& hello,
+                     std::shared_ptr<server_peer>& out) noexcept = 0;
   [[nodiscard]] virtual const listen_options& limits() const noexcept = 0;
   [[nodiscard]] virtual service& served() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t incarnation() const noexcept = 0;
@@ -55,7 +56,9 @@ class server_connection {
   [[nodiscard]] bool wants_input() const noexcept { return !output_.full() && !refused_; }
   /// Whether a deadline runs: for the hello, or for the rest of a frame.
   [[nodiscard]] bool watched() const noexcept { return !open() || in_frame() || wants_output(); }
-  [[nodiscard]] time_point deadline() const noexcept { return progress_ + (open() ? stall_max : host_.limits().handshake_within); }
+  [[nodiscard]] time_point deadline() const noexcept {
+    return progress_ + (open() ? stall_max : host_.limits().handshake_within);
+  }
   [[nodiscard]] const std::shared_ptr<server_peer>& session() const noexcept { return peer_; }
 
  private:
@@ -84,7 +87,7 @@ class server_connection {
   std::shared_ptr<server_peer> peer_;
   lane kind_ = lane::control;
   std::uint32_t client_message_max_ = 0;
-  bool refused_ = false;       ///< the welcome said no; the connection ends when it is sent
+  bool refused_ = false;  ///< the welcome said no; the connection ends when it is sent
   time_point progress_;
 
   std::unique_ptr<std::byte[]> in_;
@@ -92,12 +95,12 @@ class server_connection {
   std::uint64_t receipts_ = 0;
 
   bool output_was_full_ = false;  ///< process() stopped although there may be more in the buffer
-  bool active_ = false;        ///< a header was taken, its payload is being received
+  bool active_ = false;           ///< a header was taken, its payload is being received
   wire::frame_header header_{};
-  std::uint64_t left_ = 0;     ///< of the payload
-  std::byte* to_ = nullptr;    ///< where the rest goes; null: thrown away (a write that is denied)
-  bool held_ = false;          ///< `to_` is service memory
-  std::vector<std::byte> body_;///< payload of a message that did not come in one piece, and of the small frames
+  std::uint64_t left_ = 0;       ///< of the payload
+  std::byte* to_ = nullptr;      ///< where the rest goes; null: thrown away (a write that is denied)
+  bool held_ = false;            ///< `to_` is service memory
+  std::vector<std::byte> body_;  ///< payload of a message that did not come in one piece, and of the small frames
   server_output output_;
 };
 

@@ -57,7 +57,8 @@ bool server_output::flush(int socket, const std::function<void(std::uint32_t)>& 
     if (r.outcome != io_result::progress) break;
     segments_.front().fd.reset();
     bytes_ -= r.bytes;
-    for (std::size_t left = r.bytes; left != 0 || (!segments_.empty() && !segments_.front().fd && segments_.front().rest().empty());) {
+    for (std::size_t left = r.bytes;
+         left != 0 || (!segments_.empty() && !segments_.front().fd && segments_.front().rest().empty());) {
       segment& s = segments_.front();
       const std::size_t step = std::min(left, s.rest().size());
       s.sent += step;

@@ -7,7 +7,8 @@ namespace fm::fabric {
 
 bool server_peer::notify(std::span<const std::byte> payload) noexcept {
   const std::lock_guard lock(mutex_);
-  if (ending_ || lanes_.empty() || unacknowledged_ >= wire::notices_max || payload.size() > message_bytes_max_) return false;
+  if (ending_ || lanes_.empty() || unacknowledged_ >= wire::notices_max || payload.size() > message_bytes_max_)
+    return false;
   ++unacknowledged_;
   notices_.emplace_back(payload.begin(), payload.end());
   lanes_.front().attention();

@@ -1,10 +1,10 @@
 #include "socket.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -60,7 +60,8 @@ std::vector<endpoint> resolve(const address& a, bool passive, std::string& why) 
 bool is_loopback(const endpoint& e) noexcept {
   if (e.storage.ss_family == AF_INET)
     return (ntohl(reinterpret_cast<const sockaddr_in*>(&e.storage)->sin_addr.s_addr) >> 24) == 127;
-  if (e.storage.ss_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&e.storage)->sin6_addr);
+  if (e.storage.ss_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&e.storage)->sin6_addr);
   return false;
 }
 
@@ -89,7 +90,8 @@ errc connect_endpoint(const endpoint& e, time_point deadline, descriptor& out) n
 void remove_stale_socket(const address& at, const std::string& url) {
   struct stat st {};
   if (::lstat(at.path.c_str(), &st) != 0) return;
-  if (!S_ISSOCK(st.st_mode)) throw error(errc::invalid_argument, fmt::format("{}: the path exists and is no socket", url));
+  if (!S_ISSOCK(st.st_mode))
+    throw error(errc::invalid_argument, fmt::format("{}: the path exists and is no socket", url));
   descriptor probe;
   if (connect_endpoint(unix_endpoint(at.path), clock::now() + std::chrono::seconds(1), probe) == errc::ok)
     throw error(errc::refused, fmt::format("{}: another process listens there", url));
@@ -163,7 +165,8 @@ descriptor listen_socket(const address& at, const std::string& url, bool insecur
 descriptor accept_socket(int listening, bool unix_family, std::string& peer_name) noexcept {
   endpoint from;
   from.length = sizeof from.storage;
-  descriptor s(::accept4(listening, reinterpret_cast<sockaddr*>(&from.storage), &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  descriptor s(
+      ::accept4(listening, reinterpret_cast<sockaddr*>(&from.storage), &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!s) return s;
   if (unix_family) {
     ucred who{};

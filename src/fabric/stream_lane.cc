@@ -248,7 +248,8 @@ void stream_lane::cancel(request& r, errc why, done_list& done) noexcept {
     flight& f = ring_[id % ring_size];
     if (!f.answered && f.op == i) f.discard = true;
   }
-  if (now_.active && now_.header.type == std::uint8_t(wire::frame_type::answer) && ring_[now_.header.op % ring_size].op == i)
+  if (now_.active && now_.header.type == std::uint8_t(wire::frame_type::answer) &&
+      ring_[now_.header.op % ring_size].op == i)
     now_.parts = now_.part = 0;
   free_op(i);
   r.reply.clear();

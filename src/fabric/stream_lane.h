@@ -51,7 +51,8 @@ class lane_owner {
 
 class stream_lane {
  public:
-  stream_lane(lane_owner& owner, std::uint32_t index, std::uint32_t requests_max, std::uint32_t message_bytes_max, bool fds);
+  stream_lane(lane_owner& owner, std::uint32_t index, std::uint32_t requests_max, std::uint32_t message_bytes_max,
+              bool fds);
   ~stream_lane();
   stream_lane(const stream_lane&) = delete;
   stream_lane& operator=(const stream_lane&) = delete;
@@ -89,7 +90,9 @@ class stream_lane {
   void disarmed() noexcept { armed_ = 0; }
 
   // ---- the receiving role ----
-  bool try_role() noexcept { return role_.load(std::memory_order_relaxed) == 0 && role_.exchange(1, std::memory_order_seq_cst) == 0; }
+  bool try_role() noexcept {
+    return role_.load(std::memory_order_relaxed) == 0 && role_.exchange(1, std::memory_order_seq_cst) == 0;
+  }
   void release_role() noexcept;
   [[nodiscard]] bool role_taken() const noexcept { return role_.load(std::memory_order_seq_cst) != 0; }
   /// The role's holder sleeps until something arrives.
@@ -109,18 +112,18 @@ class stream_lane {
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr std::uint32_t ring_size = 1024;         ///< frames that wait for their answers
+  static constexpr std::uint32_t ring_size = 1024;  ///< frames that wait for their answers
   static constexpr std::size_t in_bytes = 64u << 10;
-  static constexpr std::size_t out_bytes_max = 256u << 10; ///< in one call
+  static constexpr std::size_t out_bytes_max = 256u << 10;  ///< in one call
   static constexpr std::size_t out_parts_max = 128;
 
   /// A request in flight.
   struct operation {
     request* r = nullptr;
     std::uint64_t bytes = 0;
-    std::uint64_t framed = 0;         ///< bytes of it that frames exist for
+    std::uint64_t framed = 0;  ///< bytes of it that frames exist for
     std::uint32_t answers_left = 0;
-    errc status = errc::ok;           ///< first refusal among its frames
+    errc status = errc::ok;  ///< first refusal among its frames
     time_point deadline{};
   };
   /// A frame that waits for its answer, and the header that is being sent from here.
@@ -129,10 +132,10 @@ class stream_lane {
     wire::atomic_body atomic{};
     std::uint32_t op = 0;
     std::uint32_t length = 0;
-    std::size_t out_end = 0;          ///< it is sent when out_at_ has come this far
-    std::uint64_t at = 0;             ///< offset of its bytes in the request's
+    std::size_t out_end = 0;  ///< it is sent when out_at_ has come this far
+    std::uint64_t at = 0;     ///< offset of its bytes in the request's
     bool answered = true;
-    bool discard = false;             ///< cancelled: its answer is thrown away
+    bool discard = false;  ///< cancelled: its answer is thrown away
   };
   /// The payload that is being received.
   struct incoming {
@@ -140,7 +143,7 @@ class stream_lane {
     wire::frame_header header{};
     std::array<iovec, request::max_sg> to{};
     std::size_t parts = 0, part = 0;
-    std::uint64_t left = 0;           ///< of the payload; with no parts it is thrown away
+    std::uint64_t left = 0;  ///< of the payload; with no parts it is thrown away
   };
 
   void reset() noexcept;
@@ -174,19 +177,19 @@ class stream_lane {
   std::uint32_t armed_ = 0;           ///< events that the session thread is registered for
   std::uint32_t requests_max_;
   std::uint32_t in_use_ = 0;
-  std::uint32_t async_ = 0;           ///< of those, how many have a callback: nobody may be waiting for them
+  std::uint32_t async_ = 0;  ///< of those, how many have a callback: nobody may be waiting for them
   std::atomic<std::uint32_t> in_flight_{0};
 
   std::deque<operation> ops_;
   std::vector<std::uint32_t> free_;
-  std::deque<std::uint32_t> queue_;   ///< operations that are not framed completely
-  std::vector<flight> ring_;          ///< by op id modulo its size
+  std::deque<std::uint32_t> queue_;  ///< operations that are not framed completely
+  std::vector<flight> ring_;         ///< by op id modulo its size
   std::uint64_t head_ = 0, tail_ = 0;
 
-  std::vector<iovec> out_;            ///< being sent; empty or from out_at_ on
+  std::vector<iovec> out_;  ///< being sent; empty or from out_at_ on
   std::size_t out_at_ = 0;
-  std::uint64_t out_first_ = 0;       ///< the first op id whose frame is in out_
-  std::vector<std::byte> spilled_;    ///< when not empty, all that out_ names
+  std::uint64_t out_first_ = 0;     ///< the first op id whose frame is in out_
+  std::vector<std::byte> spilled_;  ///< when not empty, all that out_ names
   wire::frame_header ack_{};
   std::uint32_t acks_due_ = 0;
 
@@ -194,7 +197,7 @@ class stream_lane {
   std::size_t in_begin_ = 0, in_end_ = 0;
   incoming now_;
   std::vector<std::byte> notice_;
-  std::vector<int> fds_;              ///< received, not yet claimed by an answer
+  std::vector<int> fds_;  ///< received, not yet claimed by an answer
 
   alignas(64) std::atomic<std::uint32_t> role_{1};
   std::atomic<std::uint32_t> epoch_{0};

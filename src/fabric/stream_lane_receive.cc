@@ -101,7 +101,8 @@ bool stream_lane::begin(const wire::frame_header& h, done_list& done) noexcept {
   }
   if (h.type != std::uint8_t(wire::frame_type::answer)) return broken(errc::bad_frame, "a second welcome", done);
   flight& f = ring_[h.op % ring_size];
-  if (h.op < head_ || h.op >= tail_ || f.answered || !sent(f)) return broken(errc::bad_frame, "an answer to nothing", done);
+  if (h.op < head_ || h.op >= tail_ || f.answered || !sent(f))
+    return broken(errc::bad_frame, "an answer to nothing", done);
   if (!begin_answer(f)) return broken(errc::bad_frame, "an answer of a wrong length", done);
   return true;
 }

@@ -84,7 +84,8 @@ std::size_t stream_listener::home_of(const server_connection& c) noexcept {
   return 1 + next_fetch_thread_++ % (threads_.size() - 1);
 }
 
-errc stream_listener::greet(server_connection& c, const wire::hello_body& hello, std::shared_ptr<server_peer>& out) noexcept {
+errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
+                            std::shared_ptr<server_peer>& out) noexcept {
   if (hello.token[0] == 0 && hello.token[1] == 0) {
     auto p = std::make_shared<server_peer>(service_, c.name(), random_word(), random_word(), hello.message_bytes_max);
     if (const errc e = service_.connected(*p); e != errc::ok) return e;
@@ -200,7 +201,8 @@ void stream_listener::adopt(io_thread& t, std::unique_ptr<server_connection> c) 
 /// Brings the epoll registration and the count of running deadlines up to date with the connection's state.
 void stream_listener::settle(io_thread& t, server_connection& c) noexcept {
   std::uint32_t& known = t.interest[c.id()];
-  const std::uint32_t events = (c.wants_input() ? std::uint32_t(EPOLLIN) : 0) | (c.wants_output() ? std::uint32_t(EPOLLOUT) : 0);
+  const std::uint32_t events =
+      (c.wants_input() ? std::uint32_t(EPOLLIN) : 0) | (c.wants_output() ? std::uint32_t(EPOLLOUT) : 0);
   if ((known & ~watched_mark) != events) add_to(t.epoll.get(), c.socket(), c.id(), events, EPOLL_CTL_MOD);
   const std::uint32_t mark = c.watched() ? watched_mark : 0;
   if (mark != (known & watched_mark)) t.watched += mark != 0 ? 1 : std::size_t(-1);
@@ -236,7 +238,8 @@ void stream_listener::accept_all() noexcept {
     handshakes_.fetch_add(1, std::memory_order_relaxed);
     connections_.fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
-    adopt(*threads_[0], std::make_unique<server_connection>(static_cast<connection_host&>(*this), std::move(s), id, std::move(name), unix_family_));
+    adopt(*threads_[0], std::make_unique<server_connection>(static_cast<connection_host&>(*this), std::move(s), id,
+                                                            std::move(name), unix_family_));
   }
 }
 
@@ -272,7 +275,8 @@ void stream_listener::check_deadlines(io_thread& t) noexcept {
     if (c->watched() && c->deadline() <= now) late.push_back(id);
   for (const std::uint64_t id : late) {
     const server_connection& c = *t.connections.at(id);
-    spdlog::warn("{}: connection closed: {}", c.name(), c.open() ? "it stopped in the middle of a frame" : "no hello in time");
+    spdlog::warn("{}: connection closed: {}", c.name(),
+                 c.open() ? "it stopped in the middle of a frame" : "no hello in time");
     remove(t, id);
   }
   if (accepting_paused_ && &t == threads_[0].get()) {
@@ -281,7 +285,8 @@ void stream_listener::check_deadlines(io_thread& t) noexcept {
   }
 }
 
-std::unique_ptr<listener> listen_stream(const address& at, const std::string& url, const listen_options& options, service& s) {
+std::unique_ptr<listener> listen_stream(const address& at, const std::string& url, const listen_options& options,
+                                        service& s) {
   return std::make_unique<stream_listener>(at, url, options, s);
 }
 

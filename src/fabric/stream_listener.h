@@ -23,13 +23,13 @@ class stream_listener final : public listener, private connection_host {
     descriptor epoll, wake;
     std::thread thread;
     std::mutex mutex;
-    std::vector<std::uint64_t> attention;                        ///< connections with notices to send
-    std::vector<std::unique_ptr<server_connection>> arriving;    ///< handed over by the accepting thread
+    std::vector<std::uint64_t> attention;                      ///< connections with notices to send
+    std::vector<std::unique_ptr<server_connection>> arriving;  ///< handed over by the accepting thread
     std::unordered_map<std::uint64_t, std::unique_ptr<server_connection>> connections;
-    std::uint64_t last = 0;                                      ///< the connection that was served last
-    time_point spin_until{};                                     ///< polling goes on until then; zero: blocking
-    std::size_t watched = 0;                                     ///< of those, how many have a deadline running
-    std::unordered_map<std::uint64_t, std::uint32_t> interest;   ///< epoll events, with a mark for watched
+    std::uint64_t last = 0;                                     ///< the connection that was served last
+    time_point spin_until{};                                    ///< polling goes on until then; zero: blocking
+    std::size_t watched = 0;                                    ///< of those, how many have a deadline running
+    std::unordered_map<std::uint64_t, std::uint32_t> interest;  ///< epoll events, with a mark for watched
   };
 
   // connection_host
@@ -58,7 +58,7 @@ class stream_listener final : public listener, private connection_host {
   const std::uint64_t incarnation_;
   std::string url_;
   descriptor listening_;
-  bool accepting_paused_ = false;    ///< out of descriptors; tried again on a tick
+  bool accepting_paused_ = false;  ///< out of descriptors; tried again on a tick
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<std::uint32_t> connections_{0}, handshakes_{0};

@@ -83,7 +83,8 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) noexcep
     if (const errc e = connect_socket(to_, deadline, sockets[i]); e != errc::ok) return e;
     if (const errc e = greet(sockets[i].get(), i, generation, deadline, known); e != errc::ok) return e;
   }
-  const std::uint32_t credit = std::clamp(std::min(options_.requests_in_flight, known.requests_in_flight), 1u, 1u << 20);
+  const std::uint32_t credit =
+      std::clamp(std::min(options_.requests_in_flight, known.requests_in_flight), 1u, 1u << 20);
   for (std::uint32_t i = 0; i < lanes_.size(); ++i) lanes_[i]->open(std::move(sockets[i]), generation, credit);
   return errc::ok;
 }

@@ -33,7 +33,7 @@ class stream_session final : public driver, private lane_owner {
  private:
   static constexpr std::uint64_t no_lane = ~0ull;  ///< transport_word of a request that is on no lane
   static constexpr duration tick = std::chrono::milliseconds(10);
-  static constexpr int quiet_ticks_max = 10;       ///< then the session thread sleeps without a timeout
+  static constexpr int quiet_ticks_max = 10;  ///< then the session thread sleeps without a timeout
 
   // driver
   errc dial(std::uint32_t generation, time_point deadline) noexcept override;
@@ -72,12 +72,12 @@ class stream_session final : public driver, private lane_owner {
   const std::uint32_t fetch_lanes_;
   descriptor epoll_;
   std::vector<std::unique_ptr<stream_lane>> lanes_;
-  region_map regions_;                        ///< shm only
-  std::atomic<std::uint32_t> messages_{0};    ///< shm: posted messages that are not done
-  std::atomic<std::uint64_t> bytes_{0};       ///< in flight
+  region_map regions_;                      ///< shm only
+  std::atomic<std::uint32_t> messages_{0};  ///< shm: posted messages that are not done
+  std::atomic<std::uint64_t> bytes_{0};     ///< in flight
   std::atomic<std::uint32_t> credit_epoch_{0};
   std::atomic<std::uint32_t> credit_waiters_{0};
-  std::atomic<bool> idle_{false};             ///< the session thread sleeps without a timeout
+  std::atomic<bool> idle_{false};  ///< the session thread sleeps without a timeout
   int quiet_ticks_ = 0;
 };
 

@@ -108,7 +108,8 @@ void stream_session::wait(request& r) noexcept {
   stream_lane* l = lane_of(r);
   const time_point deadline = deadline_of(r, clock::now());
   if (l) {
-    wait_on(*l, [&] { return r.done(); }, deadline);
+    wait_on(
+        *l, [&] { return r.done(); }, deadline);
     if (!r.done()) {
       done_list done;
       {
@@ -119,7 +120,8 @@ void stream_session::wait(request& r) noexcept {
     }
   }
   // It has its outcome; whichever thread took it off the lane is about to complete it.
-  for (duration nap = std::chrono::microseconds(20); !r.done(); nap = std::min<duration>(nap * 2, std::chrono::milliseconds(5)))
+  for (duration nap = std::chrono::microseconds(20); !r.done();
+       nap = std::min<duration>(nap * 2, std::chrono::milliseconds(5)))
     os::futex_wait(r.state, request::posted, clock::now() + nap);
 }
 
@@ -240,7 +242,8 @@ void stream_session::post(std::span<request* const> requests) noexcept {
   if (on_wire && idle_.load(std::memory_order_seq_cst) && idle_.exchange(false, std::memory_order_seq_cst)) wake();
 }
 
-errc stream_session::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept {
+errc stream_session::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes,
+                            memory_key key) noexcept {
   if (shared_memory_) return regions_.attach(region, generation, bytes, key);
   if (key.fd >= 0) ::close(key.fd);
   return errc::ok;
@@ -250,6 +253,8 @@ void stream_session::detach(std::uint32_t region) noexcept {
   if (shared_memory_) regions_.detach(region);
 }
 
-std::byte* stream_session::direct(std::uint32_t region) noexcept { return shared_memory_ ? regions_.base(region) : nullptr; }
+std::byte* stream_session::direct(std::uint32_t region) noexcept {
+  return shared_memory_ ? regions_.base(region) : nullptr;
+}
 
 }  // namespace fm::fabric

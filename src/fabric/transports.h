@@ -11,7 +11,8 @@ extern const transport tcp_transport;
 extern const transport shm_transport;
 
 /// The server half of tcp:// and shm://.
-std::unique_ptr<listener> listen_stream(const address& at, const std::string& url, const listen_options& options, service& s);
+std::unique_ptr<listener> listen_stream(const address& at, const std::string& url, const listen_options& options,
+                                        service& s);
 
 std::span<const transport* const> built_in_transports() noexcept;
 

@@ -28,9 +28,7 @@ bool rules_of(frame_type type, std::uint32_t message_max, rules& r) noexcept {
     case frame_type::welcome:
       r = {receiver::client, sizeof(welcome_body), sizeof(welcome_body), 0, false, false, false, false, true};
       return true;
-    case frame_type::read:
-      r = {receiver::server, 0, 0, flag_fence, true, true, true, true, false};
-      return true;
+    case frame_type::read: r = {receiver::server, 0, 0, flag_fence, true, true, true, true, false}; return true;
     case frame_type::write:
       r = {receiver::server, 0, chunk_bytes, flag_fence, true, true, true, false, false};
       return true;
@@ -44,20 +42,16 @@ bool rules_of(frame_type type, std::uint32_t message_max, rules& r) noexcept {
     case frame_type::answer:
       r = {receiver::client, 0, std::max(message_max, chunk_bytes), flag_key | flag_fd, true, false, true, false, true};
       return true;
-    case frame_type::notice:
-      r = {receiver::client, 0, message_max, 0, false, false, false, false, false};
-      return true;
-    case frame_type::notice_ack:
-      r = {receiver::server, 0, 0, 0, false, false, false, true, false};
-      return true;
+    case frame_type::notice: r = {receiver::client, 0, message_max, 0, false, false, false, false, false}; return true;
+    case frame_type::notice_ack: r = {receiver::server, 0, 0, 0, false, false, false, true, false}; return true;
   }
   return false;
 }
 
 }  // namespace
 
-decoded decode_header(std::span<const std::byte, sizeof(frame_header)> bytes, receiver to, std::uint32_t message_bytes_max,
-                      frame_header& out) noexcept {
+decoded decode_header(std::span<const std::byte, sizeof(frame_header)> bytes, receiver to,
+                      std::uint32_t message_bytes_max, frame_header& out) noexcept {
   frame_header h;
   std::memcpy(&h, bytes.data(), sizeof h);
   if (h.magic != magic) return bad("no farmem frame");
@@ -79,7 +73,8 @@ decoded decode_header(std::span<const std::byte, sizeof(frame_header)> bytes, re
     return {errc::too_large, "byte count over its cap"};
   if (!r.status && h.status != 0) return bad("status where none belongs");
   if (h.status > errc_last) return bad("unknown status");
-  if (h.length != 0 && h.type == std::uint8_t(frame_type::answer) && h.status != 0) return bad("an error with a payload");
+  if (h.length != 0 && h.type == std::uint8_t(frame_type::answer) && h.status != 0)
+    return bad("an error with a payload");
   if ((h.flags & flag_fd) != 0 && (h.flags & flag_key) == 0) return bad("a descriptor without a key");
   const bool atomic = h.type == std::uint8_t(frame_type::compare_swap) || h.type == std::uint8_t(frame_type::fetch_add);
   if (atomic && h.offset % 8 != 0) return bad("an atomic that is not aligned");

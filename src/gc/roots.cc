@@ -54,7 +54,8 @@ root_cell* refill() {
   }
   auto* chunk = new (std::align_val_t{cache_line_bytes}) root_cell[cells_per_chunk];
   for (std::size_t i = 0; i < cells_per_chunk; ++i)
-    chunk[i].word.store(free_tag | (i + 1 < cells_per_chunk ? reinterpret_cast<std::uint64_t>(&chunk[i + 1]) : 0), std::memory_order_relaxed);
+    chunk[i].word.store(free_tag | (i + 1 < cells_per_chunk ? reinterpret_cast<std::uint64_t>(&chunk[i + 1]) : 0),
+                        std::memory_order_relaxed);
   s.chunks.push_back(chunk);
   t.free_cells = chunk;
   t.free_cell_count = cells_per_chunk;

@@ -19,7 +19,8 @@ std::uint64_t random_word() {
 heap_core::heap_core(const heap_options& options) {
   if (options.agents.empty()) throw error(errc::invalid_argument, "heap_options::agents is empty");
   if (options.segment != 0 && (!is_power_of_two(options.segment) || options.segment < page_bytes))
-    throw error(errc::invalid_argument, fmt::format("heap_options::segment {}: a power of two from {}", options.segment, page_bytes));
+    throw error(errc::invalid_argument,
+                fmt::format("heap_options::segment {}: a power of two from {}", options.segment, page_bytes));
   reserve_hit(options.slots);
   try {
     open(options);
@@ -41,7 +42,8 @@ void heap_core::open(const heap_options& options) {
   lo.quota_bytes = options.quota;
   lo.on_retire = [](void* context, std::uint32_t region, std::uint32_t generation) noexcept {
     const auto& c = *static_cast<link_context*>(context);
-    if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire)) cache->on_retire(c.agent, region, generation);
+    if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire))
+      cache->on_retire(c.agent, region, generation);
   };
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && !local_) {
@@ -50,7 +52,8 @@ void heap_core::open(const heap_options& options) {
       so.region_bytes = options.local_region;
       local_ = store::store::create(so);
     }
-    contexts_.push_back(std::make_unique<link_context>(link_context{this, static_cast<std::uint32_t>(contexts_.size())}));
+    contexts_.push_back(
+        std::make_unique<link_context>(link_context{this, static_cast<std::uint32_t>(contexts_.size())}));
     lo.context = contexts_.back().get();
     lo.in_process = local_.get();
     lo.heap_id[1] += 1;  // the same agent may be named twice
@@ -164,17 +167,19 @@ std::string heap_stats::text() const {
       "          miss p50 {:.1f} us, p99 {:.1f} us, p99.9 {:.1f} us, max {:.1f} us\n"
       "elastic   {} neighbours, {} used, {} evicted untouched; {} prefetches\n"
       "writing   {} objects, {} bytes, {} acknowledged, {} drops cancelled, {} failed; {} batches, {} sent again\n"
-      "cache     {} of {} bytes; segments {} free, {} active, {} proactive, {} inactive, {} writing; {} dropped objects\n"
+      "cache     {} of {} bytes; segments {} free, {} active, {} proactive, {} inactive, {} writing; {} dropped "
+      "objects\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects\n",
       allocated_objects, allocated_bytes, misses, misses_by_slot, failed_misses, fetched_bytes, touches, relocations,
-      us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns), elastic_installs,
-      elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes, acknowledged_objects, cancelled_drops,
-      write_failures, batches, batches_resent, cache_used_bytes, cache_bytes, segments_free, segments_active, segments_proactive,
-      segments_inactive, segments_writing, dropped_objects, hit_bytes, hit_pages_given_back, hit_pages_opened_again,
-      hit_words_aside, stalls_for_memory, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns),
-      pauses, pauses_abandoned, regions, regions_retired, reconnects);
+      us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns),
+      elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes,
+      acknowledged_objects, cancelled_drops, write_failures, batches, batches_resent, cache_used_bytes, cache_bytes,
+      segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects,
+      hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
+      us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
+      reconnects);
 }
 
 }  // namespace fm

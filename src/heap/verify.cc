@@ -32,7 +32,8 @@ void verify_frames(object_cache& cache, findings& out) {
       char* payload = at + sizeof(frame_prefix);
       const std::uint64_t total = frame::total_bytes_of(payload);
       if (total < sizeof(frame_prefix) || at + total > end) {
-        out.fault("segment {}: a frame of {} bytes at {} leaves it", static_cast<const void*>(s.base), total, at - s.base);
+        out.fault("segment {}: a frame of {} bytes at {} leaves it", static_cast<const void*>(s.base), total,
+                  at - s.base);
         return;
       }
       at += total;
@@ -50,10 +51,12 @@ void verify_frames(object_cache& cache, findings& out) {
       if (word::is_busy(w)) out.fault("slot {:#x}: its word is busy although nothing runs", slot);
       const bool in_flight = (px.shape.load() & frame::writing_bit) != 0;
       writing += in_flight;
-      if (word::is_clean(w) && !in_flight && !word::is_away(px.home.load())) out.fault("slot {:#x}: clean without a home copy", slot);
+      if (word::is_clean(w) && !in_flight && !word::is_away(px.home.load()))
+        out.fault("slot {:#x}: clean without a home copy", slot);
     }
     if (writing != s.writing.load())
-      out.fault("segment {}: {} objects being written, {} counted", static_cast<const void*>(s.base), writing, s.writing.load());
+      out.fault("segment {}: {} objects being written, {} counted", static_cast<const void*>(s.base), writing,
+                s.writing.load());
   });
 }
 
@@ -78,13 +81,16 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, findings& out) {
         continue;
       }
       if (header::slot(frame::prefix(payload).header.load()) != first + i)
-        out.fault("slot {:#x}: its frame names slot {:#x}", first + i, header::slot(frame::prefix(payload).header.load()));
+        out.fault("slot {:#x}: its frame names slot {:#x}", first + i,
+                  header::slot(frame::prefix(payload).header.load()));
       const bool in_flight = (frame::prefix(payload).shape.load() & frame::writing_bit) != 0;
-      if (word::is_clean(w) && !in_flight && entry == 0) out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
+      if (word::is_clean(w) && !in_flight && entry == 0)
+        out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
     } else if (word::is_away(w)) {
       ++out.report.away;
       const home_address here = home_address::unpack(w), there = home_address::unpack(entry);
-      if (entry == 0) out.fault("slot {:#x}: away, but its agent stores nothing", first + i);
+      if (entry == 0)
+        out.fault("slot {:#x}: away, but its agent stores nothing", first + i);
       else if (here.region == there.region && here.generation == there.generation && here.offset != there.offset)
         // Within one region nothing moves: another offset would be an older or a newer copy.
         out.fault("slot {:#x}: away at {:#x}, but the agent's entry is {:#x}", first + i, w, entry);

@@ -17,11 +17,13 @@ reservation::reservation(std::uint64_t bytes, std::uint64_t alignment) {
   const std::uint64_t slack = alignment == detail::page_bytes ? 0 : alignment;
   void* p = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
-    throw error(errc::out_of_memory, fmt::format("reserving {} bytes of address space: {}", bytes, std::strerror(errno)));
+    throw error(errc::out_of_memory,
+                fmt::format("reserving {} bytes of address space: {}", bytes, std::strerror(errno)));
   auto* raw = static_cast<std::byte*>(p);
   auto* aligned = reinterpret_cast<std::byte*>(detail::round_up(reinterpret_cast<std::uintptr_t>(raw), alignment));
   if (aligned != raw) ::munmap(raw, std::size_t(aligned - raw));
-  if (const auto tail = std::size_t(raw + bytes + slack - (aligned + bytes)); tail != 0) ::munmap(aligned + bytes, tail);
+  if (const auto tail = std::size_t(raw + bytes + slack - (aligned + bytes)); tail != 0)
+    ::munmap(aligned + bytes, tail);
   ::madvise(aligned, bytes, MADV_DONTDUMP);
   base_ = aligned;
   bytes_ = bytes;
@@ -59,7 +61,8 @@ memory_file::memory_file(const char* name, std::uint64_t bytes) {
   if (p == MAP_FAILED) {
     const int e = errno;
     ::close(fd);
-    throw error(errc::out_of_memory, fmt::format("mapping memory file {} of {} bytes: {}", name, bytes, std::strerror(e)));
+    throw error(errc::out_of_memory,
+                fmt::format("mapping memory file {} of {} bytes: {}", name, bytes, std::strerror(e)));
   }
   base_ = static_cast<std::byte*>(p);
   bytes_ = bytes;

@@ -27,7 +27,8 @@ bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_p
 }
 
 void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept {
-  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, nullptr, nullptr, 0);
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, nullptr,
+            nullptr, 0);
 }
 
 void heavy_fence() noexcept {
@@ -35,8 +36,7 @@ void heavy_fence() noexcept {
   static std::atomic<std::uint64_t> word{0};
   word.fetch_add(1, std::memory_order_seq_cst);
 #else
-  static const bool registered =
-      ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  static const bool registered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   FM_CHECK(registered, "membarrier is not available: Linux 4.14 or newer is needed");
   FM_CHECK(::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0, "membarrier");
 #endif

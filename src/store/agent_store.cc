@@ -62,8 +62,7 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
   return refuse(out, type, errc::not_found, fmt::format("heap {} is closed", h.name));
 }
 
-agent_store::agent_store(const store_options& o)
-    : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve) {
+agent_store::agent_store(const store_options& o) : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve) {
   if (o.hooks.background) thread_ = std::thread([this] { run(); });
 }
 
@@ -96,7 +95,9 @@ void agent_store::disconnected(fabric::peer& p) noexcept {
     if (h->owner == s) {
       h->owner = nullptr;
       h->lease_until = now() + std::chrono::milliseconds(h->lease_ms);
-      if (!h->closed.load()) spdlog::log(heap_level(), "store {}: heap {} lost its owner {}; it has {} ms to come back", options_.name, h->name, p.name(), h->lease_ms);
+      if (!h->closed.load())
+        spdlog::log(heap_level(), "store {}: heap {} lost its owner {}; it has {} ms to come back", options_.name,
+                    h->name, p.name(), h->lease_ms);
     }
   }
   p.user = nullptr;
@@ -123,7 +124,8 @@ errc agent_store::message(fabric::peer& p, std::span<const std::byte> payload, f
     return errc::bad_frame;
   }
   if (result != errc::ok)
-    spdlog::warn("store {}: message {} of {} breaks the protocol: {}", options_.name, head.type, p.name(), to_string(result));
+    spdlog::warn("store {}: message {} of {} breaks the protocol: {}", options_.name, head.type, p.name(),
+                 to_string(result));
   return result;
 }
 

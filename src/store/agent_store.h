@@ -63,7 +63,9 @@ class agent_store final : public store {
   [[nodiscard]] time_point now() const {
     return options_.hooks.now != nullptr ? options_.hooks.now(options_.hooks.context) : clock::now();
   }
-  [[nodiscard]] spdlog::level::level_enum heap_level() const { return options_.log_heaps ? spdlog::level::info : spdlog::level::debug; }
+  [[nodiscard]] spdlog::level::level_enum heap_level() const {
+    return options_.log_heaps ? spdlog::level::info : spdlog::level::debug;
+  }
   [[nodiscard]] std::vector<std::shared_ptr<heap>> all_heaps() const;
   /// Takes the heap out of the map and frees what it has; `why` is for the log.
   void free_heap(const std::shared_ptr<heap>& h, const char* why, bool only_if_expired);
@@ -82,10 +84,10 @@ class agent_store final : public store {
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<heap>, heap_id_hash> heaps_;
   std::uint64_t heaps_expired_ = 0;
 
-  std::mutex maintain_mutex_;          ///< one step at a time
-  std::size_t clean_next_ = 0;         ///< heaps take turns
+  std::mutex maintain_mutex_;   ///< one step at a time
+  std::size_t clean_next_ = 0;  ///< heaps take turns
 
-  std::atomic<std::uint32_t> work_{0}; ///< goes up when there may be something to do
+  std::atomic<std::uint32_t> work_{0};      ///< goes up when there may be something to do
   time_point wake_at_ = time_point::max();  ///< maintain_mutex_; when there will be something to do in any case
   std::atomic<bool> stop_{false};
   std::thread thread_;

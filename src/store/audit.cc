@@ -18,10 +18,10 @@ namespace {
 constexpr std::uint64_t faults_told = 20;
 
 struct region_sums {
-  std::uint64_t entries = 0;        ///< by entries
+  std::uint64_t entries = 0;  ///< by entries
   std::uint64_t class_bytes = 0;
-  std::uint64_t entry_bytes = 0;    ///< exact
-  std::uint64_t live_copies = 0;    ///< by batches
+  std::uint64_t entry_bytes = 0;  ///< exact
+  std::uint64_t live_copies = 0;  ///< by batches
   std::uint64_t live_bytes = 0;
   std::uint64_t dead_bytes = 0;
   std::uint64_t header_bytes = 0;
@@ -43,7 +43,8 @@ class auditor {
       live += sums_[r->number].entry_bytes;
     }
     if (objects_ != h_.objects) fault("heap: {} entries name copies, {} are accounted", objects_, h_.objects);
-    if (pages_ != h_.entry_pages) fault("heap: {} pages of entries are in use, {} are accounted", pages_, h_.entry_pages);
+    if (pages_ != h_.entry_pages)
+      fault("heap: {} pages of entries are in use, {} are accounted", pages_, h_.entry_pages);
     return {objects_, live, appended - std::min(appended, live), h_.metadata_bytes(), faults_};
   }
 
@@ -87,11 +88,15 @@ class auditor {
     if (e == nullptr) return fault("slot {}: offset {} of region {} was never appended", slot, at.offset, at.region);
     std::uint64_t header = 0;
     const std::uint64_t bytes = h_.copy_bytes(r->memory.base() + at.offset, e->end - at.offset, header);
-    if (bytes == 0) return fault("slot {}: header {:#x} at region {} offset {} is of no known type, or too long", slot, header, at.region, at.offset);
+    if (bytes == 0)
+      return fault("slot {}: header {:#x} at region {} offset {} is of no known type, or too long", slot, header,
+                   at.region, at.offset);
     if (detail::header::slot(header) != slot)
-      return fault("slot {}: the copy at region {} offset {} names slot {}", slot, at.region, at.offset, detail::header::slot(header));
+      return fault("slot {}: the copy at region {} offset {} names slot {}", slot, at.region, at.offset,
+                   detail::header::slot(header));
     if (detail::size_class::of(bytes) != at.size_class)
-      return fault("slot {}: {} bytes at region {} offset {}, size class {}", slot, bytes, at.region, at.offset, at.size_class);
+      return fault("slot {}: {} bytes at region {} offset {}, size class {}", slot, bytes, at.region, at.offset,
+                   at.size_class);
     sums.entry_bytes += bytes;
   }
 
@@ -101,7 +106,8 @@ class auditor {
       for (std::uint64_t at = e.begin; at < e.end;) {
         batch_header b;
         if (e.end - at >= sizeof b) std::memcpy(&b, r.memory.base() + at, sizeof b);
-        if (e.end - at < sizeof b || b.magic != batch_magic || b.length < sizeof b || b.length % 8 != 0 || b.length > e.end - at)
+        if (e.end - at < sizeof b || b.magic != batch_magic || b.length < sizeof b || b.length % 8 != 0 ||
+            b.length > e.end - at)
           return fault("region {}: no batch at offset {}", r.number, at);
         if (!walk_batch(r, at, b, sums)) return;
         at += b.length;
@@ -109,10 +115,14 @@ class auditor {
     const std::uint64_t walked = sums.header_bytes + sums.live_bytes + sums.dead_bytes;
     if (walked != r.appended()) fault("region {}: {} bytes appended, {} walked", r.number, r.appended(), walked);
     if (sums.entries != r.live_count || sums.live_copies != r.live_count)
-      fault("region {}: {} live copies accounted, {} by entries, {} by batches", r.number, r.live_count, sums.entries, sums.live_copies);
-    if (sums.class_bytes != r.live_bytes) fault("region {}: {} live bytes accounted, {} by entries", r.number, r.live_bytes, sums.class_bytes);
-    if (sums.entry_bytes != sums.live_bytes) fault("region {}: {} live bytes by entries, {} by batches", r.number, sums.entry_bytes, sums.live_bytes);
-    if (r.state == region_state::retiring && r.live_count != 0) fault("region {} retires with {} live copies", r.number, r.live_count);
+      fault("region {}: {} live copies accounted, {} by entries, {} by batches", r.number, r.live_count, sums.entries,
+            sums.live_copies);
+    if (sums.class_bytes != r.live_bytes)
+      fault("region {}: {} live bytes accounted, {} by entries", r.number, r.live_bytes, sums.class_bytes);
+    if (sums.entry_bytes != sums.live_bytes)
+      fault("region {}: {} live bytes by entries, {} by batches", r.number, sums.entry_bytes, sums.live_bytes);
+    if (r.state == region_state::retiring && r.live_count != 0)
+      fault("region {} retires with {} live copies", r.number, r.live_count);
   }
 
   bool walk_batch(const region& r, std::uint64_t batch, const batch_header& b, region_sums& sums) {
@@ -132,7 +142,8 @@ class auditor {
       }
       const home_address here{r.number, r.generation, static_cast<std::uint32_t>(at), detail::size_class::of(bytes)};
       const entry_t* entry = h_.entry(detail::header::slot(header));
-      if (entry == nullptr) fault("region {} offset {}: slot {} is not granted", r.number, at, detail::header::slot(header));
+      if (entry == nullptr)
+        fault("region {} offset {}: slot {} is not granted", r.number, at, detail::header::slot(header));
       if (entry != nullptr && entry->load(std::memory_order_acquire) == here.pack()) {
         ++sums.live_copies;
         sums.live_bytes += bytes;

@@ -29,7 +29,8 @@ region* choose_source(const heap& h, double below_live_ratio) {
   region* best = nullptr;
   const auto most = static_cast<std::uint64_t>(below_live_ratio * double(h.regions_pool.region_bytes()));
   for (region* r : h.regions)
-    if (r->state == region_state::sealed && !r->unwalkable && r->live_bytes < (best ? best->live_bytes : most)) best = r;
+    if (r->state == region_state::sealed && !r->unwalkable && r->live_bytes < (best ? best->live_bytes : most))
+      best = r;
   return best;
 }
 
@@ -73,7 +74,8 @@ walked copy_live(heap& h, heap::cleaning_state& c, const region& source, std::ui
       if (end > room_end || bytes > room_end - end) return walked::target_full;
       std::memcpy(to + end, &header, sizeof header);
       std::memcpy(to + end + sizeof header, from + c.offset + sizeof header, bytes - sizeof header);
-      const home_address there{c.target->number, c.target->generation, static_cast<std::uint32_t>(end), detail::size_class::of(bytes)};
+      const home_address there{c.target->number, c.target->generation, static_cast<std::uint32_t>(end),
+                               detail::size_class::of(bytes)};
       out.push_back({entry, here, there.pack()});
       end += bytes;
     }
@@ -84,7 +86,8 @@ walked copy_live(heap& h, heap::cleaning_state& c, const region& source, std::ui
 }
 
 /// Makes the copies one batch of the target and moves the entries; heap.mutex is held.
-void publish(heap& h, region& source, region& target, std::uint64_t begin, std::uint64_t end, const std::vector<moved>& copies) {
+void publish(heap& h, region& source, region& target, std::uint64_t begin, std::uint64_t end,
+             const std::vector<moved>& copies) {
   batch_header b{batch_magic, 0, 0, static_cast<std::uint32_t>(end - begin), static_cast<std::uint32_t>(copies.size())};
   const std::uint32_t seed = detail::crc32c(&b, sizeof b);
   b.crc = detail::crc32c(target.memory.base() + begin + sizeof b, b.length - sizeof b, seed);
@@ -111,7 +114,8 @@ void seal_target(heap& h) {
 bool prepare(heap& h, double below_live_ratio) {
   heap::cleaning_state& c = h.cleaning;
   if (h.closed.load()) return false;
-  if (c.source != nullptr && (c.source->state != region_state::sealed || c.source->generation != c.source_generation || !h.owns(*c.source)))
+  if (c.source != nullptr &&
+      (c.source->state != region_state::sealed || c.source->generation != c.source_generation || !h.owns(*c.source)))
     c.source = nullptr;  // it retired, or was freed, under way
   if (c.source == nullptr) {
     region* next = h.is_low() ? choose_source(h, below_live_ratio) : nullptr;
@@ -133,7 +137,8 @@ bool prepare(heap& h, double below_live_ratio) {
 }  // namespace
 
 bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept, void* context) {
-  heap::cleaning_state& c = h.cleaning;  // changed only here and by close(), both in the mutex; used in between as a copy
+  heap::cleaning_state& c =
+      h.cleaning;  // changed only here and by close(), both in the mutex; used in between as a copy
   heap::cleaning_state mine;
   std::uint64_t begin = 0;
   pool& p = h.regions_pool;
@@ -162,7 +167,8 @@ bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept
         // Live entries that the walk did not meet: the bytes are not what was indexed. Reads still find them.
         if (mine.source->state == region_state::sealed) {
           mine.source->unwalkable = true;
-          spdlog::warn("heap {}: region {} cannot be cleaned, its batches are damaged at offset {}", h.name, mine.source->number, mine.offset);
+          spdlog::warn("heap {}: region {} cannot be cleaned, its batches are damaged at offset {}", h.name,
+                       mine.source->number, mine.offset);
         }
       }
     }

@@ -56,17 +56,17 @@ struct heap {
   std::mutex mutex;
 
   // ---- guarded by mutex ----
-  session* owner = nullptr;                 ///< null: disconnected, the lease runs
+  session* owner = nullptr;  ///< null: disconnected, the lease runs
   time_point lease_until = time_point::max();
   std::uint64_t applied_seq = 0;
   std::vector<region*> regions;
-  bool notices_pending = false;             ///< some region's owner has not been told that it retires
+  bool notices_pending = false;  ///< some region's owner has not been told that it retires
   std::unordered_map<std::uint32_t, heap_type> types;
   std::uint64_t type_bytes = 0;
   std::map<std::uint32_t, os::reservation> tablet_blocks;  ///< by first tablet
   std::uint32_t tablets = 0;
-  std::uint64_t entry_pages = 0;            ///< pages of entries that have memory
-  std::uint64_t objects = 0;                ///< entries that name a copy
+  std::uint64_t entry_pages = 0;  ///< pages of entries that have memory
+  std::uint64_t objects = 0;      ///< entries that name a copy
   std::uint64_t batches = 0, batch_bytes = 0, objects_indexed = 0;
   std::uint64_t regions_retired = 0, regions_cleaned = 0, bytes_cleaned = 0, cleaner_lost = 0;
 
@@ -75,15 +75,15 @@ struct heap {
     word_t word;
     std::uint16_t* page_count;
   };
-  std::vector<item> scratch;                ///< of the batch that is being indexed
+  std::vector<item> scratch;  ///< of the batch that is being indexed
 
   /// Where the cleaner is in this heap. The regions are entered for each step, not in between.
   struct cleaning_state {
     region* source = nullptr;
     std::uint32_t source_generation = 0;
     std::size_t extent = 0;
-    std::uint64_t offset = 0;               ///< next header to look at
-    std::uint64_t batch_end = 0;            ///< of the batch that `offset` is in; offset == batch_end: at a batch header
+    std::uint64_t offset = 0;     ///< next header to look at
+    std::uint64_t batch_end = 0;  ///< of the batch that `offset` is in; offset == batch_end: at a batch header
     region* target = nullptr;
   } cleaning;
 
@@ -159,8 +159,8 @@ struct heap {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(type_sizes_.base());
   }
 
-  os::reservation tablets_;      ///< atomic<std::byte*> by tablet: its block
-  os::reservation type_sizes_;   ///< atomic<u64> by type number: known, array, bytes
+  os::reservation tablets_;     ///< atomic<std::byte*> by tablet: its block
+  os::reservation type_sizes_;  ///< atomic<u64> by type number: known, array, bytes
 };
 
 /// Applies one index message; heap.mutex is held and `r` is an open region of the heap, entered by the caller.

@@ -9,7 +9,8 @@ namespace fm::store::node {
 namespace {
 
 constexpr auto notice_retry = std::chrono::milliseconds(5);
-constexpr auto forget_to_wake = std::chrono::seconds(1);  ///< the longest sleep, so that a lost wake-up costs at most this
+constexpr auto forget_to_wake =
+    std::chrono::seconds(1);  ///< the longest sleep, so that a lost wake-up costs at most this
 
 }  // namespace
 
@@ -59,7 +60,8 @@ time_point agent_store::send_lost_notices() {
         h->send_notice(*r);
         if (r->notice_pending) break;  // the peer's queue is full; the rest later
       }
-    h->notices_pending = std::any_of(h->regions.begin(), h->regions.end(), [](const region* r) { return r->notice_pending; });
+    h->notices_pending =
+        std::any_of(h->regions.begin(), h->regions.end(), [](const region* r) { return r->notice_pending; });
     left = left || h->notices_pending;
   }
   return left ? now() + notice_retry : time_point::max();
@@ -71,7 +73,8 @@ bool agent_store::maintain() {
   const auto heaps = all_heaps();
   for (std::size_t i = 0; i < heaps.size(); ++i) {
     clean_next_ = (clean_next_ + 1) % heaps.size();
-    if (clean_step(*heaps[clean_next_], options_.clean_below_live_ratio, options_.hooks.cleaner_copied, options_.hooks.context))
+    if (clean_step(*heaps[clean_next_], options_.clean_below_live_ratio, options_.hooks.cleaner_copied,
+                   options_.hooks.context))
       return true;
   }
   return false;

@@ -20,13 +20,16 @@ errc agent_store::open_heap(session& s, body b, fabric::answer& out) {
   if (!read_exactly(b, m) || m.zero != 0 || m.resume > 1 || s.opened.load() != nullptr) return errc::bad_frame;
   if (m.major != protocol_major)
     return refuse(out, type, errc::version_mismatch,
-                  fmt::format("the agent speaks store protocol {}.{}, the owner {}.{}", protocol_major, protocol_minor, m.major, m.minor));
+                  fmt::format("the agent speaks store protocol {}.{}, the owner {}.{}", protocol_major, protocol_minor,
+                              m.major, m.minor));
   const std::uint64_t most = options_.quota_default_bytes ? options_.quota_default_bytes : pool_.memory_bytes();
   const std::uint64_t quota = m.quota_bytes ? m.quota_bytes : most;
   if (quota > most)
-    return refuse(out, type, errc::quota_exceeded, fmt::format("{} bytes wanted, the agent gives a heap at most {}", quota, most));
+    return refuse(out, type, errc::quota_exceeded,
+                  fmt::format("{} bytes wanted, the agent gives a heap at most {}", quota, most));
   if (quota < pool_.region_bytes())
-    return refuse(out, type, errc::quota_exceeded, fmt::format("a quota of {} bytes is less than one region of {}", quota, pool_.region_bytes()));
+    return refuse(out, type, errc::quota_exceeded,
+                  fmt::format("a quota of {} bytes is less than one region of {}", quota, pool_.region_bytes()));
   const std::uint32_t lease = std::min(m.lease_ms ? m.lease_ms : options_.lease_default_ms, options_.lease_max_ms);
 
   std::lock_guard heaps_lock(heaps_mutex_);
@@ -36,7 +39,8 @@ errc agent_store::open_heap(session& s, body b, fabric::answer& out) {
     if (heaps_.size() >= options_.heaps_max)
       return refuse(out, type, errc::agent_full, fmt::format("the agent has {} heaps, its limit", heaps_.size()));
     found = heaps_.emplace(std::pair{m.heap_id[0], m.heap_id[1]}, std::make_shared<heap>(pool_, m, quota, lease)).first;
-    spdlog::log(heap_level(), "store {}: heap {} opened by {}, quota {} bytes", options_.name, found->second->name, s.peer.name(), quota);
+    spdlog::log(heap_level(), "store {}: heap {} opened by {}, quota {} bytes", options_.name, found->second->name,
+                s.peer.name(), quota);
   } else {
     heap& h = *found->second;
     std::lock_guard lock(h.mutex);
@@ -91,7 +95,9 @@ errc agent_store::register_types(session& s, heap& h, body b, fabric::answer& ou
     // The smallest copy must fit into a batch of a region of its own; this also keeps every size far from overflow.
     const std::uint64_t fixed = sizeof(batch_header) + detail::header::bytes + 8;
     if (t.bytes > pool_.region_bytes() - fixed || (t.kind == 1 && t.bytes == 0))
-      return refuse(out, type, errc::too_large, fmt::format("type {} of {} bytes: 1 to {} are possible with this agent's regions", t.id, t.bytes, pool_.region_bytes() - fixed));
+      return refuse(out, type, errc::too_large,
+                    fmt::format("type {} of {} bytes: 1 to {} are possible with this agent's regions", t.id, t.bytes,
+                                pool_.region_bytes() - fixed));
     heap_type known{t.kind, t.bytes, t.layout_hash, std::vector<std::uint32_t>(t.ref_count), {}};
     if (t.ref_count != 0) std::memcpy(known.ref_offsets.data(), b.data(), std::size_t{t.ref_count} * 4);
     known.name.assign(reinterpret_cast<const char*>(b.data()) + std::size_t{t.ref_count} * 4, t.name_bytes);
@@ -117,7 +123,8 @@ errc agent_store::grant_tablets(session& s, heap& h, body b, fabric::answer& out
   std::lock_guard lock(h.mutex);
   if (h.owner != &s) return not_the_owner(h, out, message_type::grant_tablets);
   if (const errc e = h.grant(m.first, m.count); e != errc::ok)
-    return refuse(out, message_type::grant_tablets, e, fmt::format("{} tablets from {} of heap {}, which has {}", m.count, m.first, h.name, h.tablets));
+    return refuse(out, message_type::grant_tablets, e,
+                  fmt::format("{} tablets from {} of heap {}, which has {}", m.count, m.first, h.name, h.tablets));
   begin_answer(out, message_type::grant_tablets, nullptr, 0);
   return errc::ok;
 }
@@ -138,7 +145,9 @@ errc agent_store::fetch_slot(session&, heap& h, body b, fabric::answer& out) {
     const word_t again = entry->load(std::memory_order_acquire);
     if (h.closed.load()) return refuse(out, type, errc::not_found, fmt::format("heap {} is closed", h.name));
     if (again == a.entry || tries == 64)
-      return refuse(out, type, errc::corrupt, fmt::format("the entry of slot {} names region {} generation {}, which does not exist", m.slot, at.region, at.generation));
+      return refuse(out, type, errc::corrupt,
+                    fmt::format("the entry of slot {} names region {} generation {}, which does not exist", m.slot,
+                                at.region, at.generation));
     a.entry = again;
   }
   const std::byte* copy = nullptr;
@@ -146,11 +155,14 @@ errc agent_store::fetch_slot(session&, heap& h, body b, fabric::answer& out) {
     const home_address at = home_address::unpack(a.entry);
     copy = r->memory.base() + at.offset;
     std::uint64_t header = 0;
-    const std::uint64_t room = std::min<std::uint64_t>(pool_.region_bytes() - at.offset, detail::size_class::bytes(at.size_class));
+    const std::uint64_t room =
+        std::min<std::uint64_t>(pool_.region_bytes() - at.offset, detail::size_class::bytes(at.size_class));
     const std::uint64_t bytes = h.copy_bytes(copy, room, header);
     if (bytes == 0 || detail::header::slot(header) != m.slot) {
       pool_.leave(*r);
-      return refuse(out, type, errc::corrupt, fmt::format("the home copy of slot {} at region {} offset {} has header {:#x}", m.slot, at.region, at.offset, header));
+      return refuse(out, type, errc::corrupt,
+                    fmt::format("the home copy of slot {} at region {} offset {} has header {:#x}", m.slot, at.region,
+                                at.offset, header));
     }
     if (bytes <= m.bytes_max && bytes <= fetched_copy_max) a.bytes = static_cast<std::uint32_t>(bytes);
   }

@@ -79,7 +79,8 @@ region* pool::take(heap* owner, const owner_key& key, bool for_cleaner) {
     r = bare_.back();
     try {
       os::memory_file fresh("farmem-region", region_bytes_);
-      allocate_pages(fresh);  // the agent's memory, whoever writes to it first; and no memory is an answer, not a fault later
+      allocate_pages(
+          fresh);  // the agent's memory, whoever writes to it first; and no memory is an answer, not a fault later
       r->memory = std::move(fresh);
     } catch (const error& e) {
       spdlog::error("no memory for a region: {}", e.what());

@@ -53,14 +53,14 @@ class pool {
   std::uint64_t region_bytes_;
   std::uint64_t limit_;
   std::uint64_t reserved_;
-  os::reservation records_;              ///< atomic<region*> by number
+  os::reservation records_;  ///< atomic<region*> by number
   std::atomic<std::uint64_t> in_use_{0};
 
   std::mutex mutex_;
   std::uint32_t next_number_ = 0;
   std::uint64_t with_memory_ = 0;
-  std::vector<region*> bare_;            ///< free, without memory
-  std::vector<region*> kept_;            ///< free, with the memory of their last owner
+  std::vector<region*> bare_;  ///< free, without memory
+  std::vector<region*> kept_;  ///< free, with the memory of their last owner
 };
 
 }  // namespace fm::store::node

@@ -34,26 +34,26 @@ struct region {
   explicit region(std::uint32_t n) : number(n) {}
 
   const std::uint32_t number;
-  std::uint32_t last_generation = 0;       ///< pool's lock; highest generation ever used
-  os::memory_file memory;                  ///< changes only while the region is free
-  std::uint64_t memory_owner[3] = {};      ///< pool's lock; heap id and incarnation that the memory's bytes belong to
-  bool keep_memory = false;                ///< set before the gate closes: the same owner may get the memory again
+  std::uint32_t last_generation = 0;   ///< pool's lock; highest generation ever used
+  os::memory_file memory;              ///< changes only while the region is free
+  std::uint64_t memory_owner[3] = {};  ///< pool's lock; heap id and incarnation that the memory's bytes belong to
+  bool keep_memory = false;            ///< set before the gate closes: the same owner may get the memory again
 
-  std::atomic<heap*> owner{nullptr};       ///< stable for a user of the gate
-  std::atomic<bool> writable{false};       ///< the owner may write past what is appended
-  std::atomic<std::uint32_t> append_end{0};///< end of the last extent
-  std::atomic<bool> confirmed{false};      ///< the owner has used it, so it knows of it
+  std::atomic<heap*> owner{nullptr};         ///< stable for a user of the gate
+  std::atomic<bool> writable{false};         ///< the owner may write past what is appended
+  std::atomic<std::uint32_t> append_end{0};  ///< end of the last extent
+  std::atomic<bool> confirmed{false};        ///< the owner has used it, so it knows of it
 
   // ---- guarded ----
   region_state state = region_state::free;
   bool by_cleaner = false;
-  bool unwalkable = false;                 ///< its batch headers are damaged; the cleaner leaves it alone
-  bool notice_pending = false;             ///< retiring, and the owner has not been told on this session
+  bool unwalkable = false;      ///< its batch headers are damaged; the cleaner leaves it alone
+  bool notice_pending = false;  ///< retiring, and the owner has not been told on this session
   std::uint64_t opened_by_session = 0;
-  std::uint32_t generation = 0;            ///< current one
-  std::vector<extent> extents;             ///< ascending, disjoint, not touching
-  std::uint64_t live_count = 0;            ///< entries that name a copy in here
-  std::uint64_t live_bytes = 0;            ///< of those, each rounded up to its size class: derived from entries alone
+  std::uint32_t generation = 0;  ///< current one
+  std::vector<extent> extents;   ///< ascending, disjoint, not touching
+  std::uint64_t live_count = 0;  ///< entries that name a copy in here
+  std::uint64_t live_bytes = 0;  ///< of those, each rounded up to its size class: derived from entries alone
 
   /// Bytes appended, holes left out.
   [[nodiscard]] std::uint64_t appended() const {

@@ -57,10 +57,12 @@ errc agent_store::open_region(session& s, heap& h, body b, fabric::answer& out) 
   region* r = h.open_region(false, why);
   if (h.is_low()) wake();
   if (r == nullptr)
-    return refuse(out, message_type::open_region, why,
-                  why == errc::quota_exceeded
-                      ? fmt::format("heap {} has {} regions of {} bytes, its quota is {} bytes", h.name, h.regions.size(), pool_.region_bytes(), h.quota_bytes)
-                      : fmt::format("{} of {} regions of the agent are in use", pool_.regions_in_use(), pool_.regions_max()));
+    return refuse(
+        out, message_type::open_region, why,
+        why == errc::quota_exceeded
+            ? fmt::format("heap {} has {} regions of {} bytes, its quota is {} bytes", h.name, h.regions.size(),
+                          pool_.region_bytes(), h.quota_bytes)
+            : fmt::format("{} of {} regions of the agent are in use", pool_.regions_in_use(), pool_.regions_max()));
   r->opened_by_session = s.number;
   answer_region(out, message_type::open_region, *r);
   return errc::ok;
@@ -115,26 +117,28 @@ errc agent_store::index(session& s, heap& h, body b, fabric::answer& out) {
     return errc::bad_frame;
   std::lock_guard lock(h.mutex);
   if (h.owner != &s) return not_the_owner(h, out, message_type::index);
-  if (m.incarnation != h.key.incarnation)
-    return refuse(out, type, errc::stale, "index message of another incarnation");
+  if (m.incarnation != h.key.incarnation) return refuse(out, type, errc::stale, "index message of another incarnation");
   if (m.seq > h.applied_seq + 1)
     return refuse(out, type, errc::stale, fmt::format("batch {} after batch {}: there is a gap", m.seq, h.applied_seq));
   if (m.seq == h.applied_seq + 1) {
     errc why = errc::ok;
     region* r = m.generation == 0 ? nullptr : find_named(h, {m.region, m.generation}, why);
-    if (r == nullptr)
-      return refuse(out, type, why == errc::ok ? errc::stale : why, text_of({m.region, m.generation}));
+    if (r == nullptr) return refuse(out, type, why == errc::ok ? errc::stale : why, text_of({m.region, m.generation}));
     if (r->by_cleaner || r->state != region_state::open)
       return refuse(out, type, errc::access_denied, text_of({m.region, m.generation}) + " takes no batches");
     if (m.length > pool_.region_bytes() || m.offset > pool_.region_bytes() - m.length ||
         m.count > (m.length - sizeof(batch_header)) / detail::header::bytes)
       return errc::bad_frame;
     if (r->overlaps(m.offset, m.length))
-      return refuse(out, type, errc::access_denied, fmt::format("{}: bytes {}..{} are indexed already", text_of({m.region, m.generation}), m.offset, m.offset + m.length));
+      return refuse(out, type, errc::access_denied,
+                    fmt::format("{}: bytes {}..{} are indexed already", text_of({m.region, m.generation}), m.offset,
+                                m.offset + m.length));
     const char* what = nullptr;
     const errc e = index_batch(h, *r, m, what);
     if (e == errc::corrupt)
-      return refuse(out, type, e, fmt::format("{} offset {}: the bytes there are not batch {}", text_of({m.region, m.generation}), m.offset, m.seq));
+      return refuse(out, type, e,
+                    fmt::format("{} offset {}: the bytes there are not batch {}", text_of({m.region, m.generation}),
+                                m.offset, m.seq));
     if (e != errc::ok) {
       spdlog::warn("store {}: heap {}: {}", options_.name, h.name, what);
       return e;

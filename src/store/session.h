@@ -13,11 +13,11 @@ struct heap;
 struct session {
   session(fabric::peer& p, std::uint64_t n) : peer(p), number(n) {}
   fabric::peer& peer;
-  const std::uint64_t number;              ///< unique within the store
-  std::shared_ptr<heap> keep;              ///< set once, before `opened`; released when the session ends
+  const std::uint64_t number;  ///< unique within the store
+  std::shared_ptr<heap> keep;  ///< set once, before `opened`; released when the session ends
   std::atomic<heap*> opened{nullptr};
-  std::atomic<bool> revoked{false};        ///< a later session has taken the heap over
-  std::atomic<std::uint32_t> in_flight{0}; ///< one-sided operations between memory and memory_done
+  std::atomic<bool> revoked{false};         ///< a later session has taken the heap over
+  std::atomic<std::uint32_t> in_flight{0};  ///< one-sided operations between memory and memory_done
 };
 
 }  // namespace fm::store::node

@@ -40,9 +40,11 @@ std::string heap_json(const heap& h, time_point now, sums& total) {
   total.metadata += h.metadata_bytes();
   total.objects += h.objects;
   total.batches += h.batches;
-  const std::int64_t left = h.owner != nullptr || h.lease_until == time_point::max()
-                                ? -1
-                                : std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(h.lease_until - now).count());
+  const std::int64_t left =
+      h.owner != nullptr || h.lease_until == time_point::max()
+          ? -1
+          : std::max<std::int64_t>(0,
+                                   std::chrono::duration_cast<std::chrono::milliseconds>(h.lease_until - now).count());
   return fmt::format(
       R"({{"name":{},"id":"{:016x}{:016x}","connected":{},"lease_ms":{},"lease_left_ms":{},"quota_bytes":{},)"
       R"("region_memory_bytes":{},"live_bytes":{},"garbage_bytes":{},"metadata_bytes":{},"objects":{},"tablets":{},"types":{},)"
@@ -50,9 +52,9 @@ std::string heap_json(const heap& h, time_point now, sums& total) {
       R"("batches":{},"batch_bytes":{},"objects_indexed":{},"applied_seq":{},)"
       R"("regions_retired":{},"regions_cleaned":{},"bytes_cleaned":{},"cleaner_lost":{}}})",
       quoted(h.name), h.key.heap_id[0], h.key.heap_id[1], h.owner != nullptr, h.lease_ms, left, h.quota_bytes,
-      h.regions.size() * h.regions_pool.region_bytes(), live, garbage, h.metadata_bytes(), h.objects, h.tablets, h.types.size(),
-      h.regions.size(), open, sealed, retiring, unwalkable, h.batches, h.batch_bytes, h.objects_indexed, h.applied_seq,
-      h.regions_retired, h.regions_cleaned, h.bytes_cleaned, h.cleaner_lost);
+      h.regions.size() * h.regions_pool.region_bytes(), live, garbage, h.metadata_bytes(), h.objects, h.tablets,
+      h.types.size(), h.regions.size(), open, sealed, retiring, unwalkable, h.batches, h.batch_bytes, h.objects_indexed,
+      h.applied_seq, h.regions_retired, h.regions_cleaned, h.bytes_cleaned, h.cleaner_lost);
 }
 
 }  // namespace
@@ -76,9 +78,9 @@ std::string agent_store::statistics() const {
       R"({{"name":{},"memory_bytes":{},"region_bytes":{},"regions_max":{},"regions_in_use":{},"regions_reserved":{},)"
       R"("memory_used_bytes":{},"sessions":{},"sessions_opened":{},"heaps_expired":{},)"
       R"("totals":{{"heaps":{},"regions":{},"live_bytes":{},"garbage_bytes":{},"metadata_bytes":{},"objects":{},"batches":{}}},"heaps":[{}]}})",
-      quoted(options_.name), pool_.memory_bytes(), pool_.region_bytes(), pool_.regions_max(), used, pool_.regions_reserved(),
-      used * pool_.region_bytes(), sessions_open_.load(), sessions_opened_.load(), expired, all.size(), total.regions,
-      total.live, total.garbage, total.metadata, total.objects, total.batches, heaps);
+      quoted(options_.name), pool_.memory_bytes(), pool_.region_bytes(), pool_.regions_max(), used,
+      pool_.regions_reserved(), used * pool_.region_bytes(), sessions_open_.load(), sessions_opened_.load(), expired,
+      all.size(), total.regions, total.live, total.garbage, total.metadata, total.objects, total.batches, heaps);
 }
 
 errc agent_store::heap_statistics(session&, heap& h, body b, fabric::answer& out) {

@@ -18,7 +18,6 @@ namespace {
 
 std::atomic<void (*)(thread_state&) noexcept> end_functions[4];
 
-
 // The registry lock is taken when a thread comes or ends, and by whoever advances the epoch; never on a mutator's path.
 struct registry {
   std::mutex mutex;
@@ -35,8 +34,10 @@ void end_thread(void* state) {
   for (auto& f : end_functions)
     if (auto* run = f.load(std::memory_order_acquire)) run(t);
   const std::lock_guard lock(threads().mutex);
-  if (t.prev) t.prev->next = t.next;
-  else threads().first = t.next;
+  if (t.prev)
+    t.prev->next = t.next;
+  else
+    threads().first = t.next;
   if (t.next) t.next->prev = t.prev;
   t.next = t.prev = nullptr;
   t.registered = false;
@@ -87,7 +88,8 @@ void enter_slowly(thread_state& t, std::uint32_t obey) noexcept {
     if (holds == 0 || (holds == gate_memory && relieved)) return;
     t.epoch.store(0, std::memory_order_release);
     if ((holds & gate_pause) != 0) {
-      os::futex_wait(gate, gate.load(std::memory_order_relaxed) | gate_pause, clock::now() + std::chrono::milliseconds(10));
+      os::futex_wait(gate, gate.load(std::memory_order_relaxed) | gate_pause,
+                     clock::now() + std::chrono::milliseconds(10));
     } else {
       --t.depth;  // eviction begins sections of its own
       if (auto* f = relieve.load(std::memory_order_acquire)) f();

@@ -34,7 +34,9 @@ struct bench {
   hit_pages pages;
 };
 
-word_t away(std::uint32_t n) { return home_address{.region = 1, .generation = 1, .offset = 8 * n, .size_class = 3}.pack(); }
+word_t away(std::uint32_t n) {
+  return home_address{.region = 1, .generation = 1, .offset = 8 * n, .size_class = 3}.pack();
+}
 alignas(16) char frames[64][64];
 
 }  // namespace
@@ -43,8 +45,10 @@ TEST_CASE("a page that is given back loses its hints and keeps its resident word
   bench b(1);
   for (std::uint64_t p = 0; p < 2; ++p) b.pages.open(b.page(p));
   const word_t kept[] = {word::resident(frames[0], 0), word::resident(frames[1], word::clean_bit),
-                         word::resident(frames[2], word::cold_bit | word::clean_bit), word::resident(frames[3], word::cold_bit)};
-  for (std::uint64_t i = 0; i < page_slots; ++i) word_at(b.page(0) + i).store(i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : away(unsigned(i)));
+                         word::resident(frames[2], word::cold_bit | word::clean_bit),
+                         word::resident(frames[3], word::cold_bit)};
+  for (std::uint64_t i = 0; i < page_slots; ++i)
+    word_at(b.page(0) + i).store(i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : away(unsigned(i)));
   REQUIRE(b.give_back() == 1);
   CHECK(b.pages.count().pages == 1);
   CHECK(b.pages.count().sided == 4);
@@ -54,7 +58,8 @@ TEST_CASE("a page that is given back loses its hints and keeps its resident word
   CHECK(page_of(b.page(0)).drops.load() == 1);
 
   b.pages.open(b.page(0) + 7);
-  for (std::uint64_t i = 0; i < page_slots; ++i) REQUIRE(b.word(b.page(0) + i) == (i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : 0));
+  for (std::uint64_t i = 0; i < page_slots; ++i)
+    REQUIRE(b.word(b.page(0) + i) == (i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : 0));
   CHECK(b.pages.count().sided == 0);
   CHECK(b.pages.count().opened_again == 1);
 }

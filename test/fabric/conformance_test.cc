@@ -433,8 +433,8 @@ TEMPLATE_TEST_CASE("threads that use a session while it breaks see each request 
 // A request that is held by its peer: only transports with a connection have any; `local:` is done when post returns.
 #define CONNECTED_TRANSPORTS over_shm, over_tcp
 
-TEMPLATE_TEST_CASE("a message that is not answered in time ends by its deadline, and its late answer reaches nobody", "",
-                   CONNECTED_TRANSPORTS) {
+TEMPLATE_TEST_CASE("a message that is not answered in time ends by its deadline, and its late answer reaches nobody",
+                   "", CONNECTED_TRANSPORTS) {
   const bool by_deadline = GENERATE(true, false);
   pair_over<TestType> p;
   command hold{.what = verb::hold}, echo{.count = 17};
@@ -459,7 +459,8 @@ TEMPLATE_TEST_CASE("a message that is not answered in time ends by its deadline,
   CHECK(p.link->generation() == 1);
 }
 
-TEMPLATE_TEST_CASE("requests beyond the credit wait their turn, and no longer than their deadline", "", CONNECTED_TRANSPORTS) {
+TEMPLATE_TEST_CASE("requests beyond the credit wait their turn, and no longer than their deadline", "",
+                   CONNECTED_TRANSPORTS) {
   session_options options;
   options.requests_in_flight = 2;
   pair_over<TestType> p(options);

@@ -130,9 +130,7 @@ class memory_service final : public service {
 
   errc obey(peer& p, const command& cmd, std::span<const std::byte> payload, answer& out) {
     switch (cmd.what) {
-      case verb::echo:
-        out.payload.assign(payload.begin(), payload.end());
-        return errc::ok;
+      case verb::echo: out.payload.assign(payload.begin(), payload.end()); return errc::ok;
       case verb::hold: {
         std::unique_lock lock(mutex_);
         ++held;
@@ -142,9 +140,7 @@ class memory_service final : public service {
         changed_.notify_all();
         return errc::ok;
       }
-      case verb::key:
-        out.key = memory_key{regions_[cmd.region % region_count].file.fd(), 77};
-        return errc::ok;
+      case verb::key: out.key = memory_key{regions_[cmd.region % region_count].file.fd(), 77}; return errc::ok;
       case verb::sum: {
         const std::byte* at = memory(p, {cmd.region, generation_of(cmd.region), cmd.offset}, cmd.count, access::read);
         if (!at) return errc::bad_frame;
@@ -156,20 +152,14 @@ class memory_service final : public service {
       }
       case verb::notify: {
         std::uint64_t sent = 0;
-        for (std::uint64_t i = 0; i < cmd.count; ++i)
-          sent += p.notify(std::as_bytes(std::span(&i, 1)));
+        for (std::uint64_t i = 0; i < cmd.count; ++i) sent += p.notify(std::as_bytes(std::span(&i, 1)));
         out.payload.resize(sizeof sent);
         std::memcpy(out.payload.data(), &sent, sizeof sent);
         return errc::ok;
       }
-      case verb::grow:
-        out.payload.assign(cmd.count, std::byte{0x5a});
-        return errc::ok;
-      case verb::refuse:
-        return errc::bad_frame;
-      case verb::kick:
-        p.close(errc::quota_exceeded, "the test asked for it");
-        return errc::ok;
+      case verb::grow: out.payload.assign(cmd.count, std::byte{0x5a}); return errc::ok;
+      case verb::refuse: return errc::bad_frame;
+      case verb::kick: p.close(errc::quota_exceeded, "the test asked for it"); return errc::ok;
     }
     return errc::bad_frame;
   }

@@ -38,7 +38,10 @@ frame_header corrupt(int how) {
     case 7: h = make_header(frame_type::hello, sizeof(hello_body)); break;
     case 8: h = make_header(frame_type::answer); break;
     case 9: h.major = 9; break;
-    default: h = make_header(frame_type::notice_ack); h.bytes = 5; break;
+    default:
+      h = make_header(frame_type::notice_ack);
+      h.bytes = 5;
+      break;
   }
   return h;
 }

@@ -41,7 +41,16 @@ TEST_CASE("golden frames: the bytes of every header are fixed") {
   read.generation = 9;
   read.offset = 0x1000;
   CHECK(hex(read) ==
-        "464d4631" "01000301" "00000000" "34120000" "0807060504030201" "07000000" "09000000" "0010000000000000" "0000" "000000000000");
+        "464d4631"
+        "01000301"
+        "00000000"
+        "34120000"
+        "0807060504030201"
+        "07000000"
+        "09000000"
+        "0010000000000000"
+        "0000"
+        "000000000000");
 
   auto write = make_header(frame_type::write, 65536);
   write.op = 1;
@@ -49,13 +58,31 @@ TEST_CASE("golden frames: the bytes of every header are fixed") {
   write.generation = 3;
   write.offset = 4;
   CHECK(hex(write) ==
-        "464d4631" "01000400" "00000100" "00000000" "0100000000000000" "02000000" "03000000" "0400000000000000" "0000" "000000000000");
+        "464d4631"
+        "01000400"
+        "00000100"
+        "00000000"
+        "0100000000000000"
+        "02000000"
+        "03000000"
+        "0400000000000000"
+        "0000"
+        "000000000000");
 
   auto answer = make_header(frame_type::answer, 0);
   answer.op = 5;
   answer.status = std::uint16_t(errc::access_denied);
   CHECK(hex(answer) ==
-        "464d4631" "01000800" "00000000" "00000000" "0500000000000000" "00000000" "00000000" "0000000000000000" "1600" "000000000000");
+        "464d4631"
+        "01000800"
+        "00000000"
+        "00000000"
+        "0500000000000000"
+        "00000000"
+        "00000000"
+        "0000000000000000"
+        "1600"
+        "000000000000");
 
   hello_body hello{};
   hello.lane = 1;
@@ -64,16 +91,32 @@ TEST_CASE("golden frames: the bytes of every header are fixed") {
   hello.token[0] = 4;
   hello.token[1] = 5;
   hello.message_bytes_max = 0x100000;
-  CHECK(hex(hello) == "0100" "0200" "03000000" "0400000000000000" "0500000000000000" "0000000000000000" "00001000" "00000000");
+  CHECK(hex(hello) ==
+        "0100"
+        "0200"
+        "03000000"
+        "0400000000000000"
+        "0500000000000000"
+        "0000000000000000"
+        "00001000"
+        "00000000");
 
   welcome_body welcome{};
   welcome.token[0] = 1;
   welcome.incarnation = 2;
   welcome.message_bytes_max = 3;
   welcome.requests_in_flight = 4;
-  CHECK(hex(welcome) == "0100000000000000" "0000000000000000" "0000000000000000" "0200000000000000" "03000000" "04000000");
+  CHECK(hex(welcome) ==
+        "0100000000000000"
+        "0000000000000000"
+        "0000000000000000"
+        "0200000000000000"
+        "03000000"
+        "04000000");
 
-  CHECK(hex(atomic_body{1, 2}) == "0100000000000000" "0200000000000000");
+  CHECK(hex(atomic_body{1, 2}) ==
+        "0100000000000000"
+        "0200000000000000");
 }
 
 TEST_CASE("the numbers of frame types never change") {

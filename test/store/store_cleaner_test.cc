@@ -54,7 +54,8 @@ TEST_CASE("sparse regions are cleaned when memory is short, and everything is st
   o.audit();
   for (slot_t i = 0; i < 4 * per_region; ++i) {
     const std::uint64_t region = i / per_region;
-    if (o.value(1 + i) != (i % per_region % 4 == 0 ? 100 + region : 200 + region)) FAIL("slot " << 1 + i << " has " << o.value(1 + i));
+    if (o.value(1 + i) != (i % per_region % 4 == 0 ? 100 + region : 200 + region))
+      FAIL("slot " << 1 + i << " has " << o.value(1 + i));
   }
   SECTION("the owner learns of the cleaner's region from a hint and may read all of it that is complete") {
     const home_address moved = home_address::unpack(o.entry(1));

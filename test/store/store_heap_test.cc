@@ -230,7 +230,8 @@ TEST_CASE("messages that no owner sends end the connection and nothing else", "[
   CHECK(o.fetch(detail::slot_limit).returned == errc::bad_frame);
   CHECK(o.send(message_type::fetch_slot, fetch_slot_body{1, 2, 0}).returned == errc::bad_frame);
   CHECK(o.send(message_type::read_entries, read_entries_body{0, 65537, 0}).returned == errc::bad_frame);
-  CHECK(o.send(message_type::read_entries, read_entries_body{detail::slot_limit - 1, 2, 0}).returned == errc::bad_frame);
+  CHECK(o.send(message_type::read_entries, read_entries_body{detail::slot_limit - 1, 2, 0}).returned ==
+        errc::bad_frame);
   for (int type = 1; type <= 15; ++type) {
     const std::byte odd[3] = {};
     CHECK(o.send(static_cast<message_type>(type), odd, sizeof odd).returned == errc::bad_frame);
@@ -259,7 +260,10 @@ TEST_CASE("options out of range are named", "[store]") {
   };
   CHECK(fails([](store_options& o) { o.region_bytes = 100'000; }));
   CHECK(fails([](store_options& o) { o.region_bytes = 32_KiB; }));
-  CHECK(fails([](store_options& o) { o.region_bytes = 64_MiB; o.memory_bytes = 1_GiB; }));
+  CHECK(fails([](store_options& o) {
+    o.region_bytes = 64_MiB;
+    o.memory_bytes = 1_GiB;
+  }));
   CHECK(fails([](store_options& o) { o.memory_bytes = 64_KiB; }));
   CHECK(fails([](store_options& o) { o.quota_default_bytes = 1; }));
   CHECK(fails([](store_options& o) { o.heaps_max = 0; }));

@@ -80,7 +80,8 @@ TEST_CASE("one-sided access is held to bounds, generation, owner and state", "[s
   o.open_ready();
   other.open_ready();
   const region_answer r = o.open_region();
-  const auto may = [&](owner& who, std::uint64_t offset, std::uint64_t bytes, fabric::access how, std::uint32_t generation = 1) {
+  const auto may = [&](owner& who, std::uint64_t offset, std::uint64_t bytes, fabric::access how,
+                       std::uint32_t generation = 1) {
     const bool yes = s->memory(*who.peer, {r.region, generation, offset}, bytes, how) != nullptr;
     if (yes) s->memory_done(*who.peer, r.region);
     return yes;
@@ -271,7 +272,8 @@ TEST_CASE("a region number whose generations are used up is never opened again",
   region_answer r{};
   for (std::uint32_t g = 1; g <= last; ++g) {
     r = o.open_region();
-    if (r.region != 0 || r.generation != g) FAIL("region " << r.region << " generation " << r.generation << " instead of " << g);
+    if (r.region != 0 || r.generation != g)
+      FAIL("region " << r.region << " generation " << r.generation << " instead of " << g);
     o.seal(r);
     if (!o.agree(o.peer->retirements().at(0)).ok()) FAIL("not retired");
   }

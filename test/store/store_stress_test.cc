@@ -111,7 +111,8 @@ TEST_CASE("no object is lost or older than written while regions are cleaned, re
   o.audit();
   for (slot_t slot = 1; slot <= slots; ++slot) {
     if (indexed[slot].load() == 0) continue;
-    if (o.value(slot) != indexed[slot].load()) FAIL("slot " << slot << " has " << o.value(slot) << " instead of " << indexed[slot].load());
+    if (o.value(slot) != indexed[slot].load())
+      FAIL("slot " << slot << " has " << o.value(slot) << " instead of " << indexed[slot].load());
   }
   INFO(s->statistics());
   CHECK(s->statistics().find("\"bytes_cleaned\":0,") == std::string::npos);

@@ -19,7 +19,9 @@ namespace {
 std::uint64_t seed() {
   static const std::uint64_t s = [] {
     const char* text = std::getenv("FARMEM_SEED");
-    const std::uint64_t value = !text ? 1 : text == std::string_view("random") ? std::random_device{}() : std::strtoull(text, nullptr, 0);
+    const std::uint64_t value = !text                                ? 1
+                                : text == std::string_view("random") ? std::random_device{}()
+                                                                     : std::strtoull(text, nullptr, 0);
     std::fprintf(stderr, "FARMEM_SEED=%llu\n", static_cast<unsigned long long>(value));
     return value;
   }();
@@ -40,8 +42,9 @@ class agents {
     options.region_bytes = p.region;
     for (int i = 0; i < 2 && p.transport != "local:"; ++i) {
       stores_.push_back(fm::store::store::create(options));
-      const std::string url = p.transport == "tcp" ? "tcp://127.0.0.1:0"
-                                                   : "shm:///tmp/farmem-stress-" + std::to_string(::getpid()) + "-" + std::to_string(i);
+      const std::string url = p.transport == "tcp"
+                                  ? "tcp://127.0.0.1:0"
+                                  : "shm:///tmp/farmem-stress-" + std::to_string(::getpid()) + "-" + std::to_string(i);
       listeners_.push_back(fm::fabric::listen(url, {}, *stores_.back()));
       urls.push_back(listeners_.back()->url());
     }
@@ -78,7 +81,9 @@ void stress_heap(stress::plan p) {
     return e;
   };
   const auto settled = [&](const char* when) {
-    UNSCOPED_INFO(when << "\n" << h.stats().text() << program.operations.load() << " operations, " << program.breaks.load() << " breaks");
+    UNSCOPED_INFO(when << "\n"
+                       << h.stats().text() << program.operations.load() << " operations, " << program.breaks.load()
+                       << " breaks");
     if (program.wrong.any()) FAIL(program.wrong.text());
     const fm::errc evicted = evict();
     UNSCOPED_INFO("after evicting\n" << h.stats().text());
@@ -93,7 +98,8 @@ void stress_heap(stress::plan p) {
   settled("after building");
   // However slow the machine or the sanitizer: until everything that is to be stressed has happened.
   const fm::time_point enough = fm::clock::now() + std::chrono::seconds(40);
-  const bool over_connection = p.transport != "local:";  // the agent in this process answers before a break can come between
+  const bool over_connection =
+      p.transport != "local:";  // the agent in this process answers before a break can come between
   const auto complete = [&](const fm::heap_stats& s) {
     return s.regions_retired > 0 && s.reconnects > 0 && s.hit_pages_opened_again > 0 && s.cancelled_drops > 0 &&
            (!over_connection || s.batches_resent > 0);
@@ -106,7 +112,8 @@ void stress_heap(stress::plan p) {
   REQUIRE(h.verify().ok());
   const fm::heap_stats s = h.stats();
   if (std::getenv("FARMEM_STRESS_VERBOSE"))
-    std::fprintf(stderr, "%s%llu operations\n", s.text().c_str(), static_cast<unsigned long long>(program.operations.load()));
+    std::fprintf(stderr, "%s%llu operations\n", s.text().c_str(),
+                 static_cast<unsigned long long>(program.operations.load()));
   CHECK(s.misses > 0);
   CHECK(s.segments_released > 0);
   CHECK(s.hit_pages_opened_again > 0);

@@ -6,7 +6,7 @@ namespace stress {
 
 namespace {
 
-constexpr std::size_t pins_max = 1;          // a thread, of each kind: each may hold a segment
+constexpr std::size_t pins_max = 1;  // a thread, of each kind: each may hold a segment
 constexpr std::uint64_t operations_a_break = 400;
 constexpr std::uint32_t list_length = 1500;
 
@@ -66,7 +66,8 @@ void program::build() {
     for (std::uint32_t l = mine; l < lists_.size(); l += n)
       for (std::uint64_t k = 0; k < list_length; ++k) {
         const std::uint64_t id = l * std::uint64_t{list_length} + k;
-        lists_[l].head = heap_.make<link_node>({.id = id, .position = k, .next = lists_[l].head, .check = word_of(id, k, 0)});
+        lists_[l].head =
+            heap_.make<link_node>({.id = id, .position = k, .next = lists_[l].head, .check = word_of(id, k, 0)});
         ++lists_[l].length;
       }
   });
@@ -77,18 +78,20 @@ void program::build() {
 void program::check_cell(const cell& c, std::uint32_t id, const char* who) {
   const shadow_cell& s = cells_[id];
   if (!good(c, id, s.version))
-    wrong.add(fmt::format("{}: cell {} (slot {:#x}) should have version {}: it says id {}, version {}, check {:#x}", who, id,
-                          s.object.slot(), s.version, c.id, c.version, c.check));
+    wrong.add(fmt::format("{}: cell {} (slot {:#x}) should have version {}: it says id {}, version {}, check {:#x}",
+                          who, id, s.object.slot(), s.version, c.id, c.version, c.check));
   for (std::size_t i = 0; i < edges; ++i)
     if (c.to[i].slot() != s.to[i].slot)
-      wrong.add(fmt::format("{}: cell {} edge {} should be slot {:#x}, is {:#x}", who, id, i, s.to[i].slot, c.to[i].slot()));
+      wrong.add(
+          fmt::format("{}: cell {} edge {} should be slot {:#x}, is {:#x}", who, id, i, s.to[i].slot, c.to[i].slot()));
 }
 
 void program::check_array(const numbers& a, std::uint32_t id, std::size_t stride, const char* who) {
   const shadow_array& s = arrays_[id];
   if (!good(a, id, s.version, s.length, stride))
-    wrong.add(fmt::format("{}: array {} (slot {:#x}) of {} words should have version {}: it has {} words, the first is {:#x}", who,
-                          id, s.object.slot(), s.length, s.version, a.size(), a[0]));
+    wrong.add(
+        fmt::format("{}: array {} (slot {:#x}) of {} words should have version {}: it has {} words, the first is {:#x}",
+                    who, id, s.object.slot(), s.length, s.version, a.size(), a[0]));
 }
 
 void program::compare() {
@@ -170,8 +173,10 @@ void program::worker::follow_edges() {
       for (const auto& e : c->to) {
         if (e.slot() != next.slot) continue;
         const cell* t = e.get(s);
-        if (p.cells_[next.id].object.slot() == next.slot) p.check_cell(*t, next.id, "through an edge");
-        else if (!good(*t, next.id, t->version)) p.wrong.add(fmt::format("a replaced cell {} is spoilt", next.id));
+        if (p.cells_[next.id].object.slot() == next.slot)
+          p.check_cell(*t, next.id, "through an edge");
+        else if (!good(*t, next.id, t->version))
+          p.wrong.add(fmt::format("a replaced cell {} is spoilt", next.id));
         break;
       }
       p.check_cell(*c, id, "at an edge's start, again");
@@ -220,13 +225,15 @@ void program::worker::walk_list() {
   fm::ptr<link_node> at;
   for (std::uint64_t position = l.length; n; n = n->next.get(s)) {
     if (n->position != --position || n->check != word_of(n->id, n->position, 0))
-      return p.wrong.add(fmt::format("list node {} at position {} says {}, check {:#x}", n->id, position, n->position, n->check));
+      return p.wrong.add(
+          fmt::format("list node {} at position {} says {}, check {:#x}", n->id, position, n->position, n->check));
     if (position % 64 == 0) {  // a long walk gives memory back now and then
       at.move_to_slot(n->next.slot());
       s.renew();
       n = at.get(s);
       if (!n) return;
-      if (n->position != --position) return p.wrong.add(fmt::format("after renewing, position {} instead of {}", n->position, position));
+      if (n->position != --position)
+        return p.wrong.add(fmt::format("after renewing, position {} instead of {}", n->position, position));
       if (position > 256 && below(8) == 0) return;
     }
   }
@@ -300,21 +307,36 @@ void program::worker::nested_scopes() {
 
 void program::worker::step() {
   const std::uint64_t what = below(100);
-  if (what < 24) read_cell();
-  else if (what < 42) write_cell();
-  else if (what < 50) set_edge();
-  else if (what < 58) follow_edges();
-  else if (what < 61) replace_cell();
-  else if (what < 70) read_array();
-  else if (what < 78) write_array();
-  else if (what < 80) replace_array();
-  else if (what < 81) walk_list();
-  else if (what < 84) pin_cell();
-  else if (what < 88) write_pinned();
-  else if (what < 90) pin_array();
-  else if (what < 93) read_pinned();
-  else if (what < 96) prefetch();
-  else nested_scopes();
+  if (what < 24)
+    read_cell();
+  else if (what < 42)
+    write_cell();
+  else if (what < 50)
+    set_edge();
+  else if (what < 58)
+    follow_edges();
+  else if (what < 61)
+    replace_cell();
+  else if (what < 70)
+    read_array();
+  else if (what < 78)
+    write_array();
+  else if (what < 80)
+    replace_array();
+  else if (what < 81)
+    walk_list();
+  else if (what < 84)
+    pin_cell();
+  else if (what < 88)
+    write_pinned();
+  else if (what < 90)
+    pin_array();
+  else if (what < 93)
+    read_pinned();
+  else if (what < 96)
+    prefetch();
+  else
+    nested_scopes();
 }
 
 // ---- running ----

@@ -9,17 +9,17 @@
 namespace stress {
 
 struct plan {
-  std::string transport;             ///< "local:", "shm", "tcp"
+  std::string transport;  ///< "local:", "shm", "tcp"
   std::uint64_t segment = 64 << 10;
   std::uint64_t region = 256 << 10;
   std::uint64_t cache = 4 << 20;
   std::uint64_t agent_memory = 9 << 19;  ///< each; little more than what lives there, so that regions are cleaned
-  std::uint64_t hit = 64 << 10;      ///< a quarter of what the objects' words take
+  std::uint64_t hit = 64 << 10;          ///< a quarter of what the objects' words take
   std::uint32_t cells = 20'000;
   std::uint32_t arrays = 3'000;
-  std::uint32_t large_arrays = 16;   ///< larger than a segment
+  std::uint32_t large_arrays = 16;  ///< larger than a segment
   std::uint32_t list_nodes = 6'000;
-  std::uint32_t replacements = 4'000;///< objects made anew during the run: nothing frees the old ones yet
+  std::uint32_t replacements = 4'000;  ///< objects made anew during the run: nothing frees the old ones yet
   int threads = 8;
   bool breaks = true;
   fm::duration run_for{};

@@ -32,10 +32,10 @@ struct segment : boost::intrusive::list_base_hook<> {
   std::atomic<std::uint32_t> inflight{0};    ///< frames that a fetch in flight will fill: not to be swept
   std::atomic<std::uint32_t> writing{0};     ///< objects in batches that are not acknowledged
   std::atomic<segment_state> state{segment_state::unbacked};
-  std::uint32_t span = 1;                    ///< segments in the run; the others of a run stay `filling` without use
-  std::uint32_t rounds = 0;                  ///< times it was cooled without becoming empty
-  std::uint64_t reactivated = 0;             ///< stamp of its last return to active; not cooled again before that is passed
-  std::uint64_t used = 0;                    ///< bytes bump-allocated, set when filling ends
+  std::uint32_t span = 1;         ///< segments in the run; the others of a run stay `filling` without use
+  std::uint32_t rounds = 0;       ///< times it was cooled without becoming empty
+  std::uint64_t reactivated = 0;  ///< stamp of its last return to active; not cooled again before that is passed
+  std::uint64_t used = 0;         ///< bytes bump-allocated, set when filling ends
   char* base = nullptr;
 };
 
@@ -61,7 +61,9 @@ class arena {
   [[nodiscard]] std::uint32_t capacity_segments() const noexcept { return capacity_; }
   /// Free or not yet backed segments, within the capacity. Wait-free.
   [[nodiscard]] std::uint32_t available() const noexcept { return available_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint32_t inactive_segments() const noexcept { return inactive_count_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t inactive_segments() const noexcept {
+    return inactive_count_.load(std::memory_order_relaxed);
+  }
 
   // ---- for the evictor, which is one thread at a time ----
   /// The next segment to cool, out of its queue: active's oldest, after proactive has been held to its share.
@@ -122,14 +124,14 @@ class arena {
   std::vector<segment> segments_;
   std::mutex mutex_;
   queue free_, active_, proactive_, inactive_, writing_;
-  std::uint32_t backed_ = 0;       ///< segments with memory: everything but unbacked
+  std::uint32_t backed_ = 0;  ///< segments with memory: everything but unbacked
   std::uint32_t next_unbacked_ = 0;
   std::atomic<std::uint32_t> available_{0};
   std::atomic<std::uint32_t> inactive_count_{0};
   std::atomic<std::uint32_t> released_{0};
   std::atomic<std::uint32_t> waiters_{0};
   std::atomic<std::uint32_t> gate_level_{0}, gate_wanted_{0};
-  bool short_of_memory_ = false;   ///< counted in the process-wide gate, under the lock
+  bool short_of_memory_ = false;  ///< counted in the process-wide gate, under the lock
   void update_gate();
 };
 

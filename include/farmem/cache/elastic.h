@@ -24,7 +24,8 @@ class elastic_windows {
     std::uint32_t score = p.score.load(std::memory_order_relaxed);
     const std::uint32_t reach = std::max<std::uint32_t>(512u << (score / 32), 2 * object_bytes) / 64;
     // Reads go forward, so only a miss a little after the last one is evidence.
-    if (line > last && std::uint32_t{line} - last <= reach) p.score.store(static_cast<std::uint8_t>(score = std::min(score + 16, 255u)), std::memory_order_relaxed);
+    if (line > last && std::uint32_t{line} - last <= reach)
+      p.score.store(static_cast<std::uint8_t>(score = std::min(score + 16, 255u)), std::memory_order_relaxed);
     if (score < 32) return object_bytes;
     return std::max(object_bytes, std::min<std::uint32_t>(256u << (score / 32), window_max));
   }

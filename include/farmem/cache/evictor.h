@@ -38,7 +38,9 @@ class evictor {
   errc drain(time_point deadline);
 
   /// Why the last write-back could not be started or was refused; ok when the last one went well.
-  [[nodiscard]] errc last_error() const noexcept { return static_cast<errc>(last_error_.load(std::memory_order_relaxed)); }
+  [[nodiscard]] errc last_error() const noexcept {
+    return static_cast<errc>(last_error_.load(std::memory_order_relaxed));
+  }
 
   struct counters {
     std::atomic<std::uint64_t> cooled{0}, dropped{0}, written{0}, written_bytes{0}, acknowledged{0}, cancelled{0};
@@ -89,12 +91,12 @@ class evictor {
   std::uint32_t waiting_ = 0;  ///< frames that this sweep saw, or put, in a batch that was not acknowledged
   std::uint64_t kept_bytes_ = 0;
   bool draining_ = false;
-  bool starved_ = false;       ///< this step found no batch for a dirty object, or only segments that cannot be emptied now
-  std::uint64_t left_ = 0;     ///< objects that had left, when this sweep began
-  std::uint32_t futile_ = 0;   ///< sweeps one after the other by which nothing left
+  bool starved_ = false;  ///< this step found no batch for a dirty object, or only segments that cannot be emptied now
+  std::uint64_t left_ = 0;    ///< objects that had left, when this sweep began
+  std::uint32_t futile_ = 0;  ///< sweeps one after the other by which nothing left
   std::uint32_t sweeps_since_submit_ = 0;
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
-  bump moved_;  ///< where a pause moves stragglers to
+  bump moved_;                       ///< where a pause moves stragglers to
   std::vector<store::batch*> open_;  ///< per agent
   std::mutex records_mutex_;
   batch_record* free_records_ = nullptr;

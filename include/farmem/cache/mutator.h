@@ -16,7 +16,9 @@ class object_cache;
 /// A counter that one thread writes and others read.
 class owned_counter {
  public:
-  void operator+=(std::uint64_t n) noexcept { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+  void operator+=(std::uint64_t n) noexcept {
+    value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t get() const noexcept { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -45,19 +47,19 @@ class mutator {
   explicit mutator(object_cache& c) : cache(c), fetches(std::make_unique<fetch[]>(fetches_max)) {}
 
   object_cache& cache;
-  bump young;               ///< for fetches and allocations
-  bump kept;                ///< for re-referenced objects: becomes a proactive segment
+  bump young;  ///< for fetches and allocations
+  bump kept;   ///< for re-referenced objects: becomes a proactive segment
   slot_t next_slot = 0, end_slot = 0;
   std::uint32_t next_agent = 0;
-  std::unique_ptr<fetch[]> fetches;      ///< [0] for the miss that the thread waits for, the rest for detached fetches
+  std::unique_ptr<fetch[]> fetches;  ///< [0] for the miss that the thread waits for, the rest for detached fetches
   std::uint32_t next_fetch = 1;
   std::vector<std::vector<fabric::request*>> together;  ///< of a prefetch, by agent: to be posted at once
   std::atomic<std::uint32_t> completed{0};  ///< detached fetches that have ended; their thread sleeps on it ...
   std::atomic<std::uint32_t> sleeping{0};   ///< ... when this is set
-  std::unique_ptr<std::byte[]> staging;  ///< elastic reads land here
+  std::unique_ptr<std::byte[]> staging;     ///< elastic reads land here
   std::uint64_t random = 0x9e3779b97f4a7c15;
   mutator_counters counters;
-  std::atomic<bool> in_use{false};       ///< a thread owns it; free ones are reused by new threads
+  std::atomic<bool> in_use{false};  ///< a thread owns it; free ones are reused by new threads
 
   std::uint64_t next_random() noexcept {
     random ^= random << 13;

@@ -24,13 +24,13 @@ namespace fm::detail {
 struct cache_options {
   std::uint64_t capacity_bytes = 256ull << 20;
   std::uint64_t segment_bytes = 1ull << 20;
-  double promote_probability = 0.1;        ///< epsilon: a filled segment enters proactive at once
-  double proactive_share = 0.5;            ///< of the segments; above it the oldest go back to active
-  double inactive_share = 0.2;             ///< of the segments; cooled ahead of need
+  double promote_probability = 0.1;                   ///< epsilon: a filled segment enters proactive at once
+  double proactive_share = 0.5;                       ///< of the segments; above it the oldest go back to active
+  double inactive_share = 0.2;                        ///< of the segments; cooled ahead of need
   duration memory_within = std::chrono::seconds(5);   ///< an allocation waits so long for memory, then cache_full
   duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
-  std::uint64_t hit_bytes = 0;             ///< of the HIT that may be in memory; 0: all of it
-  std::uint32_t hit_residents_max = 64;    ///< a page of the HIT that names more resident objects is not given back
+  std::uint64_t hit_bytes = 0;                        ///< of the HIT that may be in memory; 0: all of it
+  std::uint32_t hit_residents_max = 64;  ///< a page of the HIT that names more resident objects is not given back
   bool elastic = true;
   bool background_evictor = true;
 };
@@ -160,7 +160,8 @@ class object_cache {
   /// header names something else.
   std::uint64_t read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window);
   /// How many were installed.
-  std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip, std::uint32_t window);
+  std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip,
+                                   std::uint32_t window);
 
   // ---- detached fetches (src/cache/detached.cc) ----
   enum class posting : std::uint8_t { posted, changed, unreadable, no_record, no_memory };

@@ -124,12 +124,12 @@ class hit_pages {
 
   // The evictor's.
   std::vector<std::uint32_t> tablets_;
-  std::uint64_t hand_ = 0;                ///< next page to look at, of tablets_
-  std::uint64_t given_back_before_ = 0;   ///< when this round began
+  std::uint64_t hand_ = 0;               ///< next page to look at, of tablets_
+  std::uint64_t given_back_before_ = 0;  ///< when this round began
   std::vector<std::uint64_t> closing_;
   std::uint64_t closing_stamp_ = 0;
   std::atomic<time_point> again_at_{time_point{}};
-  std::vector<sided> moving_;             ///< of the page being discarded
+  std::vector<sided> moving_;  ///< of the page being discarded
 };
 
 }  // namespace fm::detail

@@ -66,11 +66,11 @@ struct request {
 
   // ---- written by the transport ----
   std::atomic<std::uint32_t> state{idle};
-  errc status = errc::ok;          ///< valid once done; `disconnected` and `timed_out` mean: outcome unknown
-  std::uint32_t generation = 0;    ///< of the session when it was posted
-  std::uint64_t value = 0;         ///< old value of an atomic
-  std::vector<std::byte> reply;    ///< answer to a message
-  memory_key reply_key{};          ///< key that came with the answer; the request's owner takes it over
+  errc status = errc::ok;        ///< valid once done; `disconnected` and `timed_out` mean: outcome unknown
+  std::uint32_t generation = 0;  ///< of the session when it was posted
+  std::uint64_t value = 0;       ///< old value of an atomic
+  std::vector<std::byte> reply;  ///< answer to a message
+  memory_key reply_key{};        ///< key that came with the answer; the request's owner takes it over
   std::uint64_t transport_word = 0;
   request* transport_next = nullptr;
 

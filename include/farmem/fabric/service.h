@@ -48,12 +48,12 @@ class service {
 };
 
 struct listen_options {
-  bool insecure = false;                    ///< allow a plaintext TCP address that is not loopback
+  bool insecure = false;  ///< allow a plaintext TCP address that is not loopback
   std::uint32_t io_threads = 1;
   duration spin_for = std::chrono::microseconds(20);  ///< a thread that serves fetches polls so long after a request
                                                       ///< before it blocks; 0: never
   std::uint32_t connections_max = 256;
-  std::uint32_t handshakes_max = 32;        ///< connections that have not said who they are yet
+  std::uint32_t handshakes_max = 32;  ///< connections that have not said who they are yet
   duration handshake_within = std::chrono::seconds(2);
   std::uint32_t message_bytes_max = 1u << 20;
   std::uint32_t requests_in_flight = 4096;  ///< per connection, refused beyond

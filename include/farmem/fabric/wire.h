@@ -21,8 +21,8 @@
 // carried out in the order of their frames, which is what makes `fence` hold, and each is answered once.
 #pragma once
 
-#include <farmem/base.h>
 #include <bit>
+#include <farmem/base.h>
 #include <span>
 
 namespace fm::fabric::wire {
@@ -63,7 +63,7 @@ struct frame_header {
   std::uint8_t major, minor, type, flags;
   std::uint32_t length;  ///< of the payload
   std::uint32_t bytes;
-  std::uint64_t op;      ///< chosen by the client, returned in the answer
+  std::uint64_t op;  ///< chosen by the client, returned in the answer
   std::uint32_t region, generation;
   std::uint64_t offset;
   std::uint16_t status;  ///< fm::errc
@@ -113,14 +113,14 @@ enum class receiver : std::uint8_t { client, server };
 }
 
 struct decoded {
-  errc code = errc::ok;         ///< ok, bad_frame, version_mismatch, too_large
-  const char* reason = nullptr; ///< a constant text, when not ok
+  errc code = errc::ok;          ///< ok, bad_frame, version_mismatch, too_large
+  const char* reason = nullptr;  ///< a constant text, when not ok
 };
 
 /// Checks a header as it came: magic, version, type, direction, reserved bits, and the length against its cap. When ok,
 /// `out` is safe to act on, and `out.length` bytes of payload follow.
-decoded decode_header(std::span<const std::byte, sizeof(frame_header)> bytes, receiver to, std::uint32_t message_bytes_max,
-                      frame_header& out) noexcept;
+decoded decode_header(std::span<const std::byte, sizeof(frame_header)> bytes, receiver to,
+                      std::uint32_t message_bytes_max, frame_header& out) noexcept;
 /// Checks the payload of a hello or a welcome.
 decoded decode_hello(std::span<const std::byte> payload, hello_body& out) noexcept;
 decoded decode_welcome(std::span<const std::byte> payload, welcome_body& out) noexcept;

@@ -43,7 +43,8 @@ inline root_cell* make(slot_t slot) {
 
 inline void drop(root_cell* c) noexcept {
   thread_state& t = this_thread;
-  if (__builtin_expect(marking.load(std::memory_order_relaxed) != 0, 0)) log_overwritten(c->word.load(std::memory_order_relaxed));
+  if (__builtin_expect(marking.load(std::memory_order_relaxed) != 0, 0))
+    log_overwritten(c->word.load(std::memory_order_relaxed));
   c->word.store(free_tag | reinterpret_cast<std::uint64_t>(t.free_cells), std::memory_order_release);
   t.free_cells = c;
   if (__builtin_expect(++t.free_cell_count > local_max, 0)) spill();
@@ -52,7 +53,8 @@ inline void drop(root_cell* c) noexcept {
 inline slot_t get(const root_cell* c) noexcept { return c->word.load(std::memory_order_relaxed); }
 
 inline void set(root_cell* c, slot_t slot) noexcept {
-  if (__builtin_expect(marking.load(std::memory_order_relaxed) != 0, 0)) log_overwritten(c->word.load(std::memory_order_relaxed));
+  if (__builtin_expect(marking.load(std::memory_order_relaxed) != 0, 0))
+    log_overwritten(c->word.load(std::memory_order_relaxed));
   c->word.store(slot, std::memory_order_release);
 }
 

@@ -50,10 +50,11 @@ class heap {
   }
   /// Makes an array with a copy of `values`, which hold no references.
   template <class E>
-    requires managed_plain<std::remove_const_t<E>>
+  requires managed_plain<std::remove_const_t<E>>
   auto array(std::span<E> values) {
     using element = std::remove_const_t<E>;
-    return ptr<element[]>::from_slot(core_.cache().allocate(detail::array_descriptor_of<element>(), values.size(), values.data(), values.size_bytes()));
+    return ptr<element[]>::from_slot(core_.cache().allocate(detail::array_descriptor_of<element>(), values.size(),
+                                                            values.data(), values.size_bytes()));
   }
 
   /// Copies text into the heap: `h.str("…")` is an fm::string. As the constructor of fm::string, whose header is needed here.

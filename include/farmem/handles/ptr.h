@@ -32,7 +32,8 @@ namespace detail {
 template <class T>
 class arrow {
  public:
-  explicit arrow(slot_t slot) : object_(reinterpret_cast<const object_t<T>*>(read_barrier(slot, section_kind::fresh))) {}
+  explicit arrow(slot_t slot)
+      : object_(reinterpret_cast<const object_t<T>*>(read_barrier(slot, section_kind::fresh))) {}
   arrow(const arrow&) = delete;
   arrow& operator=(const arrow&) = delete;
   const object_t<T>* operator->() const&& noexcept { return object_; }
@@ -140,10 +141,8 @@ class ref {
   operator ptr<T>() const { return ptr<T>::from_slot(slot()); }
   /// The same as a handle of a container.
   template <class Handle>
-    requires std::is_base_of_v<ptr<T>, Handle>
-  operator Handle() const {
-    return Handle(ptr<T>::from_slot(slot()));
-  }
+  requires std::is_base_of_v<ptr<T>, Handle>
+  operator Handle() const { return Handle(ptr<T>::from_slot(slot())); }
   /// The same by name, where a conversion would not be seen.
   [[nodiscard]] ptr<T> root() const { return ptr<T>::from_slot(slot()); }
 
@@ -152,7 +151,8 @@ class ref {
   /// A raw pointer valid until the scope closes; null for a null reference. O(1) when resident. Throws as fm::ptr's ->.
   auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
-    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
+    return s == 0 ? nullptr
+                  : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
   }
   /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
@@ -201,8 +201,10 @@ class ptr {
   }
   ptr& operator=(const ptr& o) {
     if (this == &o) return *this;
-    if (cell_) detail::roots::set(cell_, o.slot());
-    else if (o.cell_) cell_ = detail::roots::make(o.slot());
+    if (cell_)
+      detail::roots::set(cell_, o.slot());
+    else if (o.cell_)
+      cell_ = detail::roots::make(o.slot());
     return *this;
   }
   ptr& operator=(ptr&& o) noexcept {
@@ -228,7 +230,8 @@ class ptr {
   /// A raw pointer valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
   auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
-    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
+    return s == 0 ? nullptr
+                  : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
   }
   /// The same for writing: the object is dirty until the scope closes, and written back some time after. Throws as operator->.
   auto get_for_write(const scope&) const -> detail::object_t<T>* {
@@ -252,8 +255,10 @@ class ptr {
   }
   /// Makes this root name another object without a new cell; for cursors.
   void move_to_slot(detail::slot_t s) {
-    if (cell_) detail::roots::set(cell_, s);
-    else if (s != 0) cell_ = detail::roots::make(s);
+    if (cell_)
+      detail::roots::set(cell_, s);
+    else if (s != 0)
+      cell_ = detail::roots::make(s);
   }
 
  private:

@@ -9,24 +9,25 @@ namespace fm {
 
 /// Options of fm::heap. Every field has a default that works on any machine.
 struct heap_options {
-  std::uint64_t cache = 256ull << 20;          ///< local memory for objects, bytes; at least 8 segments
-  std::vector<std::string> agents = {"local:"};///< `local:`, `shm://PATH`, `tcp://HOST:PORT`; objects are spread over all
-  std::uint64_t local_memory = 1ull << 30;     ///< bytes of the agent inside this process, for `local:`
-  std::uint64_t local_region = 16ull << 20;    ///< its region size, bytes, a power of two
-  std::string name;                            ///< for the agents' logs and status; default: the program's name
-  std::uint64_t quota = 0;                     ///< bytes wanted on each agent; 0: what the agent gives
-  std::uint64_t segment = 0;                   ///< bytes, a power of two; 0: 1 MiB, less for small caches
-  std::uint64_t slots = 0;                     ///< slot range of the process, decided by its first heap; 0: 2^40
-  std::uint64_t hit = 0;                       ///< bytes of the HIT (8 a slot) to hold in memory; 0: all. Pages over it that
-                                               ///< name few near objects are given back and ask the agents when needed again
-  std::uint32_t hit_residents = 64;            ///< near objects (of 512) up to which a page of the HIT may be given back
-  double promote_probability = 0.1;            ///< dcm's epsilon
-  bool elastic = true;                         ///< fetch neighbours where that pays
-  bool background_evictor = true;              ///< evict ahead of need, on a thread of its own
-  duration access_within = std::chrono::seconds(10);   ///< a miss takes at most this, then timed_out or agent_lost
-  duration memory_within = std::chrono::seconds(5);    ///< an allocation waits at most this for memory, then cache_full
-  duration reconnect_within = std::chrono::seconds(5); ///< a broken connection is retried so long, then agent_lost
-  duration connect_within = std::chrono::seconds(5);   ///< opening fails after this
+  std::uint64_t cache = 256ull << 20;  ///< local memory for objects, bytes; at least 8 segments
+  std::vector<std::string> agents = {
+      "local:"};                             ///< `local:`, `shm://PATH`, `tcp://HOST:PORT`; objects are spread over all
+  std::uint64_t local_memory = 1ull << 30;   ///< bytes of the agent inside this process, for `local:`
+  std::uint64_t local_region = 16ull << 20;  ///< its region size, bytes, a power of two
+  std::string name;                          ///< for the agents' logs and status; default: the program's name
+  std::uint64_t quota = 0;                   ///< bytes wanted on each agent; 0: what the agent gives
+  std::uint64_t segment = 0;                 ///< bytes, a power of two; 0: 1 MiB, less for small caches
+  std::uint64_t slots = 0;                   ///< slot range of the process, decided by its first heap; 0: 2^40
+  std::uint64_t hit = 0;             ///< bytes of the HIT (8 a slot) to hold in memory; 0: all. Pages over it that
+                                     ///< name few near objects are given back and ask the agents when needed again
+  std::uint32_t hit_residents = 64;  ///< near objects (of 512) up to which a page of the HIT may be given back
+  double promote_probability = 0.1;  ///< dcm's epsilon
+  bool elastic = true;               ///< fetch neighbours where that pays
+  bool background_evictor = true;    ///< evict ahead of need, on a thread of its own
+  duration access_within = std::chrono::seconds(10);  ///< a miss takes at most this, then timed_out or agent_lost
+  duration memory_within = std::chrono::seconds(5);   ///< an allocation waits at most this for memory, then cache_full
+  duration reconnect_within = std::chrono::seconds(5);  ///< a broken connection is retried so long, then agent_lost
+  duration connect_within = std::chrono::seconds(5);    ///< opening fails after this
 };
 
 }  // namespace fm

@@ -19,15 +19,15 @@ namespace fm::store {
 /// A batch under construction: bytes that will stand at `region`:`offset`. Filled by one thread, with home copies
 /// (header, payload) back to back after the batch header, which the link writes at submit.
 struct batch {
-  std::byte* data = nullptr;        ///< start; the first sizeof(batch_header) bytes are the link's
+  std::byte* data = nullptr;  ///< start; the first sizeof(batch_header) bytes are the link's
   std::uint32_t capacity = 0;
   std::uint32_t used = sizeof(batch_header);
   std::uint32_t count = 0;
   std::uint32_t region = 0;
   std::uint32_t generation = 0;
-  std::uint32_t offset = 0;         ///< of `data` in the region
-  std::uint64_t seq = 0;            ///< set by submit
-  void* owner = nullptr;            ///< the caller's own word, untouched by the link
+  std::uint32_t offset = 0;  ///< of `data` in the region
+  std::uint64_t seq = 0;     ///< set by submit
+  void* owner = nullptr;     ///< the caller's own word, untouched by the link
   /// What the acknowledgement calls, from the thread that sees it, once: ok = indexed; anything else = outcome unknown
   /// or failed, every object in it stays dirty. Must not block. The batch is recycled when it returns.
   void (*on_acknowledged)(batch&, errc) noexcept = nullptr;
@@ -35,7 +35,9 @@ struct batch {
   [[nodiscard]] bool fits(std::uint64_t home_bytes) const { return home_bytes <= capacity - used; }
   /// Home address of the next copy to be appended.
   [[nodiscard]] detail::home_address next(std::uint64_t home_bytes) const {
-    return {.region = region, .generation = generation, .offset = offset + used,
+    return {.region = region,
+            .generation = generation,
+            .offset = offset + used,
             .size_class = detail::size_class::of(home_bytes)};
   }
 };
@@ -45,10 +47,10 @@ struct link_options {
   std::string heap_name;
   std::uint64_t heap_id[2] = {0, 0};
   std::uint64_t incarnation = 0;
-  std::uint64_t quota_bytes = 0;        ///< 0: the agent's default
-  std::uint32_t lease_ms = 0;           ///< 0: the agent's default
+  std::uint64_t quota_bytes = 0;  ///< 0: the agent's default
+  std::uint32_t lease_ms = 0;     ///< 0: the agent's default
   std::uint32_t batch_bytes = 256 << 10;
-  std::uint32_t batches_in_flight = 16; ///< begin_batch waits beyond this
+  std::uint32_t batches_in_flight = 16;  ///< begin_batch waits beyond this
   fabric::service* in_process = nullptr;
   /// Called with a region that the agent wants back; the owner calls link::retired later, after a grace period.
   void (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
@@ -65,9 +67,9 @@ struct link_stats {
 /// The answer to a fetch by slot.
 struct slot_answer {
   errc status = errc::ok;
-  detail::word_t entry = 0;                 ///< 0: granted, nothing stored; word::free: no such object
-  std::vector<detail::word_t> page;         ///< 512 entries of the slot's page, or empty
-  std::vector<std::byte> copy;              ///< header and payload, or empty when larger than asked for
+  detail::word_t entry = 0;          ///< 0: granted, nothing stored; word::free: no such object
+  std::vector<detail::word_t> page;  ///< 512 entries of the slot's page, or empty
+  std::vector<std::byte> copy;       ///< header and payload, or empty when larger than asked for
 };
 
 class link {
@@ -95,9 +97,11 @@ class link {
   virtual errc learn_region(std::uint32_t region) noexcept = 0;
   /// Prepares `r` as a one-sided read of `bytes` at `from` into `sg[0]`; false when the address is not readable
   /// (unknown or other generation). The caller posts and waits on session().
-  virtual bool prepare_read(fabric::request& r, const detail::home_address& from, void* to, std::size_t bytes) noexcept = 0;
+  virtual bool prepare_read(fabric::request& r, const detail::home_address& from, void* to,
+                            std::size_t bytes) noexcept = 0;
   /// Asks by slot: always right, one round trip. Retries across reconnects until `deadline`, then agent_lost/timed_out.
-  virtual slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max, time_point deadline) noexcept = 0;
+  virtual slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
+                                 time_point deadline) noexcept = 0;
 
   // ---- writing back ----
   /// A batch with room for at least one home copy of `bytes_min`; waits for acknowledgements when too many are in

@@ -17,21 +17,21 @@ constexpr std::uint16_t protocol_major = 1;
 constexpr std::uint16_t protocol_minor = 0;
 
 enum class message_type : std::uint16_t {
-  open_heap = 1,       ///< open_heap_body -> open_heap_answer
-  close_heap = 2,      ///< {} -> {}: everything of this heap is freed at once
-  register_types = 3,  ///< register_types_body + type_record[] -> {}
-  grant_tablets = 4,   ///< grant_tablets_body -> {}
-  open_region = 5,     ///< {} -> region_answer + key: a fresh region for appending
-  region_info = 6,     ///< region_name -> region_answer + key
-  seal_region = 7,     ///< region_name -> {}: no more batches will come for it
-  index = 8,           ///< index_body -> index_answer
-  fetch_slot = 9,      ///< fetch_slot_body -> fetch_slot_answer + page of hints + bytes of the home copy
-  retire_region = 10,  ///< notice agent -> owner, region_name: no live entry names it any more
-  retired_region = 11, ///< owner -> agent, region_name -> {}: no read of it is in flight nor will begin
-  renew = 12,          ///< {} -> {}: renews the lease; any message does
-  read_entries = 13,   ///< read_entries_body -> u64[]: entries, for verify
-  audit = 14,          ///< {} -> audit_answer + text: the agent verifies this heap
-  statistics = 15,     ///< {} -> text, JSON
+  open_heap = 1,        ///< open_heap_body -> open_heap_answer
+  close_heap = 2,       ///< {} -> {}: everything of this heap is freed at once
+  register_types = 3,   ///< register_types_body + type_record[] -> {}
+  grant_tablets = 4,    ///< grant_tablets_body -> {}
+  open_region = 5,      ///< {} -> region_answer + key: a fresh region for appending
+  region_info = 6,      ///< region_name -> region_answer + key
+  seal_region = 7,      ///< region_name -> {}: no more batches will come for it
+  index = 8,            ///< index_body -> index_answer
+  fetch_slot = 9,       ///< fetch_slot_body -> fetch_slot_answer + page of hints + bytes of the home copy
+  retire_region = 10,   ///< notice agent -> owner, region_name: no live entry names it any more
+  retired_region = 11,  ///< owner -> agent, region_name -> {}: no read of it is in flight nor will begin
+  renew = 12,           ///< {} -> {}: renews the lease; any message does
+  read_entries = 13,    ///< read_entries_body -> u64[]: entries, for verify
+  audit = 14,           ///< {} -> audit_answer + text: the agent verifies this heap
+  statistics = 15,      ///< {} -> text, JSON
 };
 
 #pragma pack(push, 1)
@@ -43,26 +43,26 @@ struct message_head {
 };
 
 struct answer_head {
-  std::uint16_t type;    ///< of the message answered
-  std::uint16_t code;    ///< fm::errc; anything but ok: the body is a text that says why
+  std::uint16_t type;  ///< of the message answered
+  std::uint16_t code;  ///< fm::errc; anything but ok: the body is a text that says why
   std::uint32_t body_bytes;
 };
 
 struct open_heap_body {
   std::uint16_t major, minor;
   std::uint32_t zero;
-  std::uint64_t heap_id[2];      ///< random, chosen by the owner; names the heap across reconnects
-  std::uint64_t incarnation;     ///< of the owner process, random; resume needs the same one
-  std::uint64_t quota_bytes;     ///< wanted; 0 = whatever the agent gives
-  std::uint32_t lease_ms;        ///< wanted; 0 = the agent's default
-  std::uint32_t resume;          ///< 1: this heap was opened before and must still be there
-  char name[48];                 ///< for logs and status, zero-terminated
+  std::uint64_t heap_id[2];   ///< random, chosen by the owner; names the heap across reconnects
+  std::uint64_t incarnation;  ///< of the owner process, random; resume needs the same one
+  std::uint64_t quota_bytes;  ///< wanted; 0 = whatever the agent gives
+  std::uint32_t lease_ms;     ///< wanted; 0 = the agent's default
+  std::uint32_t resume;       ///< 1: this heap was opened before and must still be there
+  char name[48];              ///< for logs and status, zero-terminated
 };
 
 struct open_heap_answer {
   std::uint64_t region_bytes;
   std::uint64_t quota_bytes;
-  std::uint64_t applied_seq;     ///< last index message applied
+  std::uint64_t applied_seq;  ///< last index message applied
   std::uint32_t lease_ms;
   std::uint32_t zero;
 };
@@ -74,11 +74,11 @@ struct register_types_body {
 
 /// Followed by `ref_count` u32 offsets and `name_bytes` characters, padded together to a multiple of 8.
 struct type_record {
-  std::uint32_t id;              ///< 24 bits, the owner's number
-  std::uint32_t kind;            ///< 0 object, 1 array
+  std::uint32_t id;    ///< 24 bits, the owner's number
+  std::uint32_t kind;  ///< 0 object, 1 array
   std::uint64_t layout_hash;
-  std::uint32_t bytes;           ///< of the object's payload, or of one element
-  std::uint32_t ref_count;       ///< references in the object, or in one element
+  std::uint32_t bytes;      ///< of the object's payload, or of one element
+  std::uint32_t ref_count;  ///< references in the object, or in one element
   std::uint32_t name_bytes;
   std::uint32_t zero;
 };
@@ -107,11 +107,11 @@ struct index_body {
   std::uint64_t seq;
   std::uint32_t region;
   std::uint32_t generation;
-  std::uint64_t offset;          ///< of the batch_header, a multiple of 8
-  std::uint32_t length;          ///< batch_header included, a multiple of 8
-  std::uint32_t crc;             ///< of the whole batch, with batch_header::crc taken as 0
-  std::uint32_t count;           ///< objects
-  std::uint32_t flags;           ///< index_flags
+  std::uint64_t offset;  ///< of the batch_header, a multiple of 8
+  std::uint32_t length;  ///< batch_header included, a multiple of 8
+  std::uint32_t crc;     ///< of the whole batch, with batch_header::crc taken as 0
+  std::uint32_t count;   ///< objects
+  std::uint32_t flags;   ///< index_flags
 };
 
 /// The batch was never completely written; the agent skips it: nothing is indexed, its bytes are garbage, and the
@@ -124,20 +124,20 @@ struct index_answer {
 
 struct fetch_slot_body {
   std::uint64_t slot;
-  std::uint32_t with_page;       ///< 1: the answer carries the entries of the slot's page of 512
-  std::uint32_t bytes_max;       ///< of the home copy; a larger one is answered with its hint only
+  std::uint32_t with_page;  ///< 1: the answer carries the entries of the slot's page of 512
+  std::uint32_t bytes_max;  ///< of the home copy; a larger one is answered with its hint only
 };
 
 /// Followed by 512 u64 entries when with_page, then by `bytes` bytes of the home copy, header first.
 struct fetch_slot_answer {
-  std::uint64_t entry;           ///< home_address word; 0: granted but nothing stored; word::free: not granted
-  std::uint32_t page_entries;    ///< 0 or 512
+  std::uint64_t entry;         ///< home_address word; 0: granted but nothing stored; word::free: not granted
+  std::uint32_t page_entries;  ///< 0 or 512
   std::uint32_t bytes;
 };
 
 struct read_entries_body {
   std::uint64_t first_slot;
-  std::uint32_t count;           ///< at most 65536
+  std::uint32_t count;  ///< at most 65536
   std::uint32_t zero;
 };
 
@@ -154,9 +154,9 @@ struct audit_answer {
 /// writes it over every hole when a region is sealed; a hole too small for a header is filled with zero words.
 struct batch_header {
   std::uint32_t magic;
-  std::uint32_t crc;             ///< crc32c of the batch with this field 0
-  std::uint64_t seq;             ///< of the owner; 0 for batches that the agent's cleaner wrote
-  std::uint32_t length;          ///< this header included
+  std::uint32_t crc;     ///< crc32c of the batch with this field 0
+  std::uint64_t seq;     ///< of the owner; 0 for batches that the agent's cleaner wrote
+  std::uint32_t length;  ///< this header included
   std::uint32_t count;
 };
 constexpr std::uint32_t batch_magic = 0x31424d46;  // "FMB1"

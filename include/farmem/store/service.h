@@ -17,25 +17,25 @@ namespace fm::store {
 
 /// Seams for tests: a virtual clock instead of the machine's, and places to step in. Production leaves them alone.
 struct store_hooks {
-  time_point (*now)(void* context) = nullptr;           ///< null: fm::clock::now
+  time_point (*now)(void* context) = nullptr;  ///< null: fm::clock::now
   /// Called by the cleaner after it has copied objects and before it publishes their new addresses; holds no lock.
   void (*cleaner_copied)(void* context) noexcept = nullptr;
   void* context = nullptr;
-  bool background = true;                               ///< false: no thread; the test calls store::maintain
+  bool background = true;  ///< false: no thread; the test calls store::maintain
 };
 
 struct store_options {
-  std::uint64_t memory_bytes = 1ull << 30;       ///< for regions of all heaps
-  std::uint64_t region_bytes = 16ull << 20;      ///< power of two, 64 KiB to 32 MiB
+  std::uint64_t memory_bytes = 1ull << 30;   ///< for regions of all heaps
+  std::uint64_t region_bytes = 16ull << 20;  ///< power of two, 64 KiB to 32 MiB
   /// Per heap: what it gets when it asks for nothing, and the most that it may ask for. 0: memory_bytes.
   std::uint64_t quota_default_bytes = 0;
   std::uint32_t heaps_max = 64;
   std::uint32_t lease_default_ms = 15000;
   std::uint32_t lease_max_ms = 600000;
-  double clean_below_live_ratio = 0.75;          ///< sealed regions sparser than this are cleaned when memory is short
-  double clean_reserve = 0.05;                   ///< share of the memory that only the cleaner may use
-  std::string name = "local";                    ///< in logs
-  bool log_heaps = false;                        ///< log heaps coming and going as info; otherwise as debug
+  double clean_below_live_ratio = 0.75;  ///< sealed regions sparser than this are cleaned when memory is short
+  double clean_reserve = 0.05;           ///< share of the memory that only the cleaner may use
+  std::string name = "local";            ///< in logs
+  bool log_heaps = false;                ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
 };
 

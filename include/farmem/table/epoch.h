@@ -29,10 +29,10 @@ struct alignas(cache_line_bytes) thread_state {
   std::atomic<std::uint64_t> epoch{0};  ///< announced epoch, 0 outside every section
   std::uint32_t depth = 0;              ///< nesting of sections
   bool registered = false;
-  void* free_cells = nullptr;           ///< root cells (gc/roots.h)
+  void* free_cells = nullptr;  ///< root cells (gc/roots.h)
   std::uint32_t free_cell_count = 0;
-  mutator* mutators[heaps_max] = {};    ///< this thread's allocation state in each heap
-  thread_state* next = nullptr;         ///< registry, under its lock
+  mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
+  thread_state* next = nullptr;       ///< registry, under its lock
   thread_state* prev = nullptr;
   // The section now open, for stats and for errors that must name who holds memory.
   std::atomic<const char*> file{nullptr};
@@ -49,9 +49,9 @@ enum gate_bits : std::uint32_t {
   gate_memory = 4,  ///< some heap is short of memory: a user's section waits for eviction before it begins
 };
 
-extern std::atomic<std::uint64_t> current;   ///< from 1
-extern std::atomic<std::uint64_t> passed_;   ///< all stamps below this are passed
-extern std::atomic<std::uint32_t> gate;      ///< gate_bits: why an outer section may not begin at once
+extern std::atomic<std::uint64_t> current;  ///< from 1
+extern std::atomic<std::uint64_t> passed_;  ///< all stamps below this are passed
+extern std::atomic<std::uint32_t> gate;     ///< gate_bits: why an outer section may not begin at once
 
 /// The cold half of enter: registers the thread, waits out a pause, and for a user's section a shortage of memory.
 void enter_slowly(thread_state& t, std::uint32_t obey) noexcept;

@@ -16,13 +16,13 @@ namespace fm::detail {
 enum class type_kind : std::uint32_t { object = 0, array = 1 };
 
 struct type_descriptor {
-  std::uint32_t id = 0;                     ///< 24 bits, from 1, in order of first use in this process
+  std::uint32_t id = 0;  ///< 24 bits, from 1, in order of first use in this process
   type_kind kind = type_kind::object;
-  std::uint32_t bytes = 0;                  ///< sizeof the struct, or of one element
-  std::uint64_t layout_hash = 0;            ///< equal on two processes exactly when the layouts are
-  std::vector<std::uint32_t> ref_offsets;   ///< ascending, within the object or one element
-  std::string name;                         ///< the type's name as the program spells it, stable between builds
-  std::string layout;                       ///< readable layout, for layout_mismatch messages
+  std::uint32_t bytes = 0;                 ///< sizeof the struct, or of one element
+  std::uint64_t layout_hash = 0;           ///< equal on two processes exactly when the layouts are
+  std::vector<std::uint32_t> ref_offsets;  ///< ascending, within the object or one element
+  std::string name;                        ///< the type's name as the program spells it, stable between builds
+  std::string layout;                      ///< readable layout, for layout_mismatch messages
 
   /// Payload bytes for an object (length ignored) or for an array of `length` elements.
   [[nodiscard]] constexpr std::uint64_t payload_bytes(std::uint64_t length = 0) const {
