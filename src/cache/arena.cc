@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "bury.h"
+
 namespace fm::detail {
 
 namespace {
@@ -27,6 +29,15 @@ arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
   segments_ = std::vector<segment>(std::size_t{capacity_} * address_space_factor);
   for (std::size_t i = 0; i < segments_.size(); ++i) segments_[i].base = base_ + (i << shift_);
   available_ = capacity_;
+}
+
+arena::~arena() {
+#if FM_ASAN
+  // The addresses may be used for something else.
+  for (segment& s : segments_)
+    if (s.state.load() != segment_state::unbacked || __asan_address_is_poisoned(s.base))
+      unearth(s.base, segment_bytes());
+#endif
 }
 
 // With mutex_ held.
@@ -85,6 +96,9 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
     backed_ += span;
     s = &segments_[at - span];
   }
+#if FM_ASAN
+  if (!__asan_address_is_poisoned(s->base)) bury(s->base, std::uint64_t{span} << shift_);  // its first use
+#endif
   s->state.store(segment_state::filling, std::memory_order_relaxed);
   s->span = span;
   s->rounds = 0;
@@ -104,6 +118,8 @@ void arena::retire(segment& s, std::uint64_t used, bool proactive) {
 }
 
 void arena::release(segment& s) {
+  // What is given back to the system reads as zero without being filled.
+  if (FM_ASAN || s.span == 1) bury(s.base, std::uint64_t{s.span} << shift_);
   {
     const std::lock_guard lock(mutex_);
     const std::uint32_t span = s.span;

@@ -6,6 +6,7 @@
 #include <farmem/cache/object_cache.h>
 #include <fmt/format.h>
 
+#include "bury.h"
 #include "miss.h"
 
 namespace fm::detail {
@@ -104,6 +105,7 @@ void object_cache::finish_detached(fetch& f) noexcept {
   } else {
     // An old hint or a failure: the access that needs the object will ask by slot.
     px.header.store(0, std::memory_order_relaxed);
+    bury_frame(f.payload);
     word.store(f.hint, std::memory_order_release);
   }
   f.posted_at.store(0, std::memory_order_seq_cst);

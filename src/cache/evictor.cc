@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "bury.h"
+
 namespace fm::detail {
 
 namespace {
@@ -223,6 +225,7 @@ void evictor::run_sweeping() {
         const word_t home = px.home.load(std::memory_order_relaxed);
         FM_ASSERT(word::is_away(home), "a clean frame has a home copy");
         if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
+          bury_frame(payload);
           counts.dropped.fetch_add(1, std::memory_order_relaxed);
           if ((shape & frame::elastic_bit) != 0) {
             counts.elastic_untouched.fetch_add(1, std::memory_order_relaxed);
@@ -277,6 +280,7 @@ bool evictor::sweep_aside(slot_t slot, char* payload) {
       to_table = true;
     } else {
       // Whoever wants it asks the agent.
+      bury_frame(payload);
       counts.dropped.fetch_add(1, std::memory_order_relaxed);
       return false;
     }

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "bury.h"
+
 namespace fm::detail {
 
 namespace {
@@ -163,6 +165,7 @@ char* object_cache::bump_frame(bump& b, bool proactive, std::uint64_t payload_by
     at = b.at;
     b.at += total;
   }
+  unearth(at, total);
   char* payload = at + sizeof(frame_prefix);
   frame_prefix& px = frame::prefix(payload);
   px.home.store(0, std::memory_order_relaxed);
@@ -179,8 +182,10 @@ void object_cache::unbump(bump& b, char* payload) noexcept {
     b.large = nullptr;
   } else if (b.at == payload - sizeof(frame_prefix) + total) {
     b.at -= total;
+    bury(b.at, total);
+  } else {
+    bury_frame(payload);  // it stays as a frame without a header, which the sweep passes over
   }
-  // Otherwise it stays as a frame without a header, which the sweep passes over.
 }
 
 void object_cache::settle(bump& b) noexcept {
@@ -214,6 +219,7 @@ bool object_cache::relocate(std::atomic<word_t>& word, word_t seen, bump& to, st
     payload = bump_frame(to, true, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
   if (payload) {
     move_frame(old, payload);
+    bury_frame(old);
     word.store(word::resident(payload, seen & word::clean_bit), std::memory_order_release);
     return true;
   }

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "bury.h"
+
 namespace fm::detail {
 
 namespace {
@@ -115,6 +117,7 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       } else if (word::is_cold(w) && word::is_clean(w) && stamp != 0 && epochs::passed(stamp) &&
                  px.pins.load(std::memory_order_acquire) == 0) {
         // Cold words under busy are ours alone.
+        bury_frame(payload);
         word.store(r.objects[i].home, std::memory_order_release);
         counts.dropped.fetch_add(1, std::memory_order_relaxed);
       } else {

@@ -43,6 +43,7 @@ class arena {
  public:
   /// `capacity` bytes of memory at most, in segments of `segment_bytes` (power of two). Throws out_of_memory.
   arena(std::uint64_t capacity, std::uint64_t segment_bytes);
+  ~arena();
 
   /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one segment.
   segment* take(std::uint32_t span, std::uint32_t leave);
