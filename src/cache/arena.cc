@@ -31,14 +31,16 @@ arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
   available_ = capacity_;
 }
 
-arena::~arena() {
 #if FM_ASAN
+arena::~arena() {
   // The addresses may be used for something else.
   for (segment& s : segments_)
     if (s.state.load() != segment_state::unbacked || __asan_address_is_poisoned(s.base))
       unearth(s.base, segment_bytes());
-#endif
 }
+#else
+arena::~arena() = default;
+#endif
 
 // With mutex_ held.
 void arena::update_gate() {
