@@ -2,6 +2,7 @@
 // bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed.
 #include <farmem/cache/evictor.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "bury.h"
@@ -16,13 +17,13 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
   const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
-  const std::uint64_t bytes =
-      object_cache::home_bytes(h, payload, frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes);
-  FM_CHECK(bytes != 0, "a frame's header describes an object");
-  if (open_[agent] && !open_[agent]->fits(bytes)) submit(agent);
+  // The payload is not looked at before the word is busy: until then a touch may move the object and bury the frame.
+  const std::uint64_t room = frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes;
+  const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
+  if (open_[agent] && !open_[agent]->fits(bytes_max)) submit(agent);
   if (!open_[agent]) {
     errc why = errc::ok;
-    open_[agent] = cache_.agents()[agent]->begin_batch(bytes, clock::now(), why);
+    open_[agent] = cache_.agents()[agent]->begin_batch(bytes_max, clock::now(), why);
     if (!open_[agent]) {
       counts.unbatched.fetch_add(1, std::memory_order_relaxed);
       // Not cleared before: who gives up waiting for memory while the agent is asked again is told why it refused.
@@ -39,6 +40,8 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
     ++kept_;  // touched just now
     return true;
   }
+  const std::uint64_t bytes = object_cache::home_bytes(h, payload, room);
+  FM_CHECK(bytes != 0 && bytes <= bytes_max, "a frame's header describes an object");
   store::batch& b = *open_[agent];
   const word_t home = b.next(bytes).pack();
   std::memcpy(b.data + b.used, frame::home_copy(payload), bytes);
