@@ -361,18 +361,20 @@ slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length,
   char* payload = nullptr;
   const bool may_leave = this_thread.depth == 0;
   time_point deadline{};
+  bool late = false;  // the deadline was over before the last attempt
   while (!(payload = bump_frame(m.young, false, payload_bytes,
                                 may_leave ? reserve_segments_.load(std::memory_order_relaxed) : 0))) {
     if (!may_leave) {
       payload = frame_for_miss(m, payload_bytes, section_kind::used);
       break;
     }
+    if (late) throw_cache_full(payload_bytes);
     if (deadline == time_point{}) deadline = clock::now() + options_.memory_within;
     const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
     wait_for_memory(reserve_segments_ + span, deadline);
     // Enough segments, but perhaps no run of them: eviction goes on, and the wait has an end.
     evictor_->help();
-    if (clock::now() >= deadline) throw_cache_full(payload_bytes);
+    late = clock::now() >= deadline;
   }
   const slot_t slot = m.next_slot++;
   frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);

@@ -70,12 +70,14 @@ char* object_cache::frame_for_miss(mutator& m, std::uint64_t payload_bytes, sect
     return nullptr;
   }
   const time_point begin = clock::now();
-  for (;;) {
+  for (bool late = false;;) {
     const std::uint32_t seen = arena_.release_count();
     if (!evictor_->help()) {
-      if (clock::now() >= deadline || closed()) throw_cache_full(payload_bytes);
+      // Memory that came while this thread did not run is not to be missed: the last attempt is after the deadline.
+      if (late || closed()) throw_cache_full(payload_bytes);
       evictor_->wake();
       arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+      late = clock::now() >= deadline;
     }
     if (char* p = bump_frame(m.young, false, payload_bytes, 0)) {
       stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));

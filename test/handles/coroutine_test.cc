@@ -342,7 +342,7 @@ TEST_CASE("awaits find room in a cache that is full, and say so when pins leave 
               .local_memory = 128_MiB,
               .local_region = 1_MiB,
               .segment = 32_KiB,
-              .memory_within = std::chrono::milliseconds(200)});
+              .memory_within = std::chrono::seconds(2)});
   auto all = make_list(h, 30'000);  // four times the cache
   std::uint64_t sum = 0;
   const auto read = [&](std::size_t i) -> fm::task<> { sum += (co_await all[i].fetch())->id; };
