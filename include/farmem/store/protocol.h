@@ -6,6 +6,18 @@
 // messages in that order and each once: a repeated number is answered with ok and not applied, a number further ahead
 // than the next is answered `stale`. Reconnecting starts with open_heap(resume), whose answer carries the last number
 // applied; the owner sends again what comes after it.
+//
+// Collecting. The owner leads; an agent traces what is stored with it. begin_cycle, then add_images until the owner has said
+// everything that its frames know better than home copies, then trace. A `trace` message brings slots to mark (roots,
+// overwritten references, other agents' ghosts) and takes the ghosts: slots that were met here and belong to tablets
+// of other agents. An agent that has answered `idle` stays idle until the owner sends it slots, because nobody else does; so a
+// round in which every agent was idle and nothing was under way ends the marking. A slot's image stands for its home
+// copy. Every message names the cycle; one that names another is refused as `stale`. All of them may be repeated without harm
+// after a reconnect: marking twice changes nothing, and a `trace` that repeats the last number is answered with the same
+// ghosts again.
+//
+// What is dead is for the owner to say, since it alone knows what was allocated at the snapshot: it reads the marks, makes its
+// own words free, and releases the slots. A slot is released only when no batch that is not applied can name it.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +44,14 @@ enum class message_type : std::uint16_t {
   read_entries = 13,    ///< read_entries_body -> u64[]: entries, for verify
   audit = 14,           ///< {} -> audit_answer + text: the agent verifies this heap
   statistics = 15,      ///< {} -> text, JSON
+  begin_cycle = 16,     ///< cycle_name -> {}: marks for every tablet that is granted now; whatever was before is thrown away
+  add_images = 17,      ///< images_body + image_record[] -> {}: what the owner's frames refer to, see "Collecting"
+  trace = 18,           ///< trace_body + u64 slots[] -> trace_answer + u64 ghosts[]
+  read_marks = 19,      ///< read_marks_body -> 8 KiB of mark bits for each tablet
+  ask_marks = 20,       ///< ask_marks_body + u64 slots[] -> one byte a slot: 1 marked, or not part of the cycle; 0 dead
+  release_slots = 21,   ///< release_body + released_page[] -> release_answer: no entry of these slots any more
+  end_cycle = 22,       ///< cycle_name -> end_cycle_answer: marks and images are thrown away
+  traced = 23,          ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
 };
 
 #pragma pack(push, 1)
@@ -147,6 +167,76 @@ struct audit_answer {
   std::uint64_t garbage_bytes;   ///< appended bytes that no entry names
   std::uint64_t metadata_bytes;  ///< entries, region records, type records
   std::uint64_t faults;          ///< contradictions found; the text names the first ones
+};
+
+struct cycle_name {
+  std::uint64_t cycle;  ///< from 1, growing
+};
+
+struct images_body {
+  std::uint64_t cycle;
+  std::uint32_t count;  ///< records
+  std::uint32_t zero;
+};
+
+/// Followed by `count` u64 slots, none of them null. Records for one slot add up.
+struct image_record {
+  std::uint64_t slot;
+  std::uint32_t count;
+  std::uint32_t zero;
+};
+
+struct trace_body {
+  std::uint64_t cycle;
+  std::uint32_t number;      ///< of this message in the cycle, from 1 without gaps
+  std::uint32_t count;       ///< slots that follow
+  std::uint32_t ghosts_max;  ///< that the answer may carry
+  std::uint32_t zero;
+};
+
+struct trace_answer {
+  std::uint64_t marked;         ///< objects of this agent, so far
+  std::uint64_t scanned_bytes;  ///< of home copies
+  std::uint64_t queued;         ///< objects that are marked and not scanned yet, about
+  std::uint32_t idle;           ///< 1: nothing to do, and no ghosts left behind
+  std::uint32_t ghosts;         ///< that follow
+};
+
+struct read_marks_body {
+  std::uint64_t cycle;
+  std::uint32_t first_tablet;
+  std::uint32_t count;  ///< at most marks_tablets_max; a tablet that is not part of the cycle is answered with ones
+};
+constexpr std::uint32_t marks_tablets_max = 64;
+constexpr std::uint64_t marks_bytes = detail::tablet_slots / 8;  ///< bit i of the tablet: byte i / 8, bit i % 8
+
+struct ask_marks_body {
+  std::uint64_t cycle;
+  std::uint32_t count;
+  std::uint32_t zero;
+};
+
+struct release_body {
+  std::uint64_t cycle;
+  std::uint32_t count;  ///< pages
+  std::uint32_t zero;
+};
+
+struct released_page {
+  std::uint64_t first_slot;  ///< a multiple of 512
+  std::uint64_t bits[8];     ///< slot i: word i / 64, bit i % 64
+};
+
+struct release_answer {
+  std::uint64_t entries;  ///< that named a copy and name none now
+  std::uint64_t bytes;    ///< of those copies, rounded up to their size classes
+};
+
+struct end_cycle_answer {
+  std::uint64_t objects;     ///< entries that name a copy
+  std::uint64_t live_bytes;  ///< of those, rounded up to their size classes
+  std::uint64_t regions;
+  std::uint64_t tracing_ns;  ///< CPU time of the agent's tracing threads in this cycle
 };
 
 /// What stands at the start of every batch in a region; home copies follow back to back, each a multiple of 8 bytes.
