@@ -1,5 +1,5 @@
-// Layer `gc`: roots, and the hooks of the barriers that a collection needs.
+// Layer `gc`: roots, and the collector that leads the agents through a cycle.
 #pragma once
 
+#include <farmem/gc/collector.h>
 #include <farmem/gc/roots.h>
-#include <farmem/gc/satb.h>

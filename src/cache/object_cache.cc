@@ -15,6 +15,7 @@ std::atomic<object_cache*> caches[heaps_max];
 
 constexpr std::uint64_t slots_per_run = 2048;  // that a thread takes at a time: four HIT pages
 constexpr std::uint32_t tablets_per_grant = 4;
+constexpr std::uint64_t report_every = 256 << 10;  // bytes that a thread allocates before the heap hears of them
 
 void thread_ends(thread_state& t) noexcept {
   for (std::size_t i = 0; i < heaps_max; ++i) {
@@ -305,12 +306,14 @@ void object_cache::touch(std::atomic<word_t>& word, word_t seen) {
 
 // ---- allocation ----
 
+// Slots of dead objects come first: a page of them at a time. Then a run of a tablet that was never used.
 void object_cache::refill_slots(mutator& m) {
+  if (next_run(m)) return;
   for (std::size_t attempt = 0;; ++attempt) {
     const auto agent = static_cast<std::uint32_t>(m.next_agent++ % links_.size());
     slot_source& source = *slot_sources_[agent];
     const std::lock_guard lock(source.mutex);
-    if (source.next == source.end) {
+    if (source.next == source.end && source.free_pages.empty()) {
       if (links_[agent]->lost()) {
         if (attempt < links_.size()) continue;  // another agent can still grant
         throw error(errc::agent_lost, links_[agent]->url());
@@ -326,10 +329,23 @@ void object_cache::refill_slots(mutator& m) {
       source.next = first * tablet_slots;
       source.end = source.next + tablets_per_grant * tablet_slots;
     }
-    if (m.end_slot != 0) pages_.end_filling(m.end_slot - slots_per_run, slots_per_run);
-    m.next_slot = source.next;
-    m.end_slot = source.next += slots_per_run;
-    pages_.begin_filling(m.next_slot, slots_per_run);
+    if (m.filling_slots != 0) pages_.end_filling(m.filling, m.filling_slots);
+    if (!source.free_pages.empty()) {
+      m.rest = source.free_pages.back();
+      source.free_pages.pop_back();
+      m.filling = m.rest.first;
+      m.filling_slots = page_slots;
+    } else {
+      m.filling = source.next;
+      m.filling_slots = slots_per_run;
+    }
+    pages_.begin_filling(m.filling, m.filling_slots);
+    if (m.filling_slots == page_slots) {
+      next_run(m);
+    } else {
+      m.next_slot = source.next;
+      m.end_slot = source.next += slots_per_run;
+    }
     if (pages_.over()) evictor_->wake();
     return;
   }
@@ -343,8 +359,8 @@ void object_cache::expect_large(std::uint64_t payload_bytes) noexcept {
   if (reserve_segments_.load() > arena_.gate_level()) arena_.set_gate_level(reserve_segments_.load());
 }
 
-slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length, const void* init,
-                              std::uint64_t init_bytes) {
+new_object object_cache::allocate(const type_descriptor& type, std::uint64_t length, const void* init,
+                                  std::uint64_t init_bytes) {
   if (closed()) throw error(errc::heap_closed, fmt::format("allocating a {}", type.name));
   // Checked before the size is computed, which could overflow.
   if (type.kind == type_kind::array && type.bytes != 0 && length > object_bytes_max_ / type.bytes)
@@ -376,8 +392,6 @@ slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length,
     evictor_->help();
     late = clock::now() >= deadline;
   }
-  const slot_t slot = m.next_slot++;
-  frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
   char* body = payload;
   std::uint64_t room = payload_bytes;
   if (type.kind == type_kind::array) {
@@ -387,14 +401,36 @@ slot_t object_cache::allocate(const type_descriptor& type, std::uint64_t length,
   }
   if (init_bytes != 0) std::memcpy(body, init, init_bytes);
   if (room > init_bytes) std::memset(body + init_bytes, 0, room - init_bytes);
-  {
-    const section in_section;
-    word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
-  }
-  settle(m.young);
+  if ((m.allocated_unreported += payload_bytes + header::bytes) >= report_every) report_allocated(m);
   m.counters.allocated_objects += 1;
   m.counters.allocated_bytes += payload_bytes;
-  return slot;
+  epochs::enter();  // until the new_object dies: taken, published and rooted with no snapshot in between
+  const slot_t slot = m.next_slot++;
+  pages_.open(slot);
+  frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
+  word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
+  settle(m.young);
+  return new_object(slot);
+}
+
+void object_cache::report_allocated(mutator& m) noexcept {
+  const std::uint64_t total =
+      allocated_reported_.fetch_add(m.allocated_unreported, std::memory_order_relaxed) + m.allocated_unreported;
+  m.allocated_unreported = 0;
+  if (total >= tell_at_.load(std::memory_order_acquire)) ask_for_collection();
+}
+
+void object_cache::ask_for_collection() noexcept {
+  if (tell_at_.exchange(~std::uint64_t{0}, std::memory_order_acq_rel) != ~std::uint64_t{0}) tell_(tell_context_);
+}
+
+void object_cache::collect_with(void (*f)(void*) noexcept, void* context) noexcept {
+  tell_ = f;
+  tell_context_ = context;
+}
+
+void object_cache::when_allocated(std::uint64_t bytes) noexcept {
+  tell_at_.store(allocated_reported_.load(std::memory_order_relaxed) + bytes, std::memory_order_release);
 }
 
 // ---- retirement and flushing ----

@@ -6,13 +6,6 @@
 
 namespace fm::detail {
 
-std::atomic<std::uint32_t> marking{0};
-
-void log_overwritten(slot_t) noexcept {
-  // Reached only while `marking` is set, which nothing does yet.
-  FM_CHECK(marking.load() == 0, "a cycle marks without a log");
-}
-
 namespace roots {
 
 namespace {
@@ -85,16 +78,30 @@ void spill() noexcept { give(this_thread, local_max / 2); }
 
 void hand_over(thread_state& t) noexcept { give(t, t.free_cell_count); }
 
-void for_each(void (*visit)(root_cell&, slot_t, void*), void* context) {
-  shared_cells& s = shared();
-  const std::lock_guard lock(s.mutex);
-  for (root_cell* chunk : s.chunks) {
+namespace {
+
+// `tag`: weak_tag for the cells of weak handles, 0 for roots.
+void visit_cells(std::uint64_t tag, void (*visit)(root_cell&, slot_t, void*), void* context) {
+  std::vector<root_cell*> chunks;  // they are never given back
+  {
+    shared_cells& s = shared();
+    const std::lock_guard lock(s.mutex);
+    chunks = s.chunks;
+  }
+  for (root_cell* chunk : chunks) {
     for (std::size_t i = 0; i < cells_per_chunk; ++i) {
       const std::uint64_t w = chunk[i].word.load(std::memory_order_acquire);
-      if (w != 0 && (w & free_tag) == 0) visit(chunk[i], w, context);
+      if (w == 0 || (w & (free_tag | weak_tag)) != tag) continue;
+      if (const slot_t slot = w & ~weak_tag; slot != 0) visit(chunk[i], slot, context);
     }
   }
 }
+
+}  // namespace
+
+void for_each(void (*visit)(root_cell&, slot_t, void*), void* context) { visit_cells(0, visit, context); }
+
+void for_each_weak(void (*visit)(root_cell&, slot_t, void*), void* context) { visit_cells(weak_tag, visit, context); }
 
 }  // namespace roots
 }  // namespace fm::detail

@@ -45,6 +45,10 @@ void heap_core::open(const heap_options& options) {
     if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire))
       cache->on_retire(c.agent, region, generation);
   };
+  lo.on_traced = [](void* context, std::uint64_t) noexcept {
+    const auto& c = *static_cast<link_context*>(context);
+    if (collector* gc = c.heap->collector_for_links_.load(std::memory_order_acquire)) gc->traced();
+  };
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && !local_) {
       store::store_options so;
@@ -75,23 +79,32 @@ void heap_core::open(const heap_options& options) {
   co.memory_within = options.memory_within;
   cache_ = std::make_unique<object_cache>(co, links_);
   cache_for_links_.store(cache_.get(), std::memory_order_release);
+  collector_options go;
+  go.automatic = options.collect;
+  go.every = options.collect_every;
+  go.call_within = options.access_within;
+  for (const auto& link : links_) go.quota += link->quota_bytes();
+  collector_ = std::make_unique<collector>(*cache_, go);
+  collector_for_links_.store(collector_.get(), std::memory_order_release);
 }
 
 heap_core::~heap_core() { close(); }
 
+cycle_report heap_core::collect(std::string_view why) { return collector_->collect(why); }
+
 void heap_core::close() noexcept {
+  if (collector_) collector_->stop();
   if (cache_ && !cache_->closed()) {
     // Roots of this heap become null: whoever still holds one gets a typed error and not another heap's object.
     const std::vector<std::uint32_t> tablets = cache_->tablets();
     const std::set<std::uint32_t> mine(tablets.begin(), tablets.end());
-    roots::for_each(
-        [](root_cell& cell, slot_t slot, void* context) {
-          if (static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot))) {
-            std::uint64_t expected = slot;
-            cell.word.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
-          }
-        },
-        const_cast<std::set<std::uint32_t>*>(&mine));
+    const auto forget = [](root_cell& cell, slot_t slot, void* context) {
+      if (!static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot))) return;
+      for (std::uint64_t expected : {slot, roots::weak_tag | slot})
+        cell.word.compare_exchange_strong(expected, expected & roots::weak_tag, std::memory_order_acq_rel);
+    };
+    roots::for_each(forget, const_cast<std::set<std::uint32_t>*>(&mine));
+    roots::for_each_weak(forget, const_cast<std::set<std::uint32_t>*>(&mine));
     cache_->close();
   }
   for (auto& link : links_) link->close();
@@ -150,6 +163,12 @@ heap_stats heap_core::stats() {
     s.regions += l.regions;
     s.regions_retired += l.retired;
   }
+  s.collections = collector_->counts.cycles.load(std::memory_order_relaxed);
+  s.collections_failed = collector_->counts.failed.load(std::memory_order_relaxed);
+  s.collected_objects = collector_->counts.freed_objects.load(std::memory_order_relaxed);
+  s.collected_bytes = collector_->counts.freed_bytes.load(std::memory_order_relaxed);
+  s.last_cycle = collector_->last();
+  s.pause_ns = collector_->pause_ns.snapshot();
   s.miss_ns = c.miss_ns.snapshot();
   s.stall_ns = c.stall_ns.snapshot();
   return s;
@@ -171,7 +190,8 @@ std::string heap_stats::text() const {
       "objects\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
-      "agents    {} regions, {} retired, {} reconnects\n",
+      "agents    {} regions, {} retired, {} reconnects\n"
+      "collector {} cycles, {} failed; {} objects, {} bytes freed; pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n",
       allocated_objects, allocated_bytes, misses, misses_by_slot, failed_misses, fetched_bytes, touches, relocations,
       us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns),
       elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes,
@@ -179,7 +199,8 @@ std::string heap_stats::text() const {
       segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects,
       hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
       us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
-      reconnects);
+      reconnects, collections, collections_failed, collected_objects, collected_bytes, us(pause_ns.quantile_ns(0.5)),
+      us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns));
 }
 
 }  // namespace fm

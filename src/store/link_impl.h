@@ -76,6 +76,7 @@ class link_impl final : public link, public fabric::session_events {
 
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
   [[nodiscard]] std::uint64_t region_bytes() const noexcept override { return region_bytes_; }
+  [[nodiscard]] std::uint64_t quota_bytes() const noexcept override { return quota_bytes_; }
   [[nodiscard]] bool lost() const noexcept override { return ended_.load(std::memory_order_acquire) == ended::lost; }
   fabric::session& session() noexcept override { return *session_.load(std::memory_order_acquire); }
 
@@ -98,6 +99,17 @@ class link_impl final : public link, public fabric::session_events {
   [[nodiscard]] std::uint32_t batches_in_flight() const noexcept override;
 
   void retired(std::uint32_t region, std::uint32_t generation) noexcept override;
+
+  errc begin_cycle(std::uint64_t cycle, time_point deadline) noexcept override;
+  errc add_images(std::uint64_t cycle, std::span<const std::byte> records, std::uint32_t count,
+                  time_point deadline) noexcept override;
+  errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots, std::uint32_t ghosts_max,
+             time_point deadline, trace_answer& out, std::vector<detail::slot_t>& ghosts) noexcept override;
+  errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
+                  time_point deadline) noexcept override;
+  errc release_slots(std::uint64_t cycle, std::span<const released_page> pages, time_point deadline,
+                     release_answer& out) noexcept override;
+  errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept override;
 
   errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept override;
   errc audit(audit_answer& out, std::string& text) noexcept override;
@@ -168,6 +180,9 @@ class link_impl final : public link, public fabric::session_events {
   };
   /// Asks until there is an answer, across reconnects, until `deadline`.
   reply call(fabric::lane on, message_type type, void* message, std::size_t bytes, time_point deadline) noexcept;
+  /// A cycle's message: its body, then `tail`; the answer's body comes back in `out`. link_cycle.cc
+  errc cycle_call(message_type type, const void* body, std::size_t body_bytes, std::span<const std::byte> tail,
+                  time_point deadline, reply& out) noexcept;
   errc wait_until_usable(time_point deadline) noexcept;
   /// A request came back as disconnected that was posted after generation `g` was seen usable: nothing is posted before
   /// the next handshake. 0 says nothing.
@@ -184,7 +199,7 @@ class link_impl final : public link, public fabric::session_events {
 
   const link_options options_;
   std::string url_;
-  std::uint64_t region_bytes_ = 0;
+  std::uint64_t region_bytes_ = 0, quota_bytes_ = 0;
   duration renew_after_ = std::chrono::seconds(1);
   std::string refusal_;  ///< what the agent said when it refused the first open
   errc refused_ = errc::ok;

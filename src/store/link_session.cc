@@ -45,6 +45,7 @@ errc link_impl::open_heap(fabric::session& s, bool resume) {
   const lock_type lock(mutex_);
   if (!resume) {
     region_bytes_ = opened.region_bytes;
+    quota_bytes_ = opened.quota_bytes;
     book_.configure(static_cast<std::uint32_t>(region_bytes_), options_.batch_bytes);
     opened_ = true;
   } else if (opened.region_bytes != region_bytes_ || opened.applied_seq < applied_ || opened.applied_seq >= next_seq_) {
@@ -145,6 +146,14 @@ void link_impl::lost(fabric::session&, errc why) noexcept { end(ended::lost, why
 void link_impl::notice(fabric::session&, std::span<const std::byte> payload) noexcept {
   message_head head;
   region_name name;
+  std::span<const std::byte> rest = payload;
+  if (take(rest, head) && head.type == static_cast<std::uint16_t>(message_type::traced) && head.zero == 0) {
+    cycle_name which;
+    if (head.body_bytes == sizeof which && take(rest, which) && rest.empty()) {
+      if (options_.on_traced) options_.on_traced(options_.context, which.cycle);
+      return;
+    }
+  }
   if (!take(payload, head) || head.type != static_cast<std::uint16_t>(message_type::retire_region) ||
       head.body_bytes != sizeof name || !take(payload, name) || !payload.empty() ||
       name.region >= detail::home_address::region_limit || name.generation == 0 ||

@@ -1,6 +1,7 @@
 // The read and write barriers: from a slot to a pointer. One load of the HIT word, one test of all slow bits, one mask.
 #pragma once
 
+#include <farmem/barrier/satb.h>
 #include <farmem/cache.h>
 
 namespace fm::detail {
@@ -21,6 +22,11 @@ inline char* write_barrier(slot_t slot, section_kind kind) {
 
 /// Keeps the frame where it is beyond the section. The caller is in the section that resolved `payload`.
 inline void pin_frame(char* payload) noexcept { frame::prefix(payload).pins.fetch_add(1, std::memory_order_acq_rel); }
-inline void unpin_frame(char* payload) noexcept { frame::prefix(payload).pins.fetch_sub(1, std::memory_order_release); }
+/// A pin keeps its object alive as a root does, so giving one back while a cycle marks is logged first, as with a root.
+inline void unpin_frame(char* payload) noexcept {
+  frame_prefix& px = frame::prefix(payload);
+  if (is_marking()) log_overwritten(header::slot(px.header.load(std::memory_order_relaxed)));
+  px.pins.fetch_sub(1, std::memory_order_release);
+}
 
 }  // namespace fm::detail

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <farmem/cache/arena.h>
+#include <farmem/cache/collection.h>
 #include <farmem/cache/fetch.h>
 #include <farmem/table.h>
 #include <memory>
@@ -47,9 +48,13 @@ class mutator {
   explicit mutator(object_cache& c) : cache(c), fetches(std::make_unique<fetch[]>(fetches_max)) {}
 
   object_cache& cache;
-  bump young;  ///< for fetches and allocations
-  bump kept;   ///< for re-referenced objects: becomes a proactive segment
-  slot_t next_slot = 0, end_slot = 0;
+  bump young;                              ///< for fetches and allocations
+  bump kept;                               ///< for re-referenced objects: becomes a proactive segment
+  slot_t next_slot = 0, end_slot = 0;      ///< the run that slots are taken from, in sections
+  slot_page rest;                          ///< free slots for the next runs
+  slot_t filling = 0;                      ///< the pages of the HIT that are kept open for this thread ...
+  std::uint64_t filling_slots = 0;         ///< ... and how many slots they have
+  std::uint64_t allocated_unreported = 0;  ///< bytes, see object_cache::when_allocated
   std::uint32_t next_agent = 0;
   std::unique_ptr<fetch[]> fetches;  ///< [0] for the miss that the thread waits for, the rest for detached fetches
   std::uint32_t next_fetch = 1;

@@ -43,6 +43,19 @@ enum class section_kind : std::uint8_t { fresh, used };
 
 class evictor;
 
+/// A slot that was just allocated, and the section that it must be rooted in: no snapshot lies in between.
+class [[nodiscard]] new_object {
+ public:
+  explicit new_object(slot_t slot) noexcept : slot_(slot) {}
+  ~new_object() { epochs::leave(); }
+  new_object(const new_object&) = delete;
+  new_object& operator=(const new_object&) = delete;
+  operator slot_t() const noexcept { return slot_; }
+
+ private:
+  slot_t slot_;
+};
+
 class object_cache {
  public:
   using links = std::vector<std::unique_ptr<store::link>>;
@@ -59,7 +72,8 @@ class object_cache {
 
   /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Not inside a user's section when
   /// avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted, agent_lost, agent_full.
-  slot_t allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes);
+  /// The section in which the slot was taken stays open until the answer dies: root the object by then.
+  new_object allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes);
 
   /// Starts fetching what is away, without waiting; returns how many fetches were posted. Stops when its records are all
   /// in flight. Never throws for an object that cannot be had: the access that needs it will.
@@ -123,6 +137,27 @@ class object_cache {
   /// Tablets in use: (first slot, slots handed out to threads).
   [[nodiscard]] std::vector<std::uint32_t> tablets() const;
 
+  // ---- for collections (cache/collection.h, src/cache/collection.cc) ----
+  /// Shows every frame of these tablets that is pinned, or newer than its home copy. Concurrent with everything; a frame that becomes
+  /// newer meanwhile may or may not be shown. Pages must be held. O(slots), in sections of a page each.
+  void scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
+  /// Keeps pages of the HIT from being given back, or lets them go again.
+  void hold_pages(bool hold);
+  /// Makes the words of dead slots free and drops their frames, dirty or not; appends to `freed` which could be: the others are in
+  /// use by a write-back or a fetch, and stay as they are. Nobody may be able to reach the dead. `dead`: 1024 words.
+  void free_dead(std::uint32_t tablet, const std::uint64_t* dead, std::vector<slot_page>& freed);
+  /// These slots may be allocated again: their agent has forgotten them.
+  void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
+  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block.
+  void collect_with(void (*f)(void*) noexcept, void* context) noexcept;
+  /// Calls it once when the heap has allocated `bytes` more, or when the agents are full before that.
+  void when_allocated(std::uint64_t bytes) noexcept;
+  [[nodiscard]] std::uint64_t allocated_bytes() const noexcept {
+    return allocated_reported_.load(std::memory_order_relaxed);
+  }
+  /// What the cycle found dead, while that is not everywhere known; null otherwise. Changes to non-null in a pause only.
+  std::atomic<const slot_marks*> dying{nullptr};
+
   histogram miss_ns, stall_ns;
   std::atomic<std::uint64_t> failed_misses{0};
 
@@ -178,6 +213,12 @@ class object_cache {
   [[noreturn]] void throw_cache_full(std::uint64_t bytes);
   mutator& attach_thread();
   void refill_slots(mutator& m);
+  bool next_run(mutator& m) noexcept;
+  bool free_slot(slot_t slot) noexcept;
+  static bool may_free(word_t w) noexcept;
+  void report_allocated(mutator& m) noexcept;
+  void ask_for_collection() noexcept;
+  friend class slot_hold;
   /// Objects of that size exist: a user's section begins only with room for one of them.
   void expect_large(std::uint64_t payload_bytes) noexcept;
 
@@ -196,12 +237,18 @@ class object_cache {
   std::vector<std::unique_ptr<mutator>> mutators_;
 
   struct slot_source {
-    slot_t next = 0, end = 0;
+    slot_t next = 0, end = 0;           ///< of the tablet that is being used for the first time
+    std::vector<slot_page> free_pages;  ///< slots whose objects died
     std::mutex mutex;
   };
   std::vector<std::unique_ptr<slot_source>> slot_sources_;  ///< one per agent
   mutable std::mutex tablets_mutex_;
   std::vector<std::uint32_t> tablets_;
+
+  std::atomic<std::uint64_t> allocated_reported_{0};
+  std::atomic<std::uint64_t> tell_at_{~std::uint64_t{0}};  ///< of allocated_reported_
+  void (*tell_)(void*) noexcept = nullptr;                 ///< set once
+  void* tell_context_ = nullptr;
 
   struct retirement {
     std::uint32_t agent, region, generation;

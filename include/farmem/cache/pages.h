@@ -84,7 +84,20 @@ class hit_pages {
   }
   [[nodiscard]] bool over() const noexcept { return budget_ != 0 && pages_.load(std::memory_order_relaxed) > budget_; }
   /// Over the budget, and worth another look now. Any thread.
-  [[nodiscard]] bool wanting() const noexcept { return over() && clock::now() >= again_at(); }
+  [[nodiscard]] bool wanting() const noexcept {
+    return over() && !held_.load(std::memory_order_acquire) && clock::now() >= again_at();
+  }
+  /// While held, no page is given back: words only return to the table. Between two steps.
+  void hold(bool hold) noexcept { held_.store(hold, std::memory_order_release); }
+  /// Visits the words that are aside, `f(slot, word)`, each under its shard's lock.
+  template <class F>
+  void for_each_sided(F&& f) {
+    for (shard& sh : shards_) {
+      const std::lock_guard lock(sh.mutex);
+      for (const auto& [page, words] : sh.pages)
+        for (const sided& s : words) f(s.slot, s.word);
+    }
+  }
   /// After a round in vain: when to look again. Any thread.
   [[nodiscard]] time_point again_at() const noexcept { return again_at_.load(std::memory_order_relaxed); }
 
@@ -129,6 +142,7 @@ class hit_pages {
   std::vector<std::uint64_t> closing_;
   std::uint64_t closing_stamp_ = 0;
   std::atomic<time_point> again_at_{time_point{}};
+  std::atomic<bool> held_{false};
   std::vector<sided> moving_;  ///< of the page being discarded
 };
 

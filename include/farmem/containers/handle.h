@@ -74,10 +74,10 @@ template <class U>
 struct element<ref<U>> {
   using value = handle_to<U>;
   using argument = ptr<U>;
-  static value load(const ref<U>& e) { return value(ptr<U>::from_slot(e.slot())); }
+  static value load(const ref<U>& e) { return value(e.root()); }
   static void store(ref<U>& e, const argument& v) { e = v; }
   static void clear(ref<U>& e) { e = nullptr; }
-  static void move(ref<U>& to, const ref<U>& from) { to = ptr<U>::from_slot(from.slot()); }
+  static void move(ref<U>& to, const ref<U>& from) { to = from.root(); }
 };
 
 /// What a container can hold by value.

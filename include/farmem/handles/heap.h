@@ -63,6 +63,12 @@ class heap {
     return S(*this, text);
   }
 
+  /// Runs a collection now, beside the program, and says what it did; `why` is for the log. Cycles start by themselves, too
+  /// (heap_options::collect). What was unreachable at the call is gone afterwards, if the report is ok(): what is not ok is in its
+  /// status and failure (agent_lost, timed_out with the scope that kept threads from being stopped), and nothing is lost then.
+  /// Blocks the caller until the cycle is over. Thread-safe. Not inside a scope. Mako, section 5.
+  cycle_report collect(std::string_view why = "asked for") { return core_.collect(why); }
+
   /// Counters and histograms since the heap was opened. O(threads).
   [[nodiscard]] heap_stats stats() { return core_.stats(); }
   /// Walks roots, words, frames, entries and accounts on both sides. Only while no other thread uses the heap. O(slots).

@@ -34,6 +34,10 @@ class arrow {
  public:
   explicit arrow(slot_t slot)
       : object_(reinterpret_cast<const object_t<T>*>(read_barrier(slot, section_kind::fresh))) {}
+  /// Of a field: looked at inside of the section, which nothing can die in.
+  explicit arrow(const std::atomic<std::uint64_t>& field)
+      : object_(reinterpret_cast<const object_t<T>*>(
+            read_barrier(field.load(std::memory_order_acquire), section_kind::fresh))) {}
   arrow(const arrow&) = delete;
   arrow& operator=(const arrow&) = delete;
   const object_t<T>* operator->() const&& noexcept { return object_; }
@@ -138,16 +142,20 @@ class ref {
     return *this;
   }
   /// A root to the same object. O(1), as are all conversions, comparisons and stores; none of them fetches.
-  operator ptr<T>() const { return ptr<T>::from_slot(slot()); }
+  operator ptr<T>() const { return root(); }
   /// The same as a handle of a container.
   template <class Handle>
   requires std::is_base_of_v<ptr<T>, Handle>
-  operator Handle() const { return Handle(ptr<T>::from_slot(slot())); }
+  operator Handle() const { return Handle(root()); }
   /// The same by name, where a conversion would not be seen.
-  [[nodiscard]] ptr<T> root() const { return ptr<T>::from_slot(slot()); }
+  [[nodiscard]] ptr<T> root() const {
+    // In one section: what is loaded is rooted before a cycle can begin or end.
+    const detail::section in_section;
+    return ptr<T>::from_slot(slot());
+  }
 
   /// Reads the object in place until the full expression ends. Throws as fm::ptr's.
-  detail::arrow<T> operator->() const { return detail::arrow<T>(slot()); }
+  detail::arrow<T> operator->() const { return detail::arrow<T>(slot_); }
   /// A raw pointer valid until the scope closes; null for a null reference. O(1) when resident. Throws as fm::ptr's ->.
   auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
@@ -155,20 +163,24 @@ class ref {
                   : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
   }
   /// A pin for writing. Throws as fm::ptr's ->.
-  [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
+  [[nodiscard]] write_pin<T> write() const { return root().write(); }
   /// As fm::ptr's fetch, through a pin: `auto n = co_await p.fetch(); auto m = co_await n->next.fetch();`. The object named
   /// now is awaited, whatever the field is set to meanwhile.
   fetch_operation<T> fetch() const;
 
   /// Replaces `expected` by `desired`, atomically; false when it held something else.
   bool compare_exchange(const ptr<T>& expected, const ptr<T>& desired) noexcept {
+    const detail::section in_section;
     std::uint64_t e = expected.slot();
     if (!slot_.compare_exchange_strong(e, desired.slot(), std::memory_order_acq_rel)) return false;
-    if (__builtin_expect(detail::marking.load(std::memory_order_relaxed) != 0, 0)) detail::log_overwritten(e);
+    if (detail::is_marking()) detail::log_overwritten(e);
     return true;
   }
   /// Stores `desired` and gives what was there.
-  ptr<T> exchange(const ptr<T>& desired) { return ptr<T>::from_slot(store(desired.slot())); }
+  ptr<T> exchange(const ptr<T>& desired) {
+    const detail::section in_section;
+    return ptr<T>::from_slot(store(desired.slot()));
+  }
 
   explicit operator bool() const noexcept { return slot() != 0; }
   friend bool operator==(const ref& a, std::nullptr_t) noexcept { return !a; }
@@ -180,8 +192,9 @@ class ref {
 
  private:
   detail::slot_t store(detail::slot_t s) noexcept {
+    const detail::section in_section;
     const std::uint64_t old = slot_.exchange(s, std::memory_order_acq_rel);
-    if (__builtin_expect(detail::marking.load(std::memory_order_relaxed) != 0, 0)) detail::log_overwritten(old);
+    if (detail::is_marking()) detail::log_overwritten(old);
     return old;
   }
   std::atomic<std::uint64_t> slot_{0};
@@ -265,23 +278,32 @@ class ptr {
   detail::root_cell* cell_ = nullptr;
 };
 
-/// Names an object without keeping it alive. lock() gives a root, or null when the object is gone or its heap is closed.
+/// Names an object without keeping it alive. lock() gives a root, or null when the object is gone or its heap is closed. A
+/// weak handle becomes null when a cycle finds that its object is dead. Handles are used by several threads as fm::ptr's are.
 template <class T>
 class weak {
  public:
   constexpr weak() noexcept = default;
-  explicit weak(const ptr<T>& p) noexcept : slot_(p.slot()) {}
+  constexpr weak(std::nullptr_t) noexcept {}
+  weak(const ptr<T>& p) : cell_(p ? detail::roots::make_weak(p.slot()) : nullptr) {}
+  weak(const weak& o) : cell_(o.cell_ ? detail::copy_weak(*o.cell_) : nullptr) {}
+  weak(weak&& o) noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
+  ~weak() {
+    if (cell_) detail::roots::drop(cell_);
+  }
+  weak& operator=(weak o) noexcept {
+    std::swap(cell_, o.cell_);
+    return *this;
+  }
   /// A root, or null. O(1), nothing is fetched. Thread-safe.
   [[nodiscard]] ptr<T> lock() const {
     const detail::section in_section;
-    if (slot_ == 0 || !detail::tablet_info_of(slot_).heap.load(std::memory_order_acquire)) return nullptr;
-    if (detail::word_at(slot_).load(std::memory_order_acquire) == detail::word::free) return nullptr;
-    return ptr<T>::from_slot(slot_);
+    return cell_ ? ptr<T>::from_slot(detail::lock_weak(*cell_)) : ptr<T>();
   }
-  void reset() noexcept { slot_ = 0; }
+  void reset() noexcept { *this = weak(); }
 
  private:
-  detail::slot_t slot_ = 0;
+  detail::root_cell* cell_ = nullptr;
 };
 
 }  // namespace fm

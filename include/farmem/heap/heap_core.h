@@ -3,6 +3,7 @@
 #pragma once
 
 #include <farmem/cache.h>
+#include <farmem/gc.h>
 #include <farmem/heap/options.h>
 #include <farmem/heap/stats.h>
 #include <memory>
@@ -20,6 +21,7 @@ class heap_core {
   object_cache& cache() noexcept { return *cache_; }
   [[nodiscard]] heap_stats stats();
   [[nodiscard]] verify_report verify();
+  cycle_report collect(std::string_view why);
   void close() noexcept;
 
  private:
@@ -34,6 +36,8 @@ class heap_core {
   std::vector<std::unique_ptr<store::link>> links_;
   std::atomic<object_cache*> cache_for_links_{nullptr};
   std::unique_ptr<object_cache> cache_;
+  std::atomic<collector*> collector_for_links_{nullptr};
+  std::unique_ptr<collector> collector_;
 };
 
 }  // namespace fm::detail

@@ -21,9 +21,12 @@ struct heap_options {
   std::uint64_t hit = 0;             ///< bytes of the HIT (8 a slot) to hold in memory; 0: all. Pages over it that
                                      ///< name few near objects are given back and ask the agents when needed again
   std::uint32_t hit_residents = 64;  ///< near objects (of 512) up to which a page of the HIT may be given back
-  double promote_probability = 0.1;  ///< dcm's epsilon
-  bool elastic = true;               ///< fetch neighbours where that pays
-  bool background_evictor = true;    ///< evict ahead of need, on a thread of its own
+  bool collect = true;               ///< start collections when enough was allocated; heap::collect works without
+  std::uint64_t collect_every =
+      0;  ///< bytes allocated between them; 0: as much as is live, within what the agents have
+  double promote_probability = 0.1;                   ///< dcm's epsilon
+  bool elastic = true;                                ///< fetch neighbours where that pays
+  bool background_evictor = true;                     ///< evict ahead of need, on a thread of its own
   duration access_within = std::chrono::seconds(10);  ///< a miss takes at most this, then timed_out or agent_lost
   duration memory_within = std::chrono::seconds(5);   ///< an allocation waits at most this for memory, then cache_full
   duration reconnect_within = std::chrono::seconds(5);  ///< a broken connection is retried so long, then agent_lost

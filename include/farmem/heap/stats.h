@@ -2,6 +2,7 @@
 #pragma once
 
 #include <farmem/base.h>
+#include <farmem/gc.h>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,11 @@ struct heap_stats {
   std::uint64_t hit_words_aside = 0;  ///< resident objects whose page is given back, 16 bytes each
   std::uint64_t stalls_for_memory = 0;
   std::uint64_t batches = 0, batches_resent = 0, reconnects = 0, regions = 0, regions_retired = 0;
+  // collecting
+  std::uint64_t collections = 0, collections_failed = 0;
+  std::uint64_t collected_objects = 0, collected_bytes = 0;  ///< home copies that are gone
+  cycle_report last_cycle;
+  histogram_snapshot pause_ns;  ///< of the collections: all threads stopped
   histogram_snapshot miss_ns;   ///< from the failed test to the usable object
   histogram_snapshot stall_ns;  ///< waiting for memory
 

@@ -54,6 +54,8 @@ struct link_options {
   fabric::service* in_process = nullptr;
   /// Called with a region that the agent wants back; the owner calls link::retired later, after a grace period.
   void (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
+  /// The agent is idle in cycle `cycle`, or has ghosts to be taken.
+  void (*on_traced)(void* context, std::uint64_t cycle) noexcept = nullptr;
   void (*on_lost)(void* context, errc why) noexcept = nullptr;
   void* context = nullptr;
 };
@@ -80,6 +82,8 @@ class link {
 
   [[nodiscard]] virtual const std::string& url() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t region_bytes() const noexcept = 0;
+  /// What the agent gives this heap.
+  [[nodiscard]] virtual std::uint64_t quota_bytes() const noexcept = 0;
   [[nodiscard]] virtual bool lost() const noexcept = 0;
   virtual fabric::session& session() noexcept = 0;
 
@@ -117,6 +121,22 @@ class link {
 
   /// The owner's acknowledgement that nothing reads the region any more.
   virtual void retired(std::uint32_t region, std::uint32_t generation) noexcept = 0;
+
+  // ---- collecting (protocol.h, "Collecting"); each is one message that is repeated across reconnects until the deadline ----
+  virtual errc begin_cycle(std::uint64_t cycle, time_point deadline) noexcept = 0;
+  /// `records`: image_record and slots, `count` of them.
+  virtual errc add_images(std::uint64_t cycle, std::span<const std::byte> records, std::uint32_t count,
+                          time_point deadline) noexcept = 0;
+  /// Brings slots to mark and takes ghosts. `number` is one more than that of the cycle's last trace.
+  virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
+                     std::uint32_t ghosts_max, time_point deadline, trace_answer& out,
+                     std::vector<detail::slot_t>& ghosts) noexcept = 0;
+  /// Mark bits of `count` tablets (at most marks_tablets_max), 8 KiB each, to `out`.
+  virtual errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
+                          time_point deadline) noexcept = 0;
+  virtual errc release_slots(std::uint64_t cycle, std::span<const released_page> pages, time_point deadline,
+                             release_answer& out) noexcept = 0;
+  virtual errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept = 0;
 
   // ---- introspection ----
   virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept = 0;

@@ -1,0 +1,110 @@
+// The collector of one heap: leads the agents through a cycle (Mako, section 5; src/gc/collector.cc for when, src/gc/cycle.cc
+// for how). Objects are traced where they are stored; the owner contributes what only it knows: the roots, what its frames
+// have newer than the home copies, and what was allocated at the snapshot.
+//
+// Soundness: no agent reads a reference field older than the snapshot. A frame that is newer than its home copy, or may be, is sent
+// as an image before tracing starts; a home copy that is newer than the snapshot is fine, because what was overwritten since
+// is logged (barrier/satb.h).
+#pragma once
+
+#include <condition_variable>
+#include <farmem/barrier.h>
+#include <farmem/gc/weak.h>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace fm {
+
+/// One agent's part in a cycle.
+struct cycle_part {
+  std::string agent;
+  std::uint64_t marked = 0;                                ///< objects
+  std::uint64_t scanned_bytes = 0;                         ///< of home copies
+  std::uint64_t tracing_ns = 0;                            ///< CPU time
+  std::uint64_t ghosts = 0;                                ///< references to other agents' objects that it met
+  std::uint64_t freed_objects = 0, freed_bytes = 0;        ///< home copies that nothing names any more
+  std::uint64_t objects = 0, live_bytes = 0, regions = 0;  ///< after the cycle
+};
+
+/// What one collection did. Times in ns.
+struct cycle_report {
+  std::uint64_t number = 0;  ///< 0: there was none
+  std::string cause;
+  errc status = errc::ok;  ///< anything else: nothing was freed, and `failure` says why
+  std::string failure;
+  std::uint64_t total_ns = 0, scan_ns = 0, mark_ns = 0, sweep_ns = 0;
+  std::uint64_t snapshot_pause_ns = 0, final_pause_ns = 0;  ///< of those that succeeded
+  std::uint32_t pauses = 0, pauses_abandoned = 0;
+  std::uint64_t roots = 0, images = 0, image_bytes = 0;
+  std::uint64_t overwritten = 0;  ///< slots from the threads' logs
+  std::uint64_t marked = 0, dead = 0;
+  std::uint64_t freed = 0;  ///< of the dead; the others were being written or fetched, and stay for the next cycle
+  std::uint64_t weak_cleared = 0;
+  std::vector<cycle_part> agents;
+
+  [[nodiscard]] bool ok() const noexcept { return status == errc::ok && number != 0; }
+  /// One line for people.
+  [[nodiscard]] std::string text() const;
+};
+
+namespace detail {
+
+struct collector_options {
+  bool automatic = true;    ///< start cycles when much was allocated since the last one
+  std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
+  std::uint64_t quota = 0;  ///< bytes of all agents together
+  duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
+  duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
+};
+
+class collector {
+ public:
+  /// Starts the heap's collector thread.
+  collector(object_cache& cache, const collector_options& options);
+  ~collector();
+  collector(const collector&) = delete;
+  collector& operator=(const collector&) = delete;
+
+  /// Runs a cycle, or waits for the one that is running and then runs another: what was unreachable at the call is gone at
+  /// the return, if the report is ok. Not inside a section.
+  cycle_report collect(std::string_view why);
+  /// The report of the last cycle.
+  [[nodiscard]] cycle_report last() const;
+  /// An agent is idle or has ghosts.
+  void traced() noexcept;
+  /// Ends the thread; a cycle that runs is given up.
+  void stop() noexcept;
+
+  struct counters {
+    std::atomic<std::uint64_t> cycles{0}, failed{0}, freed_objects{0}, freed_bytes{0};
+  } counts;
+  histogram pause_ns;  ///< pauses that succeeded, from the closing of the gate to its opening
+
+ private:
+  friend class cycle;
+  void run() noexcept;
+  void ask(const char* why) noexcept;
+  void arm(const cycle_report& r) noexcept;
+  cycle_report run_cycle(const std::string& why);
+  /// Sleeps until an agent said something after `seen`, or for `at_most`.
+  void wait_traced(std::uint32_t seen, duration at_most) noexcept;
+
+  object_cache& cache_;
+  const collector_options options_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::uint32_t> traced_{0};
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string wanted_;                   ///< why a cycle is wanted; empty: it is not
+  std::uint64_t begun_ = 0, ended_ = 0;  ///< cycles
+  cycle_report last_;
+  std::thread thread_;
+};
+
+}  // namespace detail
+}  // namespace fm

@@ -1,0 +1,254 @@
+#include <farmem/cache/collection.h>
+#include <farmem/cache/evictor.h>
+#include <farmem/cache/object_cache.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bury.h"
+
+namespace fm::detail {
+
+namespace {
+
+constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
+constexpr std::uint32_t busy_rounds_max = 10000;   // a busy word is somebody's for a bounded time
+constexpr std::uint32_t words_with_one_hold = 16;  // words of 64 dead slots that eviction is held back for
+
+}  // namespace
+
+// ---- slot_marks ----
+
+slot_marks::slot_marks(std::vector<std::uint32_t> tablets) : tablets_(std::move(tablets)) {
+  std::uint32_t most = 0;
+  for (const std::uint32_t t : tablets_) most = std::max(most, t + 1);
+  positions_.resize(most);
+  for (std::size_t i = 0; i < tablets_.size(); ++i) positions_[tablets_[i]] = static_cast<std::uint32_t>(i + 1);
+  allocated_.assign(tablets_.size() * tablet_words, ~std::uint64_t{0});
+  marked_.resize(tablets_.size() * tablet_words);
+}
+
+void slot_marks::except(slot_t first, std::uint64_t slots) noexcept {
+  for (slot_t s = first; s < first + slots;) {
+    const std::size_t at = position(s);
+    const std::uint64_t i = s % tablet_slots;
+    if (at == 0) {
+      s += tablet_slots - i;
+      continue;
+    }
+    std::uint64_t& w = allocated_[(at - 1) * tablet_words + i / 64];
+    if (i % 64 == 0 && first + slots - s >= 64) {
+      w = 0;
+      s += 64;
+    } else {
+      w &= ~(std::uint64_t{1} << (i % 64));
+      ++s;
+    }
+  }
+}
+
+void slot_marks::except(const slot_page& p) noexcept {
+  const std::size_t at = position(p.first);
+  if (at == 0) return;
+  std::uint64_t* w = allocated_.data() + (at - 1) * tablet_words + p.first % tablet_slots / 64;
+  for (std::size_t i = 0; i < p.bits.size(); ++i) w[i] &= ~p.bits[i];
+}
+
+// ---- slots ----
+
+slot_hold::slot_hold(object_cache& cache) : cache_(cache) {
+  for (auto& source : cache_.slot_sources_) {
+    locks_.emplace_back(source->mutex);
+    if (source->next < source->end) free_runs_.push_back({source->next, source->end});
+    free_pages_.insert(free_pages_.end(), source->free_pages.begin(), source->free_pages.end());
+  }
+  tablets_ = cache_.tablets();
+  locks_.emplace_back(cache_.mutators_mutex_);
+  free_runs_.reserve(free_runs_.size() + cache_.mutators_.size());
+  free_pages_.reserve(free_pages_.size() + cache_.mutators_.size());
+}
+
+slot_hold::~slot_hold() = default;
+
+void slot_hold::note_runs() noexcept {
+  for (const auto& m : cache_.mutators_) {
+    if (m->next_slot < m->end_slot) free_runs_.push_back({m->next_slot, m->end_slot});
+    free_pages_.push_back(m->rest);
+  }
+}
+
+std::unique_ptr<slot_marks> slot_hold::allocated() {
+  auto marks = std::make_unique<slot_marks>(std::move(tablets_));
+  for (const run& r : free_runs_) marks->except(r.first, r.end - r.first);
+  for (const slot_page& p : free_pages_) marks->except(p);
+  if (marks->covers(0)) marks->except(0, 1);
+  return marks;
+}
+
+void object_cache::return_slots(std::uint32_t agent, std::span<const slot_page> pages) {
+  slot_source& source = *slot_sources_[agent];
+  const std::lock_guard lock(source.mutex);
+  source.free_pages.insert(source.free_pages.end(), pages.begin(), pages.end());
+}
+
+// The next run of slots for a thread out of its page of free ones. In a section: a pause sees the one or the other.
+bool object_cache::next_run(mutator& m) noexcept {
+  for (std::size_t i = 0; i < m.rest.bits.size(); ++i) {
+    std::uint64_t& w = m.rest.bits[i];
+    if (w == 0) continue;
+    const int from = __builtin_ctzll(w);
+    const std::uint64_t ones = ~(w >> from);
+    const int n = ones == 0 ? 64 : std::min(__builtin_ctzll(ones), 64 - from);
+    const section in_section;
+    w &= ~((n == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1) << from);
+    m.next_slot = m.rest.first + i * 64 + static_cast<std::uint64_t>(from);
+    m.end_slot = m.next_slot + static_cast<std::uint64_t>(n);
+    return true;
+  }
+  return false;
+}
+
+// ---- frames ----
+
+namespace {
+
+// The references of an object as its frame has them now. The frame stays meanwhile: warm and in a section, or its word is held.
+void read_refs(char* payload, std::vector<slot_t>& out) {
+  out.clear();
+  const type_descriptor* type = find_type(header::type(frame::prefix(payload).header.load(std::memory_order_relaxed)));
+  if (!type || type->ref_offsets.empty()) return;
+  const auto read = [&](const char* element) {
+    for (const std::uint32_t at : type->ref_offsets)
+      if (const slot_t s = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(element + at), __ATOMIC_ACQUIRE);
+          s != 0)
+        out.push_back(s);
+  };
+  if (type->kind == type_kind::object) return read(payload);
+  std::uint64_t length = 0;
+  std::memcpy(&length, payload, sizeof length);
+  for (std::uint64_t i = 0; i < length; ++i) read(payload + 8 + i * type->bytes);
+}
+
+void visit_frame(slot_t slot, word_t w, std::vector<slot_t>& refs, frame_visitor& visitor) {
+  char* payload = word::payload(w);
+  frame_prefix& px = frame::prefix(payload);
+  if (px.pins.load(std::memory_order_acquire) != 0) visitor.pinned(slot);
+  if (word::is_clean(w) && (px.shape.load(std::memory_order_acquire) & frame::writing_bit) == 0 &&
+      !visitor.wants_clean(slot))
+    return;
+  read_refs(payload, refs);
+  if (!refs.empty()) visitor.image(slot, refs);
+}
+
+// A word of the table; in a section. What is cold may be moved by whoever takes its lock, so the lock is taken.
+void visit_word(slot_t slot, std::vector<slot_t>& refs, frame_visitor& visitor) {
+  std::atomic<word_t>& word = word_at(slot);
+  for (;;) {
+    word_t w = word.load(std::memory_order_acquire);
+    if (!word::is_resident(w)) return;
+    if (!word::is_cold(w)) return visit_frame(slot, w, refs, visitor);
+    if (word::is_busy(w)) {
+      cpu_relax();
+      continue;
+    }
+    if (!word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) continue;
+    visit_frame(slot, w, refs, visitor);
+    word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
+    return;
+  }
+}
+
+}  // namespace
+
+void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor) {
+  std::vector<slot_t> refs;
+  // Words only return to the table meanwhile, since pages are held: so the ones that are aside come first.
+  {
+    const section in_section;
+    pages_.for_each_sided([&](slot_t slot, word_t w) {
+      if (word::is_resident(w)) visit_frame(slot, w, refs, visitor);
+    });
+  }
+  for (const std::uint32_t t : tablets) {
+    for (std::uint64_t page = std::uint64_t{t} * pages_per_tablet; page < std::uint64_t{t + 1} * pages_per_tablet;
+         ++page) {
+      if (hit.pages[page].state.load(std::memory_order_acquire) == page_given_back) continue;
+      const section in_section;
+      for (slot_t s = page * page_slots; s < (page + 1) * page_slots; ++s)
+        if (word::is_resident(word_at(s).load(std::memory_order_relaxed))) visit_word(s, refs, visitor);
+    }
+  }
+}
+
+void object_cache::hold_pages(bool hold) {
+  const auto no_step = evictor_->hold();  // a step that is under way ends first
+  pages_.hold(hold);
+}
+
+// Whether the slot's word says free now, or nothing, so that the slot may be used again.
+bool object_cache::free_slot(slot_t slot) noexcept {
+  std::atomic<word_t>& word = word_at(slot);
+  for (std::uint32_t round = 0; round < busy_rounds_max; ++round) {
+    word_t w = word.load(std::memory_order_acquire);
+    if (w == word::free) return true;
+    if (w == word::unknown) {
+      bool gone = true;
+      const auto at = pages_.with_sided(slot, [&](word_t& aside) {
+        if (!word::is_resident(aside)) return false;
+        gone = may_free(aside);
+        if (gone) bury_frame(word::payload(aside));
+        return !gone;
+      });
+      if (at != hit_pages::found::in_table) return gone;
+      continue;
+    }
+    if (word::is_fetching(w)) return false;
+    if (word::is_resident(w)) {
+      if (word::is_busy(w)) {
+        cpu_relax();
+        continue;
+      }
+      if (!word.compare_exchange_strong(w, w | word::busy_bit, std::memory_order_acq_rel)) continue;
+      if (!may_free(w)) {
+        word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
+        return false;
+      }
+      bury_frame(word::payload(w));
+      word.store(word::free, std::memory_order_release);
+      return true;
+    }
+    if (word.compare_exchange_strong(w, word::free, std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
+bool object_cache::may_free(word_t w) noexcept {
+  const frame_prefix& px = frame::prefix(word::payload(w));
+  return px.pins.load(std::memory_order_acquire) == 0 &&
+         (px.shape.load(std::memory_order_acquire) & frame::writing_bit) == 0;
+}
+
+void object_cache::free_dead(std::uint32_t tablet, const std::uint64_t* dead, std::vector<slot_page>& freed) {
+  const slot_t first = std::uint64_t{tablet} * tablet_slots;
+  slot_page page;
+  for (std::size_t from = 0; from < slot_marks::tablet_words; from += words_with_one_hold) {
+    // Eviction looks at frames by walking segments: a frame must not die between its look and its step.
+    std::unique_lock<std::mutex> no_eviction;
+    for (std::size_t i = from; i < from + words_with_one_hold; ++i) {
+      const slot_t here = first + i * 64;
+      if (here % page_slots == 0) page = {here, {}};
+      for (std::uint64_t w = dead[i]; w != 0; w &= w - 1) {
+        if (!no_eviction.owns_lock()) no_eviction = evictor_->hold();
+        const section in_section;
+        const int bit = __builtin_ctzll(w);
+        if (free_slot(here + static_cast<std::uint64_t>(bit)))
+          page.bits[i % (page_slots / 64)] |= std::uint64_t{1} << bit;
+      }
+      if ((here + 64) % page_slots == 0 &&
+          std::any_of(page.bits.begin(), page.bits.end(), [](std::uint64_t b) { return b != 0; }))
+        freed.push_back(page);
+    }
+  }
+}
+
+}  // namespace fm::detail

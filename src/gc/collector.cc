@@ -1,0 +1,148 @@
+// When a cycle runs, and who waits for it. One heap of a process collects at a time: the log of overwritten references is one
+// for all of them.
+#include <farmem/gc.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "cycle.h"
+
+namespace fm {
+
+std::string cycle_report::text() const {
+  const auto ms = [](std::uint64_t ns) { return double(ns) / 1e6; };
+  if (status != errc::ok)
+    return fmt::format("cycle {} ({}) given up after {:.1f} ms: {}: {}", number, cause, ms(total_ns), to_string(status),
+                       failure);
+  std::string s = fmt::format(
+      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}), pauses {:.3f} and {:.3f} ms, {} abandoned; "
+      "{} "
+      "roots, {} images, {} overwritten; {} marked, {} dead, {} freed, {} weak handles cleared",
+      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(snapshot_pause_ns), ms(final_pause_ns),
+      pauses_abandoned, roots, images, overwritten, marked, dead, freed, weak_cleared);
+  for (const cycle_part& a : agents)
+    s += fmt::format("; {}: {} marked in {:.1f} ms, {} ghosts, {} bytes freed, {} live in {} regions", a.agent,
+                     a.marked, ms(a.tracing_ns), a.ghosts, a.freed_bytes, a.live_bytes, a.regions);
+  return s;
+}
+
+namespace detail {
+
+namespace {
+
+std::mutex one_cycle;  // of the process; outermost
+
+constexpr std::uint64_t least_between = 32ull
+                                        << 20;  // bytes allocated between two cycles, where there is room for that
+constexpr double most_used = 0.8;               // share of the agents' memory that a heap may use before it is urgent
+
+}  // namespace
+
+collector::collector(object_cache& cache, const collector_options& options) : cache_(cache), options_(options) {
+  cache_.collect_with([](void* self) noexcept { static_cast<collector*>(self)->ask("allocation"); }, this);
+  arm({});
+  thread_ = std::thread([this] {
+    os::name_thread("fm-collector");
+    run();
+  });
+}
+
+collector::~collector() { stop(); }
+
+void collector::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_.exchange(true)) return;
+  }
+  changed_.notify_all();
+  traced();
+  if (thread_.joinable()) thread_.join();
+}
+
+void collector::traced() noexcept {
+  traced_.fetch_add(1, std::memory_order_release);
+  os::futex_wake(traced_, 1);
+}
+
+void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
+  os::futex_wait(traced_, seen, clock::now() + at_most);
+}
+
+void collector::ask(const char* why) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (wanted_.empty()) wanted_ = why;
+  }
+  changed_.notify_all();
+}
+
+// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation; but it begins
+// early enough that the other half of the room is left for what is allocated while it runs.
+void collector::arm(const cycle_report& r) noexcept {
+  if (!options_.automatic) return;
+  std::uint64_t live = 0;
+  for (const cycle_part& a : r.agents) live += a.live_bytes;
+  std::uint64_t between = options_.every;
+  if (between == 0) {
+    const auto usable = static_cast<std::uint64_t>(most_used * double(options_.quota));
+    const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
+    between = std::max<std::uint64_t>(std::min(std::max(live, least_between), room), 1 << 20);
+  }
+  cache_.when_allocated(between);
+}
+
+cycle_report collector::collect(std::string_view why) {
+  FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
+  std::unique_lock lock(mutex_);
+  const std::uint64_t until = begun_ + 1;  // one that begins from now on
+  wanted_ = why.empty() ? "asked for" : std::string(why);
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return ended_ >= until || stopping_.load(); });
+  return last_;
+}
+
+cycle_report collector::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+void collector::run() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return !wanted_.empty() || stopping_.load(); });
+    if (stopping_.load()) break;
+    const std::string why = std::exchange(wanted_, {});
+    ++begun_;
+    lock.unlock();
+    cycle_report r = run_cycle(why);
+    arm(r);
+    lock.lock();
+    last_ = std::move(r);
+    ended_ = begun_;
+    changed_.notify_all();
+  }
+  changed_.notify_all();
+}
+
+cycle_report collector::run_cycle(const std::string& why) {
+  const std::lock_guard one(one_cycle);
+  cycle_report r;
+  r.number = begun_;
+  r.cause = why;
+  const time_point begin = clock::now();
+  cycle c(*this, r);
+  c.run();
+  r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
+  counts.cycles.fetch_add(1, std::memory_order_relaxed);
+  if (r.status != errc::ok) counts.failed.fetch_add(1, std::memory_order_relaxed);
+  for (const cycle_part& a : r.agents) {
+    counts.freed_objects.fetch_add(a.freed_objects, std::memory_order_relaxed);
+    counts.freed_bytes.fetch_add(a.freed_bytes, std::memory_order_relaxed);
+  }
+  spdlog::log(r.status == errc::ok ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
+  return r;
+}
+
+}  // namespace detail
+}  // namespace fm

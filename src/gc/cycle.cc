@@ -1,0 +1,401 @@
+#include "cycle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::detail {
+
+namespace {
+
+constexpr auto one_pause_within = std::chrono::microseconds(200);
+constexpr auto backoff_first = std::chrono::microseconds(100);
+constexpr auto backoff_most = std::chrono::milliseconds(20);
+constexpr std::size_t slots_per_message = 32768;  // 256 KiB
+constexpr std::uint32_t ghosts_per_answer = 65536;
+constexpr std::size_t image_bytes_per_message = 256 << 10;
+constexpr std::size_t refs_per_image = 8192;  // a longer one is sent in parts
+constexpr std::size_t pages_per_message = 4096;
+constexpr auto look_again_first = std::chrono::microseconds(200);
+constexpr auto look_again_most = std::chrono::milliseconds(5);
+
+std::uint64_t ns_since(time_point begin) {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
+}
+
+template <class T>
+void append(std::vector<std::byte>& to, const T* from, std::size_t n) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(from);
+  to.insert(to.end(), bytes, bytes + n * sizeof(T));
+}
+
+}  // namespace
+
+cycle::cycle(collector& owner, cycle_report& report) : owner_(owner), cache_(owner.cache_), report_(report) {
+  object_cache::links& links = cache_.agents();
+  by_number_.resize(links.size());
+  agents_.reserve(links.size());
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    if (links[i]->lost()) continue;
+    agent& a = agents_.emplace_back();
+    a.link = links[i].get();
+    a.number = static_cast<std::uint32_t>(i);
+    by_number_[i] = &a;
+    report_.agents.push_back({.agent = links[i]->url()});
+  }
+}
+
+cycle::~cycle() = default;
+
+void cycle::run() noexcept {
+  bool completed = false;
+  try {
+    if (agents_.empty()) throw error(errc::agent_lost, "all agents are lost");
+    cache_.hold_pages(true);
+    pages_held_ = true;
+    snapshot();
+    const time_point scanned_from = clock::now();
+    for (agent& a : agents_) check(a.link->begin_cycle(report_.number, call_deadline()), a, "begins no cycle");
+    begun_ = true;
+    scan();
+    report_.scan_ns = ns_since(scanned_from);
+    const time_point marked_from = clock::now();
+    do {
+      mark();
+      read_marks();
+    } while (!final_pause());
+    report_.mark_ns = ns_since(marked_from);
+    const time_point swept_from = clock::now();
+    sweep();
+    completed = true;
+    report_.sweep_ns = ns_since(swept_from);
+  } catch (const error& e) {
+    report_.status = e.code();
+    report_.failure = e.what();
+  } catch (const std::bad_alloc&) {
+    report_.status = errc::out_of_memory;
+    report_.failure = "no memory for the collection itself";
+  }
+  finish(completed);
+}
+
+// Also after a failure at any step.
+void cycle::finish(bool completed) noexcept {
+  if (marking_) satb::abandon();
+  if (cache_.dying.exchange(nullptr, std::memory_order_acq_rel) != nullptr) {
+    // lock() may be looking at the marks: until those sections have ended they stay.
+    const std::uint64_t stamp = epochs::stamp();
+    while (!epochs::wait_passed(stamp, clock::now() + std::chrono::seconds(1))) {
+    }
+  }
+  if (pages_held_) cache_.hold_pages(false);
+  if (!begun_) return;
+  for (std::size_t i = 0; i < agents_.size(); ++i) {
+    store::end_cycle_answer a{};
+    // An agent that does not hear of the end throws the marks away when the next cycle begins.
+    const auto within = completed ? owner_.options_.call_within : std::chrono::milliseconds(200);
+    if (agents_[i].link->lost() || agents_[i].link->end_cycle(report_.number, clock::now() + within, a) != errc::ok)
+      continue;
+    cycle_part& part = report_.agents[i];
+    part.objects = a.objects;
+    part.live_bytes = a.live_bytes;
+    part.regions = a.regions;
+    part.tracing_ns = a.tracing_ns;
+  }
+}
+
+time_point cycle::call_deadline() const { return clock::now() + owner_.options_.call_within; }
+
+void cycle::check_stop() const {
+  if (owner_.stopping_.load(std::memory_order_acquire) || cache_.closed())
+    throw error(errc::heap_closed, "the heap is being closed");
+}
+
+void cycle::check(errc e, const agent& a, const char* what) {
+  check_stop();
+  if (e != errc::ok) throw error(e, fmt::format("{} {}", a.link->url(), what));
+}
+
+bool cycle::pause(void (*work)(cycle&), std::uint64_t& took_ns) {
+  struct both {
+    cycle* self;
+    void (*work)(cycle&);
+  } context{this, work};
+  const time_point begin = clock::now();
+  const bool stopped = epochs::pause(
+      one_pause_within,
+      [](void* c) {
+        auto& at = *static_cast<both*>(c);
+        at.work(*at.self);
+      },
+      &context);
+  took_ns = ns_since(begin);
+  ++report_.pauses;
+  if (stopped)
+    owner_.pause_ns.add(took_ns);
+  else
+    ++report_.pauses_abandoned;
+  return stopped;
+}
+
+// ---- snapshot ----
+
+void cycle::snapshot() {
+  const time_point deadline = clock::now() + owner_.options_.pause_within;
+  duration backoff = backoff_first;
+  for (;;) {
+    check_stop();
+    hold_ = std::make_unique<slot_hold>(cache_);
+    const bool stopped = pause(
+        [](cycle& c) {
+          satb::begin();
+          c.marking_ = true;
+          c.hold_->note_runs();
+        },
+        report_.snapshot_pause_ns);
+    if (stopped) break;
+    hold_.reset();
+    if (clock::now() >= deadline) {
+      const epochs::section_site site = epochs::oldest_section();
+      throw error(errc::timed_out, fmt::format("the threads could not be stopped; the longest open scope is at {}:{}",
+                                               site.file ? site.file : "?", site.line));
+    }
+    owner_.wait_traced(owner_.traced_.load(std::memory_order_acquire), backoff);
+    backoff = std::min<duration>(backoff * 2, backoff_most);
+  }
+  marks_ = hold_->allocated();
+  hold_.reset();
+}
+
+// ---- scan ----
+
+cycle::agent* cycle::agent_of(slot_t slot) noexcept {
+  if (!marks_->covers(slot)) return nullptr;  // younger than the snapshot, or another heap's
+  return by_number_[tablet_info_of(slot).agent.load(std::memory_order_relaxed)];
+}
+
+void cycle::add(slot_t slot) {
+  if (agent* a = agent_of(slot)) a->pending.push_back(slot);
+}
+
+void cycle::scan() {
+  roots::for_each(
+      [](root_cell&, slot_t slot, void* self) {
+        auto& c = *static_cast<cycle*>(self);
+        if (!c.marks_->covers(slot)) return;
+        ++c.report_.roots;
+        c.add(slot);
+      },
+      this);
+  check_stop();
+  cache_.scan_frames(marks_->tablets(), *this);
+  for (agent& a : agents_) send_images(a);
+}
+
+bool cycle::wants_clean(slot_t slot) {
+  // Of an agent that is lost only the frames are left: nobody else can say what they refer to.
+  return marks_->covers(slot) && by_number_[tablet_info_of(slot).agent.load(std::memory_order_relaxed)] == nullptr;
+}
+
+void cycle::pinned(slot_t slot) { add(slot); }
+
+void cycle::image(slot_t slot, std::span<const slot_t> refs) {
+  if (!marks_->covers(slot)) return;
+  agent* a = agent_of(slot);
+  if (!a) {
+    for (const slot_t r : refs) add(r);
+    return;
+  }
+  ++report_.images;
+  for (std::size_t from = 0; from < refs.size(); from += refs_per_image) {
+    const std::size_t n = std::min(refs_per_image, refs.size() - from);
+    const store::image_record record{.slot = slot, .count = static_cast<std::uint32_t>(n), .zero = 0};
+    append(a->images, &record, 1);
+    append(a->images, refs.data() + from, n);
+    ++a->image_count;
+  }
+}
+
+void cycle::send_images(agent& a) {
+  for (std::size_t from = 0; from < a.images.size();) {
+    // As many records as go into a message.
+    std::size_t to = from;
+    std::uint32_t count = 0;
+    while (to < a.images.size()) {
+      store::image_record record;
+      std::memcpy(&record, a.images.data() + to, sizeof record);
+      const std::size_t next = to + sizeof record + record.count * sizeof(slot_t);
+      if (count != 0 && next - from > image_bytes_per_message) break;
+      to = next;
+      ++count;
+    }
+    check(a.link->add_images(report_.number, std::span(a.images).subspan(from, to - from), count, call_deadline()), a,
+          "takes no images");
+    from = to;
+  }
+  report_.image_bytes += a.images.size();
+  a.images = {};
+}
+
+// ---- mark ----
+
+// One message to an agent; true when it brought or found something.
+bool cycle::exchange(agent& a) {
+  const std::size_t n = std::min(slots_per_message, a.pending.size() - a.pending_from);
+  std::vector<slot_t> ghosts;
+  store::trace_answer said{};
+  check(a.link->trace(report_.number, ++a.message, std::span(a.pending).subspan(a.pending_from, n), ghosts_per_answer,
+                      call_deadline(), said, ghosts),
+        a, "does not trace");
+  a.pending_from += n;
+  if (a.pending_from == a.pending.size()) {
+    a.pending.clear();
+    a.pending_from = 0;
+  }
+  a.idle = said.idle != 0;
+  cycle_part& part = report_.agents[static_cast<std::size_t>(&a - agents_.data())];
+  part.ghosts += ghosts.size();
+  part.marked = said.marked;
+  part.scanned_bytes = said.scanned_bytes;
+  const bool moved = said.marked != a.said.marked || said.scanned_bytes != a.said.scanned_bytes;
+  a.said = said;
+  for (const slot_t g : ghosts) {
+    if (g == 0 || g >= hit.slots) throw error(errc::corrupt, fmt::format("{} names slot {:#x}", a.link->url(), g));
+    if (agent_of(g) != &a) add(g);
+  }
+  return n != 0 || !ghosts.empty() || moved;
+}
+
+// Until a round in which every agent was idle and nothing was sent or found. An agent becomes busy by what it is sent only, so
+// at the end of such a round all of them are idle, and no slot is under way.
+void cycle::mark() {
+  time_point progress = clock::now();
+  duration look_again = look_again_first;
+  for (;;) {
+    const std::uint32_t seen = owner_.traced_.load(std::memory_order_acquire);
+    logged_.clear();
+    satb::take_full(logged_);
+    report_.overwritten += logged_.size();
+    for (const slot_t s : logged_) add(s);
+    bool quiet = true, moved = false;
+    for (agent& a : agents_) {
+      moved |= exchange(a);
+      quiet &= a.idle;
+    }
+    const bool pending = std::any_of(agents_.begin(), agents_.end(), [](const agent& a) { return !a.pending.empty(); });
+    if (quiet && !moved && !pending && logged_.empty()) return;
+    if (moved) {
+      progress = clock::now();
+      look_again = look_again_first;
+    } else if (clock::now() - progress > owner_.options_.call_within) {
+      throw error(errc::timed_out, "the agents make no progress");
+    }
+    if (pending || quiet) continue;
+    owner_.wait_traced(seen, look_again);
+    look_again = std::min<duration>(look_again * 2, look_again_most);
+  }
+}
+
+void cycle::read_marks() {
+  const std::vector<std::uint32_t>& tablets = marks_->tablets();
+  for (std::size_t i = 0; i < tablets.size();) {
+    const auto agent_at = [&](std::size_t at) {
+      return by_number_[hit.tablets[tablets[at]].agent.load(std::memory_order_relaxed)];
+    };
+    agent* a = agent_at(i);
+    if (!a) {  // its agent is lost: nothing is known of these objects, so they live
+      std::memset(marks_->marked(i), 0xff, store::marks_bytes);
+      ++i;
+      continue;
+    }
+    std::uint32_t n = 1;
+    while (n < store::marks_tablets_max && i + n < tablets.size() && tablets[i + n] == tablets[i] + n &&
+           agent_at(i + n) == a)
+      ++n;
+    check(a->link->read_marks(report_.number, tablets[i], n, marks_->marked(i), call_deadline()), *a,
+          "does not tell what is marked");
+    i += n;
+  }
+}
+
+// Marking ends in a pause in which everything that was logged is marked. False: it has to go on, with what is left over.
+bool cycle::final_pause() {
+  const time_point deadline = clock::now() + owner_.options_.pause_within;
+  duration backoff = backoff_first;
+  logged_.clear();
+  logged_.reserve(1 << 16);
+  left_over_.clear();
+  left_over_.reserve(1 << 16);
+  for (;;) {
+    check_stop();
+    const bool stopped = pause(
+        [](cycle& c) {
+          satb::take_all(c.logged_);
+          for (const slot_t s : c.logged_)
+            if (c.marks_->dead(s)) c.left_over_.push_back(s);
+          if (!c.left_over_.empty()) return;
+          satb::end();
+          c.marking_ = false;
+          c.cache_.dying.store(c.marks_.get(), std::memory_order_seq_cst);
+        },
+        report_.final_pause_ns);
+    if (stopped) break;
+    if (clock::now() >= deadline) throw error(errc::timed_out, "the threads could not be stopped");
+    owner_.wait_traced(owner_.traced_.load(std::memory_order_acquire), backoff);
+    backoff = std::min<duration>(backoff * 2, backoff_most);
+  }
+  report_.overwritten += logged_.size();
+  for (const slot_t s : left_over_) add(s);
+  return left_over_.empty();
+}
+
+// ---- sweep ----
+
+void cycle::sweep() {
+  // First, so that a failure later on leaves no handle to anything that is half gone. A copy of a weak handle that began
+  // before `dying` was set has ended with the pause; later ones wait for this walk.
+  report_.weak_cleared = clear_weak(cache_, *marks_);
+  const std::vector<std::uint32_t>& tablets = marks_->tablets();
+  std::vector<std::uint64_t> dead(slot_marks::tablet_words);
+  std::vector<slot_page> freed;
+  for (std::size_t i = 0; i < tablets.size(); ++i) {
+    const std::uint64_t* allocated = marks_->allocated(i);
+    const std::uint64_t* marked = marks_->marked(i);
+    std::uint64_t any = 0;
+    for (std::size_t w = 0; w < slot_marks::tablet_words; ++w) {
+      dead[w] = allocated[w] & ~marked[w];
+      report_.dead += static_cast<std::uint64_t>(__builtin_popcountll(dead[w]));
+      report_.marked += static_cast<std::uint64_t>(__builtin_popcountll(allocated[w] & marked[w]));
+      any |= dead[w];
+    }
+    agent* a = by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)];
+    if (any == 0 || !a) continue;
+    freed.clear();
+    cache_.free_dead(tablets[i], dead.data(), freed);
+    for (const slot_page& p : freed) {
+      store::released_page& r = a->released.emplace_back();
+      r.first_slot = p.first;
+      std::memcpy(r.bits, p.bits.data(), sizeof r.bits);
+      for (const std::uint64_t b : p.bits) report_.freed += static_cast<std::uint64_t>(__builtin_popcountll(b));
+    }
+    a->returned.insert(a->returned.end(), freed.begin(), freed.end());
+  }
+  for (agent& a : agents_) release(a);
+}
+
+// The agent forgets the slots, and only then may they be used again.
+void cycle::release(agent& a) {
+  cycle_part& part = report_.agents[static_cast<std::size_t>(&a - agents_.data())];
+  for (std::size_t from = 0; from < a.released.size(); from += pages_per_message) {
+    const std::size_t n = std::min(pages_per_message, a.released.size() - from);
+    store::release_answer answer{};
+    check(a.link->release_slots(report_.number, std::span(a.released).subspan(from, n), call_deadline(), answer), a,
+          "does not release slots");
+    part.freed_objects += answer.entries;
+    part.freed_bytes += answer.bytes;
+    cache_.return_slots(a.number, std::span(a.returned).subspan(from, n));
+  }
+}
+
+}  // namespace fm::detail

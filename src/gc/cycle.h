@@ -1,0 +1,79 @@
+// One collection cycle, from snapshot to slot return.
+//
+//   snapshot   pause: marking on; what is allocated is noted
+//   scan       concurrently: roots; images of frames that may be newer than their home copies; then agents may trace
+//   mark       roots, overwritten references and ghosts go to the agents that store them, until a round in which every
+//              agent was idle brought nothing
+//   final      marks are read; pause: what was logged and is not marked yet goes on being traced, otherwise marking ends here
+//   sweep      dead = allocated at the snapshot and not marked: words free, frames dropped; weak cells null; agents
+//              forget the slots; the slots may be used again
+//
+// Whatever fails ends the cycle and nothing else: marks are thrown away, and nothing is freed that was not proven dead.
+#pragma once
+
+#include <farmem/gc.h>
+
+#include <string>
+#include <vector>
+
+namespace fm::detail {
+
+class cycle final : private frame_visitor {
+ public:
+  cycle(collector& owner, cycle_report& report);
+  ~cycle() override;
+  /// Fills the report in. Throws nothing.
+  void run() noexcept;
+
+ private:
+  /// What is known of an agent that takes part.
+  struct agent {
+    store::link* link = nullptr;
+    std::uint32_t number = 0;      ///< of the heap's agents
+    std::vector<slot_t> pending;   ///< slots that it has to mark
+    std::size_t pending_from = 0;  ///< those before were sent
+    std::vector<std::byte> images;
+    std::uint32_t image_count = 0;
+    std::uint32_t message = 0;  ///< number of its last trace
+    bool idle = false;
+    store::trace_answer said{};
+    std::vector<store::released_page> released;
+    std::vector<slot_page> returned;
+  };
+
+  void snapshot();
+  void scan();
+  void mark();
+  void read_marks();
+  bool final_pause();
+  void sweep();
+  void release(agent& a);
+  void finish(bool completed) noexcept;
+
+  // frame_visitor
+  void image(slot_t slot, std::span<const slot_t> refs) override;
+  void pinned(slot_t slot) override;
+  bool wants_clean(slot_t slot) override;
+
+  /// Runs `work(*this)` in a pause; tries again, with backoff, until there is one. False when `work` was not run in time.
+  bool pause(void (*work)(cycle&), std::uint64_t& took_ns);
+  agent* agent_of(slot_t slot) noexcept;
+  void add(slot_t slot);
+  void send_images(agent& a);
+  bool exchange(agent& a);
+  void check(errc e, const agent& a, const char* what);
+  void check_stop() const;
+  [[nodiscard]] time_point call_deadline() const;
+
+  collector& owner_;
+  object_cache& cache_;
+  cycle_report& report_;
+  std::vector<agent> agents_;
+  std::vector<agent*> by_number_;  ///< null: lost before the cycle began
+  std::unique_ptr<slot_hold> hold_;
+  std::unique_ptr<slot_marks> marks_;
+  std::vector<slot_t> logged_, left_over_;
+  bool pages_held_ = false, marking_ = false, begun_ = false;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,179 @@
+#include <farmem/farmem.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <thread>
+
+using namespace fm::literals;
+
+namespace {
+
+struct gc_node {
+  std::uint64_t id = 0;
+  fm::ref<gc_node> left, right;
+  std::array<std::uint64_t, 4> rest{};
+};
+
+fm::heap_options small(std::size_t agents = 1) {
+  return {.cache = 1_MiB,
+          .agents = std::vector<std::string>(agents, "local:"),
+          .local_memory = 128_MiB,
+          .local_region = 1_MiB,
+          .segment = 32_KiB,
+          .memory_within = std::chrono::seconds(30),
+          .collect = false};
+}
+
+fm::ptr<gc_node> make_list(fm::heap& h, std::uint64_t n) {
+  fm::ptr<gc_node> head;
+  for (std::uint64_t i = 0; i < n; ++i) head = h.make<gc_node>({.id = i, .left = head});
+  return head;
+}
+
+void require_list(const fm::ptr<gc_node>& head, std::uint64_t n) {
+  std::uint64_t expected = n;
+  for (const gc_node& e : fm::walk(head, &gc_node::left))
+    if (e.id != --expected) FAIL("element " << e.id << " instead of " << expected);
+  REQUIRE(expected == 0);
+}
+
+void require_ok(const fm::cycle_report& r) {
+  INFO(r.text());
+  REQUIRE(r.ok());
+}
+
+}  // namespace
+
+TEST_CASE("a collection frees what no root reaches, and keeps the rest") {
+  for (const std::size_t agents : {1, 3}) {
+    fm::heap h(small(agents));
+    const auto kept = make_list(h, 20'000);
+    { const auto dropped = make_list(h, 30'000); }
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    auto r = h.collect("test");
+    require_ok(r);
+    REQUIRE(r.marked == 20'000);
+    REQUIRE(r.dead == 30'000);
+    REQUIRE(r.freed == 30'000);
+    std::uint64_t objects = 0, freed = 0;
+    for (const auto& a : r.agents) {
+      objects += a.objects;
+      freed += a.freed_objects;
+    }
+    REQUIRE(objects == 20'000);
+    REQUIRE(freed == 30'000);
+    require_list(kept, 20'000);
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    const auto v = h.verify();
+    INFO((v.messages.empty() ? "" : v.messages.front()));
+    REQUIRE(v.ok());
+    REQUIRE(v.agent_objects == 20'000);
+    require_ok(h.collect("again"));
+    REQUIRE(h.stats().last_cycle.dead == 0);
+  }
+}
+
+TEST_CASE("what only frames know is traced: resident objects, never written back") {
+  fm::heap h(small(2));
+  const auto kept = make_list(h, 500);
+  { const auto dropped = make_list(h, 700); }
+  const auto r = h.collect("test");
+  require_ok(r);
+  REQUIRE(r.marked == 500);
+  REQUIRE(r.dead == 700);
+  require_list(kept, 500);
+  REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("cycles of references die together, and shared objects live by one reference") {
+  fm::heap h(small());
+  const auto shared = h.make<gc_node>({.id = 1});
+  fm::ptr<gc_node> keeper = h.make<gc_node>({.id = 2, .left = shared});
+  {
+    const auto a = h.make<gc_node>({.id = 3, .right = shared}), b = h.make<gc_node>({.id = 4, .left = a});
+    a.write()->left = b;
+  }
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const auto r = h.collect("test");
+  require_ok(r);
+  REQUIRE(r.marked == 2);
+  REQUIRE(r.freed == 2);
+  REQUIRE(keeper->left->id == 1);
+}
+
+TEST_CASE("slots of dead objects are used again, and their regions are given back") {
+  fm::heap h(small());
+  const auto kept = make_list(h, 1'000);
+  std::uint64_t tablets = 0;
+  for (int round = 0; round < 12; ++round) {
+    { const auto dropped = make_list(h, 60'000); }
+    require_ok(h.collect("round"));
+    if (round == 2) tablets = h.core().cache().tablets().size();
+  }
+  REQUIRE(h.core().cache().tablets().size() == tablets);  // 720,000 objects in what three rounds needed
+  require_list(kept, 1'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.verify().ok());
+  REQUIRE(h.stats().regions_retired > 10);
+}
+
+TEST_CASE("a weak handle becomes null with its object, and locks it while it lives") {
+  fm::heap h(small());
+  auto a = h.make<gc_node>({.id = 5});
+  const fm::weak<gc_node> w(a), copy(w);
+  require_ok(h.collect("alive"));
+  REQUIRE(w.lock() == a);
+  a = nullptr;
+  require_ok(h.collect("dead"));
+  REQUIRE_FALSE(w.lock());
+  REQUIRE_FALSE(copy.lock());
+  // Its slot serves others now, and the handles do not name them.
+  const auto others = make_list(h, 5'000);
+  REQUIRE_FALSE(w.lock());
+}
+
+TEST_CASE("a pin keeps its object and what it refers to") {
+  fm::heap h(small());
+  const fm::weak<gc_node> inner = [&] { return fm::weak<gc_node>(h.make<gc_node>({.id = 7})); }();
+  auto pin = h.make<gc_node>({.id = 8, .left = h.make<gc_node>({.id = 9})}).read();
+  require_ok(h.collect("pinned"));
+  REQUIRE_FALSE(inner.lock());
+  REQUIRE(pin->left->id == 9);
+  const fm::weak<gc_node> outer(pin->left.root());
+  { const auto gone = std::move(pin); }
+  require_ok(h.collect("given back"));
+  REQUIRE_FALSE(outer.lock());
+}
+
+TEST_CASE("containers survive with what they hold, and what they dropped dies") {
+  fm::heap h(small());
+  fm::vector<fm::ref<gc_node>> v(h);
+  for (std::uint64_t i = 0; i < 3'000; ++i) v.push_back(h.make<gc_node>({.id = i}));
+  fm::hash_map<std::uint64_t, fm::ref<gc_node>> m(h);
+  for (std::uint64_t i = 0; i < 3'000; ++i) m.insert_or_assign(i, v[i]);
+  for (std::uint64_t i = 0; i < 3'000; i += 2) m.erase(i);
+  v.clear();
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const auto r = h.collect("test");
+  require_ok(r);
+  REQUIRE(r.dead >= 1'500);
+  for (std::uint64_t i = 0; i < 3'000; ++i) {
+    const auto found = m.find(i);
+    REQUIRE(bool(found) == (i % 2 == 1));
+    if (found) REQUIRE((*found)->id == i);
+  }
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("collections start by themselves, and a service that makes garbage does not grow") {
+  auto o = small();
+  o.collect = true;
+  o.local_memory = 32_MiB;
+  fm::heap h(o);
+  const auto kept = make_list(h, 1'000);
+  for (std::uint64_t i = 0; i < 3'000'000; ++i) (void)h.make<gc_node>({.id = i});  // eight times the agent's memory
+  require_list(kept, 1'000);
+  REQUIRE(h.stats().collections > 3);
+  REQUIRE(h.stats().collections_failed == 0);
+}
