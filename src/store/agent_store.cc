@@ -22,6 +22,12 @@ std::unique_ptr<store> store::create(const store_options& o) {
     bad(fmt::format("clean_below_live_ratio {} is not in [0, 1)", o.clean_below_live_ratio));
   if (!(o.clean_reserve >= 0 && o.clean_reserve <= 0.5))
     bad(fmt::format("clean_reserve {} is not in [0, 0.5]", o.clean_reserve));
+  if (o.trace_threads == 0 || o.trace_threads > 64)
+    bad(fmt::format("{} tracing threads: 1 to 64 are possible", o.trace_threads));
+  const auto in_range = [](std::uint64_t n) { return n >= 64 && n <= std::uint64_t{1} << 32; };
+  if (!in_range(o.trace_queue_slots))
+    bad(fmt::format("trace_queue_slots {} is not in [64, 2^32]", o.trace_queue_slots));
+  if (!in_range(o.trace_ghosts_max)) bad(fmt::format("trace_ghosts_max {} is not in [64, 2^32]", o.trace_ghosts_max));
   return std::make_unique<node::agent_store>(o);
 }
 
@@ -63,14 +69,18 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
 }
 
 agent_store::agent_store(const store_options& o) : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve) {
-  if (o.hooks.background) thread_ = std::thread([this] { run(); });
+  if (!o.hooks.background) return;
+  thread_ = std::thread([this] { run(); });
+  for (std::uint32_t i = 0; i < o.trace_threads; ++i) tracing_.emplace_back([this, i] { run_tracing(i); });
 }
 
 agent_store::~agent_store() {
   FM_CHECK(sessions_open_.load() == 0, "a store was destroyed while a peer was connected");
   stop_.store(true);
   wake();
+  bell_.ring();
   if (thread_.joinable()) thread_.join();
+  for (std::thread& t : tracing_) t.join();
   for (auto& [id, h] : heaps_) {
     std::lock_guard lock(h->mutex);
     h->close();
@@ -148,6 +158,13 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
     case message_type::read_entries: return read_entries(s, *h, b, out);
     case message_type::audit: return audit(s, *h, b, out);
     case message_type::statistics: return heap_statistics(s, *h, b, out);
+    case message_type::begin_cycle: return begin_cycle(s, *h, b, out);
+    case message_type::add_images: return add_images(s, *h, b, out);
+    case message_type::trace: return trace(s, *h, b, out);
+    case message_type::read_marks: return read_marks(s, *h, b, out);
+    case message_type::ask_marks: return ask_marks(s, *h, b, out);
+    case message_type::release_slots: return release_slots(s, *h, b, out);
+    case message_type::end_cycle: return end_cycle(s, *h, b, out);
     case message_type::renew:
       if (!b.empty()) return errc::bad_frame;
       begin_answer(out, type, nullptr, 0);

@@ -1,5 +1,5 @@
-// The store behind store::create: sessions, heaps by id, message dispatch, one-sided access, and the thread that does
-// what nobody asked for (leases, lost notices, cleaning).
+// The store behind store::create: sessions, heaps by id, message dispatch, one-sided access, the thread that does what
+// nobody asked for (leases, lost notices, cleaning), and those that trace.
 //
 // Lock order: heaps_mutex_ before a heap's mutex before the pool's. A peer's notify and close may be called under a
 // heap's mutex; they return at once.
@@ -13,6 +13,7 @@
 
 #include "heap.h"
 #include "session.h"
+#include "tracer.h"
 
 namespace fm::store::node {
 
@@ -60,6 +61,21 @@ class agent_store final : public store {
   errc retired_region(session& s, heap& h, body b, fabric::answer& out);
   errc index(session& s, heap& h, body b, fabric::answer& out);
 
+  // ---- trace_messages.cc ----
+  errc begin_cycle(session& s, heap& h, body b, fabric::answer& out);
+  errc add_images(session& s, heap& h, body b, fabric::answer& out);
+  errc trace(session& s, heap& h, body b, fabric::answer& out);
+  errc read_marks(session& s, heap& h, body b, fabric::answer& out);
+  errc ask_marks(session& s, heap& h, body b, fabric::answer& out);
+  errc release_slots(session& s, heap& h, body b, fabric::answer& out);
+  errc end_cycle(session& s, heap& h, body b, fabric::answer& out);
+  /// The cycle of that number that runs; null: `out` and `result` say why not.
+  std::shared_ptr<tracer> find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type, fabric::answer& out,
+                                     errc& result);
+  /// One step of tracing in every heap that traces; true when there is more to do at once.
+  bool trace_step(std::uint32_t worker);
+  void run_tracing(std::uint32_t worker);
+
   [[nodiscard]] time_point now() const {
     return options_.hooks.now != nullptr ? options_.hooks.now(options_.hooks.context) : clock::now();
   }
@@ -89,8 +105,10 @@ class agent_store final : public store {
 
   std::atomic<std::uint32_t> work_{0};      ///< goes up when there may be something to do
   time_point wake_at_ = time_point::max();  ///< maintain_mutex_; when there will be something to do in any case
+  trace_bell bell_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
+  std::vector<std::thread> tracing_;
 };
 
 /// The body as a packed struct; false unless it has exactly that size.

@@ -3,7 +3,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <bit>
+
 #include "session.h"
+#include "tracer.h"
 
 namespace fm::store::node {
 
@@ -30,11 +33,12 @@ heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t 
       name(readable_name(b.name)),
       quota_bytes(quota),
       lease_ms(lease),
-      tablets_(std::uint64_t{tablet_limit} * sizeof(void*), detail::page_bytes),
-      type_sizes_(std::uint64_t{type_limit} * 8, detail::page_bytes) {}
+      tablets_(std::uint64_t{tablet_limit} * 8, detail::page_bytes),
+      type_entries_(std::uint64_t{type_limit} * sizeof(type_entry), detail::page_bytes) {}
+
+heap::~heap() = default;
 
 errc heap::grant(std::uint32_t first, std::uint32_t count) {
-  auto* table = reinterpret_cast<std::atomic<std::byte*>*>(tablets_.base());
   for (std::uint32_t t = first; t < first + count;) {
     if (tablet_block_of(t) != nullptr) {
       ++t;
@@ -51,7 +55,8 @@ errc heap::grant(std::uint32_t first, std::uint32_t count) {
       return errc::agent_full;
     }
     for (std::uint32_t i = 0; i < n; ++i)
-      table[t + i].store(block.base() + tablet_block * i, std::memory_order_release);
+      tablet_word(t + i).store(reinterpret_cast<std::uint64_t>(block.base() + tablet_block * i),
+                               std::memory_order_release);
     tablet_blocks.emplace(t, std::move(block));
     tablets += n;
     t += n;
@@ -70,8 +75,11 @@ errc heap::learn_type(std::uint32_t id, heap_type t) {
   if (types.size() >= types_max || type_bytes + bytes > type_bytes_max) return errc::too_large;
   type_bytes += bytes;
   const std::uint64_t size = type_known | (t.kind == 1 ? type_array : 0) | t.bytes;
-  types.emplace(id, std::move(t));
-  type_sizes()[id].store(size, std::memory_order_release);
+  const heap_type& known = types.emplace(id, std::move(t)).first->second;
+  type_entry& e = type_entries()[id];
+  e.offsets = known.ref_offsets.data();
+  e.count = static_cast<std::uint32_t>(known.ref_offsets.size());
+  e.size.store(size, std::memory_order_release);
   return errc::ok;
 }
 
@@ -149,15 +157,80 @@ void heap::free_region(region& r) {
 
 void heap::close() {
   closed.store(true);
+  // Whoever is tracing leaves by itself: it keeps the regions that it has entered, and the heap.
+  if (const auto c = running_cycle()) c->abandon();
   for (region* r : regions) regions_pool.give_back(*r, false);
   regions.clear();
   owner = nullptr;
   cleaning = {};
 }
 
+void heap::begin_cycle(std::shared_ptr<tracer> t) {
+  for (const auto& [first, block] : tablet_blocks)
+    for (std::uint32_t i = 0; i < block.bytes() / tablet_block; ++i)
+      tablet_word(first + i).fetch_or(in_cycle, std::memory_order_release);
+  std::lock_guard lock(cycle_mutex_);
+  cycle_ = std::move(t);
+}
+
+void heap::end_cycle() {
+  std::shared_ptr<tracer> ended;
+  {
+    std::lock_guard lock(cycle_mutex_);
+    ended = std::move(cycle_);
+  }
+  if (ended == nullptr) return;
+  ended->end();
+  cycle_ended_with = {objects, 0, regions.size(), ended->tracing_ns()};
+  for (const region* r : regions) cycle_ended_with.live_bytes += r->live_bytes;
+  for (const auto& [first, block] : tablet_blocks)
+    for (std::uint32_t i = 0; i < block.bytes() / tablet_block; ++i) {
+      std::atomic<std::uint64_t>& word = tablet_word(first + i);
+      if ((word.fetch_and(~in_cycle, std::memory_order_acq_rel) & in_cycle) == 0) continue;
+      std::byte* const b = block.base() + i * tablet_block;
+      os::reservation::discard(b + marks_at, 2 * marks_bytes);
+      record(b).rescan.store(0, std::memory_order_relaxed);
+    }
+}
+
+void heap::tell_traced(const tracer& t) {
+  std::lock_guard lock(mutex);
+  if (owner == nullptr || running_cycle().get() != &t) return;
+  struct __attribute__((packed)) {
+    message_head head;
+    cycle_name name;
+  } const notice{{static_cast<std::uint16_t>(message_type::traced), 0, sizeof(cycle_name)}, {t.cycle}};
+  owner->peer.notify({reinterpret_cast<const std::byte*>(&notice), sizeof notice});  // lost: the owner also asks
+}
+
+void heap::release(const released_page& p, release_answer& a) {
+  std::byte* const block = tablet_block_of(detail::tablet_of(p.first_slot));
+  const std::uint64_t page = p.first_slot % detail::tablet_slots / page_slots;
+  entry_t* const entries = reinterpret_cast<entry_t*>(block) + page * page_slots;
+  std::uint16_t& count = page_counts(block)[page];
+  if (count == 0) return;
+  for (std::uint32_t word = 0; word < page_slots / 64 && count != 0; ++word)
+    for (std::uint64_t bits = p.bits[word]; bits != 0; bits &= bits - 1) {
+      entry_t& entry = entries[word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits))];
+      if (entry.load(std::memory_order_relaxed) == 0) continue;
+      const word_t old = entry.exchange(0, std::memory_order_acq_rel);
+      const home_address at = home_address::unpack(old);
+      drop_live(*regions_pool.find(at.region), old);
+      --objects;
+      --count;
+      ++a.entries;
+      a.bytes += detail::size_class::bytes(at.size_class);
+    }
+  if (count != 0) return;
+  // No entry is left in this page of memory. Those who read it without the lock go on reading zeros.
+  --entry_pages;
+  os::reservation::discard(entries, page_slots * sizeof(entry_t));
+}
+
 std::uint64_t heap::metadata_bytes() const noexcept {
   std::uint64_t n = sizeof(heap) + entry_pages * detail::page_bytes + std::uint64_t{tablets} * detail::page_bytes;
   n += type_bytes + scratch.capacity() * sizeof(item);
+  if (const auto c = running_cycle()) n += c->memory_bytes();
   for (const region* r : regions) n += sizeof(region) + r->extents.capacity() * sizeof(extent);
   return n;
 }

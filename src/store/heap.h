@@ -1,5 +1,11 @@
 // One heap on its agent: entries, types, regions, and the sequence of what has been applied.
 //
+// A tablet's block:
+//   [0, 512 KiB)    entries, one of 8 bytes a slot
+//   +0     4 KiB    tablet_record: a counter of non-zero entries for each page of 512, and what a cycle notes of the tablet
+//   +4 KiB 8 KiB    mark bits        } all zero unless a cycle runs that the tablet is part of, so that they
+//   +12 KiB 8 KiB   has-image bits   } cost memory only then
+//
 // Invariants owned here
 //   - Entries are atomics, readable by anybody without a lock; they change only under the heap's mutex.
 //   - live_count and live_bytes of a region are exactly the sums over the entries that name it. They are derived from
@@ -25,8 +31,9 @@ using detail::word_t;
 using entry_t = std::atomic<word_t>;
 
 struct session;
+class tracer;
 
-/// What is kept of a type beyond its size. `ref_offsets` is what tracing will need.
+/// What is kept of a type beyond its size.
 struct heap_type {
   std::uint32_t kind = 0;
   std::uint32_t bytes = 0;
@@ -39,12 +46,15 @@ struct heap {
   static constexpr std::uint32_t tablet_limit = 1u << 24;
   static constexpr std::uint32_t type_limit = 1u << 20;
   static constexpr std::uint32_t page_slots = 512;
-  /// A tablet's block: its entries, then one counter of non-zero entries for each page of 512.
-  static constexpr std::uint64_t tablet_block = detail::tablet_slots * 8 + detail::page_bytes;
+  static constexpr std::uint64_t tablet_pages = detail::tablet_slots / page_slots;
+  static constexpr std::uint64_t record_at = detail::tablet_slots * 8;
+  static constexpr std::uint64_t marks_at = record_at + detail::page_bytes;
+  static constexpr std::uint64_t tablet_block = marks_at + 2 * marks_bytes;
 
   heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease);
   heap(const heap&) = delete;
   heap& operator=(const heap&) = delete;
+  ~heap();
 
   pool& regions_pool;
   const owner_key key;
@@ -87,6 +97,17 @@ struct heap {
     region* target = nullptr;
   } cleaning;
 
+  // ---- the collection cycle (tracer.h) ----
+
+  std::uint64_t cycle_begun = 0;        ///< the last one
+  end_cycle_answer cycle_ended_with{};  ///< of cycle `cycle_begun`, once it has ended
+  std::uint64_t slots_released = 0;
+  /// The cycle that runs, or null. Takes no lock that anybody holds for long. Thread-safe.
+  [[nodiscard]] std::shared_ptr<tracer> running_cycle() const {
+    std::lock_guard lock(cycle_mutex_);
+    return cycle_;
+  }
+
   // ---- entries, lock-free ----
 
   /// The entry of a slot; null when its tablet was not granted.
@@ -95,10 +116,30 @@ struct heap {
     return block == nullptr ? nullptr : reinterpret_cast<entry_t*>(block) + slot % detail::tablet_slots;
   }
   [[nodiscard]] std::byte* tablet_block_of(std::uint32_t tablet) const noexcept {
-    return reinterpret_cast<std::atomic<std::byte*>*>(tablets_.base())[tablet].load(std::memory_order_acquire);
+    return block_in(tablet_words()[tablet].load(std::memory_order_acquire));
   }
-  [[nodiscard]] static std::uint16_t* page_counts(std::byte* block) noexcept {
-    return reinterpret_cast<std::uint16_t*>(block + detail::tablet_slots * 8);
+  /// The tablet's word: 63..12 address of its block, 0: not granted | 0 part of the cycle that runs.
+  static constexpr std::uint64_t in_cycle = 1;
+  [[nodiscard]] const std::atomic<std::uint64_t>* tablet_words() const noexcept {
+    return reinterpret_cast<const std::atomic<std::uint64_t>*>(tablets_.base());
+  }
+  [[nodiscard]] static std::byte* block_in(std::uint64_t tablet_word) noexcept {
+    return reinterpret_cast<std::byte*>(tablet_word & ~in_cycle);
+  }
+
+  struct tablet_record {
+    std::uint16_t page_counts[tablet_pages];
+    std::atomic<std::uint32_t> rescan;  ///< 1: some marked slot was not queued; it is in the tracer's list
+  };
+  [[nodiscard]] static tablet_record& record(std::byte* block) noexcept {
+    return *reinterpret_cast<tablet_record*>(block + record_at);
+  }
+  [[nodiscard]] static std::uint16_t* page_counts(std::byte* block) noexcept { return record(block).page_counts; }
+  /// Mark bits, and behind them the bits of the slots that have images; bit i: word i / 64, bit i % 64.
+  using bits_t = std::atomic<std::uint64_t>;
+  [[nodiscard]] static bits_t* marks(std::byte* block) noexcept { return reinterpret_cast<bits_t*>(block + marks_at); }
+  [[nodiscard]] static bits_t* image_bits(std::byte* block) noexcept {
+    return reinterpret_cast<bits_t*>(block + marks_at + marks_bytes);
   }
 
   // ---- sizes of home copies, lock-free ----
@@ -110,7 +151,7 @@ struct heap {
     header = load_word(p);
     const std::uint32_t id = detail::header::type(header);
     if (id >= type_limit) return 0;
-    const std::uint64_t t = type_sizes()[id].load(std::memory_order_acquire);
+    const std::uint64_t t = type_entries()[id].size.load(std::memory_order_acquire);
     if ((t & type_known) == 0) return 0;
     const std::uint64_t unit = t & 0xffffffff;
     std::uint64_t bytes = detail::header::bytes;
@@ -124,6 +165,18 @@ struct heap {
     }
     return bytes <= room ? bytes : 0;
   }
+  /// Where the references are of a type that copy_bytes has found known. A copy of an object has `count` of them, an
+  /// array that many for each element of `stride` bytes.
+  struct type_references {
+    const std::uint32_t* offsets;
+    std::uint32_t count;
+    std::uint32_t stride;  ///< 0: no array
+  };
+  [[nodiscard]] type_references references_of(std::uint32_t type) const noexcept {
+    const type_entry& t = type_entries()[type];
+    const std::uint64_t size = t.size.load(std::memory_order_acquire);
+    return {t.offsets, t.count, (size & type_array) == 0 ? 0 : static_cast<std::uint32_t>(size)};
+  }
   [[nodiscard]] static std::uint64_t load_word(const std::byte* p) noexcept {
     return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(p), __ATOMIC_RELAXED);
   }
@@ -134,6 +187,14 @@ struct heap {
   errc grant(std::uint32_t first, std::uint32_t count);
   /// errc::layout_mismatch when the number is taken by something else, too_large when there are too many.
   errc learn_type(std::uint32_t id, heap_type t);
+  /// Makes all tablets part of the new cycle. No cycle runs.
+  void begin_cycle(std::shared_ptr<tracer> t);
+  /// Ends the cycle that runs, if any: waits until nobody works on it, and zeroes the marks.
+  void end_cycle();
+  /// Tells the owner that the tracer is idle or has ghosts, if the cycle still runs. Takes the mutex itself.
+  void tell_traced(const tracer& t);
+  /// Clears the entries of these slots, whose tablet is granted; adds to `a` what they named.
+  void release(const released_page& p, release_answer& a);
   /// A region for appending; null with agent_full or quota_exceeded in `why`. The cleaner may go beyond the quota.
   region* open_region(bool for_cleaner, errc& why);
   /// No more batches will come: holes are closed with filler (protocol.h), and the region may retire.
@@ -155,12 +216,22 @@ struct heap {
  private:
   static constexpr std::uint64_t type_known = std::uint64_t{1} << 63;
   static constexpr std::uint64_t type_array = std::uint64_t{1} << 62;
-  [[nodiscard]] std::atomic<std::uint64_t>* type_sizes() const noexcept {
-    return reinterpret_cast<std::atomic<std::uint64_t>*>(type_sizes_.base());
+  struct type_entry {
+    std::atomic<std::uint64_t> size;  ///< 63 known | 62 array | 31..0 bytes; written last
+    const std::uint32_t* offsets;
+    std::uint32_t count;
+  };
+  [[nodiscard]] type_entry* type_entries() const noexcept {
+    return reinterpret_cast<type_entry*>(type_entries_.base());
+  }
+  [[nodiscard]] std::atomic<std::uint64_t>& tablet_word(std::uint32_t tablet) noexcept {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(tablets_.base())[tablet];
   }
 
-  os::reservation tablets_;     ///< atomic<std::byte*> by tablet: its block
-  os::reservation type_sizes_;  ///< atomic<u64> by type number: known, array, bytes
+  os::reservation tablets_;       ///< the tablet's word, by tablet
+  os::reservation type_entries_;  ///< type_entry by type number
+  mutable std::mutex cycle_mutex_;
+  std::shared_ptr<tracer> cycle_;  ///< cycle_mutex_; changes only under mutex as well
 };
 
 /// Applies one index message; heap.mutex is held and `r` is an open region of the heap, entered by the caller.

@@ -101,9 +101,11 @@ errc agent_store::register_types(session& s, heap& h, body b, fabric::answer& ou
     heap_type known{t.kind, t.bytes, t.layout_hash, std::vector<std::uint32_t>(t.ref_count), {}};
     if (t.ref_count != 0) std::memcpy(known.ref_offsets.data(), b.data(), std::size_t{t.ref_count} * 4);
     known.name.assign(reinterpret_cast<const char*>(b.data()) + std::size_t{t.ref_count} * 4, t.name_bytes);
-    std::uint64_t next = 0;  // references lie apart, in ascending order, inside the type
+    // References lie apart, in ascending order, inside the type, and are words wherever an element may begin.
+    if (t.ref_count != 0 && t.kind == 1 && t.bytes % 8 != 0) return errc::bad_frame;
+    std::uint64_t next = 0;
     for (const std::uint32_t at : known.ref_offsets) {
-      if (at < next || std::uint64_t{at} + 8 > t.bytes) return errc::bad_frame;
+      if (at < next || at % 8 != 0 || std::uint64_t{at} + 8 > t.bytes) return errc::bad_frame;
       next = std::uint64_t{at} + 8;
     }
     const std::string name = known.name;

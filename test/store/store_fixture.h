@@ -44,23 +44,36 @@ class fake_peer final : public fabric::peer {
     return closed_;
   }
   /// The regions named by retirement notices since the last call.
-  std::vector<region_name> retirements() {
+  std::vector<region_name> retirements() { return notices_of<region_name>(message_type::retire_region); }
+  /// The cycles named by notices of tracing since the last call.
+  std::vector<cycle_name> traced() { return notices_of<cycle_name>(message_type::traced); }
+
+ private:
+  /// Takes out the notices of one type; every notice is of one of the two types that a store sends.
+  template <class T>
+  std::vector<T> notices_of(message_type wanted) {
     std::lock_guard lock(mutex_);
-    std::vector<region_name> all;
-    for (const auto& n : notices_) {
+    std::vector<T> all;
+    std::deque<std::vector<std::byte>> others;
+    for (auto& n : notices_) {
       message_head head;
-      REQUIRE(n.size() == sizeof head + sizeof(region_name));
+      REQUIRE(n.size() == sizeof head + 8);
       std::memcpy(&head, n.data(), sizeof head);
-      REQUIRE(head.type == static_cast<std::uint16_t>(message_type::retire_region));
-      region_name r;
-      std::memcpy(&r, n.data() + sizeof head, sizeof r);
-      all.push_back(r);
+      const auto type = static_cast<message_type>(head.type);
+      REQUIRE((type == message_type::retire_region || type == message_type::traced));
+      if (type != wanted) {
+        others.push_back(std::move(n));
+        continue;
+      }
+      T t;
+      static_assert(sizeof t == 8);
+      std::memcpy(&t, n.data() + sizeof head, sizeof t);
+      all.push_back(t);
     }
-    notices_.clear();
+    notices_ = std::move(others);
     return all;
   }
 
- private:
   std::string name_ = "fake";
   std::mutex mutex_;
   std::deque<std::vector<std::byte>> notices_;

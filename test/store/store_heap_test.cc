@@ -168,7 +168,7 @@ TEST_CASE("a type may be registered again as it is, and not otherwise", "[store]
 }
 
 TEST_CASE("malformed type records end the connection", "[store]") {
-  const int which = GENERATE(range(0, 8));
+  const int which = GENERATE(range(0, 10));
   auto s = store::store::create(small());
   owner o(*s);
   REQUIRE(o.open().ok());
@@ -189,6 +189,8 @@ TEST_CASE("malformed type records end the connection", "[store]") {
     const register_types_body two{2, 0};
     std::memcpy(l.bytes.data(), &two, sizeof two);
   }
+  if (which == 8) l.add({1, 0, 1, 24}, {4}, "reference across words");
+  if (which == 9) l.add({1, 1, 1, 12}, {0}, "references across words in an array");
   CHECK(o.send(message_type::register_types, l.bytes.data(), l.bytes.size()).returned == errc::bad_frame);
 }
 
@@ -226,13 +228,14 @@ TEST_CASE("messages that no owner sends end the connection and nothing else", "[
   CHECK(o.send(static_cast<message_type>(0)).returned == errc::bad_frame);
   CHECK(o.send(static_cast<message_type>(999)).returned == errc::bad_frame);
   CHECK(o.send(message_type::retire_region, region_name{0, 1}).returned == errc::bad_frame);
+  CHECK(o.send(message_type::traced, cycle_name{1}).returned == errc::bad_frame);
   CHECK(o.fetch(0).returned == errc::bad_frame);
   CHECK(o.fetch(detail::slot_limit).returned == errc::bad_frame);
   CHECK(o.send(message_type::fetch_slot, fetch_slot_body{1, 2, 0}).returned == errc::bad_frame);
   CHECK(o.send(message_type::read_entries, read_entries_body{0, 65537, 0}).returned == errc::bad_frame);
   CHECK(o.send(message_type::read_entries, read_entries_body{detail::slot_limit - 1, 2, 0}).returned ==
         errc::bad_frame);
-  for (int type = 1; type <= 15; ++type) {
+  for (int type = 1; type <= 23; ++type) {
     const std::byte odd[3] = {};
     CHECK(o.send(static_cast<message_type>(type), odd, sizeof odd).returned == errc::bad_frame);
   }
@@ -270,4 +273,7 @@ TEST_CASE("options out of range are named", "[store]") {
   CHECK(fails([](store_options& o) { o.lease_default_ms = 0; }));
   CHECK(fails([](store_options& o) { o.clean_below_live_ratio = 1.0; }));
   CHECK(fails([](store_options& o) { o.clean_reserve = -1; }));
+  CHECK(fails([](store_options& o) { o.trace_threads = 0; }));
+  CHECK(fails([](store_options& o) { o.trace_queue_slots = 63; }));
+  CHECK(fails([](store_options& o) { o.trace_ghosts_max = 1; }));
 }

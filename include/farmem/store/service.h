@@ -21,7 +21,7 @@ struct store_hooks {
   /// Called by the cleaner after it has copied objects and before it publishes their new addresses; holds no lock.
   void (*cleaner_copied)(void* context) noexcept = nullptr;
   void* context = nullptr;
-  bool background = true;  ///< false: no thread; the test calls store::maintain
+  bool background = true;  ///< false: no threads; the test calls store::maintain
 };
 
 struct store_options {
@@ -32,10 +32,14 @@ struct store_options {
   std::uint32_t heaps_max = 64;
   std::uint32_t lease_default_ms = 15000;
   std::uint32_t lease_max_ms = 600000;
-  double clean_below_live_ratio = 0.75;  ///< sealed regions sparser than this are cleaned when memory is short
-  double clean_reserve = 0.05;           ///< share of the memory that only the cleaner may use
-  std::string name = "local";            ///< in logs
-  bool log_heaps = false;                ///< log heaps coming and going as info; otherwise as debug
+  double clean_below_live_ratio = 0.75;         ///< sealed regions sparser than this are cleaned when memory is short
+  double clean_reserve = 0.05;                  ///< share of the memory that only the cleaner may use
+  std::uint32_t trace_threads = 1;              ///< 1 to 64; without a background thread there is none
+  std::uint64_t trace_queue_slots = 1u << 20;   ///< a heap's objects that are marked and not scanned; beyond: rescans
+  std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
+  std::uint64_t trace_images_bytes = 0;         ///< of a heap in a cycle; 0: a quarter of the memory, at least 64 MiB
+  std::string name = "local";                   ///< in logs
+  bool log_heaps = false;                       ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
 };
 
@@ -47,8 +51,8 @@ class store : public fabric::service {
   /// JSON: memory, heaps (name, bytes live/garbage/metadata, regions, objects, batches, lease), totals. Takes each
   /// heap's lock for a moment.
   [[nodiscard]] virtual std::string statistics() const = 0;
-  /// One bounded step of the work that the store's own thread does: expires leases, sends notices again that did not
-  /// get through, cleans. True when there is more to do at once. Thread-safe.
+  /// One bounded step of the work that the store's own threads do: expires leases, sends notices again that did not
+  /// get through, cleans; and traces, when there are no threads. True when there is more to do at once. Thread-safe.
   virtual bool maintain() = 0;
 };
 

@@ -1,0 +1,234 @@
+// The messages of a collection cycle (protocol.h, "Collecting"): checked here, applied by the heap's tracer. Everything
+// about them is checked before anything is applied. A cycle that does not run is refused as stale; what a correct owner
+// cannot send is bad_frame and ends the connection.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "agent_store.h"
+#include "tracer.h"
+
+namespace fm::store::node {
+
+namespace {
+
+/// The most ghosts that fit into an answer under the transports' default message cap.
+constexpr std::uint32_t answer_ghosts_max = ((1u << 20) - 4096) / 8;
+/// Pages released before the heap's mutex is given up for a moment.
+constexpr std::size_t release_pages_at_once = 16;
+
+/// A lost wake-up costs at most this.
+constexpr auto trace_sleep_max = std::chrono::seconds(1);
+
+constexpr bool is_slot(slot_t s) { return s != 0 && s < detail::slot_limit; }
+
+/// Splits off the fixed part of a body; false when it is too short.
+template <class T>
+bool read_front(std::span<const std::byte>& b, T& out) {
+  if (b.size() < sizeof out) return false;
+  std::memcpy(&out, b.data(), sizeof out);
+  b = b.subspan(sizeof out);
+  return true;
+}
+
+/// The rest of a body as `count` slots; false unless it is exactly that, with no null and no impossible slot.
+bool read_slots(std::span<const std::byte> b, std::uint32_t count, std::vector<slot_t>& out) {
+  if (b.size() != std::uint64_t{count} * 8) return false;
+  out.resize(count);
+  if (count != 0) std::memcpy(out.data(), b.data(), b.size());
+  return std::all_of(out.begin(), out.end(), is_slot);
+}
+
+errc refuse_stale(fabric::answer& out, message_type type, const heap& h, std::uint64_t cycle) {
+  return refuse(out, type, errc::stale, fmt::format("cycle {} of heap {} does not run", cycle, h.name));
+}
+
+}  // namespace
+
+std::shared_ptr<tracer> agent_store::find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type,
+                                                fabric::answer& out, errc& result) {
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) {
+    result = not_the_owner(h, out, type);
+    return nullptr;
+  }
+  auto running = h.running_cycle();
+  if (running != nullptr && running->cycle == cycle) return running;
+  result = refuse_stale(out, type, h, cycle);
+  return nullptr;
+}
+
+errc agent_store::begin_cycle(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::begin_cycle;
+  cycle_name m;
+  if (!read_exactly(b, m) || m.cycle == 0) return errc::bad_frame;
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) return not_the_owner(h, out, type);
+  const auto running = h.running_cycle();
+  const bool repeated = running != nullptr && running->cycle == m.cycle && !running->has_traced();
+  if (!repeated) {
+    if (m.cycle <= h.cycle_begun)
+      return refuse(out, type, errc::stale, fmt::format("cycle {} after cycle {}", m.cycle, h.cycle_begun));
+    const std::uint64_t images = options_.trace_images_bytes != 0
+                                     ? options_.trace_images_bytes
+                                     : std::max<std::uint64_t>(64ull << 20, options_.memory_bytes / 4);
+    auto next = std::make_shared<tracer>(
+        h, m.cycle, trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max, images, options_.trace_threads},
+        bell_);
+    h.end_cycle();
+    h.begin_cycle(std::move(next));
+    h.cycle_begun = m.cycle;
+  }
+  begin_answer(out, type, nullptr, 0);
+  return errc::ok;
+}
+
+errc agent_store::add_images(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::add_images;
+  images_body m;
+  if (!read_front(b, m) || m.zero != 0 || m.count > b.size() / sizeof(image_record)) return errc::bad_frame;
+  std::vector<tracer::image> images(m.count);
+  for (tracer::image& i : images) {
+    image_record r;
+    if (!read_front(b, r) || r.zero != 0 || !is_slot(r.slot) || r.count > b.size() / 8) return errc::bad_frame;
+    i = {r.slot, b.data(), r.count};
+    for (std::uint32_t k = 0; k < r.count; ++k) {
+      slot_t to = 0;
+      std::memcpy(&to, b.data() + std::size_t{k} * 8, sizeof to);
+      if (!is_slot(to)) return errc::bad_frame;
+    }
+    b = b.subspan(std::size_t{r.count} * 8);
+  }
+  if (!b.empty()) return errc::bad_frame;
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  bool full = false;
+  if (!running->add_images(images, full)) return refuse_stale(out, type, h, m.cycle);
+  if (full)
+    return refuse(out, type, errc::agent_full,
+                  fmt::format("no room for more images of cycle {} of heap {}", m.cycle, h.name));
+  begin_answer(out, type, nullptr, 0);
+  return errc::ok;
+}
+
+errc agent_store::trace(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::trace;
+  trace_body m;
+  std::vector<slot_t> slots, ghosts;
+  if (!read_front(b, m) || m.zero != 0 || m.number == 0 || !read_slots(b, m.count, slots)) return errc::bad_frame;
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  m.ghosts_max = std::min(m.ghosts_max, answer_ghosts_max);
+  auto how = tracer::sequence::ok;
+  trace_answer a{};
+  if (!running->post(m, slots, how, a, ghosts)) return refuse_stale(out, type, h, m.cycle);
+  if (how == tracer::sequence::gap) return errc::bad_frame;
+  if (how == tracer::sequence::stale)
+    return refuse(out, type, errc::stale, fmt::format("trace message {} of cycle {} comes late", m.number, m.cycle));
+  out.payload.reserve(sizeof(answer_head) + sizeof a + ghosts.size() * 8);
+  begin_answer(out, type, &a, sizeof a);
+  append_answer(out, ghosts.data(), ghosts.size() * 8);
+  return errc::ok;
+}
+
+errc agent_store::read_marks(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::read_marks;
+  read_marks_body m;
+  if (!read_exactly(b, m) || m.count == 0 || m.count > marks_tablets_max || m.first_tablet >= heap::tablet_limit ||
+      m.count > heap::tablet_limit - m.first_tablet)
+    return errc::bad_frame;
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  std::vector<std::uint64_t> bits(std::size_t{m.count} * (marks_bytes / 8), ~std::uint64_t{0});
+  for (std::uint32_t t = 0; t < m.count; ++t) {
+    const std::uint64_t word = h.tablet_words()[m.first_tablet + t].load(std::memory_order_acquire);
+    if ((word & heap::in_cycle) == 0) continue;
+    const heap::bits_t* const from = heap::marks(heap::block_in(word));
+    for (std::size_t i = 0; i < marks_bytes / 8; ++i)
+      bits[t * (marks_bytes / 8) + i] = from[i].load(std::memory_order_acquire);
+  }
+  begin_answer(out, type, bits.data(), bits.size() * 8);
+  return errc::ok;
+}
+
+errc agent_store::ask_marks(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::ask_marks;
+  ask_marks_body m;
+  std::vector<slot_t> slots;
+  if (!read_front(b, m) || m.zero != 0 || !read_slots(b, m.count, slots)) return errc::bad_frame;
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  std::vector<std::uint8_t> marked(slots.size());
+  std::transform(slots.begin(), slots.end(), marked.begin(),
+                 [&](slot_t slot) { return running->is_marked(slot) ? std::uint8_t{1} : std::uint8_t{0}; });
+  begin_answer(out, type, marked.data(), marked.size());
+  return errc::ok;
+}
+
+errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::release_slots;
+  release_body m;
+  if (!read_front(b, m) || m.zero != 0 || b.size() != std::uint64_t{m.count} * sizeof(released_page))
+    return errc::bad_frame;
+  std::vector<released_page> pages(m.count);
+  if (m.count != 0) std::memcpy(pages.data(), b.data(), b.size());
+  for (const released_page& p : pages)
+    if (p.first_slot % heap::page_slots != 0 || p.first_slot >= detail::slot_limit ||
+        h.tablet_block_of(detail::tablet_of(p.first_slot)) == nullptr)
+      return errc::bad_frame;
+  release_answer a{};
+  std::size_t i = 0;
+  do {
+    std::lock_guard lock(h.mutex);
+    if (h.owner != &s) return not_the_owner(h, out, type);
+    const auto running = h.running_cycle();
+    if (running == nullptr || running->cycle != m.cycle) return refuse_stale(out, type, h, m.cycle);
+    for (const std::size_t end = std::min(pages.size(), i + release_pages_at_once); i < end; ++i)
+      h.release(pages[i], a);
+  } while (i < pages.size());
+  begin_answer(out, type, &a, sizeof a);
+  return errc::ok;
+}
+
+errc agent_store::end_cycle(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::end_cycle;
+  cycle_name m;
+  if (!read_exactly(b, m) || m.cycle == 0) return errc::bad_frame;
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) return not_the_owner(h, out, type);
+  if (m.cycle != h.cycle_begun) return refuse_stale(out, type, h, m.cycle);
+  h.end_cycle();  // for the second time: its answer is still there
+  begin_answer(out, type, &h.cycle_ended_with, sizeof h.cycle_ended_with);
+  wake();  // there may be something to clean
+  return errc::ok;
+}
+
+// ---- the tracing threads ----
+
+bool agent_store::trace_step(std::uint32_t worker) {
+  bool more = false;
+  for (const auto& h : all_heaps()) {
+    const auto running = h->running_cycle();
+    if (running == nullptr || !running->has_traced()) continue;
+    const step_result r = running->step(worker);
+    if (r.tell) h->tell_traced(*running);
+    more = more || r.more;
+  }
+  return more;
+}
+
+void agent_store::run_tracing(std::uint32_t worker) {
+  os::name_thread("fm-trace");
+  while (!stop_.load()) {
+    const std::uint32_t seen = bell_.work.load();
+    if (trace_step(worker)) continue;
+    bell_.sleepers.fetch_add(1);
+    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + trace_sleep_max);
+    bell_.sleepers.fetch_sub(1);
+  }
+}
+
+}  // namespace fm::store::node

@@ -1,0 +1,65 @@
+// What one tracing worker has in its hands between steps, and what of it only inside one. Only the tracer's own files
+// (tracer.cc, trace_scan.cc) use it; a worker is used by one thread at a time.
+#pragma once
+
+#include "tracer.h"
+
+namespace fm::store::node {
+
+/// A slot on its way from the stack to being scanned.
+struct tracer::item {
+  slot_t slot;
+  const entry_t* entry;
+  const std::byte* copy;  ///< once resolved; null: nothing to scan
+  std::uint64_t room;     ///< bytes at `copy` that the object may take
+  std::uint64_t record;   ///< of its image, instead of a copy; or 0
+};
+
+struct tracer::worker {
+  static constexpr std::uint32_t ring_items = 32;      ///< on their way at the same time
+  static constexpr std::uint32_t resolved_items = 12;  ///< of those, with the home copy being prefetched
+  static constexpr std::uint32_t ghosts_batch = 256;
+  static constexpr std::int64_t step_budget = 32768;  ///< about half a millisecond: 4 an object, 1 a reference
+  static constexpr std::int64_t overdraft = 512;      ///< by which an object may pass the budget before it is put off
+
+  explicit worker(std::uint64_t slots)
+      : stack_max(slots),
+        stack(slots + ring_items),
+        entered_(home_address::region_limit * sizeof(entered), detail::page_bytes) {
+    inside.reserve(step_budget / 4 + ring_items);
+  }
+
+  // ---- between steps ----
+  bool busy = false;
+  std::uint64_t stack_max;
+  std::uint64_t top = 0;
+  std::vector<slot_t> stack;  ///< with room for the ring's items beyond stack_max
+  enum class resumes : std::uint8_t { nothing, copy, image } resume = resumes::nothing;
+  slot_t resume_slot = 0;
+  std::uint64_t resume_record = 0;
+  std::uint64_t resume_at = 0;  ///< next reference
+  bool rescanning = false;
+  std::uint32_t rescan_tablet = 0;
+  std::uint32_t rescan_word = 0;  ///< next word of mark bits
+  std::uint64_t rescan_bits = 0;  ///< of the word before, not scanned yet
+  std::uint32_t ghost_count = 0;
+  slot_t ghosts[ghosts_batch];
+  std::atomic<std::uint64_t> held{0};  ///< slots in the stack at the end of the last step
+
+  // ---- in a step ----
+  struct entered {
+    std::uint32_t generation;  ///< 0: not entered
+    const std::byte* base;
+  };
+  os::reservation entered_;  ///< by region number
+  std::vector<region*> inside;
+  std::int64_t budget = 0;
+  std::uint64_t marked = 0, scanned_bytes = 0;
+
+  [[nodiscard]] bool has_work() const noexcept { return top != 0 || resume != resumes::nothing || rescanning; }
+  [[nodiscard]] entered& at(std::uint32_t number) const noexcept {
+    return reinterpret_cast<entered*>(entered_.base())[number];
+  }
+};
+
+}  // namespace fm::store::node

@@ -1,0 +1,262 @@
+// What workers and messages of one tracer share: the bounded queue, the outbox, who is busy, and when all is done; see
+// tracer.h.
+#include <ctime>
+
+#include "trace_worker.h"
+
+namespace fm::store::node {
+
+namespace {
+
+constexpr std::uint64_t private_slots_max = 2048;
+/// Ghosts that are worth a notice to the owner while tracing goes on.
+constexpr std::uint64_t ghosts_worth_telling = 8192;
+
+}  // namespace
+
+constexpr std::uint64_t seen_ghosts_bytes = 65536 * 8;
+
+tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, trace_bell& bell)
+    : cycle(n),
+      h_(h),
+      bell_(bell),
+      shared_max_(limits.queue_slots),
+      ghosts_max_(limits.ghosts_max),
+      room_(limits.queue_slots),
+      shared_(limits.queue_slots * 8, detail::page_bytes),
+      images_(limits.images_bytes),
+      seen_ghosts_(seen_ghosts_bytes, detail::page_bytes) {
+  rescans_.reserve(h.tablets);
+  outbox_.reserve(ghosts_max_);
+  for (std::uint32_t i = 0; i < limits.workers; ++i)
+    workers_.push_back(std::make_unique<worker>(std::min(private_slots_max, limits.queue_slots)));
+}
+
+tracer::~tracer() = default;
+
+std::uint64_t tracer::memory_bytes() const {
+  std::lock_guard lock(mutex_);
+  return std::uint64_t{h_.tablets} * 2 * marks_bytes + images_.bytes() + (shared_count_ + outbox_.capacity()) * 8 +
+         seen_ghosts_bytes + workers_.size() * (sizeof(worker) + private_slots_max * 8);
+}
+
+bool tracer::is_marked(slot_t slot) const noexcept {
+  const std::uint64_t word = h_.tablet_words()[detail::tablet_of(slot)].load(std::memory_order_acquire);
+  if ((word & heap::in_cycle) == 0) return true;
+  const std::uint64_t i = slot % detail::tablet_slots;
+  return (heap::marks(heap::block_in(word))[i / 64].load(std::memory_order_acquire) >> (i % 64) & 1) != 0;
+}
+
+void tracer::abandon() noexcept {
+  std::lock_guard lock(mutex_);
+  ended_.store(true, std::memory_order_relaxed);
+}
+
+void tracer::end() noexcept {
+  std::unique_lock lock(mutex_);
+  ended_.store(true, std::memory_order_relaxed);
+  left_.wait(lock, [&] { return inside_ == 0; });
+}
+
+// ---- messages ----
+
+bool tracer::add_images(std::span<const image> images, bool& full) {
+  std::uint64_t bytes = 0;
+  for (const image& i : images) bytes += image_store::bytes_for(1, i.count);
+  std::lock_guard lock(mutex_);
+  if (ended_.load(std::memory_order_relaxed)) return false;
+  full = !images_.has_room(bytes);
+  if (full) return true;
+  const bool late = started_.load(std::memory_order_relaxed);
+  if (late) late_.reserve(late_.size() + images.size());
+  for (const image& i : images) {
+    const std::uint64_t word = h_.tablet_words()[detail::tablet_of(i.slot)].load(std::memory_order_acquire);
+    if ((word & heap::in_cycle) == 0) continue;
+    if (late) {
+      // Its slot may have been scanned already, so what it refers to is simply marked.
+      if (i.count != 0) late_.push_back(images_.add_unlinked(i.slots, i.count));
+      continue;
+    }
+    images_.add(i.slot, i.slots, i.count);
+    const std::uint64_t at = i.slot % detail::tablet_slots;
+    heap::image_bits(heap::block_in(word))[at / 64].fetch_or(std::uint64_t{1} << (at % 64), std::memory_order_relaxed);
+    has_images_ = true;
+  }
+  if (late && !late_.empty()) {
+    told_ = false;
+    bell_.ring();
+  }
+  return true;
+}
+
+bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& how, trace_answer& answer,
+                  std::vector<slot_t>& ghosts) {
+  std::vector<slot_t> fresh;
+  fresh.reserve(slots.size());
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_.load(std::memory_order_relaxed)) return false;
+    if (m.number != last_number_ && m.number != last_number_ + 1) {
+      how = m.number < last_number_ ? sequence::stale : sequence::gap;
+      return true;
+    }
+    how = sequence::ok;
+    if (m.number == last_number_ + 1) {
+      const auto n = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(outbox_.size(), m.ghosts_max));
+      answered_.assign(outbox_.end() - n, outbox_.end());
+      outbox_.resize(outbox_.size() - static_cast<std::uint64_t>(n));
+      last_number_ = m.number;
+    } else if (answered_.size() > m.ghosts_max) {
+      // A repeat that may be answered with less than the first time: the rest waits for its turn again.
+      outbox_.insert(outbox_.end(), answered_.begin() + m.ghosts_max, answered_.end());
+      answered_.resize(m.ghosts_max);
+    }
+    ghosts = answered_;
+    started_.store(true, std::memory_order_relaxed);
+    ++inside_;
+    ++busy_;  // until what is marked here is queued, whoever else may ask meanwhile
+  }
+  for (const slot_t slot : slots) {
+    const std::uint64_t word = h_.tablet_words()[detail::tablet_of(slot)].load(std::memory_order_acquire);
+    if ((word & heap::in_cycle) == 0) continue;
+    const std::uint64_t at = slot % detail::tablet_slots, bit = std::uint64_t{1} << (at % 64);
+    heap::bits_t& bits = heap::marks(heap::block_in(word))[at / 64];
+    if ((bits.load(std::memory_order_relaxed) & bit) == 0 && (bits.fetch_or(bit, std::memory_order_acq_rel) & bit) == 0)
+      fresh.push_back(slot);
+  }
+  marked_.fetch_add(fresh.size(), std::memory_order_relaxed);
+
+  std::lock_guard lock(mutex_);
+  for (std::uint64_t i = share(fresh.data(), fresh.size()); i < fresh.size(); ++i) {
+    const std::uint32_t tablet = detail::tablet_of(fresh[i]);
+    if (needs_rescan(h_.tablet_block_of(tablet))) rescans_.push_back(tablet);
+  }
+  --busy_;
+  if (--inside_ == 0) left_.notify_all();
+  const bool done = busy_ == 0 && !has_shared_work();
+  const bool idle = done && outbox_.empty();
+  told_ = idle;
+  std::uint64_t queued = shared_count_;
+  for (const auto& w : workers_) queued += w->held.load(std::memory_order_relaxed);
+  answer = {marked_.load(std::memory_order_relaxed), scanned_bytes_.load(std::memory_order_relaxed), queued,
+            idle ? 1u : 0u, static_cast<std::uint32_t>(ghosts.size())};
+  if (!done) bell_.ring();
+  return true;
+}
+
+// ---- workers ----
+
+bool tracer::begin_step(worker& w) {
+  std::lock_guard lock(mutex_);
+  if (ended_.load(std::memory_order_relaxed) || !started_.load(std::memory_order_relaxed)) return false;
+  if (!w.busy && !has_shared_work()) return false;
+  if (w.ghost_count != 0) flush_ghosts(w);
+  if (w.ghost_count == worker::ghosts_batch) return false;  // the owner must take some first
+  ++inside_;
+  return true;
+}
+
+step_result tracer::end_step(worker& w) {
+  std::lock_guard lock(mutex_);
+  marked_.fetch_add(std::exchange(w.marked, 0), std::memory_order_relaxed);
+  scanned_bytes_.fetch_add(std::exchange(w.scanned_bytes, 0), std::memory_order_relaxed);
+  w.held.store(w.top, std::memory_order_relaxed);
+  if (w.ghost_count != 0) flush_ghosts(w);
+  if (w.busy && !w.has_work() && w.ghost_count == 0) {
+    w.busy = false;
+    --busy_;
+  }
+  if (--inside_ == 0) left_.notify_all();
+  if (ended_.load(std::memory_order_relaxed)) return {};
+  step_result r;
+  r.more = has_shared_work() || (w.has_work() && w.ghost_count < worker::ghosts_batch);
+  const bool done = busy_ == 0 && !has_shared_work();
+  if (!told_ && (done || outbox_.size() >= std::min(ghosts_max_ / 2, ghosts_worth_telling))) r.tell = told_ = true;
+  return r;
+}
+
+step_result tracer::step(std::uint32_t number) {
+  worker& w = *workers_[number];
+  if (!begin_step(w)) return {};
+  timespec from{}, to{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+  run(w);
+  leave_regions(w);
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+  tracing_ns_.fetch_add(
+      static_cast<std::uint64_t>((to.tv_sec - from.tv_sec) * 1'000'000'000 + to.tv_nsec - from.tv_nsec),
+      std::memory_order_relaxed);
+  return end_step(w);
+}
+
+bool tracer::take_work(worker& w) {
+  std::lock_guard lock(mutex_);
+  if (shared_count_ != 0) {
+    const std::uint64_t n = std::min({shared_count_, std::max<std::uint64_t>(w.stack_max / 4, 1)});
+    std::memcpy(w.stack.data(), shared_.base() + (shared_count_ - n) * 8, n * 8);
+    w.top = n;
+    resize_shared(shared_count_ - n);
+  } else if (!late_.empty()) {
+    w.resume = worker::resumes::image;
+    w.resume_record = late_.back();
+    w.resume_at = 0;
+    late_.pop_back();
+  } else if (!rescans_.empty()) {
+    w.rescan_tablet = rescans_.back();
+    rescans_.pop_back();
+    w.rescan_word = 0;
+    w.rescan_bits = 0;
+    w.rescanning = true;
+    heap::record(h_.tablet_block_of(w.rescan_tablet)).rescan.exchange(0, std::memory_order_acq_rel);
+  } else {
+    return false;
+  }
+  if (!w.busy) {
+    w.busy = true;
+    ++busy_;
+  }
+  return true;
+}
+
+std::uint64_t tracer::share(const slot_t* slots, std::uint64_t count) noexcept {
+  const std::uint64_t n = std::min(count, shared_max_ - shared_count_);
+  if (n != 0) std::memcpy(shared_.base() + shared_count_ * 8, slots, n * 8);
+  resize_shared(shared_count_ + n);
+  return n;
+}
+
+void tracer::resize_shared(std::uint64_t count) noexcept {
+  shared_count_ = count;
+  room_.store(shared_max_ - count, std::memory_order_relaxed);
+  wants_work_.store(count == 0 && workers_.size() > 1, std::memory_order_relaxed);
+}
+
+void tracer::flush_ghosts(worker& w) {
+  const std::uint64_t room = ghosts_max_ - std::min<std::uint64_t>(ghosts_max_, outbox_.size());
+  const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, w.ghost_count));
+  outbox_.insert(outbox_.end(), w.ghosts + w.ghost_count - n, w.ghosts + w.ghost_count);
+  w.ghost_count -= n;
+}
+
+void tracer::spill(worker& w) {
+  {
+    std::lock_guard lock(mutex_);
+    // The oldest half: what was met first has the most behind it.
+    const std::uint64_t n = share(w.stack.data(), (w.top + 1) / 2);
+    w.top -= n;
+    std::memmove(w.stack.data(), w.stack.data() + n, w.top * 8);
+  }
+  if (workers_.size() > 1) bell_.ring();
+}
+
+void tracer::push_overflow(worker& w, slot_t slot, std::byte* block) {
+  if (room_.load(std::memory_order_relaxed) != 0) spill(w);
+  if (w.top < w.stack_max) {
+    w.stack[w.top++] = slot;
+  } else if (needs_rescan(block)) {
+    std::lock_guard lock(mutex_);
+    rescans_.push_back(detail::tablet_of(slot));
+  }
+}
+
+}  // namespace fm::store::node

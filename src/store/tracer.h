@@ -1,0 +1,164 @@
+// The agent's part of one collection cycle of one heap: marks what is reachable among the objects stored here.
+//
+// Slots to mark come from the owner (post) and from what is scanned. A slot is marked when it is queued; the queue is a
+// stack of each worker's own and one that all of them share, and it is bounded: a slot that finds no room is marked, and
+// its tablet put into a list of tablets whose marked slots are all scanned again later. References to other agents'
+// tablets (ghosts) go to the outbox, from which the owner takes them; while the outbox is full, workers that have a
+// ghost to hand over wait.
+//
+// Invariants owned here
+//   - Mark bits only go up, and only between the construction and the return of end(); whoever changes them has entered.
+//   - idle is said only when no slot is queued, no tablet is listed, no late image waits, and nobody is busy. A worker is
+//     busy from before it takes work until all that came of the work is marked, queued, or in the outbox.
+//   - A region stays entered until the end of the step at most, so that retiring regions are freed soon.
+//   - A reference is loaded once, and everything that came from a home copy is checked: its owner may change the bytes.
+// Lock order: a heap's mutex before this one's. Workers never hold a heap's mutex inside a step.
+#pragma once
+
+#include <condition_variable>
+
+#include "heap.h"
+#include "images.h"
+
+namespace fm::store::node {
+
+/// Wakes the tracing threads of a store. Outlives all tracers.
+struct trace_bell {
+  std::atomic<std::uint32_t> work{0};  ///< goes up when there may be something to trace
+  std::atomic<std::uint32_t> sleepers{0};
+  void ring() noexcept {
+    work.fetch_add(1);
+    if (sleepers.load() != 0) os::futex_wake(work, 1 << 20);
+  }
+};
+
+struct trace_limits {
+  std::uint64_t queue_slots;
+  std::uint64_t ghosts_max;
+  std::uint64_t images_bytes;
+  std::uint32_t workers;
+};
+
+/// What a step of tracing came to.
+struct step_result {
+  bool more = false;  ///< there is more to do at once
+  bool tell = false;  ///< the owner should be told (heap::tell_traced)
+};
+
+class tracer {
+ public:
+  /// Throws fm::error (out_of_memory).
+  tracer(heap& h, std::uint64_t cycle, const trace_limits& limits, trace_bell& bell);
+  tracer(const tracer&) = delete;
+  tracer& operator=(const tracer&) = delete;
+  ~tracer();
+
+  const std::uint64_t cycle;
+
+  // ---- for messages; they return false when the cycle has ended meanwhile ----
+
+  struct image {
+    slot_t slot;
+    const std::byte* slots;
+    std::uint32_t count;
+  };
+  /// `full` tells that there was no room, and nothing was added.
+  bool add_images(std::span<const image> images, bool& full);
+
+  enum class sequence { ok, stale, gap };
+  /// Applies one trace message, unless its number is out of `how`; fills in the answer and its ghosts.
+  bool post(const trace_body& m, std::span<const slot_t> slots, sequence& how, trace_answer& answer,
+            std::vector<slot_t>& ghosts);
+
+  /// Whether the slot is marked or not part of the cycle.
+  [[nodiscard]] bool is_marked(slot_t slot) const noexcept;
+
+  /// Nobody enters any more; those inside leave soon. Thread-safe.
+  void abandon() noexcept;
+  /// Abandons, and waits until nobody is inside. Bounded by the time between two looks of a worker.
+  void end() noexcept;
+
+  // ---- for workers ----
+
+  /// One bounded step of worker `w`, for which nobody else may call at the same time.
+  step_result step(std::uint32_t w);
+
+  // ---- for reports ----
+  [[nodiscard]] bool has_traced() const noexcept { return started_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t marked() const noexcept { return marked_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t faults() const noexcept { return faults_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t tracing_ns() const noexcept { return tracing_ns_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t memory_bytes() const;
+
+ private:
+  struct worker;  ///< trace_worker.h
+  struct item;
+
+  // ---- tracer.cc ----
+  [[nodiscard]] bool has_shared_work() const noexcept {  ///< mutex_
+    return shared_count_ != 0 || !late_.empty() || !rescans_.empty();
+  }
+  /// Gives `count` slots to the stack that all share; how many found room. mutex_.
+  std::uint64_t share(const slot_t* slots, std::uint64_t count) noexcept;
+  void resize_shared(std::uint64_t count) noexcept;  ///< mutex_
+  /// The slot is marked but not queued: its tablet is scanned again later. True when it must be put into the list.
+  [[nodiscard]] static bool needs_rescan(std::byte* block) noexcept {
+    // An exchange, so that whoever clears it sees every mark that was set before.
+    return heap::record(block).rescan.exchange(1, std::memory_order_acq_rel) == 0;
+  }
+  bool begin_step(worker& w);
+  step_result end_step(worker& w);
+  /// Fills the worker's empty stack, or gives it something to resume; false when there is nothing.
+  bool take_work(worker& w);
+  void flush_ghosts(worker& w);  ///< mutex_
+  /// Gives half of the worker's stack to the others.
+  void spill(worker& w);
+  void push_overflow(worker& w, slot_t slot, std::byte* block);
+
+  // ---- trace_scan.cc ----
+  void run(worker& w);
+  [[nodiscard]] slot_t next_slot(worker& w);
+  [[nodiscard]] item make_item(slot_t slot) const;
+  void resolve(worker& w, item& it);
+  /// Marks what the item refers to, from reference `from` on; false when that had to be put off (worker::resume).
+  bool scan(worker& w, const item& it, std::uint64_t from);
+  bool scan_image(worker& w, std::uint64_t record, std::uint64_t from);
+  bool resume(worker& w);
+  /// Marks one slot, or hands the ghost on; false when there is no room for the ghost.
+  bool visit(worker& w, slot_t slot);
+  bool add_ghost(worker& w, slot_t slot);
+  const std::byte* enter_region(worker& w, home_address at);
+  void leave_regions(worker& w) noexcept;
+  void fault(slot_t slot, const char* what);
+
+  heap& h_;
+  trace_bell& bell_;
+  const std::uint64_t shared_max_;
+  const std::uint64_t ghosts_max_;
+  std::atomic<bool> ended_{false};
+  std::atomic<bool> started_{false};
+  std::atomic<bool> wants_work_{false};  ///< there are several workers, and nothing for the others to take
+  std::atomic<std::uint64_t> room_;      ///< slots that the shared stack can take, about
+  std::atomic<std::uint64_t> marked_{0}, scanned_bytes_{0}, faults_{0}, tracing_ns_{0};
+
+  mutable std::mutex mutex_;
+  // ---- guarded by mutex_ ----
+  std::condition_variable left_;
+  std::uint32_t inside_ = 0;  ///< workers in a step, and messages being applied
+  std::uint32_t busy_ = 0;
+  std::uint64_t shared_count_ = 0;
+  os::reservation shared_;              ///< slots, `shared_count_` of them
+  std::vector<std::uint32_t> rescans_;  ///< tablets, each once
+  std::vector<std::uint64_t> late_;     ///< image records that came after the tracing had begun
+  std::vector<slot_t> outbox_;
+  std::vector<slot_t> answered_;  ///< ghosts of the last answer
+  std::uint32_t last_number_ = 0;
+  bool told_ = false;        ///< the owner has been sent a notice since its last message, or needs none
+  bool has_images_ = false;  ///< constant once tracing has begun
+  image_store images_;
+
+  os::reservation seen_ghosts_;  ///< atomic slots by hash: they have been given to a worker's ghosts
+  std::vector<std::unique_ptr<worker>> workers_;
+};
+
+}  // namespace fm::store::node
