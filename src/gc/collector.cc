@@ -58,6 +58,8 @@ void collector::stop() noexcept {
   changed_.notify_all();
   traced();
   if (thread_.joinable()) thread_.join();
+  for (const watched& w : watched_) roots::drop(w.weak);
+  watched_.clear();
 }
 
 void collector::traced() noexcept {
@@ -102,6 +104,39 @@ cycle_report collector::collect(std::string_view why) {
   return last_;
 }
 
+void collector::on_dead(slot_t slot, std::function<void()> notice) {
+  root_cell* weak = roots::make_weak(slot);
+  try {
+    const std::lock_guard lock(watched_mutex_);
+    watched_.push_back({weak, std::move(notice)});
+  } catch (...) {
+    roots::drop(weak);
+    throw;
+  }
+}
+
+// The cells that the cycle made null. Notices are the user's code: no lock is held and no section is open.
+void collector::tell_dead() noexcept {
+  std::vector<watched> dead;
+  {
+    const std::lock_guard lock(watched_mutex_);
+    const auto from =
+        std::partition(watched_.begin(), watched_.end(), [](const watched& w) { return roots::get_weak(w.weak) != 0; });
+    dead.assign(std::make_move_iterator(from), std::make_move_iterator(watched_.end()));
+    watched_.erase(from, watched_.end());
+  }
+  for (watched& w : dead) {
+    roots::drop(w.weak);
+    try {
+      w.notice();
+    } catch (const std::exception& e) {
+      spdlog::error("a notice of a dead object threw: {}", e.what());
+    } catch (...) {
+      spdlog::error("a notice of a dead object threw");
+    }
+  }
+}
+
 cycle_report collector::last() const {
   const std::lock_guard lock(mutex_);
   return last_;
@@ -117,6 +152,7 @@ void collector::run() noexcept {
     lock.unlock();
     cycle_report r = run_cycle(why);
     arm(r);
+    if (r.weak_cleared != 0) tell_dead();
     lock.lock();
     last_ = std::move(r);
     ended_ = begun_;

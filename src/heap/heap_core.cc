@@ -92,6 +92,8 @@ heap_core::~heap_core() { close(); }
 
 cycle_report heap_core::collect(std::string_view why) { return collector_->collect(why); }
 
+void heap_core::on_dead(slot_t slot, std::function<void()> notice) { collector_->on_dead(slot, std::move(notice)); }
+
 void heap_core::close() noexcept {
   if (collector_) collector_->stop();
   if (cache_ && !cache_->closed()) {

@@ -20,8 +20,8 @@ fm::heap_options small(std::size_t agents = 1) {
           .local_memory = 128_MiB,
           .local_region = 1_MiB,
           .segment = 32_KiB,
-          .memory_within = std::chrono::seconds(30),
-          .collect = false};
+          .collect = false,
+          .memory_within = std::chrono::seconds(30)};
 }
 
 fm::ptr<gc_node> make_list(fm::heap& h, std::uint64_t n) {
@@ -130,6 +130,26 @@ TEST_CASE("a weak handle becomes null with its object, and locks it while it liv
   // Its slot serves others now, and the handles do not name them.
   const auto others = make_list(h, 5'000);
   REQUIRE_FALSE(w.lock());
+}
+
+TEST_CASE("a notice of a dead object comes once, with its value, and none for the living") {
+  fm::heap h(small());
+  std::atomic<int> said{0}, of_living{0};
+  const auto living = h.make<gc_node>({.id = 1});
+  {
+    const auto a = h.make<gc_node>({.id = 42});
+    h.on_dead(a, [&said, id = a->id] { said += static_cast<int>(id); });
+    h.on_dead(living, [&of_living] { ++of_living; });
+    require_ok(h.collect("alive"));
+    REQUIRE(said == 0);
+  }
+  require_ok(h.collect("dead"));
+  require_ok(h.collect("once more"));
+  REQUIRE(said == 42);
+  h.close();
+  REQUIRE(of_living == 0);
+  fm::heap other(small());
+  REQUIRE_THROWS_AS(other.on_dead(fm::ptr<gc_node>(), [] {}), fm::error);
 }
 
 TEST_CASE("a pin keeps its object and what it refers to") {

@@ -74,6 +74,8 @@ class collector {
   cycle_report collect(std::string_view why);
   /// The report of the last cycle.
   [[nodiscard]] cycle_report last() const;
+  /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws out_of_memory.
+  void on_dead(slot_t slot, std::function<void()> notice);
   /// An agent is idle or has ghosts.
   void traced() noexcept;
   /// Ends the thread; a cycle that runs is given up.
@@ -90,6 +92,7 @@ class collector {
   void ask(const char* why) noexcept;
   void arm(const cycle_report& r) noexcept;
   cycle_report run_cycle(const std::string& why);
+  void tell_dead() noexcept;
   /// Sleeps until an agent said something after `seen`, or for `at_most`.
   void wait_traced(std::uint32_t seen, duration at_most) noexcept;
 
@@ -103,6 +106,14 @@ class collector {
   std::string wanted_;                   ///< why a cycle is wanted; empty: it is not
   std::uint64_t begun_ = 0, ended_ = 0;  ///< cycles
   cycle_report last_;
+
+  struct watched {
+    root_cell* weak;
+    std::function<void()> notice;
+  };
+  std::mutex watched_mutex_;
+  std::vector<watched> watched_;
+
   std::thread thread_;
 };
 

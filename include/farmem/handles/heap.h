@@ -1,6 +1,7 @@
 // fm::heap: a typed, managed object heap larger than this machine's memory.
 #pragma once
 
+#include <concepts>
 #include <cstring>
 #include <farmem/handles/ptr.h>
 #include <farmem/type.h>
@@ -68,6 +69,16 @@ class heap {
   /// status and failure (agent_lost, timed_out with the scope that kept threads from being stopped), and nothing is lost then.
   /// Blocks the caller until the cycle is over. Thread-safe. Not inside a scope. Mako, section 5.
   cycle_report collect(std::string_view why = "asked for") { return core_.collect(why); }
+
+  /// Calls `notice()` once, after a collection has found `p`'s object dead: on the collector's thread, outside of scopes, with all of
+  /// the heap usable. The object itself is gone: what the notice needs of it, it carries as a value (no destructors, no
+  /// resurrection). Nothing is called for what is alive when the heap closes. A notice that holds a root to the object keeps it
+  /// alive. Thread-safe. O(1); throws null_handle.
+  template <class T, std::invocable F>
+  void on_dead(const ptr<T>& p, F&& notice) {
+    if (!p) throw error(errc::null_handle, "on_dead of a null handle");
+    core_.on_dead(p.slot(), std::forward<F>(notice));
+  }
 
   /// Counters and histograms since the heap was opened. O(threads).
   [[nodiscard]] heap_stats stats() { return core_.stats(); }
