@@ -13,8 +13,7 @@ namespace fm {
 std::string cycle_report::text() const {
   const auto ms = [](std::uint64_t ns) { return double(ns) / 1e6; };
   if (status != errc::ok)
-    return fmt::format("cycle {} ({}) given up after {:.1f} ms: {}: {}", number, cause, ms(total_ns), to_string(status),
-                       failure);
+    return fmt::format("cycle {} ({}) given up after {:.1f} ms: {}", number, cause, ms(total_ns), failure);
   std::string s = fmt::format(
       "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}), pauses {:.3f} and {:.3f} ms, {} abandoned; "
       "{} "

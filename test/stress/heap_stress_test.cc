@@ -69,6 +69,7 @@ void stress_heap(stress::plan p) {
               .segment = p.segment,
               .hit = p.hit,
               .hit_residents = 512,  // never mind whether it pays
+              .collect_every = 128_KiB,
               .access_within = std::chrono::seconds(60),
               .memory_within = std::chrono::seconds(60),
               .reconnect_within = std::chrono::seconds(30)});
@@ -101,11 +102,18 @@ void stress_heap(stress::plan p) {
   const bool over_connection =
       p.transport != "local:";  // the agent in this process answers before a break can come between
   const auto complete = [&](const fm::heap_stats& s) {
-    return s.regions_retired > 0 && s.reconnects > 0 && s.hit_pages_opened_again > 0 && s.cancelled_drops > 0 &&
-           (!over_connection || s.batches_resent > 0);
+    return s.collections > s.collections_failed && s.regions_retired > 0 && s.reconnects > 0 &&
+           s.hit_pages_opened_again > 0 && s.cancelled_drops > 0 && (!over_connection || s.batches_resent > 0);
   };
   do {
+    std::atomic<bool> over{false};
+    std::thread collecting(
+        [&] {  // cycles beside the ones that start by themselves: broken connections, every page on its way
+          while (!over.load()) h.collect("stress");
+        });
     program.run();
+    over = true;
+    collecting.join();
     settled("after running");
   } while (!complete(h.stats()) && fm::clock::now() < enough);
   REQUIRE(evict() == fm::errc::ok);
@@ -114,6 +122,7 @@ void stress_heap(stress::plan p) {
   if (std::getenv("FARMEM_STRESS_VERBOSE"))
     std::fprintf(stderr, "%s%llu operations\n", s.text().c_str(),
                  static_cast<unsigned long long>(program.operations.load()));
+  CHECK(s.collections > s.collections_failed);
   CHECK(s.misses > 0);
   CHECK(s.segments_released > 0);
   CHECK(s.hit_pages_opened_again > 0);

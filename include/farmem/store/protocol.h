@@ -44,14 +44,15 @@ enum class message_type : std::uint16_t {
   read_entries = 13,    ///< read_entries_body -> u64[]: entries, for verify
   audit = 14,           ///< {} -> audit_answer + text: the agent verifies this heap
   statistics = 15,      ///< {} -> text, JSON
-  begin_cycle = 16,     ///< cycle_name -> {}: marks for every tablet that is granted now; whatever was before is thrown away
-  add_images = 17,      ///< images_body + image_record[] -> {}: what the owner's frames refer to, see "Collecting"
-  trace = 18,           ///< trace_body + u64 slots[] -> trace_answer + u64 ghosts[]
-  read_marks = 19,      ///< read_marks_body -> 8 KiB of mark bits for each tablet
-  ask_marks = 20,       ///< ask_marks_body + u64 slots[] -> one byte a slot: 1 marked, or not part of the cycle; 0 dead
-  release_slots = 21,   ///< release_body + released_page[] -> release_answer: no entry of these slots any more
-  end_cycle = 22,       ///< cycle_name -> end_cycle_answer: marks and images are thrown away
-  traced = 23,          ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
+  begin_cycle =
+      16,  ///< cycle_name -> {}: marks for every tablet that is granted now; whatever was before is thrown away
+  add_images = 17,     ///< images_body + image_record[] -> {}: what the owner's frames refer to, see "Collecting"
+  trace = 18,          ///< trace_body + u64 slots[] -> trace_answer + u64 ghosts[]
+  read_marks = 19,     ///< read_marks_body -> 8 KiB of mark bits for each tablet
+  ask_marks = 20,      ///< ask_marks_body + u64 slots[] -> one byte a slot: 1 marked, or not part of the cycle; 0 dead
+  release_slots = 21,  ///< release_body + released_page[] -> release_answer: no entry of these slots any more
+  end_cycle = 22,      ///< cycle_name -> end_cycle_answer: marks and images are thrown away
+  traced = 23,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
 };
 
 #pragma pack(push, 1)
