@@ -98,6 +98,7 @@ cycle_report collector::collect(std::string_view why) {
   std::unique_lock lock(mutex_);
   const std::uint64_t until = begun_ + 1;  // one that begins from now on
   wanted_ = why.empty() ? "asked for" : std::string(why);
+  if (std::this_thread::get_id() == thread_.get_id()) return last_;  // a notice asks: it runs after the notices
   changed_.notify_all();
   changed_.wait(lock, [&] { return ended_ >= until || stopping_.load(); });
   return last_;

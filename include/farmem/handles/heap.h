@@ -67,7 +67,8 @@ class heap {
   /// Runs a collection now, beside the program, and says what it did; `why` is for the log. Cycles start by themselves, too
   /// (heap_options::collect). What was unreachable at the call is gone afterwards, if the report is ok(): what is not ok is in its
   /// status and failure (agent_lost, timed_out with the scope that kept threads from being stopped), and nothing is lost then.
-  /// Blocks the caller until the cycle is over. Thread-safe. Not inside a scope. Mako, section 5.
+  /// Blocks the caller until the cycle is over and its notices (on_dead) are given; a notice that calls it only asks for another
+  /// cycle. Thread-safe. Not inside a scope. Mako, section 5.
   cycle_report collect(std::string_view why = "asked for") { return core_.collect(why); }
 
   /// Calls `notice()` once, after a collection has found `p`'s object dead: on the collector's thread, outside of scopes, with all of
