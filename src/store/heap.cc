@@ -181,6 +181,7 @@ void heap::end_cycle() {
   }
   if (ended == nullptr) return;
   ended->end();
+  trace_faults += ended->faults();
   cycle_ended_with = {objects, 0, regions.size(), ended->tracing_ns()};
   for (const region* r : regions) cycle_ended_with.live_bytes += r->live_bytes;
   for (const auto& [first, block] : tablet_blocks)
@@ -218,6 +219,7 @@ void heap::release(const released_page& p, release_answer& a) {
       drop_live(*regions_pool.find(at.region), old);
       --objects;
       --count;
+      ++slots_released;
       ++a.entries;
       a.bytes += detail::size_class::bytes(at.size_class);
     }

@@ -101,7 +101,8 @@ struct heap {
 
   std::uint64_t cycle_begun = 0;        ///< the last one
   end_cycle_answer cycle_ended_with{};  ///< of cycle `cycle_begun`, once it has ended
-  std::uint64_t slots_released = 0;
+  std::uint64_t slots_released = 0;     ///< entries cleared by them
+  std::uint64_t trace_faults = 0;       ///< in the cycles that have ended
   /// The cycle that runs, or null. Takes no lock that anybody holds for long. Thread-safe.
   [[nodiscard]] std::shared_ptr<tracer> running_cycle() const {
     std::lock_guard lock(cycle_mutex_);

@@ -1,5 +1,5 @@
 // Two hostile owners against one store. The input is read as a series of steps: messages of any content, well-formed
-// ones with fields bent, one-sided writes, batches, reconnects, time passing. Whatever they do, no sanitizer may object
+// ones with fields bent, one-sided writes, batches, cycles, reconnects, time passing. Whatever they do, no sanitizer may object
 // and the store's own audit must find no contradiction in either heap.
 #include <algorithm>
 #include <array>
@@ -186,6 +186,57 @@ class hostile_owner {
     end_ = 0;
   }
 
+  // One message of a collection cycle, most often the next of a cycle that runs.
+  void cycle(input& in) {
+    std::vector<std::byte> b;
+    const std::uint64_t named = in.below(16) == 0 ? in.name() : cycle_;
+    const std::uint32_t count = in.below(32) == 0 ? in.name() : in.below(6);
+    switch (in.below(8)) {
+      case 0:
+        if (in.below(4) != 0) ++cycle_;
+        number_ = 0;
+        send(message_type::begin_cycle, cycle_name{in.below(16) == 0 ? in.word() : cycle_});
+        return;
+      case 1:
+        append(b, images_body{named, count, 0});
+        for (std::uint32_t i = std::min(count, 6u); i > 0; --i) {
+          const std::uint32_t slots = in.below(4);
+          append(b, image_record{slot(in), in.below(32) == 0 ? in.name() : slots, 0});
+          for (std::uint32_t k = 0; k < slots; ++k) append(b, slot(in));
+        }
+        send(message_type::add_images, b);
+        return;
+      case 2: send(message_type::read_marks, read_marks_body{named, in.name(), in.name()}); return;
+      case 3:
+        append(b, ask_marks_body{named, count, 0});
+        for (std::uint32_t i = std::min(count, 6u); i > 0; --i) append(b, slot(in));
+        send(message_type::ask_marks, b);
+        return;
+      case 4:
+        append(b, release_body{named, count, 0});
+        for (std::uint32_t i = std::min(count, 6u); i > 0; --i) {
+          released_page p{in.below(32) == 0 ? in.word() : 0, {}};
+          p.bits[in.below(8)] = in.word();
+          append(b, p);
+        }
+        send(message_type::release_slots, b);
+        return;
+      case 5:
+        if (in.below(4) == 0) send(message_type::end_cycle, cycle_name{named});
+        return;
+      default: {
+        if (in.below(8) != 0) ++number_;
+        append(b, trace_body{named, in.below(16) == 0 ? in.name() : number_, count, in.name(), 0});
+        for (std::uint32_t i = std::min(count, 6u); i > 0; --i) append(b, slot(in));
+        const auto a = send(message_type::trace, b);
+        trace_answer answer{};
+        if (a.size() < sizeof answer) return;
+        std::memcpy(&answer, a.data(), sizeof answer);
+        FM_CHECK(a.size() == sizeof answer + answer.ghosts * std::uint64_t{8}, "a trace answer of a wrong length");
+      }
+    }
+  }
+
   region_name region(input& in) const {
     return in.below(2) == 0 ? region_name{region_.region, region_.generation} : region_name{in.name(), in.name()};
   }
@@ -207,17 +258,21 @@ class hostile_owner {
     FM_CHECK(s_.connected(*peer_) == errc::ok, "a peer was refused");
   }
 
+  static detail::slot_t slot(input& in) { return in.below(32) == 0 ? in.word() : in.byte(); }
+
   fm::store::store& s_;
   std::uint64_t id_;
   std::unique_ptr<silent_peer> peer_;
   region_answer region_{};
   std::uint64_t end_ = 0, seq_ = 1;
+  std::uint64_t cycle_ = 0;
+  std::uint32_t number_ = 0;
 };
 
 void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& now_ns) {
-  switch (in.below(16)) {
+  switch (in.below(20)) {
     case 0: owner.send_raw(in.bytes(in.below(64))); break;
-    case 1: owner.send(static_cast<message_type>(in.below(18)), in.bytes(in.below(100))); break;
+    case 1: owner.send(static_cast<message_type>(in.below(25)), in.bytes(in.below(100))); break;
     case 2: owner.open(in); break;
     case 3: owner.types(in); break;
     case 4: owner.send(message_type::grant_tablets, grant_tablets_body{in.name(), in.name()}); break;
@@ -235,7 +290,10 @@ void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& no
     }
     case 12: owner.reconnect(); break;
     case 13: owner.send(message_type::read_entries, read_entries_body{in.byte(), in.name(), 0}); break;
-    default: owner.batch(in);
+    case 14:
+    case 15:
+    case 16: owner.batch(in); break;
+    default: owner.cycle(in);
   }
 }
 
@@ -253,6 +311,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   store_options options;
   options.region_bytes = 64u << 10;
   options.memory_bytes = 6 * options.region_bytes;
+  options.trace_queue_slots = options.trace_ghosts_max = 64;
+  options.trace_images_bytes = 4096;
   options.hooks.background = false;
   options.hooks.context = &now_ns;
   options.hooks.now = [](void* ns) { return time_point(std::chrono::nanoseconds(*static_cast<std::int64_t*>(ns))); };
