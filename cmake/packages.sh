@@ -9,7 +9,7 @@ build_packages=(
 
 # What the tests need besides.
 test_packages=(
-  catch2 ccache util-linux
+  catch2 ccache util-linux spin
   clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
   libbenchmark-dev libmimalloc-dev
 )

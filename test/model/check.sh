@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# check.sh verifies|fails MODEL DIRECTORY [-DMACRO...]: has spin search every interleaving of MODEL, in DIRECTORY, which is
+# made anew. `verifies`: the search must be complete and find nothing. `fails`: it must find a violated assertion; the macros
+# put a known mistake back then, so that a model that stopped seeing anything is found out. Spin and the C compiler are $SPIN
+# and $CC. What went wrong stays in DIRECTORY, with the interleaving that led there.
+set -uo pipefail
+
+expected=$1
+model=$2
+directory=$3
+shift 3
+
+refuse() {
+  echo "$(basename "$model") $*" >&2
+  exit 1
+}
+
+rm -rf "$directory"
+mkdir -p "$directory"
+cd "$directory" || exit 1
+
+if ! "${SPIN:-spin}" -a "$@" "$model" >spin.log 2>&1 || [ ! -f pan.c ]; then
+  cat spin.log
+  refuse "is not accepted by spin"
+fi
+"${CC:-cc}" -O2 -w -DSAFETY -DCOLLAPSE -DMEMLIM=1400 pan.c -o pan || refuse "cannot be compiled"
+./pan -n -m500000 >pan.log 2>&1
+grep -E 'states, stored|memory usage|elapsed|^pan' pan.log
+
+errors=$(sed -n 's/.*errors: \([0-9]*\)$/\1/p' pan.log)
+case $expected in
+  verifies)
+    if [ "$errors" != 0 ]; then
+      "${SPIN:-spin}" -k ./*.trail -p -g "$@" "$model" 2>&1 | tail -n 60
+      cat pan.log
+      refuse "fails; the end of the interleaving is above, the rest of it in $directory"
+    fi
+    if grep -qE 'search depth too small|MEMLIM bound|Search not completed|out of memory|interrupted' pan.log; then
+      cat pan.log
+      refuse "was not searched completely"
+    fi
+    ;;
+  fails)
+    if [ "$errors" != 1 ] || ! grep -q '^pan:1: assertion violated' pan.log; then
+      cat pan.log
+      refuse "does not see the mistake: $*"
+    fi
+    ;;
+  *) refuse "is expected to what? $expected" ;;
+esac
+rm -f pan pan.*

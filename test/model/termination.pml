@@ -1,0 +1,283 @@
+/* How the owner knows that tracing is over: two agents that trace their own objects, ghosts that the owner relays, answers that
+ * say idle, messages that are lost and repeated, and the final pause.
+ *
+ * Proved for every interleaving within the bounds, for every heap of four objects with one reference each (up to symmetry):
+ * when marking ends, everything that is reachable from a root, or from what was overwritten while marking, is marked.
+ *
+ * The protocol is that of store/protocol.h, section "Collecting". An agent has a handler, which takes messages and answers, and a
+ * tracer, which takes an object in hand, looks at its reference, and passes ghosts on later. They share the agent's lock, so what
+ * is done under it is one step. Messages and answers are steps of their own; either may be lost (LOSSES), and then the
+ * same number is sent again. What threads overwrite appears in the log at any time (LATE); the heap does not change otherwise,
+ * since collector.pml covers that.
+ *
+ * Each macro puts one known mistake back, and spin must find an error then:
+ *   ANSWER_BEFORE_QUEUEING  the slots of a message are on their way to the tracer when idle is answered
+ *   IDLE_WITH_GHOSTS        idle is answered while the tracer has ghosts that it has not passed on
+ *   IDLE_WITH_WORK_IN_HAND  idle is answered while the tracer has taken an object and not looked at it
+ *   END_WITH_PENDING        marking ends when all agents are idle, whatever they gave in that round
+ *   NO_FINAL_CHECK          marking ends though something unmarked was logged
+ *   REPEATED_AS_NEW         a repeated message is answered with new ghosts: those of the lost answer are lost
+ * And one that is no mistake, which must verify:
+ *   END_IN_ROUND_WITH_SLOTS a round may be the last though slots were sent in it, since they are queued before the answer; the
+ *                           owner does another round nevertheless
+ */
+
+#ifndef LATE
+#define LATE 1
+#endif
+#ifndef LOSSES
+#define LOSSES 1
+#endif
+
+#define SLOTS 4
+#define NIL 4
+#define ALL 15
+#define BIT(s) ((1 << (s)) & ALL)
+#define HAS(set, s) ((set) & BIT(s))
+#define OWN(a) (5 << (a))                      /* slots 0 and 2 are A's, 1 and 3 B's */
+#define AGENT(s) ((s) & 1)
+
+byte ref[SLOTS];
+byte roots = 1;                                /* and whatever was logged: what must be marked in the end */
+byte marked, gray;                             /* of both agents */
+byte in_hand[2] = NIL;                         /* taken from gray, not looked at */
+byte own_ghosts, ghosts;                       /* the tracers', and what the handlers may give; of the other agent */
+byte inbox;                                    /* of a mistaken agent: received, not queued */
+byte logged;
+byte late = LATE, losses = LOSSES;
+bool done;
+
+mtype = { answered, lost };
+chan to[2] = [1] of { bit, byte };             /* number, slots */
+chan from[2] = [1] of { mtype, bool, byte };   /* idle, ghosts */
+
+hidden byte i, n;
+
+/* ---- an agent ---- */
+
+proctype tracer(bit a) {
+end:
+  do
+  :: atomic {
+       in_hand[a] == NIL && (gray & OWN(a)) != 0 ->
+       if
+       :: HAS(gray & OWN(a), a) -> in_hand[a] = a
+       :: HAS(gray & OWN(a), a + 2) -> in_hand[a] = a + 2
+       fi;
+       gray = gray & ~BIT(in_hand[a])
+     }
+  :: atomic {
+       in_hand[a] != NIL ->
+       n = ref[in_hand[a]];
+       in_hand[a] = NIL;
+       if
+       :: n == NIL || HAS(marked, n)           /* a ghost that is marked already may be sent; here it is not */
+       :: else ->
+          if
+          :: AGENT(n) == a -> marked = marked | BIT(n); gray = gray | BIT(n)
+          :: else -> own_ghosts = own_ghosts | BIT(n)
+          fi
+       fi;
+       n = 0
+     }
+  :: atomic {
+       (own_ghosts & OWN(1 - a)) != 0 ->
+       ghosts = ghosts | (own_ghosts & OWN(1 - a));
+       own_ghosts = own_ghosts & ~OWN(1 - a)
+     }
+#ifdef ANSWER_BEFORE_QUEUEING
+  :: atomic {
+       (inbox & OWN(a)) != 0 ->
+       gray = gray | (inbox & OWN(a) & ~marked);
+       marked = marked | (inbox & OWN(a));
+       inbox = inbox & ~OWN(a)
+     }
+#endif
+  od
+}
+
+proctype handler(bit a) {
+  bit number, last;
+  byte slots, given;                           /* given: with the last answer */
+  bool idle;
+end:
+  do
+  :: to[a] ? number, slots ->
+     if
+     :: atomic { losses > 0 -> losses--; slots = 0; from[a] ! lost, 0, 0 }  /* before it arrived */
+     :: skip ->
+#ifdef ANSWER_BEFORE_QUEUEING
+        inbox = inbox | slots;
+#else
+        atomic { gray = gray | (slots & ~marked); marked = marked | slots };
+#endif
+        atomic {
+          slots = 0;
+#ifndef REPEATED_AS_NEW
+          if
+          :: number == last                    /* the same ghosts again */
+          :: else ->
+#endif
+             given = 0;
+             if                                /* at most one in an answer */
+             :: HAS(ghosts & OWN(1 - a), 1 - a) -> given = BIT(1 - a)
+             :: else ->
+                if
+                :: HAS(ghosts & OWN(1 - a), 3 - a) -> given = BIT(3 - a)
+                :: else
+                fi
+             fi;
+             ghosts = ghosts & ~given;
+             last = number;
+#ifndef REPEATED_AS_NEW
+          fi;
+#endif
+          idle = (gray & OWN(a)) == 0;
+#ifndef IDLE_WITH_WORK_IN_HAND
+          idle = idle && in_hand[a] == NIL;
+#endif
+#ifndef IDLE_WITH_GHOSTS
+          idle = idle && (own_ghosts & OWN(1 - a)) == 0;
+#endif
+          idle = idle && (ghosts & OWN(1 - a)) == 0
+        };
+        if
+        :: from[a] ! answered, idle, given
+        :: atomic { losses > 0 -> losses--; from[a] ! lost, 0, 0 }
+        fi
+     fi;
+     atomic { idle = 0; number = 0 }
+  od
+}
+
+/* ---- threads ---- */
+
+proctype threads() {
+end:
+  do
+  :: atomic {
+       !done && late > 0 -> late--;
+       if
+       :: n = BIT(1)
+       :: n = BIT(2)
+       fi;
+       logged = logged | n;
+       roots = roots | n;
+       n = 0
+     }
+  od
+}
+
+/* ---- the owner ---- */
+
+byte pending;
+
+proctype owner() {
+  bit number[2], a;
+  byte slots, given;
+  bool idle, quiet;
+  mtype outcome;
+
+  pending = roots;
+mark:
+  atomic {
+    quiet = 1;
+    if                                         /* logs that are full */
+    :: skip
+    :: logged != 0 -> pending = pending | logged; logged = 0; quiet = 0
+    fi
+  };
+  do
+  :: atomic {
+       slots = pending & OWN(a);
+       pending = pending & ~OWN(a);
+       number[a] = 1 - number[a]
+     };
+     do
+     :: to[a] ! number[a], slots;
+        from[a] ? outcome, idle, given;
+        if
+        :: outcome == answered -> break
+        :: else
+        fi
+     od;
+     atomic {
+       pending = pending | given;
+       quiet = quiet && idle;
+#ifndef END_IN_ROUND_WITH_SLOTS
+#ifndef END_WITH_PENDING
+       quiet = quiet && slots == 0;
+#endif
+#endif
+#ifndef END_WITH_PENDING
+       quiet = quiet && given == 0;
+#endif
+       slots = 0; given = 0; idle = 0;
+       a = 1 - a
+     };
+     if
+     :: a == 0 -> break
+     :: else
+     fi
+  od;
+  if
+  :: !quiet -> goto mark
+  :: else
+  fi;
+  atomic {                                     /* the final pause */
+    pending = pending | (logged & ~marked);
+    logged = 0;
+#ifdef NO_FINAL_CHECK
+    pending = 0;
+#endif
+#ifdef END_WITH_PENDING
+    pending = 0;
+#endif
+    if
+    :: pending != 0 -> goto mark
+    :: else
+    fi;
+    done = 1;
+    n = roots;
+    do
+    :: i < SLOTS * SLOTS ->
+       if
+       :: HAS(n, i % SLOTS) && ref[i % SLOTS] != NIL -> n = n | BIT(ref[i % SLOTS])
+       :: else
+       fi;
+       i++
+    :: else -> break
+    od;
+    assert((n & ~marked) == 0);
+    i = 0; n = 0
+  }
+}
+
+init {
+  atomic {
+    if                                         /* by symmetry not 3; the rest may be anything but a loop to itself */
+    :: ref[0] = 1
+    :: ref[0] = 2
+    fi;
+    i = 1;
+    do
+    :: i < SLOTS ->
+       if
+       :: ref[i] = 0
+       :: i != 1 -> ref[i] = 1
+       :: i != 2 -> ref[i] = 2
+       :: i != 3 -> ref[i] = 3
+       :: ref[i] = NIL
+       fi;
+       i++
+    :: else -> break
+    od;
+    i = 0;
+    run handler(0);
+    run handler(1);
+    run tracer(0);
+    run tracer(1);
+    run threads();
+    run owner()
+  }
+}
