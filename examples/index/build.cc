@@ -12,9 +12,10 @@
 #include <functional>
 #include <thread>
 
-namespace fm::example {
+#include "../support/distinct_counter.h"
+#include "../support/machine.h"
 
-std::atomic<bool> stop_requested{false};
+namespace fm::example {
 
 namespace {
 

@@ -2,7 +2,6 @@
 // several threads with a progress line. SIGINT and SIGTERM stop it between two files.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,9 +9,6 @@
 #include "index.h"
 
 namespace fm::example {
-
-/// Set by the signal handler; long loops end soon after.
-extern std::atomic<bool> stop_requested;
 
 /// Paths of the regular files under `root`, relative to it, sorted. Symbolic links are not followed. Throws fm::error
 /// (not_found) when `root` is no directory.

@@ -86,17 +86,4 @@ class word_counts {
   std::uint32_t total_ = 0;
 };
 
-/// Estimates how many distinct words were seen, within about one percent, in 16 KiB (HyperLogLog; Flajolet et al. 2007).
-class distinct_counter {
- public:
-  distinct_counter() : registers_(std::size_t{1} << bits) {}
-  void add(std::uint64_t hash) noexcept;
-  void merge(const distinct_counter& other) noexcept;
-  [[nodiscard]] double estimate() const noexcept;
-
- private:
-  static constexpr unsigned bits = 14;
-  std::vector<std::uint8_t> registers_;
-};
-
 }  // namespace fm::example

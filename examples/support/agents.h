@@ -11,6 +11,7 @@
 namespace fm::example {
 
 struct agent_options {
+  std::string owner = "example";  ///< the program's name, for the agents' names and the directory of their sockets
   std::string transport = "shm";  ///< shm or tcp
   unsigned count = 2;
   std::uint64_t memory_bytes = 1u << 30;  ///< of each

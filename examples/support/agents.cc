@@ -77,7 +77,7 @@ std::string read_line(int fd, time_point deadline) {
 agent_processes::agent_processes(const agent_options& options) {
   const std::string program = find_program(options.program);
   const char* base = std::getenv("TMPDIR");
-  directory_ = fmt::format("{}/farmem-index-XXXXXX", base != nullptr && *base != 0 ? base : "/tmp");
+  directory_ = fmt::format("{}/farmem-{}-XXXXXX", base != nullptr && *base != 0 ? base : "/tmp", options.owner);
   if (::mkdtemp(directory_.data()) == nullptr)
     throw error(errc::refused, fmt::format("a directory {}: {}", directory_, std::strerror(errno)));
   try {
@@ -106,7 +106,7 @@ void agent_processes::start(const std::string& program, const std::string& url, 
                                           "--admin",
                                           fmt::format("{}/admin-{}.sock", directory_, number),
                                           "--name",
-                                          fmt::format("index-{}", number),
+                                          fmt::format("{}-{}", options.owner, number),
                                           "--log-level",
                                           "warning",
                                           "--ready-fd",

@@ -16,8 +16,6 @@ namespace fm::example {
 
 namespace {
 
-constexpr const char* group_prefix = "farmem-index-";
-
 bool write_file(const std::string& path, const std::string& value) {
   std::ofstream out(path);
   out << value << std::flush;
@@ -46,12 +44,12 @@ std::string own_group(int version) {
 }
 
 /// Removes the groups of runs that were killed before they could: empty, and named after a process that is gone.
-void remove_leftovers(const std::string& root) {
+void remove_leftovers(const std::string& root, const std::string& group_prefix) {
   DIR* d = ::opendir(root.c_str());
   if (d == nullptr) return;
   while (const dirent* e = ::readdir(d)) {
-    if (std::strncmp(e->d_name, group_prefix, std::strlen(group_prefix)) != 0) continue;
-    const int pid = std::atoi(e->d_name + std::strlen(group_prefix));
+    if (std::strncmp(e->d_name, group_prefix.c_str(), group_prefix.size()) != 0) continue;
+    const int pid = std::atoi(e->d_name + group_prefix.size());
     if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH) ::rmdir((root + '/' + e->d_name).c_str());
   }
   ::closedir(d);
@@ -59,7 +57,8 @@ void remove_leftovers(const std::string& root) {
 
 }  // namespace
 
-memory_limit::memory_limit(std::uint64_t bytes) {
+memory_limit::memory_limit(const std::string& owner, std::uint64_t bytes) {
+  const std::string group_prefix = "farmem-" + owner + '-';
   std::ifstream mounts("/proc/self/mounts");
   std::string unified;
   for (std::string line; std::getline(mounts, line);) {
@@ -81,7 +80,7 @@ memory_limit::memory_limit(std::uint64_t bytes) {
     why_ = "no memory cgroup controller is mounted";
     return;
   }
-  remove_leftovers(root_);
+  remove_leftovers(root_, group_prefix);
   if (version_ == 2) write_file(root_ + "/cgroup.subtree_control", "+memory");
   const std::string group = root_ + '/' + group_prefix + std::to_string(::getpid());
   if (::mkdir(group.c_str(), 0755) != 0) {
@@ -106,15 +105,19 @@ memory_limit::memory_limit(std::uint64_t bytes) {
   group_ = group;
 }
 
-memory_limit::~memory_limit() {
+memory_limit::~memory_limit() { end(); }
+
+void memory_limit::end() {
   if (group_.empty()) return;
+  peak_ = peak_bytes();
   const std::string self = std::to_string(::getpid());
   if (!write_file(before_, self)) write_file(root_ + "/cgroup.procs", self);
   ::rmdir(group_.c_str());
+  group_.clear();
 }
 
 std::uint64_t memory_limit::peak_bytes() const {
-  std::uint64_t n = 0;
+  std::uint64_t n = peak_;
   if (!group_.empty()) std::ifstream(group_ + (version_ == 1 ? "/memory.max_usage_in_bytes" : "/memory.peak")) >> n;
   return n;
 }

@@ -13,8 +13,8 @@ class memory_limit {
  public:
   /// Makes the group and moves the process in. When the machine does not allow that, enforced() is false and why() says what
   /// was missing; nothing is thrown, because the heap keeps to its cache size by itself.
-  explicit memory_limit(std::uint64_t bytes);
-  /// Moves the process back and removes the group.
+  /// `owner` is the program's name, a part of the group's.
+  memory_limit(const std::string& owner, std::uint64_t bytes);
   ~memory_limit();
   memory_limit(const memory_limit&) = delete;
   memory_limit& operator=(const memory_limit&) = delete;
@@ -23,12 +23,16 @@ class memory_limit {
   [[nodiscard]] const std::string& why() const noexcept { return why_; }
   [[nodiscard]] const std::string& group() const noexcept { return group_; }
   [[nodiscard]] int version() const noexcept { return version_; }
+  /// Moves the process back and removes the group: what follows is not limited. Idempotent.
+  void end();
+
   /// The most that the kernel has charged to the process so far, bytes; 0 when it does not say.
   [[nodiscard]] std::uint64_t peak_bytes() const;
 
  private:
   std::string root_, group_, before_, why_;
   int version_ = 0;
+  std::uint64_t peak_ = 0;
 };
 
 }  // namespace fm::example

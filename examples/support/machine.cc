@@ -1,0 +1,130 @@
+// Flags, plans and summaries; see machine.h.
+#include "machine.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+namespace fm::example {
+
+std::atomic<bool> stop_requested{false};
+
+namespace {
+
+/// Local memory is a quarter of the heap plus this: the program itself, its threads and buffers, and the table of objects.
+constexpr std::uint64_t base_bytes = 64_MiB;
+/// What of it the program, its threads, buffers and connections need, beside the table of objects.
+constexpr std::uint64_t program_bytes = 20_MiB;
+/// The cache's part of the rest: while a collection begins, what the cached objects refer to is in memory once or twice more.
+constexpr double cache_share = 0.5;
+constexpr std::uint64_t cache_bytes_min = 4_MiB;
+constexpr std::uint64_t agent_bytes_min = 256_MiB;
+
+void print_process(const std::string& what, pid_t pid) {
+  const auto m = fm::os::resident_memory_of(pid);
+  fmt::print("  {:<20} {:>10} private, {:>10} shared memory mapped\n", what, mib(m.total_bytes - m.shared_bytes),
+             mib(m.shared_bytes));
+}
+
+}  // namespace
+
+void handle_signals() {
+  struct sigaction on_signal {};
+  on_signal.sa_handler = [](int) { stop_requested = true; };
+  ::sigaction(SIGINT, &on_signal, nullptr);  // without SA_RESTART: a read from the terminal ends
+  ::sigaction(SIGTERM, &on_signal, nullptr);
+}
+
+CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& to, const std::string& help) {
+  return app.add_option(name, to, help)->transform(CLI::AsSizeValue(false))->type_name("SIZE");
+}
+
+void declare(CLI::App& app, machine_options& m, const std::string& what) {
+  app.add_option("--transport", m.agents.transport, "how the agents are reached")
+      ->check(CLI::IsMember({"shm", "tcp"}))
+      ->capture_default_str();
+  app.add_option("--agents", m.agents.count, "agents to start")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--agent", m.agents.program, "the program farmem-agent (default: beside this one, or in PATH)")
+      ->type_name("PATH");
+  add_size(app, "--memory", m.agent_bytes,
+           fmt::format("memory of each agent (default: a multiple of its share of the {})", what));
+  add_size(app, "--local", m.local_bytes,
+           fmt::format("local memory of this process (default: a quarter of the {} plus 64MiB)", what));
+  add_size(app, "--cache", m.cache_bytes,
+           "local memory for objects, a part of --local (default: what the rest of the program does not need)");
+  app.footer("Sizes are like 64MiB or 1GiB.");
+}
+
+std::string mib(std::uint64_t bytes) { return fmt::format("{:.1f} MiB", double(bytes) / double(1_MiB)); }
+
+memory_plan make_plan(const machine_options& m, std::uint64_t heap_bytes, std::uint64_t heap_objects,
+                      double agent_share) {
+  memory_plan p;
+  p.local_bytes = m.local_bytes != 0 ? m.local_bytes : heap_bytes / 4 + base_bytes;
+  p.cache_bytes = m.cache_bytes;
+  if (p.cache_bytes == 0) {
+    const std::uint64_t others = program_bytes + heap_objects * 8;
+    const double rest = p.local_bytes > others ? double(p.local_bytes - others) : 0;
+    p.cache_bytes = std::max(cache_bytes_min, std::uint64_t(rest * cache_share));
+  }
+  if (p.cache_bytes > p.local_bytes)
+    throw error(errc::invalid_argument,
+                fmt::format("a cache of {} in local memory of {}", mib(p.cache_bytes), mib(p.local_bytes)));
+  p.agent_bytes = m.agent_bytes != 0
+                      ? m.agent_bytes
+                      : std::max(agent_bytes_min, std::uint64_t(double(heap_bytes) * agent_share) / m.agents.count);
+  return p;
+}
+
+void print_machine(const std::string& what, std::uint64_t heap_bytes, const memory_plan& p, const memory_limit& limit,
+                   const agent_processes& agents) {
+  fmt::print("{} of about {}, local memory {} ({}), of it cache {}\n", what, mib(heap_bytes), mib(p.local_bytes),
+             limit.enforced() ? "enforced: " + limit.group() : "NOT enforced: " + limit.why(), mib(p.cache_bytes));
+  for (const std::string& url : agents.urls()) fmt::print("agent {} with {}\n", url, mib(p.agent_bytes));
+  std::fflush(stdout);
+}
+
+void print_local_memory(const memory_plan& p, const memory_limit& limit, std::uint64_t heap_bytes,
+                        const std::string& what) {
+  fmt::print("  local memory         {:>10}   ({})\n", mib(p.local_bytes),
+             limit.enforced()
+                 ? fmt::format("enforced by a cgroup v{}; at most {} used", limit.version(), mib(limit.peak_bytes()))
+                 : "not enforced: " + limit.why());
+  fmt::print("  cache                {:>10}   ({:.1f} % of the {})\n", mib(p.cache_bytes),
+             100.0 * double(p.cache_bytes) / double(std::max<std::uint64_t>(heap_bytes, 1)), what);
+}
+
+void print_traffic(const heap_stats& st, std::uint64_t operations, const std::string& each) {
+  const double hits = operations == 0 ? 0 : 100.0 * (1.0 - std::min(1.0, double(st.misses) / double(operations)));
+  fmt::print("  hit ratio            {:>8.2f} %   ({} misses in {} {})\n", hits, st.misses, operations, each);
+  fmt::print("  miss                 {:>7.1f} us   median, {:.1f} us p99\n", double(st.miss_ns.quantile_ns(0.5)) / 1e3,
+             double(st.miss_ns.quantile_ns(0.99)) / 1e3);
+  fmt::print("  fetched              {:>10}   ({} neighbours came along)\n", mib(st.fetched_bytes),
+             st.elastic_installs);
+  fmt::print("  written back         {:>10}   ({} objects)\n", mib(st.written_bytes), st.written_objects);
+}
+
+void print_collections(const heap_stats& st) {
+  fmt::print("  collections          {:>10}   ({} given up; {} objects freed, {} of home copies)\n", st.collections,
+             st.collections_failed, st.collected_objects, mib(st.collected_bytes));
+  fmt::print("  pause                {:>7.2f} ms   median of {}, {:.2f} ms p99, {:.2f} ms longest\n",
+             double(st.pause_ns.quantile_ns(0.5)) / 1e6, st.pause_ns.count, double(st.pause_ns.quantile_ns(0.99)) / 1e6,
+             double(st.pause_ns.max_ns) / 1e6);
+}
+
+void print_processes(const agent_processes& agents) {
+  print_process("this process", 0);
+  for (std::size_t i = 0; i < agents.pids().size(); ++i) print_process(fmt::format("agent {}", i), agents.pids()[i]);
+}
+
+bool verify_home(heap& h) {
+  const errc home = h.evict_all();  // so that what is verified is the copies on the agents, all of them
+  if (home != errc::ok) fmt::print("writing everything back: {}\n", to_string(home));
+  const verify_report v = h.verify();
+  for (const std::string& m : v.messages) fmt::print("  {}\n", m);
+  fmt::print("verify: {} frames here, {} objects on the agents: {}\n", v.frames, v.agent_objects,
+             v.ok() ? "no fault" : fmt::format("{} FAULTS", v.faults));
+  return home == errc::ok && v.ok();
+}
+
+}  // namespace fm::example
