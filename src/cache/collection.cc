@@ -129,13 +129,18 @@ void read_refs(char* payload, std::vector<slot_t>& out) {
   for (std::uint64_t i = 0; i < length; ++i) read(payload + 8 + i * type->bytes);
 }
 
-void visit_frame(slot_t slot, word_t w, std::vector<slot_t>& refs, frame_visitor& visitor) {
+// `word` is where `w` was read, and may change; null for one that cannot.
+void visit_frame(slot_t slot, word_t w, const std::atomic<word_t>* word, std::vector<slot_t>& refs,
+                 frame_visitor& visitor) {
   char* payload = word::payload(w);
   frame_prefix& px = frame::prefix(payload);
   if (px.pins.load(std::memory_order_acquire) != 0) visitor.pinned(slot);
-  if (word::is_clean(w) && (px.shape.load(std::memory_order_acquire) & frame::writing_bit) == 0 &&
-      !visitor.wants_clean(slot))
-    return;
+  // The home copy is as new if the word was clean, then no write-back was under way, and then it was clean still. Copying out
+  // sets `writing` before `clean`, which the first two looks catch; a write-back that fails clears `clean` before `writing`,
+  // which the last one does.
+  const bool writing = (px.shape.load(std::memory_order_acquire) & frame::writing_bit) != 0;
+  const bool clean = word::is_clean(w) && !writing && (!word || word::is_clean(word->load(std::memory_order_acquire)));
+  if (clean && !visitor.wants_clean(slot)) return;
   read_refs(payload, refs);
   if (!refs.empty()) visitor.image(slot, refs);
 }
@@ -146,13 +151,13 @@ void visit_word(slot_t slot, std::vector<slot_t>& refs, frame_visitor& visitor) 
   for (;;) {
     word_t w = word.load(std::memory_order_acquire);
     if (!word::is_resident(w)) return;
-    if (!word::is_cold(w)) return visit_frame(slot, w, refs, visitor);
+    if (!word::is_cold(w)) return visit_frame(slot, w, &word, refs, visitor);
     if (word::is_busy(w)) {
       cpu_relax();
       continue;
     }
     if (!word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) continue;
-    visit_frame(slot, w, refs, visitor);
+    visit_frame(slot, w, nullptr, refs, visitor);
     word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
     return;
   }
@@ -162,11 +167,12 @@ void visit_word(slot_t slot, std::vector<slot_t>& refs, frame_visitor& visitor) 
 
 void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor) {
   std::vector<slot_t> refs;
+  std::array<std::uint16_t, page_slots> resident;  // of a page; their frames are prefetched together
   // Words only return to the table meanwhile, since pages are held: so the ones that are aside come first.
   {
     const section in_section;
     pages_.for_each_sided([&](slot_t slot, word_t w) {
-      if (word::is_resident(w)) visit_frame(slot, w, refs, visitor);
+      if (word::is_resident(w)) visit_frame(slot, w, nullptr, refs, visitor);
     });
   }
   for (const std::uint32_t t : tablets) {
@@ -174,8 +180,14 @@ void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_
          ++page) {
       if (hit.pages[page].state.load(std::memory_order_acquire) == page_given_back) continue;
       const section in_section;
-      for (slot_t s = page * page_slots; s < (page + 1) * page_slots; ++s)
-        if (word::is_resident(word_at(s).load(std::memory_order_relaxed))) visit_word(s, refs, visitor);
+      std::uint32_t n = 0;
+      for (std::uint32_t i = 0; i < page_slots; ++i) {
+        const word_t w = word_at(page * page_slots + i).load(std::memory_order_relaxed);
+        if (!word::is_resident(w)) continue;
+        __builtin_prefetch(word::payload(w) - sizeof(frame_prefix));
+        resident[n++] = static_cast<std::uint16_t>(i);
+      }
+      for (std::uint32_t i = 0; i < n; ++i) visit_word(page * page_slots + resident[i], refs, visitor);
     }
   }
 }
@@ -199,8 +211,12 @@ bool object_cache::free_slot(slot_t slot) noexcept {
         if (gone) bury_frame(word::payload(aside));
         return !gone;
       });
-      if (at != hit_pages::found::in_table) return gone;
-      continue;
+      if (at == hit_pages::found::in_table) continue;
+      // An answer that was asked for before the agent forgets must not come over it.
+      if (gone && page_of(slot).state.load(std::memory_order_acquire) != page_given_back &&
+          !word.compare_exchange_strong(w, word::free, std::memory_order_acq_rel))
+        continue;
+      return gone;
     }
     if (word::is_fetching(w)) return false;
     if (word::is_resident(w)) {

@@ -83,7 +83,8 @@ void cycle::run() noexcept {
 // Also after a failure at any step.
 void cycle::finish(bool completed) noexcept {
   if (marking_) satb::abandon();
-  if (cache_.dying.exchange(nullptr, std::memory_order_acq_rel) != nullptr) {
+  cache_.dying.store(nullptr, std::memory_order_seq_cst);
+  if (marks_) {
     // lock() may be looking at the marks: until those sections have ended they stay.
     const std::uint64_t stamp = epochs::stamp();
     while (!epochs::wait_passed(stamp, clock::now() + std::chrono::seconds(1))) {
@@ -356,6 +357,8 @@ void cycle::sweep() {
   // First, so that a failure later on leaves no handle to anything that is half gone. A copy of a weak handle that began
   // before `dying` was set has ended with the pause; later ones wait for this walk.
   report_.weak_cleared = clear_weak(cache_, *marks_);
+  // Before any slot is free: an object that gets one must not be judged by these marks.
+  cache_.dying.store(nullptr, std::memory_order_seq_cst);
   const std::vector<std::uint32_t>& tablets = marks_->tablets();
   std::vector<std::uint64_t> dead(slot_marks::tablet_words);
   std::vector<slot_page> freed;

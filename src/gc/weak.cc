@@ -15,10 +15,13 @@ object_cache* heap_of(slot_t slot) noexcept {
 }  // namespace
 
 slot_t lock_weak(const root_cell& cell) noexcept {
-  const slot_t slot = roots::get_weak(&cell);
-  const object_cache* heap = heap_of(slot);
+  const object_cache* heap = heap_of(roots::get_weak(&cell));
   if (!heap) return 0;
-  if (const slot_marks* dying = heap->dying.load(std::memory_order_acquire); dying && dying->dead(slot)) return 0;
+  const slot_marks* dying = heap->dying.load(std::memory_order_acquire);
+  // The cell is read after the marks: if there are none because the cycle is through with weak cells, this sees what it did
+  // to them, and no slot that is used for something else by now.
+  const slot_t slot = roots::get_weak(&cell);
+  if (slot == 0 || (dying && dying->dead(slot))) return 0;
   if (is_marking()) log_overwritten(slot);  // it may be reachable from nowhere else
   return slot;
 }

@@ -1,6 +1,7 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -43,5 +44,10 @@ void heavy_fence() noexcept {
 }
 
 void name_thread(const char* name) noexcept { ::prctl(PR_SET_NAME, name, 0, 0, 0); }
+
+void yield_to_others(int nice) noexcept {
+  // On Linux the value is the thread's own.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
+}
 
 }  // namespace fm::os

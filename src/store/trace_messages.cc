@@ -222,6 +222,7 @@ bool agent_store::trace_step(std::uint32_t worker) {
 
 void agent_store::run_tracing(std::uint32_t worker) {
   os::name_thread("fm-trace");
+  os::yield_to_others(options_.trace_nice);
   while (!stop_.load()) {
     const std::uint32_t seen = bell_.work.load();
     if (trace_step(worker)) continue;

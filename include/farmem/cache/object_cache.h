@@ -155,7 +155,7 @@ class object_cache {
   [[nodiscard]] std::uint64_t allocated_bytes() const noexcept {
     return allocated_reported_.load(std::memory_order_relaxed);
   }
-  /// What the cycle found dead, while that is not everywhere known; null otherwise. Changes to non-null in a pause only.
+  /// What the cycle found dead, until no weak cell names it; null otherwise. Changes to non-null in a pause only. Read in sections.
   std::atomic<const slot_marks*> dying{nullptr};
 
   histogram miss_ns, stall_ns;

@@ -2,7 +2,8 @@
 //
 // From the final pause of a cycle on, object_cache::dying says which slots are dead; lock() asks it, in a section, until the
 // collector has made every weak cell null that names a dead slot. Copies of cells are held up meanwhile, so that none gets
-// past the collector's walk. Only then may the slots be used for other objects.
+// past the collector's walk. Then `dying` is null again, and only after that are slots freed: an object in a slot that is used
+// again is never judged by old marks. test/model/reuse.pml has the mistakes that this order avoids.
 #pragma once
 
 #include <farmem/gc/roots.h>

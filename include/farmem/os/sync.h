@@ -28,5 +28,7 @@ inline void light_fence() noexcept {
 
 /// Names the calling thread, at most 15 characters, for debuggers and top.
 void name_thread(const char* name) noexcept;
+/// Makes the calling thread give way to others: its nice value, 0 to 19. Without effect where that is not allowed.
+void yield_to_others(int nice) noexcept;
 
 }  // namespace fm::os

@@ -35,6 +35,7 @@ struct store_options {
   double clean_below_live_ratio = 0.75;         ///< sealed regions sparser than this are cleaned when memory is short
   double clean_reserve = 0.05;                  ///< share of the memory that only the cleaner may use
   std::uint32_t trace_threads = 1;              ///< 1 to 64; without a background thread there is none
+  int trace_nice = 10;                          ///< of those threads, 0 to 19: fetches are served first
   std::uint64_t trace_queue_slots = 1u << 20;   ///< a heap's objects that are marked and not scanned; beyond: rescans
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
   std::uint64_t trace_images_bytes = 0;         ///< of a heap in a cycle; 0: a quarter of the memory, at least 64 MiB
