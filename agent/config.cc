@@ -227,6 +227,14 @@ const std::vector<setting>& settings() {
        [](config& c, text v) { c.fabric.io_threads = parse_count(v); }},
       {"spin", "TIME", "how long a thread polls for the next fetch before it blocks (default 20us)", false,
        [](config& c, text v) { c.fabric.spin_for = parse_spin(v); }},
+      {"trace-threads", "N", "threads that trace for collections (default 1)", false,
+       [](config& c, text v) { c.store.trace_threads = parse_count(v); }},
+      {"trace-nice", "N", "how far they give way to the threads that serve, 0 to 19 (default 10)", false,
+       [](config& c, text v) {
+         const std::uint32_t n = v == "0" ? 0 : parse_count(v);
+         if (n > 19) throw fmt::format("'{}' is more than 19", v);
+         c.store.trace_nice = static_cast<int>(n);
+       }},
       {"insecure", "", "allow plaintext TCP on an address that is not loopback", false,
        [](config& c, text v) { c.fabric.insecure = parse_switch(v); }},
       {"admin", "PATH",

@@ -86,9 +86,8 @@ void cycle::finish(bool completed) noexcept {
   cache_.dying.store(nullptr, std::memory_order_seq_cst);
   if (marks_) {
     // lock() may be looking at the marks: until those sections have ended they stay.
-    const std::uint64_t stamp = epochs::stamp();
-    while (!epochs::wait_passed(stamp, clock::now() + std::chrono::seconds(1))) {
-    }
+    // A scope that is open for longer than that keeps them for good.
+    if (!epochs::wait_passed(epochs::stamp(), clock::now() + owner_.options_.pause_within)) (void)marks_.release();
   }
   if (pages_held_) cache_.hold_pages(false);
   if (!begun_) return;

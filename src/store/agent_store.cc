@@ -24,6 +24,7 @@ std::unique_ptr<store> store::create(const store_options& o) {
     bad(fmt::format("clean_reserve {} is not in [0, 0.5]", o.clean_reserve));
   if (o.trace_threads == 0 || o.trace_threads > 64)
     bad(fmt::format("{} tracing threads: 1 to 64 are possible", o.trace_threads));
+  if (o.trace_nice < 0 || o.trace_nice > 19) bad(fmt::format("a nice value of {}: 0 to 19 are possible", o.trace_nice));
   const auto in_range = [](std::uint64_t n) { return n >= 64 && n <= std::uint64_t{1} << 32; };
   if (!in_range(o.trace_queue_slots))
     bad(fmt::format("trace_queue_slots {} is not in [64, 2^32]", o.trace_queue_slots));
