@@ -71,17 +71,26 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
 
 agent_store::agent_store(const store_options& o) : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve) {
   if (!o.hooks.background) return;
-  thread_ = std::thread([this] { run(); });
-  for (std::uint32_t i = 0; i < o.trace_threads; ++i) tracing_.emplace_back([this, i] { run_tracing(i); });
+  try {
+    thread_ = std::thread([this] { run(); });
+    for (std::uint32_t i = 0; i < o.trace_threads; ++i) tracing_.emplace_back([this, i] { run_tracing(i); });
+  } catch (const std::exception& e) {
+    join();
+    throw error(errc::out_of_memory, fmt::format("threads of store {}: {}", o.name, e.what()));
+  }
 }
 
-agent_store::~agent_store() {
-  FM_CHECK(sessions_open_.load() == 0, "a store was destroyed while a peer was connected");
+void agent_store::join() {
   stop_.store(true);
   wake();
   bell_.ring();
   if (thread_.joinable()) thread_.join();
   for (std::thread& t : tracing_) t.join();
+}
+
+agent_store::~agent_store() {
+  FM_CHECK(sessions_open_.load() == 0, "a store was destroyed while a peer was connected");
+  join();
   for (auto& [id, h] : heaps_) {
     std::lock_guard lock(h->mutex);
     h->close();

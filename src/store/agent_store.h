@@ -87,6 +87,7 @@ class agent_store final : public store {
   void free_heap(const std::shared_ptr<heap>& h, const char* why, bool only_if_expired);
   void wake() noexcept;
   void run();
+  void join();  ///< stops and ends all threads
   /// Both return when they want to be called again, at the latest.
   time_point expire_leases();
   time_point send_lost_notices();

@@ -7,9 +7,10 @@
 //   live_bytes(region) = size-class bytes of those entries
 //   objects(heap)      = entries that are not 0
 //   live + garbage     = appended(heap)
+//   mark bits          = slots that the running cycle has marked; 0 when none runs
 #include <fmt/format.h>
 
-#include "heap.h"
+#include "tracer.h"
 
 namespace fm::store::node {
 
@@ -45,6 +46,7 @@ class auditor {
     if (objects_ != h_.objects) fault("heap: {} entries name copies, {} are accounted", objects_, h_.objects);
     if (pages_ != h_.entry_pages)
       fault("heap: {} pages of entries are in use, {} are accounted", pages_, h_.entry_pages);
+    check_cycle();
     return {objects_, live, appended - std::min(appended, live), h_.metadata_bytes(), faults_};
   }
 
@@ -72,6 +74,22 @@ class auditor {
       }
       if (found != counted) fault("tablet {} page {}: {} entries, {} counted", tablet, page, found, counted);
     }
+  }
+
+  void check_cycle() {
+    const auto cycle = h_.running_cycle();
+    if (cycle != nullptr && cycle->marks_add_up() == false)
+      fault("cycle {}: {} slots were marked, but not as many bits are set", cycle->cycle, cycle->marked());
+    for (const auto& [first, block] : h_.tablet_blocks)
+      for (std::uint64_t i = 0; cycle == nullptr && i < block.bytes() / heap::tablet_block; ++i) {
+        std::byte* const b = block.base() + i * heap::tablet_block;
+        const heap::bits_t* const bits = heap::marks(b);  // and the images' bits behind them
+        const auto is_set = [](const heap::bits_t& w) { return w.load(std::memory_order_relaxed) != 0; };
+        const std::uint64_t word = h_.tablet_words()[first + i].load(std::memory_order_acquire);
+        if ((word & heap::in_cycle) != 0 || heap::record(b).rescan.load() != 0 ||
+            std::any_of(bits, bits + 2 * marks_bytes / 8, is_set))
+          fault("tablet {}: there are marks, and no cycle runs", first + i);
+      }
   }
 
   void check_entry(slot_t slot, word_t w) {

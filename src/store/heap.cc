@@ -204,6 +204,16 @@ void heap::tell_traced(const tracer& t) {
   owner->peer.notify({reinterpret_cast<const std::byte*>(&notice), sizeof notice});  // lost: the owner also asks
 }
 
+bool heap::is_dead(const released_page& p) const noexcept {
+  const std::uint64_t word = tablet_words()[detail::tablet_of(p.first_slot)].load(std::memory_order_acquire);
+  if ((word & in_cycle) == 0)
+    return std::all_of(p.bits, p.bits + page_slots / 64, [](std::uint64_t b) { return b == 0; });
+  const bits_t* const marked = marks(block_in(word)) + p.first_slot % detail::tablet_slots / 64;
+  for (std::uint32_t i = 0; i < page_slots / 64; ++i)
+    if ((p.bits[i] & marked[i].load(std::memory_order_acquire)) != 0) return false;
+  return true;
+}
+
 void heap::release(const released_page& p, release_answer& a) {
   std::byte* const block = tablet_block_of(detail::tablet_of(p.first_slot));
   const std::uint64_t page = p.first_slot % detail::tablet_slots / page_slots;

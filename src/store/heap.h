@@ -194,6 +194,8 @@ struct heap {
   void end_cycle();
   /// Tells the owner that the tracer is idle or has ghosts, if the cycle still runs. Takes the mutex itself.
   void tell_traced(const tracer& t);
+  /// Whether none of these slots, whose tablet is granted, is marked or outside the cycle.
+  [[nodiscard]] bool is_dead(const released_page& p) const noexcept;
   /// Clears the entries of these slots, whose tablet is granted; adds to `a` what they named.
   void release(const released_page& p, release_answer& a);
   /// A region for appending; null with agent_full or quota_exceeded in `why`. The cleaner may go beyond the quota.

@@ -186,8 +186,14 @@ errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out
     if (h.owner != &s) return not_the_owner(h, out, type);
     const auto running = h.running_cycle();
     if (running == nullptr || running->cycle != m.cycle) return refuse_stale(out, type, h, m.cycle);
-    for (const std::size_t end = std::min(pages.size(), i + release_pages_at_once); i < end; ++i)
+    for (const std::size_t end = std::min(pages.size(), i + release_pages_at_once); i < end; ++i) {
+      // What is dead is for the owner to say, but never of an object that was reached here.
+      if (!h.is_dead(pages[i]))
+        return refuse(
+            out, type, errc::corrupt,
+            fmt::format("slots from {} on of heap {} are not dead in cycle {}", pages[i].first_slot, h.name, m.cycle));
       h.release(pages[i], a);
+    }
   } while (i < pages.size());
   begin_answer(out, type, &a, sizeof a);
   return errc::ok;

@@ -1,5 +1,6 @@
 // What workers and messages of one tracer share: the bounded queue, the outbox, who is busy, and when all is done; see
 // tracer.h.
+#include <bit>
 #include <ctime>
 
 #include "trace_worker.h"
@@ -45,6 +46,19 @@ bool tracer::is_marked(slot_t slot) const noexcept {
   if ((word & heap::in_cycle) == 0) return true;
   const std::uint64_t i = slot % detail::tablet_slots;
   return (heap::marks(heap::block_in(word))[i / 64].load(std::memory_order_acquire) >> (i % 64) & 1) != 0;
+}
+
+std::optional<bool> tracer::marks_add_up() const {
+  std::lock_guard lock(mutex_);
+  if (inside_ != 0) return {};
+  std::uint64_t set = 0;
+  for (const auto& [first, blocks] : h_.tablet_blocks)
+    for (std::uint64_t at = 0; at < blocks.bytes(); at += heap::tablet_block) {
+      const heap::bits_t* const bits = heap::marks(blocks.base() + at);
+      for (std::uint64_t i = 0; i < marks_bytes / 8; ++i)
+        set += static_cast<std::uint64_t>(std::popcount(bits[i].load(std::memory_order_relaxed)));
+    }
+  return set == marked_.load(std::memory_order_relaxed);
 }
 
 void tracer::abandon() noexcept {

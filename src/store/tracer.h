@@ -16,6 +16,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <optional>
 
 #include "heap.h"
 #include "images.h"
@@ -89,6 +90,9 @@ class tracer {
   [[nodiscard]] std::uint64_t faults() const noexcept { return faults_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t tracing_ns() const noexcept { return tracing_ns_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t memory_bytes() const;
+  /// Whether as many bits are set in all tablets as were counted; null while somebody is at work, who may be in between.
+  /// Nobody begins meanwhile. The heap's mutex is held. O(tablets).
+  [[nodiscard]] std::optional<bool> marks_add_up() const;
 
  private:
   struct worker;  ///< trace_worker.h

@@ -291,6 +291,10 @@ TEST_CASE("released slots lose their entries, and regions without a live one ret
   const reply again = o.release(named);
   REQUIRE(again.ok());
   CHECK(again.as<release_answer>().entries == 0);
+  CHECK(o.release({10000}).code == errc::corrupt);  // reached
+  REQUIRE(o.grant(2, 1).ok());
+  CHECK(o.release({2 * 65536}).code == errc::corrupt);  // not part of the cycle
+  CHECK(o.value(10000) == 10001);
   const reply ended = o.end(1);
   REQUIRE(ended.ok());
   const auto totals = ended.as<end_cycle_answer>();
@@ -298,6 +302,7 @@ TEST_CASE("released slots lose their entries, and regions without a live one ret
   CHECK(totals.live_bytes == 3002 * 16);
   CHECK(totals.regions == 2);
   CHECK(totals.tracing_ns > 0);
+  o.audit();
   CHECK(o.release(named).code == errc::stale);
   o.node(1, {2});  // the slots are used again
   o.node(700, {0});

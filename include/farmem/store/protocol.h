@@ -17,7 +17,8 @@
 // ghosts again.
 //
 // What is dead is for the owner to say, since it alone knows what was allocated at the snapshot: it reads the marks, makes its
-// own words free, and releases the slots. A slot is released only when no batch that is not applied can name it.
+// own words free, and releases the slots. A slot is released only when no batch that is not applied can name it. An agent refuses,
+// as `corrupt`, to release a slot that was marked or whose tablet is not part of the cycle.
 #pragma once
 
 #include <cstdint>
