@@ -98,19 +98,23 @@ void agent_processes::start(const std::string& program, const std::string& url, 
                             unsigned number) {
   int ready[2];
   if (::pipe2(ready, O_CLOEXEC) != 0) throw error(errc::out_of_memory, fmt::format("a pipe: {}", std::strerror(errno)));
-  const std::vector<std::string> words = {program,
-                                          "--listen",
-                                          url,
-                                          "--memory",
-                                          std::to_string(options.memory_bytes),
-                                          "--admin",
-                                          fmt::format("{}/admin-{}.sock", directory_, number),
-                                          "--name",
-                                          fmt::format("{}-{}", options.owner, number),
-                                          "--log-level",
-                                          "warning",
-                                          "--ready-fd",
-                                          "3"};
+  std::vector<std::string> words = {program,
+                                    "--listen",
+                                    url,
+                                    "--memory",
+                                    std::to_string(options.memory_bytes),
+                                    "--admin",
+                                    fmt::format("{}/admin-{}.sock", directory_, number),
+                                    "--name",
+                                    fmt::format("{}-{}", options.owner, number),
+                                    "--log-level",
+                                    "warning",
+                                    "--ready-fd",
+                                    "3"};
+  if (options.region_bytes != 0) {
+    words.emplace_back("--region");
+    words.push_back(std::to_string(options.region_bytes));
+  }
   std::vector<char*> argv;
   for (const std::string& w : words) argv.push_back(const_cast<char*>(w.c_str()));
   argv.push_back(nullptr);

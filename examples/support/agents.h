@@ -15,6 +15,7 @@ struct agent_options {
   std::string transport = "shm";  ///< shm or tcp
   unsigned count = 2;
   std::uint64_t memory_bytes = 1u << 30;  ///< of each
+  std::uint64_t region_bytes = 0;         ///< 0: the agent's own default
   std::string program;                    ///< empty: beside this program, above it, or in PATH
 };
 

@@ -48,6 +48,7 @@ void declare(CLI::App& app, machine_options& m, const std::string& what) {
       ->type_name("PATH");
   add_size(app, "--memory", m.agent_bytes,
            fmt::format("memory of each agent (default: a multiple of its share of the {})", what));
+  add_size(app, "--region", m.agents.region_bytes, "size of the agents' regions, a power of two (default: theirs)");
   add_size(app, "--local", m.local_bytes,
            fmt::format("local memory of this process (default: a quarter of the {} plus 64MiB)", what));
   add_size(app, "--cache", m.cache_bytes,
@@ -117,14 +118,15 @@ void print_processes(const agent_processes& agents) {
   for (std::size_t i = 0; i < agents.pids().size(); ++i) print_process(fmt::format("agent {}", i), agents.pids()[i]);
 }
 
-bool verify_home(heap& h) {
+bool verify_home(heap& h, std::uint64_t objects_max) {
   const errc home = h.evict_all();  // so that what is verified is the copies on the agents, all of them
   if (home != errc::ok) fmt::print("writing everything back: {}\n", to_string(home));
   const verify_report v = h.verify();
   for (const std::string& m : v.messages) fmt::print("  {}\n", m);
-  fmt::print("verify: {} frames here, {} objects on the agents: {}\n", v.frames, v.agent_objects,
+  fmt::print("verify: {} frames here, {} objects on the agents{}: {}\n", v.frames, v.agent_objects,
+             v.agent_objects > objects_max ? fmt::format(", NO MORE THAN {} are expected", objects_max) : "",
              v.ok() ? "no fault" : fmt::format("{} FAULTS", v.faults));
-  return home == errc::ok && v.ok();
+  return home == errc::ok && v.ok() && v.agent_objects <= objects_max;
 }
 
 }  // namespace fm::example

@@ -23,7 +23,7 @@ struct machine_options {
   std::uint64_t local_bytes = 0, cache_bytes = 0, agent_bytes = 0;  ///< 0: decided by make_plan
 };
 
-/// Declares --transport, --agents, --agent, --memory, --local and --cache. `what` is what the heap holds: "index".
+/// Declares --transport, --agents, --agent, --memory, --region, --local and --cache. `what` is what the heap holds: "index".
 void declare(CLI::App& app, machine_options& m, const std::string& what);
 /// Declares a size, like 64MiB.
 CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& to, const std::string& help);
@@ -55,7 +55,8 @@ void print_collections(const heap_stats& st);
 /// Resident memory of this process and of the agents.
 void print_processes(const agent_processes& agents);
 
-/// Sends everything home and verifies both sides; prints the verdict. Only while nothing else uses the heap.
-bool verify_home(heap& h);
+/// Sends everything home and verifies both sides; prints the verdict, which is bad also with more than
+/// `objects_max` objects. Only while nothing else uses the heap.
+bool verify_home(heap& h, std::uint64_t objects_max = ~std::uint64_t{0});
 
 }  // namespace fm::example
