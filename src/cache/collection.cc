@@ -113,20 +113,25 @@ bool object_cache::next_run(mutator& m) noexcept {
 namespace {
 
 // The references of an object as its frame has them now. The frame stays meanwhile: warm and in a section, or its word is held.
-void read_refs(char* payload, std::vector<slot_t>& out) {
+// False for a type without references.
+bool read_refs(char* payload, std::vector<slot_t>& out) {
   out.clear();
   const type_descriptor* type = find_type(header::type(frame::prefix(payload).header.load(std::memory_order_relaxed)));
-  if (!type || type->ref_offsets.empty()) return;
+  if (!type || type->ref_offsets.empty()) return false;
   const auto read = [&](const char* element) {
     for (const std::uint32_t at : type->ref_offsets)
       if (const slot_t s = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(element + at), __ATOMIC_ACQUIRE);
           s != 0)
         out.push_back(s);
   };
-  if (type->kind == type_kind::object) return read(payload);
+  if (type->kind == type_kind::object) {
+    read(payload);
+    return true;
+  }
   std::uint64_t length = 0;
   std::memcpy(&length, payload, sizeof length);
   for (std::uint64_t i = 0; i < length; ++i) read(payload + 8 + i * type->bytes);
+  return true;
 }
 
 // `word` is where `w` was read, and may change; null for one that cannot.
@@ -141,8 +146,7 @@ void visit_frame(slot_t slot, word_t w, const std::atomic<word_t>* word, std::ve
   const bool writing = (px.shape.load(std::memory_order_acquire) & frame::writing_bit) != 0;
   const bool clean = word::is_clean(w) && !writing && (!word || word::is_clean(word->load(std::memory_order_acquire)));
   if (clean && !visitor.wants_clean(slot)) return;
-  read_refs(payload, refs);
-  if (!refs.empty()) visitor.image(slot, refs);
+  if (read_refs(payload, refs)) visitor.image(slot, refs);  // without references, too: the home copy may have some
 }
 
 // A word of the table; in a section. What is cold may be moved by whoever takes its lock, so the lock is taken.
@@ -179,6 +183,7 @@ void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_
     for (std::uint64_t page = std::uint64_t{t} * pages_per_tablet; page < std::uint64_t{t + 1} * pages_per_tablet;
          ++page) {
       if (hit.pages[page].state.load(std::memory_order_acquire) == page_given_back) continue;
+      visitor.between_pages();
       const section in_section;
       std::uint32_t n = 0;
       for (std::uint32_t i = 0; i < page_slots; ++i) {

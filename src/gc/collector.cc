@@ -176,7 +176,8 @@ cycle_report collector::run_cycle(const std::string& why) {
     counts.freed_objects.fetch_add(a.freed_objects, std::memory_order_relaxed);
     counts.freed_bytes.fetch_add(a.freed_bytes, std::memory_order_relaxed);
   }
-  spdlog::log(r.status == errc::ok ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
+  const bool quiet = r.status == errc::ok || r.status == errc::heap_closed;
+  spdlog::log(quiet ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
   return r;
 }
 

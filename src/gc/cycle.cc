@@ -200,6 +200,11 @@ bool cycle::wants_clean(slot_t slot) {
 
 void cycle::pinned(slot_t slot) { add(slot); }
 
+void cycle::between_pages() {
+  for (agent& a : agents_)
+    if (a.images.size() >= image_bytes_per_message) send_images(a);
+}
+
 void cycle::image(slot_t slot, std::span<const slot_t> refs) {
   if (!marks_->covers(slot)) return;
   agent* a = agent_of(slot);
@@ -208,7 +213,7 @@ void cycle::image(slot_t slot, std::span<const slot_t> refs) {
     return;
   }
   ++report_.images;
-  for (std::size_t from = 0; from < refs.size(); from += refs_per_image) {
+  for (std::size_t from = 0; from == 0 || from < refs.size(); from += refs_per_image) {
     const std::size_t n = std::min(refs_per_image, refs.size() - from);
     const store::image_record record{.slot = slot, .count = static_cast<std::uint32_t>(n), .zero = 0};
     append(a->images, &record, 1);
@@ -235,7 +240,7 @@ void cycle::send_images(agent& a) {
     from = to;
   }
   report_.image_bytes += a.images.size();
-  a.images = {};
+  a.images.clear();
 }
 
 // ---- mark ----

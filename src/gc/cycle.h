@@ -54,6 +54,7 @@ class cycle final : private frame_visitor {
   void image(slot_t slot, std::span<const slot_t> refs) override;
   void pinned(slot_t slot) override;
   bool wants_clean(slot_t slot) override;
+  void between_pages() override;
 
   /// Runs `work(*this)` in a pause; tries again, with backoff, until there is one. False when `work` was not run in time.
   bool pause(void (*work)(cycle&), std::uint64_t& took_ns);

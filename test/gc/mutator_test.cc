@@ -294,8 +294,8 @@ TEST_CASE("a random mutator and its shadow agree while collections run one after
   stop = true;
   for (auto& t : threads) t.join();
   for (const std::string& w : wrong) REQUIRE(w == "");
-  WARN(cycles << " cycles, " << freed << " freed, " << overwritten << " overwritten, " << left_for_later
-              << " left for a later cycle");
+  UNSCOPED_INFO(cycles << " cycles, " << freed << " freed, " << overwritten << " overwritten, " << left_for_later
+                       << " left for a later cycle");
   REQUIRE(h.stats().collections_failed == 0);
   REQUIRE(cycles > 3);
   REQUIRE(freed > 1000);

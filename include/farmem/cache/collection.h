@@ -88,7 +88,7 @@ class slot_hold {
   std::vector<run> free_runs_;
 };
 
-/// What scan_frames finds. `refs` are the slots that the frame refers to, null ones left out.
+/// What scan_frames finds. `refs` are the slots that the frame refers to, null ones left out; there may be none.
 class frame_visitor {
  public:
   virtual ~frame_visitor() = default;
@@ -98,6 +98,8 @@ class frame_visitor {
   virtual void pinned(slot_t slot) = 0;
   /// Whether a frame is wanted that is no newer than its home copy.
   virtual bool wants_clean(slot_t slot) = 0;
+  /// Called now and then outside of sections: the only place to wait in.
+  virtual void between_pages() = 0;
 };
 
 }  // namespace fm::detail
