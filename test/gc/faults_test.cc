@@ -156,7 +156,7 @@ TEST_CASE("an agent that hangs ends the cycle with an error, and the next one is
   for (const message_type type : {message_type::begin_cycle, message_type::trace, message_type::release_slots}) {
     meddled_agent first, second;
     auto o = over({first.url(), second.url()});
-    o.access_within = std::chrono::milliseconds(500);
+    o.access_within = std::chrono::seconds(2);
     fm::heap h(o);
     const auto kept = make_list(h, 3'000);
     { const auto dropped = make_list(h, 3'000); }
