@@ -35,14 +35,26 @@ int main(int argc, char** argv) {
            {goal_kind::ratio_at_most, 2},
            mimalloc_name()},
           [&] {
-            fm::heap h(
-                {.cache = count * frame_bytes<64> * 5 / 4 + (std::uint64_t{64} << 20), .background_evictor = false});
+            fm::heap h({.cache = count * frame_bytes<64> * 5 / 4 + (std::uint64_t{64} << 20),
+                        .collect = false,
+                        .background_evictor = false});
             return turn{allocate_ns(h, count), {}, 0};
           },
           [&] {
             return turn{mimalloc_64(count, fresh), {}, 0};
           });
     }
+    p.compare(
+        {"collections_on", {{"objects", objects}, {"cache", "all objects"}}, "ns", {}, "no collections"},
+        [&] {
+          fm::heap h({.cache = count * frame_bytes<64> * 5 / 4 + (std::uint64_t{64} << 20)});
+          return turn{allocate_ns(h, count), {}, 0};
+        },
+        [&] {
+          fm::heap h({.cache = count * frame_bytes<64> * 5 / 4 + (std::uint64_t{64} << 20), .collect = false});
+          return turn{allocate_ns(h, count), {}, 0};
+        },
+        5);
     for (const auto& [transport, url] : transports()) {
       const counted_agent agent(p, binary, url, "8GiB");
       p.compare(

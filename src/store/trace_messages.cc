@@ -70,7 +70,7 @@ errc agent_store::begin_cycle(session& s, heap& h, body b, fabric::answer& out) 
       return refuse(out, type, errc::stale, fmt::format("cycle {} after cycle {}", m.cycle, h.cycle_begun));
     const std::uint64_t images = options_.trace_images_bytes != 0
                                      ? options_.trace_images_bytes
-                                     : std::max<std::uint64_t>(64ull << 20, options_.memory_bytes / 4);
+                                     : std::max<std::uint64_t>(64ull << 20, options_.memory_bytes);
     auto next = std::make_shared<tracer>(
         h, m.cycle, trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max, images, options_.trace_threads},
         bell_);

@@ -38,7 +38,7 @@ struct store_options {
   int trace_nice = 10;                          ///< of those threads, 0 to 19: fetches are served first
   std::uint64_t trace_queue_slots = 1u << 20;   ///< a heap's objects that are marked and not scanned; beyond: rescans
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
-  std::uint64_t trace_images_bytes = 0;         ///< of a heap in a cycle; 0: a quarter of the memory, at least 64 MiB
+  std::uint64_t trace_images_bytes = 0;         ///< of a heap in a cycle; 0: as much as memory_bytes, at least 64 MiB
   std::string name = "local";                   ///< in logs
   bool log_heaps = false;                       ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
