@@ -54,6 +54,7 @@ void heap_core::open(const heap_options& options) {
       store::store_options so;
       so.memory_bytes = options.local_memory;
       so.region_bytes = options.local_region;
+      so.trace_nice = 0;  // here it is the program that would outrun it, and fill the memory with garbage
       local_ = store::store::create(so);
     }
     contexts_.push_back(
