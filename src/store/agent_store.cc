@@ -172,7 +172,6 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
     case message_type::add_images: return add_images(s, *h, b, out);
     case message_type::trace: return trace(s, *h, b, out);
     case message_type::read_marks: return read_marks(s, *h, b, out);
-    case message_type::ask_marks: return ask_marks(s, *h, b, out);
     case message_type::release_slots: return release_slots(s, *h, b, out);
     case message_type::end_cycle: return end_cycle(s, *h, b, out);
     case message_type::renew:

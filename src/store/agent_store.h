@@ -66,7 +66,6 @@ class agent_store final : public store {
   errc add_images(session& s, heap& h, body b, fabric::answer& out);
   errc trace(session& s, heap& h, body b, fabric::answer& out);
   errc read_marks(session& s, heap& h, body b, fabric::answer& out);
-  errc ask_marks(session& s, heap& h, body b, fabric::answer& out);
   errc release_slots(session& s, heap& h, body b, fabric::answer& out);
   errc end_cycle(session& s, heap& h, body b, fabric::answer& out);
   /// The cycle of that number that runs; null: `out` and `result` say why not.

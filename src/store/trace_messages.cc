@@ -153,21 +153,6 @@ errc agent_store::read_marks(session& s, heap& h, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc agent_store::ask_marks(session& s, heap& h, body b, fabric::answer& out) {
-  constexpr auto type = message_type::ask_marks;
-  ask_marks_body m;
-  std::vector<slot_t> slots;
-  if (!read_front(b, m) || m.zero != 0 || !read_slots(b, m.count, slots)) return errc::bad_frame;
-  errc result = errc::ok;
-  const auto running = find_cycle(s, h, m.cycle, type, out, result);
-  if (running == nullptr) return result;
-  std::vector<std::uint8_t> marked(slots.size());
-  std::transform(slots.begin(), slots.end(), marked.begin(),
-                 [&](slot_t slot) { return running->is_marked(slot) ? std::uint8_t{1} : std::uint8_t{0}; });
-  begin_answer(out, type, marked.data(), marked.size());
-  return errc::ok;
-}
-
 errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::release_slots;
   release_body m;

@@ -41,13 +41,6 @@ std::uint64_t tracer::memory_bytes() const {
          seen_ghosts_bytes + workers_.size() * (sizeof(worker) + private_slots_max * 8);
 }
 
-bool tracer::is_marked(slot_t slot) const noexcept {
-  const std::uint64_t word = h_.tablet_words()[detail::tablet_of(slot)].load(std::memory_order_acquire);
-  if ((word & heap::in_cycle) == 0) return true;
-  const std::uint64_t i = slot % detail::tablet_slots;
-  return (heap::marks(heap::block_in(word))[i / 64].load(std::memory_order_acquire) >> (i % 64) & 1) != 0;
-}
-
 std::optional<bool> tracer::marks_add_up() const {
   std::lock_guard lock(mutex_);
   if (inside_ != 0) return {};

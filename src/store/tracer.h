@@ -71,9 +71,6 @@ class tracer {
   bool post(const trace_body& m, std::span<const slot_t> slots, sequence& how, trace_answer& answer,
             std::vector<slot_t>& ghosts);
 
-  /// Whether the slot is marked or not part of the cycle.
-  [[nodiscard]] bool is_marked(slot_t slot) const noexcept;
-
   /// Nobody enters any more; those inside leave soon. Thread-safe.
   void abandon() noexcept;
   /// Abandons, and waits until nobody is inside. Bounded by the time between two looks of a worker.

@@ -321,10 +321,6 @@ TEST_CASE("messages of a cycle that no owner sends end the connection", "[store]
   CHECK(bad(message_type::read_marks, read_marks_body{1, 0, marks_tablets_max + 1}));
   CHECK(bad(message_type::read_marks, read_marks_body{1, (1u << 24) - 1, 2}));
   CHECK(bad(message_type::read_marks, read_marks_body{1, 0xffffffff, 1}));
-  CHECK(bad(message_type::ask_marks, ask_marks_body{1, 1, 0}));
-  CHECK(bad(message_type::ask_marks, ask_marks_body{1, 1, 1}, one));
-  CHECK(bad(message_type::ask_marks, ask_marks_body{1, 1, 0}, std::uint64_t{0}));
-  CHECK(bad(message_type::ask_marks, ask_marks_body{1, 1, 0}, limit));
   CHECK(bad(message_type::release_slots, release_body{1, 1, 0}));
   CHECK(bad(message_type::release_slots, release_body{1, 0xffffffff, 0}, released_page{}));
   CHECK(bad(message_type::release_slots, release_body{1, 1, 1}, released_page{}));

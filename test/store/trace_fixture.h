@@ -126,16 +126,12 @@ class tracing_owner : public owner {
 
   bool marked(slot_t slot) { return marks_of({slot})[0]; }
   std::vector<bool> marks_of(const std::vector<slot_t>& slots) {
-    std::vector<std::byte> m;
-    add(m, ask_marks_body{cycle_, static_cast<std::uint32_t>(slots.size()), 0});
-    for (const slot_t s : slots) add(m, s);
-    const reply r = send(message_type::ask_marks, m.data(), m.size());
-    REQUIRE(r.ok());
-    REQUIRE(r.body.size() == slots.size());
+    std::map<std::uint32_t, std::set<slot_t>> tablets;
     std::vector<bool> all;
-    for (const std::byte b : r.body) {
-      REQUIRE(std::to_integer<int>(b) <= 1);
-      all.push_back(b == std::byte{1});
+    for (const slot_t s : slots) {
+      const auto tablet = static_cast<std::uint32_t>(s / 65536);
+      if (!tablets.contains(tablet)) tablets[tablet] = marks(tablet);
+      all.push_back(tablets[tablet].contains(s));
     }
     return all;
   }

@@ -50,10 +50,9 @@ enum class message_type : std::uint16_t {
   add_images = 17,     ///< images_body + image_record[] -> {}: what the owner's frames refer to, see "Collecting"
   trace = 18,          ///< trace_body + u64 slots[] -> trace_answer + u64 ghosts[]
   read_marks = 19,     ///< read_marks_body -> 8 KiB of mark bits for each tablet
-  ask_marks = 20,      ///< ask_marks_body + u64 slots[] -> one byte a slot: 1 marked, or not part of the cycle; 0 dead
-  release_slots = 21,  ///< release_body + released_page[] -> release_answer: no entry of these slots any more
-  end_cycle = 22,      ///< cycle_name -> end_cycle_answer: marks and images are thrown away
-  traced = 23,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
+  release_slots = 20,  ///< release_body + released_page[] -> release_answer: no entry of these slots any more
+  end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks and images are thrown away
+  traced = 22,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
 };
 
 #pragma pack(push, 1)
@@ -211,12 +210,6 @@ struct read_marks_body {
 };
 constexpr std::uint32_t marks_tablets_max = 64;
 constexpr std::uint64_t marks_bytes = detail::tablet_slots / 8;  ///< bit i of the tablet: byte i / 8, bit i % 8
-
-struct ask_marks_body {
-  std::uint64_t cycle;
-  std::uint32_t count;
-  std::uint32_t zero;
-};
 
 struct release_body {
   std::uint64_t cycle;

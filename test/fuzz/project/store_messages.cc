@@ -191,7 +191,7 @@ class hostile_owner {
     std::vector<std::byte> b;
     const std::uint64_t named = in.below(16) == 0 ? in.name() : cycle_;
     const std::uint32_t count = in.below(32) == 0 ? in.name() : in.below(6);
-    switch (in.below(8)) {
+    switch (in.below(7)) {
       case 0:
         if (in.below(4) != 0) ++cycle_;
         number_ = 0;
@@ -208,11 +208,6 @@ class hostile_owner {
         return;
       case 2: send(message_type::read_marks, read_marks_body{named, in.name(), in.name()}); return;
       case 3:
-        append(b, ask_marks_body{named, count, 0});
-        for (std::uint32_t i = std::min(count, 6u); i > 0; --i) append(b, slot(in));
-        send(message_type::ask_marks, b);
-        return;
-      case 4:
         append(b, release_body{named, count, 0});
         for (std::uint32_t i = std::min(count, 6u); i > 0; --i) {
           released_page p{in.below(32) == 0 ? in.word() : 0, {}};
@@ -221,7 +216,7 @@ class hostile_owner {
         }
         send(message_type::release_slots, b);
         return;
-      case 5:
+      case 4:
         if (in.below(4) == 0) send(message_type::end_cycle, cycle_name{named});
         return;
       default: {
