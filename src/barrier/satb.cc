@@ -95,8 +95,6 @@ void begin() noexcept {
 
 void end() noexcept { marking.store(0, std::memory_order_seq_cst); }
 
-void abandon() noexcept { marking.store(0, std::memory_order_seq_cst); }
-
 void take_full(std::vector<slot_t>& out) {
   shared_logs& s = shared();
   const std::lock_guard lock(s.mutex);

@@ -82,7 +82,7 @@ void cycle::run() noexcept {
 
 // Also after a failure at any step.
 void cycle::finish(bool completed) noexcept {
-  if (marking_) satb::abandon();
+  if (marking_) satb::end();
   cache_.dying.store(nullptr, std::memory_order_seq_cst);
   if (marks_) {
     // lock() may be looking at the marks: until those sections have ended they stay.

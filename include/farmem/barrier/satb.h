@@ -31,10 +31,8 @@ namespace satb {
 
 /// Empties all logs and sets `marking`; in a pause.
 void begin() noexcept;
-/// Ends marking; in a pause.
+/// Ends marking: in a pause, or when the cycle is given up, and what was not logged does not matter any more.
 void end() noexcept;
-/// Ends marking without a pause, when a cycle is given up: what was not logged does not matter any more.
-void abandon() noexcept;
 /// Takes the logs that are full. Any time.
 void take_full(std::vector<slot_t>& out);
 /// Takes all that is logged; in a pause.
