@@ -112,9 +112,6 @@ class object_cache {
 
   /// Hands a thread's segments over; when it ends, and for all threads when the heap closes.
   void detach_thread(mutator& m) noexcept;
-  /// Makes everything dirty that is cold go home, and waits for the acknowledgements of all write-backs, until `deadline`. Not in a
-  /// section. With every object untouched meanwhile: afterwards no frame is dirty.
-  errc flush(time_point deadline);
   /// Evicts until everything unpinned is away; for tests and benches.
   errc evict_all(time_point deadline);
   /// Stops eviction, fails whoever still asks, forgets all words. The links are closed by the heap afterwards.
@@ -174,7 +171,6 @@ class object_cache {
   static std::uint64_t home_bytes(std::uint64_t header, const char* payload, std::uint64_t bytes_at_hand) noexcept;
   /// Lets a run for a large object enter its queue, once its frame is published.
   void settle(bump& b) noexcept;
-  void random_retire(bump& b, bool proactive, mutator* m) noexcept;
   /// Waits until the word is no longer `fetching` by this record, or throws timed_out.
   void wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline);
 

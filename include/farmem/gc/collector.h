@@ -34,7 +34,7 @@ struct cycle_part {
 struct cycle_report {
   std::uint64_t number = 0;  ///< 0: there was none
   std::string cause;
-  errc status = errc::ok;  ///< anything else: nothing was freed, and `failure` says why
+  errc status = errc::ok;  ///< anything else: given up, and `failure` says why; `freed` is what was proven dead before
   std::string failure;
   std::uint64_t total_ns = 0, scan_ns = 0, mark_ns = 0, sweep_ns = 0;
   std::uint64_t snapshot_pause_ns = 0, final_pause_ns = 0;  ///< of those that succeeded
