@@ -84,7 +84,9 @@ void heap_core::open(const heap_options& options) {
   go.automatic = options.collect;
   go.every = options.collect_every;
   go.call_within = options.access_within;
-  for (const auto& link : links_) go.quota += link->quota_bytes();
+  std::set<std::string> counted;  // the same agent may be named twice
+  for (const auto& link : links_)
+    if (counted.insert(link->url()).second) go.quota += link->quota_bytes();
   collector_ = std::make_unique<collector>(*cache_, go);
   collector_for_links_.store(collector_.get(), std::memory_order_release);
 }
