@@ -142,17 +142,7 @@ bool check(const graph& g, const arguments& a, const edge_source& edges, const o
   return verify_home(g.heap()) && d.differences == 0 && d.compared != 0;
 }
 
-int run(int argc, char** argv) {
-  arguments a;
-  CLI::App app("Runs a graph algorithm over managed objects in a far-memory heap.", "graph");
-  declare_flags(app, a);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  }
-  handle_signals();
-
+int run(arguments& a) {
   const auto edges = a.snap.empty() ? rmat(a.scale, a.edges_per_vertex, a.seed) : snap_file(a.snap);
   const edge_survey s = survey_edges(*edges);
   if (s.edges == 0) throw fm::error(fm::errc::invalid_argument, edges->describe() + ": no edges");
@@ -186,10 +176,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "graph: {}\n", e.what());
-    return 1;
-  }
+  arguments a;
+  CLI::App app("Runs a graph algorithm over managed objects in a far-memory heap.", "graph");
+  declare_flags(app, a);
+  return fm::example::run_program(app, argc, argv, [&] { return run(a); });
 }

@@ -81,17 +81,7 @@ bool check(const inverted_index& index, fm::heap& h, const arguments& a, const s
   return verify_home(h) && r.differences == 0 && r.words != 0;
 }
 
-int run(int argc, char** argv) {
-  arguments a;
-  CLI::App app("Indexes a source tree in a far-memory heap and answers queries.", "index");
-  declare_flags(app, a);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  }
-  handle_signals();
-
+int run(arguments& a) {
   const std::vector<std::string> paths = list_files(a.directory);
   const survey s = survey_files(a.directory, paths, a.threads);
   const memory_plan p = make_plan(a.machine, s.index_bytes(), s.index_objects(), 3);
@@ -121,10 +111,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "index: {}\n", e.what());
-    return 1;
-  }
+  arguments a;
+  CLI::App app("Indexes a source tree in a far-memory heap and answers queries.", "index");
+  declare_flags(app, a);
+  return fm::example::run_program(app, argc, argv, [&] { return run(a); });
 }

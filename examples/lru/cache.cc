@@ -15,8 +15,6 @@ void lru_cache::insert(std::uint64_t key, std::span<const char> value) {
   if (size_ <= capacity_) return;
   const fm::ptr<cache_entry> last = oldest_;
   unlink(last);
-  // Without this, one entry that is found dead late would keep all that were pushed out after it, each by the next.
-  last.write()->newer = nullptr;
   entries_.erase(last->key);
   --size_;
   ++evicted_;

@@ -192,16 +192,7 @@ bool check(fm::heap& h, const service& s, const totals& t, const growth_check& g
   return verify_home(h, objects_max) && t.wrong == 0 && t.hits != 0 && consistent && grown.good && last.ok();
 }
 
-int run(int argc, char** argv) {
-  arguments a;
-  CLI::App app("Runs the service loop of an LRU cache in a far-memory heap.", "lru");
-  declare_flags(app, a);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
-  }
-  handle_signals();
+int run(arguments& a) {
   if (a.keys == 0) a.keys = a.capacity * 4;
 
   const std::uint64_t heap_bytes = a.capacity * bytes_per_entry;
@@ -227,10 +218,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "lru: {}\n", e.what());
-    return 1;
-  }
+  arguments a;
+  CLI::App app("Runs the service loop of an LRU cache in a far-memory heap.", "lru");
+  declare_flags(app, a);
+  return fm::example::run_program(app, argc, argv, [&] { return run(a); });
 }

@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint64_t base_bytes = 64_MiB;
 /// What of it the program, its threads, buffers and connections need, beside the table of objects.
 constexpr std::uint64_t program_bytes = 20_MiB;
-/// The cache's part of the rest: while a collection begins, what the cached objects refer to is in memory once or twice more.
-constexpr double cache_share = 0.5;
+/// The cache's part of the rest, which is also for marks and messages of a collection.
+constexpr double cache_share = 2.0 / 3;
 constexpr std::uint64_t cache_bytes_min = 4_MiB;
 constexpr std::uint64_t agent_bytes_min = 256_MiB;
 
@@ -26,13 +26,28 @@ void print_process(const std::string& what, pid_t pid) {
              mib(m.shared_bytes));
 }
 
-}  // namespace
-
 void handle_signals() {
   struct sigaction on_signal {};
   on_signal.sa_handler = [](int) { stop_requested = true; };
   ::sigaction(SIGINT, &on_signal, nullptr);  // without SA_RESTART: a read from the terminal ends
   ::sigaction(SIGTERM, &on_signal, nullptr);
+}
+
+}  // namespace
+
+int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  try {
+    handle_signals();
+    return run();
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}: {}\n", app.get_name(), e.what());
+    return 1;
+  }
 }
 
 CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& to, const std::string& help) {

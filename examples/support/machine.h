@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <farmem/farmem.h>
+#include <functional>
 #include <string>
 
 #include "agents.h"
@@ -14,9 +15,12 @@
 
 namespace fm::example {
 
-/// Set by SIGINT and SIGTERM once handle_signals was called; long loops end soon after.
+/// Set by SIGINT and SIGTERM in run_program; long loops end soon after.
 extern std::atomic<bool> stop_requested;
-void handle_signals();
+
+/// The main of a program: reads the flags, catches signals, runs, and says on stderr what went wrong. Gives the exit code:
+/// 2 for a mistake in the flags, 1 for an error, otherwise what `run` gave.
+int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& run);
 
 struct machine_options {
   agent_options agents;
@@ -32,7 +36,7 @@ CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& to,
 struct memory_plan {
   std::uint64_t local_bytes = 0, cache_bytes = 0, agent_bytes = 0;
 };
-/// What the options leave open: local memory of a quarter of the heap plus what a program needs, the cache half of
+/// What the options leave open: local memory of a quarter of the heap plus what a program needs, the cache two thirds of
 /// what is left of it beside the table of `heap_objects` objects, agents with `agent_share` times the heap among them. Throws
 /// fm::error(invalid_argument) when the cache is larger than the local memory.
 memory_plan make_plan(const machine_options& m, std::uint64_t heap_bytes, std::uint64_t heap_objects,
