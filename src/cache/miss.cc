@@ -28,7 +28,7 @@ void object_cache::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, sec
   const time_point begin = clock::now();
   mutator& m = here();
   const home_address at = home_address::unpack(seen);
-  char* payload = frame_for_miss(m, size_class::bytes(at.size_class) - header::bytes, kind);
+  char* payload = frame_for_miss(m, slot, size_class::bytes(at.size_class) - header::bytes, kind);
   if (!payload) return;  // the section was left: look again
   fetch& f = m.fetches[0];
   f.slot = slot;
@@ -173,7 +173,7 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
           ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
           : 0;
   if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
-  char* payload = frame_for_miss(m, bytes - header::bytes, kind);
+  char* payload = frame_for_miss(m, slot, bytes - header::bytes, kind);
   if (!payload) return;
   std::memcpy(frame::home_copy(payload), a.copy.data(), bytes);
   frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);

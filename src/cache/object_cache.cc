@@ -381,7 +381,7 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
   while (!(payload = bump_frame(m.young, false, payload_bytes,
                                 may_leave ? reserve_segments_.load(std::memory_order_relaxed) : 0))) {
     if (!may_leave) {
-      payload = frame_for_miss(m, payload_bytes, section_kind::used);
+      payload = frame_for_miss(m, 0, payload_bytes, section_kind::used);
       break;
     }
     if (late) throw_cache_full(payload_bytes);
@@ -450,8 +450,11 @@ void object_cache::acknowledge_retired() noexcept {
     const std::lock_guard lock(retirements_mutex_);
     // First the sections, then the detached fetches: a fetch that is not seen here was posted in a section that had not
     // ended, so the stamp had not passed.
-    for (const retirement& r : retirements_) epochs::try_pass(r.stamp);
-    const std::uint64_t passed_below = epochs::passed_.load(std::memory_order_acquire);
+    std::uint64_t newest = 0;
+    for (const retirement& r : retirements_) {  // in the order of their stamps
+      if (!epochs::readers_passed(r.stamp)) break;
+      newest = r.stamp;
+    }
     std::uint64_t oldest_detached = ~std::uint64_t{0};
     for_each_mutator([&](mutator& m) {
       for (std::uint32_t i = 1; i < mutator::fetches_max; ++i)
@@ -459,7 +462,7 @@ void object_cache::acknowledge_retired() noexcept {
           oldest_detached = std::min(oldest_detached, at);
     });
     std::erase_if(retirements_, [&](const retirement& r) {
-      if (r.stamp >= passed_below || oldest_detached <= r.stamp) return false;
+      if (r.stamp > newest || oldest_detached <= r.stamp) return false;
       ready.push_back(r);
       return true;
     });

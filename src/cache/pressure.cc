@@ -52,7 +52,27 @@ void object_cache::wait_for_memory(std::uint32_t segments, time_point deadline) 
   stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
-char* object_cache::frame_for_miss(mutator& m, std::uint64_t payload_bytes, section_kind kind) {
+namespace {
+
+// Waiting inside of a section that has handed out pointers: frames stay, but nothing at home is read.
+class reading_nothing {
+ public:
+  reading_nothing() noexcept { this_thread.reads_nothing.store(1, std::memory_order_release); }
+  ~reading_nothing() {
+#if FM_TSAN
+    this_thread.reads_nothing.exchange(0, std::memory_order_seq_cst);
+#else
+    this_thread.reads_nothing.store(0, std::memory_order_relaxed);
+#endif
+    os::light_fence();
+  }
+  reading_nothing(const reading_nothing&) = delete;
+  reading_nothing& operator=(const reading_nothing&) = delete;
+};
+
+}  // namespace
+
+char* object_cache::frame_for_miss(mutator& m, slot_t slot, std::uint64_t payload_bytes, section_kind kind) {
   const bool fresh = kind == section_kind::fresh && this_thread.depth == 1;
   if (char* p =
           bump_frame(m.young, false, payload_bytes, fresh ? reserve_segments_.load(std::memory_order_relaxed) : 0))
@@ -60,17 +80,24 @@ char* object_cache::frame_for_miss(mutator& m, std::uint64_t payload_bytes, sect
   const time_point deadline = clock::now() + options_.memory_within;
   const auto span = static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
   if (fresh) {
+    // The slot may come from a field that is overwritten while nobody is in this section.
+    this_thread.waits_for.store(slot, std::memory_order_release);
     epochs::leave();
+    const auto enter_again = [] {
+      epochs::enter();
+      this_thread.waits_for.store(0, std::memory_order_release);
+    };
     try {
       wait_for_memory(reserve_segments_ + span, deadline);
     } catch (...) {
-      epochs::enter();
+      enter_again();
       throw;
     }
-    epochs::enter();
+    enter_again();
     return nullptr;
   }
   const time_point begin = clock::now();
+  const reading_nothing reads_nothing;
   for (bool late = false;;) {
     const std::uint32_t seen = arena_.release_count();
     if (!evictor_->help()) {

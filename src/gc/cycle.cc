@@ -17,6 +17,7 @@ constexpr std::uint32_t ghosts_per_answer = 65536;
 constexpr std::size_t image_bytes_per_message = 256 << 10;
 constexpr std::size_t refs_per_image = 8192;  // a longer one is sent in parts
 constexpr std::size_t pages_per_message = 4096;
+constexpr std::size_t threads_expected = 1024;
 constexpr auto look_again_first = std::chrono::microseconds(200);
 constexpr auto look_again_most = std::chrono::milliseconds(5);
 
@@ -147,11 +148,13 @@ void cycle::snapshot() {
   for (;;) {
     check_stop();
     hold_ = std::make_unique<slot_hold>(cache_);
+    waiting_.reserve(threads_expected);
     const bool stopped = pause(
         [](cycle& c) {
           satb::begin();
           c.marking_ = true;
           c.hold_->note_runs();
+          c.note_waiting();
         },
         report_.snapshot_pause_ns);
     if (stopped) break;
@@ -166,6 +169,16 @@ void cycle::snapshot() {
   }
   marks_ = hold_->allocated();
   hold_.reset();
+}
+
+void cycle::note_waiting() noexcept {
+  waiting_.clear();
+  epochs::for_each_thread(
+      [](thread_state& t, void* self) {
+        std::vector<slot_t>& to = static_cast<cycle*>(self)->waiting_;
+        if (const slot_t s = t.waits_for.load(std::memory_order_acquire); s != 0) to.push_back(s);
+      },
+      this);
 }
 
 // ---- scan ----
@@ -188,6 +201,7 @@ void cycle::scan() {
         c.add(slot);
       },
       this);
+  for (const slot_t s : waiting_) add(s);
   check_stop();
   cache_.scan_frames(marks_->tablets(), *this);
   for (agent& a : agents_) send_images(a);

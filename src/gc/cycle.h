@@ -42,6 +42,8 @@ class cycle final : private frame_visitor {
   };
 
   void snapshot();
+  /// What threads are about to reach that wait for memory outside of sections; in the snapshot's pause.
+  void note_waiting() noexcept;
   void scan();
   void mark();
   void read_marks();
@@ -73,7 +75,7 @@ class cycle final : private frame_visitor {
   std::vector<agent*> by_number_;  ///< null: lost before the cycle began
   std::unique_ptr<slot_hold> hold_;
   std::unique_ptr<slot_marks> marks_;
-  std::vector<slot_t> logged_, left_over_;
+  std::vector<slot_t> logged_, left_over_, waiting_;
   bool pages_held_ = false, marking_ = false, begun_ = false;
 };
 

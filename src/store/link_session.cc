@@ -2,6 +2,7 @@
 // disconnected, lost, and the agent's notices. Everything here runs on the session's thread, one call at a time.
 #include <algorithm>
 #include <farmem/base.h>
+#include <spdlog/spdlog.h>
 
 #include "link_impl.h"
 
@@ -28,9 +29,12 @@ errc link_impl::open_heap(fabric::session& s, bool resume) {
   if (a.code == errc::timed_out) return a.code;  // the agent is not through with the previous connection
   if (a.code != errc::ok) {
     // Whatever the reason, asking again gives the same answer. On resume it means that the heap is not there any more.
+    const std::string why = a.code == errc::bad_frame ? "the answer to open_heap is malformed" : a.text();
     if (!resume) {
       refused_ = a.code;
-      refusal_ = a.code == errc::bad_frame ? "the answer to open_heap is malformed" : a.text();
+      refusal_ = why;
+    } else {
+      spdlog::warn("{}: heap {} cannot be resumed: {}: {}", url_, options_.heap_name, to_string(a.code), why);
     }
     return resume ? errc::agent_lost : errc::refused;
   }
@@ -40,6 +44,7 @@ errc link_impl::open_heap(fabric::session& s, bool resume) {
   if (!good || (!resume && opened.applied_seq != 0)) {
     refused_ = errc::bad_frame;
     refusal_ = "the answer to open_heap is out of range";
+    if (resume) spdlog::warn("{}: heap {} cannot be resumed: {}", url_, options_.heap_name, refusal_);
     return resume ? errc::agent_lost : errc::refused;
   }
   const lock_type lock(mutex_);
@@ -49,7 +54,11 @@ errc link_impl::open_heap(fabric::session& s, bool resume) {
     book_.configure(static_cast<std::uint32_t>(region_bytes_), options_.batch_bytes);
     opened_ = true;
   } else if (opened.region_bytes != region_bytes_ || opened.applied_seq < applied_ || opened.applied_seq >= next_seq_) {
-    return errc::agent_lost;  // another agent, or one that has forgotten what it acknowledged
+    // Another agent, or one that has forgotten what it acknowledged.
+    spdlog::warn(
+        "{}: heap {} cannot be resumed: batch {} was acknowledged and {} is the last sent, the agent has applied {}",
+        url_, options_.heap_name, applied_, next_seq_ - 1, opened.applied_seq);
+    return errc::agent_lost;
   }
   applied_ = opened.applied_seq;
   // Four tries before the lease ends; the floor keeps a tiny lease from becoming a busy loop.

@@ -123,6 +123,18 @@ bool try_pass(std::uint64_t stamp) noexcept {
   return passed(stamp);
 }
 
+bool readers_passed(std::uint64_t stamp) noexcept {
+  if (try_pass(stamp)) return true;
+  const std::lock_guard lock(threads().mutex);
+  // A thread that is seen to read nothing here, and goes on to read, looks at the regions after this fence, hence after the change.
+  os::heavy_fence();
+  for (thread_state* t = threads().first; t; t = t->next) {
+    if (t->reads_nothing.load(FM_TSAN ? std::memory_order_seq_cst : std::memory_order_acquire) != 0) continue;
+    if (const std::uint64_t e = announced(*t); e != 0 && e <= stamp) return false;
+  }
+  return true;
+}
+
 bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept {
   for (int round = 0; !try_pass(stamp); ++round) {
     if (clock::now() >= deadline) return false;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <future>
 #include <thread>
 
 using namespace fm::literals;
@@ -190,6 +191,46 @@ TEST_CASE("a pin keeps its object and what it refers to") {
   { const auto gone = std::move(pin); }
   require_ok(h.collect("given back"));
   REQUIRE_FALSE(outer.lock());
+}
+
+TEST_CASE(
+    "what a thread is about to read lives while the thread waits for memory, though nothing refers to it any more") {
+  fm::heap_options options = small();
+  options.elastic = false;
+  fm::heap h(options);
+  const auto holder =
+      h.make<gc_node>({.id = 1, .left = h.make<gc_node>({.id = 2, .left = h.make<gc_node>({.id = 3})})});
+  std::vector<fm::ptr<char[]>> arrays;
+  for (int i = 0; i < 40; ++i) arrays.push_back(h.array<char>(28'000));
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  auto pin = holder.write();
+  std::promise<void> filled;
+  std::uint64_t ids[2] = {};
+  auto reader = std::async(std::launch::async, [&] {
+    filled.get_future().wait();
+    const fm::scope s;
+    const gc_node* two = pin->left.get(s);  // waits, outside of the scope: it has given out nothing
+    ids[0] = two->id;
+    ids[1] = two->left->id;
+  });
+  fm::detail::arena& memory = h.core().cache().memory();
+  std::vector<fm::read_pin<char[]>> pins;
+  for (std::size_t i = 0; memory.available() > memory.gate_level(); ++i) pins.push_back(arrays.at(i).read());
+  const std::uint64_t stalls = h.stats().stalls_for_memory;
+  filled.set_value();
+  while (h.stats().stalls_for_memory == stalls) std::this_thread::yield();
+  pin->left = nullptr;
+  const auto r = h.collect("while it waits");
+  pins.clear();
+  reader.get();
+  require_ok(r);
+  REQUIRE(r.dead == 0);
+  REQUIRE(ids[0] == 2);
+  REQUIRE(ids[1] == 3);
+  { const auto given_back = std::move(pin); }
+  const auto after = h.collect("after it");
+  require_ok(after);
+  REQUIRE(after.dead == 2);
 }
 
 TEST_CASE("containers survive with what they hold, and what they dropped dies") {

@@ -136,13 +136,13 @@ void stress_heap(stress::plan p) {
 
 TEST_CASE("a stressed heap loses nothing over local:, segments of 64 KiB") { stress_heap({.transport = "local:"}); }
 TEST_CASE("a stressed heap loses nothing over local:, segments of 16 KiB") {
-  stress_heap({.transport = "local:", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB, .agent_memory = 10 << 19});
+  stress_heap({.transport = "local:", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB, .agent_memory = 7 << 19});
 }
 TEST_CASE("a stressed heap loses nothing over shm://, segments of 64 KiB") { stress_heap({.transport = "shm"}); }
 TEST_CASE("a stressed heap loses nothing over shm://, segments of 16 KiB") {
-  stress_heap({.transport = "shm", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB, .agent_memory = 10 << 19});
+  stress_heap({.transport = "shm", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB, .agent_memory = 7 << 19});
 }
 TEST_CASE("a stressed heap loses nothing over tcp://, segments of 64 KiB") { stress_heap({.transport = "tcp"}); }
 TEST_CASE("a stressed heap loses nothing over tcp://, segments of 16 KiB") {
-  stress_heap({.transport = "tcp", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB, .agent_memory = 10 << 19});
+  stress_heap({.transport = "tcp", .segment = 16_KiB, .region = 64_KiB, .cache = 2_MiB, .agent_memory = 7 << 19});
 }

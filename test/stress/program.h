@@ -14,7 +14,7 @@ struct plan {
   std::uint64_t region = 256 << 10;
   std::uint64_t cache = 4 << 20;
   std::uint64_t agent_memory =
-      12 << 19;  ///< each; little more than lives there and dies in a cycle, so that regions are cleaned
+      9 << 19;  ///< each; little more than lives there and dies in a cycle, so that regions are cleaned
   std::uint64_t hit = 64 << 10;  ///< a quarter of what the objects' words take
   std::uint32_t cells = 20'000;
   std::uint32_t arrays = 3'000;

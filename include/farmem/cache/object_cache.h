@@ -184,7 +184,7 @@ class object_cache {
   void miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind section);
   void miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind section);
   /// Null when the section was left to wait for memory: the caller looks at the word again.
-  char* frame_for_miss(mutator& m, std::uint64_t payload_bytes, section_kind section);
+  char* frame_for_miss(mutator& m, slot_t slot, std::uint64_t payload_bytes, section_kind section);
   /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
   word_t load(fetch& f, mutator& m, store::link& link);
   /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0 when the

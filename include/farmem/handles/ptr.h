@@ -157,10 +157,9 @@ class ref {
   /// Reads the object in place until the full expression ends. Throws as fm::ptr's.
   detail::arrow<T> operator->() const { return detail::arrow<T>(slot_); }
   /// A raw pointer valid until the scope closes; null for a null reference. O(1) when resident. Throws as fm::ptr's ->.
-  auto get(const scope&) const -> const detail::object_t<T>* {
+  auto get(const scope& in) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
-    return s == 0 ? nullptr
-                  : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
+    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, in.use()));
   }
   /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return root().write(); }
@@ -241,14 +240,13 @@ class ptr {
   /// fetched. O(1) when resident.
   fetch_operation<T> fetch() const;
   /// A raw pointer valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
-  auto get(const scope&) const -> const detail::object_t<T>* {
+  auto get(const scope& in) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
-    return s == 0 ? nullptr
-                  : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, detail::section_kind::used));
+    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, in.use()));
   }
   /// The same for writing: the object is dirty until the scope closes, and written back some time after. Throws as operator->.
-  auto get_for_write(const scope&) const -> detail::object_t<T>* {
-    return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot(), detail::section_kind::used));
+  auto get_for_write(const scope& in) const -> detail::object_t<T>* {
+    return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot(), in.use()));
   }
 
   explicit operator bool() const noexcept { return slot() != 0; }

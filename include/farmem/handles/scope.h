@@ -3,12 +3,15 @@
 
 #include <farmem/heap.h>
 
+#include <utility>
+
 namespace fm {
 
 /// While a scope is open on this thread, everything that it touches stays where it is, and handles give out raw
-/// pointers (`p.get(s)`), which must not outlive it. Scopes nest; the outermost counts. Entering costs a few nanoseconds.
-/// An open scope keeps memory from being reclaimed: keep it short, or renew() it between steps of a long walk. Not
-/// movable, and bound to its thread; suspending a coroutine inside of one is an error (errc::scope_misuse).
+/// pointers (`p.get(s)`), which must not outlive it. Scopes nest; memory is held until the outermost closes. Entering costs a
+/// few nanoseconds. An open scope that has given out a pointer keeps memory from being reclaimed: keep it short, or renew()
+/// it between steps of a long walk. Not movable, and bound to its thread; suspending a coroutine inside of one is an error
+/// (errc::scope_misuse).
 class scope {
  public:
   scope(const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept {
@@ -30,8 +33,19 @@ class scope {
   /// Closes the scope and opens it again: raw pointers obtained in it are invalid afterwards, memory can be reclaimed.
   /// Does nothing when the scope is nested in another.
   void renew() noexcept {
-    if (detail::this_thread.depth == 1) detail::epochs::renew();
+    if (detail::this_thread.depth != 1) return;
+    used_ = false;
+    detail::epochs::renew();
   }
+
+  /// For what gives out a pointer that is good in this scope: a miss may close the scope and open it again, to wait for memory
+  /// outside of it, as long as it has given out none.
+  [[nodiscard]] detail::section_kind use() const noexcept {
+    return std::exchange(used_, true) ? detail::section_kind::used : detail::section_kind::fresh;
+  }
+
+ private:
+  mutable bool used_ = false;
 };
 
 }  // namespace fm

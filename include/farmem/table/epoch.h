@@ -34,6 +34,11 @@ struct alignas(cache_line_bytes) thread_state {
   mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
   thread_state* next = nullptr;       ///< registry, under its lock
   thread_state* prev = nullptr;
+  /// The slot that this thread is about to reach while it is outside of its section, waiting for memory: a root. Set before the
+  /// section is left, cleared after it was entered again; the snapshot's pause takes it.
+  std::atomic<std::uint64_t> waits_for{0};
+  /// 1: inside of a section, but reading no home copy, and about to look at its regions anew before it does.
+  std::atomic<std::uint32_t> reads_nothing{0};
   // The section now open, for stats and for errors that must name who holds memory.
   std::atomic<const char*> file{nullptr};
   std::atomic<int> line{0};
@@ -94,6 +99,10 @@ inline bool passed(std::uint64_t stamp) noexcept { return passed_.load(std::memo
 
 /// Tries to learn more: advances the epoch and looks at all threads once. Returns passed(stamp). Never waits.
 bool try_pass(std::uint64_t stamp) noexcept;
+
+/// Whether every section that began before the stamp has ended, or is of a thread that reads_nothing: for changes that concern only
+/// who reads home copies. Never waits.
+bool readers_passed(std::uint64_t stamp) noexcept;
 
 /// Waits until the stamp is passed or the deadline; false on the deadline. Not inside a section.
 bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept;
