@@ -158,7 +158,12 @@ void pauses(program& p, const std::string& binary, std::size_t roots, std::size_
   const auto with_cycles = [&] {
     stop = false;
     std::thread cycles([&] {
-      while (!stop.load()) collect(h);
+      while (!stop.load()) {
+        const std::uint64_t seen = h.stats().last_cycle.number;
+        h.collect_soon("bench");
+        while (h.stats().last_cycle.number == seen)  // to its end, for the turn that follows has none
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
     });
     turn t = work.run(seconds, &gaps);
     stop = true;

@@ -249,13 +249,14 @@ bool object_cache::may_free(word_t w) noexcept {
          (px.shape.load(std::memory_order_acquire) & frame::writing_bit) == 0;
 }
 
-void object_cache::free_dead(std::uint32_t tablet, const std::uint64_t* dead, std::vector<slot_page>& freed) {
+void object_cache::free_dead(std::uint32_t tablet, std::size_t begin, std::size_t end, const std::uint64_t* dead,
+                             std::vector<slot_page>& freed) {
   const slot_t first = std::uint64_t{tablet} * tablet_slots;
   slot_page page;
-  for (std::size_t from = 0; from < slot_marks::tablet_words; from += words_with_one_hold) {
+  for (std::size_t from = begin; from < end; from += words_with_one_hold) {
     // Eviction looks at frames by walking segments: a frame must not die between its look and its step.
     std::unique_lock<std::mutex> no_eviction;
-    for (std::size_t i = from; i < from + words_with_one_hold; ++i) {
+    for (std::size_t i = from; i < std::min(end, from + words_with_one_hold); ++i) {
       const slot_t here = first + i * 64;
       if (here % page_slots == 0) page = {here, {}};
       for (std::uint64_t w = dead[i]; w != 0; w &= w - 1) {

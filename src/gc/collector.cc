@@ -15,11 +15,12 @@ std::string cycle_report::text() const {
   if (status != errc::ok)
     return fmt::format("cycle {} ({}) given up after {:.1f} ms: {}", number, cause, ms(total_ns), failure);
   std::string s = fmt::format(
-      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}), pauses {:.3f} and {:.3f} ms, {} abandoned; "
+      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, slept {:.1f}), pauses {:.3f} and {:.3f} ms, "
+      "{} abandoned; "
       "{} "
       "roots, {} images, {} overwritten; {} marked, {} dead, {} freed, {} weak handles cleared",
-      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(snapshot_pause_ns), ms(final_pause_ns),
-      pauses_abandoned, roots, images, overwritten, marked, dead, freed, weak_cleared);
+      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(snapshot_pause_ns),
+      ms(final_pause_ns), pauses_abandoned, roots, images, overwritten, marked, dead, freed, weak_cleared);
   for (const cycle_part& a : agents)
     s += fmt::format("; {}: {} marked in {:.1f} ms, {} ghosts, {} bytes freed, {} live in {} regions", a.agent,
                      a.marked, ms(a.tracing_ns), a.ghosts, a.freed_bytes, a.live_bytes, a.regions);
@@ -66,14 +67,18 @@ void collector::traced() noexcept {
   os::futex_wake(traced_, 1);
 }
 
+bool collector::urgent() const noexcept {
+  return callers_.load(std::memory_order_acquire) != 0 || cache_.awaits_collection();
+}
+
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
   os::futex_wait(traced_, seen, clock::now() + at_most);
 }
 
-void collector::ask(const char* why) noexcept {
+void collector::ask(std::string_view why) {
   {
     const std::lock_guard lock(mutex_);
-    if (wanted_.empty()) wanted_ = why;
+    if (wanted_.empty()) wanted_ = why.empty() ? "asked for" : why;
   }
   changed_.notify_all();
 }
@@ -99,8 +104,11 @@ cycle_report collector::collect(std::string_view why) {
   const std::uint64_t until = begun_ + 1;  // one that begins from now on
   wanted_ = why.empty() ? "asked for" : std::string(why);
   if (std::this_thread::get_id() == thread_.get_id()) return last_;  // a notice asks: it runs after the notices
+  callers_.fetch_add(1, std::memory_order_release);
   changed_.notify_all();
+  traced();  // a cycle that takes its time goes on at once
   changed_.wait(lock, [&] { return ended_ >= until || stopping_.load(); });
+  callers_.fetch_sub(1, std::memory_order_relaxed);
   return last_;
 }
 
@@ -151,6 +159,7 @@ void collector::run() noexcept {
     ++begun_;
     lock.unlock();
     cycle_report r = run_cycle(why);
+    cache_.collected();
     arm(r);
     if (r.weak_cleared != 0) tell_dead();
     lock.lock();

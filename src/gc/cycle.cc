@@ -17,6 +17,11 @@ constexpr std::uint32_t ghosts_per_answer = 65536;
 constexpr std::size_t image_bytes_per_message = 256 << 10;
 constexpr std::size_t refs_per_image = 8192;  // a longer one is sent in parts
 constexpr std::size_t pages_per_message = 4096;
+constexpr std::uint64_t slice_ns = 300'000;
+constexpr auto rest_most = std::chrono::milliseconds(30);
+constexpr std::uint64_t roots_between_looks = 8192;
+constexpr std::uint64_t pages_between_looks = 8;
+constexpr std::size_t words_swept_at_once = 64;
 constexpr std::size_t threads_expected = 1024;
 constexpr auto look_again_first = std::chrono::microseconds(200);
 constexpr auto look_again_most = std::chrono::milliseconds(5);
@@ -56,6 +61,7 @@ void cycle::run() noexcept {
     cache_.hold_pages(true);
     pages_held_ = true;
     snapshot();
+    slice_from_ = os::thread_cpu_ns();
     const time_point scanned_from = clock::now();
     for (agent& a : agents_) check(a.link->begin_cycle(report_.number, call_deadline()), a, "begins no cycle");
     begun_ = true;
@@ -197,8 +203,8 @@ void cycle::scan() {
       [](root_cell&, slot_t slot, void* self) {
         auto& c = *static_cast<cycle*>(self);
         if (!c.marks_->covers(slot)) return;
-        ++c.report_.roots;
         c.add(slot);
+        if (++c.report_.roots % roots_between_looks == 0) c.pace();
       },
       this);
   for (const slot_t s : waiting_) add(s);
@@ -214,7 +220,22 @@ bool cycle::wants_clean(slot_t slot) {
 
 void cycle::pinned(slot_t slot) { add(slot); }
 
+// The owner's part of a cycle runs on the program's cores. While nobody waits for its end it works for a slice and sleeps as much
+// longer as its share asks, so that no stretch of time belongs to it. Never inside a section or with a lock.
+void cycle::pace() noexcept {
+  const std::uint64_t used = os::thread_cpu_ns() - slice_from_;
+  if (used < slice_ns) return;
+  if (const double share = owner_.options_.share; share < 1 && !owner_.urgent() && !owner_.stopping_.load()) {
+    const auto rest = std::chrono::nanoseconds(static_cast<std::int64_t>(double(used) * (1 / share - 1)));
+    const time_point begin = clock::now();
+    owner_.wait_traced(owner_.traced_.load(std::memory_order_acquire), std::min<duration>(rest, rest_most));
+    report_.paced_ns += ns_since(begin);
+  }
+  slice_from_ = os::thread_cpu_ns();
+}
+
 void cycle::between_pages() {
+  if (++pages_passed_ % pages_between_looks == 0) pace();
   for (agent& a : agents_)
     if (a.images.size() >= image_bytes_per_message) send_images(a);
 }
@@ -393,7 +414,10 @@ void cycle::sweep() {
     agent* a = by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)];
     if (any == 0 || !a) continue;
     freed.clear();
-    cache_.free_dead(tablets[i], dead.data(), freed);
+    for (std::size_t w = 0; w < slot_marks::tablet_words; w += words_swept_at_once) {
+      cache_.free_dead(tablets[i], w, w + words_swept_at_once, dead.data(), freed);
+      pace();
+    }
     for (const slot_page& p : freed) {
       store::released_page& r = a->released.emplace_back();
       r.first_slot = p.first;

@@ -65,6 +65,7 @@ class cycle final : private frame_visitor {
   void send_images(agent& a);
   bool exchange(agent& a);
   void check(errc e, const agent& a, const char* what);
+  void pace() noexcept;
   void check_stop() const;
   [[nodiscard]] time_point call_deadline() const;
 
@@ -76,6 +77,7 @@ class cycle final : private frame_visitor {
   std::unique_ptr<slot_hold> hold_;
   std::unique_ptr<slot_marks> marks_;
   std::vector<slot_t> logged_, left_over_, waiting_;
+  std::uint64_t slice_from_ = 0, pages_passed_ = 0;
   bool pages_held_ = false, marking_ = false, begun_ = false;
 };
 

@@ -18,6 +18,10 @@ std::uint64_t random_word() {
 
 heap_core::heap_core(const heap_options& options) {
   if (options.agents.empty()) throw error(errc::invalid_argument, "heap_options::agents is empty");
+  if (!(options.collect_share > 0 && options.collect_share <= 1))
+    throw error(
+        errc::invalid_argument,
+        fmt::format("heap_options::collect_share is {}: more than 0 and at most 1 is possible", options.collect_share));
   if (options.segment != 0 && (!is_power_of_two(options.segment) || options.segment < page_bytes))
     throw error(errc::invalid_argument,
                 fmt::format("heap_options::segment {}: a power of two from {}", options.segment, page_bytes));
@@ -83,6 +87,7 @@ void heap_core::open(const heap_options& options) {
   collector_options go;
   go.automatic = options.collect;
   go.every = options.collect_every;
+  go.share = options.collect_share;
   go.call_within = options.access_within;
   std::set<std::string> counted;  // the same agent may be named twice
   for (const auto& link : links_)
@@ -94,6 +99,8 @@ void heap_core::open(const heap_options& options) {
 heap_core::~heap_core() { close(); }
 
 cycle_report heap_core::collect(std::string_view why) { return collector_->collect(why); }
+
+void heap_core::collect_soon(std::string_view why) { collector_->ask(why); }
 
 void heap_core::on_dead(slot_t slot, std::function<void()> notice) { collector_->on_dead(slot, std::move(notice)); }
 

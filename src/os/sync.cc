@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <ctime>
 #include <farmem/os.h>
 
 namespace fm::os {
@@ -41,6 +42,12 @@ void heavy_fence() noexcept {
   FM_CHECK(registered, "membarrier is not available: Linux 4.14 or newer is needed");
   FM_CHECK(::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0, "membarrier");
 #endif
+}
+
+std::uint64_t thread_cpu_ns() noexcept {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
 void name_thread(const char* name) noexcept { ::prctl(PR_SET_NAME, name, 0, 0, 0); }

@@ -1,7 +1,6 @@
 // What workers and messages of one tracer share: the bounded queue, the outbox, who is busy, and when all is done; see
 // tracer.h.
 #include <bit>
-#include <ctime>
 
 #include "trace_worker.h"
 
@@ -185,14 +184,10 @@ step_result tracer::end_step(worker& w) {
 step_result tracer::step(std::uint32_t number) {
   worker& w = *workers_[number];
   if (!begin_step(w)) return {};
-  timespec from{}, to{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+  const std::uint64_t from = os::thread_cpu_ns();
   run(w);
   leave_regions(w);
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-  tracing_ns_.fetch_add(
-      static_cast<std::uint64_t>((to.tv_sec - from.tv_sec) * 1'000'000'000 + to.tv_nsec - from.tv_nsec),
-      std::memory_order_relaxed);
+  tracing_ns_.fetch_add(os::thread_cpu_ns() - from, std::memory_order_relaxed);
   return end_step(w);
 }
 

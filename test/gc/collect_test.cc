@@ -113,6 +113,33 @@ TEST_CASE("more images than a message holds, and arrays longer than one") {
   REQUIRE(r.dead == 1'000);
 }
 
+TEST_CASE("a cycle that nobody waits for takes its share of a core, and hurries when somebody comes") {
+  fm::heap_options options = small();
+  options.collect_share = 0.01;
+  options.cache = 16_MiB;
+  fm::heap h(options);
+  const auto kept = make_list(h, 100'000);
+  { const auto dropped = make_list(h, 10'000); }
+  const auto cycle_number = [&](std::uint64_t n) {
+    while (h.stats().last_cycle.number < n) std::this_thread::yield();
+    return h.stats().last_cycle;
+  };
+  h.collect_soon("alone");
+  const auto alone = cycle_number(1);
+  require_ok(alone);
+  REQUIRE(alone.cause == "alone");
+  REQUIRE(alone.freed == 10'000);
+  REQUIRE(alone.paced_ns > alone.total_ns / 2);
+  h.collect_soon("with company");
+  const auto waited = h.collect("company");
+  require_ok(waited);
+  REQUIRE(waited.paced_ns == 0);
+  REQUIRE(waited.marked == 100'000);
+  require_list(kept, 100'000);
+  options.collect_share = 0;
+  REQUIRE_THROWS_AS(fm::heap(options), fm::error);
+}
+
 TEST_CASE("cycles of references die together, and shared objects live by one reference") {
   fm::heap h(small());
   const auto shared = h.make<gc_node>({.id = 1});

@@ -141,14 +141,19 @@ class object_cache {
   /// Keeps pages of the HIT from being given back, or lets them go again.
   void hold_pages(bool hold);
   /// Makes the words of dead slots free and drops their frames, dirty or not; appends to `freed` which could be: the others are in
-  /// use by a write-back or a fetch, and stay as they are. Nobody may be able to reach the dead. `dead`: 1024 words.
-  void free_dead(std::uint32_t tablet, const std::uint64_t* dead, std::vector<slot_page>& freed);
+  /// use by a write-back or a fetch, and stay as they are. Nobody may be able to reach the dead. `dead`: the tablet's 1024 words,
+  /// of which those in [from, to) count; whole pages.
+  void free_dead(std::uint32_t tablet, std::size_t from, std::size_t to, const std::uint64_t* dead,
+                 std::vector<slot_page>& freed);
   /// These slots may be allocated again: their agent has forgotten them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
   /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block.
   void collect_with(void (*f)(void*) noexcept, void* context) noexcept;
   /// Calls it once when the heap has allocated `bytes` more, or when the agents are full before that.
   void when_allocated(std::uint64_t bytes) noexcept;
+  /// Whether an allocation waits for a cycle, because the agents are full; until the next one has ended.
+  [[nodiscard]] bool awaits_collection() const noexcept { return awaits_collection_.load(std::memory_order_acquire); }
+  void collected() noexcept { awaits_collection_.store(false, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t allocated_bytes() const noexcept {
     return allocated_reported_.load(std::memory_order_relaxed);
   }
@@ -214,6 +219,7 @@ class object_cache {
   static bool may_free(word_t w) noexcept;
   void report_allocated(mutator& m) noexcept;
   void ask_for_collection() noexcept;
+  std::atomic<bool> awaits_collection_{false};
   friend class slot_hold;
   /// Objects of that size exist: a user's section begins only with room for one of them.
   void expect_large(std::uint64_t payload_bytes) noexcept;

@@ -37,6 +37,7 @@ struct cycle_report {
   errc status = errc::ok;  ///< anything else: given up, and `failure` says why; `freed` is what was proven dead before
   std::string failure;
   std::uint64_t total_ns = 0, scan_ns = 0, mark_ns = 0, sweep_ns = 0;
+  std::uint64_t paced_ns = 0;  ///< of them slept away, to leave the program its cores (heap_options::collect_share)
   std::uint64_t snapshot_pause_ns = 0, final_pause_ns = 0;  ///< of those that succeeded
   std::uint32_t pauses = 0, pauses_abandoned = 0;
   std::uint64_t roots = 0, images = 0, image_bytes = 0;
@@ -56,6 +57,7 @@ namespace detail {
 struct collector_options {
   bool automatic = true;    ///< start cycles when much was allocated since the last one
   std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
+  double share = 1;         ///< of a core, while nothing waits for the cycle
   std::uint64_t quota = 0;  ///< bytes of all agents together
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
@@ -72,6 +74,8 @@ class collector {
   /// Runs a cycle, or waits for the one that is running and then runs another: what was unreachable at the call is gone at
   /// the return, if the report is ok. Not inside a section.
   cycle_report collect(std::string_view why);
+  /// Asks for a cycle and does not wait for it. Thread-safe.
+  void ask(std::string_view why);
   /// The report of the last cycle.
   [[nodiscard]] cycle_report last() const;
   /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws out_of_memory.
@@ -89,10 +93,11 @@ class collector {
  private:
   friend class cycle;
   void run() noexcept;
-  void ask(const char* why) noexcept;
   void arm(const cycle_report& r) noexcept;
   cycle_report run_cycle(const std::string& why);
   void tell_dead() noexcept;
+  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full.
+  [[nodiscard]] bool urgent() const noexcept;
   /// Sleeps until an agent said something after `seen`, or for `at_most`.
   void wait_traced(std::uint32_t seen, duration at_most) noexcept;
 
@@ -100,6 +105,7 @@ class collector {
   const collector_options options_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint32_t> traced_{0};
+  std::atomic<std::uint32_t> callers_{0};  ///< in collect
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -71,6 +71,10 @@ class heap {
   /// cycle. Thread-safe. Not inside a scope. Mako, section 5.
   cycle_report collect(std::string_view why = "asked for") { return core_.collect(why); }
 
+  /// Asks for a collection and does not wait for it: it takes heap_options::collect_share of a core, where collect() takes all that
+  /// it can use. stats().last_cycle tells of it. Thread-safe, also inside a scope. O(1).
+  void collect_soon(std::string_view why = "asked for") { core_.collect_soon(why); }
+
   /// Calls `notice()` once, after a collection has found `p`'s object dead: on the collector's thread, outside of scopes, with all of
   /// the heap usable. The object itself is gone: what the notice needs of it, it carries as a value (no destructors, no
   /// resurrection). Nothing is called for what is alive when the heap closes. A notice that holds a root to the object keeps it

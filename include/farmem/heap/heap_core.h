@@ -22,6 +22,7 @@ class heap_core {
   [[nodiscard]] heap_stats stats();
   [[nodiscard]] verify_report verify();
   cycle_report collect(std::string_view why);
+  void collect_soon(std::string_view why);
   void on_dead(slot_t slot, std::function<void()> notice);
   void close() noexcept;
 

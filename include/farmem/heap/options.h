@@ -24,6 +24,8 @@ struct heap_options {
   bool collect = true;               ///< start collections when enough was allocated; heap::collect works without
   std::uint64_t collect_every =
       0;  ///< bytes allocated between them; 0: as much as is live, within what the agents have
+  double collect_share =
+      0.1;  ///< of a core, that a collection takes from the program while nothing waits for it; 1: all it can
   double promote_probability = 0.1;                   ///< dcm's epsilon
   bool elastic = true;                                ///< fetch neighbours where that pays
   bool background_evictor = true;                     ///< evict ahead of need, on a thread of its own

@@ -26,6 +26,9 @@ inline void light_fence() noexcept {
 #endif
 }
 
+/// CPU time that the calling thread has used, ns.
+std::uint64_t thread_cpu_ns() noexcept;
+
 /// Names the calling thread, at most 15 characters, for debuggers and top.
 void name_thread(const char* name) noexcept;
 /// Makes the calling thread give way to others: its nice value, 0 to 19. Without effect where that is not allowed.
