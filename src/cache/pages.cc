@@ -74,9 +74,13 @@ void hit_pages::begin_filling(slot_t first, std::uint64_t slots) {
   }
 }
 
+// Another thread may fill the same page meanwhile, with slots that were used and freed, and end first: then it is open
+// already, or even given back, and stays so, since its words are not in the table.
 void hit_pages::end_filling(slot_t first, std::uint64_t slots) noexcept {
-  for (std::uint64_t page = first / page_slots; page < (first + slots) / page_slots; ++page)
-    state_of(page).store(page_open, std::memory_order_release);
+  for (std::uint64_t page = first / page_slots; page < (first + slots) / page_slots; ++page) {
+    std::uint32_t s = page_filling;
+    state_of(page).compare_exchange_strong(s, page_open, std::memory_order_acq_rel);
+  }
 }
 
 word_t hit_pages::now(slot_t slot) {

@@ -118,6 +118,22 @@ TEST_CASE("an answer is not put over a word whose page was given back since the 
   CHECK(b.pages.may_install(b.page(0), asked_at + 1));
 }
 
+TEST_CASE("a page that two threads fill and that is given back meanwhile is not opened by the end of filling") {
+  bench b(1);
+  b.pages.begin_filling(b.page(0), page_slots);  // its first slots, ...
+  b.pages.begin_filling(b.page(0), page_slots);  // ... and some of them again, after their objects died
+  word_at(b.page(0) + 1).store(word::resident(frames[0], 0));
+  b.pages.end_filling(b.page(0), page_slots);
+  b.pages.open(b.page(1));
+  REQUIRE(b.give_back() == 1);
+  REQUIRE(b.pages.count().sided == 1);
+  b.pages.end_filling(b.page(0), page_slots);
+  // A reader that finds the word unknown must still be led to the frame.
+  CHECK(page_of(b.page(0)).state.load() == page_given_back);
+  b.pages.open(b.page(0) + 1);
+  CHECK(b.word(b.page(0) + 1) == word::resident(frames[0], 0));
+}
+
 TEST_CASE("a tiny budget gives pages back under a running heap, and every object is found again") {
   struct record {
     std::uint64_t id;
