@@ -11,7 +11,7 @@ build_packages=(
 test_packages=(
   catch2 ccache util-linux spin
   clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
-  libbenchmark-dev libmimalloc-dev
+  libbenchmark-dev libmimalloc-dev libgc-dev
 )
 
 package_is_installed() {

@@ -260,6 +260,11 @@ void object_cache::free_dead(std::uint32_t tablet, std::size_t begin, std::size_
       const slot_t here = first + i * 64;
       if (here % page_slots == 0) page = {here, {}};
       for (std::uint64_t w = dead[i]; w != 0; w &= w - 1) {
+        const word_t at =
+            word_at(here + static_cast<std::uint64_t>(__builtin_ctzll(w))).load(std::memory_order_relaxed);
+        if (word::is_resident(at)) __builtin_prefetch(word::payload(at) - sizeof(frame_prefix), 1);
+      }
+      for (std::uint64_t w = dead[i]; w != 0; w &= w - 1) {
         if (!no_eviction.owns_lock()) no_eviction = evictor_->hold();
         const section in_section;
         const int bit = __builtin_ctzll(w);

@@ -33,9 +33,7 @@ namespace {
 
 std::mutex one_cycle;  // of the process; outermost
 
-constexpr std::uint64_t least_between = 32ull
-                                        << 20;  // bytes allocated between two cycles, where there is room for that
-constexpr double most_used = 0.8;               // share of the agents' memory that a heap may use before it is urgent
+constexpr double most_used = 0.8;  // share of the agents' memory that a heap may use before it is urgent
 
 }  // namespace
 
@@ -68,7 +66,8 @@ void collector::traced() noexcept {
 }
 
 bool collector::urgent() const noexcept {
-  return callers_.load(std::memory_order_acquire) != 0 || cache_.awaits_collection();
+  return callers_.load(std::memory_order_acquire) != 0 || cache_.awaits_collection() ||
+         cache_.allocated_bytes() > hurry_at_.load(std::memory_order_relaxed);
 }
 
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
@@ -83,8 +82,8 @@ void collector::ask(std::string_view why) {
   changed_.notify_all();
 }
 
-// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation; but it begins
-// early enough that the other half of the room is left for what is allocated while it runs.
+// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage may fill half
+// of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room is left for what is allocated while it runs.
 void collector::arm(const cycle_report& r) noexcept {
   if (!options_.automatic) return;
   std::uint64_t live = 0;
@@ -93,9 +92,11 @@ void collector::arm(const cycle_report& r) noexcept {
   if (between == 0) {
     const auto usable = static_cast<std::uint64_t>(most_used * double(options_.quota));
     const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
-    between = std::max<std::uint64_t>(std::min(std::max(live, least_between), room), 1 << 20);
+    between = std::max<std::uint64_t>(
+        std::min(std::max({live, least_between, cache_.options().capacity_bytes / 2}), room), 1 << 20);
   }
   cache_.when_allocated(between);
+  between_ = between;
 }
 
 cycle_report collector::collect(std::string_view why) {
@@ -158,6 +159,7 @@ void collector::run() noexcept {
     const std::string why = std::exchange(wanted_, {});
     ++begun_;
     lock.unlock();
+    hurry_at_.store(cache_.allocated_bytes() + between_ / 4, std::memory_order_relaxed);
     cycle_report r = run_cycle(why);
     cache_.collected();
     arm(r);

@@ -54,6 +54,9 @@ struct cycle_report {
 
 namespace detail {
 
+constexpr std::uint64_t least_between = 32ull
+                                        << 20;  ///< bytes allocated between two cycles, where there is room for that
+
 struct collector_options {
   bool automatic = true;    ///< start cycles when much was allocated since the last one
   std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
@@ -96,7 +99,8 @@ class collector {
   void arm(const cycle_report& r) noexcept;
   cycle_report run_cycle(const std::string& why);
   void tell_dead() noexcept;
-  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full.
+  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or whether so much
+  /// was allocated meanwhile that the next one is near.
   [[nodiscard]] bool urgent() const noexcept;
   /// Sleeps until an agent said something after `seen`, or for `at_most`.
   void wait_traced(std::uint32_t seen, duration at_most) noexcept;
@@ -106,6 +110,9 @@ class collector {
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint32_t> traced_{0};
   std::atomic<std::uint32_t> callers_{0};  ///< in collect
+  std::uint64_t between_ =
+      least_between;  ///< bytes allocated between the last cycle and the next; the collector's thread's
+  std::atomic<std::uint64_t> hurry_at_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

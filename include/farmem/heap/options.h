@@ -22,8 +22,8 @@ struct heap_options {
                                      ///< name few near objects are given back and ask the agents when needed again
   std::uint32_t hit_residents = 64;  ///< near objects (of 512) up to which a page of the HIT may be given back
   bool collect = true;               ///< start collections when enough was allocated; heap::collect works without
-  std::uint64_t collect_every =
-      0;  ///< bytes allocated between them; 0: as much as is live, within what the agents have
+  /// Bytes allocated between collections; 0: as much as is live and at least half of the cache, within what the agents have.
+  std::uint64_t collect_every = 0;
   double collect_share =
       0.1;  ///< of a core, that a collection takes from the program while nothing waits for it; 1: all it can
   double promote_probability = 0.1;                   ///< dcm's epsilon
