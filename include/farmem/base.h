@@ -5,4 +5,5 @@
 #include <farmem/base/crc32c.h>
 #include <farmem/base/error.h>
 #include <farmem/base/histogram.h>
+#include <farmem/base/pauses.h>
 #include <farmem/base/units.h>

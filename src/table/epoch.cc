@@ -80,14 +80,20 @@ std::uint64_t announced(const thread_state& t) {
 void enter_slowly(thread_state& t, std::uint32_t obey) noexcept {
   if (!t.registered) register_thread(t);
   bool relieved = false;
+  time_point held_since{};
   for (;;) {
     t.epoch.exchange(current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
     const std::uint32_t holds = gate.load(std::memory_order_seq_cst) & obey;
     FM_CHECK((holds & gate_forked) == 0, "a forked child uses a heap of its parent");
+    if ((holds & gate_pause) == 0 && held_since != time_point{}) {
+      gate_waits().add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - held_since).count()));
+      held_since = {};
+    }
     // A shortage is waited out once: the allocation that still finds no memory then says why.
     if (holds == 0 || (holds == gate_memory && relieved)) return;
     t.epoch.store(0, std::memory_order_release);
     if ((holds & gate_pause) != 0) {
+      if ((obey & gate_memory) != 0 && held_since == time_point{}) held_since = clock::now();
       os::futex_wait(gate, gate.load(std::memory_order_relaxed) | gate_pause,
                      clock::now() + std::chrono::milliseconds(10));
     } else {
@@ -151,6 +157,7 @@ bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept {
 
 bool pause(duration within, void (*work)(void*), void* context) noexcept {
   const std::lock_guard one(pause_mutex);
+  const time_point begin = clock::now();
   gate.fetch_or(gate_pause, std::memory_order_seq_cst);
   os::heavy_fence();
   const time_point deadline = clock::now() + within;
@@ -166,7 +173,18 @@ bool pause(duration within, void (*work)(void*), void* context) noexcept {
   if (stopped) work(context);
   gate.fetch_and(~gate_pause, std::memory_order_seq_cst);
   os::futex_wake(gate, 1 << 30);
+  pauses().add({begin, static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()), !stopped});
   return stopped;
+}
+
+pause_log& pauses() noexcept {
+  static pause_log log;
+  return log;
+}
+
+histogram& gate_waits() noexcept {
+  static histogram waits;
+  return waits;
 }
 
 void for_each_thread(void (*visit)(thread_state&, void*), void* context) {

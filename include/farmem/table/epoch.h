@@ -111,6 +111,11 @@ bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept;
 /// `within` (nothing was run). Not inside a section; one pause at a time. Also `work` must not enter a section.
 bool pause(duration within, void (*work)(void*), void* context) noexcept;
 
+/// What pauses cost, of all heaps of the process, since a pause stops all of its threads whoever asked for it.
+pause_log& pauses() noexcept;
+/// What user's sections waited at the gate for pauses: each wait of each thread is a sample.
+histogram& gate_waits() noexcept;
+
 /// Calls `visit` for every registered thread, under the registry lock.
 void for_each_thread(void (*visit)(thread_state&, void*), void* context);
 
