@@ -84,7 +84,7 @@ class changing {
   changing(const std::vector<fm::ptr<tree_node>>& chains, fm::heap& h)
       : chains_(chains), heap_(h), keys_(chains.size(), 0.99), random_(11) {}
 
-  turn run(double seconds, std::vector<std::uint64_t>* gaps) {
+  turn run(double seconds, std::vector<fm::pause_record>* gaps) {
     turn t;
     const std::uint64_t begin = now_ns(), end = begin + static_cast<std::uint64_t>(seconds * 1e9);
     std::uint64_t now = begin, done = 0;
@@ -92,10 +92,8 @@ class changing {
       one();
       const std::uint64_t then = now_ns();
       t.ns.push_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(then - now, ~std::uint32_t{0})));
-      if (gaps && then - now > 20'000) {
-        gaps->push_back(now);
-        gaps->push_back(then);
-      }
+      if (gaps && then - now > 20'000)
+        gaps->push_back({fm::time_point(std::chrono::nanoseconds(now)), then - now, false});
       now = then;
       ++done;
     }
@@ -121,17 +119,11 @@ class changing {
   std::uint64_t sum_ = 0;
 };
 
-// The least share of any 10 ms that was left to the program, given the stretches in which it was held up.
-double least_share(const std::vector<std::uint64_t>& gaps) {
-  constexpr std::uint64_t window = 10'000'000;
-  double worst = 0;
-  for (std::size_t i = 0; i < gaps.size(); i += 2) {
-    const std::uint64_t from = gaps[i], to = from + window;
-    std::uint64_t held = 0;
-    for (std::size_t j = i; j < gaps.size() && gaps[j] < to; j += 2) held += std::min(gaps[j + 1], to) - gaps[j];
-    worst = std::max(worst, double(held) / double(window));
-  }
-  return 1 - std::min(worst, 1.0);
+// The least share of 10 ms or more that was left to the program, given the stretches in which it was held up.
+double least_share(const std::vector<fm::pause_record>& gaps) {
+  if (gaps.empty()) return 1;
+  constexpr auto around = std::chrono::milliseconds(10);
+  return fm::bounded_utilisation(gaps, gaps.front().begin - around, gaps.back().begin + around, around);
 }
 
 double quantile_us(std::vector<std::uint32_t> ns, double q) {
@@ -153,7 +145,7 @@ void pauses(program& p, const std::string& binary, std::size_t roots, std::size_
   work.run(seconds, nullptr);
 
   std::atomic<bool> stop{false};
-  std::vector<std::uint64_t> gaps, control_gaps;
+  std::vector<fm::pause_record> gaps, control_gaps;
   turn cycling, control;
   const auto with_cycles = [&] {
     stop = false;
@@ -196,7 +188,10 @@ void pauses(program& p, const std::string& binary, std::size_t roots, std::size_
   figure("cycle_ms", "ms", {}, double(s.last_cycle.total_ns) / 1e6);
   figure("stall_p99.99", "us", {goal_kind::value_at_most, 1000}, quantile_us(cycling.ns, 0.9999));
   figure("stall_p99.99_without_cycles", "us", {}, quantile_us(control.ns, 0.9999));
-  figure("least_share_of_10_ms", "", {goal_kind::value_at_least, 0.9}, least_share(gaps));
+  figure("bmu_10_ms", "", {goal_kind::value_at_least, 0.9}, s.bmu(std::chrono::milliseconds(10)));
+  figure("waits_for_pauses_p99", "us", {}, double(s.gate_ns.quantile_ns(0.99)) / 1000);
+  figure("waits_for_pauses_max", "us", {}, double(s.gate_ns.max_ns) / 1000);
+  figure("least_share_of_10_ms", "", {}, least_share(gaps));
   figure("least_share_of_10_ms_without_cycles", "", {}, least_share(control_gaps));
   std::fprintf(stderr, "%s\n%s\n", s.last_cycle.text().c_str(), s.text().c_str());
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "bury.h"
+#include "look.h"
 
 namespace fm::detail {
 
@@ -112,28 +113,6 @@ bool object_cache::next_run(mutator& m) noexcept {
 
 namespace {
 
-// The references of an object as its frame has them now. The frame stays meanwhile: warm and in a section, or its word is held.
-// False for a type without references.
-bool read_refs(char* payload, std::vector<slot_t>& out) {
-  out.clear();
-  const type_descriptor* type = find_type(header::type(frame::prefix(payload).header.load(std::memory_order_relaxed)));
-  if (!type || type->ref_offsets.empty()) return false;
-  const auto read = [&](const char* element) {
-    for (const std::uint32_t at : type->ref_offsets)
-      if (const slot_t s = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(element + at), __ATOMIC_ACQUIRE);
-          s != 0)
-        out.push_back(s);
-  };
-  if (type->kind == type_kind::object) {
-    read(payload);
-    return true;
-  }
-  std::uint64_t length = 0;
-  std::memcpy(&length, payload, sizeof length);
-  for (std::uint64_t i = 0; i < length; ++i) read(payload + 8 + i * type->bytes);
-  return true;
-}
-
 // `word` is where `w` was read, and may change; null for one that cannot.
 void visit_frame(slot_t slot, word_t w, const std::atomic<word_t>* word, std::vector<slot_t>& refs,
                  frame_visitor& visitor) {
@@ -195,6 +174,16 @@ void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_
       for (std::uint32_t i = 0; i < n; ++i) visit_word(page * page_slots + resident[i], refs, visitor);
     }
   }
+}
+
+bool object_cache::read_references(slot_t slot, std::vector<slot_t>& out) {
+  return with_frame(word_at(slot), [&](char* payload) { read_refs(payload, out); });
+}
+
+void object_cache::references_in(char* payload, std::vector<slot_t>& out) { read_refs(payload, out); }
+
+void object_cache::help_eviction() noexcept {
+  if (!evictor_->help()) evictor_->wake();
 }
 
 void object_cache::hold_pages(bool hold) {

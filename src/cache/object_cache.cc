@@ -127,11 +127,7 @@ mutator& object_cache::attach_thread() {
 }
 
 void object_cache::detach_thread(mutator& m) noexcept {
-  for (bump* b : {&m.young, &m.kept}) {
-    settle(*b);
-    if (b->seg) arena_.retire(*b->seg, static_cast<std::uint64_t>(b->at - b->seg->base), b == &m.kept);
-    *b = {};
-  }
+  retire_segments(m);
   m.in_use.store(false, std::memory_order_release);
 }
 
@@ -471,14 +467,16 @@ void object_cache::acknowledge_retired() noexcept {
   for (const retirement& r : ready) links_[r.agent]->retired(r.region, r.generation);
 }
 
-errc object_cache::evict_all(time_point deadline) {
-  if (mutator* m = this_thread.mutators[index_]) {
-    for (bump* b : {&m->young, &m->kept}) {
-      settle(*b);
-      if (b->seg) arena_.retire(*b->seg, static_cast<std::uint64_t>(b->at - b->seg->base), b == &m->kept);
-      *b = {};
-    }
+void object_cache::retire_segments(mutator& m) noexcept {
+  for (bump* b : {&m.young, &m.kept}) {
+    settle(*b);
+    if (b->seg) arena_.retire(*b->seg, static_cast<std::uint64_t>(b->at - b->seg->base), b == &m.kept);
+    *b = {};
   }
+}
+
+errc object_cache::evict_all(time_point deadline) {
+  retire_segments();
   return evictor_->drain(deadline);
 }
 

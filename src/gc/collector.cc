@@ -15,15 +15,20 @@ std::string cycle_report::text() const {
   if (status != errc::ok)
     return fmt::format("cycle {} ({}) given up after {:.1f} ms: {}", number, cause, ms(total_ns), failure);
   std::string s = fmt::format(
-      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, slept {:.1f}), pauses {:.3f} and {:.3f} ms, "
+      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, slept {:.1f}; {:.1f} of CPU), pauses {:.3f} "
+      "and {:.3f} ms, "
       "{} abandoned; "
       "{} "
       "roots, {} images, {} overwritten; {} marked, {} dead, {} freed, {} weak handles cleared",
-      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(snapshot_pause_ns),
-      ms(final_pause_ns), pauses_abandoned, roots, images, overwritten, marked, dead, freed, weak_cleared);
+      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(cpu_ns),
+      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, images, overwritten, marked, dead, freed,
+      weak_cleared);
   for (const cycle_part& a : agents)
-    s += fmt::format("; {}: {} marked in {:.1f} ms, {} ghosts, {} bytes freed, {} live in {} regions", a.agent,
-                     a.marked, ms(a.tracing_ns), a.ghosts, a.freed_bytes, a.live_bytes, a.regions);
+    s += fmt::format(
+        "; {}: {} marked and {} bytes scanned in {:.1f} ms, {} ghosts, {} objects of {} bytes freed, {} of {} left in "
+        "{} regions",
+        a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.ghosts, a.freed_objects, a.freed_bytes, a.objects,
+        a.live_bytes, a.regions);
   return s;
 }
 
@@ -178,8 +183,16 @@ cycle_report collector::run_cycle(const std::string& why) {
   r.number = begun_;
   r.cause = why;
   const time_point begin = clock::now();
-  cycle c(*this, r);
-  c.run();
+  const std::uint64_t cpu_before = os::thread_cpu_ns();
+  {
+    cycle c(*this, r);
+    c.run();
+  }
+  r.cpu_ns = os::thread_cpu_ns() - cpu_before;
+  if (r.faults != 0 && r.status == errc::ok) {
+    r.status = errc::corrupt;
+    r.failure = fmt::format("{} contradictions, the first: {}", r.faults, r.fault_texts.front());
+  }
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
   counts.cycles.fetch_add(1, std::memory_order_relaxed);
   if (r.status != errc::ok) counts.failed.fetch_add(1, std::memory_order_relaxed);

@@ -38,7 +38,8 @@ void append(std::vector<std::byte>& to, const T* from, std::size_t n) {
 
 }  // namespace
 
-cycle::cycle(collector& owner, cycle_report& report) : owner_(owner), cache_(owner.cache_), report_(report) {
+cycle::cycle(collector& owner, cycle_report& report)
+    : owner_(owner), cache_(owner.cache_), report_(report), who_(owner.tracing_.load(std::memory_order_acquire)) {
   object_cache::links& links = cache_.agents();
   by_number_.resize(links.size());
   agents_.reserve(links.size());
@@ -58,6 +59,10 @@ void cycle::run() noexcept {
   bool completed = false;
   try {
     if (agents_.empty()) throw error(errc::agent_lost, "all agents are lost");
+    if (owner_.options_.verify) {
+      verify_agents("before the cycle");
+      check_faults();
+    }
     cache_.hold_pages(true);
     pages_held_ = true;
     snapshot();
@@ -73,10 +78,17 @@ void cycle::run() noexcept {
       read_marks();
     } while (!final_pause());
     report_.mark_ns = ns_since(marked_from);
+    if (who_ == tracing::both) compare_tracers();
+    if (owner_.options_.verify) {
+      verify_marks();
+      verify_agents("after marking");
+      check_faults();
+    }
     const time_point swept_from = clock::now();
     sweep();
     completed = true;
     report_.sweep_ns = ns_since(swept_from);
+    if (owner_.options_.verify) verify_references();
   } catch (const error& e) {
     report_.status = e.code();
     report_.failure = e.what();
@@ -85,6 +97,7 @@ void cycle::run() noexcept {
     report_.failure = "no memory for the collection itself";
   }
   finish(completed);
+  if (owner_.options_.verify) verify_agents("after the cycle");
 }
 
 // Also after a failure at any step.
@@ -195,10 +208,19 @@ cycle::agent* cycle::agent_of(slot_t slot) noexcept {
 }
 
 void cycle::add(slot_t slot) {
-  if (agent* a = agent_of(slot)) a->pending.push_back(slot);
+  agent* a = agent_of(slot);
+  if (!a) return;
+  if (here_) here_->add(slot);
+  if (who_ != tracing::compute_node) a->pending.push_back(slot);
 }
 
 void cycle::scan() {
+  if (who_ == tracing::both) second_marks_ = std::make_unique<slot_marks>(*marks_);
+  if (who_ != tracing::agents) {
+    slot_marks& marks = second_marks_ ? *second_marks_ : *marks_;
+    mark_lost(marks);
+    here_ = std::make_unique<compute_tracer>(cache_, marks, owner_.trace_stack_.load(std::memory_order_relaxed));
+  }
   roots::for_each(
       [](root_cell&, slot_t slot, void* self) {
         auto& c = *static_cast<cycle*>(self);
@@ -247,6 +269,7 @@ void cycle::image(slot_t slot, std::span<const slot_t> refs) {
     for (const slot_t r : refs) add(r);
     return;
   }
+  if (who_ == tracing::compute_node) return;  // it reads the frame itself
   ++report_.images;
   for (std::size_t from = 0; from == 0 || from < refs.size(); from += refs_per_image) {
     const std::size_t n = std::min(refs_per_image, refs.size() - from);
@@ -307,17 +330,35 @@ bool cycle::exchange(agent& a) {
   return n != 0 || !ghosts.empty() || moved;
 }
 
+void cycle::mark() {
+  if (who_ != tracing::agents) mark_here();
+  if (who_ != tracing::compute_node) mark_by_agents();
+}
+
+void cycle::take_logged() {
+  logged_.clear();
+  satb::take_full(logged_);
+  report_.overwritten += logged_.size();
+  for (const slot_t s : logged_) add(s);
+}
+
+void cycle::mark_here() {
+  do {
+    check_stop();
+    pace();
+    take_logged();
+  } while (here_->step() || !logged_.empty());
+  cache_.retire_segments();
+}
+
 // Until a round in which every agent was idle and nothing was sent or found. An agent becomes busy by what it is sent only, so
 // at the end of such a round all of them are idle, and no slot is under way.
-void cycle::mark() {
+void cycle::mark_by_agents() {
   time_point progress = clock::now();
   duration look_again = look_again_first;
   for (;;) {
     const std::uint32_t seen = owner_.traced_.load(std::memory_order_acquire);
-    logged_.clear();
-    satb::take_full(logged_);
-    report_.overwritten += logged_.size();
-    for (const slot_t s : logged_) add(s);
+    take_logged();
     bool quiet = true, moved = false;
     for (agent& a : agents_) {
       moved |= exchange(a);
@@ -337,15 +378,23 @@ void cycle::mark() {
   }
 }
 
+// Of the objects of an agent that is lost nothing is known, so they live.
+void cycle::mark_lost(slot_marks& marks) {
+  for (std::size_t i = 0; i < marks.tablets().size(); ++i)
+    if (!by_number_[hit.tablets[marks.tablets()[i]].agent.load(std::memory_order_relaxed)])
+      std::memset(marks.marked(i), 0xff, store::marks_bytes);
+}
+
 void cycle::read_marks() {
+  if (who_ == tracing::compute_node) return;
+  mark_lost(*marks_);
   const std::vector<std::uint32_t>& tablets = marks_->tablets();
   for (std::size_t i = 0; i < tablets.size();) {
     const auto agent_at = [&](std::size_t at) {
       return by_number_[hit.tablets[tablets[at]].agent.load(std::memory_order_relaxed)];
     };
     agent* a = agent_at(i);
-    if (!a) {  // its agent is lost: nothing is known of these objects, so they live
-      std::memset(marks_->marked(i), 0xff, store::marks_bytes);
+    if (!a) {
       ++i;
       continue;
     }

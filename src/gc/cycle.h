@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "compute_tracer.h"
+
 namespace fm::detail {
 
 class cycle final : private frame_visitor {
@@ -46,11 +48,24 @@ class cycle final : private frame_visitor {
   void note_waiting() noexcept;
   void scan();
   void mark();
+  void mark_by_agents();
+  void mark_here();
+  void take_logged();
   void read_marks();
+  void mark_lost(slot_marks& marks);
   bool final_pause();
   void sweep();
   void release(agent& a);
   void finish(bool completed) noexcept;
+
+  // ---- verify_cycle.cc: what collector_options::verify asks for ----
+  void verify_agents(const char* when);
+  void verify_marks();
+  void verify_references();
+  void fault(std::string what);
+  void check_faults() const;
+  /// Compares the marks of the two tracers.
+  void compare_tracers();
 
   // frame_visitor
   void image(slot_t slot, std::span<const slot_t> refs) override;
@@ -76,6 +91,9 @@ class cycle final : private frame_visitor {
   std::vector<agent*> by_number_;  ///< null: lost before the cycle began
   std::unique_ptr<slot_hold> hold_;
   std::unique_ptr<slot_marks> marks_;
+  const tracing who_;
+  std::unique_ptr<slot_marks> second_marks_;  ///< with tracing::both
+  std::unique_ptr<compute_tracer> here_;      ///< unless only the agents trace
   std::vector<slot_t> logged_, left_over_, waiting_;
   std::uint64_t slice_from_ = 0, pages_passed_ = 0;
   bool pages_held_ = false, marking_ = false, begun_ = false;

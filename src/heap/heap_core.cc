@@ -88,6 +88,7 @@ void heap_core::open(const heap_options& options) {
   go.automatic = options.collect;
   go.every = options.collect_every;
   go.share = options.collect_share;
+  go.verify = options.verify_cycles;
   go.call_within = options.access_within;
   std::set<std::string> counted;  // the same agent may be named twice
   for (const auto& link : links_)
@@ -122,7 +123,7 @@ void heap_core::close() noexcept {
   for (auto& link : links_) link->close();
 }
 
-heap_stats heap_core::stats() {
+heap_stats heap_core::stats(detail_level level) {
   heap_stats s;
   object_cache& c = *cache_;
   c.for_each_mutator([&](mutator& m) {
@@ -183,6 +184,12 @@ heap_stats heap_core::stats() {
   s.pause_ns = collector_->pause_ns.snapshot();
   s.miss_ns = c.miss_ns.snapshot();
   s.stall_ns = c.stall_ns.snapshot();
+  s.gate_ns = epochs::gate_waits().snapshot();
+  bool all = true;
+  s.observed_until = clock::now();
+  s.recent_pauses = epochs::pauses().since(opened_, all);
+  s.observed_from = all || s.recent_pauses.empty() ? opened_ : s.recent_pauses.front().begin;
+  if (level == detail_level::types) count_types(s);
   return s;
 }
 
@@ -203,7 +210,9 @@ std::string heap_stats::text() const {
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects\n"
-      "collector {} cycles, {} failed; {} objects, {} bytes freed; pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n",
+      "collector {} cycles, {} failed; {} objects, {} bytes freed; pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
+      "          threads waited for pauses {} times, p99 {:.1f} us, max {:.1f} us; utilisation in 10 ms at least "
+      "{:.3f}\n",
       allocated_objects, allocated_bytes, misses, misses_by_slot, failed_misses, fetched_bytes, touches, relocations,
       us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns),
       elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes,
@@ -212,7 +221,8 @@ std::string heap_stats::text() const {
       hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
       us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
       reconnects, collections, collections_failed, collected_objects, collected_bytes, us(pause_ns.quantile_ns(0.5)),
-      us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns));
+      us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)),
+      us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
 }
 
 }  // namespace fm

@@ -168,6 +168,7 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
     case message_type::read_entries: return read_entries(s, *h, b, out);
     case message_type::audit: return audit(s, *h, b, out);
     case message_type::statistics: return heap_statistics(s, *h, b, out);
+    case message_type::census: return census(s, *h, b, out);
     case message_type::begin_cycle: return begin_cycle(s, *h, b, out);
     case message_type::add_images: return add_images(s, *h, b, out);
     case message_type::trace: return trace(s, *h, b, out);

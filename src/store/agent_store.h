@@ -53,6 +53,7 @@ class agent_store final : public store {
   errc read_entries(session& s, heap& h, body b, fabric::answer& out);
   errc audit(session& s, heap& h, body b, fabric::answer& out);
   errc heap_statistics(session& s, heap& h, body b, fabric::answer& out);
+  errc census(session& s, heap& h, body b, fabric::answer& out);  // census.cc
 
   // ---- region_messages.cc ----
   errc open_region(session& s, heap& h, body b, fabric::answer& out);

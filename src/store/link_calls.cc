@@ -213,6 +213,21 @@ errc link_impl::read_entries(detail::slot_t first, std::uint32_t count, std::vec
   return errc::ok;
 }
 
+errc link_impl::census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
+                       std::vector<census_record>& out) noexcept {
+  auto message = frame(message_type::census, census_body{.first_slot = first, .count = count, .zero = 0});
+  const reply r = call(fabric::lane::control, message_type::census, &message, sizeof message, operation_deadline());
+  if (r.code != errc::ok) return r.code;
+  const std::span<const std::byte> body = r.body();
+  const std::size_t bits = count / 64 * sizeof(std::uint64_t);
+  if (body.size() < bits || (body.size() - bits) % sizeof(census_record) != 0) return errc::bad_frame;
+  stored.resize(count / 64);
+  std::memcpy(stored.data(), body.data(), bits);
+  out.resize((body.size() - bits) / sizeof(census_record));
+  if (!out.empty()) std::memcpy(out.data(), body.data() + bits, body.size() - bits);
+  return errc::ok;
+}
+
 errc link_impl::audit(audit_answer& out, std::string& text) noexcept {
   auto message = frame_empty(message_type::audit);
   const reply r = call(fabric::lane::control, message_type::audit, &message, sizeof message, operation_deadline());

@@ -113,6 +113,8 @@ class link_impl final : public link, public fabric::session_events {
 
   errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept override;
   errc audit(audit_answer& out, std::string& text) noexcept override;
+  errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
+              std::vector<census_record>& out) noexcept override;
   errc statistics(std::string& json) noexcept override;
   [[nodiscard]] link_stats stats() const noexcept override;
   void close() noexcept override;

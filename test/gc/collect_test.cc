@@ -75,7 +75,9 @@ TEST_CASE("a collection frees what no root reaches, and keeps the rest") {
 }
 
 TEST_CASE("what only frames know is traced: resident objects, never written back") {
-  fm::heap h(small(2));
+  auto o = small(2);
+  o.verify_cycles = true;
+  fm::heap h(o);
   const auto kept = make_list(h, 500);
   { const auto dropped = make_list(h, 700); }
   const auto r = h.collect("test");
@@ -261,7 +263,9 @@ TEST_CASE(
 }
 
 TEST_CASE("containers survive with what they hold, and what they dropped dies") {
-  fm::heap h(small());
+  auto o = small();
+  o.verify_cycles = true;
+  fm::heap h(o);
   fm::vector<fm::ref<gc_node>> v(h);
   for (std::uint64_t i = 0; i < 3'000; ++i) v.push_back(h.make<gc_node>({.id = i}));
   fm::hash_map<std::uint64_t, fm::ref<gc_node>> m(h);

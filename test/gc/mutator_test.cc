@@ -247,11 +247,10 @@ class thread_of_mutation {
   std::size_t last_size_ = 0;
 };
 
-}  // namespace
-
-TEST_CASE("a random mutator and its shadow agree while collections run one after the other") {
+// `verify`: every cycle is verified as well.
+void mutate_and_compare(fm::detail::tracing who, bool verify) {
   const std::uint64_t seed = number_from("FARMEM_SEED", 20);
-  const auto seconds = std::chrono::seconds(number_from("FARMEM_STRESS_SECONDS", 4));
+  const auto seconds = std::chrono::seconds(number_from("FARMEM_STRESS_SECONDS", 3));
   INFO("FARMEM_SEED=" << seed);
   constexpr std::size_t threads_n = 3;
   fm::heap h({.cache = 512_KiB,
@@ -260,8 +259,10 @@ TEST_CASE("a random mutator and its shadow agree while collections run one after
               .local_region = 64_KiB,
               .segment = 16_KiB,
               .collect = false,
+              .verify_cycles = verify,
               .access_within = std::chrono::seconds(60),
               .memory_within = std::chrono::seconds(60)});
+  h.core().gc().trace_by(who);
   const fm::ptr<fm::ref<mutated>[]> shared = h.array<fm::ref<mutated>>(64);
   std::vector<std::unique_ptr<thread_of_mutation>> work;
   for (std::size_t t = 0; t < threads_n; ++t) work.push_back(std::make_unique<thread_of_mutation>(h, shared, t, seed));
@@ -315,4 +316,14 @@ TEST_CASE("a random mutator and its shadow agree while collections run one after
   const auto places = shared.read();
   for (std::size_t i = 0; i < places->size(); ++i) reachable += bool((*places)[i]);
   REQUIRE(last.marked == reachable);
+}
+
+}  // namespace
+
+TEST_CASE("a random mutator and its shadow agree while collections run one after the other") {
+  mutate_and_compare(fm::detail::tracing::agents, true);
+}
+
+TEST_CASE("a random mutator and its shadow agree while the compute node traces") {
+  mutate_and_compare(fm::detail::tracing::compute_node, false);
 }

@@ -45,6 +45,14 @@ class slot_marks {
   /// Bit i of the tablet: word i / 64, bit i % 64.
   std::uint64_t* allocated(std::size_t i) noexcept { return allocated_.data() + i * tablet_words; }
   std::uint64_t* marked(std::size_t i) noexcept { return marked_.data() + i * tablet_words; }
+  /// Marks it; false when it was marked, or was not allocated at the snapshot. By one thread.
+  bool mark(slot_t s) noexcept {
+    if (!dead(s)) return false;
+    marked_[index_of(s) * tablet_words + s % tablet_slots / 64] |= std::uint64_t{1} << (s % 64);
+    return true;
+  }
+  /// Of the tablet of a slot that is covered: where it is in tablets().
+  [[nodiscard]] std::size_t index_of(slot_t s) const noexcept { return position(s) - 1; }
   /// Not allocated, after all.
   void except(slot_t first, std::uint64_t slots) noexcept;
   void except(const slot_page& p) noexcept;

@@ -56,6 +56,14 @@ class [[nodiscard]] new_object {
   slot_t slot_;
 };
 
+/// An object that has a frame, as list_resident shows it.
+struct resident_object {
+  slot_t slot = 0;
+  slot_t in_frame = 0;  ///< what its frame's header says; the same
+  std::uint32_t type = 0;
+  std::uint64_t bytes = 0;  ///< that its home copy has, or would have; 0 when the header is damaged
+};
+
 class object_cache {
  public:
   using links = std::vector<std::unique_ptr<store::link>>;
@@ -134,11 +142,29 @@ class object_cache {
   /// Tablets in use: (first slot, slots handed out to threads).
   [[nodiscard]] std::vector<std::uint32_t> tablets() const;
 
+  // ---- for counting by type (src/cache/census.cc); pages must be held ----
+  /// Adds the resident objects whose words are aside. They may come to the table meanwhile, and nothing goes aside.
+  void list_aside(std::vector<resident_object>& out);
+  /// Adds those that the words of `slots` slots from `first` on name, whole pages, in the order of their slots.
+  void list_resident(slot_t first, std::uint64_t slots, std::vector<resident_object>& out);
+
+  // ---- for tracing on this node (src/gc/compute_tracer.h) ----
+  /// What a resident object refers to, null left out, without touching it; false when it is not resident. In a section.
+  bool read_references(slot_t slot, std::vector<slot_t>& out);
+  /// The same for a payload that resolve gave, in its section.
+  static void references_in(char* payload, std::vector<slot_t>& out);
+  /// One step of eviction, if nobody else is at it. Outside of sections.
+  void help_eviction() noexcept;
+  /// Lets the segments that this thread fills enter their queues, so that they can be evicted.
+  void retire_segments() noexcept {
+    if (mutator* m = this_thread.mutators[index_]) retire_segments(*m);
+  }
+
   // ---- for collections (cache/collection.h, src/cache/collection.cc) ----
   /// Shows every frame of these tablets that is pinned, or newer than its home copy. Concurrent with everything; a frame that becomes
   /// newer meanwhile may or may not be shown. Pages must be held. O(slots), in sections of a page each.
   void scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
-  /// Keeps pages of the HIT from being given back, or lets them go again.
+  /// Keeps pages of the HIT from being given back, or lets them go again. Holds add up.
   void hold_pages(bool hold);
   /// Makes the words of dead slots free and drops their frames, dirty or not; appends to `freed` which could be: the others are in
   /// use by a write-back or a fetch, and stay as they are. Nobody may be able to reach the dead. `dead`: the tablet's 1024 words,
@@ -213,6 +239,7 @@ class object_cache {
   void wait_for_memory(std::uint32_t segments, time_point deadline);
   [[noreturn]] void throw_cache_full(std::uint64_t bytes);
   mutator& attach_thread();
+  void retire_segments(mutator& m) noexcept;
   void refill_slots(mutator& m);
   bool next_run(mutator& m) noexcept;
   bool free_slot(slot_t slot) noexcept;

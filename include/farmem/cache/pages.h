@@ -85,10 +85,15 @@ class hit_pages {
   [[nodiscard]] bool over() const noexcept { return budget_ != 0 && pages_.load(std::memory_order_relaxed) > budget_; }
   /// Over the budget, and worth another look now. Any thread.
   [[nodiscard]] bool wanting() const noexcept {
-    return over() && !held_.load(std::memory_order_acquire) && clock::now() >= again_at();
+    return over() && held_.load(std::memory_order_acquire) == 0 && clock::now() >= again_at();
   }
-  /// While held, no page is given back: words only return to the table. Between two steps.
-  void hold(bool hold) noexcept { held_.store(hold, std::memory_order_release); }
+  /// While held, no page is given back: words only return to the table. Between two steps. Holds add up.
+  void hold(bool hold) noexcept {
+    if (hold)
+      held_.fetch_add(1, std::memory_order_acq_rel);
+    else
+      held_.fetch_sub(1, std::memory_order_acq_rel);
+  }
   /// Visits the words that are aside, `f(slot, word)`, each under its shard's lock.
   template <class F>
   void for_each_sided(F&& f) {
@@ -142,7 +147,7 @@ class hit_pages {
   std::vector<std::uint64_t> closing_;
   std::uint64_t closing_stamp_ = 0;
   std::atomic<time_point> again_at_{time_point{}};
-  std::atomic<bool> held_{false};
+  std::atomic<std::uint32_t> held_{0};
   std::vector<sided> moving_;  ///< of the page being discarded
 };
 

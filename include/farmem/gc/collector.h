@@ -45,7 +45,10 @@ struct cycle_report {
   std::uint64_t marked = 0, dead = 0;
   std::uint64_t freed = 0;  ///< of the dead; the others were being written or fetched, and stay for the next cycle
   std::uint64_t weak_cleared = 0;
+  std::uint64_t cpu_ns = 0;  ///< CPU time of the collector's thread; the agents' is in their parts
   std::vector<cycle_part> agents;
+  std::uint64_t faults = 0;  ///< contradictions found with heap_options::verify_cycles; then status is corrupt
+  std::vector<std::string> fault_texts;  ///< the first of them
 
   [[nodiscard]] bool ok() const noexcept { return status == errc::ok && number != 0; }
   /// One line for people.
@@ -62,8 +65,16 @@ struct collector_options {
   std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
   double share = 1;         ///< of a core, while nothing waits for the cycle
   std::uint64_t quota = 0;  ///< bytes of all agents together
+  bool verify = false;      ///< before, within and after every cycle: src/gc/verify_cycle.cc
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
+};
+
+/// Who traces. Anything but `agents` is for tests and benchmarks (src/gc/compute_tracer.h).
+enum class tracing : std::uint8_t {
+  agents,
+  compute_node,  ///< the collector's thread, through the cache
+  both,          ///< one after the other, and a difference is a fault; only while the program is still
 };
 
 class collector {
@@ -83,6 +94,12 @@ class collector {
   [[nodiscard]] cycle_report last() const;
   /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws out_of_memory.
   void on_dead(slot_t slot, std::function<void()> notice);
+  /// Who traces in the cycles that begin from now on, and with room for how many slots on this node. Internal: for tests and
+  /// benchmarks.
+  void trace_by(tracing who, std::size_t stack_slots = 1 << 20) noexcept {
+    trace_stack_.store(stack_slots, std::memory_order_relaxed);
+    tracing_.store(who, std::memory_order_release);
+  }
   /// An agent is idle or has ghosts.
   void traced() noexcept;
   /// Ends the thread; a cycle that runs is given up.
@@ -108,6 +125,8 @@ class collector {
   object_cache& cache_;
   const collector_options options_;
   std::atomic<bool> stopping_{false};
+  std::atomic<tracing> tracing_{tracing::agents};
+  std::atomic<std::size_t> trace_stack_{0};
   std::atomic<std::uint32_t> traced_{0};
   std::atomic<std::uint32_t> callers_{0};  ///< in collect
   std::uint64_t between_ =

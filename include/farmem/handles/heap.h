@@ -85,8 +85,9 @@ class heap {
     core_.on_dead(p.slot(), std::forward<F>(notice));
   }
 
-  /// Counters and histograms since the heap was opened. O(threads).
-  [[nodiscard]] heap_stats stats() { return core_.stats(); }
+  /// Counters and histograms since the heap was opened. O(threads). With detail_level::types also the objects by type, beside
+  /// the program and in small steps, without holding anything up: O(slots) here and on the agents.
+  [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters) { return core_.stats(level); }
   /// Walks roots, words, frames, entries and accounts on both sides. Only while no other thread uses the heap. O(slots).
   [[nodiscard]] verify_report verify() { return core_.verify(); }
   /// Sends everything unpinned home and drops it from the cache. For tests and measurements. Not inside a scope. Segments that

@@ -19,7 +19,8 @@ class heap_core {
   heap_core& operator=(const heap_core&) = delete;
 
   object_cache& cache() noexcept { return *cache_; }
-  [[nodiscard]] heap_stats stats();
+  collector& gc() noexcept { return *collector_; }
+  [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters);
   [[nodiscard]] verify_report verify();
   cycle_report collect(std::string_view why);
   void collect_soon(std::string_view why);
@@ -28,11 +29,14 @@ class heap_core {
 
  private:
   void open(const heap_options& options);
+  /// Fills in heap_stats::types (src/heap/census.cc).
+  void count_types(heap_stats& s);
 
   struct link_context {
     heap_core* heap;
     std::uint32_t agent;
   };
+  const time_point opened_ = clock::now();
   std::unique_ptr<store::store> local_;
   std::vector<std::unique_ptr<link_context>> contexts_;
   std::vector<std::unique_ptr<store::link>> links_;

@@ -26,6 +26,9 @@ struct heap_options {
   std::uint64_t collect_every = 0;
   double collect_share =
       0.1;  ///< of a core, that a collection takes from the program while nothing waits for it; 1: all it can
+  bool verify_cycles =
+      false;  ///< verify both sides before, within and after every collection, beside the program; slow,
+              ///< for tests and debugging. What it finds is logged and in cycle_report::faults
   double promote_probability = 0.1;                   ///< dcm's epsilon
   bool elastic = true;                                ///< fetch neighbours where that pays
   bool background_evictor = true;                     ///< evict ahead of need, on a thread of its own

@@ -8,6 +8,20 @@
 
 namespace fm {
 
+/// How much heap::stats finds out.
+enum class detail_level : std::uint8_t {
+  counters,  ///< what is counted anyway: O(threads)
+  types,     ///< and objects by type: O(slots), asking the agents
+};
+
+/// The objects of one type.
+struct type_stats {
+  std::string name;           ///< as the program spells it; an array of T is "T[]"
+  std::uint64_t objects = 0;  ///< made and not collected yet
+  std::uint64_t bytes = 0;    ///< of their home copies, headers included; what is only in the cache: what they will be
+  std::uint64_t resident_only_objects = 0, resident_only_bytes = 0;  ///< of them: never written back, no home copy yet
+};
+
 /// Counters since the heap was opened; bytes unless said otherwise. A consistent snapshot only when nothing runs.
 struct heap_stats {
   // objects
@@ -48,7 +62,26 @@ struct heap_stats {
   histogram_snapshot pause_ns;  ///< of the collections: all threads stopped
   histogram_snapshot miss_ns;   ///< from the failed test to the usable object
   histogram_snapshot stall_ns;  ///< waiting for memory
+  histogram_snapshot
+      gate_ns;  ///< what threads waited at the gate of pauses, of all heaps of the process; a wait is a sample
+  /// The last pauses of the process (4096 at most) since the heap was opened, of collections and of eviction, those that
+  /// were abandoned too: whatever kept threads from beginning to use objects. In order.
+  std::vector<pause_record> recent_pauses;
+  time_point observed_from, observed_until;  ///< the time in which `recent_pauses` are all that there were
 
+  /// Objects by type, most bytes first; with detail_level::types only. An object is counted at most once: by its agent if that
+  /// stores a home copy, else by its frame. What is unreachable is counted until a collection frees it. While other threads
+  /// use the heap, what is made or freed meanwhile may or may not be counted, and what is written back for the first time just then
+  /// may be missed.
+  std::vector<type_stats> types;
+  std::uint32_t agents_not_counted =
+      0;  ///< lost ones, and others that did not answer: of their objects only frames are counted
+
+  /// Bounded mutator utilisation: the least share of the time that pauses left to the threads, in any stretch of at least
+  /// `window` that was observed. In [0, 1]. It tells of pauses and not of misses or eviction (base/pauses.h).
+  [[nodiscard]] double bmu(duration window) const {
+    return bounded_utilisation(recent_pauses, observed_from, observed_until, window);
+  }
   /// Several lines for people.
   [[nodiscard]] std::string text() const;
 };

@@ -140,6 +140,9 @@ class link {
 
   // ---- introspection ----
   virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept = 0;
+  /// One step of counting by type (protocol.h, census): which of the slots have a home copy, and what those are. Blocking.
+  virtual errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
+                      std::vector<census_record>& out) noexcept = 0;
   virtual errc audit(audit_answer& out, std::string& text) noexcept = 0;
   virtual errc statistics(std::string& json) noexcept = 0;
   [[nodiscard]] virtual link_stats stats() const noexcept = 0;

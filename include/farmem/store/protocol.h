@@ -53,6 +53,7 @@ enum class message_type : std::uint16_t {
   release_slots = 20,  ///< release_body + released_page[] -> release_answer: no entry of these slots any more
   end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks and images are thrown away
   traced = 22,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
+  census = 23,         ///< census_body -> a bit for each slot that has a home copy + census_record[]: what those are
 };
 
 #pragma pack(push, 1)
@@ -160,6 +161,22 @@ struct read_entries_body {
   std::uint64_t first_slot;
   std::uint32_t count;  ///< at most 65536
   std::uint32_t zero;
+};
+
+/// A step of counting objects by type: bounded, and without a lock that anybody waits for.
+struct census_body {
+  std::uint64_t first_slot;  ///< a multiple of 512
+  std::uint32_t count;       ///< a multiple of 512, at most census_slots_max, all of one tablet
+  std::uint32_t zero;
+};
+constexpr std::uint32_t census_slots_max = 16384;
+
+/// Follow `count` / 64 words of bits; one for each type that was met, in the order of their numbers.
+struct census_record {
+  std::uint32_t type;
+  std::uint32_t zero;
+  std::uint64_t objects;
+  std::uint64_t bytes;  ///< of home copies, headers included
 };
 
 struct audit_answer {

@@ -284,7 +284,10 @@ void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& no
       break;
     }
     case 12: owner.reconnect(); break;
-    case 13: owner.send(message_type::read_entries, read_entries_body{in.byte(), in.name(), 0}); break;
+    case 13:
+      owner.send(message_type::read_entries, read_entries_body{in.byte(), in.name(), 0});
+      owner.send(message_type::census, census_body{std::uint64_t{in.byte()} * 512, in.name() * 512, 0});
+      break;
     case 14:
     case 15:
     case 16: owner.batch(in); break;

@@ -1,0 +1,127 @@
+#include "compute_tracer.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace fm::detail {
+
+namespace {
+
+constexpr int polls_before_sleep = 4096;
+constexpr auto sleep_most = std::chrono::milliseconds(1);
+
+}  // namespace
+
+compute_tracer::compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max)
+    : cache_(cache), marks_(marks), stack_max_(stack_max), in_rescans_(marks.tablets().size()) {
+  away_.reserve(looked_items);
+}
+
+// ---- where slots come from ----
+
+void compute_tracer::add(slot_t slot) {
+  if (!marks_.mark(slot)) return;
+  if (stack_.size() < stack_max_) {
+    stack_.push_back(slot);
+    return;
+  }
+  const std::size_t tablet = marks_.index_of(slot);
+  if (in_rescans_[tablet]) return;
+  in_rescans_[tablet] = true;
+  rescans_.push_back(tablet);
+}
+
+slot_t compute_tracer::next_slot() {
+  if (!stack_.empty()) {
+    const slot_t s = stack_.back();
+    stack_.pop_back();
+    return s;
+  }
+  for (;;) {
+    while (rescan_bits_ == 0 && rescan_word_ < slot_marks::tablet_words) {
+      rescan_bits_ = marks_.marked(rescan_tablet_)[rescan_word_] & marks_.allocated(rescan_tablet_)[rescan_word_];
+      ++rescan_word_;
+    }
+    if (rescan_bits_ != 0) {
+      const auto bit = static_cast<std::uint64_t>(std::countr_zero(rescan_bits_));
+      rescan_bits_ &= rescan_bits_ - 1;
+      return std::uint64_t{marks_.tablets()[rescan_tablet_]} * tablet_slots + (rescan_word_ - 1) * 64 + bit;
+    }
+    if (rescans_.empty()) return 0;
+    rescan_tablet_ = rescans_.back();
+    rescans_.pop_back();
+    in_rescans_[rescan_tablet_] = false;  // what is not queued from now on lists it again
+    rescan_word_ = 0;
+  }
+}
+
+bool compute_tracer::step() {
+  for (std::uint32_t n = 0; n < step_objects; ++n) {
+    fill();
+    if (popped_ == scanned_) return false;
+    look_ahead();
+    scan(ring_[scanned_ % ring_items]);
+    ++scanned_;
+  }
+  return true;
+}
+
+void compute_tracer::fill() {
+  while (popped_ - scanned_ < ring_items) {
+    const slot_t s = next_slot();
+    if (s == 0) return;
+    __builtin_prefetch(&word_at(s));
+    ring_[popped_++ % ring_items] = s;
+  }
+}
+
+// Words are looked at some time before their objects are scanned, and what is away is fetched, many at once.
+void compute_tracer::look_ahead() {
+  const std::uint32_t ahead = looked_ - scanned_;
+  if (ahead != 0 && looked_items - ahead < together_items) return;
+  away_.clear();
+  for (; looked_ != popped_ && looked_ - scanned_ < looked_items; ++looked_) {
+    const slot_t s = ring_[looked_ % ring_items];
+    const word_t w = word_at(s).load(std::memory_order_relaxed);
+    if (word::is_resident(w))
+      __builtin_prefetch(word::payload(w) - header::bytes);  // of a frame that may be gone by now: no harm
+    else if (word::is_away(w))
+      away_.push_back(s);
+  }
+  // Fewer than wanted: memory is short, and whoever wants it helps with eviction.
+  if (!away_.empty() && cache_.prefetch(away_.data(), away_.size()) < away_.size()) cache_.help_eviction();
+}
+
+// ---- from a slot to what it refers to ----
+
+bool compute_tracer::await(slot_t slot) {
+  const std::atomic<word_t>& word = word_at(slot);
+  const time_point deadline = clock::now() + cache_.options().access_within;
+  for (int polls = 0;; ++polls) {
+    const std::uint32_t seen = cache_.completions();
+    if (!word::is_fetching(word.load(std::memory_order_acquire))) return true;
+    if (cache_.poll() != 0) continue;
+    if (polls < polls_before_sleep) {
+      cpu_relax();
+      continue;
+    }
+    const time_point now = clock::now();
+    if (now >= deadline) return false;
+    cache_.sleep_until_completed(seen, now + sleep_most);
+  }
+}
+
+void compute_tracer::scan(slot_t slot) {
+  const word_t w = word_at(slot).load(std::memory_order_acquire);
+  if (word::is_fetching(w)) await(slot);
+  {
+    const section in_section;
+    // What is not here after all (no memory for its fetch, an old hint, a page of the table that was given back) is had as by
+    // any other access, which waits for it and says what is wrong. Its frame stays until the section ends.
+    if (!cache_.read_references(slot, refs_))
+      object_cache::references_in(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
+  }
+  for (const slot_t r : refs_) add(r);
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,202 @@
+// What a heap tells of itself: objects by type, pauses and utilisation, and the verification of cycles.
+#include <farmem/farmem.h>
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+using namespace fm::literals;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct told_node {
+  std::uint64_t id = 0;
+  fm::ref<told_node> next;
+  std::array<std::uint64_t, 2> rest{};
+};
+struct told_leaf {
+  std::array<std::uint64_t, 5> words{};
+};
+
+fm::heap_options small(std::size_t agents) {
+  return {.cache = 1_MiB,
+          .agents = std::vector<std::string>(agents, "local:"),
+          .local_memory = 128_MiB,
+          .local_region = 1_MiB,
+          .segment = 32_KiB,
+          .collect = false,
+          .verify_cycles = true,
+          .memory_within = 30s};
+}
+
+const fm::type_stats* find(const fm::heap_stats& s, std::string_view part, bool array = false) {
+  for (const fm::type_stats& t : s.types)
+    if (t.name.find(part) != std::string::npos && t.name.ends_with("[]") == array) return &t;
+  return nullptr;
+}
+
+fm::ptr<told_node> make_list(fm::heap& h, std::uint64_t n) {
+  fm::ptr<told_node> head;
+  for (std::uint64_t i = 0; i < n; ++i) head = h.make<told_node>({.id = i, .next = head});
+  return head;
+}
+
+}  // namespace
+
+TEST_CASE("objects are counted by type, wherever they are, and once") {
+  for (const std::size_t agents : {1, 2}) {
+    fm::heap h(small(agents));
+    REQUIRE(h.stats().types.empty());
+    REQUIRE(h.stats(fm::detail_level::types).types.empty());
+    auto list = make_list(h, 30'000);  // some are evicted already
+    std::vector<fm::ptr<told_leaf>> leaves;
+    for (int i = 0; i < 500; ++i) leaves.push_back(h.make<told_leaf>());
+    const auto numbers = h.array<std::uint64_t>(100);
+    const auto check = [&](std::uint64_t nodes, std::uint64_t resident_only) {
+      const fm::heap_stats s = h.stats(fm::detail_level::types);
+      REQUIRE(s.agents_not_counted == 0);
+      const auto *n = find(s, "told_node"), *l = find(s, "told_leaf"), *a = find(s, "", true);
+      REQUIRE(n);
+      REQUIRE(l);
+      REQUIRE(a);
+      REQUIRE(n->objects == nodes);
+      REQUIRE(n->bytes == nodes * 40);
+      REQUIRE(l->objects == 500);
+      REQUIRE(l->bytes == 500 * 48);
+      REQUIRE(a->objects == 1);
+      REQUIRE(a->bytes == 8 + 8 + 800);
+      REQUIRE(s.types.front().name == n->name);
+      if (resident_only == 0) REQUIRE(n->resident_only_objects + l->resident_only_objects == 0);
+      if (resident_only != 0) REQUIRE(l->resident_only_objects == resident_only);
+    };
+    check(30'000, 500);
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    check(30'000, 0);
+    for (auto& l : leaves) l.write()->words[0] = 1;  // resident and dirty, and at home as well
+    check(30'000, 0);
+    for (int i = 0; i < 20'000; ++i) list = list->next;
+    check(30'000, 0);
+    REQUIRE(h.collect("test").ok());
+    check(10'000, 0);
+  }
+}
+
+TEST_CASE("objects whose words are aside are counted, too") {
+  auto o = small(1);
+  o.cache = 4_MiB;
+  o.hit = 8 * 4096;
+  fm::heap h(o);
+  std::vector<fm::ptr<told_leaf>> kept;
+  for (int i = 0; i < 40'000; ++i) {
+    auto p = h.make<told_leaf>();
+    if (i % 256 == 0) kept.push_back(p);
+  }
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  for (const auto& p : kept) REQUIRE(p->words[0] == 0);  // resident, few on each page
+  const auto deadline = fm::clock::now() + 20s;
+  while (h.stats().hit_words_aside == 0 && fm::clock::now() < deadline) h.core().cache().eviction().help();
+  REQUIRE(h.stats().hit_words_aside > 0);
+  const fm::heap_stats s = h.stats(fm::detail_level::types);
+  REQUIRE(find(s, "told_leaf")->objects == 40'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("objects are counted beside a program that makes and drops them") {
+  fm::heap h(small(2));
+  const auto list = make_list(h, 10'000);
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop.load())
+      for (int i = 0; i < 100; ++i) (void)h.make<told_leaf>();
+  });
+  std::vector<std::uint64_t> nodes;
+  bool collected = true;
+  for (int i = 0; i < 10; ++i) {
+    const fm::heap_stats s = h.stats(fm::detail_level::types);
+    const auto* n = find(s, "told_node");
+    nodes.push_back(n ? n->objects : 0);
+    if (i % 3 == 0) collected = collected && h.collect("test").ok();
+  }
+  stop = true;
+  other.join();
+  REQUIRE(collected);
+  for (const std::uint64_t n : nodes) {
+    REQUIRE(n <= 10'000);
+    REQUIRE(n > 9'000);
+  }
+  REQUIRE(find(h.stats(fm::detail_level::types), "told_node")->objects == 10'000);
+}
+
+TEST_CASE("pauses are recorded, with what threads waited for them, and give the utilisation") {
+  fm::heap h(small(1));
+  const auto list = make_list(h, 5'000);
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> reads{0};
+  std::thread reader([&] {
+    while (!stop.load()) {
+      (void)list->id;
+      ++reads;
+    }
+  });
+  bool collected = true;
+  for (int i = 0; i < 20; ++i) collected = collected && h.collect("test").ok();
+  // However the threads run: a pause in which the reader comes to the gate.
+  const auto deadline = fm::clock::now() + 20s;
+  while (h.stats().gate_ns.count == 0 && fm::clock::now() < deadline)
+    fm::detail::epochs::pause(
+        1s,
+        [](void* done) {
+          const auto& so_far = *static_cast<std::atomic<std::uint64_t>*>(done);
+          const std::uint64_t before = so_far.load();
+          for (int i = 0; i < 100'000 && so_far.load() < before + 2; ++i) fm::detail::cpu_relax();
+        },
+        &reads);
+  stop = true;
+  reader.join();
+  REQUIRE(collected);
+  const fm::heap_stats s = h.stats();
+  REQUIRE(s.gate_ns.count > 0);
+  REQUIRE(s.recent_pauses.size() >= 40);
+  REQUIRE(s.pause_ns.count <= s.recent_pauses.size());
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < s.recent_pauses.size(); ++i) {
+    sum += s.recent_pauses[i].ns;
+    REQUIRE(s.recent_pauses[i].begin >= s.observed_from);
+    if (i != 0) REQUIRE(s.recent_pauses[i].begin >= s.recent_pauses[i - 1].begin);
+  }
+  const double overall = 1 - double(sum) / double(std::chrono::nanoseconds(s.observed_until - s.observed_from).count());
+  REQUIRE(s.bmu(10ms) <= s.bmu(100ms));
+  REQUIRE(s.bmu(1h) == Approx(overall));
+  REQUIRE(s.text().find("utilisation") != std::string::npos);
+}
+
+TEST_CASE("a verified cycle reports a home copy that was damaged") {
+  fm::heap h(small(1));
+  const auto list = make_list(h, 100);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.collect("whole").ok());
+  // The copy of an object that is away is made to name another slot, behind everybody's back.
+  const fm::detail::word_t w = fm::detail::word_at(list.slot()).load();
+  REQUIRE(fm::detail::word::is_away(w));
+  const auto at = fm::detail::home_address::unpack(w);
+  std::byte* region = h.core().cache().link_of(list.slot()).session().direct(at.region);
+  REQUIRE(region);
+  std::uint64_t header = 0;
+  std::memcpy(&header, region + at.offset, sizeof header);
+  const std::uint64_t damaged = header ^ 1;
+  std::memcpy(region + at.offset, &damaged, sizeof damaged);
+  const auto r = h.collect("damaged");
+  INFO(r.text());
+  REQUIRE_FALSE(r.ok());
+  REQUIRE(r.status == fm::errc::corrupt);
+  REQUIRE(r.faults > 0);
+  REQUIRE(r.fault_texts.size() > 0);
+  REQUIRE(r.failure.find("names slot") != std::string::npos);
+  REQUIRE(r.freed == 0);  // what was behind the damage is not lost
+  std::memcpy(region + at.offset, &header, sizeof header);
+  const auto repaired = h.collect("repaired");
+  INFO(repaired.text());
+  REQUIRE(repaired.ok());
+  REQUIRE(repaired.marked == 100);
+}
