@@ -176,6 +176,7 @@ struct side_options {
   std::uint64_t cache = 0;
   std::uint64_t live = 0;  ///< bytes, as the cache counts them
   double headroom = 0.5;   ///< of the live bytes, allocated between two cycles
+  double share = 1;        ///< of a core, for the owner's part of a cycle
   tracing who = tracing::agents;
 };
 
@@ -189,7 +190,8 @@ class side {
         heap_({.cache = o.cache,
                .agents = {agent_.url()},
                .collect = true,
-               .collect_every = std::uint64_t(double(o.live) * o.headroom)}) {
+               .collect_every = std::uint64_t(double(o.live) * o.headroom),
+               .collect_share = o.share}) {
     heap_.core().gc().trace_by(o.who);
     work_ = make(heap_);
     collect(heap_);
@@ -241,7 +243,7 @@ constexpr goals all_goals[] = {{0.50, 1.75, 1.08}, {0.25, 2.57, 1.32}, {0.13, 4.
 
 struct settings {
   std::string binary;
-  double headroom = 0.5;
+  double headroom = 0.5, share = 1;
   int rounds = 3;
 };
 
@@ -249,7 +251,7 @@ template <class Work, class Make>
 void compare_all(program& p, const settings& set, const std::string& name, std::uint64_t amount, Make&& make) {
   const std::uint64_t live = live_bytes(make);
   const auto build = [&](std::uint64_t cache, tracing who) {
-    return std::make_unique<side<Work>>(p, set.binary, side_options{cache, live, set.headroom, who}, make);
+    return std::make_unique<side<Work>>(p, set.binary, side_options{cache, live, set.headroom, set.share, who}, make);
   };
   // Nothing leaves this cache; its collector has this machine only.
   const auto local = build(std::max<std::uint64_t>(live * 4, 64 << 20), tracing::compute_node);
@@ -311,6 +313,7 @@ int main(int argc, char** argv) {
   settings set;
   p.option("--agent", set.binary, "the farmem-agent to run");
   p.option("--headroom", set.headroom, "bytes allocated between two cycles, as a share of the live bytes");
+  p.option("--share", set.share, "heap_options::collect_share of all sides; at 1 none puts its cycles off");
   p.parse(argc, argv);
   try {
     const unsigned scale = p.sized(16u, 12u);
