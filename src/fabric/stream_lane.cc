@@ -117,9 +117,10 @@ void stream_lane::free_op(std::uint32_t i) noexcept {
 
 errc stream_lane::submit(request& r, time_point deadline) noexcept {
   if (!is_open()) return reason_;
+  // The poster was admitted to an earlier connection, and this one belongs to its handshake until that is over.
+  if (r.generation != generation()) return errc::disconnected;
   const std::uint32_t i = take_op();
   if (r.on_done) ++async_;
-  r.generation = generation();
   r.transport_word = std::uint64_t(index_) << 32 | i;
   ops_[i] = {.r = &r, .bytes = r.bytes(), .framed = 0, .answers_left = 0, .status = errc::ok, .deadline = deadline};
   queue_.push_back(i);

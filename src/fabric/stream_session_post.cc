@@ -190,7 +190,7 @@ void stream_session::post(std::span<request* const> requests) noexcept {
   for (request* r : requests) {
     FM_ASSERT(r->state.load(std::memory_order_relaxed) != request::posted, "a request is posted once at a time");
     r->transport_word = no_lane;
-    r->generation = generation();
+    r->generation = generation();  // before it is admitted: what is admitted to one connection is not sent on the next
     r->state.store(request::posted, std::memory_order_relaxed);
     errc status = admit(r->on);
     if (status == errc::ok) status = check_request(*r, options_.message_bytes_max);
@@ -216,6 +216,7 @@ void stream_session::post(std::span<request* const> requests) noexcept {
       finish_posting(l, guard, unattended);
       if (!reserved) reserved = take_bytes(bytes, deadline);
       if (!reserved || clock::now() >= deadline) status = errc::timed_out;
+      r->generation = generation();
       if (status == errc::ok) status = admit(r->on);
       if (status != errc::ok) break;
       guard = l->lock();
