@@ -174,9 +174,8 @@ class row_map {
 
 struct side_options {
   std::uint64_t cache = 0;
-  std::uint64_t live = 0;  ///< bytes, as the cache counts them
-  double headroom = 0.5;   ///< of the live bytes, allocated between two cycles
-  double share = 1;        ///< of a core, for the owner's part of a cycle
+  std::uint64_t every = 0;  ///< bytes allocated between two cycles
+  double share = 1;         ///< of a core, for the owner's part of a cycle
   tracing who = tracing::agents;
 };
 
@@ -190,7 +189,7 @@ class side {
         heap_({.cache = o.cache,
                .agents = {agent_.url()},
                .collect = true,
-               .collect_every = std::uint64_t(double(o.live) * o.headroom),
+               .collect_every = o.every,
                .collect_share = o.share}) {
     heap_.core().gc().trace_by(o.who);
     work_ = make(heap_);
@@ -198,26 +197,29 @@ class side {
   }
   /// Units a second. Ends with an untimed cycle, so that none is under way when the other side runs.
   turn run(std::uint64_t amount) {
-    const std::uint64_t begin = now_ns();
+    const std::uint64_t before = heap_.stats().collections, begin = now_ns();
     const double done = work_->run(amount);
     turn t{done / (double(now_ns() - begin) * 1e-9), {}, 0};
-    last = collect(heap_);
+    const fm::heap_stats s = heap_.stats();
+    cycles = s.collections - before;
+    if (cycles != 0) last = s.last_cycle;
+    collect(heap_);
     return t;
   }
   turn run_while_collecting(std::uint64_t amount) {
     std::atomic<bool> stop{false};
-    std::thread cycles([&] {
+    std::thread collecting([&] {
       while (!stop.load()) (void)heap_.collect("always");
     });
     const std::uint64_t begin = now_ns();
     const double done = work_->run(amount);
     turn t{done / (double(now_ns() - begin) * 1e-9), {}, 0};
     stop = true;
-    cycles.join();
+    collecting.join();
     return t;
   }
-  fm::heap& heap() noexcept { return heap_; }
-  fm::cycle_report last;
+  fm::cycle_report last;     ///< of those that started by themselves
+  std::uint64_t cycles = 0;  ///< in the last turn
 
  private:
   counted_agent agent_;
@@ -225,15 +227,21 @@ class side {
   std::unique_ptr<Work> work_;
 };
 
-/// Bytes that all objects take in the cache after the program was built.
+/// What the program's objects take after it was built.
+struct live_bytes {
+  std::uint64_t home = 0, cached = 0;  ///< as home copies; as frames
+};
 template <class Make>
-std::uint64_t live_bytes(Make&& make) {
+live_bytes measure_live(Make&& make) {
   fm::heap h({.cache = std::uint64_t{1} << 30, .collect = false});
   const auto work = make(h);
   collect(h);
-  std::uint64_t bytes = 0;
-  for (const fm::type_stats& t : h.stats(fm::detail_level::types).types) bytes += t.bytes + t.objects * 24;
-  return bytes;
+  live_bytes live;
+  for (const fm::type_stats& t : h.stats(fm::detail_level::types).types) {
+    live.home += t.bytes;
+    live.cached += t.bytes + t.objects * 24;  // prefix, and rounding to 16
+  }
+  return live;
 }
 
 struct goals {
@@ -249,32 +257,32 @@ struct settings {
 
 template <class Work, class Make>
 void compare_all(program& p, const settings& set, const std::string& name, std::uint64_t amount, Make&& make) {
-  const std::uint64_t live = live_bytes(make);
+  const live_bytes live = measure_live(make);
+  const auto every = std::uint64_t(double(live.home) * set.headroom);
   const auto build = [&](std::uint64_t cache, tracing who) {
-    return std::make_unique<side<Work>>(p, set.binary, side_options{cache, live, set.headroom, set.share, who}, make);
+    return std::make_unique<side<Work>>(p, set.binary, side_options{cache, every, set.share, who}, make);
   };
   // Nothing leaves this cache; its collector has this machine only.
-  const auto local = build(std::max<std::uint64_t>(live * 4, 64 << 20), tracing::compute_node);
+  const auto local = build(std::max<std::uint64_t>(live.cached * 4, 64 << 20), tracing::compute_node);
   for (const goals& g : all_goals) {
-    const auto cache = std::max<std::uint64_t>(std::uint64_t(double(live) * g.local), 1 << 20);
+    const auto cache = std::max<std::uint64_t>(std::uint64_t(double(live.cached) * g.local), 1 << 20);
     const std::vector<std::pair<std::string, std::string>> parameters{
         {"local", std::to_string(int(g.local * 100)) + "%"},
-        {"live", std::to_string(live >> 20) + " MiB"},
+        {"live", std::to_string(live.cached >> 20) + " MiB"},
         {"a cycle every", std::to_string(int(set.headroom * 100)) + "% of it"}};
     const auto ours = build(cache, tracing::agents);
     const auto run = [&](side<Work>& s) { return [&s, amount] { return s.run(amount); }; };
     if (p.wants(name + "_offloaded")) {
       const auto peer = build(cache, tracing::compute_node);
-      const auto before = ours->heap().stats().collections, peer_before = peer->heap().stats().collections;
       p.compare({name + "_offloaded",
                  parameters,
                  Work::unit,
                  {goal_kind::ratio_at_least, g.offloaded},
                  "the compute node traces"},
                 run(*ours), run(*peer), set.rounds);
-      std::fprintf(stderr, "ours %lu cycles, %s\npeer %lu cycles, %s\n", ours->heap().stats().collections - before,
-                   ours->last.text().c_str(), peer->heap().stats().collections - peer_before,
-                   peer->last.text().c_str());
+      for (const side<Work>* each : {ours.get(), peer.get()})
+        std::fprintf(stderr, "%s: %lu cycles in the last turn; %s\n", each == peer.get() ? "peer" : "ours",
+                     each->cycles, each->last.text().c_str());
     }
     if (g.all_local != 0) {
       // A slowdown: the other way round, the time for the same work.
@@ -318,9 +326,9 @@ int main(int argc, char** argv) {
   try {
     const unsigned scale = p.sized(16u, 12u);
     const edge_list edges = rmat(scale, 16);
-    compare_all<page_rank>(p, set, "pagerank", p.sized<std::uint64_t>(3, 2),
+    compare_all<page_rank>(p, set, "pagerank", p.sized<std::uint64_t>(9, 9),
                            [&](fm::heap& h) { return std::make_unique<page_rank>(h, edges, scale); });
-    compare_all<row_map>(p, set, "mix", p.sized<std::uint64_t>(500'000, 50'000), [&](fm::heap& h) {
+    compare_all<row_map>(p, set, "mix", p.sized<std::uint64_t>(1'000'000, 100'000), [&](fm::heap& h) {
       return std::make_unique<row_map>(h, p.sized<std::uint64_t>(50'000, 8'000));
     });
   } catch (const fm::error& e) {

@@ -131,7 +131,7 @@ TEST_CASE("a cycle that nobody waits for takes its share of a core, and hurries 
   require_ok(alone);
   REQUIRE(alone.cause == "alone");
   REQUIRE(alone.freed == 10'000);
-  REQUIRE(alone.paced_ns > alone.total_ns / 2);
+  REQUIRE(alone.paced_ns > alone.cpu_ns);  // and not a share of the time, which a busy machine lengthens
   h.collect_soon("with company");
   const auto waited = h.collect("company");
   require_ok(waited);
