@@ -175,6 +175,7 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
     case message_type::read_marks: return read_marks(s, *h, b, out);
     case message_type::release_slots: return release_slots(s, *h, b, out);
     case message_type::end_cycle: return end_cycle(s, *h, b, out);
+    case message_type::evacuate: return evacuate(s, *h, b, out);
     case message_type::renew:
       if (!b.empty()) return errc::bad_frame;
       begin_answer(out, type, nullptr, 0);

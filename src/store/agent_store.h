@@ -69,11 +69,14 @@ class agent_store final : public store {
   errc read_marks(session& s, heap& h, body b, fabric::answer& out);
   errc release_slots(session& s, heap& h, body b, fabric::answer& out);
   errc end_cycle(session& s, heap& h, body b, fabric::answer& out);
+  errc evacuate(session& s, heap& h, body b, fabric::answer& out);
   /// The cycle of that number that runs; null: `out` and `result` say why not.
   std::shared_ptr<tracer> find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type, fabric::answer& out,
                                      errc& result);
   /// One step of tracing in every heap that traces; true when there is more to do at once.
   bool trace_step(std::uint32_t worker);
+  /// One step of the evacuation of every heap that has one under way; true when there is more to do at once.
+  bool evacuate_some();
   void run_tracing(std::uint32_t worker);
 
   [[nodiscard]] time_point now() const {

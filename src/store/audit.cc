@@ -7,6 +7,7 @@
 //   live_bytes(region) = size-class bytes of those entries
 //   objects(heap)      = entries that are not 0
 //   live + garbage     = appended(heap)
+//   notes of an evacuation = 0, unless one runs
 //   mark bits          = slots that the running cycle has marked; 0 when none runs
 #include <fmt/format.h>
 
@@ -47,6 +48,7 @@ class auditor {
     if (pages_ != h_.entry_pages)
       fault("heap: {} pages of entries are in use, {} are accounted", pages_, h_.entry_pages);
     check_cycle();
+    check_moves();
     return {objects_, live, appended - std::min(appended, live), h_.metadata_bytes(), faults_};
   }
 
@@ -74,6 +76,17 @@ class auditor {
       }
       if (found != counted) fault("tablet {} page {}: {} entries, {} counted", tablet, page, found, counted);
     }
+  }
+
+  void check_moves() {
+    if (h_.move_bits_used) return;
+    for (const auto& [first, block] : h_.tablet_blocks)
+      for (std::uint64_t i = 0; i < block.bytes() / heap::tablet_block; ++i) {
+        const heap::bits_t* const bits = heap::referenced_bits(block.base() + i * heap::tablet_block);
+        const auto is_set = [](const heap::bits_t& w) { return w.load(std::memory_order_relaxed) != 0; };
+        if (std::any_of(bits, bits + 2 * marks_bytes / 8, is_set))
+          fault("tablet {}: there are notes of an evacuation, and none runs", first + i);
+      }
   }
 
   void check_cycle() {

@@ -5,6 +5,7 @@
 
 #include <bit>
 
+#include "evacuator.h"
 #include "session.h"
 #include "tracer.h"
 
@@ -83,12 +84,15 @@ errc heap::learn_type(std::uint32_t id, heap_type t) {
   return errc::ok;
 }
 
-region* heap::open_region(bool for_cleaner, errc& why) {
-  if (!for_cleaner && (regions.size() + 1) * regions_pool.region_bytes() > quota_bytes) {
+region* heap::open_region(region_use use, errc& why) {
+  const bool too_many = use == region_use::owner ? (regions.size() + 1) * regions_pool.region_bytes() > quota_bytes
+                        : use == region_use::evacuation ? until_low() == 0
+                                                        : false;
+  if (too_many) {
     why = errc::quota_exceeded;
     return nullptr;
   }
-  region* r = regions_pool.take(this, key, for_cleaner);
+  region* r = regions_pool.take(this, key, use);
   if (r == nullptr) {
     why = errc::agent_full;
     return nullptr;
@@ -163,6 +167,7 @@ void heap::close() {
   regions.clear();
   owner = nullptr;
   cleaning = {};
+  move_target = nullptr;
 }
 
 void heap::begin_cycle(std::shared_ptr<tracer> t) {
@@ -247,10 +252,16 @@ std::uint64_t heap::metadata_bytes() const noexcept {
   return n;
 }
 
+std::uint64_t heap::until_low() const noexcept {
+  const std::uint64_t quota = quota_bytes / regions_pool.region_bytes();
+  const std::uint64_t left = regions.size() < quota ? quota - regions.size() : 0;
+  return std::min(regions_pool.until_low(), left - std::min(left, pool::low_mark(quota)));
+}
+
 bool heap::is_low() const noexcept {
   const std::uint64_t quota = quota_bytes / regions_pool.region_bytes();
   const std::uint64_t left = regions.size() < quota ? quota - regions.size() : 0;
-  return regions_pool.is_low() || left < std::max<std::uint64_t>(quota / 8, 2);
+  return regions_pool.is_low() || left < pool::low_mark(quota);
 }
 
 }  // namespace fm::store::node

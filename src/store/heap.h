@@ -5,6 +5,7 @@
 //   +0     4 KiB    tablet_record: a counter of non-zero entries for each page of 512, and what a cycle notes of the tablet
 //   +4 KiB 8 KiB    mark bits        } all zero unless a cycle runs that the tablet is part of, so that they
 //   +12 KiB 8 KiB   has-image bits   } cost memory only then
+//   +20 KiB 16 KiB  referenced bits and taken bits of an evacuation in traversal order; zero unless one runs
 //
 // Invariants owned here
 //   - Entries are atomics, readable by anybody without a lock; they change only under the heap's mutex.
@@ -31,6 +32,8 @@ using detail::word_t;
 using entry_t = std::atomic<word_t>;
 
 struct session;
+struct evacuation;
+class evacuator;
 class tracer;
 
 /// What is kept of a type beyond its size.
@@ -49,7 +52,8 @@ struct heap {
   static constexpr std::uint64_t tablet_pages = detail::tablet_slots / page_slots;
   static constexpr std::uint64_t record_at = detail::tablet_slots * 8;
   static constexpr std::uint64_t marks_at = record_at + detail::page_bytes;
-  static constexpr std::uint64_t tablet_block = marks_at + 2 * marks_bytes;
+  static constexpr std::uint64_t moves_at = marks_at + 2 * marks_bytes;
+  static constexpr std::uint64_t tablet_block = moves_at + 2 * marks_bytes;
 
   heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease);
   heap(const heap&) = delete;
@@ -62,6 +66,10 @@ struct heap {
   const std::uint64_t quota_bytes;
   const std::uint32_t lease_ms;
   std::atomic<bool> closed{false};
+
+  /// Held for a step by whoever moves objects, so that there is one at a time; taken before the heap's mutex.
+  std::mutex mover;
+  std::unique_ptr<evacuator> evacuating;  ///< mover's; null when no evacuation is under way
 
   std::mutex mutex;
 
@@ -87,15 +95,25 @@ struct heap {
   };
   std::vector<item> scratch;  ///< of the batch that is being indexed
 
+  /// A place in a region's batches.
+  struct copy_walk {
+    std::size_t extent = 0;
+    std::uint64_t offset = 0;     ///< next header to look at
+    std::uint64_t batch_end = 0;  ///< of the batch that `offset` is in; offset == batch_end: at a batch header
+  };
   /// Where the cleaner is in this heap. The regions are entered for each step, not in between.
   struct cleaning_state {
     region* source = nullptr;
     std::uint32_t source_generation = 0;
-    std::size_t extent = 0;
-    std::uint64_t offset = 0;     ///< next header to look at
-    std::uint64_t batch_end = 0;  ///< of the batch that `offset` is in; offset == batch_end: at a batch header
-    region* target = nullptr;
+    copy_walk at;
   } cleaning;
+  region* move_target = nullptr;  ///< open, where whoever moves objects appends them; or null
+  /// The evacuation that the owner has asked for last, or null. `evacuation_runs` tells that it is not done; it is read
+  /// without the mutex.
+  std::shared_ptr<evacuation> asked_evacuation;
+  std::atomic<bool> evacuation_runs{false};
+  bool move_bits_used = false;  ///< bits at moves_at may be set
+  std::uint64_t bytes_evacuated = 0, objects_evacuated = 0, regions_evacuated = 0;
 
   // ---- the collection cycle (tracer.h) ----
 
@@ -141,6 +159,14 @@ struct heap {
   [[nodiscard]] static bits_t* marks(std::byte* block) noexcept { return reinterpret_cast<bits_t*>(block + marks_at); }
   [[nodiscard]] static bits_t* image_bits(std::byte* block) noexcept {
     return reinterpret_cast<bits_t*>(block + marks_at + marks_bytes);
+  }
+
+  /// Bits of an evacuation: slots that objects of its regions refer to, and behind them those that it has copied.
+  [[nodiscard]] static bits_t* referenced_bits(std::byte* block) noexcept {
+    return reinterpret_cast<bits_t*>(block + moves_at);
+  }
+  [[nodiscard]] static bits_t* taken_bits(std::byte* block) noexcept {
+    return reinterpret_cast<bits_t*>(block + moves_at + marks_bytes);
   }
 
   // ---- sizes of home copies, lock-free ----
@@ -199,7 +225,7 @@ struct heap {
   /// Clears the entries of these slots, whose tablet is granted; adds to `a` what they named.
   void release(const released_page& p, release_answer& a);
   /// A region for appending; null with agent_full or quota_exceeded in `why`. The cleaner may go beyond the quota.
-  region* open_region(bool for_cleaner, errc& why);
+  region* open_region(region_use use, errc& why);
   /// No more batches will come: holes are closed with filler (protocol.h), and the region may retire.
   void seal(region& r);
   void add_live(region& r, word_t w) noexcept;
@@ -215,6 +241,8 @@ struct heap {
   [[nodiscard]] bool owns(const region& r) const noexcept { return r.owner.load(std::memory_order_relaxed) == this; }
   [[nodiscard]] std::uint64_t metadata_bytes() const noexcept;
   [[nodiscard]] bool is_low() const noexcept;
+  /// How many regions the heap can take before it is low.
+  [[nodiscard]] std::uint64_t until_low() const noexcept;
 
  private:
   static constexpr std::uint64_t type_known = std::uint64_t{1} << 63;

@@ -1,5 +1,5 @@
 // What the store does of its own accord, in bounded steps: lets leases run out, repeats retirement notices that did not
-// get through, and cleans when memory is short. Runs on the store's thread, or in a test's hands (store::maintain); then it traces, too.
+// get through, and cleans when memory is short. Runs on the store's thread, or in a test's hands (store::maintain); then it traces and evacuates, too.
 #include <spdlog/spdlog.h>
 
 #include "agent_store.h"
@@ -70,7 +70,8 @@ time_point agent_store::send_lost_notices() {
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
   wake_at_ = std::min(expire_leases(), send_lost_notices());
-  const bool traced_more = !options_.hooks.background && trace_step(0);
+  const bool traced = !options_.hooks.background && trace_step(0);
+  const bool evacuated = !options_.hooks.background && evacuate_some();
   const auto heaps = all_heaps();
   for (std::size_t i = 0; i < heaps.size(); ++i) {
     clean_next_ = (clean_next_ + 1) % heaps.size();
@@ -78,7 +79,7 @@ bool agent_store::maintain() {
                    options_.hooks.context))
       return true;
   }
-  return traced_more;
+  return traced || evacuated;
 }
 
 void agent_store::wake() noexcept {

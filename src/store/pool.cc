@@ -50,17 +50,11 @@ void pool::leave(region& r) noexcept {
   if (r.leave()) release(r);
 }
 
-bool pool::is_low() const noexcept {
-  const std::uint64_t for_owners = limit_ - reserved_;
-  const std::uint64_t used = in_use_.load(std::memory_order_relaxed);
-  const std::uint64_t left = used < for_owners ? for_owners - used : 0;
-  return left < std::max<std::uint64_t>(limit_ / 8, 2);
-}
-
-region* pool::take(heap* owner, const owner_key& key, bool for_cleaner) {
+region* pool::take(heap* owner, const owner_key& key, region_use use) {
   std::lock_guard lock(mutex_);
-  const std::uint64_t may_use = for_cleaner ? limit_ : limit_ - reserved_;
+  const std::uint64_t may_use = use == region_use::cleaning ? limit_ : limit_ - reserved_;
   if (in_use_.load(std::memory_order_relaxed) >= may_use) return nullptr;
+  if (use == region_use::evacuation && until_low() == 0) return nullptr;
 
   region* r = nullptr;
   for (auto k = kept_.rbegin(); k != kept_.rend(); ++k) {
@@ -94,11 +88,11 @@ region* pool::take(heap* owner, const owner_key& key, bool for_cleaner) {
   r->memory_owner[2] = key.incarnation;
   r->keep_memory = false;
   r->owner.store(owner, std::memory_order_relaxed);
-  r->writable.store(!for_cleaner, std::memory_order_relaxed);
+  r->writable.store(use == region_use::owner, std::memory_order_relaxed);
   r->append_end.store(0, std::memory_order_relaxed);
   r->confirmed.store(false, std::memory_order_relaxed);
   r->state = region_state::open;
-  r->by_cleaner = for_cleaner;
+  r->by_mover = use != region_use::owner;
   r->unwalkable = false;
   r->notice_pending = false;
   r->extents.clear();

@@ -27,8 +27,8 @@ class pool {
   ~pool();
 
   /// A region with memory, its gate open, in its next generation. Null when memory is used up; the share held back
-  /// for the cleaner is given only to it. Thread-safe.
-  region* take(heap* owner, const owner_key& key, bool for_cleaner);
+  /// for the cleaner is given only to it, and evacuations get none that would make memory low. Thread-safe.
+  region* take(heap* owner, const owner_key& key, region_use use);
   /// Closes a region; its memory is free when the last user has left. `keep` allows the same owner to have it again.
   void give_back(region& r, bool keep);
 
@@ -44,9 +44,21 @@ class pool {
   [[nodiscard]] std::uint64_t regions_max() const noexcept { return limit_; }
   [[nodiscard]] std::uint64_t regions_reserved() const noexcept { return reserved_; }
   /// Less than an eighth of the memory is left for owners.
-  [[nodiscard]] bool is_low() const noexcept;
+  [[nodiscard]] bool is_low() const noexcept { return left_for_owners() < low_mark(limit_); }
+  /// How many regions can be taken before that is so.
+  [[nodiscard]] std::uint64_t until_low() const noexcept {
+    return left_for_owners() - std::min(left_for_owners(), low_mark(limit_));
+  }
+  /// Of so many regions: fewer left are low.
+  [[nodiscard]] static constexpr std::uint64_t low_mark(std::uint64_t regions) noexcept {
+    return std::max<std::uint64_t>(regions / 8, 2);
+  }
 
  private:
+  [[nodiscard]] std::uint64_t left_for_owners() const noexcept {
+    const std::uint64_t for_owners = limit_ - reserved_, used = in_use_.load(std::memory_order_relaxed);
+    return used < for_owners ? for_owners - used : 0;
+  }
   void release(region& r);
   bool evict_kept();
 

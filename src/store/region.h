@@ -1,7 +1,7 @@
 // One region of the agent: its memory, who owns it, what has been appended, what of it is live.
 //
 // Invariants owned here
-//   - The gate: a user (a one-sided operation, a fetch, the cleaner) enters only with the region's current generation,
+//   - The gate: a user (a one-sided operation, a fetch, a mover) enters only with the region's current generation,
 //     and the memory goes away only when the gate is closed and the last user has left, exactly once.
 //   - Bytes inside an extent belong to indexed (or abandoned) batches and never change again.
 // Fields below "guarded" belong to whoever holds the owning heap's mutex.
@@ -23,6 +23,10 @@ struct heap;
 /// free -> open (taken from the pool) -> sealed -> retiring (no live entry, the owner was asked) -> free (it agreed).
 /// Closing a heap takes its regions from any state to free.
 enum class region_state : std::uint8_t { free, open, sealed, retiring };
+
+/// What a region is opened for, which decides how much of the memory may be used up for it: owners leave the reserve
+/// alone, evacuations leave alone what owners need soon, and the cleaner, which frees more than it takes, may use all.
+enum class region_use : std::uint8_t { owner, evacuation, cleaning };
 
 /// Appended bytes, [begin, end). Contiguous batches make one extent, so a region usually has one.
 struct extent {
@@ -46,8 +50,8 @@ struct region {
 
   // ---- guarded ----
   region_state state = region_state::free;
-  bool by_cleaner = false;
-  bool unwalkable = false;      ///< its batch headers are damaged; the cleaner leaves it alone
+  bool by_mover = false;        ///< filled by the cleaner and evacuations, not by the owner
+  bool unwalkable = false;      ///< its batch headers are damaged; who moves objects leaves it alone
   bool notice_pending = false;  ///< retiring, and the owner has not been told on this session
   std::uint64_t opened_by_session = 0;
   std::uint32_t generation = 0;  ///< current one

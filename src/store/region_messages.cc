@@ -48,13 +48,13 @@ errc agent_store::open_region(session& s, heap& h, body b, fabric::answer& out) 
   if (h.owner != &s) return not_the_owner(h, out, message_type::open_region);
   // An answer that was lost with its connection: the owner does not know of the region that it got.
   for (region* r : h.regions)
-    if (r->state == region_state::open && !r->by_cleaner && !r->confirmed.load() && r->opened_by_session != s.number) {
+    if (r->state == region_state::open && !r->by_mover && !r->confirmed.load() && r->opened_by_session != s.number) {
       r->opened_by_session = s.number;
       answer_region(out, message_type::open_region, *r);
       return errc::ok;
     }
   errc why = errc::ok;
-  region* r = h.open_region(false, why);
+  region* r = h.open_region(region_use::owner, why);
   if (h.is_low()) wake();
   if (r == nullptr)
     return refuse(
@@ -85,7 +85,7 @@ errc agent_store::seal_region(session& s, heap& h, body b, fabric::answer& out) 
   std::lock_guard lock(h.mutex);
   region* r = nullptr;
   if (const errc e = find_or_refuse(s, h, m, message_type::seal_region, out, r); r == nullptr) return e;
-  if (r->by_cleaner) return refuse(out, message_type::seal_region, errc::access_denied, text_of(m));
+  if (r->by_mover) return refuse(out, message_type::seal_region, errc::access_denied, text_of(m));
   if (r->state == region_state::open) {
     h.seal(*r);
     if (h.is_low()) wake();
@@ -124,7 +124,7 @@ errc agent_store::index(session& s, heap& h, body b, fabric::answer& out) {
     errc why = errc::ok;
     region* r = m.generation == 0 ? nullptr : find_named(h, {m.region, m.generation}, why);
     if (r == nullptr) return refuse(out, type, why == errc::ok ? errc::stale : why, text_of({m.region, m.generation}));
-    if (r->by_cleaner || r->state != region_state::open)
+    if (r->by_mover || r->state != region_state::open)
       return refuse(out, type, errc::access_denied, text_of({m.region, m.generation}) + " takes no batches");
     if (m.length > pool_.region_bytes() || m.offset > pool_.region_bytes() - m.length ||
         m.count > (m.length - sizeof(batch_header)) / detail::header::bytes)

@@ -53,11 +53,13 @@ std::string heap_json(const heap& h, time_point now, sums& total) {
       R"("regions":{},"regions_open":{},"regions_sealed":{},"regions_retiring":{},"regions_unwalkable":{},)"
       R"("batches":{},"batch_bytes":{},"objects_indexed":{},"applied_seq":{},)"
       R"("regions_retired":{},"regions_cleaned":{},"bytes_cleaned":{},"cleaner_lost":{},)"
+      R"("evacuating":{},"regions_evacuated":{},"bytes_evacuated":{},"objects_evacuated":{},)"
       R"("cycle":{},"cycle_marked":{},"cycle_tracing_ns":{},"trace_faults":{},"slots_released":{}}})",
       quoted(h.name), h.key.heap_id[0], h.key.heap_id[1], h.owner != nullptr, h.lease_ms, left, h.quota_bytes,
       h.regions.size() * h.regions_pool.region_bytes(), live, garbage, h.metadata_bytes(), h.objects, h.tablets,
       h.types.size(), h.regions.size(), open, sealed, retiring, unwalkable, h.batches, h.batch_bytes, h.objects_indexed,
-      h.applied_seq, h.regions_retired, h.regions_cleaned, h.bytes_cleaned, h.cleaner_lost, cycle ? cycle->cycle : 0,
+      h.applied_seq, h.regions_retired, h.regions_cleaned, h.bytes_cleaned, h.cleaner_lost, h.evacuation_runs.load(),
+      h.regions_evacuated, h.bytes_evacuated, h.objects_evacuated, cycle ? cycle->cycle : 0,
       cycle ? cycle->marked() : 0, cycle ? cycle->tracing_ns() : 0, h.trace_faults + (cycle ? cycle->faults() : 0),
       h.slots_released);
 }

@@ -1,10 +1,12 @@
-// The messages of a collection cycle (protocol.h, "Collecting"): checked here, applied by the heap's tracer. Everything
+// The messages of a collection cycle (protocol.h, "Collecting" and "Evacuating"): checked here, applied by the heap's
+// tracer, and by its evacuator. Everything
 // about them is checked before anything is applied. A cycle that does not run is refused as stale; what a correct owner
 // cannot send is bad_frame and ends the connection.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "agent_store.h"
+#include "evacuator.h"
 #include "tracer.h"
 
 namespace fm::store::node {
@@ -197,7 +199,38 @@ errc agent_store::end_cycle(session& s, heap& h, body b, fabric::answer& out) {
   return errc::ok;
 }
 
+errc agent_store::evacuate(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::evacuate;
+  evacuate_body m;
+  if (!read_exactly(b, m) || m.number == 0 || m.order > static_cast<std::uint32_t>(evacuation_order::breadth_first) ||
+      m.below_live > evacuation_whole)
+    return errc::bad_frame;
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) return not_the_owner(h, out, type);
+  const std::uint64_t last = h.asked_evacuation != nullptr ? h.asked_evacuation->asked.number : 0;
+  if (m.number < last)
+    return refuse(out, type, errc::stale, fmt::format("evacuation {} after evacuation {}", m.number, last));
+  if (m.number > last) {
+    h.asked_evacuation = std::make_shared<evacuation>(evacuation{m, {}});
+    h.asked_evacuation->told.order = m.order;
+    h.evacuation_runs.store(true);
+    bell_.ring();
+  } else if (std::memcmp(&m, &h.asked_evacuation->asked, sizeof m) != 0) {
+    return errc::bad_frame;
+  }
+  const evacuate_answer a = h.asked_evacuation->told;
+  begin_answer(out, type, &a, sizeof a);
+  return errc::ok;
+}
+
 // ---- the tracing threads ----
+
+bool agent_store::evacuate_some() {
+  const move_options o{options_.trace_queue_slots, options_.hooks.cleaner_copied, options_.hooks.context};
+  bool more = false;
+  for (const auto& h : all_heaps()) more = evacuate_step(*h, o) || more;
+  return more;
+}
 
 bool agent_store::trace_step(std::uint32_t worker) {
   bool more = false;
@@ -216,7 +249,12 @@ void agent_store::run_tracing(std::uint32_t worker) {
   os::yield_to_others(options_.trace_nice);
   while (!stop_.load()) {
     const std::uint32_t seen = bell_.work.load();
-    if (trace_step(worker)) continue;
+    bool more = trace_step(worker);
+    if (worker == 0 && evacuate_some()) {
+      more = true;
+      std::this_thread::yield();  // to whoever serves the owners
+    }
+    if (more) continue;
     bell_.sleepers.fetch_add(1);
     if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + trace_sleep_max);
     bell_.sleepers.fetch_sub(1);

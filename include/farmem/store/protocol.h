@@ -19,6 +19,11 @@
 // What is dead is for the owner to say, since it alone knows what was allocated at the snapshot: it reads the marks, makes its
 // own words free, and releases the slots. A slot is released only when no batch that is not applied can name it. An agent refuses,
 // as `corrupt`, to release a slot that was marked or whose tablet is not part of the cycle.
+//
+// Evacuating. The owner asks for it after a cycle, with a number that grows; asking again with the same number tells how far it
+// is. The agent moves what is live out of sparse sealed regions, lowest live ratio first, into regions of its own, beside everything
+// else that it does, and whether or not the owner asks again or is connected. A later number ends what is under way. Emptied
+// regions retire as any other.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +59,7 @@ enum class message_type : std::uint16_t {
   end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks and images are thrown away
   traced = 22,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
   census = 23,         ///< census_body -> a bit for each slot that has a home copy + census_record[]: what those are
+  evacuate = 24,       ///< evacuate_body -> evacuate_answer, see "Evacuating"
 };
 
 #pragma pack(push, 1)
@@ -251,13 +257,38 @@ struct end_cycle_answer {
   std::uint64_t tracing_ns;  ///< CPU time of the agent's tracing threads in this cycle
 };
 
+/// In which order copies are laid down. Address order empties one region after the other; the other two follow references
+/// from object to object within all regions chosen, so that what is reached together lies together.
+enum class evacuation_order : std::uint32_t { address = 0, depth_first = 1, breadth_first = 2 };
+
+struct evacuate_body {
+  std::uint64_t number;      ///< of the evacuation, from 1, growing
+  std::uint32_t order;       ///< evacuation_order
+  std::uint32_t below_live;  ///< of evacuation_whole: sealed regions with a lower share of live bytes are evacuated
+};
+/// As below_live: every sealed region, the agent's own that it is filling included.
+constexpr std::uint32_t evacuation_whole = 1u << 16;
+
+struct evacuate_answer {
+  std::uint64_t objects;      ///< moved so far
+  std::uint64_t bytes;        ///< appended so far
+  std::uint64_t lost;         ///< copied in vain, because a newer copy came from the owner
+  std::uint64_t regions;      ///< that were chosen
+  std::uint64_t emptied;      ///< of them: without live copies now
+  std::uint64_t cpu_ns;       ///< that it took so far
+  std::uint32_t order;        ///< evacuation_order that is followed: address where room is too short for another
+  std::uint32_t done;         ///< 1: nothing more will be moved
+  std::uint32_t left_behind;  ///< 1: regions were left for want of room
+  std::uint32_t zero;
+};
+
 /// What stands at the start of every batch in a region; home copies follow back to back, each a multiple of 8 bytes.
 /// A header with count 0 is filler or an abandoned batch: `length` bytes to skip, crc of the header alone. The agent
 /// writes it over every hole when a region is sealed; a hole too small for a header is filled with zero words.
 struct batch_header {
   std::uint32_t magic;
   std::uint32_t crc;     ///< crc32c of the batch with this field 0
-  std::uint64_t seq;     ///< of the owner; 0 for batches that the agent's cleaner wrote
+  std::uint64_t seq;     ///< of the owner; 0 for batches that the agent wrote itself, moving objects
   std::uint32_t length;  ///< this header included
   std::uint32_t count;
 };

@@ -18,7 +18,8 @@ namespace fm::store {
 /// Seams for tests: a virtual clock instead of the machine's, and places to step in. Production leaves them alone.
 struct store_hooks {
   time_point (*now)(void* context) = nullptr;  ///< null: fm::clock::now
-  /// Called by the cleaner after it has copied objects and before it publishes their new addresses; holds no lock.
+  /// Called by the cleaner, or an evacuation, after it has copied objects and before it publishes their new addresses;
+  /// holds no lock that a message takes.
   void (*cleaner_copied)(void* context) noexcept = nullptr;
   void* context = nullptr;
   bool background = true;  ///< false: no threads; the test calls store::maintain
@@ -32,11 +33,13 @@ struct store_options {
   std::uint32_t heaps_max = 64;
   std::uint32_t lease_default_ms = 15000;
   std::uint32_t lease_max_ms = 600000;
-  double clean_below_live_ratio = 0.75;         ///< sealed regions sparser than this are cleaned when memory is short
-  double clean_reserve = 0.05;                  ///< share of the memory that only the cleaner may use
-  std::uint32_t trace_threads = 1;              ///< 1 to 64; without a background thread there is none
-  int trace_nice = 10;                          ///< of those threads, 0 to 19: fetches are served first
-  std::uint64_t trace_queue_slots = 1u << 20;   ///< a heap's objects that are marked and not scanned; beyond: rescans
+  double clean_below_live_ratio = 0.75;  ///< sealed regions sparser than this are cleaned when memory is short
+  double clean_reserve = 0.05;           ///< share of the memory that only the cleaner may use
+  std::uint32_t trace_threads = 1;       ///< 1 to 64; without a background thread there is none
+  int trace_nice = 10;                   ///< of those threads, 0 to 19: fetches are served first
+  /// A heap's objects that are marked and not scanned; beyond: rescans. And those that an evacuation in traversal order
+  /// has come across and not moved; beyond: they are met later, out of order.
+  std::uint64_t trace_queue_slots = 1u << 20;
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
   std::uint64_t trace_images_bytes = 0;         ///< of a heap in a cycle; 0: as much as memory_bytes, at least 64 MiB
   std::string name = "local";                   ///< in logs
@@ -53,7 +56,7 @@ class store : public fabric::service {
   /// heap's lock for a moment.
   [[nodiscard]] virtual std::string statistics() const = 0;
   /// One bounded step of the work that the store's own threads do: expires leases, sends notices again that did not
-  /// get through, cleans; and traces, when there are no threads. True when there is more to do at once. Thread-safe.
+  /// get through, cleans; and traces and evacuates, when there are no threads. True when there is more to do at once. Thread-safe.
   virtual bool maintain() = 0;
 };
 

@@ -232,6 +232,20 @@ class hostile_owner {
     }
   }
 
+  // Asks for an evacuation, most often of everything, or how far the last one is.
+  void evacuate(input& in) {
+    if (in.below(2) == 0) ++evacuation_;
+    if (in.below(2) == 0) order_ = in.below(3);
+    const std::uint32_t below = in.below(8) == 0 ? in.name() * 8192 : evacuation_whole;
+    const auto a = send(message_type::evacuate, evacuate_body{in.below(16) == 0 ? in.name() : evacuation_,
+                                                              in.below(32) == 0 ? in.name() : order_, below});
+    if (a.empty()) return;
+    evacuate_answer answer{};
+    FM_CHECK(a.size() == sizeof answer, "an evacuate answer of a wrong length");
+    std::memcpy(&answer, a.data(), sizeof answer);
+    FM_CHECK(answer.emptied <= answer.regions && answer.done <= 1, "an evacuate answer that cannot be");
+  }
+
   region_name region(input& in) const {
     return in.below(2) == 0 ? region_name{region_.region, region_.generation} : region_name{in.name(), in.name()};
   }
@@ -262,12 +276,14 @@ class hostile_owner {
   std::uint64_t end_ = 0, seq_ = 1;
   std::uint64_t cycle_ = 0;
   std::uint32_t number_ = 0;
+  std::uint64_t evacuation_ = 0;
+  std::uint32_t order_ = 0;
 };
 
 void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& now_ns) {
-  switch (in.below(20)) {
+  switch (in.below(22)) {
     case 0: owner.send_raw(in.bytes(in.below(64))); break;
-    case 1: owner.send(static_cast<message_type>(in.below(25)), in.bytes(in.below(100))); break;
+    case 1: owner.send(static_cast<message_type>(in.below(26)), in.bytes(in.below(100))); break;
     case 2: owner.open(in); break;
     case 3: owner.types(in); break;
     case 4: owner.send(message_type::grant_tablets, grant_tablets_body{in.name(), in.name()}); break;
@@ -291,6 +307,8 @@ void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& no
     case 14:
     case 15:
     case 16: owner.batch(in); break;
+    case 17:
+    case 18: owner.evacuate(in); break;
     default: owner.cycle(in);
   }
 }
