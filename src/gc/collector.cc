@@ -7,28 +7,46 @@
 #include <algorithm>
 
 #include "cycle.h"
+#include "evacuation.h"
 
 namespace fm {
+
+namespace {
+
+std::string evacuation_text(const cycle_part& a) {
+  if (a.evacuated_objects == 0 && a.sparse_regions == 0 && a.evacuation == errc::ok) return {};
+  constexpr const char* orders[] = {"in address order", "depth first", "breadth first"};
+  return fmt::format(
+      ", {} objects, {} bytes evacuated {} in {:.1f} ms, {} of {} sparse regions emptied{}{}", a.evacuated_objects,
+      a.evacuated_bytes, orders[static_cast<std::uint32_t>(a.order)], double(a.evacuation_ns) / 1e6, a.emptied_regions,
+      a.sparse_regions, a.left_behind ? ", no room for others" : "",
+      a.evacuation == errc::ok ? std::string() : fmt::format(", not waited for: {}", to_string(a.evacuation)));
+}
+
+}  // namespace
 
 std::string cycle_report::text() const {
   const auto ms = [](std::uint64_t ns) { return double(ns) / 1e6; };
   if (status != errc::ok)
     return fmt::format("cycle {} ({}) given up after {:.1f} ms: {}", number, cause, ms(total_ns), failure);
   std::string s = fmt::format(
-      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, slept {:.1f}; {:.1f} of CPU), pauses {:.3f} "
+      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, evacuation {:.1f}, slept {:.1f}; {:.1f} of "
+      "CPU), pauses {:.3f} "
       "and {:.3f} ms, "
       "{} abandoned; "
       "{} "
       "roots, {} images, {} overwritten; {} marked, {} dead, {} freed, {} weak handles cleared",
-      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(cpu_ns),
+      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(evacuate_ns), ms(paced_ns), ms(cpu_ns),
       ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, images, overwritten, marked, dead, freed,
       weak_cleared);
   for (const cycle_part& a : agents)
     s += fmt::format(
-        "; {}: {} marked and {} bytes scanned in {:.1f} ms, {} ghosts, {} objects of {} bytes freed, {} of {} left in "
-        "{} regions",
-        a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.ghosts, a.freed_objects, a.freed_bytes, a.objects,
-        a.live_bytes, a.regions);
+             "; {}: {} marked and {} bytes scanned in {:.1f} ms, {} ghosts, {} objects of {} bytes freed, {} of {} "
+             "left in "
+             "{} regions",
+             a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.ghosts, a.freed_objects, a.freed_bytes, a.objects,
+             a.live_bytes, a.regions) +
+         evacuation_text(a);
   return s;
 }
 
@@ -104,11 +122,12 @@ void collector::arm(const cycle_report& r) noexcept {
   between_ = between;
 }
 
-cycle_report collector::collect(std::string_view why) {
+cycle_report collector::collect(std::string_view why, evacuate what) {
   FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
   std::unique_lock lock(mutex_);
   const std::uint64_t until = begun_ + 1;  // one that begins from now on
   wanted_ = why.empty() ? "asked for" : std::string(why);
+  if (what == evacuate::all) wanted_evacuation_ = what;
   if (std::this_thread::get_id() == thread_.get_id()) return last_;  // a notice asks: it runs after the notices
   callers_.fetch_add(1, std::memory_order_release);
   changed_.notify_all();
@@ -162,13 +181,11 @@ void collector::run() noexcept {
     changed_.wait(lock, [this] { return !wanted_.empty() || stopping_.load(); });
     if (stopping_.load()) break;
     const std::string why = std::exchange(wanted_, {});
+    const evacuate what = std::exchange(wanted_evacuation_, evacuate::sparse);
     ++begun_;
     lock.unlock();
     hurry_at_.store(cache_.allocated_bytes() + between_ / 4, std::memory_order_relaxed);
-    cycle_report r = run_cycle(why);
-    cache_.collected();
-    arm(r);
-    if (r.weak_cleared != 0) tell_dead();
+    cycle_report r = run_cycle(why, what);
     lock.lock();
     last_ = std::move(r);
     ended_ = begun_;
@@ -177,14 +194,14 @@ void collector::run() noexcept {
   changed_.notify_all();
 }
 
-cycle_report collector::run_cycle(const std::string& why) {
-  const std::lock_guard one(one_cycle);
+cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   cycle_report r;
   r.number = begun_;
   r.cause = why;
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();
   {
+    const std::lock_guard one(one_cycle);
     cycle c(*this, r);
     c.run();
   }
@@ -193,12 +210,20 @@ cycle_report collector::run_cycle(const std::string& why) {
     r.status = errc::corrupt;
     r.failure = fmt::format("{} contradictions, the first: {}", r.faults, r.fault_texts.front());
   }
+  // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
+  cache_.collected();
+  arm(r);
+  if (r.weak_cleared != 0) tell_dead();
+  if (r.ok()) evacuation(*this, r, what).run();
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
   counts.cycles.fetch_add(1, std::memory_order_relaxed);
   if (r.status != errc::ok) counts.failed.fetch_add(1, std::memory_order_relaxed);
   for (const cycle_part& a : r.agents) {
     counts.freed_objects.fetch_add(a.freed_objects, std::memory_order_relaxed);
     counts.freed_bytes.fetch_add(a.freed_bytes, std::memory_order_relaxed);
+    counts.evacuated_objects.fetch_add(a.evacuated_objects, std::memory_order_relaxed);
+    counts.evacuated_bytes.fetch_add(a.evacuated_bytes, std::memory_order_relaxed);
+    counts.emptied_regions.fetch_add(a.emptied_regions, std::memory_order_relaxed);
   }
   const bool quiet = r.status == errc::ok || r.status == errc::heap_closed;
   spdlog::log(quiet ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());

@@ -25,6 +25,9 @@ heap_core::heap_core(const heap_options& options) {
   if (options.segment != 0 && (!is_power_of_two(options.segment) || options.segment < page_bytes))
     throw error(errc::invalid_argument,
                 fmt::format("heap_options::segment {}: a power of two from {}", options.segment, page_bytes));
+  if (!(options.evacuation.below_live_ratio >= 0 && options.evacuation.below_live_ratio <= 1))
+    throw error(errc::invalid_argument, fmt::format("heap_options::evacuation: a live ratio of {} is not in [0, 1]",
+                                                    options.evacuation.below_live_ratio));
   reserve_hit(options.slots);
   try {
     open(options);
@@ -90,6 +93,7 @@ void heap_core::open(const heap_options& options) {
   go.share = options.collect_share;
   go.verify = options.verify_cycles;
   go.call_within = options.access_within;
+  go.evacuation = options.evacuation;
   std::set<std::string> counted;  // the same agent may be named twice
   for (const auto& link : links_)
     if (counted.insert(link->url()).second) go.quota += link->quota_bytes();
@@ -99,7 +103,7 @@ void heap_core::open(const heap_options& options) {
 
 heap_core::~heap_core() { close(); }
 
-cycle_report heap_core::collect(std::string_view why) { return collector_->collect(why); }
+cycle_report heap_core::collect(std::string_view why, evacuate what) { return collector_->collect(why, what); }
 
 void heap_core::collect_soon(std::string_view why) { collector_->ask(why); }
 
@@ -180,6 +184,9 @@ heap_stats heap_core::stats(detail_level level) {
   s.collections_failed = collector_->counts.failed.load(std::memory_order_relaxed);
   s.collected_objects = collector_->counts.freed_objects.load(std::memory_order_relaxed);
   s.collected_bytes = collector_->counts.freed_bytes.load(std::memory_order_relaxed);
+  s.evacuated_objects = collector_->counts.evacuated_objects.load(std::memory_order_relaxed);
+  s.evacuated_bytes = collector_->counts.evacuated_bytes.load(std::memory_order_relaxed);
+  s.emptied_regions = collector_->counts.emptied_regions.load(std::memory_order_relaxed);
   s.last_cycle = collector_->last();
   s.pause_ns = collector_->pause_ns.snapshot();
   s.miss_ns = c.miss_ns.snapshot();
@@ -210,7 +217,8 @@ std::string heap_stats::text() const {
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects\n"
-      "collector {} cycles, {} failed; {} objects, {} bytes freed; pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
+      "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
+      "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
       "          threads waited for pauses {} times, p99 {:.1f} us, max {:.1f} us; utilisation in 10 ms at least "
       "{:.3f}\n",
       allocated_objects, allocated_bytes, misses, misses_by_slot, failed_misses, fetched_bytes, touches, relocations,
@@ -220,9 +228,10 @@ std::string heap_stats::text() const {
       segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects,
       hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
       us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
-      reconnects, collections, collections_failed, collected_objects, collected_bytes, us(pause_ns.quantile_ns(0.5)),
-      us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)),
-      us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
+      reconnects, collections, collections_failed, collected_objects, collected_bytes, evacuated_objects,
+      evacuated_bytes, emptied_regions, us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)),
+      us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns),
+      bmu(std::chrono::milliseconds(10)));
 }
 
 }  // namespace fm

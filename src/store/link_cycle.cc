@@ -86,4 +86,15 @@ errc link_impl::end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_an
   return take(rest, out) && rest.empty() ? errc::ok : errc::bad_frame;
 }
 
+errc link_impl::evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept {
+  reply r;
+  if (const errc e = cycle_call(message_type::evacuate, &what, sizeof what, {}, deadline, r); e != errc::ok) return e;
+  std::span<const std::byte> rest = r.body();
+  if (take(rest, out) && rest.empty() && out.done <= 1 && out.left_behind <= 1 && out.emptied <= out.regions &&
+      out.order <= static_cast<std::uint32_t>(evacuation_order::breadth_first))
+    return errc::ok;
+  session().drop_connection();
+  return errc::bad_frame;
+}
+
 }  // namespace fm::store::detail_link

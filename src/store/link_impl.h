@@ -110,6 +110,7 @@ class link_impl final : public link, public fabric::session_events {
   errc release_slots(std::uint64_t cycle, std::span<const released_page> pages, time_point deadline,
                      release_answer& out) noexcept override;
   errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept override;
+  errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept override;
 
   errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept override;
   errc audit(audit_answer& out, std::string& text) noexcept override;

@@ -124,8 +124,9 @@ TEST_CASE("a connection that breaks at any message of a cycle costs nothing but 
   meddled_agent first, second;
   fm::heap h(over({first.url(), second.url()}));
   const auto kept = make_list(h, 5'000);
-  for (const message_type type : {message_type::begin_cycle, message_type::add_images, message_type::trace,
-                                  message_type::read_marks, message_type::release_slots, message_type::end_cycle}) {
+  for (const message_type type :
+       {message_type::begin_cycle, message_type::add_images, message_type::trace, message_type::read_marks,
+        message_type::release_slots, message_type::end_cycle, message_type::evacuate}) {
     for (const meddling how : {meddling::lose_message, meddling::lose_answer}) {
       CAPTURE(static_cast<int>(type), static_cast<int>(how));
       { const auto dropped = make_list(h, 3'000); }
@@ -182,6 +183,39 @@ TEST_CASE("an agent that hangs ends the cycle with an error, and the next one is
     REQUIRE(v.ok());
     REQUIRE(v.agent_objects == 3'500);
   }
+}
+
+TEST_CASE(
+    "an agent that does not answer for its evacuation is in the report, and neither the cycle nor the heap suffers") {
+  meddled_agent first, second;
+  auto o = over({first.url(), second.url()});
+  o.access_within = std::chrono::seconds(2);
+  o.evacuation.order = fm::evacuation_order::depth_first;
+  fm::heap h(o);
+  const auto kept = make_list(h, 30'000);
+  { const auto dropped = make_list(h, 30'000); }
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  second.meddle(message_type::evacuate, meddling::hang);
+  const auto r = h.collect("hanging", fm::evacuate::all);
+  INFO(r.text());
+  REQUIRE(r.ok());
+  REQUIRE(r.dead == 30'000);
+  REQUIRE(r.agents[0].evacuation == fm::errc::ok);
+  REQUIRE(r.agents[0].evacuated_objects > 0);
+  REQUIRE(r.agents[1].evacuation == fm::errc::timed_out);
+  REQUIRE(r.text().find("not waited for") != std::string::npos);
+  second.let_go();
+  REQUIRE(length(kept) == 30'000);
+  const auto next = h.collect("again", fm::evacuate::all);
+  INFO(next.text());
+  REQUIRE(next.ok());
+  REQUIRE(next.agents[1].evacuation == fm::errc::ok);
+  REQUIRE(next.agents[1].evacuated_objects > 0);
+  REQUIRE(length(kept) == 30'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const auto v = h.verify();
+  INFO((v.messages.empty() ? "" : v.messages.front()));
+  REQUIRE(v.ok());
 }
 
 TEST_CASE("an agent that dies in a cycle ends it, and cycles go on for the agents that are left") {

@@ -247,10 +247,10 @@ class thread_of_mutation {
   std::size_t last_size_ = 0;
 };
 
-// `verify`: every cycle is verified as well.
-void mutate_and_compare(fm::detail::tracing who, bool verify) {
+// `verify`: every cycle is verified as well. After each of them the agents evacuate, in this order.
+void mutate_and_compare(fm::detail::tracing who, bool verify, fm::evacuation_order order, fm::evacuate what) {
   const std::uint64_t seed = number_from("FARMEM_SEED", 20);
-  const auto seconds = std::chrono::seconds(number_from("FARMEM_STRESS_SECONDS", 3));
+  const auto seconds = std::chrono::seconds(number_from("FARMEM_STRESS_SECONDS", what == fm::evacuate::all ? 2 : 3));
   INFO("FARMEM_SEED=" << seed);
   constexpr std::size_t threads_n = 3;
   fm::heap h({.cache = 512_KiB,
@@ -260,6 +260,7 @@ void mutate_and_compare(fm::detail::tracing who, bool verify) {
               .segment = 16_KiB,
               .collect = false,
               .verify_cycles = verify,
+              .evacuation = {.order = order},
               .access_within = std::chrono::seconds(60),
               .memory_within = std::chrono::seconds(60)});
   h.core().gc().trace_by(who);
@@ -281,14 +282,19 @@ void mutate_and_compare(fm::detail::tracing who, bool verify) {
     });
   const auto until = fm::clock::now() + seconds;
   std::uint64_t cycles = 0, freed = 0, overwritten = 0, left_for_later = 0;
+  std::uint64_t evacuations_failed = 0, traversed = 0;
   // However slow the machine: some cycles.
   while (!stop.load() && (fm::clock::now() < until || (cycles < 4 && fm::clock::now() < until + seconds * 10))) {
-    const auto r = h.collect("always");
+    const auto r = h.collect("always", what);
     if (!r.ok()) {
       UNSCOPED_INFO(r.text());
       break;
     }
     ++cycles;
+    for (const auto& a : r.agents) {
+      evacuations_failed += a.evacuation != fm::errc::ok;
+      traversed += a.order == order && a.evacuated_objects != 0;
+    }
     freed += r.freed;
     overwritten += r.overwritten;
     left_for_later += r.dead - r.freed;
@@ -302,6 +308,10 @@ void mutate_and_compare(fm::detail::tracing who, bool verify) {
   REQUIRE(cycles > 3);
   REQUIRE(freed > 1000);
   REQUIRE(overwritten > 0);
+  REQUIRE(evacuations_failed == 0);
+  REQUIRE(traversed > 0);
+  REQUIRE(h.stats().evacuated_objects > 0);
+  REQUIRE(h.stats().emptied_regions > 0);
   REQUIRE(h.evict_all() == fm::errc::ok);
   const auto v = h.verify();
   INFO((v.messages.empty() ? "" : v.messages.front()));
@@ -321,9 +331,21 @@ void mutate_and_compare(fm::detail::tracing who, bool verify) {
 }  // namespace
 
 TEST_CASE("a random mutator and its shadow agree while collections run one after the other") {
-  mutate_and_compare(fm::detail::tracing::agents, true);
+  mutate_and_compare(fm::detail::tracing::agents, true, fm::evacuation_order::address, fm::evacuate::sparse);
 }
 
 TEST_CASE("a random mutator and its shadow agree while the compute node traces") {
-  mutate_and_compare(fm::detail::tracing::compute_node, false);
+  mutate_and_compare(fm::detail::tracing::compute_node, false, fm::evacuation_order::address, fm::evacuate::sparse);
+}
+
+TEST_CASE("a random mutator and its shadow agree while everything is evacuated in address order") {
+  mutate_and_compare(fm::detail::tracing::agents, false, fm::evacuation_order::address, fm::evacuate::all);
+}
+
+TEST_CASE("a random mutator and its shadow agree while everything is evacuated depth first") {
+  mutate_and_compare(fm::detail::tracing::agents, true, fm::evacuation_order::depth_first, fm::evacuate::all);
+}
+
+TEST_CASE("a random mutator and its shadow agree while everything is evacuated breadth first") {
+  mutate_and_compare(fm::detail::tracing::agents, false, fm::evacuation_order::breadth_first, fm::evacuate::all);
 }

@@ -19,6 +19,22 @@
 
 namespace fm {
 
+/// In which order an evacuation lays objects down in an agent's memory. `address` empties one region after the other; the other
+/// two follow references, so that what is reached together lies together and comes with one fetch (Semeru, section 4).
+using evacuation_order = store::evacuation_order;
+
+/// What agents move after each collection, beside the program.
+struct evacuation_options {
+  evacuation_order order = evacuation_order::address;
+  double below_live_ratio = 0.5;  ///< regions with a lower share of live bytes; 1: all that are full, 0: none
+};
+
+/// What one collection evacuates.
+enum class evacuate {
+  sparse,  ///< as the heap's options say
+  all,     ///< every region that is full, in the order that the options say
+};
+
 /// One agent's part in a cycle.
 struct cycle_part {
   std::string agent;
@@ -27,7 +43,15 @@ struct cycle_part {
   std::uint64_t tracing_ns = 0;                            ///< CPU time
   std::uint64_t ghosts = 0;                                ///< references to other agents' objects that it met
   std::uint64_t freed_objects = 0, freed_bytes = 0;        ///< home copies that nothing names any more
-  std::uint64_t objects = 0, live_bytes = 0, regions = 0;  ///< after the cycle
+  std::uint64_t objects = 0, live_bytes = 0, regions = 0;  ///< after the sweep
+  // evacuation
+  evacuation_order order =
+      evacuation_order::address;  ///< that was followed: address where room was too short for another
+  std::uint64_t evacuated_objects = 0, evacuated_bytes = 0;
+  std::uint64_t sparse_regions = 0, emptied_regions = 0;  ///< that were worth it / of them, without objects now
+  std::uint64_t evacuation_ns = 0;                        ///< CPU time
+  bool left_behind = false;                               ///< for want of room
+  errc evacuation = errc::ok;  ///< anything else: how it went on is not known; cancelled: another cycle was wanted
 };
 
 /// What one collection did. Times in ns.
@@ -36,7 +60,7 @@ struct cycle_report {
   std::string cause;
   errc status = errc::ok;  ///< anything else: given up, and `failure` says why; `freed` is what was proven dead before
   std::string failure;
-  std::uint64_t total_ns = 0, scan_ns = 0, mark_ns = 0, sweep_ns = 0;
+  std::uint64_t total_ns = 0, scan_ns = 0, mark_ns = 0, sweep_ns = 0, evacuate_ns = 0;
   std::uint64_t paced_ns = 0;  ///< of them slept away, to leave the program its cores (heap_options::collect_share)
   std::uint64_t snapshot_pause_ns = 0, final_pause_ns = 0;  ///< of those that succeeded
   std::uint32_t pauses = 0, pauses_abandoned = 0;
@@ -66,6 +90,7 @@ struct collector_options {
   double share = 1;         ///< of a core, while nothing waits for the cycle
   std::uint64_t quota = 0;  ///< bytes of all agents together
   bool verify = false;      ///< before, within and after every cycle: src/gc/verify_cycle.cc
+  evacuation_options evacuation;
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
 };
@@ -87,7 +112,7 @@ class collector {
 
   /// Runs a cycle, or waits for the one that is running and then runs another: what was unreachable at the call is gone at
   /// the return, if the report is ok. Not inside a section.
-  cycle_report collect(std::string_view why);
+  cycle_report collect(std::string_view why, evacuate what = evacuate::sparse);
   /// Asks for a cycle and does not wait for it. Thread-safe.
   void ask(std::string_view why);
   /// The report of the last cycle.
@@ -107,14 +132,16 @@ class collector {
 
   struct counters {
     std::atomic<std::uint64_t> cycles{0}, failed{0}, freed_objects{0}, freed_bytes{0};
+    std::atomic<std::uint64_t> evacuated_objects{0}, evacuated_bytes{0}, emptied_regions{0};
   } counts;
   histogram pause_ns;  ///< pauses that succeeded, from the closing of the gate to its opening
 
  private:
   friend class cycle;
+  friend class evacuation;
   void run() noexcept;
   void arm(const cycle_report& r) noexcept;
-  cycle_report run_cycle(const std::string& why);
+  cycle_report run_cycle(const std::string& why, evacuate what);
   void tell_dead() noexcept;
   /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or whether so much
   /// was allocated meanwhile that the next one is near.
@@ -135,7 +162,8 @@ class collector {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::string wanted_;                   ///< why a cycle is wanted; empty: it is not
+  std::string wanted_;  ///< why a cycle is wanted; empty: it is not
+  evacuate wanted_evacuation_ = evacuate::sparse;
   std::uint64_t begun_ = 0, ended_ = 0;  ///< cycles
   cycle_report last_;
 

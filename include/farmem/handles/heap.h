@@ -68,8 +68,11 @@ class heap {
   /// (heap_options::collect). What was unreachable at the call is gone afterwards, if the report is ok(): what is not ok is in its
   /// status and failure (agent_lost, timed_out with the scope that kept threads from being stopped), and nothing is lost then.
   /// Blocks the caller until the cycle is over and its notices (on_dead) are given; a notice that calls it only asks for another
-  /// cycle. Thread-safe. Not inside a scope. Mako, section 5.
-  cycle_report collect(std::string_view why = "asked for") { return core_.collect(why); }
+  /// cycle. The cycle ends with evacuation, of sparse regions or of all that are full; what agents could not do, or were not waited
+  /// for, is in the report's parts, and is no failure. Thread-safe. Not inside a scope. Mako, section 5.
+  cycle_report collect(std::string_view why = "asked for", evacuate what = evacuate::sparse) {
+    return core_.collect(why, what);
+  }
 
   /// Asks for a collection and does not wait for it: it takes heap_options::collect_share of a core, where collect() takes all that
   /// it can use. stats().last_cycle tells of it. Thread-safe, also inside a scope. O(1).

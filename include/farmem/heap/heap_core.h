@@ -22,7 +22,7 @@ class heap_core {
   collector& gc() noexcept { return *collector_; }
   [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters);
   [[nodiscard]] verify_report verify();
-  cycle_report collect(std::string_view why);
+  cycle_report collect(std::string_view why, evacuate what);
   void collect_soon(std::string_view why);
   void on_dead(slot_t slot, std::function<void()> notice);
   void close() noexcept;

@@ -1,7 +1,7 @@
 // What a heap is opened with.
 #pragma once
 
-#include <farmem/base.h>
+#include <farmem/gc.h>
 #include <string>
 #include <vector>
 
@@ -29,6 +29,7 @@ struct heap_options {
   bool verify_cycles =
       false;  ///< verify both sides before, within and after every collection, beside the program; slow,
               ///< for tests and debugging. What it finds is logged and in cycle_report::faults
+  evacuation_options evacuation;  ///< what the agents move after each collection, and in which order they lay it down
   double promote_probability = 0.1;                   ///< dcm's epsilon
   bool elastic = true;                                ///< fetch neighbours where that pays
   bool background_evictor = true;                     ///< evict ahead of need, on a thread of its own

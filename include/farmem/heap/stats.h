@@ -58,6 +58,8 @@ struct heap_stats {
   // collecting
   std::uint64_t collections = 0, collections_failed = 0;
   std::uint64_t collected_objects = 0, collected_bytes = 0;  ///< home copies that are gone
+  std::uint64_t evacuated_objects = 0, evacuated_bytes = 0;  ///< moved by agents after collections, as far as was told
+  std::uint64_t emptied_regions = 0;                         ///< by that
   cycle_report last_cycle;
   histogram_snapshot pause_ns;  ///< of the collections: all threads stopped
   histogram_snapshot miss_ns;   ///< from the failed test to the usable object

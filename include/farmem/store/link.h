@@ -137,6 +137,8 @@ class link {
   virtual errc release_slots(std::uint64_t cycle, std::span<const released_page> pages, time_point deadline,
                              release_answer& out) noexcept = 0;
   virtual errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept = 0;
+  /// Asks for an evacuation, or how far it is (protocol.h, "Evacuating"). One message, repeated across reconnects.
+  virtual errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept = 0;
 
   // ---- introspection ----
   virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept = 0;
