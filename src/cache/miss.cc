@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 
 #include "miss.h"
 
@@ -15,6 +17,34 @@ namespace {
 
 constexpr std::uint32_t answer_bytes_max = 512 << 10;  // of a home copy that comes with an answer by slot
 constexpr int hint_rounds_max = 64;                    // an object that moves this often between two looks is a fault
+
+/// The hints of a slot's page that lead nowhere any more, noted before the agent is asked for one of them, so that its answer
+/// can correct all. The answer is not older than what was noted then; and a word that has changed since is left alone: it never
+/// comes back to an address that it had, so what is in it may be newer than the answer.
+class old_hints {
+ public:
+  old_hints(slot_t slot, const store::link& link) : first_(slot / page_slots * page_slots) {
+    for (slot_t i = 0; i < page_slots; ++i) {
+      const word_t w = word_at(first_ + i).load(std::memory_order_acquire);
+      words_[i] = word::is_away(w) && !is_readable(link, w) ? w : word::unknown;
+    }
+  }
+  static bool is_readable(const store::link& link, word_t hint) {
+    const home_address at = home_address::unpack(hint);
+    return link.region_generation(at.region) == at.generation;
+  }
+  void correct(const std::vector<word_t>& answer) const {
+    for (slot_t i = 0; i < answer.size() && i < page_slots; ++i) {
+      word_t expected = words_[i];
+      if (expected != word::unknown && word::is_away(answer[i]) && answer[i] != expected)
+        word_at(first_ + i).compare_exchange_strong(expected, answer[i], std::memory_order_acq_rel);
+    }
+  }
+
+ private:
+  slot_t first_;
+  std::array<word_t, page_slots> words_;
+};
 
 }  // namespace
 
@@ -100,7 +130,11 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
     if (options_.elastic && round == 0 && f.bytes < elastic_windows::window_max / 2) {
       window = windows(tablet_info_of(f.slot).agent.load(std::memory_order_relaxed)).window(from, f.bytes);
       // Only what is acknowledged or sealed: no append and no evacuation is caught half way.
-      const std::uint64_t readable = link.readable(from.region);
+      std::uint64_t readable = link.readable(from.region);
+      if (window > f.bytes && readable <= from.offset && old_hints::is_readable(link, hint)) {
+        link.learn_region(from.region);  // one that the agent fills, and has filled further since
+        readable = link.readable(from.region);
+      }
       window = readable > from.offset
                    ? static_cast<std::uint32_t>(std::min<std::uint64_t>(window, readable - from.offset))
                    : 0;
@@ -116,10 +150,14 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
     }
     // The hint is old: the agent knows, and its answer carries the bytes.
     m.counters.misses_by_slot += 1;
-    const store::slot_answer a = link.fetch_slot(f.slot, false, answer_bytes_max, deadline);
+    std::optional<old_hints> old;
+    if (!old_hints::is_readable(link, hint)) old.emplace(f.slot, link);
+    const store::slot_answer a = link.fetch_slot(f.slot, old.has_value(), answer_bytes_max, deadline);
     if (a.status != errc::ok) throw_access(a.status, f.slot, link);
     if (!word::is_away(a.entry)) throw_access(errc::not_found, f.slot, link);
     hint = a.entry;
+    if (old) old->correct(a.page);
+    if (!old_hints::is_readable(link, hint)) link.learn_region(home_address::unpack(hint).region);
     if (!a.copy.empty()) {
       std::uint64_t h = 0;
       if (a.copy.size() < header::bytes) throw_access(errc::bad_frame, f.slot, link);
@@ -135,8 +173,6 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
       m.counters.fetched_bytes += a.copy.size();
       return hint;
     }
-    const home_address now = home_address::unpack(hint);
-    if (link.region_generation(now.region) != now.generation) link.learn_region(now.region);
     if (clock::now() >= deadline) throw_access(errc::timed_out, f.slot, link);
   }
   throw_access(errc::corrupt, f.slot, link);
