@@ -30,7 +30,8 @@ void evacuator::choose(const move_options& o) {
   evacuate_answer& told = evacuation_->told;
   const std::uint64_t region_bytes = h_.regions_pool.region_bytes();
   const bool whole = asked.below_live == evacuation_whole;
-  if (whole && h_.move_target != nullptr && !h_.move_target->extents.empty()) seal_target(h_);
+  low_ = h_.is_low();
+  if (whole && !low_ && h_.move_target != nullptr && !h_.move_target->extents.empty()) seal_target(h_);
   std::vector<region*> sparse;
   const std::uint64_t below = region_bytes / evacuation_whole * asked.below_live;
   for (region* r : h_.regions)
@@ -38,6 +39,7 @@ void evacuator::choose(const move_options& o) {
   std::sort(sparse.begin(), sparse.end(), [](const region* a, const region* b) {
     return a->live_bytes != b->live_bytes ? a->live_bytes < b->live_bytes : a->number < b->number;
   });
+  told.regions = sparse.size();
 
   auto order = static_cast<evacuation_order>(asked.order);
   if (order != evacuation_order::address) {
@@ -48,21 +50,25 @@ void evacuator::choose(const move_options& o) {
       order = evacuation_order::address;
     }
   }
-  std::size_t n = sparse.size();
+  std::size_t n = 0;
   if (order != evacuation_order::address) {
     // What is live in the set has to fit beside it. The last bytes of a target may stay empty.
     std::uint64_t room = h_.until_low() * (region_bytes - region_bytes / 32);
     if (h_.move_target != nullptr) room += region_bytes - h_.move_target->append_end.load(std::memory_order_relaxed);
     std::uint64_t live = 0;
-    for (n = 0; n < sparse.size() && live + sparse[n]->live_bytes <= room; ++n) live += sparse[n]->live_bytes;
-    if (n == 0) {
-      order = evacuation_order::address;
-      n = sparse.size();
-    }
+    for (; n < sparse.size() && live + sparse[n]->live_bytes <= room; ++n) live += sparse[n]->live_bytes;
+    if (n == 0 && !sparse.empty()) order = evacuation_order::address;
+  }
+  if (order == evacuation_order::address) {
+    // On a heap that is low, only what surely fits into a fresh target: so each region of the reserve brings another one back.
+    const std::uint64_t most = region_bytes - region_bytes / 4;
+    n = low_ ? std::partition_point(sparse.begin(), sparse.end(),
+                                    [&](const region* r) { return r->live_bytes <= most; }) -
+                   sparse.begin()
+             : sparse.size();
   }
   for (std::size_t i = 0; i < n; ++i) sources_.push_back({sparse[i], sparse[i]->generation});
   told.order = static_cast<std::uint32_t>(order);
-  told.regions = sparse.size();
   told.left_behind = n != sparse.size();
   phase_ = phase::in_address_order;
   if (order == evacuation_order::address || n == 0) return;
@@ -142,8 +148,7 @@ bool evacuator::move_step(const move_options& o) {
       source_ = 0;
       return true;
     }
-    const region_use use = !traverses() && h_.is_low() ? region_use::cleaning : region_use::evacuation;
-    if (!batch.begin(h_, use)) {
+    if (!batch.begin(h_, low_ && !traverses() ? region_use::cleaning : region_use::evacuation)) {
       evacuation_->told.left_behind = 1;
       finish();
       return false;

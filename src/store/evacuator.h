@@ -6,9 +6,9 @@
 // that nobody in the set refers to; a third one at whatever is left: cycles, and what found no room on the stack. An
 // object is moved when it is reached, if its entry still names the set.
 //
-// How much memory it may take: address order on a heap that is low, the reserve, since every region that it empties gives
-// more back than its objects take. Otherwise only what leaves the heap not low: a set is chosen that fits, and whoever is in the
-// way ends the evacuation, not the owner's batches. If nothing fits a traversal, address order is followed instead.
+// How much memory it may take. On a heap that is low from the beginning, the reserve, in address order and for regions that surely
+// fit into a fresh one, so that every region taken brings another one back. Otherwise only what leaves the heap not low:
+// a set is chosen that fits, and what is used up meanwhile ends the evacuation, not the owner's batches.
 //
 // Invariants owned here
 //   - The bits at heap::moves_at are zero unless an evacuator exists, and nobody else touches them.
@@ -89,6 +89,7 @@ class evacuator {
   heap& h_;
   const std::shared_ptr<evacuation> evacuation_;
   phase phase_ = phase::choose;
+  bool low_ = false;  ///< the heap was, when the regions were chosen
   std::vector<chosen> sources_;
   std::size_t source_ = 0;  ///< the one that is being walked
   bool walking_ = false;    ///< it has been begun
