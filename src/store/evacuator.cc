@@ -4,20 +4,12 @@
 
 #include <spdlog/spdlog.h>
 
-#include <ctime>
-
 namespace fm::store::node {
 
 namespace {
 
 constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< of a step that copies nothing
 constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step publishes
-
-std::uint64_t thread_cpu_ns() {
-  timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-}
 
 bool is_live(const heap& h, const region& r, std::uint32_t generation) {
   return h.owns(r) && r.generation == generation && r.state == region_state::sealed && r.live_count != 0;
@@ -104,7 +96,7 @@ bool evacuator::step(const move_options& o) {
 }
 
 bool evacuator::note_step() {
-  const std::uint64_t begun = thread_cpu_ns();
+  const std::uint64_t begun = os::thread_cpu_ns();
   region* source = nullptr;
   {
     std::lock_guard lock(h_.mutex);
@@ -128,12 +120,12 @@ bool evacuator::note_step() {
     ++source_;
     walking_ = false;
   }
-  account({}, thread_cpu_ns() - begun);
+  account({}, os::thread_cpu_ns() - begun);
   return true;
 }
 
 bool evacuator::move_step(const move_options& o) {
-  const std::uint64_t begun = thread_cpu_ns();
+  const std::uint64_t begun = os::thread_cpu_ns();
   move_batch batch;
   region* source = nullptr;
   {
@@ -176,7 +168,7 @@ bool evacuator::move_step(const move_options& o) {
     walking_ = false;
   }
   if (source != nullptr) h_.regions_pool.leave(*source);
-  account(done, thread_cpu_ns() - begun);
+  account(done, os::thread_cpu_ns() - begun);
   return true;
 }
 

@@ -283,7 +283,7 @@ class hostile_owner {
 void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& now_ns) {
   switch (in.below(22)) {
     case 0: owner.send_raw(in.bytes(in.below(64))); break;
-    case 1: owner.send(static_cast<message_type>(in.below(26)), in.bytes(in.below(100))); break;
+    case 1: owner.send(static_cast<message_type>(in.below(27)), in.bytes(in.below(100))); break;
     case 2: owner.open(in); break;
     case 3: owner.types(in); break;
     case 4: owner.send(message_type::grant_tablets, grant_tablets_body{in.name(), in.name()}); break;
