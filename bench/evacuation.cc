@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
   p.parse(argc, argv);
   try {
     rates(p, binary, p.sized<std::uint64_t>(512ull << 20, 128ull << 20));
-    tree_walk(p, binary, p.sized<std::size_t>(1 << 21, 1 << 18));
+    tree_walk(p, binary, p.sized<std::size_t>(1 << 21, 1 << 20));
   } catch (const fm::error& e) {
     std::fprintf(stderr, "bench_evacuation: %s\n", e.what());
     return 1;
