@@ -26,9 +26,9 @@ bool is_freed(slot_t slot) { return slot < hit.slots && word_at(slot).load(std::
 }  // namespace
 
 void cycle::fault(std::string what) {
+  if (report_.faults++ >= faults_told) return;
   spdlog::error("cycle {}: {}", report_.number, what);
-  ++report_.faults;
-  if (report_.fault_texts.size() < faults_told) report_.fault_texts.push_back(std::move(what));
+  report_.fault_texts.push_back(std::move(what));
 }
 
 // A cycle that does not add up frees nothing.
