@@ -16,14 +16,14 @@ void link_impl::saw_break(std::uint32_t g) noexcept {
 
 errc link_impl::wait_until_usable(time_point deadline) noexcept {
   lock_type lock(mutex_);
-  changed_.wait_until(lock, deadline,
-                      [this] { return usable() || ended_.load(std::memory_order_relaxed) != ended::no; });
+  const bool in_time = changed_.wait_until(
+      lock, deadline, [this] { return usable() || ended_.load(std::memory_order_relaxed) != ended::no; });
   switch (ended_.load(std::memory_order_relaxed)) {
     case ended::lost: return errc::agent_lost;
     case ended::closed: return errc::heap_closed;
     case ended::no: break;
   }
-  return usable() ? errc::ok : errc::timed_out;
+  return in_time ? errc::ok : errc::timed_out;  // it may have broken again by now, which whoever posts will see
 }
 
 link_impl::reply link_impl::call(fabric::lane on, message_type type, void* message, std::size_t bytes,
