@@ -5,5 +5,6 @@
 #include <farmem/base/crc32c.h>
 #include <farmem/base/error.h>
 #include <farmem/base/histogram.h>
+#include <farmem/base/mutation.h>
 #include <farmem/base/pauses.h>
 #include <farmem/base/units.h>

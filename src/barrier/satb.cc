@@ -66,7 +66,7 @@ satb_log& new_log() {
 }  // namespace
 
 void log_overwritten(slot_t slot) noexcept {
-  if (slot == 0) return;
+  if (slot == 0 || mutated(mutation::log_nothing)) return;
   const section in_section;
   if (marking.load(std::memory_order_relaxed) == 0) return;
   satb_log& log = mine ? *mine : new_log();

@@ -80,6 +80,7 @@ void slot_hold::note_runs() noexcept {
 
 std::unique_ptr<slot_marks> slot_hold::allocated() {
   auto marks = std::make_unique<slot_marks>(std::move(tablets_));
+  if (mutated(mutation::sweep_by_entry)) return marks;
   for (const run& r : free_runs_) marks->except(r.first, r.end - r.first);
   for (const slot_page& p : free_pages_) marks->except(p);
   if (marks->covers(0)) marks->except(0, 1);
@@ -206,7 +207,8 @@ bool object_cache::free_slot(slot_t slot) noexcept {
         return !gone;
       });
       if (at == hit_pages::found::in_table) continue;
-      // An answer that was asked for before the agent forgets must not come over it.
+      // An answer that was asked for before the agent forgets must not come over it. Where the page is given back, one still
+      // may: a hint to a copy that nobody refers to, which the next object in that slot overwrites.
       if (gone && page_of(slot).state.load(std::memory_order_acquire) != page_given_back &&
           !word.compare_exchange_strong(w, word::free, std::memory_order_acq_rel))
         continue;

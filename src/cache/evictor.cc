@@ -129,6 +129,8 @@ bool evictor::pick_job() {
     if (!segment_) {
       if (const std::uint64_t oldest = arena_.oldest_cold_stamp(); oldest != 0 && epochs::try_pass(oldest))
         segment_ = arena_.next_to_sweep(epochs::passed_.load(std::memory_order_acquire));
+      else if (mutated(mutation::evict_without_grace))
+        segment_ = arena_.next_to_sweep(~std::uint64_t{0});
     }
     if (segment_) {
       job_ = job::sweeping;
@@ -202,7 +204,7 @@ void evictor::run_sweeping() {
           kept_bytes_ += frame::total_bytes_of(payload);
           continue;
         }
-        if (px.pins.load(std::memory_order_acquire) != 0) {
+        if (px.pins.load(std::memory_order_acquire) != 0 && !mutated(mutation::move_while_pinned)) {
           ++pinned_;
           continue;
         }
@@ -365,6 +367,7 @@ bool evictor::relocate_stragglers(segment& s) {
 
 errc evictor::drain(time_point deadline) {
   FM_CHECK(this_thread.depth == 0, "drain inside a scope would wait for itself");
+  last_error_.store(0, std::memory_order_relaxed);  // what went wrong before does not end this
   for (;;) {
     bool moved = false, empty = false;
     {

@@ -135,6 +135,7 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
         link.learn_region(from.region);  // one that the agent fills, and has filled further since
         readable = link.readable(from.region);
       }
+      if (mutated(mutation::read_past_acknowledged)) readable = link.region_bytes();
       window = readable > from.offset
                    ? static_cast<std::uint32_t>(std::min<std::uint64_t>(window, readable - from.offset))
                    : 0;

@@ -11,6 +11,7 @@ namespace fm::detail {
 
 /// A size class may reach beyond its object, into a batch that is just being appended: not read.
 inline std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes) {
+  if (mutated(mutation::read_past_acknowledged)) return bytes;
   const std::uint64_t readable = link.readable(from.region);
   return readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, readable - from.offset))
                                 : bytes;

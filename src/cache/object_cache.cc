@@ -13,8 +13,9 @@ namespace {
 std::mutex caches_mutex;
 std::atomic<object_cache*> caches[heaps_max];
 
-constexpr std::uint64_t slots_per_run = 2048;  // that a thread takes at a time: four HIT pages
-constexpr std::uint32_t tablets_per_grant = 4;
+// That a thread takes at a time: some HIT pages. A simulated program is too short to come to the end of many.
+constexpr std::uint64_t slots_per_run = simulated ? 1024 : 2048;
+constexpr std::uint32_t tablets_per_grant = simulated ? 1 : 4;
 constexpr std::uint64_t report_every = 256 << 10;  // bytes that a thread allocates before the heap hears of them
 
 void thread_ends(thread_state& t) noexcept {
@@ -110,7 +111,7 @@ mutator& object_cache::attach_thread() {
   }
   mutators_.push_back(std::make_unique<mutator>(*this));
   mutator& m = *mutators_.back();
-  m.random ^= reinterpret_cast<std::uintptr_t>(&m) * 0x2545f4914f6cdd1d;
+  m.random ^= mutators_.size() * 0x2545f4914f6cdd1d;
   m.next_agent = static_cast<std::uint32_t>(mutators_.size() - 1);
   m.staging = std::make_unique<std::byte[]>(elastic_windows::window_max);
   for (std::uint32_t i = 0; i < mutator::fetches_max; ++i) {
@@ -458,7 +459,7 @@ void object_cache::acknowledge_retired() noexcept {
           oldest_detached = std::min(oldest_detached, at);
     });
     std::erase_if(retirements_, [&](const retirement& r) {
-      if (r.stamp > newest || oldest_detached <= r.stamp) return false;
+      if ((r.stamp > newest || oldest_detached <= r.stamp) && !mutated(mutation::retire_while_read)) return false;
       ready.push_back(r);
       return true;
     });

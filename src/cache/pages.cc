@@ -142,7 +142,7 @@ bool hit_pages::mark_some() {
 }
 
 bool hit_pages::discard_closing() {
-  if (!epochs::try_pass(closing_stamp_)) return false;
+  if (!epochs::try_pass(closing_stamp_) && !mutated(mutation::drop_open_page)) return false;
   for (const std::uint64_t page : closing_) {
     if (discard(page))
       given_back_.fetch_add(1, std::memory_order_relaxed);
@@ -158,7 +158,9 @@ bool hit_pages::discard(std::uint64_t page) {
   shard& sh = shard_of(page);
   const std::lock_guard lock(sh.mutex);
   std::uint32_t marked = page_closing;
-  if (!state_of(page).compare_exchange_strong(marked, page_discarding, std::memory_order_acq_rel)) return false;
+  if (!state_of(page).compare_exchange_strong(marked, page_discarding, std::memory_order_acq_rel) &&
+      !mutated(mutation::drop_open_page))
+    return false;
   hit.pages[page].drops.fetch_add(1, std::memory_order_release);
   moving_.clear();
   bool all = true;

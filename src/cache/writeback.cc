@@ -113,7 +113,8 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
       if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
       // Dirty again first: a frame that is neither dirty nor being written is one whose home copy is as new (scan_frames).
-      if (code != errc::ok) word.fetch_and(~word::clean_bit, std::memory_order_acq_rel);
+      if (code != errc::ok && !mutated(mutation::clean_when_copied))
+        word.fetch_and(~word::clean_bit, std::memory_order_acq_rel);
       px.shape.fetch_and(~frame::writing_bit, std::memory_order_release);
       const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_acquire);
       if (code != errc::ok) {

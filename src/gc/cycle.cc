@@ -366,6 +366,7 @@ void cycle::mark_by_agents() {
     }
     const bool pending = std::any_of(agents_.begin(), agents_.end(), [](const agent& a) { return !a.pending.empty(); });
     if (quiet && !moved && !pending && logged_.empty()) return;
+    if (mutated(mutation::end_marking_early) && quiet) return;
     if (moved) {
       progress = clock::now();
       look_again = look_again_first;
@@ -484,11 +485,12 @@ void cycle::release(agent& a) {
   for (std::size_t from = 0; from < a.released.size(); from += pages_per_message) {
     const std::size_t n = std::min(pages_per_message, a.released.size() - from);
     store::release_answer answer{};
+    if (mutated(mutation::return_slots_early)) cache_.return_slots(a.number, std::span(a.returned).subspan(from, n));
     check(a.link->release_slots(report_.number, std::span(a.released).subspan(from, n), call_deadline(), answer), a,
           "does not release slots");
     part.freed_objects += answer.entries;
     part.freed_bytes += answer.bytes;
-    cache_.return_slots(a.number, std::span(a.returned).subspan(from, n));
+    if (!mutated(mutation::return_slots_early)) cache_.return_slots(a.number, std::span(a.returned).subspan(from, n));
   }
 }
 

@@ -21,7 +21,7 @@ slot_t lock_weak(const root_cell& cell) noexcept {
   // The cell is read after the marks: if there are none because the cycle is through with weak cells, this sees what it did
   // to them, and no slot that is used for something else by now.
   const slot_t slot = roots::get_weak(&cell);
-  if (slot == 0 || (dying && dying->dead(slot))) return 0;
+  if (slot == 0 || (dying && dying->dead(slot) && !mutated(mutation::lock_without_asking))) return 0;
   if (is_marking()) log_overwritten(slot);  // it may be reachable from nowhere else
   return slot;
 }

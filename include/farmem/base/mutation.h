@@ -1,0 +1,35 @@
+// Named mistakes that the simulation (test/sim) puts into the code, one at a time, to show that it would notice. Each
+// stands in the place that owns the invariant that it breaks. In every build but the simulation's own they are constants,
+// and cost nothing.
+#pragma once
+
+#include <cstdint>
+
+namespace fm::detail {
+
+enum class mutation : std::uint8_t {
+  none,
+  evict_without_grace,     ///< sweep a segment that was cooled just now
+  drop_open_page,          ///< discard a page of the HIT that was not closed for a grace period
+  clean_when_copied,       ///< an object is clean once it is in a batch, acknowledged or not
+  index_out_of_turn,       ///< apply an index message whatever its number is
+  read_past_acknowledged,  ///< an elastic window is not clipped to what is acknowledged
+  sweep_by_entry,          ///< dead is what is not marked, allocated at the snapshot or not
+  retire_while_read,       ///< agree to a retirement without looking at sections
+  return_slots_early,      ///< use slots again before their agent has forgotten them
+  end_marking_early,       ///< marking ends with a round that still brought something
+  lock_without_asking,     ///< a weak handle is locked without a look at the marks
+  log_nothing,             ///< what is overwritten while a cycle marks is not logged
+  move_while_pinned,       ///< a pin does not keep its frame in place
+};
+
+#ifdef FARMEM_SIM
+inline constexpr bool simulated = true;
+extern mutation chosen_mutation;
+inline bool mutated(mutation m) noexcept { return chosen_mutation == m; }
+#else
+inline constexpr bool simulated = false;
+constexpr bool mutated(mutation) noexcept { return false; }
+#endif
+
+}  // namespace fm::detail
