@@ -98,7 +98,7 @@ void stress_heap(stress::plan p) {
   program.build();
   settled("after building");
   // However slow the machine or the sanitizer: until everything that is to be stressed has happened.
-  const fm::time_point enough = fm::clock::now() + std::chrono::seconds(40);
+  const fm::time_point enough = fm::clock::now() + std::chrono::seconds(75);
   const bool over_connection =
       p.transport != "local:";  // the agent in this process answers before a break can come between
   const auto complete = [&](const fm::heap_stats& s) {
