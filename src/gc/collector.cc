@@ -108,7 +108,6 @@ void collector::ask(std::string_view why) {
 // A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage may fill half
 // of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room is left for what is allocated while it runs.
 void collector::arm(const cycle_report& r) noexcept {
-  if (!options_.automatic) return;
   std::uint64_t live = 0;
   for (const cycle_part& a : r.agents) live += a.live_bytes;
   std::uint64_t between = options_.every;
@@ -118,8 +117,8 @@ void collector::arm(const cycle_report& r) noexcept {
     between = std::max<std::uint64_t>(
         std::min(std::max({live, least_between, cache_.options().capacity_bytes / 2}), room), 1 << 20);
   }
-  cache_.when_allocated(between);
   between_ = between;
+  if (options_.automatic) cache_.when_allocated(between);
 }
 
 cycle_report collector::collect(std::string_view why, evacuate what) {
