@@ -13,7 +13,12 @@ namespace fm::store::node {
 
 namespace {
 
+// What a heap may be granted: each tablet costs the agent's memory (entries, a record, bits of a cycle) and the time of
+// whoever walks them all, so it goes by the quota. A tablet full of the smallest objects is 1 MiB of home memory; 64 times
+// as many tablets leave room for slots that are not in use, and for objects that are only near.
 constexpr std::uint32_t tablets_max = 1u << 20;
+constexpr std::uint32_t tablets_least = 1024;
+constexpr std::uint64_t quota_per_tablet = 16u << 10;
 constexpr std::uint32_t types_max = 1u << 17;
 constexpr std::uint64_t type_bytes_max = 64ull << 20;
 
@@ -47,7 +52,8 @@ errc heap::grant(std::uint32_t first, std::uint32_t count) {
     }
     std::uint32_t n = 1;  // of a run that is not granted yet: one reservation
     while (t + n < first + count && tablet_block_of(t + n) == nullptr) ++n;
-    if (n > tablets_max - tablets) return errc::quota_exceeded;
+    const std::uint64_t most = std::min<std::uint64_t>(tablets_max, tablets_least + quota_bytes / quota_per_tablet);
+    if (n > most - tablets) return errc::quota_exceeded;
     os::reservation block;
     try {
       block = os::reservation(tablet_block * n, detail::page_bytes);

@@ -217,6 +217,22 @@ TEST_CASE("tablets are granted once, repeated and overlapping grants are harmles
   o.audit();
 }
 
+// Each tablet costs the agent memory and the time of whoever walks them all: a small quota must not buy a million.
+TEST_CASE("a heap is granted as many tablets as its quota is worth", "[store]") {
+  auto s = store::store::create(small());
+  owner o(*s);
+  const std::uint64_t quota = small().region_bytes;
+  REQUIRE(o.open(quota).ok());
+  const auto most = static_cast<std::uint32_t>(1024 + quota / (16u << 10));
+  CHECK(o.grant(0, most + 1).code == errc::quota_exceeded);
+  REQUIRE(o.grant(0, most - 1).ok());
+  REQUIRE(o.grant(most - 2, 2).ok());
+  CHECK(o.grant(most, 1).code == errc::quota_exceeded);
+  CHECK(o.entry(std::uint64_t{most} * 65536) == detail::word::free);
+  REQUIRE(o.grant(0, most).ok());
+  o.audit();
+}
+
 TEST_CASE("messages that no owner sends end the connection and nothing else", "[store]") {
   auto s = store::store::create(small());
   owner o(*s), fresh(*s, 2);

@@ -111,6 +111,7 @@ struct type_record {
   std::uint32_t zero;
 };
 
+/// At most as many tablets as the heap's quota is worth (1024, and one more for every 16 KiB), else quota_exceeded.
 struct grant_tablets_body {
   std::uint32_t first;
   std::uint32_t count;
