@@ -95,13 +95,19 @@ void program::check_array(const numbers& a, std::uint32_t id, std::size_t stride
 }
 
 void program::compare() {
-  for (std::uint32_t i = 0; i < cells_.size(); ++i) check_cell(*cells_[i].object.read().get(), i, "compare");
-  for (std::uint32_t i = 0; i < arrays_.size(); ++i) check_array(*arrays_[i].object.read().get(), i, 1, "compare");
-  for (const shadow_list& l : lists_) {
-    std::uint64_t n = 0;
-    for (fm::ptr<link_node> at = l.head; at; at = at->next) ++n;
-    if (n != l.length) wrong.add(fmt::format("compare: a list of {} nodes has {}", l.length, n));
-  }
+  on_threads([&](worker&, int t) {
+    const auto n = static_cast<std::uint32_t>(plan_.threads);
+    const auto mine = static_cast<std::uint32_t>(t);
+    for (std::uint32_t i = mine; i < cells_.size(); i += n) check_cell(*cells_[i].object.read().get(), i, "compare");
+    for (std::uint32_t i = mine; i < arrays_.size(); i += n)
+      check_array(*arrays_[i].object.read().get(), i, 1, "compare");
+    for (std::uint32_t l = mine; l < lists_.size(); l += n) {
+      std::uint64_t nodes = 0;
+      for (fm::ptr<link_node> at = lists_[l].head; at; at = at->next) ++nodes;
+      if (nodes != lists_[l].length)
+        wrong.add(fmt::format("compare: a list of {} nodes has {}", lists_[l].length, nodes));
+    }
+  });
 }
 
 // ---- operations ----
@@ -341,8 +347,9 @@ void program::worker::step() {
 
 // ---- running ----
 
-// Every so often a break is due. It comes when some worker sees a batch between its append and the acknowledgement, most
-// likely one that it has just sent; or anywhere, if none was seen until the next is due.
+// Every so often a break is due, of three kinds in turn. The agent breaks the connection with its next batch, before or after
+// it has handled it (breaking_agent.h). Or the owner does, when some worker sees a batch between its append and the
+// acknowledgement, most likely one that it has just sent; or anywhere, if none was seen until it is due again.
 void program::break_connection(worker& w) {
   if (!plan_.breaks) return;
   auto& links = heap_.core().cache().agents();
@@ -354,7 +361,14 @@ void program::break_connection(worker& w) {
       break;
     }
   const std::uint64_t n = operations.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (n % operations_a_break != 0 || !break_due_.exchange(true)) return;
+  if (n % operations_a_break != 0) return;
+  const std::uint64_t turn = n / operations_a_break;
+  if (!agents_.empty() && turn % 3 != 0) {
+    using loss = breaking_agent::loss;
+    return agents_[(turn / 3 + turn % 3) % agents_.size()]->lose_next(turn % 3 == 1 ? loss::index_message
+                                                                                    : loss::index_answer);
+  }
+  if (!break_due_.exchange(true)) return;
   links[w.below(links.size())]->session().drop_connection();
   breaks.fetch_add(1);
 }

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "breaking_agent.h"
 #include "shadow.h"
 
 namespace stress {
@@ -20,7 +21,7 @@ struct plan {
   std::uint32_t arrays = 3'000;
   std::uint32_t large_arrays = 16;  ///< larger than a segment
   std::uint32_t list_nodes = 6'000;
-  std::uint32_t replacements = 4'000;  ///< objects made anew during the run: nothing frees the old ones yet
+  std::uint32_t replacements = 4'000;  ///< objects made anew in each run
   int threads = 8;
   bool breaks = true;
   fm::duration run_for{};
@@ -29,13 +30,15 @@ struct plan {
 
 class program {
  public:
-  program(fm::heap& h, const plan& p) : heap_(h), plan_(p), cells_(p.cells), arrays_(p.arrays + p.large_arrays) {}
+  /// `agents` are those of the heap, in its order, or none where they are its own.
+  program(fm::heap& h, const plan& p, std::vector<breaking_agent*> agents)
+      : heap_(h), plan_(p), agents_(std::move(agents)), cells_(p.cells), arrays_(p.arrays + p.large_arrays) {}
 
   /// Makes all objects, by all threads.
   void build();
   /// The random phase.
   void run();
-  /// Compares every object with the oracle, by one thread.
+  /// Compares every object with the oracle.
   void compare();
 
   faults wrong;
@@ -90,6 +93,7 @@ class program {
 
   fm::heap& heap_;
   plan plan_;
+  std::vector<breaking_agent*> agents_;
   std::vector<shadow_cell> cells_;
   std::vector<shadow_array> arrays_;
   std::vector<shadow_list> lists_;
