@@ -1,11 +1,10 @@
 // Evacuation as the last phase of a collection: what is moved and told, that memory comes back, and what order is good for.
-#include <farmem/farmem.h>
+#include "fixture.h"
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 
-using namespace fm::literals;
+using namespace gc_test;
 
 namespace {
 
@@ -15,14 +14,12 @@ struct tree_leaf {
   std::array<std::uint64_t, 5> rest{};
 };
 
-fm::heap_options small(fm::evacuation_options what) {
-  return {.cache = 1_MiB,
-          .local_memory = 128_MiB,
-          .local_region = 256_KiB,
-          .segment = 16_KiB,
-          .collect = false,
-          .evacuation = what,
-          .memory_within = std::chrono::seconds(30)};
+fm::heap_options evacuating(fm::evacuation_options what) {
+  auto o = small();
+  o.local_region = 256_KiB;
+  o.segment = 16_KiB;
+  o.evacuation = what;
+  return o;
 }
 
 // A binary tree, numbered as in a heap, whose nodes are made in a random order.
@@ -56,26 +53,17 @@ std::uint64_t walk(const fm::ptr<tree_leaf>& root) {
   return sum;
 }
 
-void require_verified(fm::heap& h) {
-  REQUIRE(h.evict_all() == fm::errc::ok);
-  const auto v = h.verify();
-  INFO((v.messages.empty() ? "" : v.messages.front()));
-  REQUIRE(v.ok());
-}
-
 }  // namespace
 
 TEST_CASE("after a collection sparse regions are emptied, and the report and the statistics tell of it") {
-  fm::heap h(small({}));
+  fm::heap h(evacuating({}));
   std::vector<fm::ptr<tree_leaf>> kept;
   for (std::size_t i = 0; i < 40'000; ++i) {
     const auto p = h.make<tree_leaf>({.number = i});
     if (i % 8 == 0) kept.push_back(p);
   }
   REQUIRE(h.evict_all() == fm::errc::ok);
-  const auto r = h.collect("test");
-  INFO(r.text());
-  REQUIRE(r.ok());
+  const auto r = collect(h);
   REQUIRE(r.freed == 35'000);
   const fm::cycle_part& a = r.agents[0];
   REQUIRE(a.evacuation == fm::errc::ok);
@@ -89,15 +77,14 @@ TEST_CASE("after a collection sparse regions are emptied, and the report and the
   REQUIRE(s.evacuated_objects == a.evacuated_objects);
   REQUIRE(s.emptied_regions == a.emptied_regions);
   for (std::size_t i = 0; i < kept.size(); ++i) REQUIRE(kept[i]->number == i * 8);
-  require_verified(h);
+  require_sound_at_home(h);
   // Nothing is sparse any more.
-  const auto again = h.collect("again");
-  REQUIRE(again.ok());
+  const auto again = collect(h, "again");
   REQUIRE(again.agents[0].sparse_regions <= 1);
 }
 
 TEST_CASE("memory that evacuation has emptied is used again") {
-  auto o = small({});
+  auto o = evacuating({});
   o.local_memory = 8_MiB;
   fm::heap h(o);
   std::vector<fm::ptr<tree_leaf>> kept;
@@ -107,29 +94,26 @@ TEST_CASE("memory that evacuation has emptied is used again") {
       const auto p = h.make<tree_leaf>({.number = i});
       if (i % 50 == 0) kept.push_back(p);
     }
-    const auto r = h.collect("round");
-    INFO(r.text());
-    REQUIRE(r.ok());
+    collect(h, "round");
   }
   for (std::size_t i = 0; i < kept.size(); ++i) REQUIRE(kept[i]->number == i % 800 * 50);
   REQUIRE(h.stats().regions_retired > 32);  // all that the agent has
-  require_verified(h);
+  require_sound_at_home(h);
 }
 
 TEST_CASE("a heap can be told to evacuate nothing, and a share that is none is refused") {
-  fm::heap h(small({.below_live_ratio = 0}));
+  fm::heap h(evacuating({.below_live_ratio = 0}));
   std::vector<fm::ptr<tree_leaf>> kept;
   for (std::size_t i = 0; i < 20'000; ++i) {
     const auto p = h.make<tree_leaf>({.number = i});
     if (i % 8 == 0) kept.push_back(p);
   }
   REQUIRE(h.evict_all() == fm::errc::ok);
-  REQUIRE(h.collect("test").agents[0].evacuated_objects == 0);
-  const auto all = h.collect("all", fm::evacuate::all);
-  REQUIRE(all.ok());
+  REQUIRE(collect(h).agents[0].evacuated_objects == 0);
+  const auto all = collect(h, "all", fm::evacuate::all);
   REQUIRE(all.agents[0].evacuated_objects > 0);
   for (const double wrong : {-0.1, 1.1, std::nan("")}) {
-    const auto none = fm::heap::open(small({.below_live_ratio = wrong}));
+    const auto none = fm::heap::open(evacuating({.below_live_ratio = wrong}));
     REQUIRE_FALSE(none);
     REQUIRE(none.error().code() == fm::errc::invalid_argument);
   }
@@ -137,7 +121,7 @@ TEST_CASE("a heap can be told to evacuate nothing, and a share that is none is r
 
 TEST_CASE("a walk through a scattered tree misses a fraction of what it did, once the tree lies depth first") {
   constexpr std::size_t count = 40'000;  // 7 times the cache
-  auto o = small({.order = fm::evacuation_order::depth_first});
+  auto o = evacuating({.order = fm::evacuation_order::depth_first});
   o.cache = 512_KiB;
   fm::heap h(o);
   const auto root = make_tree(h, count);
@@ -149,9 +133,7 @@ TEST_CASE("a walk through a scattered tree misses a fraction of what it did, onc
   REQUIRE(h.evict_all() == fm::errc::ok);
   misses_of_walk();
   const std::uint64_t scattered = misses_of_walk();
-  const auto r = h.collect("order", fm::evacuate::all);
-  INFO(r.text());
-  REQUIRE(r.ok());
+  const auto r = collect(h, "order", fm::evacuate::all);
   REQUIRE(r.agents[0].evacuated_objects > count * 8 / 10);
   REQUIRE(r.agents[0].order == fm::evacuation_order::depth_first);
   // The emptied regions retire, hints are corrected, windows are learnt.
@@ -159,5 +141,5 @@ TEST_CASE("a walk through a scattered tree misses a fraction of what it did, onc
   for (int walks = 0; walks < 20 && in_order * 4 > scattered; ++walks) in_order = misses_of_walk();
   INFO(scattered << " misses, then " << in_order);
   CHECK(in_order * 4 <= scattered);
-  require_verified(h);
+  require_sound_at_home(h);
 }

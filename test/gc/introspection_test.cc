@@ -1,32 +1,21 @@
 // What a heap tells of itself: objects by type, pauses and utilisation, and the verification of cycles.
-#include <farmem/farmem.h>
+#include "fixture.h"
 
-#include <catch2/catch.hpp>
 #include <thread>
 
-using namespace fm::literals;
+using namespace gc_test;
 using namespace std::chrono_literals;
 
 namespace {
 
-struct told_node {
-  std::uint64_t id = 0;
-  fm::ref<told_node> next;
-  std::array<std::uint64_t, 2> rest{};
-};
 struct told_leaf {
   std::array<std::uint64_t, 5> words{};
 };
 
-fm::heap_options small(std::size_t agents) {
-  return {.cache = 1_MiB,
-          .agents = std::vector<std::string>(agents, "local:"),
-          .local_memory = 128_MiB,
-          .local_region = 1_MiB,
-          .segment = 32_KiB,
-          .collect = false,
-          .verify_cycles = true,
-          .memory_within = 30s};
+fm::heap_options verified(std::size_t agents) {
+  auto o = small(agents);
+  o.verify_cycles = true;
+  return o;
 }
 
 const fm::type_stats* find(const fm::heap_stats& s, std::string_view part, bool array = false) {
@@ -35,17 +24,11 @@ const fm::type_stats* find(const fm::heap_stats& s, std::string_view part, bool 
   return nullptr;
 }
 
-fm::ptr<told_node> make_list(fm::heap& h, std::uint64_t n) {
-  fm::ptr<told_node> head;
-  for (std::uint64_t i = 0; i < n; ++i) head = h.make<told_node>({.id = i, .next = head});
-  return head;
-}
-
 }  // namespace
 
 TEST_CASE("objects are counted by type, wherever they are, and once") {
   for (const std::size_t agents : {1, 2}) {
-    fm::heap h(small(agents));
+    fm::heap h(verified(agents));
     REQUIRE(h.stats().types.empty());
     REQUIRE(h.stats(fm::detail_level::types).types.empty());
     auto list = make_list(h, 30'000);  // some are evicted already
@@ -55,12 +38,12 @@ TEST_CASE("objects are counted by type, wherever they are, and once") {
     const auto check = [&](std::uint64_t nodes, std::uint64_t resident_only) {
       const fm::heap_stats s = h.stats(fm::detail_level::types);
       REQUIRE(s.agents_not_counted == 0);
-      const auto *n = find(s, "told_node"), *l = find(s, "told_leaf"), *a = find(s, "", true);
+      const auto *n = find(s, "gc_node"), *l = find(s, "told_leaf"), *a = find(s, "", true);
       REQUIRE(n);
       REQUIRE(l);
       REQUIRE(a);
       REQUIRE(n->objects == nodes);
-      REQUIRE(n->bytes == nodes * 40);
+      REQUIRE(n->bytes == nodes * 64);
       REQUIRE(l->objects == 500);
       REQUIRE(l->bytes == 500 * 48);
       REQUIRE(a->objects == 1);
@@ -74,15 +57,15 @@ TEST_CASE("objects are counted by type, wherever they are, and once") {
     check(30'000, 0);
     for (auto& l : leaves) l.write()->words[0] = 1;  // resident and dirty, and at home as well
     check(30'000, 0);
-    for (int i = 0; i < 20'000; ++i) list = list->next;
+    for (int i = 0; i < 20'000; ++i) list = list->left;
     check(30'000, 0);
-    REQUIRE(h.collect("test").ok());
+    collect(h);
     check(10'000, 0);
   }
 }
 
 TEST_CASE("objects whose words are aside are counted, too") {
-  auto o = small(1);
+  auto o = verified(1);
   o.cache = 4_MiB;
   o.hit = 8 * 4096;
   fm::heap h(o);
@@ -98,12 +81,11 @@ TEST_CASE("objects whose words are aside are counted, too") {
   REQUIRE(h.stats().hit_words_aside > 0);
   const fm::heap_stats s = h.stats(fm::detail_level::types);
   REQUIRE(find(s, "told_leaf")->objects == 40'000);
-  REQUIRE(h.evict_all() == fm::errc::ok);
-  REQUIRE(h.verify().ok());
+  require_sound_at_home(h);
 }
 
 TEST_CASE("objects are counted beside a program that makes and drops them") {
-  fm::heap h(small(2));
+  fm::heap h(verified(2));
   const auto list = make_list(h, 10'000);
   std::atomic<bool> stop{false};
   std::thread other([&] {
@@ -114,7 +96,7 @@ TEST_CASE("objects are counted beside a program that makes and drops them") {
   bool collected = true;
   for (int i = 0; i < 10; ++i) {
     const fm::heap_stats s = h.stats(fm::detail_level::types);
-    const auto* n = find(s, "told_node");
+    const auto* n = find(s, "gc_node");
     nodes.push_back(n ? n->objects : 0);
     if (i % 3 == 0) collected = collected && h.collect("test").ok();
   }
@@ -125,11 +107,11 @@ TEST_CASE("objects are counted beside a program that makes and drops them") {
     REQUIRE(n <= 10'000);
     REQUIRE(n > 9'000);
   }
-  REQUIRE(find(h.stats(fm::detail_level::types), "told_node")->objects == 10'000);
+  REQUIRE(find(h.stats(fm::detail_level::types), "gc_node")->objects == 10'000);
 }
 
 TEST_CASE("pauses are recorded, with what threads waited for them, and give the utilisation") {
-  fm::heap h(small(1));
+  fm::heap h(verified(1));
   const auto list = make_list(h, 5'000);
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> reads{0};
@@ -172,10 +154,10 @@ TEST_CASE("pauses are recorded, with what threads waited for them, and give the 
 }
 
 TEST_CASE("a verified cycle reports a home copy that was damaged") {
-  fm::heap h(small(1));
+  fm::heap h(verified(1));
   const auto list = make_list(h, 100);
   REQUIRE(h.evict_all() == fm::errc::ok);
-  REQUIRE(h.collect("whole").ok());
+  collect(h, "whole");
   // The copy of an object that is away is made to name another slot, behind everybody's back.
   const fm::detail::word_t w = fm::detail::word_at(list.slot()).load();
   REQUIRE(fm::detail::word::is_away(w));
@@ -195,8 +177,5 @@ TEST_CASE("a verified cycle reports a home copy that was damaged") {
   REQUIRE(r.failure.find("names slot") != std::string::npos);
   REQUIRE(r.freed == 0);  // what was behind the damage is not lost
   std::memcpy(region + at.offset, &header, sizeof header);
-  const auto repaired = h.collect("repaired");
-  INFO(repaired.text());
-  REQUIRE(repaired.ok());
-  REQUIRE(repaired.marked == 100);
+  REQUIRE(collect(h, "repaired").marked == 100);
 }

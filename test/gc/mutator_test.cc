@@ -1,16 +1,15 @@
 // A seeded random mutator with a shadow of everything that it can reach: several threads, several agents, small regions, a small
 // cache, and collections one after the other. Each thread has a graph of its own, which it changes and walks beside its shadow;
 // all of them store to and load from one array of references. FARMEM_SEED replays, FARMEM_STRESS_SECONDS lengthens.
-#include <farmem/farmem.h>
-
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <random>
 #include <set>
 #include <thread>
 #include <unordered_map>
 
-using namespace fm::literals;
+#include "fixture.h"
+
+using namespace gc_test;
 
 namespace {
 
@@ -312,15 +311,10 @@ void mutate_and_compare(fm::detail::tracing who, bool verify, fm::evacuation_ord
   REQUIRE(traversed > 0);
   REQUIRE(h.stats().evacuated_objects > 0);
   REQUIRE(h.stats().emptied_regions > 0);
-  REQUIRE(h.evict_all() == fm::errc::ok);
-  const auto v = h.verify();
-  INFO((v.messages.empty() ? "" : v.messages.front()));
-  REQUIRE(v.ok());
+  require_sound_at_home(h);
 
   // With everybody still, a cycle marks exactly what the shadows reach.
-  const auto last = h.collect("at the end");
-  INFO(last.text());
-  REQUIRE(last.ok());
+  const auto last = collect(h, "at the end");
   std::size_t reachable = 1;  // the shared array
   for (const auto& w : work) reachable += w->reachable;
   const auto places = shared.read();

@@ -6,19 +6,17 @@
 #include <farmem/farmem.h>
 #include <mutex>
 
+#include "support/served_store.h"
+
 namespace handles_test {
 
-class held_agent final : public fm::fabric::service {
+class held_agent final : public fm::test::served_store {
  public:
-  held_agent()
-      : store_(fm::store::store::create({.memory_bytes = 128ull << 20, .region_bytes = 1ull << 20})),
-        listener_(fm::fabric::listen("tcp://127.0.0.1:0", {}, *this)) {}
-  ~held_agent() override {
-    hold(false);
-    listener_.reset();
-  }
+  held_agent() : served_store({.memory_bytes = 128ull << 20, .region_bytes = 1ull << 20}) { serve(); }
+  ~held_agent() override { die(); }
+  held_agent(const held_agent&) = delete;
+  held_agent& operator=(const held_agent&) = delete;
 
-  [[nodiscard]] const std::string& url() const { return listener_->url(); }
   /// From now on reads wait at the agent, or go on.
   void hold(bool on) {
     const std::lock_guard lock(mutex_);
@@ -33,14 +31,9 @@ class held_agent final : public fm::fabric::service {
   /// Nobody answers any more.
   void die() {
     hold(false);
-    listener_.reset();
+    stop();
   }
 
-  fm::errc connected(fm::fabric::peer& p) noexcept override { return store_->connected(p); }
-  void disconnected(fm::fabric::peer& p) noexcept override { store_->disconnected(p); }
-  fm::errc message(fm::fabric::peer& p, std::span<const std::byte> payload, fm::fabric::answer& out) noexcept override {
-    return store_->message(p, payload, out);
-  }
   std::byte* memory(fm::fabric::peer& p, const fm::fabric::remote& where, std::uint64_t bytes,
                     fm::fabric::access how) noexcept override {
     if (how == fm::fabric::access::read) {
@@ -51,17 +44,14 @@ class held_agent final : public fm::fabric::service {
       changed_.wait_for(lock, std::chrono::seconds(30), [this] { return !held_; });
       --waiting_;
     }
-    return store_->memory(p, where, bytes, how);
+    return served_store::memory(p, where, bytes, how);
   }
-  void memory_done(fm::fabric::peer& p, std::uint32_t region) noexcept override { store_->memory_done(p, region); }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool held_ = false;
   int waiting_ = 0;
-  std::unique_ptr<fm::store::store> store_;
-  std::unique_ptr<fm::fabric::listener> listener_;
 };
 
 }  // namespace handles_test
