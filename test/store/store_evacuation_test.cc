@@ -5,26 +5,6 @@ using namespace store_test;
 
 namespace {
 
-constexpr std::uint64_t per_region = 800;  ///< objects of 72 bytes that one batch puts into a region of 64 KiB
-
-region_answer fill(owner& o, slot_t first, std::uint64_t value) {
-  const region_answer r = o.open_region();
-  batch_builder b;
-  for (slot_t i = 0; i < per_region; ++i) b.object(type_line, first + i, 8, value);
-  REQUIRE(o.append(b, r, 0).ok());
-  REQUIRE(o.seal(r).ok());
-  return r;
-}
-
-/// Writes all but every `keep`th object of a region again, as small ones.
-void supersede(owner& o, const region_answer& to, std::uint64_t& at, slot_t first, slot_t keep, std::uint64_t value) {
-  batch_builder b;
-  for (slot_t i = 0; i < per_region; ++i)
-    if (i % keep != 0) b.object(type_word, first + i, 1, value);
-  REQUIRE(o.append(b, to, at).ok());
-  at += b.bytes.size();
-}
-
 std::uint32_t share(double ratio) { return static_cast<std::uint32_t>(ratio * evacuation_whole); }
 
 }  // namespace

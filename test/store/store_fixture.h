@@ -304,4 +304,28 @@ inline void settle(store::store& s) {
   for (int i = 0; s.maintain(); ++i) REQUIRE(i < 100000);
 }
 
+// ---- regions that get sparse ----
+
+constexpr std::uint64_t per_region = 800;  ///< objects of 72 bytes that one batch puts into a region of 64 KiB
+
+/// Fills a region with objects slot first, first + 1, ... and seals it.
+inline region_answer fill(owner& o, slot_t first, std::uint64_t value) {
+  const region_answer r = o.open_region();
+  batch_builder b;
+  for (slot_t i = 0; i < per_region; ++i) b.object(type_line, first + i, 8, value);
+  REQUIRE(o.append(b, r, 0).ok());
+  REQUIRE(o.seal(r).ok());
+  return r;
+}
+
+/// Writes every object of [first, first + per_region) again, as a small one, except each `keep`th.
+inline void supersede(owner& o, const region_answer& to, std::uint64_t& at, slot_t first, slot_t keep,
+                      std::uint64_t value) {
+  batch_builder b;
+  for (slot_t i = 0; i < per_region; ++i)
+    if (i % keep != 0) b.object(type_word, first + i, 1, value);
+  REQUIRE(o.append(b, to, at).ok());
+  at += b.bytes.size();
+}
+
 }  // namespace store_test
