@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   p.parse(argc, argv);
   const auto count = p.sized<std::size_t>(1 << 22, 1 << 18);
   const std::string objects = std::to_string(count);
-  try {
+  return p.run([&] {
     for (const bool fresh : {false, true}) {
       p.compare(
           {"eviction_off",
@@ -73,9 +73,5 @@ int main(int argc, char** argv) {
           },
           5);
     }
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_allocation: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -189,12 +189,7 @@ void pauses(program& p, const std::string& binary, std::size_t roots, std::size_
             with_cycles, without, 3);
   const auto s = h.stats();
   const auto figure = [&](const char* name, const char* unit, goal g, double value) {
-    p.measure(
-        {name, parameters, unit, bound(g), {}},
-        [&] {
-          return turn{value, {}, 0};
-        },
-        1);
+    p.measure({name, parameters, unit, bound(g), {}}, value);
   };
   figure("pause_p50", "us", {goal_kind::value_at_most, 100}, double(s.pause_ns.quantile_ns(0.5)) / 1000);
   figure("pause_p99", "us", {goal_kind::value_at_most, 1000}, double(s.pause_ns.quantile_ns(0.99)) / 1000);
@@ -218,12 +213,8 @@ int main(int argc, char** argv) {
   std::string binary;
   p.option("--agent", binary, "the farmem-agent to run");
   p.parse(argc, argv);
-  try {
+  return p.run([&] {
     tracing(p, binary, p.sized<std::size_t>(1 << 22, 1 << 20));
     for (const std::size_t mutators : {1, 2}) pauses(p, binary, p.sized<std::size_t>(1'000'000, 100'000), 10, mutators);
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_collector: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -133,18 +133,16 @@ void tree_walk(program& p, const std::string& binary, std::size_t count) {
   const char* const peer = "in the order of allocation, shuffled";
   walk(scattered, scattered_root, count);
   evacuate_all(ordered, evacuation_order::depth_first);
-  const auto figure = [&](double value) { return turn{value / double(count), {}, 0}; };
-  const double first = double(walk(ordered, root, count).misses);
-  p.measure(
-      {"first_walk_misses", parameters, "a node", {}, {}}, [&] { return figure(first); }, 1);
+  const auto a_node = [&](std::uint64_t value) { return turn{double(value) / double(count), {}, 0}; };
+  p.measure({"first_walk_misses", parameters, "a node", {}, {}}, a_node(walk(ordered, root, count).misses).value);
   walk(ordered, root, count);
   p.compare(
       {"walk_misses", parameters, "a node", {goal_kind::ratio_at_most, 0.25}, peer},
-      [&] { return figure(double(walk(ordered, root, count).misses)); },
-      [&] { return figure(double(walk(scattered, scattered_root, count).misses)); }, 5);
+      [&] { return a_node(walk(ordered, root, count).misses); },
+      [&] { return a_node(walk(scattered, scattered_root, count).misses); }, 5);
   p.compare(
-      {"walk_ns", parameters, "ns a node", {}, peer}, [&] { return figure(double(walk(ordered, root, count).ns)); },
-      [&] { return figure(double(walk(scattered, scattered_root, count).ns)); }, 5);
+      {"walk_ns", parameters, "ns a node", {}, peer}, [&] { return a_node(walk(ordered, root, count).ns); },
+      [&] { return a_node(walk(scattered, scattered_root, count).ns); }, 5);
 }
 
 }  // namespace
@@ -154,12 +152,8 @@ int main(int argc, char** argv) {
   std::string binary;
   p.option("--agent", binary, "the farmem-agent to run");
   p.parse(argc, argv);
-  try {
+  return p.run([&] {
     rates(p, binary, p.sized<std::uint64_t>(512ull << 20, 128ull << 20));
     tree_walk(p, binary, p.sized<std::size_t>(1 << 21, 1 << 20));
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_evacuation: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

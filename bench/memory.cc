@@ -15,7 +15,7 @@ double resident_private() {
   return double(m.total_bytes - m.shared_bytes);
 }
 
-turn bytes_an_object(double bytes, std::size_t objects) { return {bytes / double(objects), {}, 0}; }
+double bytes_an_object(double bytes, std::size_t objects) { return bytes / double(objects); }
 
 constexpr std::uint64_t cache = std::uint64_t{16} << 20;  // far less than the objects, so that all of it is touched
 
@@ -45,13 +45,12 @@ void local_given_back(program& p, const std::string& binary, std::size_t count) 
   for (int i = 0; i < 1000 && h.stats().hit_bytes > budget + (budget >> 4); ++i)
     (void)h.evict_all(std::chrono::milliseconds(10));
   const double grown = resident_private() - before - double(cache);
-  p.measure(
-      {"local_tables_given_back",
-       {{"object", std::to_string(Bytes) + " B"}, {"objects", std::to_string(count)}, {"budget", "1 MiB"}},
-       "B",
-       {},
-       {}},
-      [&] { return bytes_an_object(grown, count); }, 1);
+  p.measure({"local_tables_given_back",
+             {{"object", std::to_string(Bytes) + " B"}, {"objects", std::to_string(count)}, {"budget", "1 MiB"}},
+             "B",
+             {},
+             {}},
+            bytes_an_object(grown, count));
   if (const fm::verify_report v = h.verify(); !v.ok()) throw fm::error(fm::errc::corrupt, v.messages.front());
 }
 
@@ -69,23 +68,14 @@ void home_and_local(program& p, const std::string& binary, std::size_t count) {
   const fm::verify_report v = h.verify();
   if (!v.ok()) throw fm::error(fm::errc::corrupt, v.messages.empty() ? "the heap does not verify" : v.messages.front());
   const auto payload = double(count * Bytes);
-  p.measure(
-      {"home", parameters, "B", {goal_kind::value_at_most, 24}, {}},
-      [&] { return bytes_an_object(double(v.agent_live_bytes + v.agent_metadata_bytes) - payload, count); }, 1);
-  p.measure(
-      {"home_metadata", parameters, "B", {}, {}},
-      [&] { return bytes_an_object(double(v.agent_metadata_bytes), count); }, 1);
-  p.measure(
-      {"home_garbage", parameters, "B", {}, {}}, [&] { return bytes_an_object(double(v.agent_garbage_bytes), count); },
-      1);
-  p.measure(
-      {"agent_resident", parameters, "B", {}, {}},
-      [&] { return bytes_an_object(agent_after - agent_before - payload, count); }, 1);
+  p.measure({"home", parameters, "B", {goal_kind::value_at_most, 24}, {}},
+            bytes_an_object(double(v.agent_live_bytes + v.agent_metadata_bytes) - payload, count));
+  p.measure({"home_metadata", parameters, "B", {}, {}}, bytes_an_object(double(v.agent_metadata_bytes), count));
+  p.measure({"home_garbage", parameters, "B", {}, {}}, bytes_an_object(double(v.agent_garbage_bytes), count));
+  p.measure({"agent_resident", parameters, "B", {}, {}}, bytes_an_object(agent_after - agent_before - payload, count));
   // The cache was empty before; every page of it has been touched since.
   const double local_grown = local_after - local_before - double(cache);
-  p.measure(
-      {"local_tables", parameters, "B", {goal_kind::value_at_most, 8}, {}},
-      [&] { return bytes_an_object(local_grown, count); }, 1);
+  p.measure({"local_tables", parameters, "B", {goal_kind::value_at_most, 8}, {}}, bytes_an_object(local_grown, count));
 }
 
 }  // namespace
@@ -95,7 +85,7 @@ int main(int argc, char** argv) {
   std::string binary;
   p.option("--agent", binary, "the farmem-agent to run");
   p.parse(argc, argv);
-  try {
+  return p.run([&] {
     const auto count = p.sized<std::size_t>(1 << 22, 1 << 18);
     {
       // What the process pays once, for threads, libraries and a first heap, is no matter of objects.
@@ -107,9 +97,5 @@ int main(int argc, char** argv) {
     home_and_local<128>(p, binary, count);
     local_given_back<64>(p, binary, count);
     local_given_back<128>(p, binary, count);
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_memory: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   p.option("--request-bytes", request_bytes, "bytes of a fetch request on the wire, for the peer");
   p.option("--reply-overhead", reply_overhead, "bytes around the object in the answer, for the peer");
   p.parse(argc, argv);
-  try {
+  return p.run([&] {
     for (const auto& [transport, url] : transports()) {
       const counted_agent agent(p, binary, url, "4GiB");
       const bool is_tcp = transport == "tcp";
@@ -153,9 +153,5 @@ int main(int argc, char** argv) {
             [&] { return rate(double(count), 1e3, [&] { r.read_ahead(count, 1); }); });
       }
     }
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_miss: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -323,7 +323,7 @@ int main(int argc, char** argv) {
   p.option("--headroom", set.headroom, "bytes allocated between two cycles, as a share of the live bytes");
   p.option("--share", set.share, "heap_options::collect_share of all sides; at 1 none puts its cycles off");
   p.parse(argc, argv);
-  try {
+  return p.run([&] {
     const unsigned scale = p.sized(16u, 12u);
     const edge_list edges = rmat(scale, 16);
     compare_all<page_rank>(p, set, "pagerank", p.sized<std::uint64_t>(9, 9),
@@ -331,9 +331,5 @@ int main(int argc, char** argv) {
     compare_all<row_map>(p, set, "mix", p.sized<std::uint64_t>(1'000'000, 100'000), [&](fm::heap& h) {
       return std::make_unique<row_map>(h, p.sized<std::uint64_t>(50'000, 8'000));
     });
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_offload: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

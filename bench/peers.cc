@@ -143,15 +143,11 @@ int main(int argc, char** argv) {
   p.option("--nodes", nodes, "nodes of the lists (0: 8 Mi, quick 1 Mi)");
   p.option("--keys", keys, "keys of the swapped store (0: 2 Mi, quick 256 Ki)");
   p.parse(argc, argv);
-  try {
+  return p.run([&] {
     swapping(p, keys != 0 ? keys : p.sized<std::uint64_t>(1 << 21, 1 << 18));
     resident(p, nodes != 0 ? nodes : p.sized<std::uint64_t>(1 << 23, 1 << 20));
     allocation(p, p.sized<std::size_t>(1 << 22, 1 << 18));
     tcp(p);
     copying(p);
-  } catch (const error& e) {
-    std::fprintf(stderr, "bench_peers: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
   p.option("--nodes", nodes, "nodes of the lists (0: 8 Mi, quick 256 Ki)");
   p.parse(argc, argv);
   const std::size_t count = nodes != 0 ? nodes : p.sized<std::size_t>(1 << 23, 1 << 18);
-  try {
+  return p.run([&] {
     for (const std::size_t n : {std::size_t{100'000}, count}) {
       fm::heap h({.cache = 2 * n * frame_bytes<64> + (std::uint64_t{64} << 20)});
       lists(p, h, n, visit_order::sequential, 1.3);
@@ -201,9 +201,5 @@ int main(int argc, char** argv) {
     sorting(p, h, p.sized<std::size_t>(1 << 22, 1 << 18));
     maps(p, h, p.sized<std::size_t>(1 << 20, 1 << 17));
     handles(p, h, p.sized<std::size_t>(20'000'000, 1'000'000));
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_resident: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

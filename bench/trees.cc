@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   p.parse(argc, argv);
   std::uint64_t ours = 0, theirs = 0;
   const int depth = p.sized(16, 12);
-  try {
+  return p.run([&] {
     // All that is ever made stays near; and little more than what is alive at once, so that garbage has to go.
     const std::uint64_t near = p.sized<std::uint64_t>(1536, 256) << 20, little = p.sized<std::uint64_t>(256, 64) << 20;
     for (const std::uint64_t cache : {near, little}) {
@@ -90,9 +90,5 @@ int main(int argc, char** argv) {
           3);
     }
     if (ours != theirs) throw fm::error(fm::errc::corrupt, "binary-trees counts other nodes than its peer");
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_trees: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   p.parse(argc, argv);
   const auto bytes = p.sized<std::uint64_t>(std::uint64_t{256} << 20, std::uint64_t{32} << 20);
   const std::string size = std::to_string(bytes >> 20) + " MiB";
-  try {
+  return p.run([&] {
     for (const auto& [transport, url] : transports()) {
       const bool is_tcp = transport == "tcp";
       const counted_agent agent(p, binary, url, "8GiB");
@@ -78,9 +78,5 @@ int main(int argc, char** argv) {
                   return turn{objects.count() / 1e6 / objects.write_back(), {}, 0};
                 });
     }
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_writeback: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -148,13 +148,9 @@ int main(int argc, char** argv) {
   p.option("--transport", set.transport, "only this one (shm or tcp; empty: both)");
   p.parse(argc, argv);
   if (set.keys == 0) set.keys = p.sized<std::uint64_t>(1 << 21, 1 << 17);
-  try {
+  return p.run([&] {
     for (const auto& [transport, url] : transports()) {
       if (set.transport.empty() || set.transport == transport) against_swap(p, set, transport, url);
     }
-  } catch (const fm::error& e) {
-    std::fprintf(stderr, "bench_zipf: %s\n", e.what());
-    return 1;
-  }
-  return p.finish();
+  });
 }

@@ -122,11 +122,30 @@ void program::measure(const row_spec& spec, const side& ours, int rounds) {
   s_->rows.push_back(std::move(r));
 }
 
+void program::measure(const row_spec& spec, double value) {
+  measure(
+      spec,
+      [value] {
+        return turn{value, {}, 0};
+      },
+      1);
+}
+
 void program::left_out(const row_spec& spec, const std::string& why) {
   if (!wants(spec.name)) return;
   row r{.spec = spec};
   r.left_out = why;
   s_->rows.push_back(std::move(r));
+}
+
+int program::run(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_%s: %s\n", s_->name.c_str(), e.what());
+    return 1;
+  }
+  return finish();
 }
 
 int program::finish() {

@@ -97,13 +97,17 @@ class program {
   void compare(const row_spec& spec, const side& ours, const side& peer, int rounds = 0);
   /// A figure without a peer.
   void measure(const row_spec& spec, const side& ours, int rounds = 0);
+  /// A figure that is known already.
+  void measure(const row_spec& spec, double value);
   /// A comparison that this machine or build cannot run, and why; it shows in the report.
   void left_out(const row_spec& spec, const std::string& why);
 
-  /// Prints the table, writes the JSON; the exit code of main. Goals do not change the code: a missed goal is a result.
-  int finish();
+  /// Does the work, prints the table and writes the JSON; the exit code of main. An error ends it without a report. Goals do
+  /// not change the code: a missed goal is a result.
+  int run(const std::function<void()>& work);
 
  private:
+  int finish();
   struct state;
   std::unique_ptr<state> s_;
 };
