@@ -15,6 +15,8 @@ constexpr std::uint32_t look_ahead = 16;  // frames whose words are prefetched t
 constexpr std::uint32_t rounds_before_pause = 2;
 constexpr std::uint32_t sweeps_per_batch = 8;  // after so many, an open batch leaves though it is not full
 constexpr auto pause_within = std::chrono::microseconds(200);
+constexpr int rest_after_pause =
+    50;  // times as long as it took: all of them together may stop threads for 2% of the time
 
 struct looked_at {
   char* payload;
@@ -326,6 +328,8 @@ bool evictor::relocate_stragglers(segment& s) {
     segment* s;
     bool all = true;
   } moving{this, &s};
+  const time_point begin = clock::now();
+  if (begin < no_pause_before_ && !draining_) return false;  // it is swept again
   counts.pauses.fetch_add(1, std::memory_order_relaxed);
   const bool ran = epochs::pause(
       pause_within,
@@ -358,6 +362,8 @@ bool evictor::relocate_stragglers(segment& s) {
         }
       },
       &moving);
+  const time_point end = clock::now();
+  no_pause_before_ = end + (end - begin) * rest_after_pause;
   if (!ran) counts.pauses_abandoned.fetch_add(1, std::memory_order_relaxed);
   if (!ran || !moving.all || s.writing.load(std::memory_order_acquire) != 0) return false;
   counts.segments_released.fetch_add(1, std::memory_order_relaxed);

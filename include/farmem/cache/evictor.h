@@ -96,7 +96,8 @@ class evictor {
   std::uint32_t futile_ = 0;  ///< sweeps one after the other by which nothing left
   std::uint32_t sweeps_since_submit_ = 0;
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
-  bump moved_;                       ///< where a pause moves stragglers to
+  bump moved_;  ///< where a pause moves stragglers to
+  time_point no_pause_before_{};
   std::vector<store::batch*> open_;  ///< per agent
   std::mutex records_mutex_;
   batch_record* free_records_ = nullptr;
