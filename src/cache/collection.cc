@@ -125,8 +125,7 @@ void visit_frame(slot_t slot, word_t w, const std::atomic<word_t>* word, std::ve
   // which the last one does.
   const bool writing = (px.shape.load(std::memory_order_acquire) & frame::writing_bit) != 0;
   const bool clean = word::is_clean(w) && !writing && (!word || word::is_clean(word->load(std::memory_order_acquire)));
-  if (clean && !visitor.wants_clean(slot)) return;
-  if (read_refs(payload, refs)) visitor.image(slot, refs);  // without references, too: the home copy may have some
+  if (visitor.frame(slot, !clean) && read_refs(payload, refs)) visitor.references(slot, refs);
 }
 
 // A word of the table; in a section. What is cold may be moved by whoever takes its lock, so the lock is taken.
@@ -178,7 +177,18 @@ void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_
 }
 
 bool object_cache::read_references(slot_t slot, std::vector<slot_t>& out) {
-  return with_frame(word_at(slot), [&](char* payload) { read_refs(payload, out); });
+  std::atomic<word_t>& word = word_at(slot);
+  for (;;) {
+    if (with_frame(word, [&](char* payload) { read_refs(payload, out); })) return true;
+    if (word.load(std::memory_order_acquire) != word::unknown) return false;
+    bool found = false;  // with the word aside, since its page was given back
+    const auto at = pages_.with_sided(slot, [&](word_t& aside) {
+      found = word::is_resident(aside);
+      if (found) read_refs(word::payload(aside), out);
+      return true;
+    });
+    if (at != hit_pages::found::in_table) return found;
+  }
 }
 
 void object_cache::references_in(char* payload, std::vector<slot_t>& out) { read_refs(payload, out); }

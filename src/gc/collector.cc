@@ -35,10 +35,10 @@ std::string cycle_report::text() const {
       "and {:.3f} ms, "
       "{} abandoned; "
       "{} "
-      "roots, {} images, {} overwritten; {} marked, {} dead, {} freed, {} weak handles cleared",
+      "roots, {} newer frames, {} traced here, {} overwritten; {} marked, {} dead, {} freed, {} weak handles cleared",
       number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(evacuate_ns), ms(paced_ns), ms(cpu_ns),
-      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, images, overwritten, marked, dead, freed,
-      weak_cleared);
+      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, marked, dead,
+      freed, weak_cleared);
   for (const cycle_part& a : agents)
     s += fmt::format(
              "; {}: {} marked and {} bytes scanned in {:.1f} ms, {} ghosts, {} objects of {} bytes freed, {} of {} "
@@ -56,6 +56,7 @@ namespace {
 
 std::mutex one_cycle;  // of the process; outermost
 
+constexpr auto longest_rest = std::chrono::seconds(1);  // of continuous collection, though nothing is allocated
 constexpr double most_used = 0.8;  // share of the agents' memory that a heap may use before it is urgent
 
 }  // namespace
@@ -118,7 +119,8 @@ void collector::arm(const cycle_report& r) noexcept {
         std::min(std::max({live, least_between, cache_.options().capacity_bytes / 2}), room), 1 << 20);
   }
   between_ = between;
-  if (options_.automatic) cache_.when_allocated(between);
+  if (!options_.automatic) return;
+  cache_.when_allocated(options_.continuous ? std::min(between, least_between_continuous) : between);
 }
 
 cycle_report collector::collect(std::string_view why, evacuate what) {
@@ -177,7 +179,11 @@ cycle_report collector::last() const {
 void collector::run() noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return !wanted_.empty() || stopping_.load(); });
+    const auto called = [this] { return !wanted_.empty() || stopping_.load(); };
+    if (!(options_.automatic && options_.continuous))
+      changed_.wait(lock, called);
+    else if (!changed_.wait_until(lock, clock::now() + longest_rest, called))
+      wanted_ = "continuous";
     if (stopping_.load()) break;
     const std::string why = std::exchange(wanted_, {});
     const evacuate what = std::exchange(wanted_evacuation_, evacuate::sparse);

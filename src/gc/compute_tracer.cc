@@ -12,14 +12,16 @@ constexpr auto sleep_most = std::chrono::milliseconds(1);
 
 }  // namespace
 
-compute_tracer::compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max)
-    : cache_(cache), marks_(marks), stack_max_(stack_max), in_rescans_(marks.tablets().size()) {
+compute_tracer::compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max,
+                               tracing_elsewhere* elsewhere)
+    : cache_(cache), marks_(marks), stack_max_(stack_max), elsewhere_(elsewhere), in_rescans_(marks.tablets().size()) {
   away_.reserve(looked_items);
 }
 
 // ---- where slots come from ----
 
 void compute_tracer::add(slot_t slot) {
+  if (elsewhere_ && !marks_.is_newer(slot)) return elsewhere_->refers_to(slot);
   if (!marks_.mark(slot)) return;
   if (stack_.size() < stack_max_) {
     stack_.push_back(slot);
@@ -40,6 +42,7 @@ slot_t compute_tracer::next_slot() {
   for (;;) {
     while (rescan_bits_ == 0 && rescan_word_ < slot_marks::tablet_words) {
       rescan_bits_ = marks_.marked(rescan_tablet_)[rescan_word_] & marks_.allocated(rescan_tablet_)[rescan_word_];
+      if (elsewhere_) rescan_bits_ &= marks_.newer(rescan_tablet_)[rescan_word_];
       ++rescan_word_;
     }
     if (rescan_bits_ != 0) {
@@ -85,7 +88,7 @@ void compute_tracer::look_ahead() {
     const word_t w = word_at(s).load(std::memory_order_relaxed);
     if (word::is_resident(w))
       __builtin_prefetch(word::payload(w) - header::bytes);  // of a frame that may be gone by now: no harm
-    else if (word::is_away(w))
+    else if (word::is_away(w) && !elsewhere_)
       away_.push_back(s);
   }
   // Fewer than wanted: memory is short, and whoever wants it helps with eviction.
@@ -112,14 +115,17 @@ bool compute_tracer::await(slot_t slot) {
 }
 
 void compute_tracer::scan(slot_t slot) {
+  ++traced_;
   const word_t w = word_at(slot).load(std::memory_order_acquire);
-  if (word::is_fetching(w)) await(slot);
+  if (word::is_fetching(w) && !elsewhere_) await(slot);
   {
     const section in_section;
-    // What is not here after all (no memory for its fetch, an old hint, a page of the table that was given back) is had as by
-    // any other access, which waits for it and says what is wrong. Its frame stays until the section ends.
-    if (!cache_.read_references(slot, refs_))
-      object_cache::references_in(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
+    const bool here = cache_.read_references(slot, refs_);
+    // Evicted since the scan, so it was written back and acknowledged: its agent has it as it was at the snapshot, or newer.
+    if (!here && elsewhere_) return elsewhere_->went_home(slot);
+    // What is not here after all (no memory for its fetch, an old hint) is had as by any other access, which waits for it and
+    // says what is wrong. Its frame stays until the section ends.
+    if (!here) object_cache::references_in(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
   }
   for (const slot_t r : refs_) add(r);
 }

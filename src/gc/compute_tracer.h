@@ -1,7 +1,10 @@
-// Tracing on the compute node, through the cache: the baseline that tracing on the agents has to beat, and a second tracer to
-// compare with it. Not a product feature: only collector::trace_by, which tests and benchmarks call, asks for it.
+// Tracing on the compute node. It has two uses:
+//   - In every cycle, of what is newer here than at home: the agents cannot trace it. A slot is either newer, and scanned here,
+//     or its agent's; one whose frame has been written back and evicted meanwhile becomes its agent's.
+//   - Of everything, through the cache: the baseline that tracing on the agents has to beat, and a second tracer to compare
+//     with it. Only collector::trace_by, which tests and benchmarks call, asks for that.
 //
-// It is as good as it can be made without the agents: a bounded stack with overflow to lists of tablets to scan again, words
+// As the baseline it is as good as it can be made without the agents: a bounded stack with overflow to lists of tablets to scan again, words
 // and frames prefetched ahead, and objects that are away fetched many at a time. What is resident is looked at and not touched,
 // so that only what has to be fetched takes room in the cache.
 //
@@ -16,13 +19,25 @@
 
 namespace fm::detail {
 
+/// Who traces what is not newer here. Both may be told of the same slot more than once.
+class tracing_elsewhere {
+ public:
+  virtual ~tracing_elsewhere() = default;
+  /// A slot that is not newer here was met.
+  virtual void refers_to(slot_t slot) = 0;
+  /// One that was newer is no longer here, so that its home copy is as new as the snapshot. It is marked.
+  virtual void went_home(slot_t slot) = 0;
+};
+
 class compute_tracer {
  public:
-  /// Marks in `marks`, whose bits nobody else changes meanwhile. On one thread.
-  compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max);
+  /// Marks in `marks`, on one thread. With `elsewhere` only what is newer here is marked and traced.
+  compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max, tracing_elsewhere* elsewhere = nullptr);
 
   /// Marks the slot, and queues it, if it was allocated at the snapshot and is not marked.
   void add(slot_t slot);
+  /// Objects that were scanned.
+  [[nodiscard]] std::uint64_t traced() const noexcept { return traced_; }
   /// A bounded piece of tracing; false when all that was added is traced. Throws what an access throws.
   bool step();
 
@@ -42,6 +57,8 @@ class compute_tracer {
   object_cache& cache_;
   slot_marks& marks_;
   const std::size_t stack_max_;
+  tracing_elsewhere* const elsewhere_;
+  std::uint64_t traced_ = 0;
   std::vector<slot_t> stack_;
   std::vector<std::size_t> rescans_;  ///< positions in marks_.tablets(): some of their marked slots were not queued
   std::vector<bool> in_rescans_;

@@ -10,17 +10,15 @@ namespace fm::detail {
 namespace {
 
 constexpr auto one_pause_within = std::chrono::microseconds(200);
-constexpr auto backoff_first = std::chrono::microseconds(100);
+// An attempt may hold the program for its 200 us even if it fails: few enough of them fit into any 10 ms.
+constexpr auto backoff_first = std::chrono::milliseconds(1);
 constexpr auto backoff_most = std::chrono::milliseconds(20);
 constexpr std::size_t slots_per_message = 32768;  // 256 KiB
 constexpr std::uint32_t ghosts_per_answer = 65536;
-constexpr std::size_t image_bytes_per_message = 256 << 10;
-constexpr std::size_t refs_per_image = 8192;  // a longer one is sent in parts
 constexpr std::size_t pages_per_message = 4096;
+constexpr int near_steps_a_round = 32;
 constexpr std::uint64_t slice_ns = 300'000;
 constexpr auto rest_most = std::chrono::milliseconds(30);
-constexpr std::uint64_t roots_between_looks = 8192;
-constexpr std::uint64_t pages_between_looks = 8;
 constexpr std::size_t words_swept_at_once = 64;
 constexpr std::size_t threads_expected = 1024;
 constexpr auto look_again_first = std::chrono::microseconds(200);
@@ -28,12 +26,6 @@ constexpr auto look_again_most = std::chrono::milliseconds(5);
 
 std::uint64_t ns_since(time_point begin) {
   return static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
-}
-
-template <class T>
-void append(std::vector<std::byte>& to, const T* from, std::size_t n) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(from);
-  to.insert(to.end(), bytes, bytes + n * sizeof(T));
 }
 
 }  // namespace
@@ -200,47 +192,7 @@ void cycle::note_waiting() noexcept {
       this);
 }
 
-// ---- scan ----
-
-cycle::agent* cycle::agent_of(slot_t slot) noexcept {
-  if (!marks_->covers(slot)) return nullptr;  // younger than the snapshot, or another heap's
-  return by_number_[tablet_info_of(slot).agent.load(std::memory_order_relaxed)];
-}
-
-void cycle::add(slot_t slot) {
-  agent* a = agent_of(slot);
-  if (!a) return;
-  if (here_) here_->add(slot);
-  if (who_ != tracing::compute_node) a->pending.push_back(slot);
-}
-
-void cycle::scan() {
-  if (who_ == tracing::both) second_marks_ = std::make_unique<slot_marks>(*marks_);
-  if (who_ != tracing::agents) {
-    slot_marks& marks = second_marks_ ? *second_marks_ : *marks_;
-    mark_lost(marks);
-    here_ = std::make_unique<compute_tracer>(cache_, marks, owner_.trace_stack_.load(std::memory_order_relaxed));
-  }
-  roots::for_each(
-      [](root_cell&, slot_t slot, void* self) {
-        auto& c = *static_cast<cycle*>(self);
-        if (!c.marks_->covers(slot)) return;
-        c.add(slot);
-        if (++c.report_.roots % roots_between_looks == 0) c.pace();
-      },
-      this);
-  for (const slot_t s : waiting_) add(s);
-  check_stop();
-  cache_.scan_frames(marks_->tablets(), *this);
-  for (agent& a : agents_) send_images(a);
-}
-
-bool cycle::wants_clean(slot_t slot) {
-  // Of an agent that is lost only the frames are left: nobody else can say what they refer to.
-  return marks_->covers(slot) && by_number_[tablet_info_of(slot).agent.load(std::memory_order_relaxed)] == nullptr;
-}
-
-void cycle::pinned(slot_t slot) { add(slot); }
+// ---- the owner's share ----
 
 // The owner's part of a cycle runs on the program's cores. While nobody waits for its end it works for a slice and sleeps as much
 // longer as its share asks, so that no stretch of time belongs to it. Never inside a section or with a lock.
@@ -254,51 +206,6 @@ void cycle::pace() noexcept {
     report_.paced_ns += ns_since(begin);
   }
   slice_from_ = os::thread_cpu_ns();
-}
-
-void cycle::between_pages() {
-  if (++pages_passed_ % pages_between_looks == 0) pace();
-  for (agent& a : agents_)
-    if (a.images.size() >= image_bytes_per_message) send_images(a);
-}
-
-void cycle::image(slot_t slot, std::span<const slot_t> refs) {
-  if (!marks_->covers(slot)) return;
-  agent* a = agent_of(slot);
-  if (!a) {
-    for (const slot_t r : refs) add(r);
-    return;
-  }
-  if (who_ == tracing::compute_node) return;  // it reads the frame itself
-  ++report_.images;
-  for (std::size_t from = 0; from == 0 || from < refs.size(); from += refs_per_image) {
-    const std::size_t n = std::min(refs_per_image, refs.size() - from);
-    const store::image_record record{.slot = slot, .count = static_cast<std::uint32_t>(n), .zero = 0};
-    append(a->images, &record, 1);
-    append(a->images, refs.data() + from, n);
-    ++a->image_count;
-  }
-}
-
-void cycle::send_images(agent& a) {
-  for (std::size_t from = 0; from < a.images.size();) {
-    // As many records as go into a message.
-    std::size_t to = from;
-    std::uint32_t count = 0;
-    while (to < a.images.size()) {
-      store::image_record record;
-      std::memcpy(&record, a.images.data() + to, sizeof record);
-      const std::size_t next = to + sizeof record + record.count * sizeof(slot_t);
-      if (count != 0 && next - from > image_bytes_per_message) break;
-      to = next;
-      ++count;
-    }
-    check(a.link->add_images(report_.number, std::span(a.images).subspan(from, to - from), count, call_deadline()), a,
-          "takes no images");
-    from = to;
-  }
-  report_.image_bytes += a.images.size();
-  a.images.clear();
 }
 
 // ---- mark ----
@@ -325,7 +232,7 @@ bool cycle::exchange(agent& a) {
   a.said = said;
   for (const slot_t g : ghosts) {
     if (g == 0 || g >= hit.slots) throw error(errc::corrupt, fmt::format("{} names slot {:#x}", a.link->url(), g));
-    if (agent_of(g) != &a) add(g);
+    if (agent_of(g) != &a || marks_->is_newer(g)) add(g);
   }
   return n != 0 || !ghosts.empty() || moved;
 }
@@ -351,15 +258,20 @@ void cycle::mark_here() {
   cache_.retire_segments();
 }
 
-// Until a round in which every agent was idle and nothing was sent or found. An agent becomes busy by what it is sent only, so
-// at the end of such a round all of them are idle, and no slot is under way.
+// Until a round in which nothing was left to trace here, every agent was idle, and nothing was sent or found. An agent becomes busy
+// by what it is sent only, so at the end of such a round all of them are idle, and no slot is under way.
 void cycle::mark_by_agents() {
   time_point progress = clock::now();
   duration look_again = look_again_first;
   for (;;) {
     const std::uint32_t seen = owner_.traced_.load(std::memory_order_acquire);
     take_logged();
-    bool quiet = true, moved = false;
+    bool quiet = true, near_left = true;
+    for (int steps = 0; near_left && steps < near_steps_a_round; ++steps) {
+      near_left = near_->step();
+      pace();
+    }
+    bool moved = near_left;
     for (agent& a : agents_) {
       moved |= exchange(a);
       quiet &= a.idle;
@@ -373,7 +285,7 @@ void cycle::mark_by_agents() {
     } else if (clock::now() - progress > owner_.options_.call_within) {
       throw error(errc::timed_out, "the agents make no progress");
     }
-    if (pending || quiet) continue;
+    if (pending || quiet || near_left) continue;
     owner_.wait_traced(seen, look_again);
     look_again = std::min<duration>(look_again * 2, look_again_most);
   }
@@ -389,7 +301,9 @@ void cycle::mark_lost(slot_marks& marks) {
 void cycle::read_marks() {
   if (who_ == tracing::compute_node) return;
   mark_lost(*marks_);
+  report_.traced_here = near_->traced();
   const std::vector<std::uint32_t>& tablets = marks_->tablets();
+  std::vector<std::uint64_t> said(store::marks_tablets_max * slot_marks::tablet_words);
   for (std::size_t i = 0; i < tablets.size();) {
     const auto agent_at = [&](std::size_t at) {
       return by_number_[hit.tablets[tablets[at]].agent.load(std::memory_order_relaxed)];
@@ -403,8 +317,9 @@ void cycle::read_marks() {
     while (n < store::marks_tablets_max && i + n < tablets.size() && tablets[i + n] == tablets[i] + n &&
            agent_at(i + n) == a)
       ++n;
-    check(a->link->read_marks(report_.number, tablets[i], n, marks_->marked(i), call_deadline()), *a,
+    check(a->link->read_marks(report_.number, tablets[i], n, said.data(), call_deadline()), *a,
           "does not tell what is marked");
+    for (std::size_t w = 0; w < n * slot_marks::tablet_words; ++w) marks_->marked(i)[w] |= said[w];
     i += n;
   }
 }
@@ -469,7 +384,7 @@ void cycle::sweep() {
       pace();
     }
     for (const slot_page& p : freed) {
-      store::released_page& r = a->released.emplace_back();
+      store::slot_bits& r = a->pages.emplace_back();
       r.first_slot = p.first;
       std::memcpy(r.bits, p.bits.data(), sizeof r.bits);
       for (const std::uint64_t b : p.bits) report_.freed += static_cast<std::uint64_t>(__builtin_popcountll(b));
@@ -482,11 +397,11 @@ void cycle::sweep() {
 // The agent forgets the slots, and only then may they be used again.
 void cycle::release(agent& a) {
   cycle_part& part = report_.agents[static_cast<std::size_t>(&a - agents_.data())];
-  for (std::size_t from = 0; from < a.released.size(); from += pages_per_message) {
-    const std::size_t n = std::min(pages_per_message, a.released.size() - from);
+  for (std::size_t from = 0; from < a.pages.size(); from += pages_per_message) {
+    const std::size_t n = std::min(pages_per_message, a.pages.size() - from);
     store::release_answer answer{};
     if (mutated(mutation::return_slots_early)) cache_.return_slots(a.number, std::span(a.returned).subspan(from, n));
-    check(a.link->release_slots(report_.number, std::span(a.released).subspan(from, n), call_deadline(), answer), a,
+    check(a.link->release_slots(report_.number, std::span(a.pages).subspan(from, n), call_deadline(), answer), a,
           "does not release slots");
     part.freed_objects += answer.entries;
     part.freed_bytes += answer.bytes;

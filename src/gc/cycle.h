@@ -1,9 +1,9 @@
 // One collection cycle, from snapshot to slot return.
 //
 //   snapshot   pause: marking on; what is allocated is noted
-//   scan       concurrently: roots; images of frames that may be newer than their home copies; then agents may trace
-//   mark       roots, overwritten references and ghosts go to the agents that store them, until a round in which every
-//              agent was idle brought nothing
+//   scan       concurrently: roots; frames that may be newer than their home copies, of which agents are told; then they may trace
+//   mark       what is newer here is traced here; other roots, references and ghosts go to the agents that store them, until a
+//              round in which every agent was idle brought nothing
 //   final      marks are read; pause: what was logged and is not marked yet goes on being traced, otherwise marking ends here
 //   sweep      dead = allocated at the snapshot and not marked: words free, frames dropped; weak cells null; agents
 //              forget the slots; the slots may be used again
@@ -20,7 +20,7 @@
 
 namespace fm::detail {
 
-class cycle final : private frame_visitor {
+class cycle final : private frame_visitor, private tracing_elsewhere {
  public:
   cycle(collector& owner, cycle_report& report);
   ~cycle() override;
@@ -32,14 +32,12 @@ class cycle final : private frame_visitor {
   struct agent {
     store::link* link = nullptr;
     std::uint32_t number = 0;      ///< of the heap's agents
-    std::vector<slot_t> pending;   ///< slots that it has to mark
+    std::vector<slot_t> pending;   ///< slots that it has to mark, as they go into messages
     std::size_t pending_from = 0;  ///< those before were sent
-    std::vector<std::byte> images;
-    std::uint32_t image_count = 0;
-    std::uint32_t message = 0;  ///< number of its last trace
+    std::uint32_t message = 0;     ///< number of its last trace
     bool idle = false;
     store::trace_answer said{};
-    std::vector<store::released_page> released;
+    std::vector<store::slot_bits> pages;  ///< of newer slots, later of released ones
     std::vector<slot_page> returned;
   };
 
@@ -68,16 +66,19 @@ class cycle final : private frame_visitor {
   void compare_tracers();
 
   // frame_visitor
-  void image(slot_t slot, std::span<const slot_t> refs) override;
+  bool frame(slot_t slot, bool newer) override;
+  void references(slot_t slot, std::span<const slot_t> refs) override;
   void pinned(slot_t slot) override;
-  bool wants_clean(slot_t slot) override;
   void between_pages() override;
+  // tracing_elsewhere
+  void refers_to(slot_t slot) override;
+  void went_home(slot_t slot) override;
 
   /// Runs `work(*this)` in a pause; tries again, with backoff, until there is one. False when `work` was not run in time.
   bool pause(void (*work)(cycle&), std::uint64_t& took_ns);
   agent* agent_of(slot_t slot) noexcept;
   void add(slot_t slot);
-  void send_images(agent& a);
+  void send_newer();
   bool exchange(agent& a);
   void check(errc e, const agent& a, const char* what);
   void pace() noexcept;
@@ -90,10 +91,13 @@ class cycle final : private frame_visitor {
   std::vector<agent> agents_;
   std::vector<agent*> by_number_;  ///< null: lost before the cycle began
   std::unique_ptr<slot_hold> hold_;
+  /// Marked are, before the agents' marks are read, what is traced here and what was sent: each slot is sent once.
   std::unique_ptr<slot_marks> marks_;
   const tracing who_;
   std::unique_ptr<slot_marks> second_marks_;  ///< with tracing::both
   std::unique_ptr<compute_tracer> here_;      ///< unless only the agents trace
+  std::unique_ptr<compute_tracer> near_;      ///< if agents trace: of what is newer here
+  std::vector<slot_t> found_;                 ///< by the scan, to be added when it is known what is newer
   std::vector<slot_t> logged_, left_over_, waiting_;
   std::uint64_t slice_from_ = 0, pages_passed_ = 0;
   bool pages_held_ = false, marking_ = false, begun_ = false;

@@ -62,7 +62,7 @@ void cycle::verify_marks() {
     for (std::size_t i = 0; i < tablets.size(); ++i) {
       if (by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)] != &a) continue;
       for (std::size_t w = 0; w < slot_marks::tablet_words; ++w)
-        read += static_cast<std::uint64_t>(__builtin_popcountll(marks_->marked(i)[w]));
+        read += static_cast<std::uint64_t>(__builtin_popcountll(marks_->marked(i)[w] & ~marks_->newer(i)[w]));
     }
     if (read > a.said.marked)
       fault(fmt::format("{} has {} mark bits and counts {} objects marked", a.link->url(), read, a.said.marked));
@@ -97,15 +97,14 @@ void cycle::verify_references() {
   class frames final : public frame_visitor {
    public:
     explicit frames(cycle& c) : cycle_(c) {}
-    void image(slot_t slot, std::span<const slot_t> refs) override {
-      if (cycle_.marks_->dead(slot)) return;
+    bool frame(slot_t slot, bool) override { return !cycle_.marks_->dead(slot); }
+    void references(slot_t slot, std::span<const slot_t> refs) override {
       for (const slot_t r : refs)
         if (is_freed(r)) cycle_.fault(fmt::format("slot {:#x} refers to slot {:#x}, which was freed", slot, r));
     }
     void pinned(slot_t slot) override {
       if (is_freed(slot)) cycle_.fault(fmt::format("slot {:#x} is pinned and was freed", slot));
     }
-    bool wants_clean(slot_t) override { return true; }
     void between_pages() override { cycle_.check_stop(); }
 
    private:

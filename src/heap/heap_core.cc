@@ -90,6 +90,7 @@ void heap_core::open(const heap_options& options) {
   collector_options go;
   go.automatic = options.collect;
   go.every = options.collect_every;
+  go.continuous = options.collect_continuously;
   go.share = options.collect_share;
   go.verify = options.verify_cycles;
   go.call_within = options.access_within;

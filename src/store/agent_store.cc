@@ -170,7 +170,7 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
     case message_type::statistics: return heap_statistics(s, *h, b, out);
     case message_type::census: return census(s, *h, b, out);
     case message_type::begin_cycle: return begin_cycle(s, *h, b, out);
-    case message_type::add_images: return add_images(s, *h, b, out);
+    case message_type::add_newer: return add_newer(s, *h, b, out);
     case message_type::trace: return trace(s, *h, b, out);
     case message_type::read_marks: return read_marks(s, *h, b, out);
     case message_type::release_slots: return release_slots(s, *h, b, out);

@@ -64,7 +64,7 @@ class agent_store final : public store {
 
   // ---- trace_messages.cc ----
   errc begin_cycle(session& s, heap& h, body b, fabric::answer& out);
-  errc add_images(session& s, heap& h, body b, fabric::answer& out);
+  errc add_newer(session& s, heap& h, body b, fabric::answer& out);
   errc trace(session& s, heap& h, body b, fabric::answer& out);
   errc read_marks(session& s, heap& h, body b, fabric::answer& out);
   errc release_slots(session& s, heap& h, body b, fabric::answer& out);

@@ -215,7 +215,7 @@ void heap::tell_traced(const tracer& t) {
   owner->peer.notify({reinterpret_cast<const std::byte*>(&notice), sizeof notice});  // lost: the owner also asks
 }
 
-bool heap::is_dead(const released_page& p) const noexcept {
+bool heap::is_dead(const slot_bits& p) const noexcept {
   const std::uint64_t word = tablet_words()[detail::tablet_of(p.first_slot)].load(std::memory_order_acquire);
   if ((word & in_cycle) == 0)
     return std::all_of(p.bits, p.bits + page_slots / 64, [](std::uint64_t b) { return b == 0; });
@@ -225,7 +225,7 @@ bool heap::is_dead(const released_page& p) const noexcept {
   return true;
 }
 
-void heap::release(const released_page& p, release_answer& a) {
+void heap::release(const slot_bits& p, release_answer& a) {
   std::byte* const block = tablet_block_of(detail::tablet_of(p.first_slot));
   const std::uint64_t page = p.first_slot % detail::tablet_slots / page_slots;
   entry_t* const entries = reinterpret_cast<entry_t*>(block) + page * page_slots;

@@ -4,7 +4,7 @@
 //   [0, 512 KiB)    entries, one of 8 bytes a slot
 //   +0     4 KiB    tablet_record: a counter of non-zero entries for each page of 512, and what a cycle notes of the tablet
 //   +4 KiB 8 KiB    mark bits        } all zero unless a cycle runs that the tablet is part of, so that they
-//   +12 KiB 8 KiB   has-image bits   } cost memory only then
+//   +12 KiB 8 KiB   newer bits       } cost memory only then
 //   +20 KiB 16 KiB  referenced bits and taken bits of an evacuation in traversal order; zero unless one runs
 //
 // Invariants owned here
@@ -154,10 +154,10 @@ struct heap {
     return *reinterpret_cast<tablet_record*>(block + record_at);
   }
   [[nodiscard]] static std::uint16_t* page_counts(std::byte* block) noexcept { return record(block).page_counts; }
-  /// Mark bits, and behind them the bits of the slots that have images; bit i: word i / 64, bit i % 64.
+  /// Mark bits, and behind them the bits of the slots that are newer at the owner; bit i: word i / 64, bit i % 64.
   using bits_t = std::atomic<std::uint64_t>;
   [[nodiscard]] static bits_t* marks(std::byte* block) noexcept { return reinterpret_cast<bits_t*>(block + marks_at); }
-  [[nodiscard]] static bits_t* image_bits(std::byte* block) noexcept {
+  [[nodiscard]] static bits_t* newer_bits(std::byte* block) noexcept {
     return reinterpret_cast<bits_t*>(block + marks_at + marks_bytes);
   }
 
@@ -221,9 +221,9 @@ struct heap {
   /// Tells the owner that the tracer is idle or has ghosts, if the cycle still runs. Takes the mutex itself.
   void tell_traced(const tracer& t);
   /// Whether none of these slots, whose tablet is granted, is marked or outside the cycle.
-  [[nodiscard]] bool is_dead(const released_page& p) const noexcept;
+  [[nodiscard]] bool is_dead(const slot_bits& p) const noexcept;
   /// Clears the entries of these slots, whose tablet is granted; adds to `a` what they named.
-  void release(const released_page& p, release_answer& a);
+  void release(const slot_bits& p, release_answer& a);
   /// A region for appending; null with agent_full or quota_exceeded in `why`. The cleaner may go beyond the quota.
   region* open_region(region_use use, errc& why);
   /// No more batches will come: holes are closed with filler (protocol.h), and the region may retire.

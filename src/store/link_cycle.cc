@@ -23,11 +23,10 @@ errc link_impl::begin_cycle(std::uint64_t cycle, time_point deadline) noexcept {
   return cycle_call(message_type::begin_cycle, &body, sizeof body, {}, deadline, r);
 }
 
-errc link_impl::add_images(std::uint64_t cycle, std::span<const std::byte> records, std::uint32_t count,
-                           time_point deadline) noexcept {
-  const images_body body{.cycle = cycle, .count = count, .zero = 0};
+errc link_impl::add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept {
+  const newer_body body{.cycle = cycle, .count = static_cast<std::uint32_t>(slots.size()), .zero = 0};
   reply r;
-  return cycle_call(message_type::add_images, &body, sizeof body, records, deadline, r);
+  return cycle_call(message_type::add_newer, &body, sizeof body, std::as_bytes(slots), deadline, r);
 }
 
 errc link_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
@@ -67,7 +66,7 @@ errc link_impl::read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std:
   return errc::ok;
 }
 
-errc link_impl::release_slots(std::uint64_t cycle, std::span<const released_page> pages, time_point deadline,
+errc link_impl::release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
                               release_answer& out) noexcept {
   const release_body body{.cycle = cycle, .count = static_cast<std::uint32_t>(pages.size()), .zero = 0};
   reply r;

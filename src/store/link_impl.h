@@ -101,13 +101,12 @@ class link_impl final : public link, public fabric::session_events {
   void retired(std::uint32_t region, std::uint32_t generation) noexcept override;
 
   errc begin_cycle(std::uint64_t cycle, time_point deadline) noexcept override;
-  errc add_images(std::uint64_t cycle, std::span<const std::byte> records, std::uint32_t count,
-                  time_point deadline) noexcept override;
+  errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept override;
   errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots, std::uint32_t ghosts_max,
              time_point deadline, trace_answer& out, std::vector<detail::slot_t>& ghosts) noexcept override;
   errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
                   time_point deadline) noexcept override;
-  errc release_slots(std::uint64_t cycle, std::span<const released_page> pages, time_point deadline,
+  errc release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
                      release_answer& out) noexcept override;
   errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept override;
   errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept override;

@@ -21,7 +21,8 @@ constexpr std::size_t release_pages_at_once = 16;
 /// A lost wake-up costs at most this.
 constexpr auto trace_sleep_max = std::chrono::seconds(1);
 
-constexpr bool is_slot(slot_t s) { return s != 0 && s < detail::slot_limit; }
+/// A slot, or one that is to be scanned at home.
+constexpr bool is_slot(std::uint64_t s) { return (s & ~scan_at_home) != 0 && (s & ~scan_at_home) < detail::slot_limit; }
 
 /// Splits off the fixed part of a body; false when it is too short.
 template <class T>
@@ -38,6 +39,16 @@ bool read_slots(std::span<const std::byte> b, std::uint32_t count, std::vector<s
   out.resize(count);
   if (count != 0) std::memcpy(out.data(), b.data(), b.size());
   return std::all_of(out.begin(), out.end(), is_slot);
+}
+
+/// The rest of a body as `count` pages of slots; false unless it is exactly that.
+bool read_pages(std::span<const std::byte> b, std::uint32_t count, std::vector<slot_bits>& out) {
+  if (b.size() != std::uint64_t{count} * sizeof(slot_bits)) return false;
+  out.resize(count);
+  if (count != 0) std::memcpy(out.data(), b.data(), b.size());
+  return std::all_of(out.begin(), out.end(), [](const slot_bits& p) {
+    return p.first_slot % heap::page_slots == 0 && p.first_slot < detail::slot_limit;
+  });
 }
 
 errc refuse_stale(fabric::answer& out, message_type type, const heap& h, std::uint64_t cycle) {
@@ -70,12 +81,8 @@ errc agent_store::begin_cycle(session& s, heap& h, body b, fabric::answer& out) 
   if (!repeated) {
     if (m.cycle <= h.cycle_begun)
       return refuse(out, type, errc::stale, fmt::format("cycle {} after cycle {}", m.cycle, h.cycle_begun));
-    const std::uint64_t images = options_.trace_images_bytes != 0
-                                     ? options_.trace_images_bytes
-                                     : std::max<std::uint64_t>(64ull << 20, options_.memory_bytes);
     auto next = std::make_shared<tracer>(
-        h, m.cycle, trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max, images, options_.trace_threads},
-        bell_);
+        h, m.cycle, trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max, options_.trace_threads}, bell_);
     h.end_cycle();
     h.begin_cycle(std::move(next));
     h.cycle_begun = m.cycle;
@@ -84,31 +91,15 @@ errc agent_store::begin_cycle(session& s, heap& h, body b, fabric::answer& out) 
   return errc::ok;
 }
 
-errc agent_store::add_images(session& s, heap& h, body b, fabric::answer& out) {
-  constexpr auto type = message_type::add_images;
-  images_body m;
-  if (!read_front(b, m) || m.zero != 0 || m.count > b.size() / sizeof(image_record)) return errc::bad_frame;
-  std::vector<tracer::image> images(m.count);
-  for (tracer::image& i : images) {
-    image_record r;
-    if (!read_front(b, r) || r.zero != 0 || !is_slot(r.slot) || r.count > b.size() / 8) return errc::bad_frame;
-    i = {r.slot, b.data(), r.count};
-    for (std::uint32_t k = 0; k < r.count; ++k) {
-      slot_t to = 0;
-      std::memcpy(&to, b.data() + std::size_t{k} * 8, sizeof to);
-      if (!is_slot(to)) return errc::bad_frame;
-    }
-    b = b.subspan(std::size_t{r.count} * 8);
-  }
-  if (!b.empty()) return errc::bad_frame;
+errc agent_store::add_newer(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::add_newer;
+  newer_body m;
+  std::vector<slot_bits> pages;
+  if (!read_front(b, m) || m.zero != 0 || !read_pages(b, m.count, pages)) return errc::bad_frame;
   errc result = errc::ok;
   const auto running = find_cycle(s, h, m.cycle, type, out, result);
   if (running == nullptr) return result;
-  bool full = false;
-  if (!running->add_images(images, full)) return refuse_stale(out, type, h, m.cycle);
-  if (full)
-    return refuse(out, type, errc::agent_full,
-                  fmt::format("no room for more images of cycle {} of heap {}", m.cycle, h.name));
+  if (!running->add_newer(pages)) return refuse_stale(out, type, h, m.cycle);
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
@@ -158,14 +149,10 @@ errc agent_store::read_marks(session& s, heap& h, body b, fabric::answer& out) {
 errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::release_slots;
   release_body m;
-  if (!read_front(b, m) || m.zero != 0 || b.size() != std::uint64_t{m.count} * sizeof(released_page))
-    return errc::bad_frame;
-  std::vector<released_page> pages(m.count);
-  if (m.count != 0) std::memcpy(pages.data(), b.data(), b.size());
-  for (const released_page& p : pages)
-    if (p.first_slot % heap::page_slots != 0 || p.first_slot >= detail::slot_limit ||
-        h.tablet_block_of(detail::tablet_of(p.first_slot)) == nullptr)
-      return errc::bad_frame;
+  std::vector<slot_bits> pages;
+  if (!read_front(b, m) || m.zero != 0 || !read_pages(b, m.count, pages)) return errc::bad_frame;
+  for (const slot_bits& p : pages)
+    if (h.tablet_block_of(detail::tablet_of(p.first_slot)) == nullptr) return errc::bad_frame;
   release_answer a{};
   std::size_t i = 0;
   do {

@@ -44,10 +44,10 @@ slot_t tracer::next_slot(worker& w) {
 tracer::item tracer::make_item(slot_t slot) const {
   const entry_t* const entry = h_.entry(slot);
   __builtin_prefetch(entry);
-  if (has_images_)
+  if (has_newer_)
     __builtin_prefetch(
-        &heap::image_bits(h_.tablet_block_of(detail::tablet_of(slot)))[slot % detail::tablet_slots / 64]);
-  return {slot, entry, nullptr, 0, 0};
+        &heap::newer_bits(h_.tablet_block_of(detail::tablet_of(slot)))[slot % detail::tablet_slots / 64]);
+  return {slot, entry, nullptr, 0, false};
 }
 
 void tracer::run(worker& w) {
@@ -57,7 +57,7 @@ void tracer::run(worker& w) {
   std::uint32_t popped = 0, resolved = 0, scanned = 0;  // numbers of items so far; the ring holds [scanned, popped)
   w.budget = worker::step_budget;
   while (w.budget > 0 && !ended_.load(std::memory_order_relaxed)) {
-    if (w.resume != worker::resumes::nothing && !resume(w)) break;
+    if (w.resume_slot != 0 && !resume(w)) break;
     while (popped - scanned < worker::ring_items) {
       const slot_t slot = next_slot(w);
       if (slot == 0) break;
@@ -76,23 +76,23 @@ void tracer::run(worker& w) {
 }
 
 bool tracer::resume(worker& w) {
-  const auto what = std::exchange(w.resume, worker::resumes::nothing);
-  if (what == worker::resumes::image) return scan_image(w, w.resume_record, w.resume_at);
-  item it = make_item(w.resume_slot);
+  item it = make_item(std::exchange(w.resume_slot, 0));
   resolve(w, it);
   return scan(w, it, w.resume_at);
 }
 
 // ---- from a slot to its home copy ----
 
+bool tracer::is_newer(slot_t slot) const noexcept {
+  if (!has_newer_) return false;
+  const std::uint64_t at = slot % detail::tablet_slots;
+  const heap::bits_t* const bits = heap::newer_bits(h_.tablet_block_of(detail::tablet_of(slot)));
+  return (bits[at / 64].load(std::memory_order_acquire) >> (at % 64) & 1) != 0;
+}
+
 void tracer::resolve(worker& w, item& it) {
-  if (has_images_) {
-    const std::uint64_t at = it.slot % detail::tablet_slots;
-    const heap::bits_t* const bits = heap::image_bits(h_.tablet_block_of(detail::tablet_of(it.slot)));
-    if ((bits[at / 64].load(std::memory_order_relaxed) >> (at % 64) & 1) != 0 &&
-        (it.record = images_.find(it.slot)) != 0)
-      return;
-  }
+  it.newer = is_newer(it.slot);
+  if (it.newer) return;
   word_t word = it.entry->load(std::memory_order_acquire);
   for (int moves = 0; word != 0; ++moves) {  // 0: young, or never stored
     const home_address at = home_address::unpack(word);
@@ -138,7 +138,13 @@ void tracer::leave_regions(worker& w) noexcept {
 // ---- from a home copy to what it refers to ----
 
 bool tracer::scan(worker& w, const item& it, std::uint64_t from) {
-  if (it.record != 0) return scan_image(w, it.record, 0);
+  if (it.newer) {
+    w.budget -= 4;
+    if (hand_over(w, it.slot)) return true;
+    w.resume_slot = it.slot;
+    w.resume_at = 0;
+    return false;
+  }
   if (it.copy == nullptr) return true;
   std::uint64_t header = 0;
   const std::uint64_t bytes = h_.copy_bytes(it.copy, it.room, header);
@@ -159,7 +165,6 @@ bool tracer::scan(worker& w, const item& it, std::uint64_t from) {
   for (std::uint64_t i = from; i < total; ++i) {
     const bool put_off = --w.budget < -worker::overdraft;
     if (put_off || !visit(w, heap::load_word(element + refs.offsets[field]))) {
-      w.resume = worker::resumes::copy;
       w.resume_slot = it.slot;
       w.resume_at = i;
       return false;
@@ -167,23 +172,6 @@ bool tracer::scan(worker& w, const item& it, std::uint64_t from) {
     if (++field == refs.count) {
       field = 0;
       element += refs.stride;
-    }
-  }
-  return true;
-}
-
-bool tracer::scan_image(worker& w, std::uint64_t record, std::uint64_t from) {
-  w.budget -= 4;
-  for (; record != 0; record = images_.next(record), from = 0) {
-    const auto slots = images_.slots(record);
-    for (std::uint64_t i = from; i < slots.size(); ++i) {
-      const bool put_off = --w.budget < -worker::overdraft;
-      if (put_off || !visit(w, slots[i])) {
-        w.resume = worker::resumes::image;
-        w.resume_record = record;
-        w.resume_at = i;
-        return false;
-      }
     }
   }
   return true;
@@ -214,12 +202,17 @@ bool tracer::visit(worker& w, slot_t slot) {
 bool tracer::add_ghost(worker& w, slot_t slot) {
   auto& seen = reinterpret_cast<std::atomic<slot_t>*>(seen_ghosts_.base())[(slot * 0x9e3779b97f4a7c15ull) >> 48];
   if (seen.load(std::memory_order_relaxed) == slot) return true;
+  if (!hand_over(w, slot)) return false;
+  seen.store(slot, std::memory_order_relaxed);
+  return true;
+}
+
+bool tracer::hand_over(worker& w, slot_t slot) {
   if (w.ghost_count == worker::ghosts_batch) {
     std::lock_guard lock(mutex_);
     flush_ghosts(w);
     if (w.ghost_count == worker::ghosts_batch) return false;
   }
-  seen.store(slot, std::memory_order_relaxed);
   w.ghosts[w.ghost_count++] = slot;
   return true;
 }

@@ -12,7 +12,7 @@ struct tracer::item {
   const entry_t* entry;
   const std::byte* copy;  ///< once resolved; null: nothing to scan
   std::uint64_t room;     ///< bytes at `copy` that the object may take
-  std::uint64_t record;   ///< of its image, instead of a copy; or 0
+  bool newer;             ///< at the owner, who scans it
 };
 
 struct tracer::worker {
@@ -33,11 +33,9 @@ struct tracer::worker {
   bool busy = false;
   std::uint64_t stack_max;
   std::uint64_t top = 0;
-  std::vector<slot_t> stack;  ///< with room for the ring's items beyond stack_max
-  enum class resumes : std::uint8_t { nothing, copy, image } resume = resumes::nothing;
-  slot_t resume_slot = 0;
-  std::uint64_t resume_record = 0;
-  std::uint64_t resume_at = 0;  ///< next reference
+  std::vector<slot_t> stack;    ///< with room for the ring's items beyond stack_max
+  slot_t resume_slot = 0;       ///< an object whose scan was put off, or 0
+  std::uint64_t resume_at = 0;  ///< its next reference
   bool rescanning = false;
   std::uint32_t rescan_tablet = 0;
   std::uint32_t rescan_word = 0;  ///< next word of mark bits
@@ -56,7 +54,7 @@ struct tracer::worker {
   std::int64_t budget = 0;
   std::uint64_t marked = 0, scanned_bytes = 0;
 
-  [[nodiscard]] bool has_work() const noexcept { return top != 0 || resume != resumes::nothing || rescanning; }
+  [[nodiscard]] bool has_work() const noexcept { return top != 0 || resume_slot != 0 || rescanning; }
   [[nodiscard]] entered& at(std::uint32_t number) const noexcept {
     return reinterpret_cast<entered*>(entered_.base())[number];
   }

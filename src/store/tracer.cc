@@ -24,7 +24,6 @@ tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, trace_bell&
       ghosts_max_(limits.ghosts_max),
       room_(limits.queue_slots),
       shared_(limits.queue_slots * 8, detail::page_bytes),
-      images_(limits.images_bytes),
       seen_ghosts_(seen_ghosts_bytes, detail::page_bytes) {
   rescans_.reserve(h.tablets);
   outbox_.reserve(ghosts_max_);
@@ -36,8 +35,8 @@ tracer::~tracer() = default;
 
 std::uint64_t tracer::memory_bytes() const {
   std::lock_guard lock(mutex_);
-  return std::uint64_t{h_.tablets} * 2 * marks_bytes + images_.bytes() + (shared_count_ + outbox_.capacity()) * 8 +
-         seen_ghosts_bytes + workers_.size() * (sizeof(worker) + private_slots_max * 8);
+  return std::uint64_t{h_.tablets} * 2 * marks_bytes + (shared_count_ + outbox_.capacity()) * 8 + seen_ghosts_bytes +
+         workers_.size() * (sizeof(worker) + private_slots_max * 8);
 }
 
 std::optional<bool> tracer::marks_add_up() const {
@@ -66,31 +65,16 @@ void tracer::end() noexcept {
 
 // ---- messages ----
 
-bool tracer::add_images(std::span<const image> images, bool& full) {
-  std::uint64_t bytes = 0;
-  for (const image& i : images) bytes += image_store::bytes_for(1, i.count);
+bool tracer::add_newer(std::span<const slot_bits> pages) {
   std::lock_guard lock(mutex_);
-  if (ended_.load(std::memory_order_relaxed)) return false;
-  full = !images_.has_room(bytes);
-  if (full) return true;
-  const bool late = started_.load(std::memory_order_relaxed);
-  if (late) late_.reserve(late_.size() + images.size());
-  for (const image& i : images) {
-    const std::uint64_t word = h_.tablet_words()[detail::tablet_of(i.slot)].load(std::memory_order_acquire);
+  if (ended_.load(std::memory_order_relaxed) || started_.load(std::memory_order_relaxed)) return false;
+  for (const slot_bits& p : pages) {
+    const std::uint64_t word = h_.tablet_words()[detail::tablet_of(p.first_slot)].load(std::memory_order_acquire);
     if ((word & heap::in_cycle) == 0) continue;
-    if (late) {
-      // Its slot may have been scanned already, so what it refers to is simply marked.
-      if (i.count != 0) late_.push_back(images_.add_unlinked(i.slots, i.count));
-      continue;
-    }
-    images_.add(i.slot, i.slots, i.count);
-    const std::uint64_t at = i.slot % detail::tablet_slots;
-    heap::image_bits(heap::block_in(word))[at / 64].fetch_or(std::uint64_t{1} << (at % 64), std::memory_order_relaxed);
-    has_images_ = true;
-  }
-  if (late && !late_.empty()) {
-    told_ = false;
-    bell_.ring();
+    heap::bits_t* const to = heap::newer_bits(heap::block_in(word)) + p.first_slot % detail::tablet_slots / 64;
+    for (std::size_t i = 0; i < std::size(p.bits); ++i)
+      if (p.bits[i] != 0) to[i].fetch_or(p.bits[i], std::memory_order_relaxed);
+    has_newer_ = true;
   }
   return true;
 }
@@ -122,15 +106,23 @@ bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& 
     ++inside_;
     ++busy_;  // until what is marked here is queued, whoever else may ask meanwhile
   }
-  for (const slot_t slot : slots) {
+  std::uint64_t marked = 0;
+  for (const std::uint64_t sent : slots) {
+    const slot_t slot = sent & ~scan_at_home;
     const std::uint64_t word = h_.tablet_words()[detail::tablet_of(slot)].load(std::memory_order_acquire);
     if ((word & heap::in_cycle) == 0) continue;
     const std::uint64_t at = slot % detail::tablet_slots, bit = std::uint64_t{1} << (at % 64);
+    // Whoever marked it has handed it over to the owner, who hands it back: then it is queued though it is marked.
+    const bool returned =
+        sent != slot &&
+        (heap::newer_bits(heap::block_in(word))[at / 64].fetch_and(~bit, std::memory_order_acq_rel) & bit) != 0;
     heap::bits_t& bits = heap::marks(heap::block_in(word))[at / 64];
-    if ((bits.load(std::memory_order_relaxed) & bit) == 0 && (bits.fetch_or(bit, std::memory_order_acq_rel) & bit) == 0)
-      fresh.push_back(slot);
+    const bool unmarked =
+        (bits.load(std::memory_order_relaxed) & bit) == 0 && (bits.fetch_or(bit, std::memory_order_acq_rel) & bit) == 0;
+    if (unmarked) ++marked;
+    if (unmarked || returned) fresh.push_back(slot);
   }
-  marked_.fetch_add(fresh.size(), std::memory_order_relaxed);
+  marked_.fetch_add(marked, std::memory_order_relaxed);
 
   std::lock_guard lock(mutex_);
   for (std::uint64_t i = share(fresh.data(), fresh.size()); i < fresh.size(); ++i) {
@@ -198,11 +190,6 @@ bool tracer::take_work(worker& w) {
     std::memcpy(w.stack.data(), shared_.base() + (shared_count_ - n) * 8, n * 8);
     w.top = n;
     resize_shared(shared_count_ - n);
-  } else if (!late_.empty()) {
-    w.resume = worker::resumes::image;
-    w.resume_record = late_.back();
-    w.resume_at = 0;
-    late_.pop_back();
   } else if (!rescans_.empty()) {
     w.rescan_tablet = rescans_.back();
     rescans_.pop_back();

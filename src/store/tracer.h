@@ -3,12 +3,12 @@
 // Slots to mark come from the owner (post) and from what is scanned. A slot is marked when it is queued; the queue is a
 // stack of each worker's own and one that all of them share, and it is bounded: a slot that finds no room is marked, and
 // its tablet put into a list of tablets whose marked slots are all scanned again later. References to other agents'
-// tablets (ghosts) go to the outbox, from which the owner takes them; while the outbox is full, workers that have a
-// ghost to hand over wait.
+// tablets go to the outbox as ghosts, and so do slots that the owner has said to be newer with it, instead of being scanned.
+// From there the owner takes them; while the outbox is full, workers that have a ghost to hand over wait.
 //
 // Invariants owned here
 //   - Mark bits only go up, and only between the construction and the return of end(); whoever changes them has entered.
-//   - idle is said only when no slot is queued, no tablet is listed, no late image waits, and nobody is busy. A worker is
+//   - idle is said only when no slot is queued, no tablet is listed, and nobody is busy. A worker is
 //     busy from before it takes work until all that came of the work is marked, queued, or in the outbox.
 //   - A region stays entered until the end of the step at most, so that retiring regions are freed soon.
 //   - A reference is loaded once, and everything that came from a home copy is checked: its owner may change the bytes.
@@ -19,7 +19,6 @@
 #include <optional>
 
 #include "heap.h"
-#include "images.h"
 
 namespace fm::store::node {
 
@@ -36,7 +35,6 @@ struct trace_bell {
 struct trace_limits {
   std::uint64_t queue_slots;
   std::uint64_t ghosts_max;
-  std::uint64_t images_bytes;
   std::uint32_t workers;
 };
 
@@ -58,13 +56,8 @@ class tracer {
 
   // ---- for messages; they return false when the cycle has ended meanwhile ----
 
-  struct image {
-    slot_t slot;
-    const std::byte* slots;
-    std::uint32_t count;
-  };
-  /// `full` tells that there was no room, and nothing was added.
-  bool add_images(std::span<const image> images, bool& full);
+  /// What the owner scans instead of this agent. Also false when tracing has begun.
+  bool add_newer(std::span<const slot_bits> pages);
 
   enum class sequence { ok, stale, gap };
   /// Applies one trace message, unless its number is out of `how`; fills in the answer and its ghosts.
@@ -97,7 +90,7 @@ class tracer {
 
   // ---- tracer.cc ----
   [[nodiscard]] bool has_shared_work() const noexcept {  ///< mutex_
-    return shared_count_ != 0 || !late_.empty() || !rescans_.empty();
+    return shared_count_ != 0 || !rescans_.empty();
   }
   /// Gives `count` slots to the stack that all share; how many found room. mutex_.
   std::uint64_t share(const slot_t* slots, std::uint64_t count) noexcept;
@@ -123,11 +116,13 @@ class tracer {
   void resolve(worker& w, item& it);
   /// Marks what the item refers to, from reference `from` on; false when that had to be put off (worker::resume).
   bool scan(worker& w, const item& it, std::uint64_t from);
-  bool scan_image(worker& w, std::uint64_t record, std::uint64_t from);
   bool resume(worker& w);
   /// Marks one slot, or hands the ghost on; false when there is no room for the ghost.
   bool visit(worker& w, slot_t slot);
   bool add_ghost(worker& w, slot_t slot);
+  /// False when there is no room.
+  bool hand_over(worker& w, slot_t slot);
+  [[nodiscard]] bool is_newer(slot_t slot) const noexcept;
   const std::byte* enter_region(worker& w, home_address at);
   void leave_regions(worker& w) noexcept;
   void fault(slot_t slot, const char* what);
@@ -150,13 +145,11 @@ class tracer {
   std::uint64_t shared_count_ = 0;
   os::reservation shared_;              ///< slots, `shared_count_` of them
   std::vector<std::uint32_t> rescans_;  ///< tablets, each once
-  std::vector<std::uint64_t> late_;     ///< image records that came after the tracing had begun
   std::vector<slot_t> outbox_;
   std::vector<slot_t> answered_;  ///< ghosts of the last answer
   std::uint32_t last_number_ = 0;
-  bool told_ = false;        ///< the owner has been sent a notice since its last message, or needs none
-  bool has_images_ = false;  ///< constant once tracing has begun
-  image_store images_;
+  bool told_ = false;       ///< the owner has been sent a notice since its last message, or needs none
+  bool has_newer_ = false;  ///< constant once tracing has begun
 
   os::reservation seen_ghosts_;  ///< atomic slots by hash: they have been given to a worker's ghosts
   std::vector<std::unique_ptr<worker>> workers_;

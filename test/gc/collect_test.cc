@@ -99,7 +99,7 @@ TEST_CASE("a frame without references is believed over a home copy that had some
   REQUIRE(r.freed == 2'000);
 }
 
-TEST_CASE("more images than a message holds, and arrays longer than one") {
+TEST_CASE("a large heap that is all newer than at home, and a long array") {
   fm::heap h({.cache = 32_MiB, .local_memory = 256_MiB, .collect = false});
   const auto array = h.array<fm::ref<gc_node>>(50'000);
   for (std::size_t i = 0; i < 50'000; ++i) {
@@ -110,7 +110,8 @@ TEST_CASE("more images than a message holds, and arrays longer than one") {
   { const auto dropped = make_list(h, 1'000); }
   const auto r = h.collect("test");
   require_ok(r);
-  REQUIRE(r.image_bytes > 2'000'000);
+  REQUIRE(r.newer == 101'001);
+  REQUIRE(r.traced_here == 100'001);
   REQUIRE(r.marked == 100'001);
   REQUIRE(r.dead == 1'000);
 }
@@ -140,6 +141,26 @@ TEST_CASE("a cycle that nobody waits for takes its share of a core, and hurries 
   require_list(kept, 100'000);
   options.collect_share = 0;
   REQUIRE_THROWS_AS(fm::heap(options), fm::error);
+}
+
+TEST_CASE("continuous collection goes on without allocation, and without being asked") {
+  fm::heap_options options = small();
+  options.collect = options.collect_continuously = true;
+  fm::heap h(options);
+  auto list = make_list(h, 1'000);
+  const auto cycle_number = [&](std::uint64_t n) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (h.stats().last_cycle.number < n) {
+      REQUIRE(std::chrono::steady_clock::now() < give_up);
+      std::this_thread::yield();
+    }
+  };
+  cycle_number(2);
+  list = list->left;  // drops one object
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  cycle_number(h.stats().last_cycle.number + 3);
+  REQUIRE(h.stats().collected_objects == 1);
+  require_list(list, 999);
 }
 
 TEST_CASE("cycles of references die together, and shared objects live by one reference") {

@@ -1,5 +1,5 @@
-/* The marking of a collection cycle as the owner and its threads see it: snapshot, root scan, images, deletion barrier, tracing,
- * final pause, and what is dead then. How the agents agree that tracing is over is in termination.pml, and what happens to
+/* The marking of a collection cycle as the owner and its threads see it: snapshot, root scan, what is newer in frames, deletion barrier,
+ * tracing, final pause, and what is dead then. How the agents agree that tracing is over is in termination.pml, and what happens to
  * dead slots afterwards in reuse.pml.
  *
  * Proved for every interleaving within the bounds: nothing that is dead after the final pause is reachable from a root then, and
@@ -8,8 +8,9 @@
  *
  * The heap: SLOTS slots with one reference field each; the last is free at the start. Two threads with two root cells each
  * share OPS operations and a run of free slots; with CELLS 3 the second thread has one root only. The frame is the truth (`cur`);
- * the home copy (`home`) follows by at most WRITES write-backs. A frame that is evicted and fetched again is a clean one, so
- * residency is not modelled. A write pin is not held longer than a store, and pins are not modelled as roots: one is dropped
+ * the home copy (`home`) follows by at most WRITES write-backs. What was noted as newer after the snapshot is traced from the
+ * frame by the owner, or from home once it is clean, since it may have been evicted; everything else from home. A frame that is
+ * evicted and fetched again is a clean one, so residency is not modelled otherwise. A write pin is not held longer than a store, and pins are not modelled as roots: one is dropped
  * as a cell is.
  *
  * One step is what is atomic in the code, or what commutes with everything else. A pause is one step that waits until no
@@ -23,10 +24,11 @@
  *   LOAD_WITHOUT_SECTION      a reference is loaded and rooted outside of a section: a whole cycle may pass between
  *   ALLOCATE_WITHOUT_SECTION  a slot is taken from the run and published with a snapshot in between
  *   SWEEP_BY_MARK             what is not marked is dead, whether or not it was allocated at the snapshot
- *   TRACE_BEFORE_IMAGES       agents begin to trace when the roots are known
- *   IMAGES_OF_DIRTY_ONLY      no image of a frame whose write-back is not acknowledged
- *   IMAGE_READS_WORD_FIRST    whether a frame is clean is read before whether it is being written, and the write-back fails
+ *   TRACE_BEFORE_NEWER        agents begin to trace when the roots are known
+ *   NEWER_IF_DIRTY_ONLY       a frame whose write-back is not acknowledged is not noted as newer
+ *   NEWER_READS_WORD_FIRST    whether a frame is clean is read before whether it is being written, and the write-back fails
  *                             in between
+ *   HOME_WHILE_WRITING        what was noted as newer is traced from home though its write-back is not acknowledged
  *   FAILED_WRITE_LOOKS_CLEAN  a failed write-back is no longer under way a moment before its frame is dirty again
  *   NO_FINAL_CHECK            marking ends though something unmarked was logged
  * And one that is no mistake, which must verify:
@@ -54,8 +56,7 @@
 #define HAS(set, s) ((set) & BIT(s))
 
 byte cur[SLOTS], home[SLOTS];      /* the reference in the frame, and in the home copy */
-byte image[SLOTS];                 /* what the owner told the agents of a frame */
-byte images, dirty, writing;       /* sets of slots */
+byte newer, dirty, writing;        /* sets of slots */
 byte allocated, free_run;          /* slots with an object; slots that threads may take */
 byte cell[4] = NIL;                /* roots: 0, 1 of thread 0; 2, 3 of thread 1 */
 byte logged;                       /* overwritten while marking, by either thread */
@@ -228,6 +229,12 @@ end:
 
 /* ---- the owner, and the agents' tracing ---- */
 
+#ifdef HOME_WHILE_WRITING
+#define AT_HOME_BEFORE 0
+#else
+#define AT_HOME_BEFORE writing
+#endif
+
 inline mark(s) {
   gray = gray | (BIT(s) & ~(marked | not_allocated));
   marked = marked | (BIT(s) & ~not_allocated)
@@ -243,7 +250,10 @@ inline trace_one() {
 #endif
   fi;
   gray = gray & ~BIT(n);
-  i = (HAS(images, n) -> image[n] : home[n]);
+  if
+  :: HAS(newer, n) -> i = cur[n]
+  :: !HAS(newer & (dirty | AT_HOME_BEFORE), n) -> i = home[n]
+  fi;
   mark(i);
   n = 0; i = 0
 }
@@ -290,23 +300,23 @@ proctype owner() {
   :: atomic { at < CELLS -> mark(cell[at]); at++ }
   :: atomic { at == CELLS -> at = 0; break }
   od;
-#ifdef TRACE_BEFORE_IMAGES
+#ifdef TRACE_BEFORE_NEWER
   do
   :: atomic { gray != 0 -> trace_one() }
   :: break
   od;
 #endif
-#ifdef IMAGES_OF_DIRTY_ONLY
+#ifdef NEWER_IF_DIRTY_ONLY
 #define WANTED(s) HAS(dirty, s)
 #else
 #define WANTED(s) HAS(dirty | writing, s)
 #endif
   do
-#ifdef IMAGE_READS_WORD_FIRST
+#ifdef NEWER_READS_WORD_FIRST
   :: atomic { at < SLOTS && HAS(writing, at) && !HAS(dirty, at) -> skip };
      atomic {
        if
-       :: HAS(writing, at) -> image[at] = cur[at]; images = images | BIT(at)
+       :: HAS(writing, at) -> newer = newer | BIT(at)
        :: else
        fi;
        at++
@@ -315,7 +325,7 @@ proctype owner() {
   :: atomic {                           /* no write-back of a frame begins while it is looked at */
        at < SLOTS ->
        if
-       :: WANTED(at) -> image[at] = cur[at]; images = images | BIT(at)
+       :: WANTED(at) -> newer = newer | BIT(at)
        :: else
        fi;
        at++

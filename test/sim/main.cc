@@ -44,6 +44,8 @@ constexpr std::pair<const char*, mutation> mutations[] = {
     {"lock_without_asking", mutation::lock_without_asking},
     {"log_nothing", mutation::log_nothing},
     {"move_while_pinned", mutation::move_while_pinned},
+    {"scan_old_homes", mutation::scan_old_homes},
+    {"forget_gone_home", mutation::forget_gone_home},
 };
 
 constexpr int not_possible = 77;

@@ -31,9 +31,28 @@ edges random_graph(std::uint64_t seed, std::uint64_t objects) {
   return graph;
 }
 
-void check_against_the_book(tracing_owner& o, const edges& graph, const std::vector<slot_t>& roots) {
-  const std::set<slot_t> ghosts = o.trace_all(roots);
-  std::set<slot_t> found = ghosts;
+/// `newer`: slots that the owner traces, which has them as in the graph; those with false are scanned at home after all.
+void check_against_the_book(tracing_owner& o, const edges& graph, const std::vector<slot_t>& roots,
+                            const std::map<slot_t, bool>& newer = {}) {
+  std::set<slot_t> found, returned;
+  for (std::vector<std::uint64_t> to_send = roots; !to_send.empty();) {
+    const std::set<slot_t> ghosts = o.trace_all(to_send);
+    to_send.clear();
+    found.insert(ghosts.begin(), ghosts.end());
+    for (const slot_t slot : ghosts) {
+      const auto at = newer.find(slot);
+      if (at == newer.end() || !returned.insert(slot).second) continue;
+      if (!at->second) {
+        to_send.push_back(slot | scan_at_home);
+        continue;
+      }
+      for (const slot_t to : graph.at(slot)) {
+        if (to == 0) continue;
+        found.insert(to);
+        to_send.push_back(to);
+      }
+    }
+  }
   for (std::uint32_t t = 0; t < 3; ++t) found.merge(o.marks(t));
   const std::set<slot_t> expected = reachable(graph, roots);
   CHECK(found.size() == expected.size());
@@ -61,14 +80,17 @@ TEST_CASE("random graphs are marked as the book says", "[store][trace]") {
     roots.assign({1 + random() % 4000, 65536 + 1 + random() % 4000});
     REQUIRE(o.begin(cycle).ok());
     edges seen = graph;  // as the owner's frames have it
-    std::vector<std::pair<slot_t, std::vector<slot_t>>> images;
+    std::map<slot_t, bool> newer;
+    std::set<slot_t> named;
     for (auto& [slot, refs] : seen) {
       if (random() % 50 != 0) continue;
-      refs = {1 + random() % 4000, foreign + 1000 + random() % 100};
-      images.emplace_back(slot, refs);
+      const bool here = random() % 4 != 0;
+      newer[slot] = here;
+      named.insert(slot);
+      if (here) refs = {1 + random() % 4000, foreign + 1000 + random() % 100};
     }
-    REQUIRE(o.images(images).ok());
-    check_against_the_book(o, seen, roots);
+    REQUIRE(o.newer(named).ok());
+    check_against_the_book(o, seen, roots, newer);
     if (cycle < 3) REQUIRE(o.end(cycle).ok());
   }
   std::set<slot_t> dead;
@@ -295,25 +317,22 @@ TEST_CASE("messages of a cycle that no owner sends end the connection", "[store]
     return o.send(type, m.data(), m.size()).returned == errc::bad_frame;
   };
   constexpr std::uint64_t one = 1, limit = detail::slot_limit;
-  const images_body two_images{1, 2, 0}, image{1, 1, 0};
-  CHECK(bad(message_type::add_images, image));
-  CHECK(bad(message_type::add_images, images_body{1, 0xffffffff, 0}, one));
-  CHECK(bad(message_type::add_images, images_body{1, 1, 1}, image_record{1, 1, 0}, one));
-  CHECK(bad(message_type::add_images, image, image_record{1, 1, 0}));
-  CHECK(bad(message_type::add_images, image, image_record{1, 0xffffffff, 0}, one));
-  CHECK(bad(message_type::add_images, image, image_record{1, 1, 1}, one));
-  CHECK(bad(message_type::add_images, image, image_record{0, 1, 0}, one));
-  CHECK(bad(message_type::add_images, image, image_record{limit, 1, 0}, one));
-  CHECK(bad(message_type::add_images, image, image_record{1, 1, 0}, limit));
-  CHECK(bad(message_type::add_images, image, image_record{1, 1, 0}, std::uint64_t{0}));
-  CHECK(bad(message_type::add_images, image, image_record{1, 1, 0}, one, one));
-  CHECK(bad(message_type::add_images, two_images, image_record{1, 1, 0}, one));
+  const newer_body one_page{1, 1, 0};
+  CHECK(bad(message_type::add_newer, one_page));
+  CHECK(bad(message_type::add_newer, newer_body{1, 0xffffffff, 0}, slot_bits{}));
+  CHECK(bad(message_type::add_newer, newer_body{1, 1, 1}, slot_bits{}));
+  CHECK(bad(message_type::add_newer, one_page, slot_bits{1, {}}));
+  CHECK(bad(message_type::add_newer, one_page, slot_bits{limit, {}}));
+  CHECK(bad(message_type::add_newer, one_page, slot_bits{0, {2}}, slot_bits{}));
+  CHECK(bad(message_type::add_newer, newer_body{1, 2, 0}, slot_bits{0, {2}}, slot_bits{511, {2}}));
   CHECK(bad(message_type::trace, trace_body{1, 1, 1, 0, 0}));
   CHECK(bad(message_type::trace, trace_body{1, 1, 0xffffffff, 0, 0}, one));
   CHECK(bad(message_type::trace, trace_body{1, 1, 0, 0, 0}, one));
   CHECK(bad(message_type::trace, trace_body{1, 1, 1, 0, 1}, one));
   CHECK(bad(message_type::trace, trace_body{1, 1, 1, 0, 0}, std::uint64_t{0}));
   CHECK(bad(message_type::trace, trace_body{1, 1, 1, 0, 0}, limit));
+  CHECK(bad(message_type::trace, trace_body{1, 1, 1, 0, 0}, scan_at_home));
+  CHECK(bad(message_type::trace, trace_body{1, 1, 1, 0, 0}, one | scan_at_home >> 1));
   CHECK(bad(message_type::trace, trace_body{1, 1, 2, 0, 0}, one, limit));
   CHECK(bad(message_type::trace, trace_body{1, 0, 1, 0, 0}, one));
   CHECK(bad(message_type::trace, trace_body{1, 2, 1, 0, 0}, one));
@@ -322,12 +341,12 @@ TEST_CASE("messages of a cycle that no owner sends end the connection", "[store]
   CHECK(bad(message_type::read_marks, read_marks_body{1, (1u << 24) - 1, 2}));
   CHECK(bad(message_type::read_marks, read_marks_body{1, 0xffffffff, 1}));
   CHECK(bad(message_type::release_slots, release_body{1, 1, 0}));
-  CHECK(bad(message_type::release_slots, release_body{1, 0xffffffff, 0}, released_page{}));
-  CHECK(bad(message_type::release_slots, release_body{1, 1, 1}, released_page{}));
-  CHECK(bad(message_type::release_slots, release_body{1, 1, 0}, released_page{1, {}}));
-  CHECK(bad(message_type::release_slots, release_body{1, 1, 0}, released_page{limit, {}}));
-  CHECK(bad(message_type::release_slots, release_body{1, 1, 0}, released_page{65536, {}}));  // not granted
-  CHECK(bad(message_type::release_slots, release_body{1, 2, 0}, released_page{0, {2}}, released_page{65536, {}}));
+  CHECK(bad(message_type::release_slots, release_body{1, 0xffffffff, 0}, slot_bits{}));
+  CHECK(bad(message_type::release_slots, release_body{1, 1, 1}, slot_bits{}));
+  CHECK(bad(message_type::release_slots, release_body{1, 1, 0}, slot_bits{1, {}}));
+  CHECK(bad(message_type::release_slots, release_body{1, 1, 0}, slot_bits{limit, {}}));
+  CHECK(bad(message_type::release_slots, release_body{1, 1, 0}, slot_bits{65536, {}}));  // not granted
+  CHECK(bad(message_type::release_slots, release_body{1, 2, 0}, slot_bits{0, {2}}, slot_bits{65536, {}}));
   settle(*s);
   CHECK(o.marks(0).empty());  // nothing of all that was applied
   CHECK(o.entry(1) != 0);

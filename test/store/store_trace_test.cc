@@ -87,48 +87,71 @@ TEST_CASE("cycles, references to oneself, nulls, arrays and young objects", "[st
   o.audit();
 }
 
-TEST_CASE("an image stands for the home copy", "[store][trace]") {
+TEST_CASE("what is newer at the owner is marked, and handed to the owner instead of being scanned", "[store][trace]") {
   auto s = store::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
-  o.write({{1, {2}}, {2, {0}}, {3, {0}}, {4, {0}}, {5, {6}}, {6, {0}}, {9, {10}}});
+  o.write({{1, {2}}, {2, {0}}, {4, {1}}, {5, {6, 7}}, {6, {0}}, {7, {5}}, {9, {10}}});
   REQUIRE(o.begin(1).ok());
-  REQUIRE(o.images({{1, {3}}, {5, {}}, {7, {8, foreign}}}).ok());
-  REQUIRE(o.images({{1, {4, 9}}, {foreign, {6}}}).ok());  // adds to the first; the other is none of this agent's
-  SECTION("for what is reached") {
-    CHECK(o.trace_all({1, 5, 7}) == std::set<slot_t>{foreign});
-    CHECK(o.marks(0) == std::set<slot_t>{1, 3, 4, 5, 7, 8, 9, 10});
+  REQUIRE(o.newer({1, 5, 600}).ok());
+  REQUIRE(o.newer({5, foreign}).ok());  // named again; the other is none of this agent's
+  SECTION("when the owner asks for it, or something refers to it") {
+    CHECK(o.trace_all({4, 5, 600}) == std::set<slot_t>{1, 5, 600});
+    CHECK(o.marks(0) == std::set<slot_t>{1, 4, 5, 600});
+    CHECK(o.trace_all({1, 4, 5}).empty());  // marked long ago
+    o.audit();
   }
   SECTION("and is no root") {
     CHECK(o.trace_all({2}).empty());
     CHECK(o.marks(0) == std::set<slot_t>{2});
   }
-  SECTION("one that comes late is marked whether its slot was scanned or not") {
-    CHECK(o.trace_all({9}).empty());
-    REQUIRE(o.images({{9, {2, foreign + 1}}, {3, {4}}, {6, {}}}).ok());
-    CHECK(o.trace_all({}) == std::set<slot_t>{foreign + 1});
-    CHECK(o.marks(0) == std::set<slot_t>{2, 4, 9, 10});
+  SECTION("until the owner sends it back") {
+    CHECK(o.trace_all({7}) == std::set<slot_t>{5});
+    CHECK(o.trace_all({5 | scan_at_home, 9 | scan_at_home}).empty());
+    CHECK(o.marks(0) == std::set<slot_t>{5, 6, 7, 9, 10});
+    CHECK(o.trace_all({5 | scan_at_home, 1}) == std::set<slot_t>{1});
+    CHECK(o.marks(0) == std::set<slot_t>{1, 5, 6, 7, 9, 10});
+    o.audit();
   }
-  SECTION("its end comes with the cycle's") {
+  SECTION("or sends it so at once") {
+    CHECK(o.trace_all({1 | scan_at_home}).empty());
+    CHECK(o.marks(0) == std::set<slot_t>{1, 2});
+  }
+  SECTION("but not if it says so when tracing has begun") {
+    CHECK(o.trace_all({9}).empty());
+    CHECK(o.newer({7}).code == errc::stale);
+    CHECK(o.trace_all({7}) == std::set<slot_t>{5});
+    CHECK(o.marks(0) == std::set<slot_t>{5, 7, 9, 10});
+  }
+  SECTION("for as long as the cycle runs") {
+    CHECK(o.trace_all({5}) == std::set<slot_t>{5});
     REQUIRE(o.end(1).ok());
     REQUIRE(o.begin(2).ok());
-    CHECK(o.trace_all({1, 5, 7}).empty());
+    CHECK(o.trace_all({1, 5}).empty());
     CHECK(o.marks(0) == std::set<slot_t>{1, 2, 5, 6, 7});
   }
 }
 
-TEST_CASE("images have a bound, and a message beyond it adds nothing", "[store][trace]") {
+TEST_CASE("more that is newer at the owner than the outbox takes, and than the queue", "[store][trace]") {
   store_options options = small();
-  options.trace_images_bytes = 4096;
+  options.trace_ghosts_max = 64;
+  options.trace_queue_slots = 64;
   auto s = store::store::create(options);
   tracing_owner o(*s);
   o.open_ready();
+  std::vector<slot_t> refs;
+  std::set<slot_t> all;
+  for (slot_t i = 10; i < 3000; ++i) {
+    refs.push_back(i);
+    all.insert(i);
+  }
+  o.write({{1, refs}});
   REQUIRE(o.begin(1).ok());
-  REQUIRE(o.images({{1, std::vector<slot_t>(200, 2)}}).ok());
-  CHECK(o.images({{3, {4}}, {5, std::vector<slot_t>(400, 6)}}).code == errc::agent_full);
-  REQUIRE(o.images({{7, {8}}}).ok());
-  CHECK(o.trace_all({1, 3, 5, 7}).empty());
-  CHECK(o.marks(0) == std::set<slot_t>{1, 2, 3, 5, 7, 8});
+  REQUIRE(o.newer(all).ok());
+  CHECK(o.trace_all({1}) == all);
+  all.insert(1);
+  CHECK(o.marks(0) == all);
+  o.audit();
 }
 
 TEST_CASE("references to tablets of other agents are handed to the owner", "[store][trace]") {
@@ -341,16 +364,12 @@ TEST_CASE("cycle numbers only grow", "[store][trace]") {
   CHECK(o.end(0).returned == errc::bad_frame);
   CHECK(o.end(1).code == errc::stale);
   REQUIRE(o.begin(5).ok());
-  REQUIRE(o.images({{1, {50}}}).ok());
+  REQUIRE(o.newer({50}).ok());
   REQUIRE(o.begin(5).ok());  // the answer was lost
   CHECK(o.send(message_type::begin_cycle, cycle_name{4}).code == errc::stale);
   CHECK(o.end(4).code == errc::stale);
-  o.trace_all({1});
-  CHECK(o.marks(0) == [] {
-    auto all = range_of(50, 51);
-    all.insert(1);
-    return all;
-  }());
+  CHECK(o.trace_all({1}) == std::set<slot_t>{50});
+  CHECK(o.marks(0) == range_of(1, 50));
   CHECK(o.send(message_type::begin_cycle, cycle_name{5}).code == errc::stale);
   const reply first = o.end(5);
   REQUIRE(first.ok());
@@ -360,7 +379,7 @@ TEST_CASE("cycle numbers only grow", "[store][trace]") {
   CHECK(o.send(message_type::begin_cycle, cycle_name{5}).code == errc::stale);
   CHECK(o.send(message_type::read_marks, read_marks_body{5, 0, 1}).code == errc::stale);
   CHECK(o.send(message_type::trace, trace_body{5, 1, 0, 0, 0}).code == errc::stale);
-  CHECK(o.images({{1, {2}}}).code == errc::stale);
+  CHECK(o.newer({1}).code == errc::stale);
   REQUIRE(o.begin(6).ok());
   CHECK(o.marks(0).empty());
   o.trace({1});

@@ -76,15 +76,8 @@ class tracing_owner : public owner {
     }
     return r;
   }
-  reply images(const std::vector<std::pair<slot_t, std::vector<slot_t>>>& all) {
-    std::vector<std::byte> m;
-    add(m, images_body{cycle_, static_cast<std::uint32_t>(all.size()), 0});
-    for (const auto& [slot, refs] : all) {
-      add(m, image_record{slot, static_cast<std::uint32_t>(refs.size()), 0});
-      for (const slot_t to : refs) add(m, to);
-    }
-    return send(message_type::add_images, m.data(), m.size());
-  }
+  /// Tells that these slots are newer here than at home.
+  reply newer(const std::set<slot_t>& slots) { return send_pages(message_type::add_newer, slots, newer_body{}); }
   struct trace_reply {
     reply raw;
     trace_answer answer;
@@ -146,16 +139,7 @@ class tracing_owner : public owner {
     return all;
   }
   reply release(const std::set<slot_t>& slots) {
-    std::map<slot_t, released_page> pages;
-    for (const slot_t s : slots) {
-      released_page& p = pages[s / 512 * 512];
-      p.first_slot = s / 512 * 512;
-      p.bits[s % 512 / 64] |= std::uint64_t{1} << (s % 64);
-    }
-    std::vector<std::byte> m;
-    add(m, release_body{cycle_, static_cast<std::uint32_t>(pages.size()), 0});
-    for (const auto& [first, p] : pages) add(m, p);
-    return send(message_type::release_slots, m.data(), m.size());
+    return send_pages(message_type::release_slots, slots, release_body{});
   }
   reply end(std::uint64_t cycle) { return send(message_type::end_cycle, cycle_name{cycle}); }
 
@@ -166,6 +150,22 @@ class tracing_owner : public owner {
   }
 
  private:
+  template <class Body>
+  reply send_pages(message_type type, const std::set<slot_t>& slots, Body body) {
+    std::map<slot_t, slot_bits> pages;
+    for (const slot_t s : slots) {
+      slot_bits& p = pages[s / 512 * 512];
+      p.first_slot = s / 512 * 512;
+      p.bits[s % 512 / 64] |= std::uint64_t{1} << (s % 64);
+    }
+    body.cycle = cycle_;
+    body.count = static_cast<std::uint32_t>(pages.size());
+    std::vector<std::byte> m;
+    add(m, body);
+    for (const auto& [first, p] : pages) add(m, p);
+    return send(type, m.data(), m.size());
+  }
+
   store::store& s_;
   batch_builder batch_;
   region_answer region_{};

@@ -21,6 +21,8 @@ enum class mutation : std::uint8_t {
   lock_without_asking,     ///< a weak handle is locked without a look at the marks
   log_nothing,             ///< what is overwritten while a cycle marks is not logged
   move_while_pinned,       ///< a pin does not keep its frame in place
+  scan_old_homes,          ///< agents are not told what is newer at the owner
+  forget_gone_home,        ///< what was newer and is evicted before the owner scans it is scanned by nobody
 };
 
 #ifdef FARMEM_SIM

@@ -27,7 +27,7 @@ struct slot_page {
   std::array<std::uint64_t, page_slots / 64> bits{};
 };
 
-/// Two bits for every slot of some tablets: allocated at the snapshot, and marked since.
+/// Bits for every slot of some tablets: allocated at the snapshot, newer here than at home, and marked since.
 class slot_marks {
  public:
   static constexpr std::size_t tablet_words = tablet_slots / 64;
@@ -45,11 +45,22 @@ class slot_marks {
   /// Bit i of the tablet: word i / 64, bit i % 64.
   std::uint64_t* allocated(std::size_t i) noexcept { return allocated_.data() + i * tablet_words; }
   std::uint64_t* marked(std::size_t i) noexcept { return marked_.data() + i * tablet_words; }
+  std::uint64_t* newer(std::size_t i) noexcept { return newer_.data() + i * tablet_words; }
   /// Marks it; false when it was marked, or was not allocated at the snapshot. By one thread.
   bool mark(slot_t s) noexcept {
     if (!dead(s)) return false;
     marked_[index_of(s) * tablet_words + s % tablet_slots / 64] |= std::uint64_t{1} << (s % 64);
     return true;
+  }
+  /// Makes room for note_newer.
+  void expect_newer() { newer_.resize(allocated_.size()); }
+  /// The home copy may be older than the snapshot. The slot is covered. By one thread.
+  void note_newer(slot_t s) noexcept {
+    newer_[index_of(s) * tablet_words + s % tablet_slots / 64] |= std::uint64_t{1} << (s % 64);
+  }
+  [[nodiscard]] bool is_newer(slot_t s) const noexcept {
+    const std::size_t at = position(s);
+    return at != 0 && !newer_.empty() && bit(newer_.data() + (at - 1) * tablet_words, s);
   }
   /// Of the tablet of a slot that is covered: where it is in tablets().
   [[nodiscard]] std::size_t index_of(slot_t s) const noexcept { return position(s) - 1; }
@@ -69,7 +80,7 @@ class slot_marks {
   }
   std::vector<std::uint32_t> tablets_;
   std::vector<std::uint32_t> positions_;
-  std::vector<std::uint64_t> allocated_, marked_;
+  std::vector<std::uint64_t> allocated_, marked_, newer_;
 };
 
 /// Holds the sources of slots still, so that a pause can tell what is allocated. Waits for threads that are being granted tablets.
@@ -96,16 +107,16 @@ class slot_hold {
   std::vector<run> free_runs_;
 };
 
-/// What scan_frames finds. `refs` are the slots that the frame refers to, null ones left out; there may be none.
+/// What scan_frames finds.
 class frame_visitor {
  public:
   virtual ~frame_visitor() = default;
-  /// The frame is newer than the home copy, or may be.
-  virtual void image(slot_t slot, std::span<const slot_t> refs) = 0;
+  /// A frame; `newer` than its home copy, or it may be. Whether references() is wanted.
+  virtual bool frame(slot_t slot, bool newer) = 0;
+  /// The slots that the frame refers to, null ones left out. Not called for types without references.
+  virtual void references(slot_t slot, std::span<const slot_t> refs) = 0;
   /// The object is pinned.
   virtual void pinned(slot_t slot) = 0;
-  /// Whether a frame is wanted that is no newer than its home copy.
-  virtual bool wants_clean(slot_t slot) = 0;
   /// Called now and then outside of sections: the only place to wait in.
   virtual void between_pages() = 0;
 };

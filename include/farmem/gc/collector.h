@@ -2,9 +2,9 @@
 // for how). Objects are traced where they are stored; the owner contributes what only it knows: the roots, what its frames
 // have newer than the home copies, and what was allocated at the snapshot.
 //
-// Soundness: no agent reads a reference field older than the snapshot. A frame that is newer than its home copy, or may be, is sent
-// as an image before tracing starts; a home copy that is newer than the snapshot is fine, because what was overwritten since
-// is logged (barrier/satb.h).
+// Soundness: nobody reads a reference field older than the snapshot. A frame that is newer than its home copy, or may be, is
+// traced by the owner, which tells the agents so before tracing starts; a frame or home copy that is newer than the snapshot is
+// fine, because what was overwritten since is logged (barrier/satb.h).
 #pragma once
 
 #include <condition_variable>
@@ -64,7 +64,9 @@ struct cycle_report {
   std::uint64_t paced_ns = 0;  ///< of them slept away, to leave the program its cores (heap_options::collect_share)
   std::uint64_t snapshot_pause_ns = 0, final_pause_ns = 0;  ///< of those that succeeded
   std::uint32_t pauses = 0, pauses_abandoned = 0;
-  std::uint64_t roots = 0, images = 0, image_bytes = 0;
+  std::uint64_t roots = 0;
+  std::uint64_t newer = 0,
+                traced_here = 0;  ///< frames that may be newer than home copies / of them, reached and traced
   std::uint64_t overwritten = 0;  ///< slots from the threads' logs
   std::uint64_t marked = 0, dead = 0;
   std::uint64_t freed = 0;  ///< of the dead; the others were being written or fetched, and stay for the next cycle
@@ -81,12 +83,14 @@ struct cycle_report {
 
 namespace detail {
 
-constexpr std::uint64_t least_between = 32ull
-                                        << 20;  ///< bytes allocated between two cycles, where there is room for that
+/// Bytes allocated between two cycles, where there is room for that.
+constexpr std::uint64_t least_between = 32ull << 20;
+constexpr std::uint64_t least_between_continuous = 1ull << 20;
 
 struct collector_options {
   bool automatic = true;    ///< start cycles when much was allocated since the last one
   std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
+  bool continuous = false;  ///< if automatic: at most least_between_continuous, and no longer than a second
   double share = 1;         ///< of a core, while nothing waits for the cycle
   std::uint64_t quota = 0;  ///< bytes of all agents together
   bool verify = false;      ///< before, within and after every cycle: src/gc/verify_cycle.cc

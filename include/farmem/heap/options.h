@@ -24,6 +24,9 @@ struct heap_options {
   bool collect = true;               ///< start collections when enough was allocated; heap::collect works without
   /// Bytes allocated between collections; 0: as much as is live and at least half of the cache, within what the agents have.
   std::uint64_t collect_every = 0;
+  /// Begin the next collection when the last one has ended and 1 MiB was allocated since, or after a second: garbage is found
+  /// soonest, and agents trace all the time (Semeru, section 4). With `collect`.
+  bool collect_continuously = false;
   double collect_share =
       0.1;  ///< of a core, that a collection takes from the program while nothing waits for it; 1: all it can
   bool verify_cycles =

@@ -124,17 +124,15 @@ class link {
 
   // ---- collecting (protocol.h, "Collecting"); each is one message that is repeated across reconnects until the deadline ----
   virtual errc begin_cycle(std::uint64_t cycle, time_point deadline) noexcept = 0;
-  /// `records`: image_record and slots, `count` of them.
-  virtual errc add_images(std::uint64_t cycle, std::span<const std::byte> records, std::uint32_t count,
-                          time_point deadline) noexcept = 0;
-  /// Brings slots to mark and takes ghosts. `number` is one more than that of the cycle's last trace.
+  virtual errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
+  /// Brings slots to mark (with scan_at_home, some of them) and takes ghosts. `number` is one more than that of the cycle's last trace.
   virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
                      std::uint32_t ghosts_max, time_point deadline, trace_answer& out,
                      std::vector<detail::slot_t>& ghosts) noexcept = 0;
   /// Mark bits of `count` tablets (at most marks_tablets_max), 8 KiB each, to `out`.
   virtual errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
                           time_point deadline) noexcept = 0;
-  virtual errc release_slots(std::uint64_t cycle, std::span<const released_page> pages, time_point deadline,
+  virtual errc release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
                              release_answer& out) noexcept = 0;
   virtual errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept = 0;
   /// Asks for an evacuation, or how far it is (protocol.h, "Evacuating"). One message, repeated across reconnects.

@@ -7,12 +7,13 @@
 // than the next is answered `stale`. Reconnecting starts with open_heap(resume), whose answer carries the last number
 // applied; the owner sends again what comes after it.
 //
-// Collecting. The owner leads; an agent traces what is stored with it. begin_cycle, then add_images until the owner has said
-// everything that its frames know better than home copies, then trace. A `trace` message brings slots to mark (roots,
+// Collecting. The owner leads; an agent traces what is stored with it. begin_cycle, then add_newer until the owner has named
+// every slot whose home copy may be older than the snapshot, then trace. A `trace` message brings slots to mark (roots,
 // overwritten references, other agents' ghosts) and takes the ghosts: slots that were met here and belong to tablets
-// of other agents. An agent that has answered `idle` stays idle until the owner sends it slots, because nobody else does; so a
-// round in which every agent was idle and nothing was under way ends the marking. A slot's image stands for its home
-// copy. Every message names the cycle; one that names another is refused as `stale`. All of them may be repeated without harm
+// of other agents, or that are newer at the owner: these are marked here and scanned there. When such an object turns out to have
+// been written back and evicted meanwhile, the owner sends its slot with `scan_at_home`. An agent that has answered `idle`
+// stays idle until the owner sends it slots, because nobody else does; so a round in which every agent was idle and nothing
+// was under way ends the marking. Every message names the cycle; one that names another is refused as `stale`. All of them may be repeated without harm
 // after a reconnect: marking twice changes nothing, and a `trace` that repeats the last number is answered with the same
 // ghosts again.
 //
@@ -31,7 +32,7 @@
 
 namespace fm::store {
 
-constexpr std::uint16_t protocol_major = 1;
+constexpr std::uint16_t protocol_major = 2;
 constexpr std::uint16_t protocol_minor = 0;
 
 enum class message_type : std::uint16_t {
@@ -51,12 +52,12 @@ enum class message_type : std::uint16_t {
   audit = 14,           ///< {} -> audit_answer + text: the agent verifies this heap
   statistics = 15,      ///< {} -> text, JSON
   begin_cycle =
-      16,  ///< cycle_name -> {}: marks for every tablet that is granted now; whatever was before is thrown away
-  add_images = 17,     ///< images_body + image_record[] -> {}: what the owner's frames refer to, see "Collecting"
-  trace = 18,          ///< trace_body + u64 slots[] -> trace_answer + u64 ghosts[]
+      16,          ///< cycle_name -> {}: marks for every tablet that is granted now; whatever was before is thrown away
+  add_newer = 17,  ///< newer_body + slot_bits[] -> {}: slots that the owner scans, see "Collecting"
+  trace = 18,      ///< trace_body + u64 slots[] -> trace_answer + u64 ghosts[]
   read_marks = 19,     ///< read_marks_body -> 8 KiB of mark bits for each tablet
-  release_slots = 20,  ///< release_body + released_page[] -> release_answer: no entry of these slots any more
-  end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks and images are thrown away
+  release_slots = 20,  ///< release_body + slot_bits[] -> release_answer: no entry of these slots any more
+  end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks are thrown away
   traced = 22,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
   census = 23,         ///< census_body -> a bit for each slot that has a home copy + census_record[]: what those are
   evacuate = 24,       ///< evacuate_body -> evacuate_answer, see "Evacuating"
@@ -198,18 +199,21 @@ struct cycle_name {
   std::uint64_t cycle;  ///< from 1, growing
 };
 
-struct images_body {
+/// Some slots of a page of 512.
+struct slot_bits {
+  std::uint64_t first_slot;  ///< a multiple of 512
+  std::uint64_t bits[8];     ///< slot i: word i / 64, bit i % 64
+};
+
+/// Of no use once tracing has begun, and refused as stale then. Slots of tablets that are not part of the cycle are passed over.
+struct newer_body {
   std::uint64_t cycle;
-  std::uint32_t count;  ///< records
+  std::uint32_t count;  ///< slot_bits that follow
   std::uint32_t zero;
 };
 
-/// Followed by `count` u64 slots, none of them null. Records for one slot add up.
-struct image_record {
-  std::uint64_t slot;
-  std::uint32_t count;
-  std::uint32_t zero;
-};
+/// In a slot that a trace message brings: its home copy is no longer older than the snapshot, whatever add_newer said.
+constexpr std::uint64_t scan_at_home = std::uint64_t{1} << 63;
 
 struct trace_body {
   std::uint64_t cycle;
@@ -237,13 +241,8 @@ constexpr std::uint64_t marks_bytes = detail::tablet_slots / 8;  ///< bit i of t
 
 struct release_body {
   std::uint64_t cycle;
-  std::uint32_t count;  ///< pages
+  std::uint32_t count;  ///< slot_bits that follow
   std::uint32_t zero;
-};
-
-struct released_page {
-  std::uint64_t first_slot;  ///< a multiple of 512
-  std::uint64_t bits[8];     ///< slot i: word i / 64, bit i % 64
 };
 
 struct release_answer {

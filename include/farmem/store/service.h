@@ -41,7 +41,6 @@ struct store_options {
   /// has come across and not moved; beyond: they are met later, out of order.
   std::uint64_t trace_queue_slots = 1u << 20;
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
-  std::uint64_t trace_images_bytes = 0;         ///< of a heap in a cycle; 0: as much as memory_bytes, at least 64 MiB
   std::string name = "local";                   ///< in logs
   bool log_heaps = false;                       ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};

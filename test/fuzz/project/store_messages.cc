@@ -198,22 +198,14 @@ class hostile_owner {
         send(message_type::begin_cycle, cycle_name{in.below(16) == 0 ? in.word() : cycle_});
         return;
       case 1:
-        append(b, images_body{named, count, 0});
-        for (std::uint32_t i = std::min(count, 6u); i > 0; --i) {
-          const std::uint32_t slots = in.below(4);
-          append(b, image_record{slot(in), in.below(32) == 0 ? in.name() : slots, 0});
-          for (std::uint32_t k = 0; k < slots; ++k) append(b, slot(in));
-        }
-        send(message_type::add_images, b);
+        append(b, newer_body{named, count, 0});
+        pages(in, count, b);
+        send(message_type::add_newer, b);
         return;
       case 2: send(message_type::read_marks, read_marks_body{named, in.name(), in.name()}); return;
       case 3:
         append(b, release_body{named, count, 0});
-        for (std::uint32_t i = std::min(count, 6u); i > 0; --i) {
-          released_page p{in.below(32) == 0 ? in.word() : 0, {}};
-          p.bits[in.below(8)] = in.word();
-          append(b, p);
-        }
+        pages(in, count, b);
         send(message_type::release_slots, b);
         return;
       case 4:
@@ -267,7 +259,17 @@ class hostile_owner {
     FM_CHECK(s_.connected(*peer_) == errc::ok, "a peer was refused");
   }
 
-  static detail::slot_t slot(input& in) { return in.below(32) == 0 ? in.word() : in.byte(); }
+  static detail::slot_t slot(input& in) {
+    const detail::slot_t s = in.below(32) == 0 ? in.word() : in.byte();
+    return in.below(8) == 0 ? s | scan_at_home : s;
+  }
+  static void pages(input& in, std::uint32_t count, std::vector<std::byte>& to) {
+    for (std::uint32_t i = std::min(count, 6u); i > 0; --i) {
+      slot_bits p{in.below(32) == 0 ? in.word() : 0, {}};
+      p.bits[in.below(8)] = in.word();
+      append(to, p);
+    }
+  }
 
   fm::store::store& s_;
   std::uint64_t id_;
@@ -328,7 +330,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   options.region_bytes = 64u << 10;
   options.memory_bytes = 6 * options.region_bytes;
   options.trace_queue_slots = options.trace_ghosts_max = 64;
-  options.trace_images_bytes = 4096;
   options.hooks.background = false;
   options.hooks.context = &now_ns;
   options.hooks.now = [](void* ns) { return time_point(std::chrono::nanoseconds(*static_cast<std::int64_t*>(ns))); };
