@@ -198,8 +198,11 @@ void object_cache::help_eviction() noexcept {
 }
 
 void object_cache::hold_pages(bool hold) {
-  const auto no_step = evictor_->hold();  // a step that is under way ends first
-  pages_.hold(hold);
+  {
+    const auto no_step = evictor_->hold();  // a step that is under way ends first
+    pages_.hold(hold);
+  }
+  if (pages_.wanting()) evictor_->wake();
 }
 
 // Whether the slot's word says free now, or nothing, so that the slot may be used again.

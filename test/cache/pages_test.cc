@@ -79,6 +79,23 @@ TEST_CASE("a page stays that is within the budget, being filled, full of residen
   CHECK_FALSE(b.pages.wanting());  // a whole round was in vain: not again at once
 }
 
+TEST_CASE("while pages are held none is given back, and nobody is to look again") {
+  bench b(1);
+  for (std::uint64_t p = 0; p < 3; ++p) b.pages.open(b.page(p));
+  REQUIRE(b.pages.wanting());
+  b.pages.hold(true);
+  b.pages.hold(true);
+  CHECK(b.pages.over());
+  CHECK_FALSE(b.pages.wanting());
+  CHECK(b.pages.again_at() == fm::time_point::max());
+  CHECK(b.give_back() == 0);
+  b.pages.hold(false);
+  CHECK_FALSE(b.pages.wanting());
+  b.pages.hold(false);
+  CHECK(b.pages.wanting());
+  CHECK(b.give_back() == 2);
+}
+
 TEST_CASE("a section that saw the page open holds its end back, and a writer that finds it closing keeps it") {
   bench b(1);
   for (std::uint64_t p = 0; p < 3; ++p) b.pages.open(b.page(p));

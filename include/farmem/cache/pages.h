@@ -84,9 +84,7 @@ class hit_pages {
   }
   [[nodiscard]] bool over() const noexcept { return budget_ != 0 && pages_.load(std::memory_order_relaxed) > budget_; }
   /// Over the budget, and worth another look now. Any thread.
-  [[nodiscard]] bool wanting() const noexcept {
-    return over() && held_.load(std::memory_order_acquire) == 0 && clock::now() >= again_at();
-  }
+  [[nodiscard]] bool wanting() const noexcept { return over() && clock::now() >= again_at(); }
   /// While held, no page is given back: words only return to the table. Between two steps. Holds add up.
   void hold(bool hold) noexcept {
     if (hold)
@@ -103,8 +101,10 @@ class hit_pages {
         for (const sided& s : words) f(s.slot, s.word);
     }
   }
-  /// After a round in vain: when to look again. Any thread.
-  [[nodiscard]] time_point again_at() const noexcept { return again_at_.load(std::memory_order_relaxed); }
+  /// When to look again: a while after a round in vain, and not as long as pages are held. Any thread.
+  [[nodiscard]] time_point again_at() const noexcept {
+    return held_.load(std::memory_order_acquire) != 0 ? time_point::max() : again_at_.load(std::memory_order_relaxed);
+  }
 
   struct counts {
     std::uint64_t pages, given_back, opened_again, kept, sided;
