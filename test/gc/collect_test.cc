@@ -1,49 +1,10 @@
-#include <farmem/farmem.h>
+// Collections by the agents: what dies and what lives, by roots, frames, weak handles, pins and containers; and what comes of what died.
+#include "fixture.h"
 
-#include <array>
-#include <catch2/catch.hpp>
 #include <future>
 #include <thread>
 
-using namespace fm::literals;
-
-namespace {
-
-struct gc_node {
-  std::uint64_t id = 0;
-  fm::ref<gc_node> left, right;
-  std::array<std::uint64_t, 4> rest{};
-};
-
-fm::heap_options small(std::size_t agents = 1) {
-  return {.cache = 1_MiB,
-          .agents = std::vector<std::string>(agents, "local:"),
-          .local_memory = 128_MiB,
-          .local_region = 1_MiB,
-          .segment = 32_KiB,
-          .collect = false,
-          .memory_within = std::chrono::seconds(30)};
-}
-
-fm::ptr<gc_node> make_list(fm::heap& h, std::uint64_t n) {
-  fm::ptr<gc_node> head;
-  for (std::uint64_t i = 0; i < n; ++i) head = h.make<gc_node>({.id = i, .left = head});
-  return head;
-}
-
-void require_list(const fm::ptr<gc_node>& head, std::uint64_t n) {
-  std::uint64_t expected = n;
-  for (const gc_node& e : fm::walk(head, &gc_node::left))
-    if (e.id != --expected) FAIL("element " << e.id << " instead of " << expected);
-  REQUIRE(expected == 0);
-}
-
-void require_ok(const fm::cycle_report& r) {
-  INFO(r.text());
-  REQUIRE(r.ok());
-}
-
-}  // namespace
+using namespace gc_test;
 
 TEST_CASE("a collection frees what no root reaches, and keeps the rest") {
   for (const std::size_t agents : {1, 3}) {
@@ -51,8 +12,7 @@ TEST_CASE("a collection frees what no root reaches, and keeps the rest") {
     const auto kept = make_list(h, 20'000);
     { const auto dropped = make_list(h, 30'000); }
     REQUIRE(h.evict_all() == fm::errc::ok);
-    auto r = h.collect("test");
-    require_ok(r);
+    const auto r = collect(h);
     REQUIRE(r.marked == 20'000);
     REQUIRE(r.dead == 30'000);
     REQUIRE(r.freed == 30'000);
@@ -64,12 +24,8 @@ TEST_CASE("a collection frees what no root reaches, and keeps the rest") {
     REQUIRE(objects == 20'000);
     REQUIRE(freed == 30'000);
     require_list(kept, 20'000);
-    REQUIRE(h.evict_all() == fm::errc::ok);
-    const auto v = h.verify();
-    INFO((v.messages.empty() ? "" : v.messages.front()));
-    REQUIRE(v.ok());
-    REQUIRE(v.agent_objects == 20'000);
-    require_ok(h.collect("again"));
+    REQUIRE(require_sound_at_home(h).agent_objects == 20'000);
+    collect(h, "again");
     REQUIRE(h.stats().last_cycle.dead == 0);
   }
 }
@@ -80,12 +36,11 @@ TEST_CASE("what only frames know is traced: resident objects, never written back
   fm::heap h(o);
   const auto kept = make_list(h, 500);
   { const auto dropped = make_list(h, 700); }
-  const auto r = h.collect("test");
-  require_ok(r);
+  const auto r = collect(h);
   REQUIRE(r.marked == 500);
   REQUIRE(r.dead == 700);
   require_list(kept, 500);
-  REQUIRE(h.verify().ok());
+  require_sound(h);
 }
 
 TEST_CASE("a frame without references is believed over a home copy that had some") {
@@ -93,8 +48,7 @@ TEST_CASE("a frame without references is believed over a home copy that had some
   const auto holder = h.make<gc_node>({.id = 1, .left = make_list(h, 2'000)});
   REQUIRE(h.evict_all() == fm::errc::ok);
   holder.write()->left = nullptr;  // dirty, and not written back again
-  const auto r = h.collect("test");
-  require_ok(r);
+  const auto r = collect(h);
   REQUIRE(r.marked == 1);
   REQUIRE(r.freed == 2'000);
 }
@@ -108,8 +62,7 @@ TEST_CASE("a large heap that is all newer than at home, and a long array") {
     (*w)[i] = node;
   }
   { const auto dropped = make_list(h, 1'000); }
-  const auto r = h.collect("test");
-  require_ok(r);
+  const auto r = collect(h);
   REQUIRE(r.newer == 101'001);
   REQUIRE(r.traced_here == 100'001);
   REQUIRE(r.marked == 100'001);
@@ -134,8 +87,7 @@ TEST_CASE("a cycle that nobody waits for takes its share of a core, and hurries 
   REQUIRE(alone.freed == 10'000);
   REQUIRE(alone.paced_ns > alone.cpu_ns);  // and not a share of the time, which a busy machine lengthens
   h.collect_soon("with company");
-  const auto waited = h.collect("company");
-  require_ok(waited);
+  const auto waited = collect(h, "company");
   REQUIRE(waited.paced_ns == 0);
   REQUIRE(waited.marked == 100'000);
   require_list(kept, 100'000);
@@ -172,8 +124,7 @@ TEST_CASE("cycles of references die together, and shared objects live by one ref
     a.write()->left = b;
   }
   REQUIRE(h.evict_all() == fm::errc::ok);
-  const auto r = h.collect("test");
-  require_ok(r);
+  const auto r = collect(h);
   REQUIRE(r.marked == 2);
   REQUIRE(r.freed == 2);
   REQUIRE(keeper->left->id == 1);
@@ -185,13 +136,12 @@ TEST_CASE("slots of dead objects are used again, and their regions are given bac
   std::uint64_t tablets = 0;
   for (int round = 0; round < 12; ++round) {
     { const auto dropped = make_list(h, 60'000); }
-    require_ok(h.collect("round"));
+    collect(h, "round");
     if (round == 2) tablets = h.core().cache().tablets().size();
   }
   REQUIRE(h.core().cache().tablets().size() == tablets);  // 720,000 objects in what three rounds needed
   require_list(kept, 1'000);
-  REQUIRE(h.evict_all() == fm::errc::ok);
-  REQUIRE(h.verify().ok());
+  require_sound_at_home(h);
   REQUIRE(h.stats().regions_retired > 10);
 }
 
@@ -199,10 +149,10 @@ TEST_CASE("a weak handle becomes null with its object, and locks it while it liv
   fm::heap h(small());
   auto a = h.make<gc_node>({.id = 5});
   const fm::weak<gc_node> w(a), copy(w);
-  require_ok(h.collect("alive"));
+  collect(h, "alive");
   REQUIRE(w.lock() == a);
   a = nullptr;
-  require_ok(h.collect("dead"));
+  collect(h, "dead");
   REQUIRE_FALSE(w.lock());
   REQUIRE_FALSE(copy.lock());
   // Its slot serves others now, and the handles do not name them.
@@ -218,11 +168,11 @@ TEST_CASE("a notice of a dead object comes once, with its value, and none for th
     const auto a = h.make<gc_node>({.id = 42});
     h.on_dead(a, [&said, id = a->id] { said += static_cast<int>(id); });
     h.on_dead(living, [&of_living] { ++of_living; });
-    require_ok(h.collect("alive"));
+    collect(h, "alive");
     REQUIRE(said == 0);
   }
-  require_ok(h.collect("dead"));
-  require_ok(h.collect("once more"));
+  collect(h, "dead");
+  collect(h, "once more");
   REQUIRE(said == 42);
   h.close();
   REQUIRE(of_living == 0);
@@ -234,12 +184,12 @@ TEST_CASE("a pin keeps its object and what it refers to") {
   fm::heap h(small());
   const fm::weak<gc_node> inner = [&] { return fm::weak<gc_node>(h.make<gc_node>({.id = 7})); }();
   auto pin = h.make<gc_node>({.id = 8, .left = h.make<gc_node>({.id = 9})}).read();
-  require_ok(h.collect("pinned"));
+  collect(h, "pinned");
   REQUIRE_FALSE(inner.lock());
   REQUIRE(pin->left->id == 9);
   const fm::weak<gc_node> outer(pin->left.root());
   { const auto gone = std::move(pin); }
-  require_ok(h.collect("given back"));
+  collect(h, "given back");
   REQUIRE_FALSE(outer.lock());
 }
 
@@ -278,8 +228,7 @@ TEST_CASE(
   REQUIRE(ids[0] == 2);
   REQUIRE(ids[1] == 3);
   { const auto given_back = std::move(pin); }
-  const auto after = h.collect("after it");
-  require_ok(after);
+  const auto after = collect(h, "after it");
   REQUIRE(after.dead == 2);
 }
 
@@ -294,16 +243,14 @@ TEST_CASE("containers survive with what they hold, and what they dropped dies") 
   for (std::uint64_t i = 0; i < 3'000; i += 2) m.erase(i);
   v.clear();
   REQUIRE(h.evict_all() == fm::errc::ok);
-  const auto r = h.collect("test");
-  require_ok(r);
+  const auto r = collect(h);
   REQUIRE(r.dead >= 1'500);
   for (std::uint64_t i = 0; i < 3'000; ++i) {
     const auto found = m.find(i);
     REQUIRE(bool(found) == (i % 2 == 1));
     if (found) REQUIRE((*found)->id == i);
   }
-  REQUIRE(h.evict_all() == fm::errc::ok);
-  REQUIRE(h.verify().ok());
+  require_sound_at_home(h);
 }
 
 TEST_CASE("collections start by themselves, and a service that makes garbage does not grow") {
