@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "fixture.h"
+#include "support/reached.h"
 
 using namespace gc_test;
 
@@ -219,18 +220,10 @@ class thread_of_mutation {
   // The shadow of what died is dropped now and then; what weak handles may bring back stays.
   void forget_some() {
     if (shadow_.size() < 2 * last_size_ + 4096) return;
-    std::set<std::uint64_t> seen;
-    std::vector<std::uint64_t> open;
-    const auto reach = [&](std::uint64_t id) {
-      if (id != 0 && seen.insert(id).second) open.push_back(id);
-    };
-    for (const std::uint64_t id : root_ids_) reach(id);
-    for (const auto& [w, id] : weak_) reach(id);
-    while (!open.empty()) {
-      const std::uint64_t id = open.back();
-      open.pop_back();
-      for (const std::uint64_t next : shadow_[id]) reach(next);
-    }
+    fm::test::reached alive;
+    for (const std::uint64_t id : root_ids_) alive.from(id);
+    for (const auto& [w, id] : weak_) alive.from(id);
+    const auto& seen = alive.along([&](std::uint64_t id) -> auto& { return shadow_[id]; });
     std::erase_if(shadow_, [&](const auto& node) { return !seen.contains(node.first); });
     last_size_ = shadow_.size();
   }

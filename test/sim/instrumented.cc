@@ -37,27 +37,21 @@ void __tsan_ignore_thread_end() {}
 
 #define FM_SIM_ACCESS(name) \
   void __tsan_##name(void*) { data_point(); }
-#define FM_SIM_ACCESSES(size)        \
-  FM_SIM_ACCESS(read##size)          \
-  FM_SIM_ACCESS(write##size)         \
-  FM_SIM_ACCESS(read_write##size)    \
-  FM_SIM_ACCESS(volatile_read##size) \
-  FM_SIM_ACCESS(volatile_write##size)
-FM_SIM_ACCESSES(1)
-FM_SIM_ACCESSES(2)
-FM_SIM_ACCESSES(4)
-FM_SIM_ACCESSES(8)
-FM_SIM_ACCESSES(16)
-#define FM_SIM_UNALIGNED(size)                 \
-  FM_SIM_ACCESS(unaligned_read##size)          \
-  FM_SIM_ACCESS(unaligned_write##size)         \
-  FM_SIM_ACCESS(unaligned_read_write##size)    \
-  FM_SIM_ACCESS(unaligned_volatile_read##size) \
-  FM_SIM_ACCESS(unaligned_volatile_write##size)
-FM_SIM_UNALIGNED(2)
-FM_SIM_UNALIGNED(4)
-FM_SIM_UNALIGNED(8)
-FM_SIM_UNALIGNED(16)
+#define FM_SIM_ACCESSES(aligned, size)        \
+  FM_SIM_ACCESS(aligned##read##size)          \
+  FM_SIM_ACCESS(aligned##write##size)         \
+  FM_SIM_ACCESS(aligned##read_write##size)    \
+  FM_SIM_ACCESS(aligned##volatile_read##size) \
+  FM_SIM_ACCESS(aligned##volatile_write##size)
+FM_SIM_ACCESSES(, 1)
+FM_SIM_ACCESSES(, 2)
+FM_SIM_ACCESSES(, 4)
+FM_SIM_ACCESSES(, 8)
+FM_SIM_ACCESSES(, 16)
+FM_SIM_ACCESSES(unaligned_, 2)
+FM_SIM_ACCESSES(unaligned_, 4)
+FM_SIM_ACCESSES(unaligned_, 8)
+FM_SIM_ACCESSES(unaligned_, 16)
 void __tsan_read_range(void*, std::size_t) { data_point(); }
 void __tsan_write_range(void*, std::size_t) { data_point(); }
 void __tsan_vptr_update(void*, void*) {}
