@@ -1,10 +1,12 @@
 // What tracing on the agents gains: programs that collect while they run, against the same with the compute node tracing
-// through its cache; and against themselves with everything local. PageRank over an RMAT graph whose ranks are new objects in
-// every iteration, and reads and updates of rows in a map, where an update leaves a dead object.
+// through its cache; and against themselves with everything local. PageRank over an RMAT graph, with a managed list of
+// predecessors for each vertex or an object for 8 KiB of them, whose ranks are a new vector in every iteration; and a server that reads and
+// updates rows in a map for 16 clients at a time, where an update leaves a dead object.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <ranges>
 #include <thread>
 
 #include "support/managed.h"
@@ -23,16 +25,6 @@ fm::cycle_report collect(fm::heap& h) {
 
 // ---- PageRank ----
 
-struct rank_value {
-  double rank = 0, share = 0;  ///< the rank, and what each successor gets of it
-  std::array<std::uint64_t, 2> more{};
-};
-struct vertex {
-  fm::ref<rank_value> value;
-  fm::ref<fm::ref<vertex>[]> in;
-  std::uint64_t out_count = 0;
-};
-
 using edge_list = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
 edge_list rmat(unsigned scale, std::uint64_t per_vertex) {
@@ -48,77 +40,92 @@ edge_list rmat(unsigned scale, std::uint64_t per_vertex) {
   return edges;
 }
 
+/// An object holds the predecessors of some vertices: how many those are, where each list of them begins and the last one ends,
+/// and the lists. It is full with `EdgesMin` edges: with 0, each vertex has one of its own.
+template <std::size_t EdgesMin>
 class page_rank {
  public:
   static constexpr const char* unit = "M edges/s";
 
-  page_rank(fm::heap& h, const edge_list& edges, unsigned scale) : heap_(h), edges_(edges.size()) {
-    const std::size_t n = std::size_t{1} << scale;
-    vertices_.resize(n);
-    for (auto& v : vertices_) v = h.make<vertex>({.value = h.make<rank_value>({.rank = 1 / double(n)})});
-    for (std::size_t i = 0; i < edges.size();) {
-      std::size_t end = i;
-      while (end < edges.size() && edges[end].second == edges[i].second) ++end;
-      const auto in = h.array<fm::ref<vertex>>(end - i);
-      for (std::size_t k = i; k < end; ++k) {
-        const fm::ptr<vertex>& from = vertices_[edges[k].first];
-        ++from.write()->out_count;
-        const auto w = in.write();
-        (*w)[k - i] = from;
+  page_rank(fm::heap& h, const edge_list& edges, unsigned scale)
+      : heap_(h), in_(h), out_(h), ranks_(h), edges_(edges.size()) {
+    const std::uint32_t n = std::uint32_t{1} << scale;
+    std::vector<std::uint32_t> out(n), lists, ends, object;
+    auto next = edges.begin();
+    for (std::uint32_t v = 0; v < n; ++v) {
+      for (; next != edges.end() && next->second == v; ++next) {
+        lists.push_back(next->first);
+        ++out[next->first];
       }
-      vertices_[edges[i].second].write()->in = in;
-      i = end;
+      ends.push_back(std::uint32_t(lists.size()));
+      if (lists.size() < EdgesMin && v + 1 < n) continue;
+      const auto k = std::uint32_t(ends.size());
+      object.assign({k, k + 2});
+      for (const std::uint32_t end : ends) object.push_back(k + 2 + end);
+      object.insert(object.end(), lists.begin(), lists.end());
+      in_.push_back(k == 1 && lists.empty() ? fm::ptr<std::uint32_t[]>()
+                                            : h.array(std::span<const std::uint32_t>(object)));
+      lists.clear();
+      ends.clear();
     }
+    out_.append(out);
+    ranks_.append(std::vector<double>(n, 1 / double(n)));
   }
 
-  // Each iteration makes a new value for every vertex; the old ones die.
+  /// Bytes of plain memory, which count as local.
+  [[nodiscard]] std::uint64_t plain_bytes() const noexcept { return ranks_.size() * sizeof(double); }
+
+  // Ranks do not change: each iteration makes new ones.
   double run(std::uint64_t iterations) {
-    const auto n = double(vertices_.size());
-    for (std::uint64_t i = 0; i < iterations; ++i) {
-      double nowhere = 0, sum_of_all = 0;
-      each([&](const fm::ptr<vertex>& v) {
-        const fm::ptr<rank_value> was = v->value;
-        const std::uint64_t out = v->out_count;
-        const double rank = was->rank;
-        sum_of_all += rank;
-        if (out == 0) nowhere += rank;
-        v.write()->value = heap_.make<rank_value>({.rank = rank, .share = out == 0 ? 0 : rank / double(out)});
-      });
-      if (std::abs(sum_of_all - 1) > 1e-6) throw fm::error(fm::errc::corrupt, "the ranks do not add up");
-      const double base = (1 - damping) / n + damping * nowhere / n;
-      each([&](const fm::ptr<vertex>& v) {
-        const fm::ptr<fm::ref<vertex>[]> in = v->in;
-        const double sum = in ? shares(in) : 0;
-        v->value.write()->rank = base + damping * sum;
-      });
-    }
+    for (std::uint64_t i = 0; i < iterations; ++i) iterate();
     return double(edges_) * double(iterations) / 1e6;
   }
 
  private:
   static constexpr double damping = 0.85;
-  static constexpr std::size_t ahead = 32;
 
-  template <class F>
-  void each(F&& f) {
-    for (std::size_t i = 0; i < vertices_.size(); ++i) {
-      if (i % ahead == 0) fm::prefetch(std::span(vertices_).subspan(i, std::min(2 * ahead, vertices_.size() - i)));
-      f(vertices_[i]);
-    }
-  }
-  static double shares(const fm::ptr<fm::ref<vertex>[]>& in) {
-    double sum = 0;
-    const auto pin = in.read();
-    const std::span<const fm::ref<vertex>> refs(pin->begin(), pin->size());
-    for (std::size_t i = 0; i < refs.size(); ++i) {
-      if (i % ahead == 0) fm::prefetch(refs.subspan(i, std::min(2 * ahead, refs.size() - i)));
-      sum += refs[i]->value->share;
-    }
-    return sum;
+  void iterate() {
+    const auto n = double(ranks_.size());
+    double nowhere = 0, sum_of_all = 0;
+    share_.clear();
+    auto out = out_.begin();
+    ranks_.for_each([&](double rank) {
+      const std::uint32_t successors = *out;
+      ++out;
+      sum_of_all += rank;
+      if (successors == 0) nowhere += rank;
+      share_.push_back(successors == 0 ? 0 : rank / successors);
+    });
+    if (std::abs(sum_of_all - 1) > 1e-6) throw fm::error(fm::errc::corrupt, "the ranks do not add up");
+    const double base = (1 - damping) / n + damping * nowhere / n;
+    const fm::vector<double> next(heap_);
+    std::vector<double> made;
+    in_.for_each_chunk([&](std::span<const fm::ref<std::uint32_t[]>> lists) {
+      made.clear();
+      for (const auto& list : lists) {
+        const fm::scope in_place;
+        const auto* in = list.get(in_place);
+        if (!in) {
+          made.push_back(base);
+          continue;
+        }
+        const std::uint32_t *const at = in->data(), *const begins = at + 1;
+        for (std::uint32_t v = 0; v < at[0]; ++v) {
+          double sum = 0;
+          for (std::uint32_t i = begins[v]; i < begins[v + 1]; ++i) sum += share_[at[i]];
+          made.push_back(base + damping * sum);
+        }
+      }
+      next.append(made);
+    });
+    ranks_ = next;
   }
 
   fm::heap& heap_;
-  std::vector<fm::ptr<vertex>> vertices_;
+  fm::vector<fm::ref<std::uint32_t[]>> in_;  ///< predecessors, in the order of vertices; null: of one, which has none
+  fm::vector<std::uint32_t> out_;            ///< of each vertex, how many successors it has
+  fm::vector<double> ranks_;
+  std::vector<double> share_;  ///< what each vertex gives to a successor: read in any order, so it is in plain memory
   std::size_t edges_;
 };
 
@@ -147,23 +154,32 @@ class row_map {
       map_.insert_or_assign(k, r);
     }
   }
+  // A server's loop: the requests of `in_flight` clients at a time, each a task that awaits what is away.
   double run(std::uint64_t operations) {
-    for (std::uint64_t i = 0; i < operations; ++i) {
-      const std::uint64_t key = keys_(random_), bits = random_.next();
-      const auto found = map_.find(key);
-      if (!found || (*found)->key != key) throw fm::error(fm::errc::corrupt, "a row is another, or gone");
-      const fm::ptr<row> r = *found;
-      const std::size_t c = bits >> 1 & 3;
-      const fm::ptr<cell> was = r->cells[c];
-      if (was->key != key) throw fm::error(fm::errc::corrupt, "a cell is another");
-      if ((bits & 1) == 0) continue;
-      const auto fresh = heap_.make<cell>({.key = key, .version = was->version + 1});
-      r.write()->cells[c] = fresh;
-    }
+    fm::run_all(std::views::iota(std::uint64_t{0}, operations) | std::views::transform([this](std::uint64_t) {
+                  const std::uint64_t key = keys_(random_);
+                  return serve(key, random_.next());
+                }),
+                in_flight);
     return double(operations) / 1e3;
   }
+  [[nodiscard]] std::uint64_t plain_bytes() const noexcept { return 0; }
 
  private:
+  static constexpr std::size_t in_flight = 16;
+
+  fm::task<> serve(std::uint64_t key, std::uint64_t bits) {
+    const fm::ptr<row> found = map_.find(key);
+    const auto r = co_await found.fetch();
+    if (r->key != key) throw fm::error(fm::errc::corrupt, "a row is another, or gone");
+    const fm::ref<cell>& c = r->cells[bits >> 1 & 3];
+    const auto was = co_await c.fetch();
+    if (was->key != key) throw fm::error(fm::errc::corrupt, "a cell is another");
+    if ((bits & 1) == 0) co_return;
+    const fm::ptr<cell> fresh = heap_.make<cell>({.key = key, .version = was->version + 1});
+    found.write()->cells[bits >> 1 & 3] = fresh;
+  }
+
   fm::heap& heap_;
   fm::hash_map<std::uint64_t, fm::ref<row>> map_;
   zipf_keys keys_;
@@ -176,6 +192,7 @@ struct side_options {
   std::uint64_t cache = 0;
   std::uint64_t every = 0;  ///< bytes allocated between two cycles
   double share = 1;         ///< of a core, for the owner's part of a cycle
+  bool tell = false;
   tracing who = tracing::agents;
 };
 
@@ -190,21 +207,40 @@ class side {
                .agents = {agent_.url()},
                .collect = true,
                .collect_every = o.every,
-               .collect_share = o.share}) {
+               .collect_share = o.share}),
+        tell_(o.tell) {
     heap_.core().gc().trace_by(o.who);
     work_ = make(heap_);
     collect(heap_);
   }
   /// Units a second. Ends with an untimed cycle, so that none is under way when the other side runs.
   turn run(std::uint64_t amount) {
-    const std::uint64_t before = heap_.stats().collections, begin = now_ns();
+    const fm::heap_stats before = heap_.stats();
+    const std::uint64_t begin = now_ns();
     const double done = work_->run(amount);
-    turn t{done / (double(now_ns() - begin) * 1e-9), {}, 0};
+    const double ms = double(now_ns() - begin) * 1e-6;
+    const turn t{done / (ms * 1e-3), {}, 0};
     const fm::heap_stats s = heap_.stats();
-    cycles = s.collections - before;
+    cycles = s.collections - before.collections;
     if (cycles != 0) last = s.last_cycle;
+    if (tell_) tell(before, s, ms);
     collect(heap_);
     return t;
+  }
+  /// What a turn was made of.
+  static void tell(const fm::heap_stats& a, const fm::heap_stats& b, double ms) {
+    const auto k = [](std::uint64_t n) { return double(n) * 1e-3; };
+    std::fprintf(
+        stderr,
+        "  %.1f ms: %.1fK misses (%.1f ms), %.1fK prefetches, %.1fK neighbours (%.1fK used), %.1fK touches (%.1fK "
+        "moved), "
+        "%.1fK dropped, %.1fK written, %.1f MiB fetched, %.1f MiB written, %.1fK allocated, %lu stalls, %lu cycles\n",
+        ms, k(b.misses - a.misses), double(b.miss_ns.sum_ns - a.miss_ns.sum_ns) * 1e-6, k(b.prefetches - a.prefetches),
+        k(b.elastic_installs - a.elastic_installs), k(b.elastic_touches - a.elastic_touches), k(b.touches - a.touches),
+        k(b.relocations - a.relocations), k(b.dropped_objects - a.dropped_objects),
+        k(b.written_objects - a.written_objects), double(b.fetched_bytes - a.fetched_bytes) / (1 << 20),
+        double(b.written_bytes - a.written_bytes) / (1 << 20), k(b.allocated_objects - a.allocated_objects),
+        b.stalls_for_memory - a.stalls_for_memory, b.collections - a.collections);
   }
   turn run_while_collecting(std::uint64_t amount) {
     std::atomic<bool> stop{false};
@@ -224,12 +260,14 @@ class side {
  private:
   counted_agent agent_;
   fm::heap heap_;
+  bool tell_;
   std::unique_ptr<Work> work_;
 };
 
 /// What the program's objects take after it was built.
 struct live_bytes {
   std::uint64_t home = 0, cached = 0;  ///< as home copies; as frames
+  std::uint64_t plain = 0;             ///< plain memory of the program, which is local
 };
 template <class Make>
 live_bytes measure_live(Make&& make) {
@@ -237,6 +275,7 @@ live_bytes measure_live(Make&& make) {
   const auto work = make(h);
   collect(h);
   live_bytes live;
+  live.plain = work->plain_bytes();
   for (const fm::type_stats& t : h.stats(fm::detail_level::types).types) {
     live.home += t.bytes;
     live.cached += t.bytes + t.objects * 24;  // prefix, and rounding to 16
@@ -251,28 +290,39 @@ constexpr goals all_goals[] = {{0.50, 1.75, 1.08}, {0.25, 2.57, 1.32}, {0.13, 4.
 
 struct settings {
   std::string binary;
-  double headroom = 0.5, share = 1;
+  double headroom = 0.2, share = 1;
+  std::uint64_t scale = 0;
+  bool tell = false;
   int rounds = 3;
 };
 
 template <class Work, class Make>
 void compare_all(program& p, const settings& set, const std::string& name, std::uint64_t amount, Make&& make) {
+  // Blocks are so few objects that there is nothing to trace.
+  const bool offloaded = name != "pagerank_blocks" && p.wants(name + "_offloaded"), far = p.wants(name + "_far");
+  const bool cycles = name == "pagerank" && p.wants(name + "_while_cycles_run");
+  if (!offloaded && !far && !cycles) return;
   const live_bytes live = measure_live(make);
   const auto every = std::uint64_t(double(live.home) * set.headroom);
   const auto build = [&](std::uint64_t cache, tracing who) {
-    return std::make_unique<side<Work>>(p, set.binary, side_options{cache, every, set.share, who}, make);
+    return std::make_unique<side<Work>>(p, set.binary, side_options{cache, every, set.share, set.tell, who}, make);
   };
+  // As in the papers, local memory is a share of the heap that the collector keeps to: what is live, and what is allocated
+  // until the next cycle.
+  const double heap_bytes = double(live.cached) * (1 + set.headroom);
   // Nothing leaves this cache; its collector has this machine only.
-  const auto local = build(std::max<std::uint64_t>(live.cached * 4, 64 << 20), tracing::compute_node);
+  const auto local = far ? build(std::max<std::uint64_t>(live.cached * 16, 64 << 20), tracing::compute_node) : nullptr;
   for (const goals& g : all_goals) {
-    const auto cache = std::max<std::uint64_t>(std::uint64_t(double(live.cached) * g.local), 1 << 20);
+    const double for_cache = heap_bytes * g.local - double(live.plain);
+    const auto cache = std::uint64_t(std::max(for_cache, double(1 << 20)));
     const std::vector<std::pair<std::string, std::string>> parameters{
         {"local", std::to_string(int(g.local * 100)) + "%"},
+        {"of", std::to_string(std::uint64_t(heap_bytes) >> 20) + " MiB"},
         {"live", std::to_string(live.cached >> 20) + " MiB"},
-        {"a cycle every", std::to_string(int(set.headroom * 100)) + "% of it"}};
+        {"a cycle every", std::to_string(int(set.headroom * 100)) + "% of that"}};
     const auto ours = build(cache, tracing::agents);
     const auto run = [&](side<Work>& s) { return [&s, amount] { return s.run(amount); }; };
-    if (p.wants(name + "_offloaded")) {
+    if (offloaded) {
       const auto peer = build(cache, tracing::compute_node);
       p.compare({name + "_offloaded",
                  parameters,
@@ -284,7 +334,7 @@ void compare_all(program& p, const settings& set, const std::string& name, std::
         std::fprintf(stderr, "%s: %lu cycles in the last turn; %s\n", each == peer.get() ? "peer" : "ours",
                      each->cycles, each->last.text().c_str());
     }
-    if (g.all_local != 0) {
+    if (far && g.all_local != 0) {
       // A slowdown: the other way round, the time for the same work.
       const auto slow = [&](side<Work>& s) {
         return [&s, amount] {
@@ -295,12 +345,12 @@ void compare_all(program& p, const settings& set, const std::string& name, std::
       };
       p.compare({name + "_far",
                  parameters,
-                 name == "pagerank" ? "ns/edge" : "us/op",
+                 name == "mix" ? "us/op" : "ns/edge",
                  {goal_kind::ratio_at_most, g.all_local},
                  "everything local"},
                 slow(*ours), slow(*local), set.rounds);
     }
-    if (name == "pagerank" && g.local == 0.25) {
+    if (cycles && g.local == 0.25) {
       const auto invert = [](turn t) {
         t.value = 1e3 / t.value;
         return t;
@@ -322,12 +372,16 @@ int main(int argc, char** argv) {
   p.option("--agent", set.binary, "the farmem-agent to run");
   p.option("--headroom", set.headroom, "bytes allocated between two cycles, as a share of the live bytes");
   p.option("--share", set.share, "heap_options::collect_share of all sides; at 1 none puts its cycles off");
+  p.option("--tell", set.tell, "print what every turn was made of");
+  p.option("--scale", set.scale, "of the RMAT graph; 0: 18, or 12 with --quick");
   p.parse(argc, argv);
   return p.run([&] {
-    const unsigned scale = p.sized(16u, 12u);
+    const auto scale = unsigned(set.scale != 0 ? set.scale : p.sized<std::uint64_t>(18, 12));
     const edge_list edges = rmat(scale, 16);
-    compare_all<page_rank>(p, set, "pagerank", p.sized<std::uint64_t>(9, 9),
-                           [&](fm::heap& h) { return std::make_unique<page_rank>(h, edges, scale); });
+    compare_all<page_rank<0>>(p, set, "pagerank", 10,
+                              [&](fm::heap& h) { return std::make_unique<page_rank<0>>(h, edges, scale); });
+    compare_all<page_rank<2048>>(p, set, "pagerank_blocks", 10,
+                                 [&](fm::heap& h) { return std::make_unique<page_rank<2048>>(h, edges, scale); });
     compare_all<row_map>(p, set, "mix", p.sized<std::uint64_t>(1'000'000, 100'000), [&](fm::heap& h) {
       return std::make_unique<row_map>(h, p.sized<std::uint64_t>(50'000, 8'000));
     });
