@@ -147,9 +147,10 @@ void arena::release(segment& s) {
   if (waiters_.load(std::memory_order_seq_cst) != 0) os::futex_wake(released_, 1 << 30);
 }
 
-segment* arena::next_to_cool(std::uint64_t passed_below) {
+segment* arena::next_to_cool(std::uint64_t passed_below, bool spare_proactive) {
   const std::lock_guard lock(mutex_);
-  while (!proactive_.empty() && proactive_.size() > proactive_share_ * capacity_) {
+  while (!proactive_.empty() && (!spare_proactive || proactive_.size() > proactive_share_ * capacity_)) {
+    spare_proactive = true;
     segment& s = proactive_.front();
     proactive_.pop_front();
     s.state.store(segment_state::active, std::memory_order_relaxed);

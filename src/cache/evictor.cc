@@ -11,7 +11,8 @@ namespace fm::detail {
 namespace {
 
 constexpr std::uint32_t frames_per_step = 512;
-constexpr std::uint32_t look_ahead = 16;  // frames whose words are prefetched together
+constexpr std::uint32_t look_ahead = 16;        // frames whose words are prefetched together
+constexpr std::uint64_t prefetch_bytes = 1024;  // of the segment ahead of the walk: it has not been touched for long
 constexpr std::uint32_t rounds_before_pause = 2;
 constexpr std::uint32_t sweeps_per_batch = 8;  // after so many, an open batch leaves though it is not full
 constexpr auto pause_within = std::chrono::microseconds(200);
@@ -33,6 +34,7 @@ std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[look_ahead])
     const std::uint64_t total = frame::total_bytes_of(payload);
     FM_ASSERT(total >= sizeof(frame_prefix), "a frame has a size");
     const std::uint64_t h = px.header.load(std::memory_order_relaxed);
+    __builtin_prefetch(cursor + prefetch_bytes);
     cursor += total;
     const slot_t slot = header::slot(h);
     if (slot == 0 || slot >= hit.slots) continue;  // nothing installed
@@ -144,7 +146,7 @@ bool evictor::pick_job() {
   if (!segment_ && (draining_ || arena_.inactive_segments() < inactive_target_)) {
     // Segments that came back to active wait for a stamp; nobody else may be advancing the epoch.
     epochs::try_pass(epochs::current.load(std::memory_order_relaxed) - 1);
-    segment_ = arena_.next_to_cool(epochs::passed_.load(std::memory_order_acquire));
+    segment_ = arena_.next_to_cool(epochs::passed_.load(std::memory_order_acquire), futile_ == 0 && !draining_);
     if (segment_) job_ = job::cooling;
   }
   if (segment_) cursor_ = segment_->base + 8;

@@ -255,7 +255,8 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
         std::memcpy(frame::home_copy(payload), bytes + at, copy);
         frame_prefix& px = frame::prefix(payload);
         px.home.store(w, std::memory_order_relaxed);
-        px.shape.fetch_or(frame::elastic_bit, std::memory_order_relaxed);
+        // Nobody else knows the frame yet; an atomic or here waited for the copied bytes to reach memory.
+        px.shape.store(px.shape.load(std::memory_order_relaxed) | frame::elastic_bit, std::memory_order_relaxed);
         if (word.compare_exchange_strong(w, word::resident(payload, word::cold_bit | word::clean_bit),
                                          std::memory_order_acq_rel)) {
           m.counters.elastic_installs += 1;

@@ -139,6 +139,12 @@ std::vector<std::uint32_t> object_cache::tablets() const {
 
 // ---- frames ----
 
+// A filled segment is now and then treated as hot at once (dcm's epsilon): of a scan that is longer than the cache, a part stays
+// until the scan comes round again, where queues alone would evict every object just before it is wanted.
+bool object_cache::promotes(mutator& m) const noexcept {
+  return static_cast<double>(m.next_random() >> 11) * 0x1p-53 < options_.promote_probability;
+}
+
 char* object_cache::bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave) {
   settle(b);
   const std::uint64_t total = frame::total_bytes(payload_bytes);
@@ -154,7 +160,7 @@ char* object_cache::bump_frame(bump& b, bool proactive, std::uint64_t payload_by
     if (b.at + total > b.end || !b.seg) {
       segment* s = arena_.take(1, leave);
       if (!s) return nullptr;
-      if (b.seg) arena_.retire(*b.seg, static_cast<std::uint64_t>(b.at - b.seg->base), proactive);
+      if (b.seg) arena_.retire(*b.seg, static_cast<std::uint64_t>(b.at - b.seg->base), proactive || promotes(here()));
       b.seg = s;
       b.at = s->base + 8;
       b.end = s->base + arena_.segment_bytes();

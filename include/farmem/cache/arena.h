@@ -68,8 +68,9 @@ class arena {
 
   // ---- for the evictor, which is one thread at a time ----
   /// The next segment to cool, out of its queue: active's oldest, after proactive has been held to its share.
-  /// A segment that came back to active is passed over until the stamp of its return is below `passed_below`.
-  segment* next_to_cool(std::uint64_t passed_below);
+  /// A segment that came back to active is passed over until the stamp of its return is below `passed_below`. Unless proactive is
+  /// spared, its oldest segment goes to active: where active is all pinned, it would come round for ever, and proactive stay.
+  segment* next_to_cool(std::uint64_t passed_below, bool spare_proactive);
   void enter_inactive(segment& s, std::uint64_t stamp);
   /// inactive's oldest, if its stamp is below `passed_below`; it becomes `sweeping`.
   segment* next_to_sweep(std::uint64_t passed_below);

@@ -192,6 +192,8 @@ class object_cache {
   // ---- used by the other files of this layer ----
   /// Takes back the frame that bump_frame gave last, or leaves it dead.
   void unbump(bump& b, char* payload) noexcept;
+  /// Whether a segment that was just filled enters proactive at once.
+  bool promotes(mutator& m) const noexcept;
   /// A frame in `b`, retiring and taking segments as needed; null when there is no memory. Sets the shape.
   char* bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave);
   /// Moves the object of a cold, grace-passed, unpinned word to a kept frame. True when the word is warm afterwards.
