@@ -42,9 +42,14 @@ void lean_towards(detail::mutation m, plan& p) {
     p.threads = 4;
     if (m == mutation::drop_open_page) p.hit = 4_KiB;
   } else if (m == mutation::return_slots_early) {
+    // The new object is stored before the slow message that releases its slot: of few slots, in a small cache.
     p.net.control_slow_one_in = 3;
+    p.net.slow_max = 20'000'000;
     p.net.delay_max = 2'500;
     p.rest_ns = 0;
+    p.cache = 16 * p.segment;
+    p.agents = 1;
+    p.steps = 1500;
   } else if (m == mutation::clean_when_copied) {
     p.net.refuse_one_in = 8;
   } else if (m == mutation::read_past_acknowledged) {
