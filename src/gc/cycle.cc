@@ -10,6 +10,10 @@ namespace fm::detail {
 namespace {
 
 constexpr auto one_pause_within = std::chrono::microseconds(200);
+// A thread that has no core cannot leave its section as long as the others run. So attempts that keep failing get longer: the
+// others wait at the gate meanwhile, and leave it theirs.
+constexpr std::uint32_t short_attempts = 8;
+constexpr auto longest_attempt = std::chrono::milliseconds(10);
 // An attempt may hold the program for its 200 us even if it fails: few enough of them fit into any 10 ms.
 constexpr auto backoff_first = std::chrono::milliseconds(1);
 constexpr auto backoff_most = std::chrono::milliseconds(20);
@@ -129,14 +133,16 @@ void cycle::check(errc e, const agent& a, const char* what) {
   if (e != errc::ok) throw error(e, fmt::format("{} {}", a.link->url(), what));
 }
 
-bool cycle::pause(void (*work)(cycle&), std::uint64_t& took_ns) {
+bool cycle::pause(std::uint32_t attempt, void (*work)(cycle&), std::uint64_t& took_ns) {
   struct both {
     cycle* self;
     void (*work)(cycle&);
   } context{this, work};
+  const std::uint32_t doublings = std::min(attempt - std::min(attempt, short_attempts), 10u);
+  const duration within = std::min<duration>(one_pause_within * (1 << doublings), longest_attempt);
   const time_point begin = clock::now();
   const bool stopped = epochs::pause(
-      one_pause_within,
+      within,
       [](void* c) {
         auto& at = *static_cast<both*>(c);
         at.work(*at.self);
@@ -156,11 +162,12 @@ bool cycle::pause(void (*work)(cycle&), std::uint64_t& took_ns) {
 void cycle::snapshot() {
   const time_point deadline = clock::now() + owner_.options_.pause_within;
   duration backoff = backoff_first;
-  for (;;) {
+  for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
     hold_ = std::make_unique<slot_hold>(cache_);
     waiting_.reserve(threads_expected);
     const bool stopped = pause(
+        attempt,
         [](cycle& c) {
           satb::begin();
           c.marking_ = true;
@@ -332,9 +339,10 @@ bool cycle::final_pause() {
   logged_.reserve(1 << 16);
   left_over_.clear();
   left_over_.reserve(1 << 16);
-  for (;;) {
+  for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
     const bool stopped = pause(
+        attempt,
         [](cycle& c) {
           satb::take_all(c.logged_);
           for (const slot_t s : c.logged_)

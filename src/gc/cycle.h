@@ -74,8 +74,8 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void refers_to(slot_t slot) override;
   void went_home(slot_t slot) override;
 
-  /// Runs `work(*this)` in a pause; tries again, with backoff, until there is one. False when `work` was not run in time.
-  bool pause(void (*work)(cycle&), std::uint64_t& took_ns);
+  /// Runs `work(*this)` in a pause. False when the threads could not be stopped; `attempt` says how often that was so already.
+  bool pause(std::uint32_t attempt, void (*work)(cycle&), std::uint64_t& took_ns);
   agent* agent_of(slot_t slot) noexcept;
   void add(slot_t slot);
   void send_newer();

@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include <mutex>
+#include <thread>
 
 namespace fm::detail {
 
@@ -15,6 +16,8 @@ std::atomic<std::uint32_t> gate{0};
 std::atomic<void (*)() noexcept> relieve{nullptr};
 
 namespace {
+
+constexpr auto pause_spin = std::chrono::microseconds(10);
 
 std::atomic<void (*)(thread_state&) noexcept> end_functions[4];
 
@@ -160,16 +163,23 @@ bool pause(duration within, void (*work)(void*), void* context) noexcept {
   const time_point begin = clock::now();
   gate.fetch_or(gate_pause, std::memory_order_seq_cst);
   os::heavy_fence();
-  const time_point deadline = clock::now() + within;
+  const time_point closed = clock::now();
   bool stopped = false;
+  duration waited{};
   do {
     stopped = true;
     {
       const std::lock_guard lock(threads().mutex);
       for (thread_state* t = threads().first; t && stopped; t = t->next) stopped = announced(*t) == 0;
     }
-    if (!stopped) cpu_relax();
-  } while (!stopped && clock::now() < deadline);
+    if (stopped) break;
+    waited = clock::now() - closed;
+    // A section is over in no time, unless its thread has no core: it may be waiting for this one.
+    if (waited < pause_spin)
+      cpu_relax();
+    else
+      std::this_thread::yield();
+  } while (waited < within);
   if (stopped) work(context);
   gate.fetch_and(~gate_pause, std::memory_order_seq_cst);
   os::futex_wake(gate, 1 << 30);
