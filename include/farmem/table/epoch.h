@@ -108,7 +108,8 @@ bool readers_passed(std::uint64_t stamp) noexcept;
 bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept;
 
 /// Runs `work(context)` with every other thread outside of sections; false when they could not all be stopped within
-/// `within` (nothing was run). Gives its core away while it waits, so it may take longer than that if others want the core. Not inside a section; one pause at a time. Also `work` must not enter a section.
+/// `within` (nothing was run). After 250 us it gives its core away while it waits, so it may take longer than `within` if
+/// others want the core. Not inside a section; one pause at a time. Also `work` must not enter a section.
 bool pause(duration within, void (*work)(void*), void* context) noexcept;
 
 /// What pauses cost, of all heaps of the process, since a pause stops all of its threads whoever asked for it.
