@@ -19,7 +19,6 @@ constexpr auto backoff_first = std::chrono::milliseconds(1);
 constexpr auto backoff_most = std::chrono::milliseconds(20);
 constexpr std::size_t slots_per_message = 32768;  // 256 KiB
 constexpr std::uint32_t ghosts_per_answer = 65536;
-constexpr std::size_t pages_per_message = 4096;
 constexpr int near_steps_a_round = 32;
 constexpr std::uint64_t slice_ns = 300'000;
 constexpr auto rest_most = std::chrono::milliseconds(30);

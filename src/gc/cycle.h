@@ -28,6 +28,8 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void run() noexcept;
 
  private:
+  static constexpr std::size_t pages_per_message = 4096;
+
   /// What is known of an agent that takes part.
   struct agent {
     store::link* link = nullptr;

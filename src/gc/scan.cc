@@ -13,7 +13,6 @@ namespace fm::detail {
 
 namespace {
 
-constexpr std::size_t pages_per_message = 4096;
 constexpr std::size_t near_stack_slots = 1 << 20;
 constexpr std::uint64_t roots_between_looks = 8192;
 constexpr std::uint64_t pages_between_looks = 8;
