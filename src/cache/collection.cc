@@ -12,8 +12,7 @@ namespace fm::detail {
 
 namespace {
 
-constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
-constexpr std::uint32_t busy_rounds_max = 10000;   // a busy word is somebody's for a bounded time
+constexpr std::uint32_t sweep_rounds_max = 10000;  // a busy word is somebody's for a bounded time
 constexpr std::uint32_t words_with_one_hold = 16;  // words of 64 dead slots that eviction is held back for
 
 }  // namespace
@@ -208,7 +207,7 @@ void object_cache::hold_pages(bool hold) {
 // Whether the slot's word says free now, or nothing, so that the slot may be used again.
 bool object_cache::free_slot(slot_t slot) noexcept {
   std::atomic<word_t>& word = word_at(slot);
-  for (std::uint32_t round = 0; round < busy_rounds_max; ++round) {
+  for (std::uint32_t round = 0; round < sweep_rounds_max; ++round) {
     word_t w = word.load(std::memory_order_acquire);
     if (w == word::free) return true;
     if (w == word::unknown) {

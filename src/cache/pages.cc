@@ -8,7 +8,6 @@ namespace fm::detail {
 
 namespace {
 
-constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
 constexpr std::uint32_t looked_at_per_step = 64;  // pages: 32,768 words, some tens of microseconds
 constexpr std::uint32_t passed_over_per_step = 8192;
 constexpr std::uint32_t closed_together = 32;    // pages that wait for one grace period

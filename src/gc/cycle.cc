@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "evacuation.h"
+
 namespace fm::detail {
 
 namespace {
@@ -24,8 +26,6 @@ constexpr std::uint64_t slice_ns = 300'000;
 constexpr auto rest_most = std::chrono::milliseconds(30);
 constexpr std::size_t words_swept_at_once = 64;
 constexpr std::size_t threads_expected = 1024;
-constexpr auto look_again_first = std::chrono::microseconds(200);
-constexpr auto look_again_most = std::chrono::milliseconds(5);
 
 std::uint64_t ns_since(time_point begin) {
   return static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());

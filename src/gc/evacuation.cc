@@ -6,13 +6,6 @@
 
 namespace fm::detail {
 
-namespace {
-
-constexpr auto look_again_first = std::chrono::microseconds(200);
-constexpr auto look_again_most = std::chrono::milliseconds(5);
-
-}  // namespace
-
 bool evacuation::ask(store::link& link, const store::evacuate_body& message, cycle_part& part, bool& ended) noexcept {
   store::evacuate_answer a{};
   part.evacuation = link.evacuate(message, clock::now() + owner_.options_.call_within, a);

@@ -9,6 +9,10 @@
 
 namespace fm::detail {
 
+/// How often agents that work are asked again: at once, then more seldom.
+constexpr auto look_again_first = std::chrono::microseconds(200);
+constexpr auto look_again_most = std::chrono::milliseconds(5);
+
 class evacuation {
  public:
   evacuation(collector& owner, cycle_report& report, evacuate what)

@@ -10,8 +10,6 @@ namespace fm::store::node {
 
 namespace {
 
-constexpr int moves_max = 64;  ///< of an object while one looks for it; the bound only guards against a defect
-
 /// The regions that a step has entered; it leaves them when it ends.
 class entered_regions {
  public:
@@ -64,7 +62,7 @@ struct counter {
         return true;
       }
       const word_t again = entry.load(std::memory_order_acquire);
-      if (again == word || moves == moves_max) return h.closed.load();
+      if (again == word || moves == heap::moves_max) return h.closed.load();
       word = again;
     }
     return true;

@@ -7,8 +7,7 @@ namespace fm::store::node {
 
 namespace {
 
-constexpr std::uint64_t walk_bytes_max = 256 << 10;
-constexpr std::uint64_t copy_bytes_max = 64 << 10;
+constexpr std::uint64_t clean_bytes_max = 64 << 10;  ///< less than evacuations copy: memory is short
 
 /// The sealed region with the fewest live bytes, if it is worth cleaning.
 region* choose_source(const heap& h, double below_live_ratio) {
@@ -56,7 +55,7 @@ bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept
       walk_live(h, *mine.source, mine.at, walk_bytes_max,
                 [&](entry_t& entry, word_t here, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                   if (!batch.add(entry, here, header, copy, bytes)) return visit::stop_here;
-                  return batch.bytes() >= copy_bytes_max ? visit::stop_behind : visit::on;
+                  return batch.bytes() >= clean_bytes_max ? visit::stop_behind : visit::on;
                 });
   if (copied != nullptr && !batch.empty()) copied(context);
   const move_batch::outcome o = batch.publish(h);

@@ -8,9 +8,6 @@ namespace fm::store::node {
 
 namespace {
 
-constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< of a step that copies nothing
-constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step publishes
-
 bool is_live(const heap& h, const region& r, std::uint32_t generation) {
   return h.owns(r) && r.generation == generation && r.state == region_state::sealed && r.live_count != 0;
 }

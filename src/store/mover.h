@@ -16,6 +16,9 @@
 
 namespace fm::store::node {
 
+constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< of a step that copies nothing
+constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step of an evacuation publishes
+
 /// A batch of copies under construction in the heap's target. It must be published or dropped within the same step.
 class move_batch {
  public:

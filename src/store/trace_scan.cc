@@ -14,8 +14,6 @@ namespace fm::store::node {
 
 namespace {
 
-constexpr int moves_max = 64;  ///< of an object while one looks for it; the bound only guards against a defect
-
 void prefetch_copy(const std::byte* copy) {
   __builtin_prefetch(copy);
   __builtin_prefetch(copy + detail::cache_line_bytes);
@@ -104,7 +102,7 @@ void tracer::resolve(worker& w, item& it) {
       return;
     }
     const word_t again = it.entry->load(std::memory_order_acquire);
-    if (again == word || moves == moves_max) {
+    if (again == word || moves == heap::moves_max) {
       if (!h_.closed.load()) fault(it.slot, "its entry names a region that does not exist");
       return;
     }

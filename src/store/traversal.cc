@@ -9,11 +9,9 @@ namespace fm::store::node {
 
 namespace {
 
-constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< for starts, in a step
-constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step publishes
-constexpr std::uint32_t visits_max = 16384;          ///< objects met in a step, moved or not
+constexpr std::uint32_t visits_max = 16384;  ///< objects met in a step, moved or not
 /// How far ahead of a queue's front entries, and at half of it copies, are prefetched.
-constexpr std::uint64_t prefetch_distance = 16;
+constexpr std::uint64_t visit_ahead = 16;
 
 constexpr std::uint64_t bit_of(slot_t slot) { return std::uint64_t{1} << (slot % 64); }
 bool is_set(const heap::bits_t* bits, slot_t slot) {
@@ -149,8 +147,8 @@ void evacuator::prefetch_next() {
     if (count_ != 0) prefetch_copy(met(count_ - 1));
     return;
   }
-  if (count_ > prefetch_distance) __builtin_prefetch(h_.entry(met(prefetch_distance)), 1);
-  if (count_ > prefetch_distance / 2) prefetch_copy(met(prefetch_distance / 2));
+  if (count_ > visit_ahead) __builtin_prefetch(h_.entry(met(visit_ahead)), 1);
+  if (count_ > visit_ahead / 2) prefetch_copy(met(visit_ahead / 2));
 }
 
 void evacuator::prefetch_copy(slot_t slot) {

@@ -23,6 +23,7 @@ struct tablet_info {
 
 /// One page of the table: 512 words.
 constexpr std::uint64_t page_slots = page_bytes / sizeof(word_t);
+constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
 
 struct page_info {
   std::atomic<std::uint32_t> drops{0};  ///< how often the page was given back; an install over `unknown` checks it
