@@ -12,6 +12,8 @@ test_packages=(
   catch2 ccache util-linux spin
   clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
+  libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
+  capnproto libcapnp-dev
 )
 
 package_is_installed() {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../peers/plain_key_value.h"
+#include "../peers/serializer_link.h"
 #include "../peers/tcp.h"
 #include "../support/key_value.h"
 #include "../support/limits.h"
@@ -170,7 +171,10 @@ int guarded_main(const std::vector<std::string>& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  become_worker_if_asked(
-      argc, argv, {{"guarded", guarded_main}, {"plain_kv", plain_key_value_main}, {"tcp_server", tcp_server_main}});
+  become_worker_if_asked(argc, argv,
+                         {{"guarded", guarded_main},
+                          {"plain_kv", plain_key_value_main},
+                          {"serializer_receiver", serializer_receiver_main},
+                          {"tcp_server", tcp_server_main}});
   return Catch::Session().run(argc, argv);
 }

@@ -1,0 +1,74 @@
+// Cap'n Proto: built in its segments, read in place with bounds checked at every access. See serializers.h.
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+
+#include "serializers.h"
+#include "shapes.capnp.h"
+
+namespace fm::bench {
+namespace {
+
+class capnproto_serializer final : public serializer {
+ public:
+  void encode(const shape_data& from, std::string& out) override {
+    capnp::MallocMessageBuilder m(1 << 17);
+    switch (from.kind) {
+      case shape::floats: {
+        auto v = m.initRoot<peer_capnp::Floats>().initV(unsigned(from.floats.size()));
+        for (unsigned i = 0; i < v.size(); ++i) v.set(i, from.floats[i]);
+        break;
+      }
+      case shape::points:
+      case shape::point_objects: {
+        const bool apart = from.kind == shape::point_objects;
+        auto v =
+            m.initRoot<peer_capnp::Points>().initV(unsigned(apart ? from.point_objects.size() : from.points.size()));
+        for (unsigned i = 0; i < v.size(); ++i) {
+          const shape_point& p = apart ? *from.point_objects[i] : from.points[i];
+          auto to = v[i];
+          to.setX(p.x);
+          to.setY(p.y);
+        }
+        break;
+      }
+      case shape::pairs: {
+        auto v = m.initRoot<peer_capnp::Pairs>().initV(unsigned(from.pairs.size()));
+        for (unsigned i = 0; i < v.size(); ++i) {
+          auto to = v[i];
+          to.setNumber(from.pairs[i].number);
+          to.setText(kj::arrayPtr(reinterpret_cast<const kj::byte*>(from.pairs[i].text), sizeof from.pairs[i].text));
+        }
+        break;
+      }
+    }
+    out.resize(capnp::computeSerializedSizeInWords(m) * sizeof(capnp::word));
+    kj::ArrayOutputStream to(kj::arrayPtr(reinterpret_cast<kj::byte*>(out.data()), out.size()));
+    capnp::writeMessage(to, m);
+  }
+  double decode(shape kind, const char* data, std::size_t bytes) override {
+    capnp::ReaderOptions any_size;
+    any_size.traversalLimitInWords = std::uint64_t{1} << 32;
+    capnp::FlatArrayMessageReader m(
+        kj::arrayPtr(reinterpret_cast<const capnp::word*>(data), bytes / sizeof(capnp::word)), any_size);
+    double sum = 0;
+    switch (kind) {
+      case shape::floats:
+        for (const float f : m.getRoot<peer_capnp::Floats>().getV()) sum += f;
+        break;
+      case shape::points:
+      case shape::point_objects:
+        for (const auto p : m.getRoot<peer_capnp::Points>().getV()) sum += p.getX() + p.getY();
+        break;
+      case shape::pairs:
+        for (const auto p : m.getRoot<peer_capnp::Pairs>().getV()) sum += p.getNumber() + p.getText()[4];
+        break;
+    }
+    return sum;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<serializer> make_capnproto() { return std::make_unique<capnproto_serializer>(); }
+
+}  // namespace fm::bench

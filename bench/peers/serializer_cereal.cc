@@ -1,0 +1,93 @@
+// cereal with its binary archives; see serializers.h.
+#include <cereal/archives/binary.hpp>
+#include <cereal/types/memory.hpp>
+#include <cereal/types/vector.hpp>
+#include <istream>
+#include <streambuf>
+
+#include "serializers.h"
+
+namespace fm::bench {
+
+template <class Archive>
+void serialize(Archive& a, shape_point& p) {
+  a(p.x, p.y);
+}
+template <class Archive>
+void serialize(Archive& a, shape_pair& p) {
+  a(p.number, cereal::binary_data(p.text, sizeof p.text));
+}
+
+namespace {
+
+class into_string final : public std::streambuf {
+ public:
+  explicit into_string(std::string& out) : out_(out) {}
+
+ private:
+  std::streamsize xsputn(const char* from, std::streamsize n) override {
+    out_.append(from, std::size_t(n));
+    return n;
+  }
+  int_type overflow(int_type c) override {
+    out_.push_back(char(c));
+    return c;
+  }
+  std::string& out_;
+};
+
+class from_bytes final : public std::streambuf {
+ public:
+  from_bytes(const char* data, std::size_t bytes) {
+    char* const begin = const_cast<char*>(data);  // streambuf's interface; nothing writes
+    setg(begin, begin, begin + bytes);
+  }
+};
+
+class cereal_serializer final : public serializer {
+ public:
+  void encode(const shape_data& from, std::string& out) override {
+    out.clear();
+    into_string buffer(out);
+    std::ostream stream(&buffer);
+    cereal::BinaryOutputArchive archive(stream);
+    switch (from.kind) {
+      case shape::floats: archive(from.floats); break;
+      case shape::points: archive(from.points); break;
+      case shape::point_objects: archive(from.point_objects); break;
+      case shape::pairs: archive(from.pairs); break;
+    }
+  }
+  double decode(shape kind, const char* data, std::size_t bytes) override {
+    from_bytes buffer(data, bytes);
+    std::istream stream(&buffer);
+    cereal::BinaryInputArchive archive(stream);
+    shape_data d;
+    double sum = 0;
+    switch (kind) {
+      case shape::floats:
+        archive(d.floats);
+        for (const float f : d.floats) sum += f;
+        break;
+      case shape::points:
+        archive(d.points);
+        for (const shape_point& p : d.points) sum += value_of(p);
+        break;
+      case shape::point_objects:
+        archive(d.point_objects);
+        for (const auto& p : d.point_objects) sum += value_of(*p);
+        break;
+      case shape::pairs:
+        archive(d.pairs);
+        for (const shape_pair& p : d.pairs) sum += value_of(p);
+        break;
+    }
+    return sum;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<serializer> make_cereal() { return std::make_unique<cereal_serializer>(); }
+
+}  // namespace fm::bench

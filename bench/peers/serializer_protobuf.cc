@@ -1,0 +1,83 @@
+// Protocol Buffers; both ends keep their messages and arenas from one graph to the next. See serializers.h.
+#include <farmem/base.h>
+#include <google/protobuf/arena.h>
+
+#include "serializers.h"
+#include "shapes.pb.h"
+
+namespace fm::bench {
+namespace {
+
+class protobuf_serializer final : public serializer {
+ public:
+  void encode(const shape_data& from, std::string& out) override {
+    arena_.Reset();
+    switch (from.kind) {
+      case shape::floats: {
+        auto* m = make<peer_pb::Floats>();
+        m->mutable_v()->Add(from.floats.begin(), from.floats.end());
+        m->SerializeToString(&out);
+        break;
+      }
+      case shape::points:
+      case shape::point_objects: {
+        auto* m = make<peer_pb::Points>();
+        const auto add = [&](const shape_point& p) {
+          auto* const to = m->add_v();
+          to->set_x(p.x);
+          to->set_y(p.y);
+        };
+        for (const shape_point& p : from.points) add(p);
+        for (const auto& p : from.point_objects) add(*p);
+        m->SerializeToString(&out);
+        break;
+      }
+      case shape::pairs: {
+        auto* m = make<peer_pb::Pairs>();
+        for (const shape_pair& p : from.pairs) {
+          auto* const to = m->add_v();
+          to->set_number(p.number);
+          to->set_text(p.text, sizeof p.text);
+        }
+        m->SerializeToString(&out);
+        break;
+      }
+    }
+  }
+  double decode(shape kind, const char* data, std::size_t bytes) override {
+    arena_.Reset();
+    double sum = 0;
+    switch (kind) {
+      case shape::floats:
+        for (const float f : parsed<peer_pb::Floats>(data, bytes).v()) sum += f;
+        break;
+      case shape::points:
+      case shape::point_objects:
+        for (const auto& p : parsed<peer_pb::Points>(data, bytes).v()) sum += p.x() + p.y();
+        break;
+      case shape::pairs:
+        for (const auto& p : parsed<peer_pb::Pairs>(data, bytes).v()) sum += p.number() + p.text()[4];
+        break;
+    }
+    return sum;
+  }
+
+ private:
+  template <class M>
+  M* make() {
+    return google::protobuf::Arena::CreateMessage<M>(&arena_);
+  }
+  template <class M>
+  const M& parsed(const char* data, std::size_t bytes) {
+    auto* const m = make<M>();
+    if (!m->ParseFromArray(data, int(bytes))) throw error(errc::corrupt, "protobuf cannot parse its own bytes");
+    return *m;
+  }
+  google::protobuf::Arena arena_;
+};
+
+}  // namespace
+
+std::unique_ptr<serializer> make_protobuf() { return std::make_unique<protobuf_serializer>(); }
+
+}  // namespace fm::bench

@@ -1,0 +1,38 @@
+// The peers of channels give back what was put into them, by themselves and over both kinds of socket.
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "../peers/serializer_link.h"
+
+using namespace fm::bench;
+
+TEST_CASE("every serializer gives back every shape") {
+  for (const std::string& name : serializer_names()) {
+    const auto there = make_serializer(name), here = make_serializer(name);
+    for (const shape kind : {shape::floats, shape::points, shape::point_objects, shape::pairs})
+      for (const std::size_t elements : {std::size_t{1}, std::size_t{16}, std::size_t{5000}}) {
+        INFO(name << " " << name_of(kind) << " " << elements);
+        std::string bytes;
+        there->encode(make_shape(kind, elements), bytes);
+        std::vector<std::uint64_t> aligned(bytes.size() / 8 + 1);
+        std::memcpy(aligned.data(), bytes.data(), bytes.size());
+        CHECK(here->decode(kind, reinterpret_cast<const char*>(aligned.data()), bytes.size()) ==
+              sum_of_shape(kind, elements));
+      }
+  }
+  CHECK_THROWS(make_serializer("none"));
+  CHECK_THROWS(shape_of("none"));
+}
+
+TEST_CASE("a serializer's receiver answers what it read") {
+  for (const std::string kind : {"tcp", "unix"}) {
+    const worker receiver("serializer_receiver", {kind}, -1);
+    for (const std::string& name : serializer_names()) {
+      INFO(kind << " " << name);
+      serializer_link link(receiver, kind == "tcp" ? socket_kind::tcp : socket_kind::unix_domain, name);
+      CHECK(link.send(make_shape(shape::points, 1), false) == 0);
+      for (const shape s : {shape::floats, shape::pairs})
+        CHECK(link.send(make_shape(s, 3000), true) == sum_of_shape(s, 3000));
+    }
+  }
+}
