@@ -12,8 +12,7 @@ namespace {
 
 struct message_head {
   std::uint64_t bytes;
-  std::uint32_t kind;
-  std::uint32_t answer;
+  std::uint64_t kind;
 };
 
 void serve(stream s) {
@@ -25,7 +24,7 @@ void serve(stream s) {
     if (buffer.size() < h.bytes / 8 + 1) buffer.resize(h.bytes / 8 + 1);
     if (!s.receive(buffer.data(), h.bytes)) return;
     const double sum = reader->decode(shape(h.kind), reinterpret_cast<const char*>(buffer.data()), h.bytes);
-    if (h.answer != 0 && !s.send(&sum, sizeof sum)) return;
+    if (!s.send(&sum, sizeof sum)) return;
   }
 }
 
@@ -50,13 +49,16 @@ serializer_link::serializer_link(const worker& receiver, socket_kind kind, const
   if (!stream_.send(&number, sizeof number)) throw error(errc::disconnected, "the serializer's receiver");
 }
 
-double serializer_link::send(const shape_data& data, bool answer) {
+void serializer_link::send(const shape_data& data) {
   serializer_->encode(data, bytes_);
-  const message_head h{bytes_.size(), std::uint32_t(data.kind), answer ? 1u : 0u};
-  double sum = 0;
-  if (!stream_.send(&h, sizeof h) || !stream_.send(bytes_.data(), bytes_.size()) ||
-      (answer && !stream_.receive(&sum, sizeof sum)))
+  const message_head h{bytes_.size(), std::uint64_t(data.kind)};
+  if (!stream_.send(&h, sizeof h) || !stream_.send(bytes_.data(), bytes_.size()))
     throw error(errc::disconnected, "the serializer's receiver");
+}
+
+double serializer_link::answer() {
+  double sum = 0;
+  if (!stream_.receive(&sum, sizeof sum)) throw error(errc::disconnected, "the serializer's receiver");
   return sum;
 }
 

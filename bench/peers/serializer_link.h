@@ -17,8 +17,10 @@ class serializer_link {
  public:
   /// Connects to the worker; both ends use the serializer of that name.
   serializer_link(const worker& receiver, socket_kind kind, const std::string& serializer_name);
-  /// Sends one; the receiver reads it, and answers the sum that it read when `answer` is set, which is waited for.
-  double send(const shape_data& data, bool answer);
+  /// Sends one; the receiver reads it and answers the sum that it read.
+  void send(const shape_data& data);
+  /// Waits for the next answer.
+  double answer();
   [[nodiscard]] std::size_t wire_bytes() const noexcept { return bytes_.size() + 16; }  ///< of the last one
 
  private:

@@ -46,7 +46,7 @@ class memory_cgroup {
   guard guard_;
 };
 
-/// The kernel's swap on a RAM disk: a file on tmpfs, a loop device on it, swap on that. Read-ahead is set to
+/// The kernel's swap on a RAM disk: a file on a ramfs, a loop device on it, swap on that. Read-ahead is set to
 /// `page_cluster` (pages are 2 to that power) while it exists; 0 suits scattered accesses.
 class ram_swap {
  public:

@@ -1,26 +1,27 @@
 // Swap on a RAM disk, made with the system calls behind losetup, mkswap and swapon; see limits.h.
 //
-// The file is unlinked as soon as it is open and the loop device clears itself with its last user, so that swapoff is
-// all that a guard has to do.
+// The file lies in a ramfs of its own, which is unmounted as soon as the file is open, and the loop device clears itself with
+// its last user, so that swapoff is all that a guard has to do. Not in a tmpfs: its pages can themselves be swapped, by
+// a kernel that reclaims of its own accord even into this very file, which then waits for itself.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <farmem/base.h>
 #include <fcntl.h>
 #include <fstream>
 #include <linux/loop.h>
-#include <linux/magic.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/swap.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "limits.h"
 
 namespace fm::bench {
 namespace {
 
-constexpr const char* tmpfs_directory = "/dev/shm";
 constexpr const char* page_cluster_file = "/proc/sys/vm/page-cluster";
 
 class descriptor {
@@ -41,18 +42,28 @@ class descriptor {
   throw error(errc::unsupported, "swap on a RAM disk: " + step + ": " + std::strerror(errno));
 }
 
-descriptor file_on_tmpfs(std::uint64_t bytes) {
-  struct statfs fs {};
-  if (statfs(tmpfs_directory, &fs) != 0 || fs.f_type != TMPFS_MAGIC) {
-    errno = ENODEV;
-    refuse(std::string(tmpfs_directory) + " is not a tmpfs");
+descriptor file_on_ramfs(std::uint64_t bytes) {
+  std::string directory = "/tmp/farmem-bench-swap-XXXXXX";
+  if (mkdtemp(directory.data()) == nullptr) refuse(directory);
+  if (mount("ramfs", directory.c_str(), "ramfs", 0, nullptr) != 0) {
+    const int why = errno;
+    rmdir(directory.c_str());
+    errno = why;
+    refuse("mounting a ramfs");
   }
-  std::string path = std::string(tmpfs_directory) + "/farmem-bench-swap-XXXXXX";
-  descriptor file(mkostemp(path.data(), O_CLOEXEC));
-  if (file.get() < 0) refuse(path);
-  unlink(path.c_str());
+  descriptor file(open((directory + "/swap").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  const int why = errno;
+  umount2(directory.c_str(), MNT_DETACH);
+  rmdir(directory.c_str());
+  errno = why;
+  if (file.get() < 0) refuse("a file on ramfs");
   // All pages now: later they would be charged to whoever swaps, and allocated while it is measured.
-  if (fallocate(file.get(), 0, 0, off_t(bytes)) != 0) refuse("a file of " + std::to_string(bytes) + " bytes on tmpfs");
+  const std::vector<char> zeroes(1 << 20);
+  for (std::uint64_t at = 0; at < bytes;) {
+    const ssize_t n = write(file.get(), zeroes.data(), std::min<std::uint64_t>(zeroes.size(), bytes - at));
+    if (n <= 0) refuse("a file of " + std::to_string(bytes) + " bytes on ramfs");
+    at += std::uint64_t(n);
+  }
   return file;
 }
 
@@ -101,7 +112,7 @@ ram_swap::ram_swap(std::uint64_t bytes, int page_cluster) {
     errno = EPERM;
     refuse("swapon needs root");
   }
-  const descriptor file = file_on_tmpfs(bytes);
+  const descriptor file = file_on_ramfs(bytes);
   const auto [path, device] = attach_loop(file.get());
   write_swap_header(device.get(), bytes);
   const int before = exchange_page_cluster(page_cluster);

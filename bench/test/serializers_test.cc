@@ -30,9 +30,10 @@ TEST_CASE("a serializer's receiver answers what it read") {
     for (const std::string& name : serializer_names()) {
       INFO(kind << " " << name);
       serializer_link link(receiver, kind == "tcp" ? socket_kind::tcp : socket_kind::unix_domain, name);
-      CHECK(link.send(make_shape(shape::points, 1), false) == 0);
-      for (const shape s : {shape::floats, shape::pairs})
-        CHECK(link.send(make_shape(s, 3000), true) == sum_of_shape(s, 3000));
+      for (const shape s : {shape::floats, shape::points, shape::point_objects, shape::pairs}) {
+        link.send(make_shape(s, 3000));
+        CHECK(link.answer() == sum_of_shape(s, 3000));
+      }
     }
   }
 }

@@ -45,7 +45,13 @@ root_cell* refill() {
     t.free_cell_count = n;
     return first;
   }
-  auto* chunk = new (std::align_val_t{cache_line_bytes}) root_cell[cells_per_chunk];
+  root_cell* chunk = nullptr;
+  try {
+    if (s.chunks.size() == s.chunks.capacity()) s.chunks.reserve(2 * s.chunks.size() + 64);
+    chunk = new (std::align_val_t{cache_line_bytes}) root_cell[cells_per_chunk];
+  } catch (const std::bad_alloc&) {
+    throw error(errc::out_of_memory, "cells for root handles");
+  }
   for (std::size_t i = 0; i < cells_per_chunk; ++i)
     chunk[i].word.store(free_tag | (i + 1 < cells_per_chunk ? reinterpret_cast<std::uint64_t>(&chunk[i + 1]) : 0),
                         std::memory_order_relaxed);
