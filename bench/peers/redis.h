@@ -12,6 +12,12 @@ class redis {
  public:
   /// Starts `redis-server` without persistence on a core. Throws fm::error (unsupported) when it is not installed.
   explicit redis(int core);
+  /// A client of one that runs already.
+  struct running {
+    std::uint16_t port;
+  };
+  explicit redis(running server) : port_(server.port), stream_(stream::connect(socket_kind::tcp, server.port)) {}
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
   [[nodiscard]] pid_t pid() const noexcept { return server_.pid(); }
   void set(const std::string& key, const std::string& value);
   /// The length of the value; it is in the buffer until the next call. Throws fm::error (not_found, disconnected).
@@ -21,6 +27,7 @@ class redis {
   std::string line();
 
   child server_;
+  std::uint16_t port_ = 0;
   stream stream_;
   std::string command_, buffer_;
   std::size_t at_ = 0;

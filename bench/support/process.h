@@ -60,11 +60,15 @@ class worker {
   [[nodiscard]] pid_t pid() const noexcept { return child_.pid(); }
   [[nodiscard]] const figures& ready() const noexcept { return ready_; }
   /// Throws fm::error when the worker reports a failure, ends, or does not answer in time.
-  figures ask(const std::string& command, std::chrono::seconds within = std::chrono::seconds(600));
+  figures ask(const std::string& command, std::chrono::seconds within = std::chrono::seconds(600)) {
+    post(command);
+    return answer(command, within);
+  }
+  /// The two halves of it, so that several workers can work at the same time.
+  void post(const std::string& command);
+  figures answer(const std::string& what, std::chrono::seconds within = std::chrono::seconds(600));
 
  private:
-  figures read_answer(const std::string& what, std::chrono::seconds within);
-
   child child_;
   std::string name_, buffered_;
   figures ready_;

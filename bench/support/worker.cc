@@ -46,17 +46,16 @@ worker::worker(const std::string& name, const std::vector<std::string>& args, in
   o.cgroup_procs = cgroup_procs;
   o.pipes = true;
   child_ = child(o);
-  ready_ = read_answer("start", ready_within);
+  ready_ = answer("start", ready_within);
 }
 
-figures worker::ask(const std::string& command, std::chrono::seconds within) {
+void worker::post(const std::string& command) {
   const std::string line = command + "\n";
   if (send(child_.in(), line.data(), line.size(), MSG_NOSIGNAL) != ssize_t(line.size()))
     throw error(errc::disconnected, "worker " + name_ + " is gone before '" + command + "'");
-  return read_answer(command, within);
 }
 
-figures worker::read_answer(const std::string& what, std::chrono::seconds within) {
+figures worker::answer(const std::string& what, std::chrono::seconds within) {
   const auto until = std::chrono::steady_clock::now() + within;
   std::size_t end;
   while ((end = buffered_.find('\n')) == std::string::npos) {
