@@ -1,5 +1,6 @@
 // Everything that an application needs.
 #pragma once
 
+#include <farmem/channel.h>
 #include <farmem/containers.h>
 #include <farmem/handles.h>

@@ -56,6 +56,27 @@ class [[nodiscard]] new_object {
   slot_t slot_;
 };
 
+/// Objects of one shape that were allocated together: consecutive slots, payloads at one stride. As new_object: what is to
+/// live is rooted, or referred to from what is rooted, while this lives.
+class [[nodiscard]] new_objects {
+ public:
+  new_objects(slot_t first, std::uint64_t count, char* payload, std::uint64_t stride) noexcept
+      : first_(first), count_(count), payload_(payload), stride_(stride) {}
+  ~new_objects() { epochs::leave(); }
+  new_objects(const new_objects&) = delete;
+  new_objects& operator=(const new_objects&) = delete;
+
+  [[nodiscard]] slot_t first() const noexcept { return first_; }
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
+  [[nodiscard]] char* payload(std::uint64_t i) const noexcept { return payload_ + i * stride_; }
+
+ private:
+  slot_t first_;
+  std::uint64_t count_;
+  char* payload_;
+  std::uint64_t stride_;
+};
+
 /// An object that has a frame, as list_resident shows it.
 struct resident_object {
   slot_t slot = 0;
@@ -82,6 +103,19 @@ class object_cache {
   /// avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted, agent_lost, agent_full.
   /// The section in which the slot was taken stays open until the answer dies: root the object by then.
   new_object allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes);
+
+  /// Allocates at least one and at most `count` objects of the same type and length, as many as go together, and lets
+  /// `fill(i, payload)` write the whole payload of each before anybody can see it: the length of an array, and no
+  /// reference to anything but what is alive. `fill` does not throw. Waits and throws as allocate. O(objects).
+  template <class Fill>
+  new_objects allocate_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count, Fill&& fill) {
+    static_assert(noexcept(fill(std::uint64_t{}, static_cast<char*>(nullptr))),
+                  "the slots are taken when it is called");
+    const taken t = begin_together(type, length, count);
+    for (std::uint64_t i = 0; i < t.count; ++i) fill(i, t.payload + i * t.stride);
+    publish_together(t, type);
+    return {t.first, t.count, t.payload, t.stride};
+  }
 
   /// Starts fetching what is away, without waiting; returns how many fetches were posted. Stops when its records are all
   /// in flight. Never throws for an object that cannot be had: the access that needs it will.
@@ -247,6 +281,20 @@ class object_cache {
   bool free_slot(slot_t slot) noexcept;
   static bool may_free(word_t w) noexcept;
   void report_allocated(mutator& m) noexcept;
+  /// Of an object of that length; throws heap_closed, too_large.
+  [[nodiscard]] std::uint64_t checked_payload_bytes(const type_descriptor& type, std::uint64_t length) const;
+  /// A frame, for which it waits outside of sections when it can; throws cache_full.
+  char* frame_for_new(mutator& m, std::uint64_t payload_bytes);
+  void count_allocated(mutator& m, std::uint64_t objects, std::uint64_t payload_bytes) noexcept;
+  /// Slots and frames without contents, and a section that is open.
+  struct taken {
+    slot_t first;
+    std::uint64_t count;
+    char* payload;
+    std::uint64_t stride;
+  };
+  taken begin_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count);
+  void publish_together(const taken& t, const type_descriptor& type);
   void ask_for_collection() noexcept;
   std::atomic<bool> awaits_collection_{false};
   friend class slot_hold;

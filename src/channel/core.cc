@@ -1,0 +1,236 @@
+#include "core.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "session_line.h"
+
+namespace fm {
+namespace detail {
+
+namespace {
+
+class sink final : public part_sink {
+ public:
+  sink(endpoint& end, time_point deadline) : end_(end), deadline_(deadline) {}
+  std::span<char> next(std::size_t used) override {
+    if (has_room_) end_.send_part(used, false, 0, deadline_);
+    has_room_ = false;
+    const std::span<char> room = end_.part_room(deadline_);
+    has_room_ = true;
+    return room;
+  }
+
+ private:
+  endpoint& end_;
+  const time_point deadline_;
+  bool has_room_ = false;
+};
+
+class source final : public part_source {
+ public:
+  source(endpoint& end, endpoint::arrival first, time_point deadline)
+      : end_(end), graph_(first.head.number), current_(std::move(first)), deadline_(deadline) {}
+  part next() override {
+    done();
+    current_ = end_.next_part(graph_, deadline_);
+    held_ = true;
+    return shown(0);
+  }
+  [[nodiscard]] part shown(std::size_t skip) const {
+    return {current_.payload().subspan(skip), last_seen(), current_.head.b};
+  }
+  [[nodiscard]] bool last_seen() const noexcept { return (current_.head.flags & channel_wire::flag_last) != 0; }
+  [[nodiscard]] const endpoint::arrival& current() const noexcept { return current_; }
+  [[nodiscard]] std::uint64_t graph() const noexcept { return graph_; }
+  void done() {
+    if (held_) end_.consumed(current_);
+    held_ = false;
+  }
+
+ private:
+  endpoint& end_;
+  const std::uint64_t graph_;
+  endpoint::arrival current_;
+  const time_point deadline_;
+  bool held_ = true;
+};
+
+}  // namespace
+
+template <class Write>
+void channel_core::send_graph(const graph_schema& schema, const send_options& o, std::uint16_t flags, Write&& write) {
+  refuse_inside_scope("a send on a channel");
+  const time_point deadline = clock::now() + o.within;
+  const std::lock_guard lock(sending_);
+  const std::uint64_t graph = end_->begin_graph(schema, o.acyclic ? flags | channel_wire::flag_acyclic : flags);
+  std::uint64_t objects = 0;
+  try {
+    sink s(*end_, deadline);
+    graph_writer w(schema, {o.objects_max, o.bytes_max}, o.acyclic, s);
+    write(w);
+    objects = w.objects();
+    end_->send_part(w.used(), true, objects, deadline);
+  } catch (const error& e) {
+    end_->abort_graph(e.code(), e.what());
+    throw;
+  } catch (const std::bad_alloc&) {
+    end_->abort_graph(errc::out_of_memory, "the sender's memory");
+    throw error(errc::out_of_memory, fmt::format("sending a graph with a '{}' as its root", schema.root));
+  }
+  end_->count_graph(true, objects);
+  if (o.until == delivery::accepted) end_->wait_verdict(graph, deadline);
+}
+
+void channel_core::send(slot_t root, const graph_schema& schema, const send_options& o) {
+  if (root == 0) throw error(errc::null_handle, "a null handle is sent");
+  const ptr<char[]> kept = ptr<char[]>::from_slot(root);
+  send_graph(schema, o, 0, [&](graph_writer& w) { w.write(root); });
+}
+
+void channel_core::send_each(std::span<const slot_t> roots, const graph_schema& schema, const send_options& o) {
+  std::vector<ptr<char[]>> kept;
+  kept.reserve(roots.size());
+  for (const slot_t s : roots) kept.push_back(ptr<char[]>::from_slot(s));
+  send_graph(schema, o, channel_wire::flag_each, [&](graph_writer& w) { w.write_each(roots); });
+}
+
+template <class Read>
+auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o, bool each, Read&& read) {
+  refuse_inside_scope("a receive from a channel");
+  const time_point deadline = clock::now() + o.within;
+  const std::lock_guard lock(receiving_);
+  source parts(*end_, end_->first_part(deadline), deadline);
+  const auto refuse = [&](errc code, const char* text) {
+    parts.done();
+    end_->judge(parts.graph(), code, text, parts.last_seen());
+    if (code == errc::bad_frame) end_->broken(code, text);
+  };
+  try {
+    const channel_wire::head& h = parts.current().head;
+    std::uint64_t hash = 0;
+    std::memcpy(&hash, parts.current().payload().data(), 8);
+    if (hash != schema.hash)
+      throw error(errc::layout_mismatch, fmt::format("channel with {}: {}", end_->name(),
+                                                     describe_mismatch(schema, end_->ask_description(hash, deadline))));
+    if (((h.flags & channel_wire::flag_each) != 0) != each)
+      throw error(errc::layout_mismatch,
+                  fmt::format("channel with {}: {} '{}' where {} wanted", end_->name(),
+                              each ? "one root, a" : "many roots, each a", schema.root, each ? "many are" : "one is"));
+    graph_reader reader(cache_, schema, {options_.objects_max, options_.bytes_max},
+                        (h.flags & channel_wire::flag_acyclic) != 0, parts);
+    auto out = read(reader, parts.shown(8));
+    parts.done();
+    end_->count_graph(false, reader.objects());
+    end_->judge(parts.graph(), errc::ok, {}, true);
+    return out;
+  } catch (const sender_gave_up& e) {
+    parts.done();
+    end_->judge(parts.graph(), errc::ok, {}, true);  // it knows
+    throw error(e.code, e.text);
+  } catch (const error& e) {
+    refuse(e.code(), e.what());
+    throw;
+  } catch (const std::bad_alloc&) {
+    refuse(errc::out_of_memory, "the receiver's memory");
+    throw error(errc::out_of_memory, fmt::format("receiving a graph with a '{}' as its root", schema.root));
+  }
+}
+
+ptr<char[]> channel_core::recv(const graph_schema& schema, const recv_options& o) {
+  return recv_graph(schema, o, false, [](graph_reader& r, const part_source::part& first) { return r.read(first); });
+}
+
+std::vector<ptr<char[]>> channel_core::recv_each(const graph_schema& schema, const recv_options& o) {
+  return recv_graph(schema, o, true,
+                    [](graph_reader& r, const part_source::part& first) { return r.read_each(first); });
+}
+
+bool channel_core::next_is(const graph_schema& schema, duration within) {
+  const std::lock_guard lock(receiving_);
+  return end_->peek(clock::now() + within) == schema.hash;
+}
+
+bool channel_core::readable(duration within) {
+  const std::lock_guard lock(receiving_);
+  return end_->peek(clock::now() + within).has_value();
+}
+
+void channel_core::flush(duration within) { end_->wait_verdict(end_->last_graph(), clock::now() + within); }
+
+void channel_core::close() noexcept { end_->close(options_.linger); }
+
+// ---- the untyped part of fm::channel ----
+
+channel_base::channel_base() noexcept = default;
+channel_base::channel_base(std::unique_ptr<channel_core> core) noexcept : core_(std::move(core)) {}
+channel_base::channel_base(channel_base&& o) noexcept = default;
+channel_base& channel_base::operator=(channel_base&& o) noexcept = default;
+channel_base::~channel_base() = default;
+
+channel_core& channel_base::core() const {
+  if (!core_) throw error(errc::null_handle, "a channel that is an end of nothing");
+  return *core_;
+}
+
+void channel_base::send(slot_t root, const graph_schema& schema, const send_options& o) {
+  core().send(root, schema, o);
+}
+void channel_base::send_each(std::span<const slot_t> roots, const graph_schema& schema, const send_options& o) {
+  core().send_each(roots, schema, o);
+}
+ptr<char[]> channel_base::recv(const graph_schema& schema, const recv_options& o) { return core().recv(schema, o); }
+std::vector<ptr<char[]>> channel_base::recv_each(const graph_schema& schema, const recv_options& o) {
+  return core().recv_each(schema, o);
+}
+bool channel_base::next_is(const graph_schema& schema, duration within) { return core().next_is(schema, within); }
+bool channel_base::readable(duration within) { return core().readable(within); }
+void channel_base::flush(duration within) { core().flush(within); }
+void channel_base::close() noexcept {
+  if (core_) core_->close();
+}
+channel_stats channel_base::stats() const { return core().end().stats(); }
+std::string channel_base::peer() const { return core().end().name(); }
+
+}  // namespace detail
+
+channel channel::connect(heap& h, std::string_view url, const channel_options& options) {
+  std::shared_ptr<detail::hub> local;
+  if (url.starts_with("local:")) local = detail::hub::find(url);
+  auto end = std::make_shared<detail::endpoint>(detail::channel_terms::of(options), std::string(url));
+  end->set_line(std::make_unique<detail::session_line>(*end, local ? "local:" : url, options, local.get()));
+  return channel(detail::channel_base(
+      std::make_unique<detail::channel_core>(h.core().cache(), options, std::move(local), std::move(end))));
+}
+
+// ---- the listener ----
+
+struct channel_listener::state {
+  detail::object_cache& cache;
+  channel_options options;
+  std::shared_ptr<detail::hub> hub;
+  ~state() { hub->shut(); }
+};
+
+channel_listener::channel_listener(heap& h, std::string_view url, const channel_options& options)
+    : state_(new state{h.core().cache(), options, detail::hub::open(url, options)}) {}
+channel_listener::channel_listener(channel_listener&&) noexcept = default;
+channel_listener& channel_listener::operator=(channel_listener&&) noexcept = default;
+channel_listener::~channel_listener() = default;
+
+const std::string& channel_listener::url() const noexcept { return state_->hub->url(); }
+
+channel channel_listener::accept(duration within) {
+  bool shut = false;
+  std::shared_ptr<detail::endpoint> end = state_->hub->accept(clock::now() + within, shut);
+  if (!end)
+    throw error(shut ? errc::cancelled : errc::timed_out,
+                fmt::format("{}: {}", url(), shut ? "the listener is closed" : "nobody has connected"));
+  return channel(detail::channel_base(
+      std::make_unique<detail::channel_core>(state_->cache, state_->options, state_->hub, std::move(end))));
+}
+
+void channel_listener::close() noexcept { state_->hub->shut(); }
+
+}  // namespace fm

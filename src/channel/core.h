@@ -1,0 +1,43 @@
+// What stands behind an fm::channel: an endpoint, the heap, and the order of things in a send and in a receive.
+#pragma once
+
+#include <farmem/channel/channel.h>
+
+#include "endpoint.h"
+#include "hub.h"
+
+namespace fm::detail {
+
+class channel_core {
+ public:
+  channel_core(object_cache& cache, const channel_options& options, std::shared_ptr<hub> h, std::shared_ptr<endpoint> e)
+      : cache_(cache), options_(options), hub_(std::move(h)), end_(std::move(e)) {}
+  ~channel_core() { close(); }
+  channel_core(const channel_core&) = delete;
+  channel_core& operator=(const channel_core&) = delete;
+
+  void send(slot_t root, const graph_schema& schema, const send_options& o);
+  void send_each(std::span<const slot_t> roots, const graph_schema& schema, const send_options& o);
+  ptr<char[]> recv(const graph_schema& schema, const recv_options& o);
+  std::vector<ptr<char[]>> recv_each(const graph_schema& schema, const recv_options& o);
+  bool next_is(const graph_schema& schema, duration within);
+  bool readable(duration within);
+  void flush(duration within);
+  void close() noexcept;
+  [[nodiscard]] endpoint& end() noexcept { return *end_; }
+
+ private:
+  template <class Write>
+  void send_graph(const graph_schema& schema, const send_options& o, std::uint16_t flags, Write&& write);
+  template <class Read>
+  auto recv_graph(const graph_schema& schema, const recv_options& o, bool each, Read&& read);
+
+  object_cache& cache_;
+  const channel_options options_;
+  std::shared_ptr<hub> hub_;  ///< before the endpoint: it outlives it
+  std::shared_ptr<endpoint> end_;
+  std::mutex sending_, receiving_;
+  bool closed_ = false;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,454 @@
+#include "endpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::detail {
+
+using namespace channel_wire;
+
+namespace {
+
+constexpr std::uint64_t parts_over_credit = 4;  // that give a graph up
+
+std::string text_of(std::span<const std::byte> bytes) {
+  std::string s(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 2048));
+  for (char& c : s)
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+  return s;
+}
+
+}  // namespace
+
+// ---- what is agreed ----
+
+channel_terms channel_terms::of(const channel_options& o) {
+  const auto bad = [](const char* option, std::uint64_t value, const char* rule) {
+    throw error(errc::invalid_argument, fmt::format("channel_options::{} is {}: {}", option, value, rule));
+  };
+  if (o.part < part_bytes_min || o.part > part_bytes_max || o.part % 8 != 0)
+    bad("part", o.part, "it must be 1 KiB to 512 KiB, a multiple of 8");
+  if (o.window < 4 * std::uint64_t{o.part} || o.window > window_bytes_max)
+    bad("window", o.window, "it must be four parts at least and 1 GiB at most");
+  if (o.window_parts < 4 || o.window_parts > window_parts_max)
+    bad("window_parts", o.window_parts, "it must be 4 to 64");
+  return {o.window, o.window_parts, o.part};
+}
+
+head channel_terms::hello() const noexcept {
+  head h = make(kind::hello);
+  h.a = window;
+  h.b = std::uint64_t{part} << 32 | window_parts;
+  return h;
+}
+
+errc channel_terms::agree(const head& theirs, channel_terms& mine) noexcept {
+  const auto their_part = static_cast<std::uint32_t>(theirs.b >> 32);
+  const auto their_parts = static_cast<std::uint32_t>(theirs.b);
+  if (their_part < part_bytes_min || their_part > part_bytes_max || their_part % 8 != 0) return errc::bad_frame;
+  if (theirs.a < 4 * std::uint64_t{their_part} || theirs.a > window_bytes_max) return errc::bad_frame;
+  if (their_parts < 4 || their_parts > window_parts_max) return errc::bad_frame;
+  mine.window = std::min(mine.window, theirs.a);
+  mine.window_parts = std::min(mine.window_parts, their_parts);
+  mine.part = std::min(mine.part, their_part);
+  return errc::ok;
+}
+
+// ---- what arrives ----
+
+errc endpoint::arrived(std::span<const std::byte> message) noexcept {
+  head h{};
+  std::span<const std::byte> payload;
+  if (const errc e = decode(message, h, payload); e != errc::ok) return e;
+  try {
+    std::unique_lock lock(mutex_);
+    if (broken_ != errc::ok) return broken_ == errc::bad_frame ? broken_ : errc::ok;
+    stats_.wire_bytes_received += message.size();
+    errc e = errc::bad_frame;
+    switch (static_cast<kind>(h.kind)) {
+      case kind::part: e = part_arrived(h, message); break;
+      case kind::credit: e = credit_arrived(h); break;
+      case kind::verdict: e = verdict_arrived(h, payload); break;
+      case kind::ask: {
+        const auto known = descriptions_.find(h.a);
+        const std::string text = known == descriptions_.end() ? std::string() : known->second;
+        lock.unlock();
+        head answer = make(kind::describe);
+        answer.a = h.a;
+        return tell(answer, text) == errc::ok ? errc::ok : errc::disconnected;
+      }
+      case kind::describe:
+        e = h.a == asked_ && !description_ ? errc::ok : errc::bad_frame;
+        if (e == errc::ok) description_.emplace(reinterpret_cast<const char*>(payload.data()), payload.size());
+        break;
+      case kind::bye:
+        broken_ = errc::disconnected;
+        broken_text_ = "the other end has closed the channel";
+        e = errc::ok;
+        break;
+      case kind::hello: break;
+    }
+    changed_.notify_all();
+    return e;
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+errc endpoint::part_arrived(const head& h, std::span<const std::byte> message) {
+  const bool ends_early = (h.flags & flag_abort) != 0;
+  const std::uint64_t slack = ends_early ? parts_over_credit : 0;
+  if (h.a - next_sequence_ >= terms_.window_parts + parts_over_credit) return errc::bad_frame;  // also what is repeated
+  if (inbox_.size() >= terms_.window_parts + slack) return errc::bad_frame;
+  if (!ends_early && inbox_bytes_ != 0 && inbox_bytes_ + message.size() > terms_.window) return errc::bad_frame;
+  if (h.bytes > terms_.part && !ends_early) return errc::bad_frame;
+  arrival a;
+  a.message.assign(message.begin(), message.end());
+  a.head = h;
+  if (!inbox_.emplace(h.a, std::move(a)).second) return errc::bad_frame;
+  inbox_bytes_ += message.size();
+  ++stats_.parts_received;
+  return errc::ok;
+}
+
+errc endpoint::credit_arrived(const head& h) noexcept {
+  if (h.a > sent_bytes_ || h.b > sent_parts_) return errc::bad_frame;
+  their_bytes_ = std::max(their_bytes_, h.a);
+  their_parts_ = std::max(their_parts_, h.b);
+  return errc::ok;
+}
+
+errc endpoint::verdict_arrived(const head& h, std::span<const std::byte> text) {
+  if (h.number != judged_ + 1 || h.number > graph_) return errc::bad_frame;
+  if (h.number == graph_ && graph_open_ && (graph_flags_ & flag_first) != 0)
+    return errc::bad_frame;  // none of it was sent
+  judged_ = h.number;
+  if (static_cast<errc>(h.status) != errc::ok) {
+    if (refusals_.size() >= refusals_max) refusals_.pop_front();
+    refusals_.push_back({h.number, static_cast<errc>(h.status), text_of(text)});
+  }
+  return credit_arrived(h);
+}
+
+void endpoint::broken(errc why, const std::string& text) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (broken_ == errc::ok) {
+    broken_ = why;
+    broken_text_ = text;
+  }
+  changed_.notify_all();
+}
+
+void endpoint::throw_broken_locked() const {
+  if (broken_ != errc::ok) throw error(broken_, fmt::format("channel with {}: {}", name_, broken_text_));
+}
+
+errc endpoint::tell(head h, std::string_view text) noexcept {
+  try {
+    text = text.substr(0, text_bytes_max);
+    h.bytes = static_cast<std::uint32_t>(text.size());
+    std::vector<std::byte> message(sizeof h + text.size());
+    std::memcpy(message.data(), &h, sizeof h);
+    if (!text.empty()) std::memcpy(message.data() + sizeof h, text.data(), text.size());
+    return line_->tell(message);
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+// ---- sending ----
+
+std::uint64_t endpoint::begin_graph(const graph_schema& schema, std::uint16_t flags) {
+  const std::lock_guard lock(mutex_);
+  throw_refusal_locked(graph_);
+  throw_broken_locked();
+  if (!descriptions_.contains(schema.hash)) descriptions_.emplace(schema.hash, schema.description);
+  graph_flags_ = flags | flag_first;
+  graph_hash_ = schema.hash;
+  graph_open_ = true;
+  return ++graph_;
+}
+
+bool endpoint::may_send_locked(std::size_t bytes) const noexcept {
+  if (sent_bytes_ == their_bytes_) return true;
+  return sent_bytes_ - their_bytes_ + bytes <= terms_.window && sent_parts_ - their_parts_ < terms_.window_parts;
+}
+
+std::span<char> endpoint::part_room(time_point deadline) {
+  const std::size_t bytes = sizeof(head) + terms_.part;
+  {
+    std::unique_lock lock(mutex_);
+    const auto ready = [&] { return broken_ != errc::ok || judged_ >= graph_ || may_send_locked(bytes); };
+    if (!ready()) {
+      ++stats_.waits_for_credit;
+      if (!changed_.wait_until(lock, deadline, ready))
+        throw error(errc::timed_out,
+                    fmt::format("channel with {}: the receiver has not read {} bytes in {} parts of what was sent, and "
+                                "there is no credit for more",
+                                name_, sent_bytes_ - their_bytes_, sent_parts_ - their_parts_));
+    }
+    throw_broken_locked();
+    if (judged_ >= graph_) throw_refusal_locked(graph_);  // a verdict before the end is a refusal
+  }
+  room_ = line_->room(bytes, deadline);
+  std::size_t skip = sizeof(head);
+  if ((graph_flags_ & flag_first) != 0) {
+    std::memcpy(room_.data() + skip, &graph_hash_, 8);
+    skip += 8;
+  }
+  return {reinterpret_cast<char*>(room_.data()) + skip, bytes - skip};
+}
+
+void endpoint::send_part(std::size_t bytes, bool last, std::uint64_t objects, time_point deadline) {
+  head h = make(kind::part, graph_);
+  h.flags = graph_flags_;
+  if ((h.flags & flag_first) != 0) bytes += 8;
+  if (last) h.flags |= flag_last;
+  h.bytes = static_cast<std::uint32_t>(bytes);
+  h.b = last ? objects : 0;
+  {
+    // Counted before it goes: its credit may be here before send returns.
+    const std::lock_guard lock(mutex_);
+    throw_broken_locked();
+    h.a = sequence_++;
+    sent_bytes_ += sizeof h + bytes;
+    ++sent_parts_;
+    ++stats_.parts_sent;
+    stats_.wire_bytes_sent += sizeof h + bytes;
+    graph_flags_ &= static_cast<std::uint16_t>(~flag_first);
+    if (last) graph_open_ = false;
+  }
+  std::memcpy(room_.data(), &h, sizeof h);
+  if (const errc e = line_->send(sizeof h + bytes, deadline); e != errc::ok) {
+    broken(e, "a part could not be sent");
+    const std::lock_guard lock(mutex_);
+    throw_broken_locked();
+  }
+}
+
+void endpoint::abort_graph(errc why, const std::string& text) noexcept {
+  head h = make(kind::part, graph_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!graph_open_) return;
+    graph_open_ = false;
+    if ((graph_flags_ & flag_first) != 0) {  // nobody has heard of it
+      --graph_;
+      return;
+    }
+    if (broken_ != errc::ok) return;
+    h.a = sequence_++;
+  }
+  const std::string_view shown = std::string_view(text).substr(0, 2048);
+  h.flags = graph_flags_ | flag_abort;
+  h.status = static_cast<std::uint16_t>(why);
+  h.bytes = static_cast<std::uint32_t>(shown.size());
+  const time_point deadline = clock::now() + std::chrono::seconds(1);
+  try {
+    const std::span<std::byte> room = line_->room(sizeof h + shown.size(), deadline);
+    {
+      const std::lock_guard lock(mutex_);
+      sent_bytes_ += sizeof h + shown.size();
+      ++sent_parts_;
+      ++stats_.parts_sent;
+      stats_.wire_bytes_sent += sizeof h + shown.size();
+    }
+    std::memcpy(room.data(), &h, sizeof h);
+    if (!shown.empty()) std::memcpy(room.data() + sizeof h, shown.data(), shown.size());
+    if (const errc e = line_->send(sizeof h + shown.size(), deadline); e != errc::ok)
+      broken(e, "the end of a graph could not be sent");
+  } catch (const std::exception& e) {
+    broken(errc::disconnected, e.what());
+  }
+}
+
+void endpoint::throw_refusal_locked(std::uint64_t up_to) {
+  if (refusals_.empty() || refusals_.front().graph > up_to) return;
+  const refusal r = refusals_.front();
+  refusals_.pop_front();
+  throw error(r.code, fmt::format("channel with {}: the receiver refused graph {}: {}", name_, r.graph, r.text));
+}
+
+void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_until(lock, deadline, [&] { return judged_ >= graph || broken_ != errc::ok; }))
+    throw error(errc::timed_out,
+                fmt::format("channel with {}: the receiver has not taken graph {} yet", name_, judged_ + 1));
+  throw_refusal_locked(graph);
+  if (judged_ < graph) throw_broken_locked();
+}
+
+bool endpoint::has_verdict(std::uint64_t graph) {
+  const std::lock_guard lock(mutex_);
+  if (judged_ >= graph) return true;
+  throw_broken_locked();
+  return false;
+}
+
+// ---- receiving ----
+
+bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline) {
+  const auto here = [&] { return !inbox_.empty() && inbox_.begin()->first == next_sequence_; };
+  changed_.wait_until(lock, deadline, [&] { return here() || broken_ != errc::ok; });
+  if (here()) return true;  // also what came before the channel broke
+  throw_broken_locked();
+  return false;
+}
+
+endpoint::arrival endpoint::take_locked() {
+  arrival a = std::move(inbox_.begin()->second);
+  inbox_.erase(inbox_.begin());
+  ++next_sequence_;
+  return a;
+}
+
+std::optional<std::uint64_t> endpoint::peek(time_point deadline) {
+  for (;;) {
+    arrival skipped;
+    {
+      std::unique_lock lock(mutex_);
+      if (!wait_arrival_locked(lock, deadline)) return std::nullopt;
+      const arrival& next = inbox_.begin()->second;
+      if (next.head.number != skipping_ || skipping_ == 0) {
+        std::uint64_t hash = 0;
+        if ((next.head.flags & flag_first) != 0 && (next.head.flags & flag_abort) == 0)
+          std::memcpy(&hash, next.payload().data(), 8);
+        return hash;
+      }
+      skipped = take_locked();
+      if ((skipped.head.flags & (flag_last | flag_abort)) != 0) skipping_ = 0;
+    }
+    consumed(skipped);
+  }
+}
+
+endpoint::arrival endpoint::first_part(time_point deadline) {
+  if (!peek(deadline)) throw error(errc::timed_out, fmt::format("channel with {}: no graph has come", name_));
+  arrival a;
+  {
+    const std::lock_guard lock(mutex_);
+    a = take_locked();
+    if ((a.head.flags & flag_first) != 0 && (a.head.flags & flag_abort) == 0 && a.head.number == graph_in_ + 1) {
+      graph_in_ = a.head.number;
+      return a;
+    }
+  }
+  consumed(a);
+  broken(errc::bad_frame, fmt::format("a part of graph {} where graph {} should begin", a.head.number, graph_in_ + 1));
+  const std::lock_guard lock(mutex_);
+  throw_broken_locked();
+  return a;
+}
+
+endpoint::arrival endpoint::next_part(std::uint64_t graph, time_point deadline) {
+  arrival a;
+  {
+    std::unique_lock lock(mutex_);
+    if (!wait_arrival_locked(lock, deadline))
+      throw error(errc::timed_out, fmt::format("channel with {}: the rest of graph {} has not come", name_, graph));
+    a = take_locked();
+  }
+  if ((a.head.flags & flag_abort) != 0 && a.head.number == graph) {
+    consumed(a);
+    throw sender_gave_up{
+        static_cast<errc>(a.head.status),
+        fmt::format("channel with {}: the sender gave graph {} up: {}", name_, graph, text_of(a.payload()))};
+  }
+  if (a.head.number == graph && (a.head.flags & flag_first) == 0) return a;
+  consumed(a);
+  broken(errc::bad_frame, fmt::format("a part of graph {} in the middle of graph {}", a.head.number, graph));
+  const std::lock_guard lock(mutex_);
+  throw_broken_locked();
+  return a;
+}
+
+void endpoint::consumed(const arrival& a) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_bytes_ -= a.message.size();
+    consumed_bytes_ += a.message.size();
+    ++consumed_parts_;
+  }
+  give_credit(false);
+}
+
+// Told when a quarter of the window has come together: a sender that waits has used up more than that, since a part is at most
+// a quarter.
+void endpoint::give_credit(bool all) noexcept {
+  head h = make(kind::credit);
+  {
+    const std::lock_guard lock(mutex_);
+    const bool due = consumed_bytes_ - told_bytes_ >= terms_.window / 4 ||
+                     consumed_parts_ - told_parts_ >= std::max(1u, terms_.window_parts / 4);
+    if (broken_ != errc::ok || (!due && !all)) return;
+    h.a = told_bytes_ = consumed_bytes_;
+    h.b = told_parts_ = consumed_parts_;
+    stats_.wire_bytes_sent += sizeof h;
+  }
+  if (const errc e = tell(h); e != errc::ok) broken(e, "credit could not be given");
+}
+
+void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool seen_last) noexcept {
+  head h = make(kind::verdict, graph);
+  h.status = static_cast<std::uint16_t>(code);
+  text = text.substr(0, 2048);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!seen_last) skipping_ = graph;
+    if (code != errc::ok) ++stats_.graphs_refused;
+    if (broken_ != errc::ok) return;
+    h.a = told_bytes_ = consumed_bytes_;
+    h.b = told_parts_ = consumed_parts_;
+    stats_.wire_bytes_sent += sizeof h + text.size();
+  }
+  if (const errc e = tell(h, text); e != errc::ok) broken(e, "a verdict could not be given");
+}
+
+std::string endpoint::ask_description(std::uint64_t hash, time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    description_.reset();
+    asked_ = hash;
+  }
+  head h = make(kind::ask);
+  h.a = hash;
+  if (tell(h) != errc::ok) return {};
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return description_ || broken_ != errc::ok; });
+  return description_.value_or(std::string());
+}
+
+// ---- the end ----
+
+void endpoint::close(duration linger) noexcept {
+  const time_point deadline = clock::now() + linger;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline, [&] { return judged_ >= graph_ || broken_ != errc::ok; });
+  }
+  if (!line_) return;
+  line_->drain(deadline);
+  bool gone = false;
+  {
+    const std::lock_guard lock(mutex_);
+    gone = broken_ != errc::ok;
+  }
+  if (!gone) tell(make(kind::bye));
+  broken(errc::cancelled, "the channel is closed");
+  line_->close();
+}
+
+channel_stats endpoint::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void endpoint::count_graph(bool sent, std::uint64_t objects) noexcept {
+  const std::lock_guard lock(mutex_);
+  ++(sent ? stats_.graphs_sent : stats_.graphs_received);
+  (sent ? stats_.objects_sent : stats_.objects_received) += objects;
+}
+
+}  // namespace fm::detail

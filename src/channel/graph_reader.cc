@@ -1,0 +1,317 @@
+#include <farmem/channel/graph_reader.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::detail {
+
+namespace {
+
+void store_ref(char* payload, std::uint64_t at, slot_t slot) noexcept {
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(payload + at), slot, __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+graph_reader::~graph_reader() { let_go(); }
+
+void graph_reader::throw_bad(const std::string& why) const {
+  throw error(errc::bad_frame,
+              fmt::format("a graph with a '{}' as its root, at object {}: {}", schema_.root, arrived_, why));
+}
+
+void graph_reader::next_part() {
+  if (last_) throw_bad("it ends before it is complete");
+  const part_source::part p = source_.next();
+  at_ = p.bytes.data();
+  end_ = at_ + p.bytes.size();
+  last_ = p.last;
+  claimed_objects_ = p.objects;
+}
+
+// Empty parts are nothing to make progress with, but they are bounded: each costs its sender a credit.
+void graph_reader::need_word() {
+  while (available() < 8) next_part();
+}
+
+std::uint64_t graph_reader::word() {
+  need_word();
+  std::uint64_t w = 0;
+  std::memcpy(&w, at_, 8);
+  at_ += 8;
+  return w;
+}
+
+void graph_reader::account(std::uint64_t objects, std::uint64_t bytes) {
+  if (bytes > limits_.bytes - bytes_)
+    throw error(errc::too_large,
+                fmt::format("a graph with a '{}' as its root has more than the {} bytes that are taken here",
+                            schema_.root, limits_.bytes));
+  bytes_ += bytes;
+  arrived_ += objects;
+}
+
+void graph_reader::hold(slot_t holder) {
+  if (held_ == holder) return;
+  let_go();
+  const user_section in_section;
+  held_payload_ = write_barrier(holder, section_kind::fresh);
+  pin_frame(held_payload_);
+  held_ = holder;
+}
+
+void graph_reader::let_go() noexcept {
+  if (held_payload_) unpin_frame(held_payload_);
+  held_payload_ = nullptr;
+  held_ = 0;
+}
+
+graph_reader::pending graph_reader::take(std::uint64_t count) {
+  pending& top = stack_.back();
+  pending out = top;
+  out.count = count;
+  top.number += count;
+  top.field += count;
+  top.count -= count;
+  if (top.count == 0) stack_.pop_back();
+  return out;
+}
+
+std::uint32_t graph_reader::type_of(std::uint64_t number) const noexcept {
+  const auto after = std::upper_bound(types_.begin(), types_.end(), number,
+                                      [](std::uint64_t n, const type_run& r) { return n < r.number; });
+  return std::prev(after)->type;
+}
+
+void graph_reader::make_known(std::uint32_t type, std::uint32_t holder_type, std::uint64_t field) {
+  if (known_ == limits_.objects)
+    throw error(errc::too_large,
+                fmt::format("a graph with a '{}' as its root has more than the {} objects that are taken here",
+                            schema_.root, limits_.objects));
+  if (!acyclic_) {
+    slots_.push_back(0);
+    if (types_.empty() || types_.back().type != type) types_.push_back({known_, type});
+  }
+  if (!children_.empty() && children_.back().type == type && children_.back().field + children_.back().count == field)
+    ++children_.back().count;
+  else
+    children_.push_back({known_, 1, 0, field, type, holder_type});
+  ++known_;
+}
+
+void graph_reader::push_children(slot_t holder) {
+  for (pending& c : children_) c.holder = holder;
+  stack_.insert(stack_.end(), children_.rbegin(), children_.rend());
+  children_.clear();
+}
+
+void graph_reader::link(const pending& p, slot_t first, std::uint64_t count) {
+  if (p.holder == 0) {
+    for (std::uint64_t i = 0; i < count; ++i) roots_[p.field + i].move_to_slot(first + i);
+  } else {
+    const graph_type& t = schema_.types[p.holder_type];
+    for (std::uint64_t i = 0; i < count; ++i) store_ref(held_payload_, t.ref_at(p.field + i), first + i);
+  }
+  if (!acyclic_)
+    for (std::uint64_t i = 0; i < count; ++i) slots_[p.number + i] = first + i;
+}
+
+// A run of objects of one size and without references: as many as have arrived and go together.
+void graph_reader::read_together(const pending& p, const graph_type& t) {
+  const std::uint64_t each = t.type->payload_bytes();
+  if (p.holder != 0) hold(p.holder);
+  for (std::uint64_t done = 0; done < p.count;) {
+    const std::byte* const from = at_;
+    const new_objects made = cache_.allocate_together(
+        *t.type, 0, p.count - done,
+        [&](std::uint64_t i, char* payload) noexcept { std::memcpy(payload, from + i * each, each); });
+    pending part = p;
+    part.number += done;
+    part.field += done;
+    link(part, made.first(), made.count());
+    at_ += made.count() * each;
+    done += made.count();
+  }
+}
+
+void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64_t length, std::uint64_t bytes) {
+  if (p.holder != 0) hold(p.holder);
+  if (bytes <= available()) {
+    const new_objects made = cache_.allocate_together(
+        *t.type, length, 1, [&](std::uint64_t, char* payload) noexcept { std::memcpy(payload, at_, bytes); });
+    link(p, made.first(), 1);
+    at_ += bytes;
+    return;
+  }
+  // In pieces, into the frame that it will have; its length is there from the beginning, so that it is sound throughout.
+  slot_t slot = 0;
+  {
+    const new_object made = cache_.allocate(*t.type, length, nullptr, 0);
+    slot = made;
+    link(p, slot, 1);
+  }
+  hold(slot);
+  for (std::uint64_t from = 0; from < bytes;) {
+    if (available() == 0) next_part();
+    const std::uint64_t step = std::min(bytes - from, available());
+    std::memcpy(held_payload_ + from, at_, step);
+    at_ += step;
+    from += step;
+  }
+}
+
+void graph_reader::read_refs(const graph_type& t, std::uint32_t type, std::uint64_t bytes) {
+  body_late_.clear();
+  const auto read = [&](std::uint64_t at, std::uint32_t target, std::uint64_t field) {
+    std::uint64_t w = 0;
+    std::memcpy(&w, body_.data() + at, 8);
+    if (w == 0) return;
+    const std::uint64_t number = w - 1;
+    slot_t slot = 0;
+    if (number == known_) {
+      make_known(target, type, field);
+    } else if (number > known_ || acyclic_) {
+      throw_bad(fmt::format("a reference to object {} of {} that are known", number, known_));
+    } else if (const std::uint32_t actual = type_of(number); actual != target) {
+      throw_bad(fmt::format("a reference to a '{}' names object {}, a '{}'", schema_.types[target].type->name, number,
+                            schema_.types[actual].type->name));
+    } else {
+      slot = slots_[number];
+      if (slot == 0) body_late_.push_back({0, at, number});
+    }
+    std::memcpy(body_.data() + at, &slot, 8);
+  };
+  const std::vector<std::uint32_t>& offsets = t.type->ref_offsets;
+  std::uint64_t field = 0;
+  if (!t.is_array()) {
+    for (std::size_t r = 0; r < offsets.size(); ++r) read(offsets[r], t.targets[r], field++);
+    return;
+  }
+  for (std::uint64_t base = 8; base + t.type->bytes <= bytes; base += t.type->bytes)
+    for (std::size_t r = 0; r < offsets.size(); ++r) read(base + offsets[r], t.targets[r], field++);
+}
+
+void graph_reader::read_with_refs(const pending& p, const graph_type& t, std::uint64_t length, std::uint64_t bytes) {
+  body_.clear();
+  for (std::uint64_t left = bytes; left != 0;) {
+    if (available() == 0) next_part();
+    const std::uint64_t step = std::min(left, available());
+    body_.insert(body_.end(), at_, at_ + step);
+    at_ += step;
+    left -= step;
+  }
+  read_refs(t, p.type, bytes);
+  if (p.holder != 0) hold(p.holder);
+  slot_t slot = 0;
+  {
+    const new_objects made = cache_.allocate_together(
+        *t.type, length, 1, [&](std::uint64_t, char* payload) noexcept { std::memcpy(payload, body_.data(), bytes); });
+    slot = made.first();
+    link(p, slot, 1);
+  }
+  for (late_ref l : body_late_) {
+    // A reference to itself is late only until now.
+    l.holder = slot;
+    late_.push_back(l);
+  }
+  push_children(slot);
+}
+
+void graph_reader::read_object(const pending& p, const graph_type& t) {
+  std::uint64_t length = 0;
+  need_word();
+  if (t.is_array()) {
+    std::memcpy(&length, at_, 8);  // read again with the rest, which it is part of
+    if (length > cache_.object_bytes_max() / t.type->bytes)
+      throw error(errc::too_large,
+                  fmt::format("a graph with a '{}' as its root has a '{}' of {} elements: an object of this "
+                              "heap has at most {} bytes",
+                              schema_.root, t.type->name, length, cache_.object_bytes_max()));
+  }
+  const std::uint64_t bytes = t.type->payload_bytes(length);
+  account(1, bytes);
+  if (t.has_refs())
+    read_with_refs(p, t, length, bytes);
+  else
+    read_plain(p, t, length, bytes);
+}
+
+void graph_reader::read_pending() {
+  while (!stack_.empty()) {
+    const pending& top = stack_.back();
+    const graph_type& t = schema_.types[top.type];
+    if (!t.has_refs() && !t.is_array()) {
+      const std::uint64_t each = t.type->payload_bytes();
+      need_word();
+      if (const std::uint64_t n = std::min(top.count, available() / each); n != 0) {
+        account(n, n * each);
+        read_together(take(n), t);
+        continue;
+      }
+    }
+    read_object(take(1), t);
+  }
+}
+
+void graph_reader::finish() {
+  for (const late_ref& l : late_) {
+    hold(l.holder);
+    store_ref(held_payload_, l.at, slots_[l.number]);
+  }
+  let_go();
+  if (available() != 0) throw_bad(fmt::format("{} bytes follow it", available()));
+  if (!last_) {
+    next_part();
+    if (available() != 0 || !last_) throw_bad("more follows");
+  }
+  if (claimed_objects_ != arrived_) throw_bad(fmt::format("its sender counts {} objects", claimed_objects_));
+}
+
+ptr<char[]> graph_reader::read(const part_source::part& first) {
+  at_ = first.bytes.data();
+  end_ = at_ + first.bytes.size();
+  last_ = first.last;
+  claimed_objects_ = first.objects;
+  roots_.resize(1);
+  make_known(0, 0, 0);
+  push_children(0);
+  read_pending();
+  finish();
+  return std::move(roots_.front());
+}
+
+std::vector<ptr<char[]>> graph_reader::read_each(const part_source::part& first) {
+  at_ = first.bytes.data();
+  end_ = at_ + first.bytes.size();
+  last_ = first.last;
+  claimed_objects_ = first.objects;
+  const std::uint64_t count = word();
+  if (count > limits_.objects)
+    throw error(errc::too_large, fmt::format("{} roots: at most {} objects are taken here", count, limits_.objects));
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> again;  // a root, and the number of the object that it shares
+  for (std::uint64_t from = 0; from < count; from += 64) {
+    const std::uint64_t n = std::min<std::uint64_t>(64, count - from);
+    roots_.resize(from + n);
+    const std::uint64_t bits = word();
+    if (n < 64 && bits >> n != 0) throw_bad("bits beyond the last root");
+    std::uint64_t field = from;
+    for (std::uint64_t i = 0; i < n; ++i, ++field)
+      if ((bits >> i & 1) != 0) make_known(0, 0, field);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      if ((bits >> i & 1) != 0) continue;
+      const std::uint64_t w = word();
+      if (w == 0) continue;
+      if (w > known_ || acyclic_ || type_of(w - 1) != 0)
+        throw_bad(fmt::format("root {} cannot be object {}", from + i, w - 1));
+      again.emplace_back(from + i, w - 1);
+    }
+    push_children(0);
+    read_pending();
+  }
+  finish();
+  for (const auto& [root, number] : again) roots_[root].move_to_slot(slots_[number]);
+  return std::move(roots_);
+}
+
+}  // namespace fm::detail

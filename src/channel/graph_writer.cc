@@ -1,0 +1,209 @@
+#include <farmem/channel/graph_writer.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::detail {
+
+namespace {
+
+constexpr std::uint64_t small_share = 4;  // an object over this share of a part may be cut in pieces
+
+}  // namespace
+
+void graph_writer::throw_limit(const char* what, std::uint64_t limit) const {
+  throw error(errc::too_large,
+              fmt::format("a graph with a '{}' as its root has more than {} {}{}", schema_.root, limit, what,
+                          acyclic_ ? "; it is sent as one without cycles, and would have no end if it had one" : ""));
+}
+
+void graph_writer::flush() {
+  const std::span<char> next = sink_.next(used());
+  begin_ = at_ = next.data();
+  end_ = begin_ + next.size();
+}
+
+void graph_writer::note_child(slot_t slot, std::uint32_t type) {
+  if (!children_.empty()) {
+    pending& p = children_.back();
+    if (p.type == type) {
+      const auto distance = static_cast<std::int64_t>(slot - p.first);
+      if (p.count == 1 && (distance == 1 || distance == -1)) p.step = static_cast<std::int32_t>(distance);
+      if (distance == static_cast<std::int64_t>(p.count) * p.step) {
+        ++p.count;
+        return;
+      }
+    }
+  }
+  children_.push_back({slot, 1, 1, type});
+}
+
+std::uint64_t graph_writer::number_of(slot_t slot, std::uint32_t type) {
+  if (!acyclic_) {
+    const auto [number, added] = visited_.add(slot);
+    if (!added) return number;
+  }
+  if (known_ == limits_.objects) throw_limit("objects", limits_.objects);
+  note_child(slot, type);
+  return known_++;
+}
+
+void graph_writer::number_refs(const graph_type& t, char* copy, std::uint64_t from, std::uint64_t to) {
+  const auto number = [&](std::uint64_t at, std::uint32_t target) {
+    if (at < from || at + 8 > to) return;
+    std::uint64_t slot;
+    std::memcpy(&slot, copy + (at - from), 8);
+    if (slot == 0) return;
+    const std::uint64_t word = number_of(slot, target) + 1;
+    std::memcpy(copy + (at - from), &word, 8);
+  };
+  const std::vector<std::uint32_t>& offsets = t.type->ref_offsets;
+  if (!t.is_array()) {
+    for (std::size_t r = 0; r < offsets.size(); ++r) number(offsets[r], t.targets[r]);
+    return;
+  }
+  const std::uint64_t each = t.type->bytes;
+  const std::uint64_t first = from <= 8 ? 0 : (from - 8) / each;
+  for (std::uint64_t base = 8 + first * each; base < to; base += each)
+    for (std::size_t r = 0; r < offsets.size(); ++r) number(base + offsets[r], t.targets[r]);
+}
+
+void graph_writer::push_children() {
+  stack_.insert(stack_.end(), children_.rbegin(), children_.rend());
+  children_.clear();
+}
+
+void graph_writer::fetch_ahead(slot_t slot) {
+  // A miss: what comes next is asked for with it, all at once.
+  slot_t slots[prefetch_chunk];
+  std::size_t n = 0;
+  slots[n++] = slot;
+  for (auto p = stack_.rbegin(); p != stack_.rend() && n < prefetch_chunk; ++p) {
+    for (std::uint64_t i = 0; i < p->count && n < prefetch_chunk; ++i) {
+      const slot_t s = p->first + i * static_cast<std::uint64_t>(static_cast<std::int64_t>(p->step));
+      if (s < hit.slots && word::is_away(word_at(s).load(std::memory_order_relaxed))) slots[n++] = s;
+    }
+  }
+  prefetch_slots({slots, n});
+}
+
+const char* graph_writer::reach(slot_t slot, scope& s) {
+  if (slot >= hit.slots) throw error(errc::corrupt, fmt::format("a reference to slot {:#x}, which cannot be", slot));
+  const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
+  if ((w & word::slow_read) == 0) {
+    if (++in_section_ >= renew_every) {
+      in_section_ = 0;
+      s.renew();
+      return read_barrier(slot, s.use());
+    }
+    return reinterpret_cast<const char*>(w & ~word::flag_mask);
+  }
+  in_section_ = 0;
+  s.renew();  // nothing is held: the miss may wait for memory
+  if (word::is_away(w + 1)) fetch_ahead(slot);
+  return read_barrier(slot, s.use());
+}
+
+void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
+  const graph_type& t = schema_.types[type];
+  const char* payload = reach(slot, s);
+  const std::uint64_t header = frame::prefix(const_cast<char*>(payload)).header.load(std::memory_order_relaxed);
+  if (header::type(header) != t.type->id)
+    throw error(errc::corrupt,
+                fmt::format("slot {:#x} is not a '{}', as the reference to it says", slot, t.type->name));
+  std::uint64_t length = 0;
+  if (t.is_array()) std::memcpy(&length, payload, 8);
+  const std::uint64_t n = t.type->payload_bytes(length);
+  if (n > limits_.bytes - bytes_) throw_limit("bytes", limits_.bytes);
+  bytes_ += n;
+  const auto room = static_cast<std::uint64_t>(end_ - at_);
+  if (n > room) {
+    pieces_ = n;
+    return;
+  }
+  std::memcpy(at_, payload, n);
+  if (t.has_refs()) number_refs(t, at_, 0, n);
+  at_ += n;
+}
+
+void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t n) {
+  if (n <= static_cast<std::uint64_t>(end_ - begin_) / small_share || end_ - at_ < 16) flush();
+  const read_pin<char[]> pin(slot);
+  const char* payload = reinterpret_cast<const char*>(pin.get());
+  for (std::uint64_t from = 0;;) {
+    const std::uint64_t step = std::min<std::uint64_t>(n - from, static_cast<std::uint64_t>(end_ - at_));
+    std::memcpy(at_, payload + from, step);
+    if (t.has_refs()) number_refs(t, at_, from, from + step);
+    at_ += step;
+    from += step;
+    if (from == n) return;
+    flush();
+  }
+}
+
+void graph_writer::write_pending() {
+  while (!stack_.empty()) {
+    slot_t large = 0;
+    std::uint32_t large_type = 0;
+    {
+      scope s;
+      in_section_ = 0;
+      while (!stack_.empty() && large == 0) {
+        pending& p = stack_.back();
+        const slot_t slot = p.first;
+        const std::uint32_t type = p.type;
+        p.first += static_cast<std::uint64_t>(static_cast<std::int64_t>(p.step));
+        if (--p.count == 0) stack_.pop_back();
+        pieces_ = 0;
+        write_object(slot, type, s);
+        if (pieces_ != 0) {
+          large = slot;
+          large_type = type;
+        } else if (!children_.empty()) {
+          push_children();
+        }
+      }
+    }
+    if (large == 0) continue;
+    write_in_pieces(large, schema_.types[large_type], pieces_);
+    push_children();
+  }
+}
+
+void graph_writer::write(slot_t root) {
+  if (!begin_) flush();
+  number_of(root, 0);
+  push_children();
+  write_pending();
+}
+
+void graph_writer::write_each(std::span<const slot_t> roots) {
+  if (!begin_) flush();
+  const auto put = [&](std::uint64_t w) {
+    if (end_ - at_ < 8) flush();
+    std::memcpy(at_, &w, 8);
+    at_ += 8;
+  };
+  put(roots.size());
+  for (std::size_t from = 0; from < roots.size(); from += 64) {
+    const std::span<const slot_t> group = roots.subspan(from, std::min<std::size_t>(64, roots.size() - from));
+    std::uint64_t bits = 0;
+    std::uint64_t known[64];
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const std::uint64_t before = known_;
+      const std::uint64_t word = group[i] == 0 ? 0 : number_of(group[i], 0) + 1;
+      if (known_ != before)
+        bits |= std::uint64_t{1} << i;
+      else
+        known[n++] = word;
+    }
+    put(bits);
+    for (std::size_t i = 0; i < n; ++i) put(known[i]);
+    push_children();
+    write_pending();
+  }
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,126 @@
+#include "session_line.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace fm::detail {
+
+using namespace channel_wire;
+
+namespace {
+
+constexpr auto operation_within = std::chrono::seconds(10);
+
+/// A small message on its way, which nobody waits for.
+struct told {
+  fabric::request request;
+  std::vector<std::byte> bytes;
+};
+
+}  // namespace
+
+session_line::session_line(endpoint& end, std::string_view url, const channel_options& options,
+                           fabric::service* in_process)
+    : end_(end) {
+  fabric::session_options o;
+  o.connect_within = options.connect_within;
+  o.reconnect_for = duration{};
+  o.operation_within = operation_within;
+  o.fetch_lanes = 1;
+  session_ = fabric::connect(url, o, *this, in_process);
+}
+
+session_line::~session_line() { close(); }
+
+void session_line::close() noexcept {
+  if (session_) session_->close();
+}
+
+errc session_line::connected(fabric::session& s, std::uint32_t g) {
+  if (g > 1) return errc::refused;
+  head h = end_.terms().hello();
+  fabric::request r;
+  r.kind = fabric::op_kind::message;
+  r.on = fabric::lane::control;
+  r.sg[0] = {&h, sizeof h};
+  r.sg_count = 1;
+  s.post(r);
+  s.wait(r);
+  if (r.status != errc::ok) return r.status;
+  head answer{};
+  std::span<const std::byte> rest;
+  if (const errc e = decode(r.reply, answer, rest); e != errc::ok) return e;
+  if (answer.kind != static_cast<std::uint8_t>(kind::hello)) return errc::bad_frame;
+  channel_terms terms = end_.terms();
+  if (const errc e = channel_terms::agree(answer, terms); e != errc::ok) return e;
+  end_.agree(terms);
+  return errc::ok;
+}
+
+void session_line::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
+  end_.broken(errc::disconnected, "the connection broke");
+}
+
+void session_line::lost(fabric::session&, errc) noexcept { end_.broken(errc::disconnected, "the connection broke"); }
+
+void session_line::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
+  const errc e = end_.arrived(payload);
+  if (e == errc::ok) return;
+  end_.broken(e, "the other end broke the rules");
+  s.drop_connection();
+}
+
+std::span<std::byte> session_line::room(std::size_t bytes, time_point) {
+  current_ = (current_ + 1) % buffers_.size();
+  buffer& b = buffers_[current_];
+  if (b.posted) {
+    session_->wait(b.request);
+    b.posted = false;
+    if (b.request.status != errc::ok)
+      throw error(b.request.status == errc::timed_out ? errc::timed_out : errc::disconnected,
+                  fmt::format("channel with {}: a part was lost", end_.name()));
+  }
+  b.bytes.resize(std::max(b.bytes.size(), bytes));
+  return {b.bytes.data(), bytes};
+}
+
+errc session_line::send(std::size_t bytes, time_point deadline) noexcept {
+  buffer& b = buffers_[current_];
+  fabric::request& r = b.request;
+  r.state.store(fabric::request::idle, std::memory_order_relaxed);
+  r.kind = fabric::op_kind::message;
+  r.on = fabric::lane::bulk;
+  r.sg[0] = {b.bytes.data(), bytes};
+  r.sg_count = 1;
+  r.deadline = std::max(deadline, clock::now() + operation_within);  // a part that is lost is the end of the channel
+  r.reply.clear();
+  b.posted = true;
+  session_->post(r);
+  return r.done() ? r.status : errc::ok;
+}
+
+errc session_line::tell(std::span<const std::byte> message) noexcept {
+  try {
+    auto t = std::make_unique<told>();
+    t->bytes.assign(message.begin(), message.end());
+    fabric::request& r = t->request;
+    r.kind = fabric::op_kind::message;
+    r.on = fabric::lane::control;
+    r.sg[0] = {t->bytes.data(), t->bytes.size()};
+    r.sg_count = 1;
+    r.context = t.get();
+    r.on_done = [](fabric::request& done) noexcept { delete static_cast<told*>(done.context); };
+    session_->post(t.release()->request);
+    return errc::ok;  // a session that breaks says so by itself
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+void session_line::drain(time_point) noexcept {
+  for (buffer& b : buffers_)
+    if (b.posted) session_->wait(b.request);
+}
+
+}  // namespace fm::detail

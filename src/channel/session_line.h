@@ -1,0 +1,43 @@
+// The connector's end: a fabric session. Parts are messages on the bulk lane, from a few buffers in turn, so that one is filled
+// while others leave; what the listener's end has to say comes as notices. A session that breaks is not connected again, because
+// what was on its way is lost with it.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "endpoint.h"
+
+namespace fm::detail {
+
+class session_line final : public line, private fabric::session_events {
+ public:
+  /// Connects, and agrees on terms with whoever listens. `in_process` for local:. Throws as fabric::connect.
+  session_line(endpoint& end, std::string_view url, const channel_options& options, fabric::service* in_process);
+  ~session_line() override;
+
+  std::span<std::byte> room(std::size_t bytes, time_point deadline) override;
+  errc send(std::size_t bytes, time_point deadline) noexcept override;
+  errc tell(std::span<const std::byte> message) noexcept override;
+  void drain(time_point deadline) noexcept override;
+  void close() noexcept override;
+
+ private:
+  errc connected(fabric::session& s, std::uint32_t g) override;
+  void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
+  void lost(fabric::session& s, errc why) noexcept override;
+  void notice(fabric::session& s, std::span<const std::byte> payload) noexcept override;
+
+  struct buffer {
+    fabric::request request;
+    std::vector<std::byte> bytes;
+    bool posted = false;
+  };
+
+  endpoint& end_;
+  std::unique_ptr<fabric::session> session_;
+  std::array<buffer, 4> buffers_;
+  std::size_t current_ = 0;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,39 @@
+#include <farmem/channel/wire.h>
+
+#include <cstring>
+
+namespace fm::detail::channel_wire {
+
+errc decode(std::span<const std::byte> message, head& h, std::span<const std::byte>& payload) noexcept {
+  if (message.size() < sizeof h) return errc::bad_frame;
+  std::memcpy(&h, message.data(), sizeof h);
+  if (h.magic != magic) return errc::bad_frame;
+  if (h.version != version_major) return errc::version_mismatch;
+  payload = message.subspan(sizeof h);
+  if (h.zero != 0 || h.bytes != payload.size() || to_string(static_cast<errc>(h.status)) == "unknown_error")
+    return errc::bad_frame;
+  const auto k = static_cast<kind>(h.kind);
+  const bool part = k == kind::part;
+  if (!part && h.flags != 0) return errc::bad_frame;
+  const bool text = k == kind::verdict || k == kind::describe;
+  if (!part && !text && h.bytes != 0) return errc::bad_frame;
+  if (text && h.bytes > text_bytes_max) return errc::bad_frame;
+  const auto ok = static_cast<std::uint16_t>(errc::ok);
+  switch (k) {
+    case kind::part:
+      if ((h.flags & ~flags_known) != 0) return errc::bad_frame;
+      if ((h.flags & flag_abort) != 0)
+        return h.status != ok && (h.flags & flag_last) == 0 && h.bytes <= text_bytes_max ? errc::ok : errc::bad_frame;
+      if (h.status != ok || h.bytes % 8 != 0 || h.bytes > part_bytes_max) return errc::bad_frame;
+      return (h.flags & flag_first) != 0 && h.bytes < 8 ? errc::bad_frame : errc::ok;
+    case kind::verdict: return errc::ok;
+    case kind::hello:
+    case kind::credit:
+    case kind::ask:
+    case kind::describe:
+    case kind::bye: return h.status == ok ? errc::ok : errc::bad_frame;
+  }
+  return errc::bad_frame;
+}
+
+}  // namespace fm::detail::channel_wire
