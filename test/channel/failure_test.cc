@@ -101,7 +101,7 @@ TEST_CASE("a sender that is killed half way leaves nothing behind, and the recei
   const thrown t = thrown_by([&] { rx.recv<node>(); });
   INFO(t.text);
   REQUIRE(t.code == errc::disconnected);
-  REQUIRE(thrown_by([&] { rx.send(to.make<node>(1)); }).code == errc::disconnected);
+  REQUIRE(thrown_by([&] { rx.send(to.make<node>({.id = 1})); }).code == errc::disconnected);
   REQUIRE(objects_left(to) == 0);
   require_sound(to);
 }
@@ -159,7 +159,7 @@ TEST_CASE("a receiver that never reads stops the sender at its deadline, and can
 TEST_CASE("nothing that comes is timed_out, and costs nothing") {
   ends e("tcp");
   REQUIRE(thrown_by([&] { e.rx.recv<node>({.within = std::chrono::milliseconds(30)}); }).code == errc::timed_out);
-  REQUIRE(thrown_by([&] { e.tx.send(e.from.make<node>(4), {.within = std::chrono::milliseconds(30)}); }).code ==
+  REQUIRE(thrown_by([&] { e.tx.send(e.from.make<node>({.id = 4}), {.within = std::chrono::milliseconds(30)}); }).code ==
           errc::timed_out);
   REQUIRE(e.rx.recv<node>()->id == 4);  // it was only not accepted yet
   e.tx.flush();
@@ -206,7 +206,7 @@ TEST_CASE("limits of the sender and of the receiver end a graph with the same er
 
 TEST_CASE("a cycle in a graph without cycles ends at a limit, at both ends") {
   ends e("tcp", narrow);
-  const auto a = e.from.make<node>(1);
+  const auto a = e.from.make<node>({.id = 1});
   const auto b = e.from.make<node>({.id = 2, .next = a});
   a.write()->next = b;
   thrown sent;
@@ -239,12 +239,12 @@ TEST_CASE("a graph of another type is refused with both layouts, and the next on
       REQUIRE(t.text.find("0: f32, 8: ref<") != std::string::npos);
       REQUIRE(t.text.find("0: u64, 8: ref<") != std::string::npos);
     }
-    beside again([&] { e.tx.send(e.from.make<node>(9)); });
+    beside again([&] { e.tx.send(e.from.make<node>({.id = 9})); });
     REQUIRE(e.rx.recv<node>()->id == 9);
     require_ok(again);
   }
   thrown sent;
-  beside one([&] { sent = thrown_by([&] { e.tx.send(e.from.make<node>(1)); }); });
+  beside one([&] { sent = thrown_by([&] { e.tx.send(e.from.make<node>({.id = 1})); }); });
   REQUIRE(thrown_by([&] { e.rx.recv_each<node>(); }).code == errc::layout_mismatch);
   require_ok(one);
   REQUIRE(sent.code == errc::layout_mismatch);
@@ -269,7 +269,7 @@ TEST_CASE("an object that is too large for the receiver's heap is refused, and t
 TEST_CASE("what is sent without waiting for it is refused later") {
   ends e("tcp");
   e.tx.send(e.from.make<other_type>(1.0f), {.until = fm::delivery::sent});
-  e.tx.send(e.from.make<node>(2), {.until = fm::delivery::sent});
+  e.tx.send(e.from.make<node>({.id = 2}), {.until = fm::delivery::sent});
   REQUIRE(thrown_by([&] { e.rx.recv<node>(); }).code == errc::layout_mismatch);
   REQUIRE(e.rx.recv<node>()->id == 2);
   REQUIRE(thrown_by([&] { e.tx.flush(); }).code == errc::layout_mismatch);
@@ -280,7 +280,7 @@ TEST_CASE("null handles, open scopes and ends of nothing are told apart") {
   ends e("local");
   REQUIRE(thrown_by([&] { e.tx.send(fm::ptr<node>()); }).code == errc::null_handle);
   REQUIRE(thrown_by([&] { fm::channel().recv<node>(); }).code == errc::null_handle);
-  const auto p = e.from.make<node>(1);
+  const auto p = e.from.make<node>({.id = 1});
   {
     const fm::scope s;
     REQUIRE(thrown_by([&] { e.tx.send(p); }).code == errc::scope_misuse);
@@ -303,10 +303,10 @@ TEST_CASE("a channel that is closed says so at both ends, and what had arrived c
   INFO(transport);
   ends e(transport, {.linger = fm::duration{}});
   const fm::send_options quick{.until = fm::delivery::sent};
-  e.tx.send(e.from.make<node>(1), quick);
+  e.tx.send(e.from.make<node>({.id = 1}), quick);
   REQUIRE(e.rx.readable(std::chrono::seconds(20)));
   e.tx.close();
-  REQUIRE(thrown_by([&] { e.tx.send(e.from.make<node>(1)); }).code == errc::cancelled);
+  REQUIRE(thrown_by([&] { e.tx.send(e.from.make<node>({.id = 1})); }).code == errc::cancelled);
   REQUIRE(e.rx.recv<node>()->id == 1);
   REQUIRE(thrown_by([&] { e.rx.recv<node>(); }).code == errc::disconnected);
   // And from the other side.
@@ -392,7 +392,7 @@ TEST_CASE("forged parts cost the sender its connection, and the receiver nothing
     deceived other;
     h = make(kind::verdict, 1);
     REQUIRE(other.sender.say(h) != errc::ok);
-    REQUIRE(thrown_by([&] { other.rx.send(other.to.make<node>(1)); }).code == errc::bad_frame);
+    REQUIRE(thrown_by([&] { other.rx.send(other.to.make<node>({.id = 1})); }).code == errc::bad_frame);
   }
 }
 

@@ -16,6 +16,13 @@ namespace channel_test {
 
 using namespace fm::literals;
 
+/// Sanitizers make everything slower; tests then do less of the same.
+#if FM_TSAN || defined(__SANITIZE_ADDRESS__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
 inline fm::heap_options small(std::uint64_t cache = 8_MiB) {
   return {.cache = cache,
           .local_memory = 256_MiB,
