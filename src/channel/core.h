@@ -37,7 +37,6 @@ class channel_core {
   std::shared_ptr<hub> hub_;  ///< before the endpoint: it outlives it
   std::shared_ptr<endpoint> end_;
   std::mutex sending_, receiving_;
-  bool closed_ = false;
 };
 
 }  // namespace fm::detail
