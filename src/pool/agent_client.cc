@@ -121,7 +121,8 @@ errc agent_client::shake_hands(fabric::session& s) {
   std::copy(std::begin(client_), std::end(client_), std::begin(b.client));
   b.quota_bytes = options_.quota;
   b.lease_ms = static_cast<std::uint32_t>(std::max<std::int64_t>(
-      1, std::min<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease).count(), 1 << 30)));
+      1,
+      std::min<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease).count(), 1 << 30)));
   b.instance = instance_;
   b.settings = settings_of(options_);
   options_.name.copy(b.name, sizeof b.name - 1);
@@ -138,7 +139,8 @@ errc agent_client::shake_hands(fabric::session& s) {
   if (r.status != errc::ok) return r.status;
   const errc code = code_of(r.reply, message_type::pool_open);
   store::pool_open_answer a{};
-  const std::span<const std::byte> body = std::span(r.reply).subspan(std::min(r.reply.size(), sizeof(store::answer_head)));
+  const std::span<const std::byte> body =
+      std::span(r.reply).subspan(std::min(r.reply.size(), sizeof(store::answer_head)));
   const bool good = code == errc::ok && body.size() == sizeof a;
   if (good) std::memcpy(&a, body.data(), sizeof a);
   const auto sound = [&] {
@@ -324,8 +326,8 @@ void agent_client::pass(std::uint64_t epoch) noexcept {
     const std::lock_guard lock(mutex_);
     b.gone = gone_;
   }
-  const reply r = call_once(message_type::pool_pass, std::as_bytes(std::span(&b, 1)), {}, deadline(),
-                            fabric::lane::control);
+  const reply r =
+      call_once(message_type::pool_pass, std::as_bytes(std::span(&b, 1)), {}, deadline(), fabric::lane::control);
   store::pool_pass_answer a{};
   if (r.code != errc::ok || r.body().size() < sizeof a) return;
   std::memcpy(&a, r.body().data(), sizeof a);

@@ -133,7 +133,7 @@ class agent_client final : public fabric::session_events {
 
  private:
   struct region_slot {
-    std::atomic<std::uint64_t> name{0};  ///< region << 32 | generation; 0: not known
+    std::atomic<std::uint64_t> name{0};         ///< region << 32 | generation; 0: not known
     std::atomic<std::uint32_t> attached_in{0};  ///< generation of the session
     std::uint32_t unused = 0;
   };

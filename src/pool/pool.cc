@@ -45,7 +45,8 @@ class pool::impl {
         so.region_bytes = options.local_region;
         local = store::store::create(so);
       }
-      agents.push_back(std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get()));
+      agents.push_back(
+          std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get()));
       for (std::size_t i = 0; i + 1 < agents.size(); ++i)
         if (agents[i]->instance() == agents.back()->instance())
           throw error(errc::invalid_argument, url + ": this agent is named twice");
@@ -70,7 +71,8 @@ class pool::impl {
     const auto bad = [](const std::string& what) { throw error(errc::invalid_argument, "pool_options::" + what); };
     if (options.agents.empty()) bad("agents is empty");
     if (options.name.empty() || options.name.size() >= sizeof(store::pool_open_body::name))
-      bad(fmt::format("name \"{}\": 1 to {} bytes are possible", options.name, sizeof(store::pool_open_body::name) - 1));
+      bad(fmt::format("name \"{}\": 1 to {} bytes are possible", options.name,
+                      sizeof(store::pool_open_body::name) - 1));
     if (options.name.find('\0') != std::string::npos) bad("name has a zero byte");
     if (!detail::is_power_of_two(options.block) || options.block < blocks::frame_bytes_min ||
         options.block > blocks::block_bytes_max)
@@ -85,9 +87,7 @@ class pool::impl {
 
 namespace {
 
-store::pool_object object_of(const pool_address& p) {
-  return {p.block(), p.generation(), p.index(), p.hint(), 0};
-}
+store::pool_object object_of(const pool_address& p) { return {p.block(), p.generation(), p.index(), p.hint(), 0}; }
 
 /// What the agent said to a change of an object, with where it is now.
 errc take_where(agent_client& a, const reply& r, pool_address& p) {
@@ -216,7 +216,8 @@ result<std::vector<std::byte>> pool::try_read_bytes(pool_address& p) {
   std::vector<std::byte> bytes;
   std::string text;
   target t{nullptr, 0, &bytes};
-  if (const errc e = impl_->reader_of(*a).read(p, t, &text); e != errc::ok) return fail(e, describe(p, e) + ": " + text);
+  if (const errc e = impl_->reader_of(*a).read(p, t, &text); e != errc::ok)
+    return fail(e, describe(p, e) + ": " + text);
   return bytes;
 }
 

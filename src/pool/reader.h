@@ -19,7 +19,8 @@ class reader {
   reader(agent_client& agent, bool trust_lines) : agent_(agent), trust_lines_(trust_lines) {}
 
   /// One read at `slot` of the frame that `word` names.
-  [[nodiscard]] pool_read attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id, target& to) noexcept;
+  [[nodiscard]] pool_read attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
+                                  target& to) noexcept;
   /// Looks at `slots` slots from `slot` on, in one read. True: the object is in what `slot` is then, and `to` has it if `how` is ok.
   [[nodiscard]] bool look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id,
                           target& to, pool_read& how) noexcept;

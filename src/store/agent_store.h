@@ -128,7 +128,8 @@ class agent_store final : public store {
   std::uint64_t heaps_expired_ = 0;
 
   mutable std::mutex pools_mutex_;
-  std::map<std::tuple<std::uint64_t, std::uint64_t, std::string>, std::shared_ptr<shared_pool>> pools_;  ///< tenant, name
+  std::map<std::tuple<std::uint64_t, std::uint64_t, std::string>, std::shared_ptr<shared_pool>>
+      pools_;                  ///< tenant, name
   random_source pool_random_;  ///< pools_mutex_
 
   std::mutex maintain_mutex_;   ///< one step at a time

@@ -40,7 +40,8 @@ audit_answer shared_blocks::audit(std::string& text) const {
           const auto flags = static_cast<std::uint16_t>(shared_memory::load_word(slot_memory(f, s) + 8) >> 16);
           if ((flags & blocks::flag_freed) == 0 && !used)
             fault(fmt::format("frame {} slot {} is free and looks as if it was not", number, s));
-          if (used && f.state == frame_state::open) fault(fmt::format("frame {} slot {} is taken by nobody", number, s));
+          if (used && f.state == frame_state::open)
+            fault(fmt::format("frame {} slot {} is taken by nobody", number, s));
           continue;
         }
         ++live;
@@ -75,7 +76,8 @@ audit_answer shared_blocks::audit(std::string& text) const {
   for (std::uint32_t v = 0; v < vblocks_.size(); ++v) {
     const vblock& b = vblocks_[v];
     if (b.live != live_of[v] || b.frame != seen_in[v])
-      fault(fmt::format("block {}: {} objects in frame {}, counted {} in {}", v, b.live, b.frame, live_of[v], seen_in[v]));
+      fault(fmt::format("block {}: {} objects in frame {}, counted {} in {}", v, b.live, b.frame, live_of[v],
+                        seen_in[v]));
     const std::uint64_t word = word_of(v);
     if (blocks::is_mapped(word) != (b.frame != none))
       fault(fmt::format("block {}: the table says {:#x}", v, word));

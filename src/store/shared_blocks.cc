@@ -221,7 +221,8 @@ void shared_blocks::mark(const frame& f, std::uint32_t slot, std::uint16_t flags
 void shared_blocks::store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload) {
   resident& r = f.residents[slot];
   r.changed = true;
-  object_header h{r.vblock, r.generation, r.index, blocks::flag_live | blocks::flag_locked, ++last_version_, r.bytes, 0};
+  object_header h{r.vblock,        r.generation, r.index, blocks::flag_live | blocks::flag_locked,
+                  ++last_version_, r.bytes,      0};
   const consistency how = layout().mode(f.size_class);
   std::byte* const at = slot_memory(f, slot);
   std::array<std::uint64_t, 3> words;
@@ -237,7 +238,8 @@ void shared_blocks::store_object(frame& f, std::uint32_t slot, std::span<const s
     const std::uint32_t bytes = blocks::occupied_bytes(r.bytes, how);
     scratch_.resize(std::max<std::size_t>(scratch_.size(), bytes));
     blocks::scatter_lines(scratch_.data(), h.version, payload.data(), r.bytes);
-    shared_memory::copy(at + blocks::header_bytes, scratch_.data() + blocks::header_bytes, bytes - blocks::header_bytes);
+    shared_memory::copy(at + blocks::header_bytes, scratch_.data() + blocks::header_bytes,
+                        bytes - blocks::header_bytes);
   }
   h.flags = blocks::flag_live;
   pack();
@@ -276,10 +278,10 @@ errc shared_blocks::bear(frame& f, std::uint32_t slot) {
   if (classes_[f.size_class].random) {
     const std::uint32_t ids = 1u << options_.random_bits;
     // In the middle of a merge, an id must be new to both blocks.
-    const frame* const other = !merge_.running              ? nullptr
-                               : merge_.from == f.number    ? all_[merge_.to].get()
-                               : merge_.to == f.number      ? all_[merge_.from].get()
-                                                            : nullptr;
+    const frame* const other = !merge_.running           ? nullptr
+                               : merge_.from == f.number ? all_[merge_.to].get()
+                               : merge_.to == f.number   ? all_[merge_.from].get()
+                                                         : nullptr;
     do index = static_cast<std::uint32_t>(random_.next()) & (ids - 1);
     while (has_id(f, index) || (other != nullptr && has_id(*other, index)));
     f.ids[index / 64] |= std::uint64_t{1} << index % 64;

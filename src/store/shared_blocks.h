@@ -137,7 +137,7 @@ class shared_blocks {
     std::uint32_t last_generation = 0;
     std::uint32_t live = 0;
     std::uint32_t next_index = 0;
-    std::uint32_t in_frame = 0;           ///< in frame::vblocks
+    std::uint32_t in_frame = 0;          ///< in frame::vblocks
     std::vector<std::uint16_t> slot_of;  ///< by index; empty with random ids
   };
   struct size_class_state {
@@ -157,8 +157,8 @@ class shared_blocks {
     bool running = false;
     bool collecting = false;
     std::uint32_t size_class = 0;
-    std::uint32_t next = 0;  ///< frame of the class to look at, while collecting
-    bool merged = false;     ///< something in this snapshot
+    std::uint32_t next = 0;                                       ///< frame of the class to look at, while collecting
+    bool merged = false;                                          ///< something in this snapshot
     std::vector<std::pair<std::uint32_t, std::uint32_t>> sparse;  ///< live objects, frame
     std::size_t low = 0, high = 0, tried = 0;
   };
@@ -226,7 +226,7 @@ class shared_blocks {
   std::deque<grave> graves_;
   std::uint64_t grave_bytes_ = 0;
   std::uint64_t epoch_ = 1;
-  std::uint64_t changes_ = 0;     ///< of table words
+  std::uint64_t changes_ = 0;       ///< of table words
   std::uint32_t last_version_ = 0;  ///< no two states of any slot have the same one, but for 2^32 changes in between
   std::uint64_t vblocks_mapped_ = 0, vblocks_reused_ = 0, vblocks_retired_ = 0;
   std::vector<std::byte> scratch_;

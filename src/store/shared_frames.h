@@ -30,9 +30,7 @@ class shared_frames {
   errc take(std::uint64_t bytes, blocks::place& out);
   void give_back(blocks::place at, std::uint64_t bytes);
 
-  [[nodiscard]] std::byte* memory(blocks::place at) const {
-    return records_[at.ordinal].r->memory.base() + at.offset;
-  }
+  [[nodiscard]] std::byte* memory(blocks::place at) const { return records_[at.ordinal].r->memory.base() + at.offset; }
   /// The region of that ordinal; null when it is gone or never was.
   [[nodiscard]] region* find(std::uint32_t ordinal) const {
     return ordinal < records_.size() ? records_[ordinal].r : nullptr;

@@ -52,18 +52,18 @@ errc agent_store::open_pool(session& s, body b, fabric::answer& out) {
                   fmt::format("the agent speaks pool protocol {}.{}, the client {}.{}", pool_protocol_major,
                               pool_protocol_minor, m.major, m.minor));
   if (!sound(m.settings, pool_.region_bytes()))
-    return refuse(out, type, errc::invalid_argument,
-                  fmt::format("settings of pool {}: blocks of {} bytes, {} arenas, random ids of {} bits; with regions "
-                              "of {} bytes",
-                              m.name, m.settings.block_bytes, m.settings.arenas, m.settings.random_bits,
-                              pool_.region_bytes()));
+    return refuse(
+        out, type, errc::invalid_argument,
+        fmt::format("settings of pool {}: blocks of {} bytes, {} arenas, random ids of {} bits; with regions "
+                    "of {} bytes",
+                    m.name, m.settings.block_bytes, m.settings.arenas, m.settings.random_bits, pool_.region_bytes()));
   m.settings.keep_ms = std::min(m.settings.keep_ms, keep_max_ms);
   const std::uint64_t most = options_.quota_default_bytes ? options_.quota_default_bytes : pool_.memory_bytes();
   const std::uint64_t quota = m.quota_bytes ? m.quota_bytes : most;
   if (quota > most || quota < pool_.region_bytes())
-    return refuse(out, type, errc::quota_exceeded,
-                  fmt::format("a quota of {} bytes: the agent gives a pool from {} to {}", quota, pool_.region_bytes(),
-                              most));
+    return refuse(
+        out, type, errc::quota_exceeded,
+        fmt::format("a quota of {} bytes: the agent gives a pool from {} to {}", quota, pool_.region_bytes(), most));
 
   std::lock_guard pools_lock(pools_mutex_);
   const auto key = std::tuple(m.tenant[0], m.tenant[1], std::string(m.name));
@@ -78,8 +78,8 @@ errc agent_store::open_pool(session& s, body b, fabric::answer& out) {
     };
     while (instance == 0 || taken(instance)) instance = static_cast<std::uint32_t>(pool_random_.next());
     found = pools_
-                .emplace(key, std::make_shared<shared_pool>(pool_, m, quota, instance,
-                                                            options_.hooks.pool_first_generation))
+                .emplace(key,
+                         std::make_shared<shared_pool>(pool_, m, quota, instance, options_.hooks.pool_first_generation))
                 .first;
     spdlog::log(heap_level(), "store {}: pool {} made by {}, quota {} bytes", options_.name, m.name, s.peer.name(),
                 quota);
@@ -108,8 +108,8 @@ errc agent_store::open_pool(session& s, body b, fabric::answer& out) {
   c->asked = 0;  // a notice to an earlier connection may never have arrived
   s.keep_pool = p;
   s.client = c;
-  const pool_open_answer a{p->instance,        fresh ? 1u : 0u,       pool_.region_bytes(), p->quota_bytes,
-                           p->blocks->epoch(), c->lease_ms,           p->blocks->chunks(),  p->settings};
+  const pool_open_answer a{p->instance,        fresh ? 1u : 0u, pool_.region_bytes(), p->quota_bytes,
+                           p->blocks->epoch(), c->lease_ms,     p->blocks->chunks(),  p->settings};
   begin_answer(out, type, &a, sizeof a);
   s.pool.store(p.get(), std::memory_order_release);
   p->ask_to_pass();
@@ -233,11 +233,10 @@ errc agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out) {
                               p.blocks->layout().bytes_max(), p.name));
   if (e != errc::ok)
     return refuse(out, type, e,
-                  e == errc::quota_exceeded
-                      ? fmt::format("pool {} has {} bytes in frames, its quota is {}", p.name, p.frames->used_bytes(),
-                                    p.quota_bytes)
-                      : fmt::format("{} of {} regions of the agent are in use", pool_.regions_in_use(),
-                                    pool_.regions_max()));
+                  e == errc::quota_exceeded ? fmt::format("pool {} has {} bytes in frames, its quota is {}", p.name,
+                                                          p.frames->used_bytes(), p.quota_bytes)
+                                            : fmt::format("{} of {} regions of the agent are in use",
+                                                          pool_.regions_in_use(), pool_.regions_max()));
   ++p.count.allocations;
   a.at = wire_of(at);
   begin_answer(out, type, &a, sizeof a);

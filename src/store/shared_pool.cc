@@ -21,12 +21,11 @@ shared_pool::shared_pool(pool& regions, const pool_open_body& b, std::uint64_t q
       quota_bytes(quota),
       frames(std::make_unique<shared_frames>(regions, key_of(b), this, quota)),
       blocks(std::make_unique<shared_blocks>(
-          *frames, shared_blocks::options{
-                       {regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto},
-                       b.settings.arenas,
-                       b.settings.random_bits,
-                       b.settings.random_only != 0,
-                       first_generation})) {}
+          *frames, shared_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto},
+                                          b.settings.arenas,
+                                          b.settings.random_bits,
+                                          b.settings.random_only != 0,
+                                          first_generation})) {}
 
 std::shared_ptr<shared_client> shared_pool::find(const std::uint64_t (&id)[2]) const {
   const auto at = std::find_if(clients.begin(), clients.end(),

@@ -60,10 +60,10 @@ class shared_pool {
   std::vector<std::shared_ptr<shared_client>> clients;
   time_point empty_since{};  ///< when the last client left
   shared_counters count;
-  bool short_of_memory = false;  ///< an allocation failed, and a round was begun for it
-  bool round_in_vain = false;    ///< that round is over
+  bool short_of_memory = false;       ///< an allocation failed, and a round was begun for it
+  bool round_in_vain = false;         ///< that round is over
   pool_compact_answer round_began{};  ///< totals when the last round that was asked for began
-  bool ask_again = false;        ///< a client could not be asked to pass an epoch
+  bool ask_again = false;             ///< a client could not be asked to pass an epoch
 
   [[nodiscard]] std::shared_ptr<shared_client> find(const std::uint64_t (&id)[2]) const;
   /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.

@@ -29,8 +29,8 @@ class place {
       o.region_bytes = region;
       store_ = store::store::create(o);
     } else {
-      agent_ = std::make_unique<agent_test::live_agent>(std::vector<std::string>{
-          "--memory", std::to_string(memory), "--region", std::to_string(region)});
+      agent_ = std::make_unique<agent_test::live_agent>(
+          std::vector<std::string>{"--memory", std::to_string(memory), "--region", std::to_string(region)});
     }
   }
   /// Options of a pool there, of the place's own tenant.

@@ -50,7 +50,8 @@ TEST_CASE("objects of every size come back whole, in either kind of consistency"
   o.versions_upto = versions;
   pool p(o);
   std::vector<std::pair<pool_address, std::size_t>> all;
-  std::vector<std::size_t> sizes{1, 7, 8, 9, 39, 40, 41, 63, 64, 65, 99, 100, 101, 104, 160, 1000, 4095, 4096, 4097, 70'000};
+  std::vector<std::size_t> sizes{1,  7,   8,   9,   39,  40,   41,   63,   64,   65,
+                                 99, 100, 101, 104, 160, 1000, 4095, 4096, 4097, 70'000};
   sizes.push_back(p.object_bytes_max());
   for (const std::size_t n : sizes) all.emplace_back(p.alloc_bytes(pattern(n, n)), n);
   for (auto& [a, n] : all) {
@@ -173,7 +174,8 @@ TEST_CASE("what is wrong with a pointer is told apart, and none of it reaches by
     CHECK(theirs.read(secret) == point{7, 7});
     // The same block and index, with this pool's instance: what comes is this pool's, or nothing.
     const auto& s = secret.address();
-    pool_ptr<point> mixed(pool_address::make(a.address().instance(), s.block() + 1, s.generation(), s.index(), s.hint()));
+    pool_ptr<point> mixed(
+        pool_address::make(a.address().instance(), s.block() + 1, s.generation(), s.index(), s.hint()));
     CHECK(mine.try_read(mixed).error().code() == errc::not_found);
   }
   SECTION("forged") {
@@ -181,10 +183,19 @@ TEST_CASE("what is wrong with a pointer is told apart, and none of it reaches by
     for (int i = 0; i < 300; ++i) {
       pool_address f = a.address();
       switch (random() % 4) {
-        case 0: f = pool_address::make(f.instance(), std::uint32_t(random()), f.generation(), f.index(), f.hint()); break;
-        case 1: f = pool_address::make(f.instance(), f.block(), std::uint32_t(random() | 2), f.index(), f.hint()); break;
-        case 2: f = pool_address::make(f.instance(), f.block(), f.generation(), std::uint16_t(f.index() + 1 + random() % 60'000), f.hint()); break;
-        default: f = pool_address::make(f.instance(), std::uint32_t(random()), std::uint32_t(random()), std::uint16_t(random()), std::uint16_t(random()));
+        case 0:
+          f = pool_address::make(f.instance(), std::uint32_t(random()), f.generation(), f.index(), f.hint());
+          break;
+        case 1:
+          f = pool_address::make(f.instance(), f.block(), std::uint32_t(random() | 2), f.index(), f.hint());
+          break;
+        case 2:
+          f = pool_address::make(f.instance(), f.block(), f.generation(),
+                                 std::uint16_t(f.index() + 1 + random() % 60'000), f.hint());
+          break;
+        default:
+          f = pool_address::make(f.instance(), std::uint32_t(random()), std::uint32_t(random()),
+                                 std::uint16_t(random()), std::uint16_t(random()));
       }
       pool_ptr<point> p(f);
       REQUIRE(mine.try_read(p).error().code() == errc::not_found);

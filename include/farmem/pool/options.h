@@ -26,8 +26,8 @@ struct pool_tenant {
 
 /// How objects of one class get names that are unique in a block.
 enum class pool_identity : std::uint8_t {
-  birth,      ///< the block and index that they were born with: unique for nothing; any two blocks can be merged
-  random_8,   ///< CoRM's: a random number of so many bits; blocks with a number in common cannot be merged
+  birth,     ///< the block and index that they were born with: unique for nothing; any two blocks can be merged
+  random_8,  ///< CoRM's: a random number of so many bits; blocks with a number in common cannot be merged
   random_12,
   random_16,
 };
@@ -39,23 +39,23 @@ struct pool_options {
   pool_tenant tenant{};
 
   // ---- settings of the pool; whoever opens it first decides them ----
-  std::uint64_t quota = 0;             ///< bytes on each agent; 0: what it gives
-  std::uint64_t block = 64 << 10;      ///< power of two, 4 KiB to 1 MiB; larger for objects over an eighth of it
-  std::uint32_t arenas = 4;            ///< 1 to 64: allocators an agent, each with blocks of its own; threads take turns
+  std::uint64_t quota = 0;         ///< bytes on each agent; 0: what it gives
+  std::uint64_t block = 64 << 10;  ///< power of two, 4 KiB to 1 MiB; larger for objects over an eighth of it
+  std::uint32_t arenas = 4;        ///< 1 to 64: allocators an agent, each with blocks of its own; threads take turns
   pool_identity identity = pool_identity::birth;
   /// Of classes for whose blocks random ids are too short to be merged: identity by birth, or no compaction (CoRM's).
   bool random_only = false;
   /// Objects up to so many bytes have a version in every cache line; larger ones a checksum. 0: all have checksums.
   std::uint32_t versions_upto = 0;
-  double compact_above = 0.5;          ///< share of free slots in a class above which it is compacted unasked; 0: never
+  double compact_above = 0.5;  ///< share of free slots in a class above which it is compacted unasked; 0: never
   duration keep = std::chrono::seconds(15);  ///< how long the pool stays when nobody has it open
 
   // ---- of this process ----
   /// The transport reads a cache line as a whole (network cards do), so versions need no second look at the header.
   bool trust_lines = false;
   duration lease = std::chrono::seconds(15);  ///< unheard of for so long, this process holds no frames back any more
-  duration access_within = std::chrono::seconds(10);    ///< deadline of everything that asks an agent
-  duration memory_within = std::chrono::seconds(2);     ///< an allocation waits so long for memory to come back
+  duration access_within = std::chrono::seconds(10);  ///< deadline of everything that asks an agent
+  duration memory_within = std::chrono::seconds(2);   ///< an allocation waits so long for memory to come back
   duration connect_within = std::chrono::seconds(5);
   duration reconnect_within = std::chrono::seconds(5);  ///< after that a broken agent is lost
 

@@ -23,8 +23,7 @@ struct pool_address {
 
   static constexpr pool_address make(std::uint32_t instance, std::uint32_t block, std::uint32_t generation,
                                      std::uint16_t index, std::uint16_t slot) noexcept {
-    return {std::uint64_t{block} << 32 | instance,
-            std::uint64_t{slot} << 48 | std::uint64_t{index} << 32 | generation};
+    return {std::uint64_t{block} << 32 | instance, std::uint64_t{slot} << 48 | std::uint64_t{index} << 32 | generation};
   }
   [[nodiscard]] constexpr std::uint32_t instance() const noexcept { return static_cast<std::uint32_t>(who); }
   [[nodiscard]] constexpr std::uint32_t block() const noexcept { return static_cast<std::uint32_t>(who >> 32); }

@@ -59,7 +59,7 @@ struct pool_stats {
   std::uint64_t discarded = 0;        ///< reads that ended after the lease did
   std::uint64_t reconnects = 0;
   std::uint64_t epochs_passed = 0;
-  std::uint64_t stalls = 0;         ///< reads that were not answered at once and took longer than 1 ms
+  std::uint64_t stalls = 0;        ///< reads that were not answered at once and took longer than 1 ms
   histogram_snapshot corrections;  ///< time of reads that were not answered at once, ns
 
   std::vector<pool_agent_stats> agents;

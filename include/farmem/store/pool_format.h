@@ -28,9 +28,10 @@ namespace fm::store::blocks {
 
 using fm::detail::cache_line_bytes;
 
-constexpr std::uint64_t frame_bytes_min = 4096;       ///< blocks and pieces of the table are multiples of it
-constexpr std::uint64_t block_bytes_max = 1u << 20;   ///< whatever the size class
-constexpr std::uint32_t slot_bytes_max = 512u << 10;  ///< so that an object and its message fit into one frame of any transport
+constexpr std::uint64_t frame_bytes_min = 4096;      ///< blocks and pieces of the table are multiples of it
+constexpr std::uint64_t block_bytes_max = 1u << 20;  ///< whatever the size class
+constexpr std::uint32_t slot_bytes_max =
+    512u << 10;  ///< so that an object and its message fit into one frame of any transport
 constexpr std::uint32_t vblock_limit = 1u << 26;
 constexpr std::uint32_t ordinal_limit = 1u << 20;
 constexpr std::uint32_t chunk_words = frame_bytes_min / 8;  ///< of the table: one frame of words
@@ -165,7 +166,8 @@ inline std::uint32_t checksum(const object_header& h, const void* payload) noexc
 
 /// Takes the payload out of a slot's bytes (header included) that were read with versions in their lines. False when a line
 /// is of another version. `bytes` has been checked against the slot.
-inline bool gather_lines(const std::byte* slot, std::uint32_t version, std::byte* payload, std::uint32_t bytes) noexcept {
+inline bool gather_lines(const std::byte* slot, std::uint32_t version, std::byte* payload,
+                         std::uint32_t bytes) noexcept {
   const std::uint32_t first = std::min<std::uint32_t>(bytes, cache_line_bytes - header_bytes);
   std::memcpy(payload, slot + header_bytes, first);
   payload += first;
@@ -182,7 +184,8 @@ inline bool gather_lines(const std::byte* slot, std::uint32_t version, std::byte
   return true;
 }
 /// The opposite, into a buffer of occupied_bytes() whose header is not touched.
-inline void scatter_lines(std::byte* slot, std::uint32_t version, const std::byte* payload, std::uint32_t bytes) noexcept {
+inline void scatter_lines(std::byte* slot, std::uint32_t version, const std::byte* payload,
+                          std::uint32_t bytes) noexcept {
   const std::uint32_t first = std::min<std::uint32_t>(bytes, cache_line_bytes - header_bytes);
   if (first != 0) std::memcpy(slot + header_bytes, payload, first);
   payload += first;

@@ -36,7 +36,7 @@ struct pool_settings {
   std::uint32_t compact_above;  ///< share of free slots, of 65536, above which a class is compacted unasked; 0: never
   std::uint32_t keep_ms;        ///< the pool stays so long without a client
   std::uint8_t random_bits;     ///< 0: identity by birth; 8, 12, 16: random ids (CoRM) of so many bits
-  std::uint8_t random_only;     ///< 1: classes with too many slots for such ids are not compacted, instead of using birth
+  std::uint8_t random_only;  ///< 1: classes with too many slots for such ids are not compacted, instead of using birth
   std::uint16_t zero;
 };
 
@@ -59,7 +59,7 @@ struct pool_open_answer {
   std::uint64_t quota_bytes;
   std::uint64_t epoch;  ///< passed by definition
   std::uint32_t lease_ms;
-  std::uint32_t chunks;  ///< of the table, so far
+  std::uint32_t chunks;    ///< of the table, so far
   pool_settings settings;  ///< that the pool has
 };
 
@@ -167,32 +167,32 @@ struct pool_class_record {
   std::uint32_t size_class;
   std::uint32_t slot_bytes;
   std::uint32_t block_bytes;
-  std::uint32_t random_ids;   ///< 1: identities are random in this class
-  std::uint64_t blocks;       ///< frames in use
-  std::uint64_t slots;        ///< of those
+  std::uint32_t random_ids;  ///< 1: identities are random in this class
+  std::uint64_t blocks;      ///< frames in use
+  std::uint64_t slots;       ///< of those
   std::uint64_t objects;
   std::uint64_t payload_bytes;
-  std::uint64_t aliases;      ///< virtual blocks that are mapped, beyond one a frame
+  std::uint64_t aliases;  ///< virtual blocks that are mapped, beyond one a frame
   std::uint64_t merges_tried;
   std::uint64_t merges_made;
   std::uint64_t merges_in_conflict;  ///< not made because ids were the same
   std::uint64_t ids_in_conflict;     ///< that were the same
   std::uint64_t objects_moved;
-  std::uint64_t slots_kept;   ///< of those, into the slot that they had
+  std::uint64_t slots_kept;  ///< of those, into the slot that they had
 };
 /// Followed by `classes` pool_class_record.
 struct pool_statistics_answer {
   std::uint64_t quota_bytes;
-  std::uint64_t frame_bytes;      ///< in use for blocks and the table
-  std::uint64_t waiting_bytes;    ///< of frames that wait for an epoch
+  std::uint64_t frame_bytes;    ///< in use for blocks and the table
+  std::uint64_t waiting_bytes;  ///< of frames that wait for an epoch
   std::uint64_t regions;
-  std::uint64_t region_bytes;     ///< of all of those
+  std::uint64_t region_bytes;  ///< of all of those
   std::uint64_t epoch;
-  std::uint64_t vblocks;          ///< mapped
+  std::uint64_t vblocks;  ///< mapped
   std::uint64_t vblocks_reused;
-  std::uint64_t vblocks_retired;  ///< out of generations
+  std::uint64_t vblocks_retired;                              ///< out of generations
   std::uint64_t allocations, frees, writes, reads, releases;  ///< by message
-  std::uint64_t steps;            ///< of compaction
+  std::uint64_t steps;                                        ///< of compaction
   std::uint64_t step_ns_max;
   std::uint32_t clients;
   std::uint32_t clients_fenced;

@@ -23,7 +23,7 @@ struct store_hooks {
   void (*cleaner_copied)(void* context) noexcept = nullptr;
   void* context = nullptr;
   std::uint32_t pool_first_generation = 1;  ///< of births in a pool's blocks, so that tests can see them run out
-  bool background = true;  ///< false: no threads; the test calls store::maintain
+  bool background = true;                   ///< false: no threads; the test calls store::maintain
 };
 
 struct store_options {
@@ -44,8 +44,8 @@ struct store_options {
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
   std::uint32_t pools_max = 64;
   std::uint32_t pool_clients_max = 1024;  ///< of one pool
-  std::string name = "local";                   ///< in logs
-  bool log_heaps = false;                       ///< log heaps coming and going as info; otherwise as debug
+  std::string name = "local";             ///< in logs
+  bool log_heaps = false;                 ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
 };
 
