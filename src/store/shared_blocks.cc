@@ -15,6 +15,7 @@ shared_blocks::shared_blocks(shared_frames& frames, const options& o)
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
     size_class_state& s = classes_[c];
     s.with_room.resize(o.arenas);
+    s.empty.assign(o.arenas, none);
     if (o.random_bits == 0 || !o.layout.exists(c)) continue;
     // Two half full blocks of n slots can be merged with a probability of about exp(-(n/2)^2 / 2^bits) (CoRM section 3.1.2).
     const double half = o.layout.slots(c) / 2.0, ids = std::ldexp(1.0, static_cast<int>(o.random_bits));
@@ -185,11 +186,18 @@ void shared_blocks::bury(frame& f) {
   grave_bytes_ += layout().block(f.size_class);
 }
 
-void shared_blocks::bury_if_empty(frame& f, bool current_too) {
+void shared_blocks::bury_if_empty(frame& f, bool all) {
   if (f.live != 0 || f.taken != 0 || f.state != frame_state::open) return;
-  // The frame that the arena allocates in is kept: the next object would want it back.
-  const auto& list = classes_[f.size_class].with_room[f.arena];
-  if (!current_too && !list.empty() && list.back() == f.number) return;
+  // An arena keeps one: the next object would want it back.
+  std::uint32_t& kept = classes_[f.size_class].empty[f.arena];
+  if (!all) {
+    const frame* const other = kept == none ? nullptr : all_[kept].get();
+    if (other == nullptr || other == &f || other->state != frame_state::open || other->live != 0 ||
+        other->size_class != f.size_class || other->arena != f.arena) {
+      kept = f.number;
+      return;
+    }
+  }
   bury(f);
 }
 

@@ -145,6 +145,7 @@ class shared_blocks {
     bool compactable = true;
     std::vector<std::uint32_t> frames;                  ///< open and merging
     std::vector<std::vector<std::uint32_t>> with_room;  ///< by arena; may name frames that have none any more
+    std::vector<std::uint32_t> empty;                   ///< by arena; a frame that is kept though it is empty, perhaps
     class_counts counts;
   };
   struct found {
@@ -202,7 +203,7 @@ class shared_blocks {
   [[nodiscard]] errc load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const;
   void mark(const frame& f, std::uint32_t slot, std::uint16_t flags);
   void bury(frame& f);
-  void bury_if_empty(frame& f, bool current_too);
+  void bury_if_empty(frame& f, bool all);
 
   void collect_some(std::uint32_t frames);
   bool next_merge();

@@ -80,7 +80,7 @@ TEST_CASE("pointers survive compaction, and are corrected by reading") {
   pool other(o);  // has cached the table before, and is told nothing
   using value = checked<8>;
   std::vector<pool_ptr<value>> all;
-  for (std::uint64_t i = 0; i < 2000; ++i) all.push_back(p.alloc(value::make(i, 0)));
+  for (std::uint64_t i = 0; i < 1000; ++i) all.push_back(p.alloc(value::make(i, 0)));
   for (auto& a : all) (void)other.read(a);
   std::map<std::uint64_t, pool_ptr<value>> kept;
   std::mt19937_64 random(1);
@@ -91,8 +91,8 @@ TEST_CASE("pointers survive compaction, and are corrected by reading") {
       kept[i] = all[i];
   const pool_stats before = p.stats();
   const pool_compaction c = p.compact();
-  CHECK(c.merges_made > 10);
-  CHECK(c.objects_moved > 50);
+  CHECK(c.merges_made > 5);
+  CHECK(c.objects_moved > 20);
   const pool_stats after = p.stats();
   REQUIRE(after.agents.at(0).classes.size() == 1);
   CHECK(after.agents[0].classes[0].blocks < before.agents[0].classes[0].blocks / 3);
