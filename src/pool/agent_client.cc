@@ -1,10 +1,10 @@
 // Opening and closing, calls, and what the session tells; see agent_client.h.
 #include "agent_client.h"
 
+#include <ctime>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -177,7 +177,7 @@ errc agent_client::shake_hands(fabric::session& s) {
 }
 
 errc agent_client::connected(fabric::session& s, std::uint32_t) {
-  session_ = &s;
+  if (session_ == nullptr) session_ = &s;  // the same one for ever
   return shake_hands(s);
 }
 

@@ -55,7 +55,7 @@ class agent_client final : public fabric::session_events {
   agent_client(const std::string& url, const pool_options& options, fabric::service* in_process);
   agent_client(const agent_client&) = delete;
   agent_client& operator=(const agent_client&) = delete;
-  ~agent_client();
+  ~agent_client() override;
 
   // ---- session_events ----
   errc connected(fabric::session& s, std::uint32_t g) override;

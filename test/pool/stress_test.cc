@@ -17,7 +17,7 @@ duration stress_time() {
 
 /// What the threads saw, to be judged by the main thread.
 struct findings {
-  std::atomic<std::uint64_t> reads{0}, writes{0}, torn_values{0}, strangers{0}, older{0}, errors{0};
+  std::atomic<std::uint64_t> reads{0}, writes{0}, rounds{0}, torn_values{0}, strangers{0}, older{0}, errors{0};
   std::atomic<int> first_error{0};
   void failed(errc e) {
     errors.fetch_add(1);
@@ -96,6 +96,7 @@ void stress(const pool_options& o) {
           mine.pop_back();
         }
         (void)writing.compact();
+        f.rounds.fetch_add(1);
         for (auto& p : mine) {
           if (random() % 4 == 0) writing.release(p);
           if (!writing.read(p).whole()) f.torn_values.fetch_add(1);
@@ -111,7 +112,12 @@ void stress(const pool_options& o) {
   for (std::size_t i = 0; i < 2; ++i) threads.emplace_back(writer, i, 2);
   threads.emplace_back(churner, 77);
   const time_point until = clock::now() + stress_time();
-  while (clock::now() < until) std::this_thread::yield();
+  // On a machine that is busy with other things, until something has happened.
+  const auto enough = [&] {
+    return f.errors.load() != 0 || (f.reads.load() > 100 && f.writes.load() > 20 && f.rounds.load() > 2);
+  };
+  while (clock::now() < until || (!enough() && clock::now() < until + std::chrono::seconds(60)))
+    std::this_thread::yield();
   stop.store(true);
   for (auto& t : threads) t.join();
 
