@@ -4,3 +4,4 @@
 #include <farmem/channel.h>
 #include <farmem/containers.h>
 #include <farmem/handles.h>
+#include <farmem/paged.h>

@@ -69,7 +69,8 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
   return refuse(out, type, errc::not_found, fmt::format("heap {} is closed", h.name));
 }
 
-agent_store::agent_store(const store_options& o) : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve) {
+agent_store::agent_store(const store_options& o)
+    : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve), paged_(options_, pool_) {
   if (!o.hooks.background) return;
   try {
     thread_ = std::thread([this] { run(); });
@@ -110,6 +111,7 @@ errc agent_store::connected(fabric::peer& p) noexcept {
 void agent_store::disconnected(fabric::peer& p) noexcept {
   session* s = &session_of(p);
   FM_CHECK(s->in_flight.load() == 0, "a transport forgot to call memory_done");
+  if (space* sp = s->space.load(std::memory_order_acquire); sp != nullptr) paged_.disconnected(*s, *sp, now());
   if (heap* h = s->opened.load(std::memory_order_acquire); h != nullptr) {
     std::lock_guard lock(h->mutex);
     if (h->owner == s) {
@@ -151,6 +153,7 @@ errc agent_store::message(fabric::peer& p, std::span<const std::byte> payload, f
 
 errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer& out) {
   if (type == message_type::open_heap) return open_heap(s, b, out);
+  if (const auto t = static_cast<std::uint16_t>(type); paged_service::serves(t)) return paged_.message(s, t, b, out);
   heap* const h = s.opened.load(std::memory_order_acquire);
   if (h == nullptr) return errc::bad_frame;  // nothing can be said before the heap is open
   if (s.revoked.load()) return errc::stale;
@@ -187,6 +190,7 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
 std::byte* agent_store::memory(fabric::peer& p, const fabric::remote& where, std::uint64_t bytes,
                                fabric::access how) noexcept {
   session& s = session_of(p);
+  if (space* const sp = s.space.load(std::memory_order_acquire)) return paged_.memory(s, *sp, where, bytes);
   heap* const h = s.opened.load(std::memory_order_acquire);
   if (h == nullptr) return nullptr;
   // Announced before the test of `revoked`, which open_heap sets before it looks at the count: one of them sees the other.

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "heap.h"
+#include "paged_service.h"
 #include "session.h"
 #include "tracer.h"
 
@@ -97,6 +98,7 @@ class agent_store final : public store {
 
   const store_options options_;
   pool pool_;
+  paged_service paged_;
   std::atomic<std::uint64_t> sessions_opened_{0};
   std::atomic<std::uint64_t> sessions_open_{0};
 

@@ -44,6 +44,7 @@ struct region {
   bool keep_memory = false;            ///< set before the gate closes: the same owner may get the memory again
 
   std::atomic<heap*> owner{nullptr};         ///< stable for a user of the gate
+  std::atomic<const void*> tenant{nullptr};  ///< the space that it belongs to instead, see paged_service.h
   std::atomic<bool> writable{false};         ///< the owner may write past what is appended
   std::atomic<std::uint32_t> append_end{0};  ///< end of the last extent
   std::atomic<bool> confirmed{false};        ///< the owner has used it, so it knows of it

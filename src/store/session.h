@@ -1,4 +1,4 @@
-// One connected session as the store sees it: which heap it is for, and whether it still speaks for it.
+// One connected session as the store sees it: which heap or space it is for, and whether it still speaks for it.
 #pragma once
 
 #include <farmem/fabric.h>
@@ -9,6 +9,7 @@
 namespace fm::store::node {
 
 struct heap;
+struct space;
 
 struct session {
   session(fabric::peer& p, std::uint64_t n) : peer(p), number(n) {}
@@ -16,6 +17,8 @@ struct session {
   const std::uint64_t number;  ///< unique within the store
   std::shared_ptr<heap> keep;  ///< set once, before `opened`; released when the session ends
   std::atomic<heap*> opened{nullptr};
+  std::shared_ptr<node::space> keep_space;  ///< as `keep`, for a session that opened a space instead
+  std::atomic<node::space*> space{nullptr};
   std::atomic<bool> revoked{false};         ///< a later session has taken the heap over
   std::atomic<std::uint32_t> in_flight{0};  ///< one-sided operations between memory and memory_done
 };
