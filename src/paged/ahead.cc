@@ -9,6 +9,14 @@ void paged_core::note_access(std::uint64_t first, std::uint64_t pages, bool writ
   ahead_job job;
   if (!streams_.advance(first, pages, write, job) || job.first >= table_.pages()) return;
   job.pages = std::min(job.pages, table_.pages() - job.first);
+  // It is read in the largest blocks from here on, by whoever comes first: growing by one order in every pass would take many.
+  const std::uint64_t largest = std::uint64_t{1} << order_max_, end = job.first + job.pages;
+  for (std::uint64_t p = table_.head(job.first, order_max_); options_.elastic && p < end; p += largest) {
+    page_group& g = table_.group(p);
+    g.lock();
+    table_.update(p, order_max_, [&](page_word& w) { w.hint(order_max_); });
+    g.unlock();
+  }
   ahead_.push(job);
 }
 
@@ -44,9 +52,7 @@ bool paged_core::fill_ahead(const ahead_job& job) noexcept {
         ++page;
         continue;
       }
-      page_word wanted = w;
-      if (job.stream) wanted.hint(order_max_);
-      block b = choose(page, wanted);
+      const block b = choose(page, w);
       if (!take_room(b.pages())) {
         g.unlock();
         if (n != 0) break;  // end what is under way first
@@ -57,8 +63,6 @@ bool paged_core::fill_ahead(const ahead_job& job) noexcept {
         continue;
       }
       claim(b);
-      if (job.stream && options_.elastic)  // it will be read like this again
-        table_.update(b.first, b.order, [&](page_word& p) { p.hint(order_max_); });
       g.unlock();
       begin_fill(b, ops[n]);
       hows[n] = {.write = job.write, .mapped = !trigger, .ahead = true};

@@ -13,13 +13,13 @@ namespace {
 
 constexpr message_type as_type(paged_message m) { return static_cast<message_type>(m); }
 
-errc refuse(fabric::answer& out, paged_message type, errc code, const std::string& text) {
+errc refuse_space(fabric::answer& out, paged_message type, errc code, const std::string& text) {
   return node::refuse(out, as_type(type), code, text);
 }
 
-errc not_the_owner(const space& sp, fabric::answer& out, paged_message type) {
+errc not_the_space_owner(const space& sp, fabric::answer& out, paged_message type) {
   if (!sp.closed.load()) return errc::stale;
-  return refuse(out, type, errc::not_found, fmt::format("space {} is closed", sp.name));
+  return refuse_space(out, type, errc::not_found, fmt::format("space {} is closed", sp.name));
 }
 
 std::string printable(const char* text, std::size_t most) {
@@ -46,7 +46,7 @@ errc paged_service::message(session& s, std::uint16_t type, body b, fabric::answ
   space* const sp = s.space.load(std::memory_order_acquire);
   if (sp == nullptr) return errc::bad_frame;  // nothing can be said before the space is open
   if (s.revoked.load()) return errc::stale;
-  if (sp->closed.load()) return refuse(out, t, errc::not_found, fmt::format("space {} is closed", sp->name));
+  if (sp->closed.load()) return refuse_space(out, t, errc::not_found, fmt::format("space {} is closed", sp->name));
   switch (t) {
     case paged_message::close_space: return close(s, *sp, b, out);
     case paged_message::space_region: return region_of(s, *sp, b, out);
@@ -72,28 +72,30 @@ errc paged_service::open(session& s, body b, fabric::answer& out) {
       s.space.load() != nullptr)
     return errc::bad_frame;
   if (m.major != paged_protocol_major)
-    return refuse(out, type, errc::version_mismatch,
-                  fmt::format("the agent speaks paged protocol {}.{}, the owner {}.{}", paged_protocol_major,
-                              paged_protocol_minor, m.major, m.minor));
+    return refuse_space(out, type, errc::version_mismatch,
+                        fmt::format("the agent speaks paged protocol {}.{}, the owner {}.{}", paged_protocol_major,
+                                    paged_protocol_minor, m.major, m.minor));
   const std::uint64_t most = options_.quota_default_bytes != 0 ? options_.quota_default_bytes : pool_.memory_bytes();
   if (m.bytes > most)
-    return refuse(out, type, errc::quota_exceeded,
-                  fmt::format("{} bytes wanted, the agent gives a space at most {}", m.bytes, most));
+    return refuse_space(out, type, errc::quota_exceeded,
+                        fmt::format("{} bytes wanted, the agent gives a space at most {}", m.bytes, most));
   const auto regions = static_cast<std::uint32_t>((m.bytes + pool_.region_bytes() - 1) / pool_.region_bytes());
   const std::uint32_t lease = std::min(m.lease_ms != 0 ? m.lease_ms : options_.lease_default_ms, options_.lease_max_ms);
 
   const std::lock_guard spaces_lock(spaces_mutex_);
   auto found = spaces_.find({m.space_id[0], m.space_id[1]});
   if (found == spaces_.end()) {
-    if (m.resume == 1) return refuse(out, type, errc::not_found, "no such space here; its lease may have run out");
+    if (m.resume == 1)
+      return refuse_space(out, type, errc::not_found, "no such space here; its lease may have run out");
     if (spaces_.size() >= options_.heaps_max)
-      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} spaces, its limit", spaces_.size()));
+      return refuse_space(out, type, errc::agent_full,
+                          fmt::format("the agent has {} spaces, its limit", spaces_.size()));
     const std::uint64_t usable = pool_.regions_max() - pool_.regions_reserved();
     const std::uint64_t taken = pool_.regions_in_use() + promised_regions();
     if (taken + regions > usable)
-      return refuse(out, type, errc::agent_full,
-                    fmt::format("{} regions of {} bytes wanted, {} of {} are in use or promised", regions,
-                                pool_.region_bytes(), taken, usable));
+      return refuse_space(out, type, errc::agent_full,
+                          fmt::format("{} regions of {} bytes wanted, {} of {} are in use or promised", regions,
+                                      pool_.region_bytes(), taken, usable));
     auto fresh = std::make_shared<space>();
     fresh->id[0] = m.space_id[0];
     fresh->id[1] = m.space_id[1];
@@ -110,15 +112,15 @@ errc paged_service::open(session& s, body b, fabric::answer& out) {
     space& sp = *found->second;
     const std::lock_guard lock(sp.mutex);
     if (sp.incarnation != m.incarnation)
-      return refuse(out, type, errc::stale, "the space belongs to another incarnation of its owner");
+      return refuse_space(out, type, errc::stale, "the space belongs to another incarnation of its owner");
     // An owner that never got the answer to its first open asks again as if for the first time.
     if ((m.resume == 0 && sp.regions_open != 0) || sp.bytes != m.bytes)
-      return refuse(out, type, errc::refused, "the space exists already; resume it");
+      return refuse_space(out, type, errc::refused, "the space exists already; resume it");
     if (sp.owner != nullptr) {
       sp.owner->revoked.store(true);
       sp.owner->peer.close(errc::stale, "the space was resumed on another connection");
       if (sp.owner->in_flight.load() != 0)
-        return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
+        return refuse_space(out, type, errc::timed_out, "operations of the previous connection are still running");
     }
   }
 
@@ -148,14 +150,14 @@ errc paged_service::region_of(session& s, space& sp, body b, fabric::answer& out
   space_region_body m;
   if (!read_exactly(b, m) || m.existing > 1 || m.index >= sp.regions_max) return errc::bad_frame;
   const std::lock_guard lock(sp.mutex);
-  if (sp.owner != &s) return not_the_owner(sp, out, type);
+  if (sp.owner != &s) return not_the_space_owner(sp, out, type);
   region*& r = sp.regions[m.index];
   if (r == nullptr) {
     if (m.existing == 1)
-      return refuse(out, type, errc::not_found, fmt::format("region {} of space {}", m.index, sp.name));
+      return refuse_space(out, type, errc::not_found, fmt::format("region {} of space {}", m.index, sp.name));
     r = pool_.take(nullptr, {{sp.id[0], sp.id[1]}, sp.incarnation}, region_use::owner);
     if (r == nullptr)
-      return refuse(
+      return refuse_space(
           out, type, errc::agent_full,
           fmt::format("{} of {} regions of the agent are in use", pool_.regions_in_use(), pool_.regions_max()));
     r->tenant.store(&sp, std::memory_order_release);
@@ -172,7 +174,7 @@ errc paged_service::release(session& s, space& sp, body b, fabric::answer& out) 
   space_region_body m;
   if (!read_exactly(b, m) || m.existing > 1 || m.index >= sp.regions_max) return errc::bad_frame;
   const std::lock_guard lock(sp.mutex);
-  if (sp.owner != &s) return not_the_owner(sp, out, type);
+  if (sp.owner != &s) return not_the_space_owner(sp, out, type);
   if (region*& r = sp.regions[m.index]; r != nullptr) {
     r->tenant.store(nullptr, std::memory_order_release);
     pool_.give_back(*r, true);
@@ -187,7 +189,7 @@ errc paged_service::audit(session& s, space& sp, body b, fabric::answer& out) {
   constexpr auto type = paged_message::audit_space;
   if (!b.empty()) return errc::bad_frame;
   const std::lock_guard lock(sp.mutex);
-  if (sp.owner != &s) return not_the_owner(sp, out, type);
+  if (sp.owner != &s) return not_the_space_owner(sp, out, type);
   audit_space_answer a{};
   for (const region* r : sp.regions) {
     if (r == nullptr) continue;

@@ -215,7 +215,6 @@ TEST_CASE("an access to what a dead agent had aborts with a message that names t
       world w(t);
       w.o.faults = mode;
       w.o.reconnect_within = std::chrono::milliseconds(100);
-      w.o.access_within = std::chrono::milliseconds(300);
       const ending e = in_child([&] {
         paged p(w.o);
         std::memset(p.data(), 3, p.size());
@@ -241,7 +240,6 @@ TEST_CASE("a program decides about an access that failed, and lives") {
       world w(t, 2);
       w.o.faults = mode;
       w.o.reconnect_within = std::chrono::milliseconds(100);
-      w.o.access_within = std::chrono::milliseconds(300);
       std::atomic<int> asked{0};
       std::atomic<bool> named{true};
       w.o.on_failure = [&](const fault_failure& f) {

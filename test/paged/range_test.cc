@@ -49,7 +49,7 @@ TEST_CASE("random small writes are read again with very little local memory") {
       paged p(w.o);
       mirror m(p, 7);
       bool right = true;
-      for (int i = 0; i < 1500; ++i) {
+      for (int i = 0; i < 500; ++i) {
         m.write(64);
         right = right && m.read(5000);
       }
@@ -84,6 +84,7 @@ TEST_CASE("every block size from a page to two MiB works") {
       world w("local");
       w.o.faults = mode;
       w.o.block = block;
+      w.o.read_ahead = 0;
       w.o.elastic = false;
       w.o.local_region = 4_MiB;
       w.o.local = 8 * block;
@@ -91,7 +92,7 @@ TEST_CASE("every block size from a page to two MiB works") {
       paged p(w.o);
       mirror m(p, block);
       bool right = true;
-      for (int i = 0; i < 200; ++i) {
+      for (int i = 0; i < 60; ++i) {
         m.write(3000);
         right = right && m.read(3000);
       }
@@ -201,6 +202,7 @@ TEST_CASE("prefetched pages are there without a fault") {
 
 TEST_CASE("discarded pages are zero and take no memory, and their neighbours stay") {
   everywhere([](world& w) {
+    w.o.read_ahead = 0;
     paged p(w.o);
     mirror m(p, 11);
     for (int i = 0; i < 300; ++i) m.write(20000);
