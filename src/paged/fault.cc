@@ -53,6 +53,17 @@ paged_core::step paged_core::attempt(std::uint64_t page, bool write, trouble& wh
   page_group& g = table_.group(page);
   g.lock();
   const page_word w = table_.get(page);
+  if (w.present()) {
+    const std::uint64_t first = table_.head(page, w.order());
+    if (page_word head = table_.get(first); head.ahead()) {  // the first touch of a window that was read ahead
+      head.ahead(false);
+      table_.set(first, head);
+      g.unlock();
+      count(counts_.ahead_used);
+      note_access(first, std::uint64_t{1} << w.order(), write);
+      return step::again;
+    }
+  }
   switch (w.state()) {
     case block_state::resident: return serve_resident(page, w, write, why);
     case block_state::inactive:
@@ -82,15 +93,13 @@ paged_core::step paged_core::attempt(std::uint64_t page, bool write, trouble& wh
   g.unlock();
   count(w.state() == block_state::away ? counts_.away : counts_.fresh);
 
+  note_access(b.first, b.pages(), write);  // before the thread that waits goes on: streams are told by the order
   fill_op op;
   begin_fill(b, op);
   // dcm, section 3.3: while the fetch is under way, room is made for the next one.
   if (op.slot != nullptr && free_pages() < reserve_pages()) evict_step();
   const errc e = end_fill(op, {.page = page, .write = write, .sample = samples(b.order)});
-  if (e == errc::ok) {
-    note_access(b.first, b.pages(), write);
-    return step::served;
-  }
+  if (e == errc::ok) return step::served;
   why = {e, op.agent, false};
   return passes(e) && !(op.agent != nullptr && op.agent->lost()) ? step::failed : step::hopeless;
 }
@@ -99,7 +108,6 @@ paged_core::step paged_core::serve_resident(std::uint64_t page, page_word w, boo
   page_group& g = table_.group(page);
   const block b{table_.head(page, w.order()), w.order()};
   page_word head = table_.get(b.first);
-  const bool triggered = head.ahead();
   const bool begins_dirty = write && tracks_ && !w.dirty();
   const bool was_mapped = w.mapped();
   if (begins_dirty) table_.update(b.first, b.order, [](page_word& p) { p.dirty(true); });
@@ -108,17 +116,12 @@ paged_core::step paged_core::serve_resident(std::uint64_t page, page_word w, boo
   errc e = errc::ok;
   if (begins_dirty && was_mapped)
     ;
-  else if (triggered || !head.sampled())
+  else if (!head.sampled())
     e = memory_.map(b.from(), b.bytes(), protect);
   else
     e = memory_.map(offset(page), page_bytes, protect);
   if (e == errc::ok) {
-    if (triggered) {
-      head = table_.get(b.first);
-      head.ahead(false);
-      table_.set(b.first, head);
-      table_.update(b.first, b.order, [](page_word& p) { p.mapped(true); });
-    }
+    if (!head.sampled()) table_.update(b.first, b.order, [](page_word& p) { p.mapped(true); });
     page_word mine = table_.get(page);
     mine.mapped(true);
     mine.touched(true);
@@ -131,10 +134,6 @@ paged_core::step paged_core::serve_resident(std::uint64_t page, page_word w, boo
     return step::failed;
   }
   count(begins_dirty && was_mapped ? counts_.write : counts_.near);
-  if (triggered) {
-    count(counts_.ahead_used);
-    note_access(b.first, b.pages(), write);
-  }
   return step::served;
 }
 
@@ -143,7 +142,6 @@ paged_core::step paged_core::serve_cooled(std::uint64_t page, page_word w, bool 
   page_group& g = table_.group(page);
   const block b{table_.head(page, w.order()), w.order()};
   page_word head = table_.get(b.first);
-  const bool triggered = head.ahead();
   const bool was_writing = w.state() == block_state::writing;
   // What is being written may be changed now, so it stays dirty, and that write-back is in vain.
   const bool dirty = w.dirty() || write || !tracks_;
@@ -161,7 +159,6 @@ paged_core::step paged_core::serve_cooled(std::uint64_t page, page_word w, bool 
   mine.touched(true);
   table_.set(page, mine);
   head = table_.get(b.first);
-  head.ahead(false);
   head.sampled(false);
   table_.set(b.first, head);
   // It may still be mapped, as it was before, by an unmapping that is on its way.
@@ -169,10 +166,6 @@ paged_core::step paged_core::serve_cooled(std::uint64_t page, page_word w, bool 
   enter(b.first, page_queue::proactive);
   g.unlock();
   count(was_writing ? counts_.writing : counts_.inactive);
-  if (triggered) {
-    count(counts_.ahead_used);
-    note_access(b.first, b.pages(), write);
-  }
   return step::served;
 }
 

@@ -30,7 +30,12 @@ class stream_table {
     const std::uint64_t end = first + pages;
     for (stream& s : streams_) {
       const std::uint64_t next = s.next.load(std::memory_order_relaxed);
-      if (next == 0 || first < next || first >= next + pages + block_) continue;
+      if (next == 0 || first >= next + pages + block_) continue;
+      if (first < next) {
+        // What is being read ahead, and was not there in time, is no new stream.
+        if (first + s.window.load(std::memory_order_relaxed) >= next) return false;
+        continue;
+      }
       const std::uint64_t run = s.run.load(std::memory_order_relaxed) + 1;
       s.run.store(run, std::memory_order_relaxed);
       if (run < run_min) {
