@@ -26,6 +26,7 @@ void paged_core::run_ahead() noexcept {
     const std::uint32_t seen = ahead_.seen();
     ahead_job job;
     if (ahead_.pop(job)) {
+      if (job.stream && !streams_.awaits(job.first)) continue;
       const std::lock_guard lock(ahead_at_work_);
       fill_ahead(job);
     } else {

@@ -60,6 +60,11 @@ class stream_table {
     s.end.store(0, std::memory_order_relaxed);
     return false;
   }
+  /// Whether the window that begins there is still to be used. When reading ahead comes too late it is not.
+  [[nodiscard]] bool awaits(std::uint64_t first) const noexcept {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [&](const stream& s) { return s.next.load(std::memory_order_relaxed) == first; });
+  }
   /// What was read ahead at `page` was not used: the stream that it was for is over.
   void in_vain(std::uint64_t page) noexcept {
     for (stream& s : streams_) {
