@@ -28,7 +28,7 @@ TEST_CASE("an operation that is not over says so, and gives its error when it is
   ends e("tcp");
   auto r = e.rx.recv_async<node>();
   REQUIRE_FALSE(r.test());
-  e.tx.send(e.from.make<node>(3));
+  e.tx.send(e.from.make<node>({.id = 3}));
   REQUIRE(r.wait()->id == 3);
   auto late = e.rx.recv_async<node>({.within = std::chrono::milliseconds(20)});
   const thrown t = thrown_by([&] { late.wait(); });
@@ -42,7 +42,7 @@ TEST_CASE("an operation that is not over says so, and gives its error when it is
 TEST_CASE("closing a channel ends its operations") {
   ends e("tcp", {.linger = fm::duration{}});
   auto r = e.rx.recv_async<node>();
-  auto s = e.tx.send_async(e.from.make<node>(3), {.until = fm::delivery::sent});
+  auto s = e.tx.send_async(e.from.make<node>({.id = 3}), {.until = fm::delivery::sent});
   s.wait();
   REQUIRE(r.wait()->id == 3);
   auto waiting = e.rx.recv_async<node>();
