@@ -172,9 +172,8 @@ std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_sche
 
 std::shared_ptr<transfer> channel_core::recv_async(const graph_schema& schema, const recv_options& o) {
   const time_point deadline = clock::now() + o.within;
-  return receiver_.begin(deadline, [this, &schema, deadline](transfer& t) {
-    t.root = recv(schema, {.within = deadline - clock::now()});
-  });
+  return receiver_.begin(
+      deadline, [this, &schema, deadline](transfer& t) { t.root = recv(schema, {.within = deadline - clock::now()}); });
 }
 
 void channel_core::close() noexcept {

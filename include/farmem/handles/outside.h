@@ -56,7 +56,8 @@ class outside_event {
 };
 
 /// One await of an event. Outside of a run loop it blocks the thread.
-class outside_wait : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+class outside_wait
+    : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
   explicit outside_wait(std::shared_ptr<outside_event> event) noexcept : event_(std::move(event)) {}
   outside_wait(const outside_wait&) = delete;
