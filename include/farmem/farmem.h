@@ -4,3 +4,5 @@
 #include <farmem/channel.h>
 #include <farmem/containers.h>
 #include <farmem/handles.h>
+#include <farmem/paged.h>
+#include <farmem/pool.h>

@@ -3,6 +3,7 @@
 
 #include <farmem/handles/await.h>
 #include <farmem/handles/heap.h>
+#include <farmem/handles/outside.h>
 #include <farmem/handles/prefetch.h>
 #include <farmem/handles/ptr.h>
 #include <farmem/handles/run.h>

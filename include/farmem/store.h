@@ -3,5 +3,7 @@
 #pragma once
 
 #include <farmem/store/link.h>
+#include <farmem/store/paged_protocol.h>
+#include <farmem/store/pool_protocol.h>
 #include <farmem/store/protocol.h>
 #include <farmem/store/service.h>

@@ -149,7 +149,7 @@ void arena::release(segment& s) {
 
 segment* arena::next_to_cool(std::uint64_t passed_below, bool spare_proactive) {
   const std::lock_guard lock(mutex_);
-  while (!proactive_.empty() && (!spare_proactive || proactive_.size() > proactive_share_ * capacity_)) {
+  while (!proactive_.empty() && (!spare_proactive || policy_.proactive_is_over(proactive_.size(), capacity_))) {
     spare_proactive = true;
     segment& s = proactive_.front();
     proactive_.pop_front();

@@ -53,7 +53,7 @@ evictor::evictor(object_cache& cache) : cache_(cache), arena_(cache.memory()), o
   const std::uint32_t n = arena_.capacity_segments();
   low_ = std::max(3u, n / 16);
   high_ = std::max(low_ + 1, n / 8);
-  inactive_target_ = std::max(2u, static_cast<std::uint32_t>(n * cache.options().inactive_share));
+  inactive_target_ = static_cast<std::uint32_t>(cache.options().queues.inactive_target(n, 2));
 }
 
 evictor::~evictor() { stop(); }

@@ -46,7 +46,7 @@ object_cache::object_cache(const cache_options& options, links& agents)
   if (arena_.capacity_segments() < 8)
     throw error(errc::invalid_argument, fmt::format("cache of {} bytes: at least 8 segments of {} bytes are needed",
                                                     options.capacity_bytes, options.segment_bytes));
-  arena_.set_proactive_share(options.proactive_share);
+  arena_.set_policy(options.queues);
   reserve_segments_ = std::max(2u, arena_.capacity_segments() / 32);
   arena_.set_gate_level(reserve_segments_);
   object_bytes_max_ = home_address::offset_limit;
@@ -136,9 +136,7 @@ std::vector<std::uint32_t> object_cache::tablets() const {
 
 // A filled segment is now and then treated as hot at once (dcm's epsilon): of a scan that is longer than the cache, a part stays
 // until the scan comes round again, where queues alone would evict every object just before it is wanted.
-bool object_cache::promotes(mutator& m) const noexcept {
-  return static_cast<double>(m.next_random() >> 11) * 0x1p-53 < options_.promote_probability;
-}
+bool object_cache::promotes(mutator& m) const noexcept { return options_.queues.promotes(m.next_random()); }
 
 char* object_cache::bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave) {
   settle(b);

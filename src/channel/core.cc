@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "session_line.h"
@@ -159,7 +160,29 @@ bool channel_core::readable(duration within) {
 
 void channel_core::flush(duration within) { end_->wait_verdict(end_->last_graph(), clock::now() + within); }
 
-void channel_core::close() noexcept { end_->close(options_.linger); }
+std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_schema& schema, const send_options& o) {
+  if (root == 0) throw error(errc::null_handle, "a null handle is sent");
+  const time_point deadline = clock::now() + o.within;
+  return sender_.begin(deadline, [this, kept = ptr<char[]>::from_slot(root), &schema, o, deadline](transfer&) {
+    send_options left = o;
+    left.within = deadline - clock::now();
+    send(kept.slot(), schema, left);
+  });
+}
+
+std::shared_ptr<transfer> channel_core::recv_async(const graph_schema& schema, const recv_options& o) {
+  const time_point deadline = clock::now() + o.within;
+  return receiver_.begin(
+      deadline, [this, &schema, deadline](transfer& t) { t.root = recv(schema, {.within = deadline - clock::now()}); });
+}
+
+void channel_core::close() noexcept {
+  const time_point deadline = clock::now() + options_.linger;
+  sender_.drain(deadline);
+  end_->close(std::max(duration{}, duration(deadline - clock::now())));
+  sender_.stop();
+  receiver_.stop();
+}
 
 // ---- the untyped part of fm::channel ----
 
@@ -183,6 +206,12 @@ void channel_base::send_each(std::span<const slot_t> roots, const graph_schema& 
 ptr<char[]> channel_base::recv(const graph_schema& schema, const recv_options& o) { return core().recv(schema, o); }
 std::vector<ptr<char[]>> channel_base::recv_each(const graph_schema& schema, const recv_options& o) {
   return core().recv_each(schema, o);
+}
+std::shared_ptr<transfer> channel_base::send_async(slot_t root, const graph_schema& schema, const send_options& o) {
+  return core().send_async(root, schema, o);
+}
+std::shared_ptr<transfer> channel_base::recv_async(const graph_schema& schema, const recv_options& o) {
+  return core().recv_async(schema, o);
 }
 bool channel_base::next_is(const graph_schema& schema, duration within) { return core().next_is(schema, within); }
 bool channel_base::readable(duration within) { return core().readable(within); }

@@ -5,6 +5,7 @@
 
 #include "endpoint.h"
 #include "hub.h"
+#include "worker.h"
 
 namespace fm::detail {
 
@@ -20,6 +21,9 @@ class channel_core {
   void send_each(std::span<const slot_t> roots, const graph_schema& schema, const send_options& o);
   ptr<char[]> recv(const graph_schema& schema, const recv_options& o);
   std::vector<ptr<char[]>> recv_each(const graph_schema& schema, const recv_options& o);
+  /// The same on a thread of the channel's own.
+  std::shared_ptr<transfer> send_async(slot_t root, const graph_schema& schema, const send_options& o);
+  std::shared_ptr<transfer> recv_async(const graph_schema& schema, const recv_options& o);
   bool next_is(const graph_schema& schema, duration within);
   bool readable(duration within);
   void flush(duration within);
@@ -37,6 +41,7 @@ class channel_core {
   std::shared_ptr<hub> hub_;  ///< before the endpoint: it outlives it
   std::shared_ptr<endpoint> end_;
   std::mutex sending_, receiving_;
+  worker sender_, receiver_;
 };
 
 }  // namespace fm::detail

@@ -82,6 +82,21 @@ char* fetch_wait::take() {
   return std::exchange(payload_, nullptr);
 }
 
+bool outside_wait::await_ready() {
+  refuse_inside_scope("co_await of something outside");
+  if (event_->has_happened()) return true;
+  if (run_loop::current()) return false;
+  while (!event_->wait(time_point::max())) {
+  }
+  return true;
+}
+
+void outside_wait::await_suspend(std::coroutine_handle<> h) {
+  coroutine_ = h;
+  run_loop::current()->add(*this);
+  event_->tell(run_loop::current()->door());
+}
+
 // ---- the loop ----
 
 run_loop::run_loop() : outer_(innermost) {
@@ -118,6 +133,26 @@ void run_loop::note(const fetch_wait& w) {
   at->ours &= a.why == holdup::fetch || a.why == holdup::records;
 }
 
+// Those that have happened; others may be added, or destroyed, by those that are resumed.
+bool run_loop::resume_outside() {
+  rings_seen_ = door_->rings.load(std::memory_order_seq_cst);
+  outside_list happened;
+  for (auto i = outside_.begin(); i != outside_.end();) {
+    outside_wait& w = *i++;
+    if (!w.ready()) continue;
+    w.unlink();
+    happened.push_back(w);
+  }
+  const bool any = !happened.empty();
+  while (!happened.empty()) {
+    outside_wait& w = happened.front();
+    happened.pop_front();
+    w.resume();
+    FM_CHECK(this_thread.depth == 0, "a coroutine was suspended inside of an open scope");
+  }
+  return any;
+}
+
 bool run_loop::look_at(fetch_wait& w) {
   if (w.look()) {
     w.unlink();
@@ -144,7 +179,12 @@ bool run_loop::look() {
 
 void run_loop::turn() {
   if (!ready_.empty()) return resume_ready();
-  if (in_flight_.empty() && queued_.empty()) return;
+  if (!outside_.empty() && resume_outside()) return;
+  if (in_flight_.empty() && queued_.empty()) {
+    // Whoever rings after the look above, ends the sleep; an event has a deadline of its own.
+    if (!outside_.empty()) os::futex_wait(door_->rings, rings_seen_, clock::now() + std::chrono::milliseconds(100));
+    return;
+  }
   heaps_.clear();
   for (const fetch_wait& w : in_flight_) add_heap(w);
   if (!queued_.empty()) add_heap(queued_.front());

@@ -78,7 +78,7 @@ void heap_core::open(const heap_options& options) {
   } else {
     while (co.segment_bytes > 64 << 10 && options.cache / co.segment_bytes < 64) co.segment_bytes /= 2;
   }
-  co.promote_probability = options.promote_probability;
+  co.queues.promote_probability = options.promote_probability;
   co.hit_bytes = options.hit;
   co.hit_residents_max = options.hit_residents;
   co.elastic = options.elastic;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "shared_pool.h"
+
 namespace fm::store {
 
 std::unique_ptr<store> store::create(const store_options& o) {
@@ -69,7 +71,8 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
   return refuse(out, type, errc::not_found, fmt::format("heap {} is closed", h.name));
 }
 
-agent_store::agent_store(const store_options& o) : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve) {
+agent_store::agent_store(const store_options& o)
+    : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve), paged_(options_, pool_) {
   if (!o.hooks.background) return;
   try {
     thread_ = std::thread([this] { run(); });
@@ -95,6 +98,10 @@ agent_store::~agent_store() {
     std::lock_guard lock(h->mutex);
     h->close();
   }
+  for (auto& [key, p] : pools_) {
+    std::lock_guard lock(p->mutex);
+    p->close();
+  }
 }
 
 errc agent_store::connected(fabric::peer& p) noexcept {
@@ -110,6 +117,7 @@ errc agent_store::connected(fabric::peer& p) noexcept {
 void agent_store::disconnected(fabric::peer& p) noexcept {
   session* s = &session_of(p);
   FM_CHECK(s->in_flight.load() == 0, "a transport forgot to call memory_done");
+  if (space* sp = s->space.load(std::memory_order_acquire); sp != nullptr) paged_.disconnected(*s, *sp, now());
   if (heap* h = s->opened.load(std::memory_order_acquire); h != nullptr) {
     std::lock_guard lock(h->mutex);
     if (h->owner == s) {
@@ -120,10 +128,18 @@ void agent_store::disconnected(fabric::peer& p) noexcept {
                     h->name, p.name(), h->lease_ms);
     }
   }
+  forget_pool_session(*s);
   p.user = nullptr;
   delete s;
   sessions_open_.fetch_sub(1);
   wake();
+}
+
+void agent_store::forget_pool_session(session& s) {
+  shared_pool* const p = s.pool.load(std::memory_order_acquire);
+  if (p == nullptr) return;
+  std::lock_guard lock(p->mutex);
+  if (s.client->owner == &s) s.client->owner = nullptr;  // its lease runs on from when it was last heard of
 }
 
 errc agent_store::message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept {
@@ -150,7 +166,17 @@ errc agent_store::message(fabric::peer& p, std::span<const std::byte> payload, f
 }
 
 errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer& out) {
-  if (type == message_type::open_heap) return open_heap(s, b, out);
+  if (type == message_type::open_heap) {
+    const std::lock_guard one(s.opening);
+    return open_heap(s, b, out);
+  }
+  if (type == message_type::pool_open) {
+    const std::lock_guard one(s.opening);
+    return open_pool(s, b, out);
+  }
+  if (shared_pool* const shared = s.pool.load(std::memory_order_acquire); shared != nullptr)
+    return pool_message(s, *shared, type, b, out);
+  if (const auto t = static_cast<std::uint16_t>(type); paged_service::serves(t)) return paged_.message(s, t, b, out);
   heap* const h = s.opened.load(std::memory_order_acquire);
   if (h == nullptr) return errc::bad_frame;  // nothing can be said before the heap is open
   if (s.revoked.load()) return errc::stale;
@@ -187,6 +213,19 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
 std::byte* agent_store::memory(fabric::peer& p, const fabric::remote& where, std::uint64_t bytes,
                                fabric::access how) noexcept {
   session& s = session_of(p);
+  if (const shared_pool* const shared = s.pool.load(std::memory_order_acquire); shared != nullptr) {
+    if (how != fabric::access::read || s.revoked.load()) return nullptr;
+    region* const r = pool_.enter(where.region, where.generation);
+    if (r == nullptr) return nullptr;
+    if (r->tenant.load(std::memory_order_acquire) == shared && bytes <= pool_.region_bytes() &&
+        where.offset <= pool_.region_bytes() - bytes) {
+      s.in_flight.fetch_add(1);
+      return r->memory.base() + where.offset;
+    }
+    pool_.leave(*r);
+    return nullptr;
+  }
+  if (space* const sp = s.space.load(std::memory_order_acquire)) return paged_.memory(s, *sp, where, bytes);
   heap* const h = s.opened.load(std::memory_order_acquire);
   if (h == nullptr) return nullptr;
   // Announced before the test of `revoked`, which open_heap sets before it looks at the count: one of them sees the other.

@@ -1,18 +1,23 @@
 // The store behind store::create: sessions, heaps by id, message dispatch, one-sided access, the thread that does what
 // nobody asked for (leases, lost notices, cleaning), and those that trace.
 //
-// Lock order: heaps_mutex_ before a heap's mutex before the pool's. A peer's notify and close may be called under a
+// Lock order: heaps_mutex_ before a heap's mutex before the pool's; pools_mutex_ before a shared pool's mutex before the pool's. A peer's notify and close may be called under a
 // heap's mutex; they return at once.
 #pragma once
 
+#include <farmem/store/pool_protocol.h>
 #include <farmem/store/service.h>
 #include <spdlog/spdlog.h>
 
 #include <cstring>
+#include <map>
 #include <thread>
+#include <tuple>
 
 #include "heap.h"
+#include "paged_service.h"
 #include "session.h"
+#include "shared_random.h"
 #include "tracer.h"
 
 namespace fm::store::node {
@@ -73,6 +78,25 @@ class agent_store final : public store {
   /// The cycle of that number that runs; null: `out` and `result` say why not.
   std::shared_ptr<tracer> find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type, fabric::answer& out,
                                      errc& result);
+  // ---- shared_messages.cc, shared_statistics.cc: pools that clients share ----
+  errc open_pool(session& s, body b, fabric::answer& out);
+  /// Everything else of a session that has opened a pool. What is below is called under the pool's mutex.
+  errc pool_message(session& s, shared_pool& p, message_type type, body b, fabric::answer& out);
+  errc pool_change_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out);
+  errc pool_alloc(shared_pool& p, body b, fabric::answer& out);
+  errc pool_write(shared_pool& p, body b, fabric::answer& out);
+  static errc pool_object_change(shared_pool& p, message_type type, body b, fabric::answer& out);
+  static errc pool_read(shared_pool& p, body b, fabric::answer& out);
+  static errc pool_pass(shared_client& c, shared_pool& p, body b, fabric::answer& out);
+  static errc pool_location(shared_pool& p, message_type type, body b, fabric::answer& out);
+  static errc pool_compact(shared_pool& p, body b, fabric::answer& out);
+  static errc pool_statistics(shared_pool& p, fabric::answer& out);
+  [[nodiscard]] std::string pools_json() const;
+  /// Leases of clients, notices again, pools without clients, and a step of compaction in each pool; true when there is
+  /// more to do at once.
+  bool maintain_pools();
+  void forget_pool_session(session& s);
+
   /// One step of tracing in every heap that traces; true when there is more to do at once.
   bool trace_step(std::uint32_t worker);
   /// One step of the evacuation of every heap that has one under way; true when there is more to do at once.
@@ -97,12 +121,18 @@ class agent_store final : public store {
 
   const store_options options_;
   pool pool_;
+  paged_service paged_;
   std::atomic<std::uint64_t> sessions_opened_{0};
   std::atomic<std::uint64_t> sessions_open_{0};
 
   mutable std::mutex heaps_mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<heap>, heap_id_hash> heaps_;
   std::uint64_t heaps_expired_ = 0;
+
+  mutable std::mutex pools_mutex_;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, std::string>, std::shared_ptr<shared_pool>>
+      pools_;                  ///< tenant, name
+  random_source pool_random_;  ///< pools_mutex_
 
   std::mutex maintain_mutex_;   ///< one step at a time
   std::size_t clean_next_ = 0;  ///< heaps take turns
@@ -127,6 +157,8 @@ bool read_exactly(std::span<const std::byte> b, T& out) {
 /// append_answer.
 void begin_answer(fabric::answer& out, message_type type, const void* fixed, std::size_t bytes);
 void append_answer(fabric::answer& out, const void* data, std::size_t bytes);
+/// As JSON.
+std::string quoted(const std::string& s);
 /// A refusal with a text for the reader; always returns ok, because the session goes on.
 errc refuse(fabric::answer& out, message_type type, errc code, const std::string& text);
 /// The heap was closed, or taken over by a later session, between the arrival of a message and its turn.

@@ -69,7 +69,8 @@ time_point agent_store::send_lost_notices() {
 
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
-  wake_at_ = std::min(expire_leases(), send_lost_notices());
+  wake_at_ = std::min({expire_leases(), send_lost_notices(), paged_.expire(now())});
+  const bool compacted = maintain_pools();
   const bool traced = !options_.hooks.background && trace_step(0);
   const bool evacuated = !options_.hooks.background && evacuate_some();
   const auto heaps = all_heaps();
@@ -79,7 +80,7 @@ bool agent_store::maintain() {
                    options_.hooks.context))
       return true;
   }
-  return traced || evacuated;
+  return compacted || traced || evacuated;
 }
 
 void agent_store::wake() noexcept {

@@ -17,7 +17,7 @@ constexpr std::uint64_t fetched_copy_max = (1u << 20) - 8192;
 errc agent_store::open_heap(session& s, body b, fabric::answer& out) {
   constexpr auto type = message_type::open_heap;
   open_heap_body m;
-  if (!read_exactly(b, m) || m.zero != 0 || m.resume > 1 || s.opened.load() != nullptr) return errc::bad_frame;
+  if (!read_exactly(b, m) || m.zero != 0 || m.resume > 1 || s.is_open()) return errc::bad_frame;
   if (m.major != protocol_major)
     return refuse(out, type, errc::version_mismatch,
                   fmt::format("the agent speaks store protocol {}.{}, the owner {}.{}", protocol_major, protocol_minor,

@@ -115,6 +115,7 @@ void pool::release(region& r) {
   os::memory_file dropped;
   std::lock_guard lock(mutex_);
   r.owner.store(nullptr, std::memory_order_relaxed);
+  r.tenant.store(nullptr, std::memory_order_relaxed);
   in_use_.fetch_sub(1, std::memory_order_relaxed);
   const bool exhausted = r.last_generation + 1 >= generation_limit;
   if (r.keep_memory && !exhausted && kept_.size() < std::max<std::uint64_t>(limit_ / 8, 2)) {

@@ -1,14 +1,18 @@
-// One connected session as the store sees it: which heap it is for, and whether it still speaks for it.
+// One connected session as the store sees it: which heap, pool or space it is for, and whether it still speaks for it.
 #pragma once
 
 #include <farmem/fabric.h>
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 namespace fm::store::node {
 
 struct heap;
+class shared_pool;
+struct shared_client;
+struct space;
 
 struct session {
   session(fabric::peer& p, std::uint64_t n) : peer(p), number(n) {}
@@ -16,8 +20,18 @@ struct session {
   const std::uint64_t number;  ///< unique within the store
   std::shared_ptr<heap> keep;  ///< set once, before `opened`; released when the session ends
   std::atomic<heap*> opened{nullptr};
-  std::atomic<bool> revoked{false};         ///< a later session has taken the heap over
+  std::shared_ptr<shared_pool> keep_pool;  ///< as `keep`, of a session that has opened a pool instead
+  std::shared_ptr<shared_client> client;   ///< of that pool; set with it
+  std::atomic<shared_pool*> pool{nullptr};
+  std::shared_ptr<node::space> keep_space;  ///< as `keep`, for a session that opened a space instead
+  std::atomic<node::space*> space{nullptr};
+  std::mutex opening;                       ///< a session opens one thing, once, whatever it says on how many lanes
+  std::atomic<bool> revoked{false};         ///< a later session has taken the heap over, or the pool's client is fenced
   std::atomic<std::uint32_t> in_flight{0};  ///< one-sided operations between memory and memory_done
+
+  [[nodiscard]] bool is_open() const noexcept {
+    return opened.load() != nullptr || pool.load() != nullptr || space.load() != nullptr;
+  }
 };
 
 }  // namespace fm::store::node

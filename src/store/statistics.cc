@@ -7,8 +7,6 @@
 
 namespace fm::store::node {
 
-namespace {
-
 std::string quoted(const std::string& s) {
   std::string q = "\"";
   for (const char c : s) {
@@ -17,6 +15,8 @@ std::string quoted(const std::string& s) {
   }
   return q + '"';
 }
+
+namespace {
 
 struct sums {
   std::uint64_t regions = 0, live = 0, garbage = 0, metadata = 0, objects = 0, batches = 0;
@@ -84,10 +84,12 @@ std::string agent_store::statistics() const {
   return fmt::format(
       R"({{"name":{},"memory_bytes":{},"region_bytes":{},"regions_max":{},"regions_in_use":{},"regions_reserved":{},)"
       R"("memory_used_bytes":{},"sessions":{},"sessions_opened":{},"heaps_expired":{},)"
-      R"("totals":{{"heaps":{},"regions":{},"live_bytes":{},"garbage_bytes":{},"metadata_bytes":{},"objects":{},"batches":{}}},"heaps":[{}]}})",
+      R"("totals":{{"heaps":{},"regions":{},"live_bytes":{},"garbage_bytes":{},"metadata_bytes":{},"objects":{},"batches":{}}},)"
+      R"("heaps":[{}],"pools":[{}],"spaces":{}}})",
       quoted(options_.name), pool_.memory_bytes(), pool_.region_bytes(), pool_.regions_max(), used,
       pool_.regions_reserved(), used * pool_.region_bytes(), sessions_open_.load(), sessions_opened_.load(), expired,
-      all.size(), total.regions, total.live, total.garbage, total.metadata, total.objects, total.batches, heaps);
+      all.size(), total.regions, total.live, total.garbage, total.metadata, total.objects, total.batches, heaps,
+      pools_json(), paged_.statistics());
 }
 
 errc agent_store::heap_statistics(session&, heap& h, body b, fabric::answer& out) {

@@ -47,6 +47,8 @@ class process {
   ~process() {
     if (pid_ > 0) end(SIGKILL);
   }
+  /// Only sends it; for a child of the process that started it, which cannot wait for it.
+  void send(int signal) const { ::kill(pid_, signal); }
   /// Waits for its end after sending `signal` (0: none). Its exit code, minus the signal that killed it, or -1000 when it
   /// would not end (it is killed then).
   int end(int signal = 0) {

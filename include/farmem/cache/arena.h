@@ -19,6 +19,7 @@
 #include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <farmem/cache/frame.h>
+#include <farmem/cache/policy.h>
 #include <farmem/os.h>
 #include <mutex>
 #include <vector>
@@ -102,7 +103,7 @@ class arena {
       if (s.state.load() != segment_state::unbacked && s.state.load() != segment_state::free) visit(s);
   }
 
-  void set_proactive_share(double share) { proactive_share_ = share; }
+  void set_policy(const queue_policy& policy) { policy_ = policy; }
   /// Below this many available segments the heap counts as short of memory (epochs::gate_memory).
   void set_gate_level(std::uint32_t segments) {
     gate_wanted_.store(segments, std::memory_order_relaxed);
@@ -122,7 +123,7 @@ class arena {
   char* base_ = nullptr;
   int shift_ = 0;
   std::uint32_t capacity_ = 0;
-  double proactive_share_ = 0.5;
+  queue_policy policy_;
   std::vector<segment> segments_;
   std::mutex mutex_;
   queue free_, active_, proactive_, inactive_, writing_;

@@ -24,9 +24,7 @@ namespace fm::detail {
 struct cache_options {
   std::uint64_t capacity_bytes = 256ull << 20;
   std::uint64_t segment_bytes = 1ull << 20;
-  double promote_probability = 0.1;                   ///< epsilon: a filled segment enters proactive at once
-  double proactive_share = 0.5;                       ///< of the segments; above it the oldest go back to active
-  double inactive_share = 0.2;                        ///< of the segments; cooled ahead of need
+  queue_policy queues;                                ///< units are segments
   duration memory_within = std::chrono::seconds(5);   ///< an allocation waits so long for memory, then cache_full
   duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
   std::uint64_t hit_bytes = 0;                        ///< of the HIT that may be in memory; 0: all of it

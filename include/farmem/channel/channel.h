@@ -11,6 +11,7 @@
 #pragma once
 
 #include <farmem/channel/graph_reader.h>
+#include <farmem/channel/operation.h>
 #include <farmem/channel/options.h>
 #include <memory>
 #include <string>
@@ -38,6 +39,8 @@ class channel_base {
   void send_each(std::span<const slot_t> roots, const graph_schema& schema, const send_options& o);
   ptr<char[]> recv(const graph_schema& schema, const recv_options& o);
   std::vector<ptr<char[]>> recv_each(const graph_schema& schema, const recv_options& o);
+  std::shared_ptr<transfer> send_async(slot_t root, const graph_schema& schema, const send_options& o);
+  std::shared_ptr<transfer> recv_async(const graph_schema& schema, const recv_options& o);
   bool next_is(const graph_schema& schema, duration within);
   bool readable(duration within);
   void flush(duration within);
@@ -116,6 +119,20 @@ class channel {
     out.reserve(roots.size());
     for (const auto& r : roots) out.push_back(ptr<T>::from_slot(r.slot()));
     return out;
+  }
+
+  /// A send that goes on by itself, on a thread of the channel's own: `auto s = tx.send_async(p); ... s.wait();`, or
+  /// `co_await tx.send_async(p)` in a task. Those of one channel go in their order. It roots the graph, which is not to be changed
+  /// until it is over. Throws null_handle, and timed_out when 64 others are not over in time; what else send throws, its wait
+  /// does. O(1).
+  template <class T>
+  channel_operation<void> send_async(const ptr<T>& root, const send_options& o = {}) {
+    return channel_operation<void>(base_.send_async(root.slot(), detail::schema_of<T>(), o));
+  }
+  /// A receive that goes on by itself: `fm::ptr<T> p = co_await rx.recv_async<T>()`. As send_async. O(1).
+  template <class T>
+  channel_operation<ptr<T>> recv_async(const recv_options& o = {}) {
+    return channel_operation<ptr<T>>(base_.recv_async(detail::schema_of<T>(), o));
   }
 
   /// Whether the next graph's root is a T with the same types as here; waits for it, false at the deadline. Leaves it where it

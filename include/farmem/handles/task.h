@@ -1,14 +1,14 @@
 // fm::task: a coroutine that awaits fetches of objects. It starts when it is awaited or run (handles/run.h), has one
 // awaiter, and gives its result or its exception to that one.
 //
-// A task and everything that it awaits belong to one thread. It awaits p.fetch() and other tasks, nothing else: the run
-// loop could not be told when something else is ready.
+// A task and everything that it awaits belong to one thread. It awaits p.fetch(), other tasks, and operations that tell the run
+// loop when they are over (handles/outside.h, channels'); nothing else, which would never be resumed.
 #pragma once
 
 #include <concepts>
 #include <coroutine>
 #include <exception>
-#include <farmem/handles/await.h>
+#include <farmem/handles/outside.h>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -26,7 +26,7 @@ template <class T>
 inline constexpr bool is_task<task<T>> = true;
 /// What may be awaited in a task.
 template <class A>
-constexpr bool awaited_in_task = is_task<A>;
+constexpr bool awaited_in_task = is_task<A> || std::is_base_of_v<outside_operation, A>;
 template <class T>
 inline constexpr bool awaited_in_task<fetch_operation<T>> = true;
 

@@ -61,6 +61,24 @@ enum class message_type : std::uint16_t {
   traced = 22,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
   census = 23,         ///< census_body -> a bit for each slot that has a home copy + census_record[]: what those are
   evacuate = 24,       ///< evacuate_body -> evacuate_answer, see "Evacuating"
+
+  // Of pools; the bodies are in pool_protocol.h.
+  pool_open = 64,        ///< pool_open_body -> pool_open_answer
+  pool_close = 65,       ///< {} -> {}: this client is done; what it allocated stays
+  pool_alloc = 66,       ///< pool_alloc_body + payload -> pool_alloc_answer
+  pool_read = 67,        ///< pool_read_body -> pool_read_answer + payload
+  pool_write = 68,       ///< pool_write_body + payload -> pool_where
+  pool_free = 69,        ///< pool_object_body -> {}
+  pool_release = 70,     ///< pool_object_body -> pool_where: the object has a new identity, the old one names nothing
+  pool_compact = 71,     ///< pool_compact_body -> pool_compact_answer: a bounded step
+  pool_table = 72,       ///< pool_table_body -> pool_table_answer: where a piece of the table is
+  pool_region = 73,      ///< pool_region_body -> region_answer + key
+  pool_pass = 74,        ///< pool_pass_body -> pool_pass_answer
+  pool_statistics = 75,  ///< {} -> pool_statistics_answer + pool_class_record[]
+  pool_audit = 76,       ///< {} -> audit_answer + text
+  pool_epoch = 77,       ///< notice agent -> client, pool_epoch_notice: pass it
+
+  // 96 to 127 are those of paged ranges, in paged_protocol.h.
 };
 
 #pragma pack(push, 1)

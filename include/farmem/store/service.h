@@ -22,7 +22,8 @@ struct store_hooks {
   /// holds no lock that a message takes.
   void (*cleaner_copied)(void* context) noexcept = nullptr;
   void* context = nullptr;
-  bool background = true;  ///< false: no threads; the test calls store::maintain
+  std::uint32_t pool_first_generation = 1;  ///< of births in a pool's blocks, so that tests can see them run out
+  bool background = true;                   ///< false: no threads; the test calls store::maintain
 };
 
 struct store_options {
@@ -41,8 +42,10 @@ struct store_options {
   /// has come across and not moved; beyond: they are met later, out of order.
   std::uint64_t trace_queue_slots = 1u << 20;
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
-  std::string name = "local";                   ///< in logs
-  bool log_heaps = false;                       ///< log heaps coming and going as info; otherwise as debug
+  std::uint32_t pools_max = 64;
+  std::uint32_t pool_clients_max = 1024;  ///< of one pool
+  std::string name = "local";             ///< in logs
+  bool log_heaps = false;                 ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
 };
 

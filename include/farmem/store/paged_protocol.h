@@ -1,0 +1,69 @@
+// The messages between a paged range's owner (fm::paged) and an agent's store. They share heads, framing and rules with
+// protocol.h: little-endian packed structs, every field checked before use, and what does not follow this file costs its sender
+// the connection. A session belongs to a heap or to a space, whichever it opens first.
+//
+// A space is what one agent keeps of a paged range: pages at fixed places, in regions that are numbered from 0 by the owner
+// (the index) and come into being when they are first asked for. Pages are read and written one-sidedly and in place. Only the
+// owner knows which of them mean anything: a page that was never written, or was discarded, is never read. A write that
+// breaks half way leaves a page that is half old; the owner still has it, and writes it again before it lets go of it.
+#pragma once
+
+#include <cstdint>
+
+namespace fm::store {
+
+constexpr std::uint16_t paged_protocol_major = 1;
+constexpr std::uint16_t paged_protocol_minor = 0;
+
+enum class paged_message : std::uint16_t {
+  open_space = 96,      ///< open_space_body -> open_space_answer
+  close_space = 97,     ///< {} -> {}: everything of this space is freed at once
+  space_region = 98,    ///< space_region_body -> space_region_answer + key: made when it is not there
+  release_region = 99,  ///< space_region_body -> {}: its bytes mean nothing any more; no operation on it is in flight
+  audit_space = 100,    ///< {} -> audit_space_answer: the agent verifies its books of this space
+};
+constexpr std::uint16_t paged_message_first = 96;
+constexpr std::uint16_t paged_message_last = 100;
+
+#pragma pack(push, 1)
+
+struct open_space_body {
+  std::uint16_t major, minor;
+  std::uint32_t zero;
+  std::uint64_t space_id[2];  ///< random, chosen by the owner; names the space across reconnects
+  std::uint64_t incarnation;  ///< of the owner process, random; resume needs the same one
+  std::uint64_t bytes;        ///< that the space may grow to; the agent must have as much when it is opened
+  std::uint32_t lease_ms;     ///< wanted; 0 = the agent's default
+  std::uint32_t resume;       ///< 1: this space was opened before and must still be there
+  char name[48];              ///< for logs and status, zero-terminated
+};
+
+struct open_space_answer {
+  std::uint64_t region_bytes;  ///< a power of two
+  std::uint32_t regions_max;   ///< indices are below this
+  std::uint32_t regions;       ///< that exist
+  std::uint32_t lease_ms;
+  std::uint32_t zero;
+};
+
+struct space_region_body {
+  std::uint32_t index;
+  std::uint32_t existing;  ///< 1: it was made before and must still be there
+};
+
+struct space_region_answer {
+  std::uint32_t region;
+  std::uint32_t generation;
+  std::uint64_t bytes;
+};
+
+struct audit_space_answer {
+  std::uint64_t regions;  ///< that exist
+  std::uint64_t faults;   ///< contradictions found
+};
+
+#pragma pack(pop)
+
+static_assert(sizeof(open_space_body) == 96 && sizeof(open_space_answer) == 24);
+
+}  // namespace fm::store

@@ -1,0 +1,62 @@
+#include "worker.h"
+
+#include <farmem/os.h>
+
+#include <utility>
+
+namespace fm::detail {
+
+std::shared_ptr<transfer> worker::begin(time_point deadline, std::function<void(transfer&)> job) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_until(lock, deadline, [&] { return stopping_ || queue_.size() < waiting_max; }))
+    throw error(errc::timed_out, "all places of a channel's queue are taken by operations that are not over");
+  if (stopping_) throw error(errc::cancelled, "the channel is closed");
+  auto outcome = std::make_shared<transfer>();
+  queue_.push_back({std::move(job), outcome});
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+  return outcome;
+}
+
+void worker::run() noexcept {
+  os::name_thread("fm-channel");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    {
+      const queued q = std::move(queue_.front());
+      lock.unlock();
+      try {
+        q.job(*q.outcome);
+      } catch (const error& e) {
+        q.outcome->code = e.code();
+        q.outcome->text = e.what();
+        const std::string prefix = std::string(to_string(e.code())) + ": ";  // that of the next error
+        if (q.outcome->text.starts_with(prefix)) q.outcome->text.erase(0, prefix.size());
+      } catch (const std::bad_alloc&) {
+        q.outcome->code = errc::out_of_memory;
+      }
+      q.outcome->happen();
+    }
+    lock.lock();
+    queue_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+void worker::drain(time_point deadline) noexcept {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return queue_.empty(); });
+}
+
+void worker::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace fm::detail

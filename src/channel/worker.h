@@ -1,0 +1,45 @@
+// A thread that carries out operations in their order, begun when the first one comes. A channel has one for what it sends and one
+// for what it receives.
+#pragma once
+
+#include <farmem/channel/operation.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace fm::detail {
+
+class worker {
+ public:
+  static constexpr std::size_t waiting_max = 64;
+
+  worker() = default;
+  ~worker() { stop(); }
+  worker(const worker&) = delete;
+  worker& operator=(const worker&) = delete;
+
+  /// Has `job` done, and its outcome put into what is returned. Waits for a place in the queue; throws timed_out, cancelled.
+  std::shared_ptr<transfer> begin(time_point deadline, std::function<void(transfer&)> job);
+  /// Waits until nothing is left to do, or until the deadline.
+  void drain(time_point deadline) noexcept;
+  /// Ends when what is queued has been done, which fails quickly once its channel is broken.
+  void stop() noexcept;
+
+ private:
+  void run() noexcept;
+
+  struct queued {
+    std::function<void(transfer&)> job;
+    std::shared_ptr<transfer> outcome;
+  };
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<queued> queue_;  ///< the first one is being carried out
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,86 @@
+// Fetching before the touch: for sequential streams, and for prefetch. On a thread of its own, several fetches at a time.
+#include <algorithm>
+
+#include "core.h"
+
+namespace fm::detail {
+
+void paged_core::note_access(std::uint64_t first, std::uint64_t pages, bool write) noexcept {
+  ahead_job job;
+  if (!streams_.advance(first, pages, write, job) || job.first >= table_.pages()) return;
+  job.pages = std::min(job.pages, table_.pages() - job.first);
+  // It is read in the largest blocks from here on, by whoever comes first: growing by one order in every pass would take many.
+  const std::uint64_t largest = std::uint64_t{1} << order_max_, end = job.first + job.pages;
+  for (std::uint64_t p = table_.head(job.first, order_max_); options_.elastic && p < end; p += largest) {
+    page_group& g = table_.group(p);
+    g.lock();
+    table_.update(p, order_max_, [&](page_word& w) { w.hint(order_max_); });
+    g.unlock();
+  }
+  ahead_.push(job);
+}
+
+void paged_core::run_ahead() noexcept {
+  os::name_thread("fm-paged-ahead");
+  while (!stopping_.load()) {
+    const std::uint32_t seen = ahead_.seen();
+    ahead_job job;
+    if (ahead_.pop(job)) {
+      if (job.stream && !streams_.awaits(job.first)) continue;
+      const std::lock_guard lock(ahead_at_work_);
+      fill_ahead(job);
+    } else {
+      ahead_.wait(seen);
+    }
+  }
+}
+
+// False when it was given up, for want of room or because a fetch failed; whoever touches the pages will see why.
+bool paged_core::fill_ahead(const ahead_job& job) noexcept {
+  constexpr std::size_t at_once = 4;
+  std::array<fill_op, at_once> ops;
+  std::array<fill_how, at_once> hows;
+  const std::uint64_t end = job.first + job.pages;
+  bool good = true, trigger = job.stream;
+  for (std::uint64_t page = job.first; page < end && good && !stopping_.load();) {
+    std::size_t n = 0;
+    while (n < at_once && page < end && good) {
+      page_group& g = table_.group(page);
+      g.lock();
+      const page_word w = table_.get(page);
+      if (!w.absent() || w.poisoned()) {
+        g.unlock();
+        ++page;
+        continue;
+      }
+      const block b = choose(page, w);
+      if (!take_room(b.pages())) {
+        g.unlock();
+        if (n != 0) break;  // end what is under way first
+        // The limit leaves room for this only by evicting, which must not be left to the one who waits for its page.
+        for (int i = 0; i < 8 && free_pages() < b.pages() && evict_step(); ++i) {
+        }
+        good = free_pages() >= b.pages();
+        continue;
+      }
+      claim(b);
+      g.unlock();
+      begin_fill(b, ops[n]);
+      hows[n] = {.write = job.write, .mapped = !trigger, .ahead = true};
+      trigger = false;
+      ++n;
+      page = b.first + b.pages();
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::uint64_t bytes = ops[i].what.bytes();
+      if (end_fill(ops[i], hows[i]) == errc::ok)
+        count(counts_.ahead_bytes, bytes), count(counts_.ahead_sampled, !hows[i].mapped);
+      else
+        good = false;
+      ops[i] = fill_op();
+    }
+  }
+  return good;
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,194 @@
+// Opening and closing a range, its threads, and its statistics; see core.h.
+#include "core.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <set>
+
+#include "ranges.h"
+
+namespace fm::detail {
+
+paged_options paged_core::checked(paged_options o) {
+  const auto bad = [](const std::string& text) { throw error(errc::invalid_argument, "paged_options::" + text); };
+  if (!is_power_of_two(o.block) || o.block < page_bytes || o.block > (2u << 20))
+    bad(fmt::format("block {}: a power of two from 4 KiB to 2 MiB is needed", o.block));
+  if (o.capacity == 0 || o.capacity > (std::uint64_t{1} << 46))
+    bad(fmt::format("capacity {}: 1 byte to 64 TiB are possible", o.capacity));
+  o.capacity = round_up(o.capacity, o.block);
+  if (o.local < 8 * o.block) bad(fmt::format("local {}: at least 8 blocks of {} bytes are needed", o.local, o.block));
+  if (o.agents.empty()) bad("agents is empty");
+  if (o.fault_threads == 0 || o.fault_threads > 64)
+    bad(fmt::format("fault_threads {}: 1 to 64 are possible", o.fault_threads));
+  if (!(o.promote_probability >= 0 && o.promote_probability <= 1))
+    bad(fmt::format("promote_probability {} is not in [0, 1]", o.promote_probability));
+  if (o.access_within <= duration::zero()) bad("access_within is not positive");
+  if (o.faults != fault_mode::threads && o.faults != fault_mode::sigbus) bad("faults is no fault_mode");
+  if (o.tracking != dirty_tracking::write_protect && o.tracking != dirty_tracking::none)
+    bad("tracking is no dirty_tracking");
+  if (o.name.size() >= sizeof(store::open_space_body::name))
+    bad(fmt::format("name \"{}\": fewer than {} characters are possible", o.name,
+                    sizeof(store::open_space_body::name)));
+  return o;
+}
+
+paged_core::paged_core(const paged_options& options)
+    : options_(checked(options)),
+      name_(options_.name.empty() ? program_invocation_short_name : options_.name),
+      tracks_(options_.tracking == dirty_tracking::write_protect),
+      order_max_(static_cast<std::uint32_t>(std::countr_zero(options_.block / page_bytes))),
+      policy_{.promote_probability = options_.promote_probability},
+      process_(::getpid()),
+      memory_(options_.capacity, options_.faults, options_.tracking),
+      table_(options_.capacity / page_bytes, order_max_),
+      home_(options_, table_.pages(), order_max_),
+      streams_(std::min(options_.read_ahead, options_.local / 8) / page_bytes, std::uint64_t{1} << order_max_),
+      limit_(std::min(options_.local, options_.capacity) / page_bytes),
+      fetch_slots_(std::clamp<std::size_t>((8u << 20) / options_.block, 8, 32)),
+      write_slots_(std::clamp<std::size_t>((8u << 20) / options_.block, 8, 32)),
+      staging_((fetch_slots_.size() + write_slots_.size()) * options_.block, page_bytes),
+      extents_(
+          memory_.base(), memory_.bytes(),
+          [](void* core, void* from, std::size_t n) {
+            static_cast<paged_core*>(core)->discard({static_cast<const std::byte*>(from), n});
+          },
+          this),
+      pool_(extents_) {
+  for (block_queue* q : {&active_, &proactive_, &inactive_}) q->reserve(limit_.load());
+  std::byte* at = staging_.base();
+  for (fetch_slot& s : fetch_slots_) {
+    s.staging = at;
+    at += options_.block;
+  }
+  for (write_slot& s : write_slots_) {
+    s.staging = at;
+    s.core = this;
+    at += options_.block;
+  }
+  stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_fd_ < 0) throw error(errc::out_of_memory, "eventfd");
+  try {
+    enter_range(*this, options_.faults == fault_mode::sigbus);
+    start_threads();
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+void paged_core::start_threads() {
+  try {
+    threads_.emplace_back([this] { run_evictor(); });
+    threads_.emplace_back([this] { run_ahead(); });
+    for (std::uint32_t i = 0; options_.faults == fault_mode::threads && i < options_.fault_threads; ++i)
+      threads_.emplace_back([this] { serve_faults(); });
+  } catch (const std::system_error& e) {
+    throw error(errc::out_of_memory, fmt::format("threads of paged range {}: {}", name_, e.what()));
+  }
+}
+
+void paged_core::stop() noexcept {
+  stopping_.store(true);
+  work_.fetch_add(1);
+  os::futex_wake(work_, INT32_MAX);
+  ahead_.wake();
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = ::write(stop_fd_, &one, sizeof one);
+  for (std::thread& t : threads_) t.join();
+  threads_.clear();
+  home_.close();  // whatever is in flight is done when this returns, and its callbacks have been called
+  leave_range(*this);
+  if (stop_fd_ >= 0) ::close(stop_fd_);
+  stop_fd_ = -1;
+}
+
+paged_core::~paged_core() { stop(); }
+
+bool paged_core::in_child() const noexcept { return ::getpid() != process_; }
+
+void paged_core::check_process() const {
+  if (in_child())
+    throw error(errc::unsupported, fmt::format("paged range {} does not exist in a child after fork", name_));
+}
+
+void paged_core::drop_connections() noexcept {
+  for (const auto& a : home_.agents()) a->session().drop_connection();
+}
+
+paged_stats paged_core::stats(bool histogram) {
+  const auto get = [](const std::atomic<std::uint64_t>& c) { return c.load(std::memory_order_relaxed); };
+  paged_stats s;
+  s.faults = get(counts_.faults);
+  s.faults_away = get(counts_.away);
+  s.faults_new = get(counts_.fresh);
+  s.faults_write = get(counts_.write);
+  s.faults_near = get(counts_.near);
+  s.hits_inactive = get(counts_.inactive);
+  s.hits_writing = get(counts_.writing);
+  s.waits = get(counts_.waits);
+  s.failed = get(counts_.failed);
+  s.fetched_bytes = get(counts_.fetched_bytes);
+  s.written_bytes = get(counts_.written_bytes);
+  s.write_failures = get(counts_.write_failures);
+  s.writes_cancelled = get(counts_.cancelled);
+  s.dropped_blocks = get(counts_.dropped);
+  s.waits_for_room = get(counts_.room);
+  s.promoted = get(counts_.promoted);
+  s.stretched = get(counts_.stretched);
+  s.reduced = get(counts_.reduced);
+  s.sampled_pages = get(counts_.sampled_pages);
+  s.sampled_used = get(counts_.sampled_used);
+  s.ahead_sampled = get(counts_.ahead_sampled);
+  s.ahead_used = get(counts_.ahead_used);
+  s.ahead_bytes = get(counts_.ahead_bytes);
+  for (std::size_t i = 0; i < s.filled_blocks.size(); ++i) s.filled_blocks[i] = get(counts_.filled[i]);
+  for (std::uint64_t p = 0; histogram && p < table_.pages(); ++p) {
+    const page_word w = table_.get(p);
+    if (w.present() && table_.head(p, w.order()) == p) ++s.resident_blocks[w.order()];
+  }
+  s.capacity_bytes = bytes();
+  s.local_bytes = limit_.load() * page_bytes;
+  s.local_used_bytes = used_.load() * page_bytes;
+  s.active_bytes = active_.pages() * page_bytes;
+  s.proactive_bytes = proactive_.pages() * page_bytes;
+  s.inactive_bytes = inactive_.pages() * page_bytes;
+  for (const auto& a : home_.agents()) {
+    s.regions += a->regions();
+    s.reconnects += a->reconnects();
+    s.agents_up += a->up();
+  }
+  s.fault_ns = fault_ns_.snapshot();
+  return s;
+}
+
+}  // namespace fm::detail
+
+namespace fm {
+
+std::string paged_stats::text() const {
+  const auto us = [](std::uint64_t ns) { return double(ns) / 1000.0; };
+  std::string sizes;
+  for (std::size_t i = 0; i < orders; ++i)
+    if (filled_blocks[i] != 0)
+      sizes += fmt::format("{}{} of {} KiB", sizes.empty() ? "" : ", ", filled_blocks[i], 4u << i);
+  return fmt::format(
+      "faults    {}: {} away, {} new, {} first writes, {} near, {} in inactive, {} being written; {} failed\n"
+      "          p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us; {} waited for another's, {} for room\n"
+      "blocks    {}; {} stretched, {} reduced\n"
+      "ahead     {} bytes; of samples {} of {} blocks and {} of {} pages were used ({:.2f})\n"
+      "traffic   {} bytes fetched, {} written; {} blocks dropped clean, {} writes in vain, {} failed\n"
+      "local     {} of {} bytes: {} active, {} proactive, {} inactive\n"
+      "agents    {} connected, {} regions, {} reconnects\n",
+      faults, faults_away, faults_new, faults_write, faults_near, hits_inactive, hits_writing, failed,
+      us(fault_ns.quantile_ns(0.5)), us(fault_ns.quantile_ns(0.99)), us(fault_ns.max_ns), waits, waits_for_room, sizes,
+      stretched, reduced, ahead_bytes, ahead_used, ahead_sampled, sampled_used, sampled_pages, prefetch_accuracy(),
+      fetched_bytes, written_bytes, dropped_blocks, writes_cancelled, write_failures, local_used_bytes, local_bytes,
+      active_bytes, proactive_bytes, inactive_bytes, agents_up, regions, reconnects);
+}
+
+}  // namespace fm

@@ -1,0 +1,252 @@
+// Everything behind one fm::paged: the range, what is known of its pages, where they are at home, and who moves them.
+//
+//   fault.cc    an access that needs something: from the word to the page
+//   fill.cc     absent blocks: choosing, fetching, installing
+//   evict.cc    cooling, sweeping, write-back
+//   ahead.cc    sequential streams and prefetching
+//   members.cc  what fm::paged's own members do: populate, discard, resize_local, verify
+//   core.cc     opening, closing, statistics, threads
+//
+// Invariants
+//   - A page becomes present by one thread, which has made it busy, and with the bytes that its word says: zero when untouched, the
+//     home copy when away. When that cannot be had it becomes absent again, as it was.
+//   - A page is removed only when its word says that its bytes are elsewhere: clean, and by a thread that has made it busy.
+//   - What is written back is read while it is inactive: nobody changes it unnoticed. A touch makes the write-back vain, and the block
+//     stays dirty; the next one does not begin before that has ended (writing_back).
+//   - used pages = busy ones that are being filled or removed, and present ones; never above the limit, unless that was lowered.
+//   - No code of this layer touches the range but by file and by userfaultfd, so it never faults itself.
+//
+// Locks: a group's, and under it nothing but the queues' (leaves). No group is locked while another one is. Faults allocate nothing and
+// hold no lock while they wait or fetch.
+#pragma once
+
+#include <array>
+#include <farmem/cache.h>
+#include <farmem/paged/options.h>
+#include <farmem/paged/resource.h>
+#include <farmem/paged/stats.h>
+#include <memory_resource>
+#include <thread>
+
+#include "block_queue.h"
+#include "fault_fd.h"
+#include "home.h"
+#include "page_table.h"
+#include "streams.h"
+
+namespace fm::detail {
+
+/// Why an access, or eviction, does not come about.
+struct trouble {
+  errc code = errc::ok;
+  const home_agent* agent = nullptr;
+  bool for_room = false;
+};
+
+class paged_core {
+ public:
+  explicit paged_core(const paged_options& options);
+  ~paged_core();
+  paged_core(const paged_core&) = delete;
+  paged_core& operator=(const paged_core&) = delete;
+
+  [[nodiscard]] std::byte* base() const noexcept { return memory_.base(); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return memory_.bytes(); }
+  [[nodiscard]] bool contains(const void* p) const noexcept {
+    return p >= static_cast<const void*>(base()) && p < static_cast<const void*>(base() + bytes());
+  }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  /// An access by a faulting thread's own handler (fault_mode::sigbus): true when it can be made again.
+  bool fault_in_place(const void* address, bool write) noexcept;
+
+  // ---- fm::paged's members ----
+  std::pmr::memory_resource* resource() noexcept { return &pool_; }
+  void prefetch(std::span<const std::byte> some);
+  void populate(std::span<const std::byte> some, bool for_writing);
+  void discard(std::span<const std::byte> some);
+  void resize_local(std::uint64_t bytes);
+  void evict_all();
+  [[nodiscard]] std::string verify();
+  [[nodiscard]] paged_stats stats(bool histogram);
+  void drop_connections() noexcept;
+  /// Throws when this is a child of the process that opened the range.
+  void check_process() const;
+  [[nodiscard]] bool in_child() const noexcept;
+
+ private:
+  static constexpr std::size_t batch_blocks = 16;  ///< that one step of eviction looks at
+
+  enum class step : std::uint8_t {
+    served,    ///< the page is there
+    again,     ///< somebody else was at it; look again
+    no_room,   ///< nothing can be filled before something is evicted
+    failed,    ///< the fetch failed, and may succeed later
+    hopeless,  ///< the fetch failed, and always will
+  };
+  /// Blocks that one thread has made busy to fill them.
+  struct block {
+    std::uint64_t first = 0;
+    std::uint32_t order = 0;
+    [[nodiscard]] std::uint64_t pages() const noexcept { return std::uint64_t{1} << order; }
+    [[nodiscard]] std::uint64_t from() const noexcept { return first * page_bytes; }
+    [[nodiscard]] std::uint64_t bytes() const noexcept { return pages() * page_bytes; }
+  };
+  struct fetch_slot {
+    std::atomic<bool> taken{false};
+    fabric::request request;
+    std::byte* staging = nullptr;
+  };
+  struct write_slot {
+    enum : std::uint32_t { idle, preparing, posted, done, finishing };
+    std::atomic<std::uint32_t> state{idle};
+    fabric::request request;
+    std::byte* staging = nullptr;
+    paged_core* core = nullptr;
+    block_entry entry;
+    home_agent* agent = nullptr;
+  };
+  enum class begun : std::uint8_t { no, posted, done };
+  /// A fetch between its beginning and its end.
+  struct fill_op {
+    block what;
+    home_agent* agent = nullptr;
+    fetch_slot* slot = nullptr;                  ///< the bytes come here
+    const std::byte* direct = nullptr;           ///< or are already here; of the block's first page
+    std::uint64_t away_first = 0, away_end = 0;  ///< pages that have to be fetched are among these
+    errc early = errc::ok;                       ///< it could not even begin
+  };
+  struct fill_how {
+    std::uint64_t page = ~std::uint64_t{0};  ///< that was touched
+    bool write = false;                      ///< the access, or the whole stream
+    bool mapped = true;                      ///< not: its first touch is to be noticed
+    bool ahead = false;
+    bool sample = false;  ///< only the page that was touched is mapped
+  };
+
+  // ---- fault.cc ----
+  bool serve(std::uint64_t page, bool write, trouble& why) noexcept;
+  step attempt(std::uint64_t page, bool write, trouble& why) noexcept;
+  step serve_resident(std::uint64_t page, page_word w, bool write, trouble& why) noexcept;
+  step serve_cooled(std::uint64_t page, page_word w, bool write, trouble& why) noexcept;
+  /// What becomes of an access that failed.
+  fault_action settle(std::uint64_t page, const trouble& why) noexcept;
+  void poison(std::uint64_t page) noexcept;
+  [[noreturn]] void die(std::uint64_t page, const trouble& why) const noexcept;
+  void serve_faults() noexcept;
+
+  // ---- fill.cc ----
+  /// The largest absent block that its page's hint allows; the group is locked.
+  [[nodiscard]] block choose(std::uint64_t page, page_word w) const noexcept;
+  /// Makes a block busy; the group is locked, and the room is taken.
+  void claim(const block& b) noexcept;
+  void begin_fill(const block& b, fill_op& op) noexcept;
+  errc end_fill(fill_op& op, const fill_how& how) noexcept;
+  errc install(const fill_op& op, const fill_how& how) noexcept;
+  void undo_fill(const block& b, bool remove) noexcept;
+  void stretch(const block& b) noexcept;
+  fetch_slot& take_fetch_slot() noexcept;
+  void give_fetch_slot(fetch_slot& s) noexcept;
+  [[nodiscard]] bool samples(std::uint32_t order) noexcept;
+  std::uint64_t random() noexcept;
+
+  // ---- evict.cc ----
+  bool take_room(std::uint64_t pages) noexcept;
+  void give_room(std::uint64_t pages) noexcept;
+  [[nodiscard]] std::uint64_t free_pages() const noexcept;
+  /// Evicts until so many pages are free, or a moment has passed in vain.
+  void make_room(std::uint64_t pages) noexcept;
+  /// One bounded step; true when something moved.
+  bool evict_step(bool everything = false) noexcept;
+  bool cool() noexcept;
+  bool sweep() noexcept;
+  bool harvest() noexcept;
+  void balance() noexcept;
+  begun start_write(const block_entry& e) noexcept;
+  void fail_write(const block_entry& e, errc code, const home_agent* agent) noexcept;
+  static void written(fabric::request& r) noexcept;
+  /// True when the block can be removed now: it is busy.
+  bool acknowledge(const block_entry& e) noexcept;
+  void remove(std::span<block_entry> gone) noexcept;
+  void enter(std::uint64_t first, page_queue q) noexcept;
+  write_slot* take_write_slot() noexcept;
+  [[nodiscard]] bool writes_in_flight() const noexcept;
+  void run_evictor() noexcept;
+  void wake_evictor() noexcept;
+  [[nodiscard]] std::uint64_t reserve_pages() const noexcept;
+
+  // ---- ahead.cc ----
+  void note_access(std::uint64_t first, std::uint64_t pages, bool write) noexcept;
+  void run_ahead() noexcept;
+  bool fill_ahead(const ahead_job& job) noexcept;
+
+  // ---- members.cc ----
+  struct page_range {
+    std::uint64_t first = 0, end = 0;
+  };
+  [[nodiscard]] page_range pages_of(std::span<const std::byte> some, bool whole_pages) const;
+  void discard_page(std::uint64_t page);
+  void break_up(std::uint64_t page, page_word w) noexcept;
+  void shrink_to(std::uint64_t pages, bool everything);
+  void verify_group(std::uint64_t first, std::uint64_t& present, std::string& faults);
+  [[noreturn]] void raise(const trouble& why, const char* what) const;
+
+  // ---- core.cc ----
+  void start_threads();
+  void stop() noexcept;
+  static paged_options checked(paged_options o);
+
+  static std::uint64_t offset(std::uint64_t page) noexcept { return page * page_bytes; }
+
+  const paged_options options_;
+  const std::string name_;
+  const bool tracks_;              ///< writes are noticed
+  const std::uint32_t order_max_;  ///< of blocks
+  const queue_policy policy_;
+  const int process_;
+  fault_fd memory_;
+  page_table table_;
+  home home_;
+  stream_table streams_;
+
+  std::atomic<std::uint64_t> used_{0}, limit_{0};
+  block_queue active_, proactive_, inactive_;
+  std::vector<fetch_slot> fetch_slots_;
+  std::vector<write_slot> write_slots_;
+  os::reservation staging_;
+  std::atomic<std::uint32_t> fetch_slots_freed_{0};
+
+  std::atomic<std::uint32_t> moved_{0};  ///< goes up when room was given back or a write ended
+  std::atomic<std::uint32_t> work_{0};   ///< goes up to wake the evictor
+  std::atomic<bool> evictor_sleeps_{false};
+  std::atomic<std::uint32_t> never_{0};  ///< a word to sleep on
+  std::atomic<std::uint64_t> random_{0};
+  std::atomic<std::uint16_t> last_error_{0};  ///< of write-back
+  std::atomic<const home_agent*> last_error_agent_{nullptr};
+
+  ahead_queue ahead_;
+  std::mutex ahead_at_work_, evictor_at_work_;  ///< held by those threads while they move blocks, and by verify
+  std::atomic<bool> stopping_{false};
+  int stop_fd_ = -1;  ///< becomes readable when fault threads should end
+  std::vector<std::thread> threads_;
+
+  struct counters {
+    std::atomic<std::uint64_t> faults{0}, away{0}, fresh{0}, write{0}, near{0}, inactive{0}, writing{0}, waits{0},
+        failed{0};
+    std::atomic<std::uint64_t> fetched_bytes{0}, written_bytes{0}, write_failures{0}, cancelled{0}, dropped{0}, room{0};
+    std::atomic<std::uint64_t> promoted{0}, stretched{0}, reduced{0}, sampled_pages{0}, sampled_used{0};
+    std::atomic<std::uint64_t> ahead_sampled{0}, ahead_used{0}, ahead_bytes{0};
+    std::array<std::atomic<std::uint64_t>, paged_stats::orders> filled{};
+  } counts_;
+  histogram fault_ns_;
+
+  paged_extents extents_;
+  paged_pool pool_;
+};
+
+/// Counts, without ordering anything.
+inline void count(std::atomic<std::uint64_t>& c, std::uint64_t n = 1) noexcept {
+  c.fetch_add(n, std::memory_order_relaxed);
+}
+
+}  // namespace fm::detail

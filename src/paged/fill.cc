@@ -1,0 +1,206 @@
+// Absent blocks: which one to fetch, fetching it, and installing it; see core.h.
+#include <algorithm>
+
+#include "core.h"
+
+namespace fm::detail {
+
+namespace {
+
+/// What an untouched page is filled from. Never written; all of it is one page of the kernel's.
+constexpr std::size_t zero_bytes = 2u << 20;
+const std::byte* zeroes() noexcept {
+  alignas(page_bytes) static std::byte all[zero_bytes];
+  return all;
+}
+
+}  // namespace
+
+std::uint64_t paged_core::random() noexcept {
+  std::uint64_t x = random_.fetch_add(0x9e3779b97f4a7c15ull, std::memory_order_relaxed);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// A sampled block costs a fault for every page of it that is used, so large ones, which have shown already that they are
+// wanted, are sampled less often.
+bool paged_core::samples(std::uint32_t order) noexcept {
+  if (!options_.elastic || order == 0) return false;
+  constexpr std::array<std::uint32_t, 4> one_in{1, 1, 2, 8};
+  const std::uint32_t n = order < one_in.size() ? one_in[order] : 32;
+  return random() % n == 0;
+}
+
+paged_core::block paged_core::choose(std::uint64_t page, page_word w) const noexcept {
+  std::uint32_t order = options_.elastic ? std::min(w.hint(), order_max_) : order_max_;
+  for (; order > 0; --order) {
+    const std::uint64_t first = table_.head(page, order);
+    bool all = true;
+    for (std::uint64_t p = first; all && p < first + (std::uint64_t{1} << order); ++p)
+      all = table_.get(p).absent() && !table_.get(p).poisoned();
+    if (all) return {first, order};
+  }
+  return {page, 0};
+}
+
+void paged_core::claim(const block& b) noexcept {
+  table_.update(b.first, b.order, [](page_word& w) { w.state(block_state::busy); });
+}
+
+paged_core::fetch_slot& paged_core::take_fetch_slot() noexcept {
+  for (;;) {
+    const std::uint32_t seen = fetch_slots_freed_.load();
+    for (fetch_slot& s : fetch_slots_) {
+      bool expected = false;
+      if (s.taken.compare_exchange_strong(expected, true, std::memory_order_acquire)) return s;
+    }
+    os::futex_wait(fetch_slots_freed_, seen, clock::now() + std::chrono::milliseconds(20));
+  }
+}
+
+void paged_core::give_fetch_slot(fetch_slot& s) noexcept {
+  s.request.state.store(fabric::request::idle, std::memory_order_relaxed);
+  s.taken.store(false, std::memory_order_release);
+  fetch_slots_freed_.fetch_add(1);
+  os::futex_wake(fetch_slots_freed_, 1);
+}
+
+void paged_core::begin_fill(const block& b, fill_op& op) noexcept {
+  op.what = b;
+  op.agent = &home_.agent_of(b.first);
+  op.away_first = op.away_end = b.first;
+  for (std::uint64_t p = b.first; p < b.first + b.pages(); ++p) {  // busy, so nobody else changes them
+    if (!table_.get(p).home()) continue;
+    if (op.away_end == b.first) op.away_first = p;
+    op.away_end = p + 1;
+  }
+  if (op.away_end == op.away_first) return;
+  const std::uint64_t at = home_.place(op.away_first);
+  if (const std::byte* d = op.agent->direct(at)) {
+    op.direct = d - offset(op.away_first - b.first);
+    return;
+  }
+  fabric::remote where;
+  if (!op.agent->up() || !op.agent->find(at, where)) {
+    op.early = op.agent->lost() ? errc::agent_lost : errc::disconnected;
+    return;
+  }
+  op.slot = &take_fetch_slot();
+  fabric::request& r = op.slot->request;
+  r.kind = fabric::op_kind::read;
+  r.on = fabric::lane::fetch;
+  r.fence = false;
+  r.sg_count = 1;
+  r.sg[0] = {op.slot->staging + offset(op.away_first - b.first), offset(op.away_end - op.away_first)};
+  r.where = where;
+  r.deadline = clock::now() + options_.access_within;
+  op.agent->session().post(r);
+}
+
+errc paged_core::end_fill(fill_op& op, const fill_how& how) noexcept {
+  errc e = op.early;
+  if (op.slot != nullptr) {
+    op.agent->session().wait(op.slot->request);
+    e = op.slot->request.status;
+  }
+  bool partly = false;
+  if (e == errc::ok) {
+    e = install(op, how);
+    partly = e != errc::ok;
+  }
+  if (op.slot != nullptr) give_fetch_slot(*op.slot);
+  const block& b = op.what;
+  if (e != errc::ok) {
+    undo_fill(b, partly);
+    return e;
+  }
+  count(counts_.fetched_bytes, offset(op.away_end - op.away_first));
+  count(counts_.filled[b.order]);
+  page_group& g = table_.group(b.first);
+  g.lock();
+  const bool dirty = !tracks_ || how.write;
+  for (std::uint64_t p = b.first; p < b.first + b.pages(); ++p) {
+    page_word w = table_.get(p);
+    w.state(block_state::resident);
+    w.order(b.order);
+    w.dirty(dirty);
+    w.mapped(how.mapped && (!how.sample || p == how.page));
+    w.touched(p == how.page);
+    w.queue(page_queue::none);
+    table_.set(p, w);
+  }
+  page_word head = table_.get(b.first);
+  head.sampled(how.sample);
+  head.ahead(how.ahead && !how.mapped);
+  table_.set(b.first, head);
+  if (!how.ahead) stretch(b);
+  const bool lucky = policy_.promotes(random());
+  if (lucky) count(counts_.promoted);
+  enter(b.first, lucky ? page_queue::proactive : page_queue::active);
+  g.unlock();
+  g.changed();
+  if (free_pages() < reserve_pages()) wake_evictor();
+  return errc::ok;
+}
+
+errc paged_core::install(const fill_op& op, const fill_how& how) noexcept {
+  const block& b = op.what;
+  const std::byte* const fetched = op.slot != nullptr ? op.slot->staging : op.direct;
+  const bool protect = tracks_ && !how.write;
+  // Runs of pages from one source, and with one treatment.
+  for (std::uint64_t p = b.first, end = b.first + b.pages(); p < end;) {
+    const bool away = table_.get(p).home();
+    const bool mapped = how.mapped && (!how.sample || p == how.page);
+    std::uint64_t q = p + 1;
+    while (q < end && table_.get(q).home() == away && (how.mapped && (!how.sample || q == how.page)) == mapped) ++q;
+    const std::byte* const source = away ? fetched + offset(p - b.first) : zeroes();
+    const errc e = mapped ? memory_.fill(offset(p), source, offset(q - p), protect)
+                          : memory_.fill_unmapped(offset(p), source, offset(q - p));
+    if (e != errc::ok) return e;
+    p = q;
+  }
+  return errc::ok;
+}
+
+void paged_core::undo_fill(const block& b, bool remove) noexcept {
+  if (remove) {
+    const byte_run all{b.from(), b.bytes()};
+    memory_.remove({&all, 1});
+  }
+  page_group& g = table_.group(b.first);
+  g.lock();
+  table_.update(b.first, b.order, [](page_word& w) { w.state(w.home() ? block_state::away : block_state::untouched); });
+  g.unlock();
+  g.changed();
+  give_room(b.pages());
+}
+
+// dcm, section 4.2, STRETCH: a block and its buddy that are both here would have come together. What is here stays as it is; they
+// will next time. The group is locked.
+void paged_core::stretch(const block& b) noexcept {
+  if (!options_.elastic || b.order >= order_max_) return;
+  const page_word buddy = table_.get(b.first ^ b.pages());
+  if (!buddy.present() || buddy.order() != b.order) return;
+  const std::uint32_t wanted = b.order + 1;
+  table_.update(table_.head(b.first, wanted), wanted, [&](page_word& w) {
+    if (w.hint() < wanted) w.hint(wanted);
+  });
+  count(counts_.stretched);
+}
+
+void paged_core::enter(std::uint64_t first, page_queue q) noexcept {
+  page_word head = table_.get(first);
+  head.queue(q);
+  head.tag(head.tag() + 1);
+  table_.set(first, head);
+  const block_entry e = block_entry::of(first, head);
+  switch (q) {
+    case page_queue::active: active_.push(e, table_); break;
+    case page_queue::proactive: proactive_.push(e, table_); break;
+    case page_queue::inactive: inactive_.push(std::span(&e, 1), table_); break;
+    case page_queue::none: break;
+  }
+}
+
+}  // namespace fm::detail

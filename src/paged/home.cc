@@ -1,0 +1,277 @@
+// Sessions, spaces and regions; see home.h.
+#include "home.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+namespace fm::detail {
+
+namespace {
+
+std::uint64_t fresh_id() {
+  static std::random_device device;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return std::uint64_t{device()} << 32 | device();
+}
+
+template <class T>
+bool take_all(const std::vector<std::byte>& from, T& out) {
+  if (from.size() != sizeof out) return false;
+  std::memcpy(&out, from.data(), sizeof out);
+  return true;
+}
+
+void drop_key(fabric::memory_key& key) {
+  if (key.fd >= 0) ::close(key.fd);
+  key = {};
+}
+
+}  // namespace
+
+home_agent::home_agent(const std::string& url, const paged_options& options, std::uint64_t bytes,
+                       fabric::service* in_process)
+    : url_(url),
+      bytes_(bytes),
+      within_(options.access_within),
+      name_(options.name.empty() ? program_invocation_short_name : options.name),
+      id_{fresh_id(), fresh_id()},
+      incarnation_(fresh_id()) {
+  fabric::session_options so;
+  so.connect_within = options.connect_within;
+  so.reconnect_for = options.reconnect_within;
+  so.operation_within = options.access_within;
+  try {
+    session_ = fabric::connect(url, so, *this, in_process);
+  } catch (const error&) {
+    // The session only knows that its owner gave up; what the agent said is here.
+    if (refused_ != errc::ok) throw error(refused_, url + ": " + refusal_);
+    throw;
+  }
+}
+
+home_agent::~home_agent() { close(); }
+
+void home_agent::close() noexcept {
+  if (!session_ || closing_.exchange(true)) return;
+  if (session_->state() == fabric::session_state::up) {
+    std::vector<std::byte> answer;
+    fabric::memory_key key;
+    // A courtesy: the lease would do it, too.
+    try {
+      call(*session_, store::paged_message::close_space, nullptr, 0, answer, key);
+    } catch (const std::exception&) {
+    }
+    drop_key(key);
+  }
+  session_->close();
+}
+
+bool home_agent::up() const noexcept {
+  const std::uint32_t g = usable_.load(std::memory_order_acquire);
+  return g != 0 && session_->generation() == g && session_->state() == fabric::session_state::up;
+}
+
+bool home_agent::find(std::uint64_t at, fabric::remote& where) const noexcept {
+  const std::uint64_t name = names_[at / region_bytes_].load(std::memory_order_acquire);
+  if (name == 0) return false;
+  where = {.region = static_cast<std::uint32_t>(name) - 1,
+           .generation = static_cast<std::uint32_t>(name >> 32),
+           .offset = at % region_bytes_};
+  return true;
+}
+
+std::byte* home_agent::direct(std::uint64_t at) const noexcept {
+  fabric::remote where;
+  if (!up() || !find(at, where)) return nullptr;
+  std::byte* const base = session_->direct(where.region);
+  return base == nullptr ? nullptr : base + where.offset;
+}
+
+errc home_agent::call(fabric::session& s, store::paged_message type, const void* body, std::size_t bytes,
+                      std::vector<std::byte>& answer, fabric::memory_key& key) {
+  store::message_head head{static_cast<std::uint16_t>(type), 0, static_cast<std::uint32_t>(bytes)};
+  std::vector<std::byte> message(sizeof head + bytes);
+  std::memcpy(message.data(), &head, sizeof head);
+  if (bytes != 0) std::memcpy(message.data() + sizeof head, body, bytes);
+  fabric::request r;
+  r.kind = fabric::op_kind::message;
+  r.on = fabric::lane::control;
+  r.sg_count = 1;
+  r.sg[0] = {message.data(), message.size()};
+  r.deadline = clock::now() + within_;
+  s.post(r);
+  s.wait(r);
+  if (r.status != errc::ok) {
+    drop_key(r.reply_key);
+    return r.status;
+  }
+  key = r.reply_key;
+  store::answer_head a;
+  const bool good = r.reply.size() >= sizeof a;
+  if (good) std::memcpy(&a, r.reply.data(), sizeof a);
+  if (!good || a.type != head.type || a.body_bytes != r.reply.size() - sizeof a) {
+    drop_key(key);
+    return errc::bad_frame;
+  }
+  answer.assign(r.reply.begin() + sizeof a, r.reply.end());
+  if (const auto code = static_cast<errc>(a.code); code != errc::ok) {
+    drop_key(key);
+    return code;
+  }
+  return errc::ok;
+}
+
+errc home_agent::open_space(fabric::session& s) {
+  store::open_space_body body{};
+  body.major = store::paged_protocol_major;
+  body.minor = store::paged_protocol_minor;
+  std::copy(std::begin(id_), std::end(id_), std::begin(body.space_id));
+  body.incarnation = incarnation_;
+  body.bytes = bytes_;
+  body.resume = opened_;
+  name_.copy(body.name, sizeof body.name - 1);
+  std::vector<std::byte> answer;
+  fabric::memory_key key;
+  const errc e = call(s, store::paged_message::open_space, &body, sizeof body, answer, key);
+  drop_key(key);
+  if (e == errc::timed_out || e == errc::disconnected || e == errc::cancelled) return e;  // to be tried again
+  const auto give_up = [&](errc why, std::string text) {
+    refused_ = why;
+    refusal_ = std::move(text);
+    return opened_ ? errc::agent_lost : errc::refused;
+  };
+  if (e != errc::ok)
+    return give_up(e, e == errc::bad_frame ? "the answer to open_space is malformed"
+                                           : std::string(reinterpret_cast<const char*>(answer.data()), answer.size()));
+  store::open_space_answer a;
+  if (!take_all(answer, a) || !is_power_of_two(a.region_bytes) || a.region_bytes < page_bytes ||
+      a.region_bytes > (std::uint64_t{1} << 40) || a.regions_max != (bytes_ + a.region_bytes - 1) / a.region_bytes ||
+      (opened_ && a.region_bytes != region_bytes_))
+    return give_up(errc::bad_frame, "the answer to open_space is out of range");
+  if (!opened_) {
+    region_bytes_ = a.region_bytes;
+    names_ = std::vector<std::atomic<std::uint64_t>>(a.regions_max);
+    opened_ = true;
+  }
+  return errc::ok;
+}
+
+errc home_agent::ask_region(fabric::session& s, std::uint32_t index, bool existing) {
+  store::space_region_body body{index, existing ? 1u : 0u};
+  std::vector<std::byte> answer;
+  fabric::memory_key key;
+  if (const errc e = call(s, store::paged_message::space_region, &body, sizeof body, answer, key); e != errc::ok)
+    return e;
+  store::space_region_answer a;
+  if (!take_all(answer, a) || a.bytes != region_bytes_ || a.generation == 0 || a.region == ~0u) {
+    drop_key(key);
+    return errc::bad_frame;
+  }
+  const std::uint64_t name = std::uint64_t{a.generation} << 32 | (a.region + 1);
+  const std::uint64_t known = names_[index].load(std::memory_order_relaxed);
+  if (existing && name != known) {
+    drop_key(key);
+    return errc::stale;
+  }
+  if (const errc e = s.attach(a.region, a.generation, a.bytes, key); e != errc::ok) return e;
+  if (known == 0) regions_open_.fetch_add(1, std::memory_order_relaxed);
+  names_[index].store(name, std::memory_order_release);
+  return errc::ok;
+}
+
+errc home_agent::connected(fabric::session& s, std::uint32_t g) try {
+  const bool again = opened_;
+  if (const errc e = open_space(s); e != errc::ok) return e;
+  // Whoever makes a region meanwhile fails on this session, which is not up yet, or has made it on the last one.
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t i = 0; again && i < names_.size(); ++i) {
+    if (names_[i].load(std::memory_order_relaxed) == 0) continue;
+    const errc e = ask_region(s, i, true);
+    if (e == errc::not_found || e == errc::stale || e == errc::bad_frame) return errc::agent_lost;
+    if (e != errc::ok) return e;
+  }
+  if (again) reconnects_.fetch_add(1, std::memory_order_relaxed);
+  usable_.store(g, std::memory_order_release);
+  return errc::ok;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
+}
+
+void home_agent::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
+  usable_.store(0, std::memory_order_release);
+}
+
+errc home_agent::make(std::uint64_t at) noexcept try {
+  fabric::remote where;
+  if (find(at, where)) return errc::ok;
+  if (!up()) return lost() ? errc::agent_lost : errc::disconnected;
+  // Never waited for while a connection is being taken up: that asks for regions under the lock, on a deadline of its own.
+  const std::lock_guard lock(mutex_);
+  if (find(at, where)) return errc::ok;
+  return ask_region(*session_, static_cast<std::uint32_t>(at / region_bytes_), false);
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
+}
+
+errc home_agent::release(std::uint64_t at) noexcept try {
+  fabric::remote where;
+  const std::lock_guard lock(mutex_);
+  if (!find(at, where)) return errc::ok;
+  if (!up()) return errc::disconnected;
+  const auto index = static_cast<std::uint32_t>(at / region_bytes_);
+  names_[index].store(0, std::memory_order_release);
+  session_->detach(where.region);
+  regions_open_.fetch_sub(1, std::memory_order_relaxed);
+  store::space_region_body body{index, 1};
+  std::vector<std::byte> answer;
+  fabric::memory_key key;
+  const errc e = call(*session_, store::paged_message::release_region, &body, sizeof body, answer, key);
+  drop_key(key);
+  return e;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
+}
+
+store::audit_space_answer home_agent::audit() {
+  std::vector<std::byte> answer;
+  fabric::memory_key key;
+  const errc e = call(*session_, store::paged_message::audit_space, nullptr, 0, answer, key);
+  drop_key(key);
+  store::audit_space_answer a{};
+  if (e != errc::ok || !take_all(answer, a))
+    throw error(e == errc::ok ? errc::bad_frame : e, fmt::format("{}: audit of space {}", url_, name_));
+  return a;
+}
+
+home::home(const paged_options& options, std::uint64_t pages, std::uint32_t block_order) {
+  stripe_order_ = std::max<std::uint32_t>(block_order, 4);
+  const std::uint64_t stripes = (pages + (std::uint64_t{1} << stripe_order_) - 1) >> stripe_order_;
+  const std::uint64_t share =
+      ((stripes + options.agents.size() - 1) / options.agents.size() << stripe_order_) * page_bytes;
+  const auto locals = static_cast<std::uint64_t>(std::count_if(
+      options.agents.begin(), options.agents.end(), [](const std::string& u) { return u.starts_with("local:"); }));
+  if (locals != 0) {
+    store::store_options so;
+    so.region_bytes = options.local_region;
+    so.memory_bytes = std::max<std::uint64_t>(locals * round_up(share, so.region_bytes), 2 * so.region_bytes);
+    so.clean_reserve = 0;
+    so.trace_nice = 0;
+    local_ = store::store::create(so);
+  }
+  for (const std::string& url : options.agents) {
+    agents_.push_back(std::make_unique<home_agent>(url, options, share, local_.get()));
+    const std::uint64_t region = agents_.back()->region_bytes();
+    if (region < page_bytes << stripe_order_)
+      throw error(errc::invalid_argument,
+                  fmt::format("paged_options::block {}: {} has regions of {} bytes, which must hold a block and 64 KiB",
+                              options.block, url, region));
+  }
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,108 @@
+// Where the pages of a range are at home: a session with every agent, the regions that each has for this range, and the way from
+// a page to its place. Regions come into being when something is first written to them.
+//
+// Stripes of 2^stripe_order pages go round the agents: page -> stripe -> {agent, stripe of the agent} -> {region index, offset}.
+// A block never crosses a stripe, nor a stripe a region.
+#pragma once
+
+#include <atomic>
+#include <farmem/fabric.h>
+#include <farmem/paged/options.h>
+#include <farmem/store.h>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace fm::detail {
+
+/// One agent's share of the range.
+class home_agent final : public fabric::session_events {
+ public:
+  /// Opens a space of `bytes`. Throws fm::error naming the agent.
+  home_agent(const std::string& url, const paged_options& options, std::uint64_t bytes, fabric::service* in_process);
+  ~home_agent() override;
+  home_agent(const home_agent&) = delete;
+  home_agent& operator=(const home_agent&) = delete;
+
+  [[nodiscard]] fabric::session& session() const noexcept { return *session_; }
+  [[nodiscard]] const char* url() const noexcept { return url_.c_str(); }
+  [[nodiscard]] std::uint64_t region_bytes() const noexcept { return region_bytes_; }
+  [[nodiscard]] bool up() const noexcept;
+  /// No connection will come any more.
+  [[nodiscard]] bool lost() const noexcept { return session_->state() == fabric::session_state::lost; }
+
+  /// The place of a byte of this agent's share; false when its region is not there, or not known since the last break.
+  [[nodiscard]] bool find(std::uint64_t at, fabric::remote& where) const noexcept;
+  /// Its memory in this process, null where there is no such thing or the agent is not reached.
+  [[nodiscard]] std::byte* direct(std::uint64_t at) const noexcept;
+  /// Makes the region of a byte. Blocks for a message at most.
+  errc make(std::uint64_t at) noexcept;
+  /// Gives a region back that no page means anything in, and no operation is in flight for.
+  errc release(std::uint64_t at) noexcept;
+  /// The agent's own audit. Throws what the message fails with.
+  store::audit_space_answer audit();
+  [[nodiscard]] std::uint64_t regions() const noexcept { return regions_open_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t reconnects() const noexcept { return reconnects_.load(std::memory_order_relaxed); }
+  /// Gives the space back and ends the session.
+  void close() noexcept;
+
+ private:
+  errc connected(fabric::session& s, std::uint32_t g) override;
+  void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
+  void lost(fabric::session&, errc) noexcept override {}
+  void notice(fabric::session&, std::span<const std::byte>) noexcept override {}
+
+  errc open_space(fabric::session& s);
+  errc ask_region(fabric::session& s, std::uint32_t index, bool existing);
+  /// Sends a message and takes its answer apart; the key, if one came, is the caller's.
+  errc call(fabric::session& s, store::paged_message type, const void* body, std::size_t bytes,
+            std::vector<std::byte>& answer, fabric::memory_key& key);
+
+  const std::string url_;
+  const std::uint64_t bytes_;
+  const duration within_;
+  std::string name_;
+  std::uint64_t id_[2], incarnation_;
+  errc refused_ = errc::ok;  ///< why the agent refused the first open
+  std::string refusal_;
+
+  bool opened_ = false;  ///< of the session thread
+  std::uint64_t region_bytes_ = 0;
+  /// By index: generation << 32 | region + 1; 0: none. Written under mutex_, read without.
+  std::vector<std::atomic<std::uint64_t>> names_;
+  std::atomic<std::uint32_t> usable_{0};  ///< generation of the session in which all regions are attached; 0: none
+  std::mutex mutex_;                      ///< regions are made one at a time
+  std::atomic<std::uint64_t> regions_open_{0}, reconnects_{0};
+  std::atomic<bool> closing_{false};
+  std::unique_ptr<fabric::session> session_;
+};
+
+class home {
+ public:
+  /// Opens all agents. `block_order`: of the largest block.
+  home(const paged_options& options, std::uint64_t pages, std::uint32_t block_order);
+
+  [[nodiscard]] home_agent& agent_of(std::uint64_t page) const noexcept {
+    return *agents_[(page >> stripe_order_) % agents_.size()];
+  }
+  /// Where a page lies in its agent's share.
+  [[nodiscard]] std::uint64_t place(std::uint64_t page) const noexcept {
+    const std::uint64_t stripe = page >> stripe_order_;
+    return ((stripe / agents_.size()) << stripe_order_ | (page & ((std::uint64_t{1} << stripe_order_) - 1))) *
+           page_bytes;
+  }
+  [[nodiscard]] const std::vector<std::unique_ptr<home_agent>>& agents() const noexcept { return agents_; }
+  void poll() const noexcept {
+    for (const auto& a : agents_) a->session().poll();
+  }
+  void close() noexcept {
+    for (const auto& a : agents_) a->close();
+  }
+
+ private:
+  std::uint32_t stripe_order_;
+  std::unique_ptr<store::store> local_;  ///< the agent in this process; outlives the sessions
+  std::vector<std::unique_ptr<home_agent>> agents_;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,13 @@
+// The paged ranges of this process, for what a process has only one of: the handler of SIGBUS, and what happens to a child after
+// fork. Lookups take no lock and are made within signal handlers.
+#pragma once
+
+namespace fm::detail {
+
+class paged_core;
+
+/// Makes the range known. `in_place`: its faults come as SIGBUS. Throws fm::error(too_large) when there are 64 already.
+void enter_range(paged_core& core, bool in_place);
+void leave_range(paged_core& core) noexcept;
+
+}  // namespace fm::detail

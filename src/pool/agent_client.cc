@@ -1,0 +1,394 @@
+// Opening and closing, calls, and what the session tells; see agent_client.h.
+#include "agent_client.h"
+
+#include <ctime>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::pool_detail {
+
+using store::message_type;
+
+namespace {
+
+/// A session does not tell its owner when it is up; whoever waits for that looks again after so long.
+constexpr duration until_up = std::chrono::milliseconds(1);
+
+store::pool_settings settings_of(const pool_options& o) {
+  store::pool_settings s{};
+  s.block_bytes = static_cast<std::uint32_t>(o.block);
+  s.versions_upto = o.versions_upto;
+  s.arenas = o.arenas;
+  s.compact_above = static_cast<std::uint32_t>(o.compact_above * 65536);
+  s.keep_ms = static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(o.keep).count(), 0, UINT32_MAX));
+  switch (o.identity) {
+    case pool_identity::birth: break;
+    case pool_identity::random_8: s.random_bits = 8; break;
+    case pool_identity::random_12: s.random_bits = 12; break;
+    case pool_identity::random_16: s.random_bits = 16; break;
+  }
+  s.random_only = o.random_only ? 1 : 0;
+  return s;
+}
+
+void discard(fabric::memory_key& key) noexcept {
+  if (key.fd >= 0) ::close(key.fd);
+  key = {};
+}
+
+/// Takes an answer apart; bad_frame when it is none to `type`.
+errc code_of(std::span<const std::byte> bytes, message_type type) noexcept {
+  store::answer_head head;
+  if (bytes.size() < sizeof head) return errc::bad_frame;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  if (head.type != static_cast<std::uint16_t>(type) || head.body_bytes != bytes.size() - sizeof head)
+    return errc::bad_frame;
+  return static_cast<errc>(head.code);
+}
+
+bool outcome_unknown(errc e) noexcept {
+  return e == errc::disconnected || e == errc::timed_out || e == errc::cancelled;
+}
+
+/// The clock of the lease: coarse, because every read looks at it.
+duration::rep coarse_now() noexcept {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return duration(std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec)).count();
+}
+
+}  // namespace
+
+agent_client::agent_client(const std::string& url, const pool_options& options, fabric::service* in_process)
+    : url_(url),
+      options_(options),
+      synchronous_(url.starts_with("local:") || url.starts_with("shm:")),
+      words_(std::uint64_t{blocks::vblock_limit} * 8, detail::page_bytes),
+      chunks_(std::uint64_t{blocks::vblock_limit / blocks::chunk_words} * 8, detail::page_bytes),
+      regions_(std::uint64_t{blocks::ordinal_limit} * sizeof(region_slot), detail::page_bytes) {
+  static_assert(sizeof(region_slot) == 16);
+  for (std::uint32_t i = store::pool_streams_max; i-- > 0;) free_streams_.push_back(i);
+  while (client_[0] == 0)
+    if (::getrandom(client_, sizeof client_, 0) != sizeof client_)
+      throw error(errc::unsupported, "the system has no random numbers");
+  fabric::session_options so;
+  so.connect_within = options.connect_within;
+  so.reconnect_for = options.reconnect_within;
+  so.operation_within = options.access_within;
+  try {
+    session_owner_ = fabric::connect(url, so, *this, in_process);
+  } catch (const error&) {
+    if (refused_ != errc::ok) throw error(refused_, url + ": " + refusal_);  // what the agent said
+    throw;
+  }
+  session_ = session_owner_.get();
+  keeper_ = std::thread([this] { keep(); });
+}
+
+agent_client::~agent_client() {
+  if (keeper_.joinable()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    keeper_.join();  // the agent takes nothing from this client after pool_close
+    if (session_owner_->state() == fabric::session_state::up)
+      (void)call_once(message_type::pool_close, {}, {}, clock::now() + std::chrono::seconds(2), fabric::lane::control);
+  }
+  if (session_owner_) session_owner_->close();
+}
+
+// ---- the session ----
+
+errc agent_client::shake_hands(fabric::session& s) {
+  struct {
+    store::message_head head;
+    store::pool_open_body body;
+  } message{};
+  message.head = {static_cast<std::uint16_t>(message_type::pool_open), 0, sizeof message.body};
+  store::pool_open_body& b = message.body;
+  b.major = store::pool_protocol_major;
+  b.minor = store::pool_protocol_minor;
+  b.resume = instance_ != 0 ? 1 : 0;
+  std::copy(options_.tenant.words.begin(), options_.tenant.words.end(), std::begin(b.tenant));
+  std::copy(std::begin(client_), std::end(client_), std::begin(b.client));
+  b.quota_bytes = options_.quota;
+  b.lease_ms = static_cast<std::uint32_t>(std::max<std::int64_t>(
+      1,
+      std::min<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease).count(), 1 << 30)));
+  b.instance = instance_;
+  b.settings = settings_of(options_);
+  options_.name.copy(b.name, sizeof b.name - 1);
+
+  fabric::request r;
+  r.kind = fabric::op_kind::message;
+  r.on = fabric::lane::control;
+  r.sg_count = 1;
+  r.sg[0] = {&message, sizeof message};
+  const time_point sent = clock::now();
+  s.post(r);
+  s.wait(r);
+  discard(r.reply_key);
+  if (r.status != errc::ok) return r.status;
+  const errc code = code_of(r.reply, message_type::pool_open);
+  store::pool_open_answer a{};
+  const std::span<const std::byte> body =
+      std::span(r.reply).subspan(std::min(r.reply.size(), sizeof(store::answer_head)));
+  const bool good = code == errc::ok && body.size() == sizeof a;
+  if (good) std::memcpy(&a, body.data(), sizeof a);
+  const auto sound = [&] {
+    return a.instance != 0 && a.fresh <= 1 && detail::is_power_of_two(a.region_bytes) && a.region_bytes >= 64_KiB &&
+           a.region_bytes <= detail::home_address::offset_limit && a.lease_ms != 0 &&
+           detail::is_power_of_two(a.settings.block_bytes) && a.settings.block_bytes >= blocks::frame_bytes_min &&
+           a.settings.block_bytes <= std::min(blocks::block_bytes_max, a.region_bytes) &&
+           (instance_ == 0 || a.instance == instance_);
+  };
+  if (!good || !sound()) {
+    refused_ = code == errc::ok ? errc::bad_frame : code;
+    refusal_ = good || code == errc::bad_frame ? "the answer to pool_open makes no sense"
+                                               : std::string(reinterpret_cast<const char*>(body.data()), body.size());
+    if (instance_ != 0) spdlog::warn("{}: pool {} is lost: {}", url_, options_.name, refusal_);
+    return instance_ != 0 ? errc::agent_lost : errc::refused;
+  }
+  if (instance_ == 0) {
+    instance_ = a.instance;
+    layout_ = {a.region_bytes, a.settings.block_bytes, a.settings.versions_upto};
+    lease_ = std::chrono::milliseconds(a.lease_ms);
+  } else {
+    count.reconnects.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (a.fresh == 1) life_.fetch_add(1, std::memory_order_acq_rel);
+  {
+    const std::lock_guard lock(mutex_);
+    epoch_ = std::max(epoch_, a.epoch);
+    pass_wanted_ = true;
+    changed_.notify_all();
+  }
+  // Reads that began under an earlier lease are not saved by a new one: they compare what they began with.
+  lease_until_.store((sent + lease_).time_since_epoch().count(), std::memory_order_release);
+  return errc::ok;
+}
+
+errc agent_client::connected(fabric::session& s, std::uint32_t) {
+  if (session_ == nullptr) session_ = &s;  // the same one for ever
+  return shake_hands(s);
+}
+
+void agent_client::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void agent_client::lost(fabric::session&, errc) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!ended_) {
+    ended_ = true;
+    end_ = errc::agent_lost;
+  }
+  changed_.notify_all();
+}
+
+void agent_client::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
+  struct {
+    store::message_head head;
+    store::pool_epoch_notice body;
+  } n{};
+  if (payload.size() != sizeof n) return s.drop_connection();
+  std::memcpy(&n, payload.data(), sizeof n);
+  if (n.head.type != static_cast<std::uint16_t>(message_type::pool_epoch) || n.head.body_bytes != sizeof n.body)
+    return s.drop_connection();
+  const std::lock_guard lock(mutex_);
+  epoch_ = std::max(epoch_, n.body.epoch);
+  pass_wanted_ = true;
+  changed_.notify_all();
+}
+
+// ---- calls ----
+
+errc agent_client::wait_until_up(time_point deadline) noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (ended_) return end_;
+    if (session_->state() == fabric::session_state::up) return errc::ok;
+    const time_point now = clock::now();
+    if (now >= deadline) return errc::timed_out;
+    changed_.wait_until(lock, std::min(deadline, now + until_up));
+  }
+}
+
+reply agent_client::call_once(message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
+                              time_point deadline, fabric::lane on) noexcept {
+  std::array<std::byte, sizeof(store::message_head) + 128> head;
+  FM_CHECK(fixed.size() <= 128, "the fixed part of a message is larger than there is room for");
+  const store::message_head h{static_cast<std::uint16_t>(type), 0,
+                              static_cast<std::uint32_t>(fixed.size() + payload.size())};
+  std::memcpy(head.data(), &h, sizeof h);
+  if (!fixed.empty()) std::memcpy(head.data() + sizeof h, fixed.data(), fixed.size());
+  fabric::request r;
+  r.kind = fabric::op_kind::message;
+  r.on = on;
+  r.sg_count = payload.empty() ? 1 : 2;
+  r.sg[0] = {head.data(), sizeof h + fixed.size()};
+  if (!payload.empty()) r.sg[1] = {const_cast<std::byte*>(payload.data()), payload.size()};
+  const time_point sent = clock::now();
+  r.deadline = std::min(deadline, sent + options_.access_within);
+  session_->post(r);
+  session_->wait(r);
+  reply out;
+  if (r.status != errc::ok) {
+    discard(r.reply_key);
+    out.code = outcome_unknown(r.status) ? errc::disconnected : r.status;
+    return out;
+  }
+  out.bytes = std::move(r.reply);
+  out.key = r.reply_key;
+  out.code = code_of(out.bytes, type);
+  if (out.code == errc::bad_frame) {
+    discard(out.key);
+    out.bytes.clear();
+    session_->drop_connection();
+  } else {
+    heard(sent);
+  }
+  return out;
+}
+
+reply agent_client::call(message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
+                         time_point deadline, fabric::lane on) noexcept {
+  for (;;) {
+    reply r = call_once(type, fixed, payload, deadline, on);
+    if (r.code != errc::disconnected) return r;
+    if (clock::now() >= deadline) r.code = errc::timed_out;
+    if (r.code == errc::disconnected) r.code = wait_until_up(deadline);
+    if (r.code != errc::ok) return r;
+  }
+}
+
+agent_client::open_change::open_change(agent_client& c, time_point deadline) noexcept : client(c) {
+  std::unique_lock lock(c.mutex_);
+  if (!c.changed_.wait_until(lock, deadline, [&] { return !c.free_streams_.empty(); })) return;
+  stream = c.free_streams_.back();
+  c.free_streams_.pop_back();
+  number = ++c.last_number_[stream];
+}
+
+agent_client::open_change::~open_change() {
+  if (number == 0) return;
+  const std::lock_guard lock(client.mutex_);
+  client.free_streams_.push_back(stream);
+  if (client.free_streams_.size() == 1) client.changed_.notify_all();
+}
+
+// ---- the lease, and epochs ----
+
+void agent_client::heard(time_point sent) noexcept {
+  const duration::rep until = (sent + lease_).time_since_epoch().count();
+  duration::rep seen = lease_until_.load(std::memory_order_relaxed);
+  while (seen < until && !lease_until_.compare_exchange_weak(seen, until, std::memory_order_acq_rel)) {
+  }
+}
+
+bool agent_client::lease_holds() const noexcept {
+  // The coarse clock is up to a tick of 10 ms behind.
+  const duration margin = std::min<duration>(lease_ / 8, std::chrono::milliseconds(50));
+  return coarse_now() + margin.count() < lease_until_.load(std::memory_order_acquire);
+}
+
+errc agent_client::renew() noexcept {
+  store::pool_pass_body b{0, 0};
+  {
+    const std::lock_guard lock(mutex_);
+    b.gone = gone_;
+  }
+  return call(message_type::pool_pass, std::as_bytes(std::span(&b, 1)), {}, deadline()).code;
+}
+
+void agent_client::pass_soon() noexcept {
+  const std::lock_guard lock(mutex_);
+  pass_wanted_ = true;
+  changed_.notify_all();
+}
+
+void agent_client::pass(std::uint64_t epoch) noexcept {
+  {
+    const std::lock_guard guard(pass_mutex_);
+    if (!sections_.pass(clock::now() + options_.access_within)) return;
+  }
+  store::pool_pass_body b{epoch, 0};
+  {
+    const std::lock_guard lock(mutex_);
+    b.gone = gone_;
+  }
+  const reply r =
+      call_once(message_type::pool_pass, std::as_bytes(std::span(&b, 1)), {}, deadline(), fabric::lane::control);
+  store::pool_pass_answer a{};
+  if (r.code != errc::ok || r.body().size() < sizeof a) return;
+  std::memcpy(&a, r.body().data(), sizeof a);
+  if (a.count > 1024 || r.body().size() != sizeof a + a.count * sizeof(std::uint32_t)) return;
+  count.epochs_passed.fetch_add(1, std::memory_order_relaxed);
+  if (a.count != 0) forget_regions(r.body().subspan(sizeof a));
+  const std::lock_guard lock(mutex_);
+  gone_ += a.count;
+  if (a.epoch > epoch_ || a.count == 1024) {
+    epoch_ = std::max(epoch_, a.epoch);
+    pass_wanted_ = pass_wanted_ || a.count == 1024;
+  }
+}
+
+/// No read begins on them from here on; when those that did have ended, the regions are detached.
+void agent_client::forget_regions(std::span<const std::byte> ordinals) noexcept {
+  const std::lock_guard learning(learn_mutex_);
+  std::vector<std::uint32_t> leaving;
+  for (std::size_t i = 0; i < ordinals.size(); i += sizeof(std::uint32_t)) {
+    std::uint32_t ordinal = 0;
+    std::memcpy(&ordinal, ordinals.data() + i, sizeof ordinal);
+    if (ordinal >= blocks::ordinal_limit) continue;
+    const std::uint64_t name = regions()[ordinal].name.exchange(0, std::memory_order_acq_rel);
+    const auto region = static_cast<std::uint32_t>(name >> 32);
+    if (const auto known = ordinal_of_.find(region);
+        name != 0 && known != ordinal_of_.end() && known->second == ordinal) {
+      ordinal_of_.erase(known);
+      leaving.push_back(region);
+    }
+  }
+  if (leaving.empty()) return;
+  const std::lock_guard guard(pass_mutex_);
+  if (!sections_.pass(clock::now() + options_.access_within)) return;  // they stay mapped, and nothing else happens
+  for (const std::uint32_t region : leaving) session_->detach(region);
+}
+
+void agent_client::keep() noexcept {
+  os::name_thread("fm-pool");
+  const duration renew_every = std::max<duration>(lease_ / 4, std::chrono::milliseconds(5));
+  time_point renew_at = clock::now() + renew_every;
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const bool up = !ended_ && session_->state() == fabric::session_state::up;
+    if (!up && !ended_) {
+      changed_.wait_until(lock, clock::now() + std::chrono::milliseconds(5));
+      continue;
+    }
+    if (ended_ || (!pass_wanted_ && clock::now() < renew_at)) {
+      if (ended_)
+        changed_.wait(lock);
+      else
+        changed_.wait_until(lock, renew_at);
+      continue;
+    }
+    pass_wanted_ = false;
+    const std::uint64_t epoch = epoch_;
+    lock.unlock();
+    pass(epoch);
+    renew_at = clock::now() + renew_every;
+    lock.lock();
+  }
+}
+
+}  // namespace fm::pool_detail

@@ -1,0 +1,208 @@
+// A pool on one agent, as a client has it: the session and its handshake, calls that are repeated across reconnects, the cached
+// table of virtual blocks, the regions, and the thread that renews the lease and passes epochs.
+//
+// Invariants owned here
+//   - A change (allocation, write, free, release) has a stream to itself, is sent with one number until it has an answer, and never in a life that it was not
+//     begun in: a life ends when the agent has forgotten this client, and with it what it did.
+//   - A region is detached only when no read that was posted while it was attached is in flight.
+//   - A word of the cached table may be old or wrong: it only says where to look.
+#pragma once
+
+#include <farmem/fabric.h>
+#include <farmem/os.h>
+#include <farmem/pool/options.h>
+#include <farmem/store.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "sections.h"
+
+namespace fm::pool_detail {
+
+namespace blocks = store::blocks;
+
+struct reply {
+  errc code = errc::ok;
+  std::vector<std::byte> bytes;
+  fabric::memory_key key{};
+  [[nodiscard]] std::span<const std::byte> body() const noexcept {
+    return std::span(bytes).subspan(std::min(bytes.size(), sizeof(store::answer_head)));
+  }
+  /// What the agent says about a refusal.
+  [[nodiscard]] std::string text() const {
+    const auto b = body();
+    return {reinterpret_cast<const char*>(b.data()), b.size()};
+  }
+};
+
+class agent_client final : public fabric::session_events {
+ public:
+  struct counters {
+    std::atomic<std::uint64_t> rpc_reads{0}, scans{0}, words_refreshed{0}, chunks_read{0}, discarded{0}, reconnects{0},
+        epochs_passed{0}, stalls{0};
+    detail::histogram corrections;
+  };
+
+  /// Opens; throws fm::error naming the agent.
+  agent_client(const std::string& url, const pool_options& options, fabric::service* in_process);
+  agent_client(const agent_client&) = delete;
+  agent_client& operator=(const agent_client&) = delete;
+  ~agent_client() override;
+
+  // ---- session_events ----
+  errc connected(fabric::session& s, std::uint32_t g) override;
+  void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
+  void lost(fabric::session& s, errc why) noexcept override;
+  void notice(fabric::session& s, std::span<const std::byte> payload) noexcept override;
+
+  // ---- calls; repeated until there is an answer, the deadline passes, or the agent is lost ----
+  /// `fixed` is the body's fixed part, `payload` what follows it.
+  reply call(store::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
+             time_point deadline, fabric::lane on = fabric::lane::control) noexcept;
+  /// Of a change: `body` begins with a store::pool_change, which is filled in here.
+  template <class Body>
+  reply change(store::message_type type, Body body, std::span<const std::byte> payload, time_point deadline) noexcept {
+    open_change opened(*this, deadline);
+    if (opened.number == 0) return {errc::timed_out, {}, {}};
+    body.change = {opened.number, opened.stream, 0};
+    const std::uint32_t life = life_.load(std::memory_order_acquire);
+    for (;;) {
+      reply r = call_once(type, std::as_bytes(std::span(&body, 1)), payload, deadline, fabric::lane::control);
+      if (r.code != errc::disconnected) return r;
+      if (clock::now() >= deadline) return {errc::timed_out, {}, {}};
+      if (const errc e = wait_until_up(deadline); e != errc::ok) return {e, {}, {}};
+      if (life_.load(std::memory_order_acquire) != life) return r;  // nobody knows whether it was made
+    }
+  }
+
+  // ---- the table ----
+  /// The cached word; read in bulk where there is none. 0: the agent has none either, or does not answer.
+  std::uint64_t word(std::uint32_t vblock) noexcept {
+    const std::uint64_t w = vblock < blocks::vblock_limit ? words()[vblock].load(std::memory_order_relaxed) : 0;
+    return w != 0 ? w : read_chunk(vblock);
+  }
+  /// Reads one word again.
+  std::uint64_t refresh(std::uint32_t vblock) noexcept;
+  void learn_word(std::uint32_t vblock, std::uint64_t w) noexcept {
+    if (vblock < blocks::vblock_limit && is_sound(w)) words()[vblock].store(w, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool is_sound(std::uint64_t w) const noexcept {
+    return blocks::is_mapped(w) && layout_.exists(blocks::class_of(w)) &&
+           std::uint64_t{blocks::place_of(w).offset} + layout_.block(blocks::class_of(w)) <= layout_.region_bytes;
+  }
+
+  // ---- one-sided reads ----
+  /// Where requests go to for that region; false when it is not attached: learn_region, outside of sections, and try again.
+  bool locate(std::uint32_t ordinal, fabric::remote& where) const noexcept {
+    const region_slot& r = regions()[ordinal];
+    const std::uint64_t name = r.name.load(std::memory_order_acquire);
+    if (name == 0 || r.attached_in.load(std::memory_order_relaxed) != session_->generation()) return false;
+    where.region = static_cast<std::uint32_t>(name >> 32);
+    where.generation = static_cast<std::uint32_t>(name);
+    return true;
+  }
+  errc learn_region(std::uint32_t ordinal) noexcept;
+  /// Reads `bytes` at an address of the pool; learns the region if need be. Not in a section.
+  errc read_at(blocks::place at, std::span<std::byte> to) noexcept;
+  /// The lease has not run out. A read counts only if it did not while the read was made: not at its end, and in the same life.
+  [[nodiscard]] bool lease_holds() const noexcept;
+  [[nodiscard]] std::uint32_t life() const noexcept { return life_.load(std::memory_order_acquire); }
+  /// Renews the lease at once, when it ran out.
+  errc renew() noexcept;
+  [[nodiscard]] class sections& sections() noexcept { return sections_; }
+  [[nodiscard]] fabric::session& session() noexcept { return *session_; }
+  /// Requests are done when post returns.
+  [[nodiscard]] bool synchronous() const noexcept { return synchronous_; }
+
+  [[nodiscard]] std::uint32_t instance() const noexcept { return instance_; }
+  [[nodiscard]] const blocks::layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const std::string& url() const noexcept { return url_; }
+  [[nodiscard]] time_point deadline() const noexcept { return clock::now() + options_.access_within; }
+  /// Lets frames go that only this client holds back, as far as it is in its hands.
+  void pass_soon() noexcept;
+
+  counters count;
+
+ private:
+  struct region_slot {
+    std::atomic<std::uint64_t> name{0};         ///< region << 32 | generation; 0: not known
+    std::atomic<std::uint32_t> attached_in{0};  ///< generation of the session
+    std::uint32_t unused = 0;
+  };
+  /// The stream of a change that is under way, and its number there; 0: there were too many for too long.
+  struct open_change {
+    open_change(agent_client& c, time_point deadline) noexcept;
+    open_change(const open_change&) = delete;
+    open_change& operator=(const open_change&) = delete;
+    ~open_change();
+    agent_client& client;
+    std::uint32_t stream = 0;
+    std::uint64_t number = 0;
+  };
+
+  [[nodiscard]] std::atomic<std::uint64_t>* words() const noexcept {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(words_.base());
+  }
+  /// Places of the table's chunks, as words with the valid bit; 0: not known.
+  [[nodiscard]] std::atomic<std::uint64_t>* chunks() const noexcept {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(chunks_.base());
+  }
+  [[nodiscard]] region_slot* regions() const noexcept { return reinterpret_cast<region_slot*>(regions_.base()); }
+  bool chunk_place(std::uint32_t vblock, blocks::place& at) noexcept;
+  std::uint64_t read_chunk(std::uint32_t vblock) noexcept;
+
+  reply call_once(store::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
+                  time_point deadline, fabric::lane on) noexcept;
+  errc wait_until_up(time_point deadline) noexcept;
+  errc shake_hands(fabric::session& s);
+  void heard(time_point sent) noexcept;
+  void keep() noexcept;
+  void pass(std::uint64_t epoch) noexcept;
+  void forget_regions(std::span<const std::byte> ordinals) noexcept;
+
+  const std::string url_;
+  const pool_options options_;
+  const bool synchronous_;
+  std::uint64_t client_[2] = {};
+  os::reservation words_, chunks_, regions_;
+  class sections sections_;
+
+  // ---- set by the first handshake, before anybody else looks ----
+  std::uint32_t instance_ = 0;
+  blocks::layout layout_;
+  duration lease_{};
+  errc refused_ = errc::ok;
+  std::string refusal_;
+
+  std::atomic<std::uint32_t> life_{0};
+  std::atomic<duration::rep> lease_until_{0};
+
+  std::mutex mutex_;  ///< what follows; never held while posting or waiting
+  std::condition_variable changed_;
+  bool ended_ = false;  ///< lost or closed
+  errc end_ = errc::ok;
+  bool stopping_ = false;
+  bool pass_wanted_ = false;
+  std::uint64_t epoch_ = 0;  ///< of the pool, as far as it is known
+  std::vector<std::uint32_t> free_streams_;
+  std::array<std::uint64_t, store::pool_streams_max> last_number_{};  ///< of the stream's holder
+
+  std::mutex pass_mutex_;   ///< of sections_.pass
+  std::mutex learn_mutex_;  ///< one thread learns regions at a time; before pass_mutex_
+  std::unordered_map<std::uint32_t, std::uint32_t> ordinal_of_;  ///< learn_mutex_; by region, of those attached
+  std::uint64_t gone_ = 0;                                       ///< the keeper's: ordinals that it was told are gone
+
+  std::unique_ptr<fabric::session> session_owner_;
+  fabric::session* session_ = nullptr;  ///< set by the first `connected`
+  std::thread keeper_;
+};
+
+}  // namespace fm::pool_detail

@@ -1,0 +1,349 @@
+// fm::pool: its agents, and which of them a pointer is for. What is done with one agent is in agent_client.h and reader.h.
+#include <farmem/pool.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "reader.h"
+
+namespace fm {
+
+using namespace pool_detail;
+using store::message_type;
+
+pool_tenant pool_tenant::random() {
+  pool_tenant t;
+  while ((t.words[0] | t.words[1]) == 0)
+    if (::getrandom(t.words.data(), sizeof t.words, 0) != sizeof t.words)
+      throw error(errc::unsupported, "the system has no random numbers");
+  return t;
+}
+
+std::string pool_tenant::text() const { return fmt::format("{:016x}{:016x}", words[0], words[1]); }
+
+pool_tenant pool_tenant::parse(const std::string& text) {
+  pool_tenant t;
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  if (text.size() != 32 || !std::all_of(text.begin(), text.end(), [&](char c) { return digit(c) >= 0; }))
+    throw error(errc::invalid_argument, "a tenant is 32 hexadecimal digits in lower case");
+  for (std::size_t i = 0; i < 32; ++i)
+    t.words[i / 16] = t.words[i / 16] << 4 | static_cast<std::uint64_t>(digit(text[i]));
+  return t;
+}
+
+class pool::impl {
+ public:
+  explicit impl(pool_options o) : options(std::move(o)) {
+    check();
+    if (options.tenant == pool_tenant{}) options.tenant = pool_tenant::random();
+    for (const std::string& url : options.agents) {
+      if (url.starts_with("local:") && options.in_process == nullptr && !local) {
+        store::store_options so;
+        so.memory_bytes = options.local_memory;
+        so.region_bytes = options.local_region;
+        local = store::store::create(so);
+      }
+      agents.push_back(
+          std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get()));
+      for (std::size_t i = 0; i + 1 < agents.size(); ++i)
+        if (agents[i]->instance() == agents.back()->instance())
+          throw error(errc::invalid_argument, url + ": this agent is named twice");
+    }
+  }
+
+  /// The agent that the pointer is of; null: none.
+  agent_client* agent_of(const pool_address& p) const noexcept {
+    for (const auto& a : agents)
+      if (a->instance() == p.instance()) return a.get();
+    return nullptr;
+  }
+  [[nodiscard]] reader reader_of(agent_client& a) const noexcept { return {a, options.trust_lines}; }
+
+  pool_options options;
+  std::unique_ptr<store::store> local;  ///< outlives the sessions with it
+  std::vector<std::unique_ptr<agent_client>> agents;
+  std::atomic<std::uint32_t> next{0};
+
+ private:
+  void check() const {
+    const auto bad = [](const std::string& what) { throw error(errc::invalid_argument, "pool_options::" + what); };
+    if (options.agents.empty()) bad("agents is empty");
+    if (options.name.empty() || options.name.size() >= sizeof(store::pool_open_body::name))
+      bad(fmt::format("name \"{}\": 1 to {} bytes are possible", options.name,
+                      sizeof(store::pool_open_body::name) - 1));
+    if (options.name.find('\0') != std::string::npos) bad("name has a zero byte");
+    if (!detail::is_power_of_two(options.block) || options.block < blocks::frame_bytes_min ||
+        options.block > blocks::block_bytes_max)
+      bad(fmt::format("block {}: a power of two from 4 KiB to 1 MiB is needed", options.block));
+    if (options.arenas < 1 || options.arenas > 64) bad(fmt::format("arenas {}: 1 to 64 are possible", options.arenas));
+    if (!(options.compact_above >= 0 && options.compact_above <= 1))
+      bad(fmt::format("compact_above {} is not in [0, 1]", options.compact_above));
+    if (options.lease < std::chrono::milliseconds(1)) bad("lease is shorter than a millisecond");
+    if (options.keep < duration::zero()) bad("keep is negative");
+  }
+};
+
+namespace {
+
+store::pool_object object_of(const pool_address& p) { return {p.block(), p.generation(), p.index(), p.hint(), 0}; }
+
+/// What the agent said to a change of an object, with where it is now.
+errc take_where(agent_client& a, const reply& r, pool_address& p) {
+  store::pool_where w{};
+  if (r.body().size() != sizeof w) return errc::bad_frame;
+  std::memcpy(&w, r.body().data(), sizeof w);
+  p = pool_address::make(a.instance(), w.object.vblock, w.object.generation, w.object.index, w.object.slot);
+  a.learn_word(w.object.vblock, w.word);
+  return errc::ok;
+}
+
+std::string text_of(const pool_address& p) {
+  return fmt::format("object {:08x}:{}:{}:{}", p.instance(), p.block(), p.index(), p.generation());
+}
+
+}  // namespace
+
+pool::pool(const pool_options& options) : impl_(std::make_unique<impl>(options)) {}
+pool::~pool() = default;
+
+const pool_tenant& pool::tenant() const noexcept { return impl_->options.tenant; }
+
+std::uint64_t pool::object_bytes_max() const noexcept {
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const auto& a : impl_->agents) least = std::min<std::uint64_t>(least, a->layout().bytes_max());
+  return least;
+}
+
+void pool::drop_connections() noexcept {
+  for (const auto& a : impl_->agents) a->session().drop_connection();
+}
+
+std::string pool::describe(const pool_address& p, errc why) const {
+  if (p.is_null()) return "a null pointer";
+  const agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return text_of(p) + " is of another pool";
+  return fmt::format("{}: {}{}", a->url(), text_of(p),
+                     why == errc::not_found         ? " does not exist, or not any more"
+                     : why == errc::layout_mismatch ? " has another size"
+                                                    : "");
+}
+
+// ---- changes ----
+
+result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload) {
+  if (payload.empty() || payload.size() > object_bytes_max())
+    return fail(errc::too_large,
+                fmt::format("an object of {} bytes: 1 to {} are possible", payload.size(), object_bytes_max()));
+  const std::size_t n = impl_->agents.size();
+  const std::size_t first = impl_->next.fetch_add(1, std::memory_order_relaxed);
+  const time_point give_up = clock::now() + impl_->options.memory_within;
+  errc why = errc::ok;
+  std::string text;
+  for (;;) {
+    bool waits = false;
+    for (std::size_t i = 0; i < n; ++i) {
+      agent_client& a = *impl_->agents[(first + i) % n];
+      const store::pool_alloc_body b{{}, static_cast<std::uint32_t>(payload.size()), thread_number()};
+      const reply r = a.change(message_type::pool_alloc, b, payload, a.deadline());
+      why = r.code;
+      if (why == errc::quota_exceeded || why == errc::agent_full || why == errc::agent_lost) {
+        text = a.url() + ": " + r.text();
+        continue;  // another one may have room
+      }
+      if (why != errc::ok) return fail(why, a.url() + ": " + r.text());
+      store::pool_alloc_answer got{};
+      if (r.body().size() != sizeof got) return fail(errc::bad_frame, a.url());
+      std::memcpy(&got, r.body().data(), sizeof got);
+      if (got.wait == 0) {
+        const store::pool_object& o = got.at.object;
+        a.learn_word(o.vblock, got.at.word);
+        return pool_address::make(a.instance(), o.vblock, o.generation, o.index, o.slot);
+      }
+      waits = true;
+      why = errc::agent_full;
+      text = a.url() + ": frames are waiting for other clients to pass an epoch";
+      a.pass_soon();
+    }
+    if (!waits || clock::now() >= give_up) return fail(why, text);
+    std::this_thread::yield();
+  }
+}
+
+result<void> pool::try_write_bytes(pool_address& p, std::span<const std::byte> payload) {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  if (payload.size() > a->layout().bytes_max())
+    return fail(errc::layout_mismatch, fmt::format("{} has another size than {} bytes", text_of(p), payload.size()));
+  const store::pool_write_body b{{}, object_of(p), static_cast<std::uint32_t>(payload.size()), 0};
+  const reply r = a->change(message_type::pool_write, b, payload, a->deadline());
+  if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
+  if (const errc e = take_where(*a, r, p); e != errc::ok) return fail(e, a->url());
+  return {};
+}
+
+result<void> pool::try_free(const pool_address& p) {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  const reply r = a->change(message_type::pool_free, store::pool_object_body{{}, object_of(p)}, {}, a->deadline());
+  if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
+  return {};
+}
+
+result<void> pool::try_release(pool_address& p) {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  const reply r = a->change(message_type::pool_release, store::pool_object_body{{}, object_of(p)}, {}, a->deadline());
+  if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
+  if (const errc e = take_where(*a, r, p); e != errc::ok) return fail(e, a->url());
+  return {};
+}
+
+// ---- reads ----
+
+errc pool::read_into(pool_address& p, std::span<std::byte> to) noexcept {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return errc::access_denied;
+  if (to.size() > a->layout().bytes_max()) return errc::layout_mismatch;
+  target t{to.data(), static_cast<std::uint32_t>(to.size()), nullptr};
+  return impl_->reader_of(*a).read(p, t, nullptr);
+}
+
+result<std::vector<std::byte>> pool::try_read_bytes(pool_address& p) {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  std::vector<std::byte> bytes;
+  std::string text;
+  target t{nullptr, 0, &bytes};
+  if (const errc e = impl_->reader_of(*a).read(p, t, &text); e != errc::ok)
+    return fail(e, describe(p, e) + ": " + text);
+  return bytes;
+}
+
+pool_read pool::direct_read_into(pool_address p, std::span<std::byte> to) noexcept {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return pool_read::unknown;
+  if (to.size() > a->layout().bytes_max()) return pool_read::wrong_size;
+  target t{to.data(), static_cast<std::uint32_t>(to.size()), nullptr};
+  return impl_->reader_of(*a).direct(p, t);
+}
+
+pool_read pool::scan_read_into(pool_address& p, std::span<std::byte> to) {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return pool_read::unknown;
+  if (to.size() > a->layout().bytes_max()) return pool_read::wrong_size;
+  target t{to.data(), static_cast<std::uint32_t>(to.size()), nullptr};
+  return impl_->reader_of(*a).scan(p, t);
+}
+
+errc pool::rpc_read_into(pool_address& p, std::span<std::byte> to) noexcept {
+  agent_client* const a = impl_->agent_of(p);
+  if (a == nullptr) return errc::access_denied;
+  if (to.size() > a->layout().bytes_max()) return errc::layout_mismatch;
+  target t{to.data(), static_cast<std::uint32_t>(to.size()), nullptr};
+  return impl_->reader_of(*a).ask(p, t, nullptr);
+}
+
+// ---- compaction and introspection ----
+
+pool_compaction pool::compact() {
+  pool_compaction all;
+  for (const auto& a : impl_->agents) {
+    store::pool_compact_answer last{};
+    for (std::uint32_t begin = 1;; begin = 0) {
+      const store::pool_compact_body b{begin, 0};
+      const reply r = a->call(message_type::pool_compact, std::as_bytes(std::span(&b, 1)), {}, a->deadline());
+      if (r.code != errc::ok || r.body().size() != sizeof last)
+        throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": compaction: " + r.text());
+      std::memcpy(&last, r.body().data(), sizeof last);
+      if (last.done != 0) break;
+    }
+    all.merges_tried += last.merges_tried;
+    all.merges_made += last.merges_made;
+    all.objects_moved += last.objects_moved;
+    all.bytes_returned += last.bytes_returned;
+  }
+  return all;
+}
+
+pool_stats pool::stats() const {
+  pool_stats s;
+  for (const auto& a : impl_->agents) {
+    for (const sections::stripe& k : a->sections().all()) {
+      s.direct_reads += k.direct.load(std::memory_order_relaxed);
+      s.corrected_reads += k.corrected.load(std::memory_order_relaxed);
+      s.torn += k.torn.load(std::memory_order_relaxed);
+      s.moved += k.moved.load(std::memory_order_relaxed);
+    }
+    const agent_client::counters& c = a->count;
+    s.rpc_reads += c.rpc_reads.load(std::memory_order_relaxed);
+    s.scans += c.scans.load(std::memory_order_relaxed);
+    s.words_refreshed += c.words_refreshed.load(std::memory_order_relaxed);
+    s.chunks_read += c.chunks_read.load(std::memory_order_relaxed);
+    s.discarded += c.discarded.load(std::memory_order_relaxed);
+    s.reconnects += c.reconnects.load(std::memory_order_relaxed);
+    s.epochs_passed += c.epochs_passed.load(std::memory_order_relaxed);
+    s.stalls += c.stalls.load(std::memory_order_relaxed);
+    const histogram_snapshot h = c.corrections.snapshot();
+    s.corrections.count += h.count;
+    s.corrections.sum_ns += h.sum_ns;
+    s.corrections.max_ns = std::max(s.corrections.max_ns, h.max_ns);
+    for (std::size_t i = 0; i < h.buckets.size(); ++i) s.corrections.buckets[i] += h.buckets[i];
+
+    const reply r = a->call(message_type::pool_statistics, {}, {}, a->deadline());
+    store::pool_statistics_answer n{};
+    if (r.code != errc::ok || r.body().size() < sizeof n)
+      throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": statistics: " + r.text());
+    std::memcpy(&n, r.body().data(), sizeof n);
+    if (n.classes > blocks::class_count || r.body().size() != sizeof n + n.classes * sizeof(store::pool_class_record))
+      throw error(errc::bad_frame, a->url() + ": statistics");
+    pool_agent_stats g;
+    g.url = a->url();
+    g.quota_bytes = n.quota_bytes;
+    g.frame_bytes = n.frame_bytes;
+    g.waiting_bytes = n.waiting_bytes;
+    g.region_bytes = n.region_bytes;
+    g.epoch = n.epoch;
+    g.vblocks = n.vblocks;
+    g.vblocks_reused = n.vblocks_reused;
+    g.vblocks_retired = n.vblocks_retired;
+    g.allocations = n.allocations;
+    g.frees = n.frees;
+    g.writes = n.writes;
+    g.reads = n.reads;
+    g.releases = n.releases;
+    g.compaction_steps = n.steps;
+    g.longest_step_ns = n.step_ns_max;
+    g.clients = n.clients;
+    g.clients_fenced = n.clients_fenced;
+    for (std::uint32_t i = 0; i < n.classes; ++i) {
+      store::pool_class_record k{};
+      std::memcpy(&k, r.body().data() + sizeof n + i * sizeof k, sizeof k);
+      g.classes.push_back({k.slot_bytes, k.block_bytes, k.random_ids != 0, k.blocks, k.slots, k.objects,
+                           k.payload_bytes, k.aliases, k.merges_tried, k.merges_made, k.merges_in_conflict,
+                           k.ids_in_conflict, k.objects_moved, k.slots_kept});
+    }
+    s.agents.push_back(std::move(g));
+  }
+  return s;
+}
+
+pool_report pool::verify() const {
+  pool_report all;
+  for (const auto& a : impl_->agents) {
+    const reply r = a->call(message_type::pool_audit, {}, {}, a->deadline());
+    store::audit_answer n{};
+    if (r.code != errc::ok || r.body().size() < sizeof n)
+      throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": verify: " + r.text());
+    std::memcpy(&n, r.body().data(), sizeof n);
+    const auto text = r.body().subspan(sizeof n);
+    all.objects += n.objects;
+    all.payload_bytes += n.live_bytes;
+    all.faults += n.faults;
+    all.text.append(reinterpret_cast<const char*>(text.data()), text.size());
+  }
+  return all;
+}
+
+}  // namespace fm

@@ -1,0 +1,298 @@
+// One-sided reads; see reader.h and store/pool_format.h.
+//
+// The order in which a transport copies bytes is its own business. With a checksum that does not matter. With versions in lines
+// the header is read before and after, by requests that follow each other: an unlocked header with the same version on both sides
+// says that nobody changed anything in between. A transport that copies when the answer goes out, and not when the request is
+// carried out, does that for more than 4 KiB only; the second look is then posted when the object has arrived.
+#include "reader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+namespace fm::pool_detail {
+
+using blocks::consistency;
+using blocks::object_header;
+
+namespace {
+
+constexpr std::uint32_t copied_at_once = 4096;
+/// An object that could not keep its slot is in the next free one: so many slots are looked at before the agent is asked.
+constexpr std::uint32_t probe_bytes = 4096;
+constexpr std::uint32_t probe_slots_max = 16;
+
+/// Copies before it were made before those after it.
+inline void loads_in_order() noexcept {
+#if FM_TSAN
+  __asm__ volatile("" ::: "memory");  // the thread sanitizer knows no fences
+#else
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
+std::vector<std::byte>& buffer(std::size_t bytes) {
+  thread_local std::vector<std::byte> b;
+  if (b.size() < bytes) b.resize(bytes);
+  return b;
+}
+
+}  // namespace
+
+struct reader::request_set {
+  std::array<fabric::request, 3> requests;
+  std::size_t count = 0;
+
+  fabric::request& add(const fabric::remote& where, std::uint64_t offset) {
+    fabric::request& r = requests[count++];
+    r.kind = fabric::op_kind::read;
+    r.on = fabric::lane::fetch;
+    r.where = where;
+    r.where.offset += offset;
+    r.sg_count = 0;
+    return r;
+  }
+  static void into(fabric::request& r, void* data, std::size_t bytes) { r.sg[r.sg_count++] = {data, bytes}; }
+};
+
+/// In the order in which they were added, each after the one before.
+bool reader::post(request_set& set) noexcept {
+  fabric::session& s = agent_.session();
+  const bool ordered_by_us = agent_.synchronous() || (set.count == 3 && set.requests[1].bytes() > copied_at_once);
+  if (ordered_by_us) {
+    for (std::size_t i = 0; i < set.count; ++i) {
+      s.post(set.requests[i]);
+      s.wait(set.requests[i]);
+      if (set.requests[i].status != errc::ok) return false;
+      loads_in_order();
+    }
+    return true;
+  }
+  std::array<fabric::request*, 3> all{};
+  for (std::size_t i = 0; i < set.count; ++i) {
+    all[i] = &set.requests[i];
+    set.requests[i].fence = i != 0;
+  }
+  s.post(std::span<fabric::request* const>(all.data(), set.count));
+  bool good = true;
+  for (std::size_t i = 0; i < set.count; ++i) {
+    s.wait(set.requests[i]);
+    good = good && set.requests[i].status == errc::ok;
+  }
+  return good;
+}
+
+bool reader::tenure_held(std::uint32_t life) noexcept {
+  if (agent_.lease_holds() && agent_.life() == life) return true;
+  agent_.count.discarded.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+pool_read reader::judge(const object_header& h, const blocks::identity& id, std::uint32_t size_class,
+                        const target& to) const noexcept {
+  if (!blocks::names(h, id)) return pool_read::moved;
+  if ((h.flags & (blocks::flag_moved | blocks::flag_freed)) != 0) return pool_read::moved;
+  if (h.flags != blocks::flag_live) return pool_read::torn;
+  if (h.bytes > agent_.layout().capacity(size_class)) return pool_read::torn;
+  if (to.any == nullptr && h.bytes != to.bytes) return pool_read::wrong_size;
+  return pool_read::ok;
+}
+
+pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id, target& to) noexcept {
+  const blocks::layout& layout = agent_.layout();
+  const std::uint32_t c = blocks::class_of(word), slot_bytes = blocks::slot_bytes(c);
+  if (slot >= layout.slots(c)) return pool_read::moved;
+  const consistency mode = layout.mode(c);
+  const std::uint32_t wanted = to.any != nullptr ? slot_bytes : blocks::occupied_bytes(to.bytes, mode);
+  if (wanted > slot_bytes) return pool_read::wrong_size;
+  const blocks::place at = blocks::place_of(word);
+  fabric::remote where;
+  for (int tries = 0; !agent_.locate(at.ordinal, where); ++tries)
+    if (tries == 8 || agent_.learn_region(at.ordinal) != errc::ok) return pool_read::failed;
+  where.offset = at.offset + std::uint64_t{slot} * slot_bytes;
+
+  const bool contiguous = mode == consistency::checksum && to.any == nullptr;
+  std::byte* const staged = contiguous ? nullptr : buffer(wanted).data();
+  object_header h{};
+  std::array<object_header, 2> around{};
+  request_set set;
+  const bool bracketed = mode == consistency::versions && !trust_lines_;
+  if (bracketed) request_set::into(set.add(where, 0), &around[0], sizeof around[0]);
+  {
+    fabric::request& r = set.add(where, 0);
+    if (contiguous) {
+      request_set::into(r, &h, sizeof h);
+      if (to.bytes != 0) request_set::into(r, to.data, to.bytes);
+    } else {
+      request_set::into(r, staged, wanted);
+    }
+  }
+  if (bracketed) request_set::into(set.add(where, 0), &around[1], sizeof around[1]);
+  {
+    const std::uint32_t life = agent_.life();
+    const class sections::guard section(agent_.sections());
+    if (!post(set)) return pool_read::failed;
+    if (!tenure_held(life)) return pool_read::torn;
+  }
+  if (!contiguous) std::memcpy(&h, staged, sizeof h);
+  const auto same = [&](const object_header& o) {
+    return o.vblock == h.vblock && o.generation == h.generation && o.index == h.index && o.flags == h.flags &&
+           o.version == h.version && o.bytes == h.bytes;
+  };
+  if (bracketed && !(same(around[0]) && same(around[1]))) {
+    // What it looks like now says whether it is worth trying again here.
+    const pool_read now = judge(around[1], id, c, to);
+    return now == pool_read::ok ? pool_read::torn : now;
+  }
+  if (const pool_read how = judge(h, id, c, to); how != pool_read::ok) return how;
+  std::byte* data = to.data;
+  if (to.any != nullptr) {
+    to.any->resize(h.bytes);
+    data = to.any->data();
+  }
+  if (mode == consistency::versions)
+    return blocks::gather_lines(staged, h.version, data, h.bytes) ? pool_read::ok : pool_read::torn;
+  if (!contiguous && h.bytes != 0) std::memcpy(data, staged + blocks::header_bytes, h.bytes);
+  return blocks::checksum(h, data) == h.crc ? pool_read::ok : pool_read::torn;
+}
+
+bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id, target& to,
+                  pool_read& how) noexcept {
+  const blocks::layout& layout = agent_.layout();
+  const std::uint32_t c = blocks::class_of(word), slot_bytes = blocks::slot_bytes(c);
+  if (slot >= layout.slots(c)) return false;
+  slots = std::min(slots, layout.slots(c) - slot);
+  const std::uint32_t bytes = slots * slot_bytes;
+  std::byte* const read = buffer(bytes).data();
+  blocks::place at = blocks::place_of(word);
+  at.offset += slot * slot_bytes;
+  const std::uint32_t life = agent_.life();
+  if (agent_.read_at(at, {read, bytes}) != errc::ok) return false;
+  for (std::uint32_t i = 0; i < slots; ++i) {
+    object_header h;
+    const std::byte* const from = read + std::size_t{i} * slot_bytes;
+    std::memcpy(&h, from, sizeof h);
+    const pool_read seen = judge(h, id, c, to);
+    if (seen == pool_read::moved) continue;
+    slot += i;
+    how = seen;
+    // Where the checksum proves it, what was read is good; else it is read again by itself.
+    if (seen == pool_read::ok && layout.mode(c) == consistency::checksum &&
+        blocks::checksum(h, from + blocks::header_bytes) == h.crc && tenure_held(life)) {
+      if (to.any != nullptr) to.any->assign(from + blocks::header_bytes, from + blocks::header_bytes + h.bytes);
+      if (to.any == nullptr && h.bytes != 0) std::memcpy(to.data, from + blocks::header_bytes, h.bytes);
+      return true;
+    }
+    if (seen == pool_read::ok) how = attempt(word, slot, id, to);
+    return true;
+  }
+  return false;
+}
+
+namespace {
+blocks::identity identity_of(const pool_address& p) noexcept { return {p.block(), p.generation(), p.index()}; }
+}  // namespace
+
+pool_read reader::direct(pool_address p, target& to) noexcept {
+  const std::uint64_t word = agent_.word(p.block());
+  if (word == 0) return pool_read::unknown;
+  const pool_read how = attempt(word, p.hint(), identity_of(p), to);
+  if (how == pool_read::ok) agent_.sections().mine().direct.fetch_add(1, std::memory_order_relaxed);
+  return how;
+}
+
+errc reader::read(pool_address& p, target& to, std::string* text) noexcept {
+  const std::uint64_t word = agent_.word(p.block());
+  const pool_read how = word == 0 ? pool_read::unknown : attempt(word, p.hint(), identity_of(p), to);
+  if (how == pool_read::ok) {
+    agent_.sections().mine().direct.fetch_add(1, std::memory_order_relaxed);
+    return errc::ok;
+  }
+  const time_point begin = clock::now();
+  const errc e = correct(p, to, word, how, text);
+  const auto took = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
+  agent_.count.corrections.add(took);
+  if (took > 1'000'000) agent_.count.stalls.fetch_add(1, std::memory_order_relaxed);
+  return e;
+}
+
+/// Torn: again, a bounded number of times. Moved: the word of the table again, then the slot and the next ones. Whatever that does
+/// not find, the agent is asked for: its answer is the truth, and its error the one to report.
+errc reader::correct(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept {
+  constexpr int torn_max = 32;
+  sections::stripe& counts = agent_.sections().mine();
+  const blocks::identity id = identity_of(p);
+  std::uint32_t slot = p.hint();
+  bool refreshed = false;
+  for (int torn = 0; torn < torn_max;) {
+    if (how == pool_read::torn) {
+      counts.torn.fetch_add(1, std::memory_order_relaxed);
+      if (++torn < 8)
+        detail::cpu_relax();
+      else
+        std::this_thread::yield();
+      if (!agent_.lease_holds() && agent_.renew() != errc::ok) break;
+      how = attempt(word, slot, id, to);
+    } else if (how == pool_read::moved && !refreshed) {
+      counts.moved.fetch_add(1, std::memory_order_relaxed);
+      refreshed = true;
+      word = agent_.refresh(id.vblock);
+      if (word == 0) break;
+      const std::uint32_t n =
+          std::clamp(probe_bytes / blocks::slot_bytes(blocks::class_of(word)), std::uint32_t{1}, probe_slots_max);
+      if (!look(word, slot, n, id, to, how)) break;
+    }
+    if (how == pool_read::ok) {
+      p.set_hint(static_cast<std::uint16_t>(slot));
+      counts.corrected.fetch_add(1, std::memory_order_relaxed);
+      return errc::ok;
+    }
+    if (how != pool_read::torn && (how != pool_read::moved || refreshed)) break;
+  }
+  return ask(p, to, text);
+}
+
+pool_read reader::scan(pool_address& p, target& to) {
+  agent_.count.scans.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t word = agent_.refresh(p.block());
+  if (word == 0) return pool_read::unknown;
+  std::uint32_t slot = 0;
+  pool_read how = pool_read::moved;
+  if (look(word, slot, agent_.layout().slots(blocks::class_of(word)), identity_of(p), to, how) && how == pool_read::ok)
+    p.set_hint(static_cast<std::uint16_t>(slot));
+  return how;
+}
+
+errc reader::ask(pool_address& p, target& to, std::string* text) noexcept {
+  const store::pool_read_body b{{p.block(), p.generation(), p.index(), p.hint(), 0}, blocks::slot_bytes_max, 0};
+  const reply r = agent_.call(store::message_type::pool_read, std::as_bytes(std::span(&b, 1)), {}, agent_.deadline(),
+                              fabric::lane::fetch);
+  if (r.code != errc::ok) {
+    if (text != nullptr) *text = r.text();
+    return r.code;
+  }
+  store::pool_read_answer a{};
+  std::span<const std::byte> body = r.body();
+  if (body.size() < sizeof a) return errc::bad_frame;
+  std::memcpy(&a, body.data(), sizeof a);
+  body = body.subspan(sizeof a);
+  const store::pool_object& o = a.at.object;
+  if (a.bytes != body.size() || o.vblock != p.block() || o.generation != p.generation() || o.index != p.index())
+    return errc::bad_frame;
+  agent_.count.rpc_reads.fetch_add(1, std::memory_order_relaxed);
+  agent_.learn_word(o.vblock, a.at.word);
+  if (to.any != nullptr) {
+    to.any->assign(body.begin(), body.end());
+  } else {
+    if (body.size() != to.bytes) {
+      if (text != nullptr) *text = std::to_string(to.bytes) + " bytes for an object of " + std::to_string(body.size());
+      return errc::layout_mismatch;
+    }
+    if (!body.empty()) std::memcpy(to.data, body.data(), body.size());
+  }
+  p.set_hint(o.slot);
+  return errc::ok;
+}
+
+}  // namespace fm::pool_detail

@@ -1,0 +1,45 @@
+// One-sided reads of objects: one attempt at a place, and what corrects it. Nothing here keeps state but the caches of agent_client.
+#pragma once
+
+#include <farmem/pool/pool.h>
+
+#include "agent_client.h"
+
+namespace fm::pool_detail {
+
+/// Where a read's bytes go: a buffer for an object of exactly its size, or a vector for one of any.
+struct target {
+  std::byte* data = nullptr;
+  std::uint32_t bytes = 0;
+  std::vector<std::byte>* any = nullptr;
+};
+
+class reader {
+ public:
+  reader(agent_client& agent, bool trust_lines) : agent_(agent), trust_lines_(trust_lines) {}
+
+  /// One read at `slot` of the frame that `word` names.
+  [[nodiscard]] pool_read attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
+                                  target& to) noexcept;
+  /// Looks at `slots` slots from `slot` on, in one read. True: the object is in what `slot` is then, and `to` has it if `how` is ok.
+  [[nodiscard]] bool look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id,
+                          target& to, pool_read& how) noexcept;
+  /// The whole of `read`: direct, corrected, asked. `p` is corrected. `text` is for errors that the agent explains.
+  errc read(pool_address& p, target& to, std::string* text) noexcept;
+  pool_read direct(pool_address p, target& to) noexcept;
+  pool_read scan(pool_address& p, target& to);
+  errc ask(pool_address& p, target& to, std::string* text) noexcept;
+
+ private:
+  struct request_set;
+  [[nodiscard]] pool_read judge(const blocks::object_header& h, const blocks::identity& id, std::uint32_t size_class,
+                                const target& to) const noexcept;
+  [[nodiscard]] bool post(request_set& set) noexcept;
+  [[nodiscard]] bool tenure_held(std::uint32_t life) noexcept;
+  errc correct(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept;
+
+  agent_client& agent_;
+  const bool trust_lines_;
+};
+
+}  // namespace fm::pool_detail

@@ -1,0 +1,114 @@
+// The cached table of virtual blocks, and the regions that its words name; see agent_client.h.
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "agent_client.h"
+
+namespace fm::pool_detail {
+
+using store::message_type;
+
+errc agent_client::learn_region(std::uint32_t ordinal) noexcept {
+  if (ordinal >= blocks::ordinal_limit) return errc::not_found;
+  const time_point until = deadline();
+  const std::lock_guard learning(learn_mutex_);
+  fabric::remote known;
+  while (!locate(ordinal, known)) {
+    const store::pool_region_body b{ordinal, 0};
+    reply r = call(message_type::pool_region, std::as_bytes(std::span(&b, 1)), {}, until);
+    store::region_answer a{};
+    const bool good = r.code == errc::ok && r.body().size() == sizeof a;
+    if (good) std::memcpy(&a, r.body().data(), sizeof a);
+    if (!good || a.bytes != layout_.region_bytes || a.generation == 0) {
+      if (r.key.fd >= 0) ::close(r.key.fd);
+      return r.code == errc::ok ? errc::bad_frame : r.code;
+    }
+    // The number may have been another region's before, which nobody told us of yet.
+    if (const auto other = ordinal_of_.find(a.region); other != ordinal_of_.end() && other->second != ordinal) {
+      regions()[other->second].name.store(0, std::memory_order_release);
+      const std::lock_guard guard(pass_mutex_);
+      if (sections_.pass(until)) session_->detach(a.region);
+      ordinal_of_.erase(other);
+    }
+    const std::uint32_t g = session_->generation();
+    const errc e = session_->attach(a.region, a.generation, a.bytes, r.key);
+    if (e == errc::ok) {
+      regions()[ordinal].attached_in.store(g, std::memory_order_relaxed);
+      regions()[ordinal].name.store(std::uint64_t{a.region} << 32 | a.generation, std::memory_order_release);
+      ordinal_of_[a.region] = ordinal;
+    } else if (e != errc::disconnected && e != errc::timed_out && e != errc::cancelled) {
+      return e;
+    }
+    if (clock::now() >= until) return errc::timed_out;
+  }
+  return errc::ok;
+}
+
+errc agent_client::read_at(blocks::place at, std::span<std::byte> to) noexcept {
+  for (int tries = 0;; ++tries) {
+    fabric::remote where;
+    if (!locate(at.ordinal, where)) {
+      if (const errc e = learn_region(at.ordinal); e != errc::ok) return e;
+      if (tries < 8) continue;
+      return errc::disconnected;
+    }
+    where.offset = at.offset;
+    fabric::request r;
+    r.kind = fabric::op_kind::read;
+    r.on = fabric::lane::fetch;
+    r.sg_count = 1;
+    r.sg[0] = {to.data(), to.size()};
+    r.where = where;
+    const class sections::guard section(sections_);
+    session_->post(r);
+    session_->wait(r);
+    return r.status;
+  }
+}
+
+bool agent_client::chunk_place(std::uint32_t vblock, blocks::place& at) noexcept {
+  const std::uint32_t chunk = vblock / blocks::chunk_words;
+  std::uint64_t known = chunks()[chunk].load(std::memory_order_relaxed);
+  if (known == 0) {
+    const store::pool_table_body b{chunk, 0};
+    const reply r = call(message_type::pool_table, std::as_bytes(std::span(&b, 1)), {}, deadline());
+    store::pool_table_answer a{};
+    if (r.code != errc::ok || r.body().size() != sizeof a) return false;
+    std::memcpy(&a, r.body().data(), sizeof a);
+    if (a.ordinal >= blocks::ordinal_limit || a.offset % blocks::frame_bytes_min != 0 ||
+        a.offset + blocks::frame_bytes_min > layout_.region_bytes)
+      return false;
+    known = blocks::table_word(0, {a.ordinal, a.offset}, 0);
+    chunks()[chunk].store(known, std::memory_order_relaxed);
+  }
+  at = blocks::place_of(known);
+  return true;
+}
+
+std::uint64_t agent_client::read_chunk(std::uint32_t vblock) noexcept {
+  blocks::place at;
+  if (vblock >= blocks::vblock_limit || !chunk_place(vblock, at)) return 0;
+  std::array<std::uint64_t, blocks::chunk_words> read;
+  if (read_at(at, std::as_writable_bytes(std::span(read))) != errc::ok) return 0;
+  count.chunks_read.fetch_add(1, std::memory_order_relaxed);
+  std::atomic<std::uint64_t>* const cached = words() + vblock / blocks::chunk_words * blocks::chunk_words;
+  for (std::uint32_t i = 0; i < read.size(); ++i)
+    cached[i].store(is_sound(read[i]) ? read[i] : 0, std::memory_order_relaxed);
+  return words()[vblock].load(std::memory_order_relaxed);
+}
+
+std::uint64_t agent_client::refresh(std::uint32_t vblock) noexcept {
+  blocks::place at;
+  if (vblock >= blocks::vblock_limit || !chunk_place(vblock, at)) return 0;
+  std::uint64_t w = 0;
+  at.offset += vblock % blocks::chunk_words * 8;
+  if (read_at(at, std::as_writable_bytes(std::span(&w, 1))) != errc::ok) return 0;
+  count.words_refreshed.fetch_add(1, std::memory_order_relaxed);
+  if (!is_sound(w)) w = 0;
+  words()[vblock].store(w, std::memory_order_relaxed);
+  return w;
+}
+
+}  // namespace fm::pool_detail

@@ -1,0 +1,81 @@
+// A pool on its agent: its blocks, the clients that share it, their leases, and the epochs that they have passed. What they
+// ask for is in shared_messages.cc, as members of agent_store; the wire is store/pool_protocol.h.
+//
+// Invariants owned here
+//   - A frame is used again only when every client has passed its epoch, or is gone: closed, or fenced because its lease ran out.
+//   - A change is made once, however often its message comes.
+//   - Sessions read regions of their own pool, and write none.
+// Everything belongs to whoever holds `mutex`, but what is const or atomic. The mutex comes after the store's map of pools and before
+// the mutex of regions (pool.h).
+#pragma once
+
+#include <farmem/store/pool_protocol.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "session.h"
+#include "shared_blocks.h"
+
+namespace fm::store::node {
+
+struct shared_client {
+  std::uint64_t id[2] = {};
+  session* owner = nullptr;  ///< null while it is not connected
+  bool gone = false;         ///< closed or fenced
+  std::uint32_t lease_ms = 0;
+  time_point heard{};
+  std::uint64_t passed = 0;  ///< epoch
+  std::uint64_t asked = 0;   ///< epoch that it was last asked to pass
+  struct stream {
+    std::uint64_t number = 0;  ///< of the last change that was made
+    std::vector<std::byte> answer;
+  };
+  std::vector<stream> streams;
+};
+
+struct shared_counters {
+  std::uint64_t allocations = 0, frees = 0, writes = 0, reads = 0, releases = 0;
+  std::uint64_t steps = 0, step_ns_max = 0, fenced = 0;
+};
+
+class shared_pool {
+ public:
+  shared_pool(pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
+              std::uint32_t first_generation);
+
+  const std::string name;
+  const std::uint64_t tenant[2];
+  const std::uint32_t instance;
+  const pool_settings settings;
+  const std::uint64_t quota_bytes;
+
+  std::atomic<std::uint32_t> waiting{0};  ///< messages that wait for the mutex, for which background work steps back
+  std::mutex mutex;
+  bool closed = false;  ///< without memory; nothing is answered any more
+  std::unique_ptr<shared_frames> frames;
+  std::unique_ptr<shared_blocks> blocks;
+  std::vector<std::shared_ptr<shared_client>> clients;
+  time_point empty_since{};  ///< when the last client left
+  shared_counters count;
+  bool short_of_memory = false;       ///< an allocation failed, and a round was begun for it
+  bool round_in_vain = false;         ///< that round is over
+  pool_compact_answer round_began{};  ///< totals when the last round that was asked for began
+  bool ask_again = false;             ///< a client could not be asked to pass an epoch
+
+  [[nodiscard]] std::shared_ptr<shared_client> find(const std::uint64_t (&id)[2]) const;
+  /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.
+  void ask_to_pass();
+  /// Frees frames that nobody can be reading any more. True when there were any.
+  bool reclaim();
+  /// One bounded step of compaction; true when there is more to do in this round.
+  bool compact();
+  /// The client is gone: what it held back is not held back any more.
+  void remove(shared_client& c, time_point now);
+  /// Gives all memory back.
+  void close();
+};
+
+}  // namespace fm::store::node

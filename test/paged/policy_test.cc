@@ -1,0 +1,154 @@
+// The parts that decide, alone: queues, streams, the policy that is shared with the object cache, and elastic blocks as the statistics
+// show them.
+#include <farmem/cache.h>
+
+#include "../../src/paged/block_queue.h"
+#include "../../src/paged/streams.h"
+#include "fixture.h"
+
+using namespace paged_test;
+using namespace fm::detail;
+
+TEST_CASE("queue policy: promotion by luck, proactive's share, inactive's target") {
+  const queue_policy p{.promote_probability = 0.1, .proactive_share = 0.5, .inactive_share = 0.2};
+  std::uint64_t state = 88172645463325252ull;
+  int promoted = 0;
+  for (int i = 0; i < 100'000; ++i) promoted += p.promotes(next_random(state));
+  CHECK(promoted > 9'000);
+  CHECK(promoted < 11'000);
+  CHECK_FALSE(queue_policy{.promote_probability = 0}.promotes(0));
+  CHECK(queue_policy{.promote_probability = 1}.promotes(~std::uint64_t{0}));
+  CHECK_FALSE(p.proactive_is_over(50, 100));
+  CHECK(p.proactive_is_over(51, 100));
+  CHECK(p.inactive_target(100, 2) == 20);
+  CHECK(p.inactive_target(5, 2) == 2);
+}
+
+TEST_CASE("a queue is first in, first out, and knows entries that are old") {
+  page_table table(1024, 4);
+  block_queue q;
+  const auto put = [&](std::uint64_t page) {
+    page_word w = table.get(page);
+    w.state(block_state::resident);
+    w.queue(page_queue::active);
+    w.tag(w.tag() + 1);
+    table.set(page, w);
+    q.push(block_entry::of(page, w), table);
+  };
+  for (std::uint64_t i = 0; i < 100; ++i) put(i);
+  CHECK(q.pages() == 100);
+  put(50);  // enters again: its first entry is old now
+  std::array<block_entry, 16> some;
+  std::vector<std::uint64_t> order;
+  std::size_t old = 0;
+  for (std::size_t n; (n = q.pop(some, table)) != 0;)
+    for (std::size_t i = 0; i < n; ++i) {
+      if (some[i].holds(table.get(some[i].first())))
+        order.push_back(some[i].first());
+      else
+        ++old;
+    }
+  CHECK(old == 1);
+  REQUIRE(order.size() == 100);
+  CHECK(order.back() == 50);
+  CHECK(std::is_sorted(order.begin(), order.end() - 1));
+  CHECK(q.pages() == 0);
+  // Blocks that come and go without being taken out do not make it grow: it drops what is old.
+  for (int i = 0; i < 100'000; ++i) put(std::uint64_t(i) % 10);
+  CHECK(q.pages() < 1000);
+}
+
+TEST_CASE("a page's word keeps its parts apart") {
+  page_word w;
+  w.order(9);
+  w.hint(5);
+  w.queue(page_queue::proactive);
+  w.tag(4095);
+  w.state(block_state::writing);
+  w.dirty(true);
+  w.ahead(true);
+  CHECK(w.order() == 9);
+  CHECK(w.hint() == 5);
+  CHECK(w.queue() == page_queue::proactive);
+  CHECK(w.tag() == 4095);
+  CHECK(w.state() == block_state::writing);
+  w.tag(4096);
+  CHECK(w.tag() == 0);
+  w.dirty(false);
+  CHECK(w.ahead());
+  CHECK_FALSE(w.dirty());
+  CHECK_FALSE(w.home());
+}
+
+TEST_CASE("a stream is read ahead in windows that double, and only a stream") {
+  stream_table s(64, 4);
+  ahead_job job;
+  CHECK_FALSE(s.awaits(103));
+  CHECK_FALSE(s.advance(100, 1, false, job));
+  CHECK_FALSE(s.advance(101, 1, false, job));
+  REQUIRE(s.advance(102, 1, true, job));
+  CHECK(job.first == 103);
+  CHECK(job.pages == 8);
+  CHECK(job.write);
+  CHECK(s.awaits(103));
+  REQUIRE(s.advance(103, 4, false, job));  // the trigger: the next window begins where this one ends
+  CHECK(job.first == 111);
+  CHECK_FALSE(s.advance(107, 1, false, job));  // has not come in time, but is under way
+  CHECK(s.awaits(111));
+  CHECK(job.pages == 16);
+  REQUIRE(s.advance(111, 4, false, job));
+  CHECK(job.first == 127);
+  CHECK(job.pages == 32);
+  REQUIRE(s.advance(127, 4, false, job));
+  REQUIRE(s.advance(159, 4, false, job));
+  CHECK(job.pages == 64);  // the most
+  std::mt19937_64 random(1);
+  int jobs = 0;
+  for (int i = 0; i < 1000; ++i) jobs += s.advance(random() % (1u << 30), 1, false, job);
+  CHECK(jobs == 0);
+  stream_table none(0, 4);
+  for (std::uint64_t i = 0; i < 10; ++i) CHECK_FALSE(none.advance(i, 1, false, job));
+}
+
+TEST_CASE("blocks grow in a sequential pass and stay small under random reads") {
+  world w("local");
+  w.o.faults = modes().back();
+  w.o.block = 64_KiB;
+  w.o.capacity = 16_MiB;
+  w.o.local = 2_MiB;
+  paged p(w.o);
+  const auto pass = [&] {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < p.size(); i += 64) sum += std::to_integer<std::uint64_t>(p.data()[i]);
+    return sum;
+  };
+  std::memset(p.data(), 1, p.size());
+  const paged_stats filled = p.stats();
+  CHECK(pass() == p.size() / 64);
+  const paged_stats s = p.stats(true);
+  INFO(s.text());
+  std::uint64_t pages = 0, in_large = 0;
+  for (std::size_t i = 0; i <= 4; ++i) {
+    const std::uint64_t n = (s.filled_blocks[i] - filled.filled_blocks[i]) << i;
+    pages += n;
+    in_large += i >= 3 ? n : 0;
+  }
+  CHECK(pages >= (p.size() - 3_MiB) / 4096);
+  CHECK(2 * in_large > pages);
+  CHECK(s.resident_blocks[4] > 0);
+  p.evict_all();
+
+  // dcm, section 4.2: blocks of which little is used fall apart.
+  std::mt19937_64 random(9);
+  bool right = true;
+  for (int i = 0; i < 40'000; ++i) right = right && p.data()[random() % p.size()] == std::byte{1};
+  CHECK(right);
+  const paged_stats before = p.stats();
+  for (int i = 0; i < 5'000; ++i) right = right && p.data()[random() % p.size()] == std::byte{1};
+  CHECK(right);
+  const paged_stats after = p.stats();
+  INFO(after.text());
+  CHECK(after.reduced > 0);
+  CHECK(after.filled_blocks[0] + after.filled_blocks[1] - before.filled_blocks[0] - before.filled_blocks[1] >
+        2 * (after.filled_blocks[4] - before.filled_blocks[4]));
+}

@@ -1,0 +1,97 @@
+// The agent's half of a pool in a test's hands: frames over regions of its own, blocks in them.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "store/shared_blocks.h"
+
+namespace blocks_test {
+
+using namespace fm;
+using namespace fm::literals;
+using fm::store::audit_answer;
+using fm::store::blocks::place;
+using fm::store::node::shared_blocks;
+using fm::store::node::shared_frames;
+using where = shared_blocks::where;
+
+struct settings {
+  std::uint32_t block = 4096;
+  std::uint32_t versions_upto = 0;
+  std::uint32_t arenas = 1;
+  std::uint32_t random_bits = 0;
+  bool random_only = false;
+};
+
+struct world {
+  static constexpr std::uint64_t region = 256_KiB;
+  fm::store::node::pool regions{16 * region, region, 0.0};
+  const fm::store::node::owner_key key{{1, 2}, 3};
+  shared_frames frames{regions, key, this, 12 * region};
+  shared_blocks blocks;
+
+  explicit world(const settings& s = {}, std::uint32_t first_generation = 1)
+      : blocks(frames, {{region, s.block, s.versions_upto}, s.arenas, s.random_bits, s.random_only, first_generation}) {
+  }
+
+  /// An object of 24 bytes whose words are all `value`.
+  where make(std::uint64_t value, std::uint32_t arena = 0) {
+    const std::array<std::uint64_t, 3> words{value, value, value};
+    where at;
+    REQUIRE(blocks.allocate(std::as_bytes(std::span(words)), arena, at) == errc::ok);
+    return at;
+  }
+  std::uint64_t value(where& at) {
+    std::vector<std::byte> out;
+    REQUIRE(blocks.read(at, out) == errc::ok);
+    REQUIRE(out.size() == 24);
+    std::array<std::uint64_t, 3> words;
+    std::memcpy(words.data(), out.data(), 24);
+    REQUIRE((words[0] == words[1] && words[1] == words[2]));
+    return words[0];
+  }
+  std::uint64_t value(const where& at) {
+    where copy = at;
+    return value(copy);
+  }
+  errc code(where at) {
+    std::vector<std::byte> out;
+    return blocks.read(at, out);
+  }
+  void write(where& at, std::uint64_t value) {
+    const std::array<std::uint64_t, 3> words{value, value, value};
+    std::uint32_t bytes = 0;
+    REQUIRE(blocks.write(at, std::as_bytes(std::span(words)), bytes) == errc::ok);
+  }
+  /// One round of compaction; how many steps it took.
+  int compact() {
+    blocks.begin_round();
+    int steps = 1;
+    while (blocks.compact_step()) ++steps;
+    return steps;
+  }
+  std::byte* memory_of(const where& at) const {
+    using namespace fm::store::blocks;
+    return frames.memory(place_of(at.word)) + std::size_t{at.slot} * slot_bytes(class_of(at.word));
+  }
+  std::byte* word_of(const where& at) const {
+    using namespace fm::store::blocks;
+    return frames.memory(blocks.chunk(at.id.vblock / chunk_words)) + at.id.vblock % chunk_words * 8;
+  }
+  /// The class of make()'s objects.
+  [[nodiscard]] std::uint32_t size_class() const { return blocks.layout().class_for(24); }
+  [[nodiscard]] std::uint32_t slots() const { return blocks.layout().slots(size_class()); }
+  void check() const {
+    std::string text;
+    const audit_answer a = blocks.audit(text);
+    INFO(text);
+    CHECK(a.faults == 0);
+  }
+};
+
+}  // namespace blocks_test

@@ -1,0 +1,106 @@
+// What the pool's tests share: an agent behind each transport, options that name it, values that check themselves.
+#pragma once
+
+#include <farmem/base.h>
+#include <farmem/pool.h>
+#include <farmem/store.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/live_agent.h"
+
+namespace pool_test {
+
+using namespace fm;
+using namespace fm::literals;
+
+/// An agent that is reached by one transport: in this process for local:, the real program for the others.
+class place {
+ public:
+  explicit place(const std::string& scheme, std::uint64_t memory = 64_MiB, std::uint64_t region = 1_MiB)
+      : scheme_(scheme) {
+    if (scheme == "local") {
+      store::store_options o;
+      o.memory_bytes = memory;
+      o.region_bytes = region;
+      store_ = store::store::create(o);
+    } else {
+      agent_ = std::make_unique<agent_test::live_agent>(
+          std::vector<std::string>{"--memory", std::to_string(memory), "--region", std::to_string(region)});
+    }
+  }
+  /// Options of a pool there, of the place's own tenant.
+  [[nodiscard]] pool_options options() const {
+    pool_options o;
+    o.agents = {agent_ ? agent_->url(scheme_) : "local:"};
+    o.in_process = store_.get();
+    o.tenant = tenant_;
+    o.name = "test";
+    o.compact_above = 0;
+    // Expected to be met on a machine that does other things as well.
+    o.access_within = o.memory_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::seconds(30);
+    return o;
+  }
+  [[nodiscard]] std::string url() const { return agent_ ? agent_->url(scheme_) : "local:"; }
+  [[nodiscard]] agent_test::live_agent& agent() { return *agent_; }
+
+ private:
+  std::string scheme_;
+  pool_tenant tenant_ = pool_tenant::random();
+  std::unique_ptr<store::store> store_;
+  std::unique_ptr<agent_test::live_agent> agent_;
+};
+
+/// A value that tells whether it is whole: all its words follow from the first two.
+template <std::size_t Words>
+struct checked {
+  std::uint64_t id = 0, version = 0;
+  std::array<std::uint64_t, Words - 2> rest{};
+
+  static checked make(std::uint64_t id, std::uint64_t version) {
+    checked c;
+    c.id = id;
+    c.version = version;
+    for (std::size_t i = 0; i < c.rest.size(); ++i) c.rest[i] = word(id, version, i);
+    return c;
+  }
+  [[nodiscard]] bool whole() const {
+    for (std::size_t i = 0; i < rest.size(); ++i)
+      if (rest[i] != word(id, version, i)) return false;
+    return true;
+  }
+  static std::uint64_t word(std::uint64_t id, std::uint64_t version, std::size_t i) {
+    return (id * 0x9e3779b97f4a7c15ull) ^ (version * 0xc2b2ae3d27d4eb4full) ^ i;
+  }
+};
+
+/// Bytes of an object that follow from a number.
+inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
+  std::vector<std::byte> v(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    v[i] = static_cast<std::byte>((seed * 0x9e3779b97f4a7c15ull + i * 0x100000001b3ull) >> 32);
+  return v;
+}
+
+/// The code of the error that `f` throws; ok when it throws none.
+template <class F>
+errc code_of(F&& f) {
+  try {
+    f();
+  } catch (const error& e) {
+    return e.code();
+  }
+  return errc::ok;
+}
+
+inline void check_sound(const pool& p) {
+  const pool_report r = p.verify();
+  INFO(r.text);
+  CHECK(r.ok());
+}
+
+}  // namespace pool_test

@@ -1,0 +1,313 @@
+// The agent's half of a pool's protocol, spoken to by hand: epochs and leases on a clock of the test's own, changes that are
+// repeated, memory that is not a peer's, messages that break the rules.
+#include <farmem/store.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using namespace fm;
+using namespace fm::store;
+using namespace fm::literals;
+using std::chrono::milliseconds;
+
+class peer final : public fabric::peer {
+ public:
+  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
+  bool notify(std::span<const std::byte> payload) noexcept override {
+    if (!listens) return false;
+    pool_epoch_notice n{};
+    if (payload.size() == sizeof(message_head) + sizeof n) {
+      std::memcpy(&n, payload.data() + sizeof(message_head), sizeof n);
+      epochs.push_back(n.epoch);
+    }
+    return true;
+  }
+  void close(errc why, std::string_view) noexcept override { closed = why; }
+  std::vector<std::uint64_t> epochs;
+  errc closed = errc::ok;
+  bool listens = true;
+
+ private:
+  std::string name_ = "peer";
+};
+
+struct world {
+  std::int64_t now_ns = 1'000'000'000;
+  std::unique_ptr<fm::store::store> s;
+  world() {
+    store_options o;
+    o.memory_bytes = 4_MiB;
+    o.region_bytes = 256_KiB;
+    o.hooks.background = false;
+    o.hooks.context = this;
+    o.hooks.now = [](void* w) { return time_point(std::chrono::nanoseconds(static_cast<world*>(w)->now_ns)); };
+    s = fm::store::store::create(o);
+  }
+  void pass(milliseconds d) {
+    now_ns += std::chrono::nanoseconds(d).count();
+    while (s->maintain()) {
+    }
+  }
+};
+
+/// A client that says what it is told to.
+struct client {
+  world& w;
+  std::uint64_t id;
+  std::unique_ptr<peer> p = std::make_unique<peer>();
+  pool_open_answer opened{};
+  std::uint64_t number = 0;
+
+  client(world& of, std::uint64_t n) : w(of), id(n) { REQUIRE(w.s->connected(*p) == errc::ok); }
+  client(const client&) = delete;
+  client& operator=(const client&) = delete;
+  ~client() { w.s->disconnected(*p); }
+
+  template <class T>
+  errc say(message_type type, const T& body, std::vector<std::byte>* answer = nullptr,
+           std::span<const std::byte> payload = {}) {
+    std::vector<std::byte> m(sizeof(message_head) + sizeof body + payload.size());
+    const message_head h{static_cast<std::uint16_t>(type), 0, static_cast<std::uint32_t>(sizeof body + payload.size())};
+    std::memcpy(m.data(), &h, sizeof h);
+    std::memcpy(m.data() + sizeof h, &body, sizeof body);
+    if (!payload.empty()) std::memcpy(m.data() + sizeof h + sizeof body, payload.data(), payload.size());
+    fabric::answer a;
+    if (const errc e = w.s->message(*p, m, a); e != errc::ok) {
+      broke = e;
+      return e;
+    }
+    broke = errc::ok;
+    answer_head head;
+    REQUIRE(a.payload.size() >= sizeof head);
+    std::memcpy(&head, a.payload.data(), sizeof head);
+    if (answer != nullptr) answer->assign(a.payload.begin() + sizeof head, a.payload.end());
+    return static_cast<errc>(head.code);
+  }
+  template <class A, class T>
+  A ask(message_type type, const T& body, std::span<const std::byte> payload = {}) {
+    std::vector<std::byte> b;
+    REQUIRE(say(type, body, &b, payload) == errc::ok);
+    A a{};
+    REQUIRE(b.size() >= sizeof a);
+    std::memcpy(&a, b.data(), sizeof a);
+    return a;
+  }
+  pool_open_body opening() const {
+    pool_open_body b{};
+    b.major = pool_protocol_major;
+    b.tenant[0] = 5;
+    b.client[0] = id;
+    b.lease_ms = 1000;
+    b.settings = {4096, 0, 1, 0, 3000, 0, 0, 0};
+    std::strcpy(b.name, "pool");
+    return b;
+  }
+  void open() { opened = ask<pool_open_answer>(message_type::pool_open, opening()); }
+  pool_object make(std::uint64_t value) {
+    const auto a = ask<pool_alloc_answer>(message_type::pool_alloc, pool_alloc_body{{++number, 0, 0}, 8, 0},
+                                          std::as_bytes(std::span(&value, 1)));
+    REQUIRE(a.wait == 0);
+    return a.at.object;
+  }
+  errc free(const pool_object& o) { return say(message_type::pool_free, pool_object_body{{++number, 0, 0}, o}); }
+  pool_statistics_answer statistics() {
+    std::vector<std::byte> b;
+    fabric::answer a;
+    const message_head h{static_cast<std::uint16_t>(message_type::pool_statistics), 0, 0};
+    REQUIRE(w.s->message(*p, std::as_bytes(std::span(&h, 1)), a) == errc::ok);
+    pool_statistics_answer s{};
+    REQUIRE(a.payload.size() >= sizeof(answer_head) + sizeof s);
+    std::memcpy(&s, a.payload.data() + sizeof(answer_head), sizeof s);
+    return s;
+  }
+  errc pass(std::uint64_t epoch) { return say(message_type::pool_pass, pool_pass_body{epoch, 0}); }
+  errc broke = errc::ok;  ///< what the last message cost
+};
+
+}  // namespace
+
+TEST_CASE("an emptied frame waits for the slowest client of the pool") {
+  world w;
+  client fast(w, 1), slow(w, 2);
+  fast.open();
+  slow.open();
+  CHECK(fast.opened.instance == slow.opened.instance);
+  std::vector<pool_object> all;
+  for (std::uint64_t i = 0; i < 512; ++i) all.push_back(fast.make(i));
+  for (const auto& o : all) REQUIRE(fast.free(o) == errc::ok);
+  const pool_statistics_answer s = fast.statistics();
+  CHECK(s.waiting_bytes >= 2 * 4096);
+  REQUIRE_FALSE(slow.p->epochs.empty());
+  REQUIRE_FALSE(fast.p->epochs.empty());
+  REQUIRE(fast.pass(s.epoch) == errc::ok);
+  CHECK(fast.statistics().waiting_bytes == s.waiting_bytes);
+  REQUIRE(slow.pass(s.epoch - 1) == errc::ok);
+  CHECK(fast.statistics().waiting_bytes == 4096);
+  CHECK(slow.p->epochs.back() == s.epoch);  // it was asked again
+  REQUIRE(slow.pass(s.epoch) == errc::ok);
+  CHECK(fast.statistics().waiting_bytes == 0);
+  CHECK(slow.pass(s.epoch + 5) == errc::bad_frame);
+}
+
+TEST_CASE("a client that is not heard of for its lease is fenced, and holds nothing back any more") {
+  world w;
+  client fast(w, 1);
+  auto slow = std::make_unique<client>(w, 2);
+  fast.open();
+  slow->open();
+  std::vector<pool_object> all;
+  for (std::uint64_t i = 0; i < 512; ++i) all.push_back(fast.make(i));
+  for (const auto& o : all) REQUIRE(fast.free(o) == errc::ok);
+  const std::uint64_t epoch = fast.statistics().epoch;
+  REQUIRE(fast.pass(epoch) == errc::ok);
+  CHECK(fast.statistics().waiting_bytes > 0);
+  w.pass(milliseconds(900));
+  REQUIRE(fast.pass(epoch) == errc::ok);
+  CHECK(slow->p->closed == errc::ok);
+  w.pass(milliseconds(200));
+  CHECK(slow->p->closed == errc::stale);
+  CHECK(fast.p->closed == errc::ok);
+  const pool_statistics_answer s = fast.statistics();
+  CHECK(s.waiting_bytes == 0);
+  CHECK(s.clients == 1);
+  CHECK(s.clients_fenced == 1);
+  CHECK(slow->pass(epoch) == errc::stale);
+  // It comes back as somebody new.
+  slow = std::make_unique<client>(w, 2);
+  pool_open_body b = slow->opening();
+  b.resume = 1;
+  b.instance = fast.opened.instance;
+  CHECK(slow->ask<pool_open_answer>(message_type::pool_open, b).fresh == 1);
+  CHECK(fast.statistics().clients == 2);
+}
+
+TEST_CASE("a client that lost its connection is itself when it comes back within its lease") {
+  world w;
+  auto one = std::make_unique<client>(w, 1);
+  one->open();
+  CHECK(one->opened.fresh == 1);
+  const std::uint32_t instance = one->opened.instance;
+  const auto body = pool_alloc_body{{1, 7, 0}, 8, 0};
+  const std::uint64_t value = 3;
+  const auto first = one->ask<pool_alloc_answer>(message_type::pool_alloc, body, std::as_bytes(std::span(&value, 1)));
+  one = std::make_unique<client>(w, 1);
+  w.pass(milliseconds(500));
+  pool_open_body b = one->opening();
+  b.resume = 1;
+  b.instance = instance;
+  CHECK(one->ask<pool_open_answer>(message_type::pool_open, b).fresh == 0);
+  // The answer may have been lost: the same number is the same change.
+  const auto again = one->ask<pool_alloc_answer>(message_type::pool_alloc, body, std::as_bytes(std::span(&value, 1)));
+  CHECK(std::memcmp(&first, &again, sizeof first) == 0);
+  CHECK(one->statistics().allocations == 1);
+  const pool_object_body gone{{2, 7, 0}, first.at.object};
+  CHECK(one->say(message_type::pool_free, gone) == errc::ok);
+  CHECK(one->say(message_type::pool_free, gone) == errc::ok);
+  CHECK(one->statistics().frees == 1);
+  CHECK(one->say(message_type::pool_free, pool_object_body{{3, 7, 0}, first.at.object}) == errc::not_found);
+  CHECK(one->say(message_type::pool_free, pool_object_body{{1, 7, 0}, first.at.object}) == errc::stale);
+  // The number of an answered change, with another message.
+  CHECK(one->say(message_type::pool_release, gone) == errc::bad_frame);
+  CHECK(one->broke == errc::bad_frame);
+}
+
+TEST_CASE("a pool ends when nobody has had it open for so long as it was made to stay") {
+  world w;
+  std::uint32_t first = 0;
+  {
+    client one(w, 1);
+    one.open();
+    first = one.opened.instance;
+    CHECK(one.say(message_type::pool_close, std::array<std::byte, 0>{}) != errc::ok);  // an empty array has a byte
+    const message_head h{static_cast<std::uint16_t>(message_type::pool_close), 0, 0};
+    fabric::answer a;
+    REQUIRE(w.s->message(*one.p, std::as_bytes(std::span(&h, 1)), a) == errc::ok);
+    CHECK(one.pass(1) == errc::stale);
+  }
+  w.pass(milliseconds(2900));
+  {
+    client two(w, 2);
+    two.open();
+    CHECK(two.opened.instance == first);
+  }
+  w.pass(milliseconds(1100));  // its lease
+  w.pass(milliseconds(3100));
+  client three(w, 3);
+  pool_open_body b = three.opening();
+  b.resume = 1;
+  b.instance = first;
+  CHECK(three.say(message_type::pool_open, b) == errc::not_found);
+  three.open();
+  CHECK(three.opened.instance != first);
+}
+
+TEST_CASE("one-sided access is to the pool's own regions, and for reading") {
+  world w;
+  client mine(w, 1), theirs(w, 2);
+  mine.open();
+  pool_open_body b = theirs.opening();
+  b.tenant[0] = 6;
+  theirs.opened = theirs.ask<pool_open_answer>(message_type::pool_open, b);
+  CHECK(mine.opened.instance != theirs.opened.instance);
+  (void)mine.make(1);
+  (void)theirs.make(2);
+  const auto r = mine.ask<region_answer>(message_type::pool_region, pool_region_body{0, 0});
+  const fabric::remote at{r.region, r.generation, 64};
+  CHECK(w.s->memory(*mine.p, at, 64, fabric::access::write) == nullptr);
+  CHECK(w.s->memory(*theirs.p, at, 64, fabric::access::read) == nullptr);
+  CHECK(w.s->memory(*mine.p, {r.region, r.generation + 1, 64}, 64, fabric::access::read) == nullptr);
+  CHECK(w.s->memory(*mine.p, {r.region, r.generation, r.bytes - 32}, 64, fabric::access::read) == nullptr);
+  CHECK(w.s->memory(*mine.p, {r.region, r.generation, ~std::uint64_t{0}}, 64, fabric::access::read) == nullptr);
+  std::byte* const p = w.s->memory(*mine.p, at, 64, fabric::access::read);
+  REQUIRE(p != nullptr);
+  w.s->memory_done(*mine.p, r.region);
+  client stranger(w, 3);
+  CHECK(w.s->memory(*stranger.p, at, 64, fabric::access::read) == nullptr);
+}
+
+TEST_CASE("messages that break the rules of pools cost the connection") {
+  world w;
+  const auto broken = [&](auto&& f) {
+    client c(w, 9);
+    c.open();
+    f(c);
+    return c.broke == errc::bad_frame;
+  };
+  using c = client;
+  const pool_object none{};
+  CHECK(broken([](c& x) { x.say(message_type::pool_open, x.opening()); }));
+  CHECK(broken([](c& x) { x.say(message_type::open_heap, open_heap_body{}); }));
+  CHECK(broken([](c& x) { x.say(message_type::renew, std::uint64_t{0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{0, 0, 0}, 0, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{1, 256, 0}, 0, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{1, 0, 0}, 8, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_write, pool_write_body{{1, 0, 0}, none, 8, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_read_body{none, 0, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_read, pool_read_body{none, 0, 1}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_pass, pool_pass_body{0, 77}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_compact, pool_compact_body{2, 0}); }));
+  CHECK(broken([](c& x) { x.say(static_cast<message_type>(99), std::uint64_t{0}); }));
+  const auto refused = [&](auto&& change) {
+    client x(w, 8);
+    pool_open_body b = x.opening();
+    change(b);
+    const errc e = x.say(message_type::pool_open, b);
+    return x.broke != errc::ok ? errc::bad_frame : e;
+  };
+  CHECK(refused([](pool_open_body& b) { b.major = 99; }) == errc::version_mismatch);
+  CHECK(refused([](pool_open_body& b) { b.tenant[0] = 0; }) == errc::bad_frame);
+  CHECK(refused([](pool_open_body& b) { b.client[0] = 0; }) == errc::bad_frame);
+  CHECK(refused([](pool_open_body& b) { b.resume = 1; }) == errc::bad_frame);
+  CHECK(refused([](pool_open_body& b) { b.name[0] = 0; }) == errc::bad_frame);
+  CHECK(refused([](pool_open_body& b) { std::memset(b.name, 'x', sizeof b.name); }) == errc::bad_frame);
+  CHECK(refused([](pool_open_body& b) { b.settings.block_bytes = 5000; }) == errc::invalid_argument);
+  CHECK(refused([](pool_open_body& b) { b.settings.block_bytes = 512 << 10; }) == errc::invalid_argument);
+  CHECK(refused([](pool_open_body& b) { b.settings.arenas = 65; }) == errc::invalid_argument);
+  CHECK(refused([](pool_open_body& b) { b.settings.random_bits = 9; }) == errc::invalid_argument);
+  CHECK(refused([](pool_open_body& b) { b.quota_bytes = 1; }) == errc::quota_exceeded);
+}
