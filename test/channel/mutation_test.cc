@@ -16,6 +16,7 @@ class recorder final : public part_sink {
     return buffer_;
   }
   void keep(std::size_t used) {
+    if (used == 0) return;
     const std::size_t words = used / 8, at = all.size();
     all.resize(at + words);
     std::memcpy(all.data() + at, buffer_.data(), words * 8);
