@@ -5,7 +5,7 @@
 
 namespace fm {
 
-paged::paged(paged_options options) : core_(std::make_unique<detail::paged_core>(options)) {}
+paged::paged(const paged_options& options) : core_(std::make_unique<detail::paged_core>(options)) {}
 
 paged::~paged() {
   // In a child its threads and connections are the parent's: nothing can be ended, and nothing must be said to the agents.

@@ -29,7 +29,7 @@ class paged {
   /// Opens the range and its agents. Throws fm::error: invalid_argument naming the option; access_denied or unsupported, when
   /// userfaultfd may not be used or the kernel is too old, naming what to do; quota_exceeded or agent_full when an agent has
   /// not as much memory as its share of the capacity; and what fabric::connect throws.
-  explicit paged(paged_options options = {});
+  explicit paged(const paged_options& options = {});
   /// Gives everything back to the agents, without writing anything. Nothing may touch the range any more.
   ~paged();
   paged(paged&&) noexcept;
