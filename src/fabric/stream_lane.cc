@@ -14,11 +14,11 @@ namespace fm::fabric {
 
 stream_lane::stream_lane(lane_owner& owner, std::uint32_t index, std::uint32_t requests_max,
                          std::uint32_t message_bytes_max, bool fds)
-    : owner_(owner),
+    : client_lane(requests_max),
+      owner_(owner),
       index_(index),
       message_bytes_max_(message_bytes_max),
       fds_allowed_(fds),
-      requests_max_(requests_max),
       ring_(ring_size),
       in_(in_bytes) {
   out_.reserve(out_parts_max + 8);
@@ -62,7 +62,7 @@ void stream_lane::open(descriptor socket, std::uint32_t generation, std::uint32_
   release_role();
 }
 
-void stream_lane::close_socket() noexcept {
+void stream_lane::close_connection() noexcept {
   const auto guard = lock();
   FM_ASSERT(!is_open(), "a lane is failed before its socket is closed");
   reset();
@@ -95,9 +95,8 @@ void stream_lane::fail_locked(errc why, done_list& done) noexcept {
   now_ = {};
 }
 
-std::uint32_t stream_lane::take_op() {
-  ++in_use_;
-  in_flight_.store(in_use_, std::memory_order_seq_cst);
+std::uint32_t stream_lane::take_op(const request& r) {
+  count_in(r);
   if (!free_.empty()) {
     const std::uint32_t i = free_.back();
     free_.pop_back();
@@ -108,19 +107,15 @@ std::uint32_t stream_lane::take_op() {
 }
 
 void stream_lane::free_op(std::uint32_t i) noexcept {
-  if (ops_[i].r->on_done) --async_;
-  ops_[i].r = nullptr;
+  count_out(*std::exchange(ops_[i].r, nullptr));
   free_.push_back(i);
-  --in_use_;
-  in_flight_.store(in_use_, std::memory_order_seq_cst);
 }
 
 errc stream_lane::submit(request& r, time_point deadline) noexcept {
   if (!is_open()) return reason_;
   // The poster was admitted to an earlier connection, and this one belongs to its handshake until that is over.
   if (r.generation != generation()) return errc::disconnected;
-  const std::uint32_t i = take_op();
-  if (r.on_done) ++async_;
+  const std::uint32_t i = take_op(r);
   r.transport_word = std::uint64_t(index_) << 32 | i;
   ops_[i] = {.r = &r, .bytes = r.bytes(), .framed = 0, .answers_left = 0, .status = errc::ok, .deadline = deadline};
   queue_.push_back(i);
@@ -277,22 +272,6 @@ void stream_lane::arm(std::uint32_t events) noexcept {
   ::epoll_ctl(owner_.lane_epoll(), EPOLL_CTL_MOD, socket_.get(), &e);
 }
 
-void stream_lane::release_role() noexcept {
-  role_.store(0, std::memory_order_seq_cst);
-  if (sleepers_.fetch_add(0, std::memory_order_seq_cst) != 0) return wake_sleepers();
-  if (in_flight() == 0) return;
-  const auto guard = lock();
-  if (async_ != 0) arm(EPOLLIN);
-}
-
-void stream_lane::wake_sleepers() noexcept {
-  if (sleepers_.fetch_add(0, std::memory_order_seq_cst) == 0) return;
-  epoch_.fetch_add(1, std::memory_order_seq_cst);
-  os::futex_wake(epoch_, INT32_MAX);
-}
-
-void stream_lane::sleep_on_socket(time_point deadline) noexcept { wait_socket(socket_.get(), POLLIN, deadline); }
-
-void stream_lane::os_wait(std::uint32_t seen, time_point deadline) noexcept { os::futex_wait(epoch_, seen, deadline); }
+void stream_lane::sleep_on_connection(time_point deadline) noexcept { wait_socket(socket_.get(), POLLIN, deadline); }
 
 }  // namespace fm::fabric

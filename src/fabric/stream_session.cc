@@ -1,49 +1,27 @@
-// Connecting, and the session thread's part. Posting and waiting are in stream_session_post.cc.
+// Connecting over sockets, and what shm:// does without them.
 #include "stream_session.h"
 
-#include <fmt/format.h>
-#include <spdlog/spdlog.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "one_sided.h"
 #include "transports.h"
 
 namespace fm::fabric {
-namespace {
-
-constexpr std::uint32_t wake_index = ~0u;
-
-std::uint32_t lanes_of(const session_options& o) { return std::clamp(o.fetch_lanes, 1u, 64u); }
-
-}  // namespace
 
 stream_session::stream_session(const address& to, const std::string& url, const session_options& options,
                                session_events& events)
-    : driver(url, options, events),
+    : lane_session(url, options, events, to.scheme == "shm" ? 0 : fetch_lanes_of(options), to.scheme == "shm"),
       to_(to),
-      shared_memory_(to.scheme == "shm"),
-      fetch_lanes_(lanes_of(options)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_) throw error(errc::out_of_memory, fmt::format("{}: epoll: {}", url, std::strerror(errno)));
-  epoll_event e{};
-  e.events = EPOLLIN;
-  e.data.u32 = wake_index;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_fd(), &e);
-  const std::uint32_t count = shared_memory_ ? 1 : 2 + fetch_lanes_;
-  for (std::uint32_t i = 0; i < count; ++i)
+      shared_memory_(to.scheme == "shm") {
+  for (std::uint32_t i = 0; i < lane_count(); ++i)
     lanes_.push_back(std::make_unique<stream_lane>(static_cast<lane_owner&>(*this), i, options.requests_in_flight,
                                                    options.message_bytes_max, shared_memory_));
 }
 
 stream_session::~stream_session() { close(); }
-
-lane stream_session::kind_of(std::uint32_t index) const noexcept {
-  if (index == 0) return lane::control;
-  return index <= fetch_lanes_ ? lane::fetch : lane::bulk;
-}
 
 errc stream_session::greet(int socket, std::uint32_t index, std::uint32_t generation, time_point deadline,
                            greeting& known) noexcept {
@@ -85,86 +63,37 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) noexcep
   }
   const std::uint32_t credit =
       std::clamp(std::min(options_.requests_in_flight, known.requests_in_flight), 1u, 1u << 20);
-  for (std::uint32_t i = 0; i < lanes_.size(); ++i) lanes_[i]->open(std::move(sockets[i]), generation, credit);
+  for (std::uint32_t i = 0; i < lanes_.size(); ++i) lane_at(i).open(std::move(sockets[i]), generation, credit);
   return errc::ok;
 }
 
-void stream_session::interrupt(std::uint32_t generation, errc why) noexcept {
-  for (auto& l : lanes_) l->shut_down(generation, why);
+/// One-sided operations over shared memory: a copy, now. False when the request has to go over the connection: a fenced
+/// one waits there behind the messages before it.
+bool stream_session::perform_here(request& r, errc& status) noexcept {
+  if (!shared_memory_ || r.kind == op_kind::message) return false;
+  if (r.fence && messages_.load(std::memory_order_seq_cst) != 0) return false;
+  if (r.deadline != time_point::max() && r.deadline <= clock::now()) {
+    status = errc::timed_out;
+    return true;
+  }
+  std::byte* at = regions_.find(r.where, one_sided_bytes(r));
+  status = at ? apply_one_sided(r, at) : errc::access_denied;
+  return true;
 }
 
-void stream_session::hang_up(errc why) noexcept {
-  for (auto& l : lanes_) {
-    done_list done;
-    l->fail(why, done);
-    deliver(l.get(), done);
-  }
-  for (auto& l : lanes_) {
-    // Whoever holds the role sees the end of the connection and gives it up; it stays with this thread until open().
-    while (!l->try_role())
-      l->sleep_aside([&] { return !l->role_taken(); }, clock::now() + std::chrono::milliseconds(20));
-    l->close_socket();
-  }
+errc stream_session::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes,
+                            memory_key key) noexcept {
+  if (shared_memory_) return regions_.attach(region, generation, bytes, key);
+  if (key.fd >= 0) ::close(key.fd);
+  return errc::ok;
 }
 
-void stream_session::notice_handled() noexcept {
-  const auto guard = lanes_[0]->lock();
-  lanes_[0]->acknowledge_notices(1);
+void stream_session::detach(std::uint32_t region) noexcept {
+  if (shared_memory_) regions_.detach(region);
 }
 
-void stream_session::look_around() noexcept {
-  const time_point now = clock::now();
-  std::uint32_t in_flight = 0;
-  for (auto& l : lanes_) {
-    done_list done;
-    {
-      const auto guard = l->lock();
-      if (l->in_flight() != 0) l->expire(now, done);
-      l->arm(EPOLLIN);
-    }
-    deliver(l.get(), done);
-    in_flight += l->in_flight();
-  }
-  quiet_ticks_ = in_flight == 0 ? quiet_ticks_ + 1 : 0;
-}
-
-void stream_session::serve(time_point) noexcept {
-  for (auto& l : lanes_)
-    if (!l->is_open()) return break_connection(generation(), errc::disconnected);
-  bool sleep_long = quiet_ticks_ >= quiet_ticks_max;
-  if (sleep_long) {
-    idle_.store(true, std::memory_order_seq_cst);
-    for (auto& l : lanes_) {
-      const auto guard = l->lock();
-      l->arm(EPOLLIN);
-      if (l->in_flight() != 0) sleep_long = false;
-    }
-    if (!sleep_long) idle_.store(false, std::memory_order_seq_cst);
-  }
-  std::array<epoll_event, 16> events;
-  const int timeout = sleep_long ? -1 : int(std::chrono::duration_cast<std::chrono::milliseconds>(tick).count());
-  const int n = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), timeout);
-  if (sleep_long && idle_.exchange(false, std::memory_order_seq_cst) == false) quiet_ticks_ = 0;  // a poster woke us
-  if (n == 0) return look_around();
-  for (int i = 0; i < n; ++i) {
-    const std::uint32_t index = events[std::size_t(i)].data.u32;
-    if (index == wake_index) {
-      woken();
-      continue;
-    }
-    stream_lane& l = *lanes_[index];
-    {
-      const auto guard = l.lock();
-      l.disarmed();
-      l.pump();
-    }
-    if (!l.try_role()) continue;  // a waiter attends to it; a tick registers this thread again
-    for (int rounds = 0; rounds < 64 && attend(l) != 0; ++rounds) {
-    }
-    l.release_role();
-    const auto guard = l.lock();
-    l.arm(EPOLLIN);
-  }
+std::byte* stream_session::direct(std::uint32_t region) noexcept {
+  return shared_memory_ ? regions_.base(region) : nullptr;
 }
 
 namespace {

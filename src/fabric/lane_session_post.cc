@@ -1,11 +1,11 @@
-// Posting, waiting and credit of a stream session.
+// Posting, waiting and credit of a session over lanes.
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "lane_session.h"
 #include "one_sided.h"
-#include "stream_session.h"
 
 namespace fm::fabric {
 namespace {
@@ -19,22 +19,27 @@ std::uint32_t thread_number() noexcept {
 
 }  // namespace
 
-stream_lane& stream_session::lane_for(lane on) noexcept {
-  if (shared_memory_ || on == lane::control) return *lanes_.front();
+lane lane_session::kind_of(std::uint32_t index) const noexcept {
+  if (index == 0) return lane::control;
+  return index <= fetch_lanes_ ? lane::fetch : lane::bulk;
+}
+
+client_lane& lane_session::lane_for(lane on) noexcept {
+  if (lanes_.size() == 1 || on == lane::control) return *lanes_.front();
   if (on == lane::bulk) return *lanes_.back();
   return *lanes_[1 + thread_number() % fetch_lanes_];
 }
 
-stream_lane* stream_session::lane_of(const request& r) noexcept {
+client_lane* lane_session::lane_of(const request& r) noexcept {
   return r.transport_word == no_lane ? nullptr : lanes_[std::size_t(r.transport_word >> 32)].get();
 }
 
-std::size_t stream_session::deliver(stream_lane* l, done_list& done) noexcept {
+std::size_t lane_session::deliver(client_lane* l, done_list& done) noexcept {
   std::size_t n = 0;
   std::uint64_t bytes = 0;
   while (request* r = done.pop()) {
     bytes += r->bytes();
-    if (shared_memory_ && r->kind == op_kind::message) messages_.fetch_sub(1, std::memory_order_seq_cst);
+    if (counts_messages_ && r->kind == op_kind::message) messages_.fetch_sub(1, std::memory_order_seq_cst);
     complete(*r, r->status);
     ++n;
   }
@@ -48,7 +53,7 @@ std::size_t stream_session::deliver(stream_lane* l, done_list& done) noexcept {
   return n;
 }
 
-std::size_t stream_session::attend(stream_lane& l) noexcept {
+std::size_t lane_session::attend(client_lane& l) noexcept {
   done_list done;
   bool was_open, something, ended;
   std::uint32_t generation;  // of what was received from: by the time of the verdict there may be a newer connection
@@ -64,7 +69,7 @@ std::size_t stream_session::attend(stream_lane& l) noexcept {
   return n + (something ? 1 : 0);
 }
 
-std::size_t stream_session::poll() noexcept {
+std::size_t lane_session::poll() noexcept {
   std::size_t total = 0;
   for (auto& l : lanes_) {
     if (l->in_flight() == 0 || !l->try_role()) continue;
@@ -79,7 +84,7 @@ std::size_t stream_session::poll() noexcept {
 
 /// Returns when finished() or at the deadline: as the lane's receiver if nobody else is, else beside the one who is.
 template <class Finished>
-void stream_session::wait_on(stream_lane& l, const Finished& finished, time_point deadline) noexcept {
+void lane_session::wait_on(client_lane& l, const Finished& finished, time_point deadline) noexcept {
   const time_point spin_until = clock::now() + options_.spin_for;
   while (!finished()) {
     if (l.is_open() && l.try_role()) {
@@ -90,7 +95,7 @@ void stream_session::wait_on(stream_lane& l, const Finished& finished, time_poin
         if (now < spin_until)
           fm::detail::cpu_relax();
         else
-          l.sleep_on_socket(deadline);
+          l.sleep_on_connection(deadline);
       }
       l.release_role();
     } else {
@@ -102,22 +107,15 @@ void stream_session::wait_on(stream_lane& l, const Finished& finished, time_poin
   }
 }
 
-void stream_session::wait(request& r) noexcept {
+void lane_session::wait(request& r) noexcept {
   FM_ASSERT(!completion_frame::inside(this), "a completion callback must not wait on its own session");
   if (r.done()) return;
-  stream_lane* l = lane_of(r);
+  client_lane* l = lane_of(r);
   const time_point deadline = deadline_of(r, clock::now());
   if (l) {
     wait_on(
         *l, [&] { return r.done(); }, deadline);
-    if (!r.done()) {
-      done_list done;
-      {
-        const auto guard = l->lock();
-        l->cancel(r, errc::timed_out, done);
-      }
-      deliver(l, done);
-    }
+    if (!r.done()) give_up(*l, [&](done_list& done) { l->cancel(r, errc::timed_out, done); });
   }
   // It has its outcome; whichever thread took it off the lane is about to complete it.
   for (duration nap = std::chrono::microseconds(20); !r.done();
@@ -125,18 +123,12 @@ void stream_session::wait(request& r) noexcept {
     os::futex_wait(r.state, request::posted, clock::now() + nap);
 }
 
-void stream_session::cancel(request& r) noexcept {
-  stream_lane* l = r.done() ? nullptr : lane_of(r);
-  if (!l) return;
-  done_list done;
-  {
-    const auto guard = l->lock();
-    l->cancel(r, errc::cancelled, done);
-  }
-  deliver(l, done);
+void lane_session::cancel(request& r) noexcept {
+  client_lane* l = r.done() ? nullptr : lane_of(r);
+  if (l) give_up(*l, [&](done_list& done) { l->cancel(r, errc::cancelled, done); });
 }
 
-void stream_session::wait_for_credit(time_point deadline) noexcept {
+void lane_session::wait_for_credit(time_point deadline) noexcept {
   credit_waiters_.fetch_add(1, std::memory_order_seq_cst);
   const std::uint32_t seen = credit_epoch_.load(std::memory_order_seq_cst);
   if (poll() == 0) {
@@ -150,7 +142,7 @@ void stream_session::wait_for_credit(time_point deadline) noexcept {
 }
 
 /// Reserves bytes of the session's credit; one request may always be in flight, however large.
-bool stream_session::take_bytes(std::uint64_t bytes, time_point deadline) noexcept {
+bool lane_session::take_bytes(std::uint64_t bytes, time_point deadline) noexcept {
   for (;;) {
     std::uint64_t held = bytes_.load(std::memory_order_seq_cst);
     while (held == 0 || held + bytes <= options_.bytes_in_flight || completion_frame::inside(this))
@@ -160,30 +152,16 @@ bool stream_session::take_bytes(std::uint64_t bytes, time_point deadline) noexce
   }
 }
 
-/// One-sided operations over shared memory: a copy, now. False when the request has to go over the connection: a fenced
-/// one waits there behind the messages before it.
-bool stream_session::perform_here(request& r, errc& status) noexcept {
-  if (!shared_memory_ || r.kind == op_kind::message) return false;
-  if (r.fence && messages_.load(std::memory_order_seq_cst) != 0) return false;
-  if (r.deadline != time_point::max() && r.deadline <= clock::now()) {
-    status = errc::timed_out;
-    return true;
-  }
-  std::byte* at = regions_.find(r.where, one_sided_bytes(r));
-  status = at ? apply_one_sided(r, at) : errc::access_denied;
-  return true;
-}
-
-void stream_session::finish_posting(stream_lane* l, std::unique_lock<std::mutex>& guard, bool unattended) noexcept {
+void lane_session::finish_posting(client_lane* l, std::unique_lock<std::mutex>& guard, bool unattended) noexcept {
   if (!l || !guard.owns_lock()) return;
   l->pump();
   if (unattended && !l->role_taken()) l->arm(EPOLLIN);
   guard.unlock();
 }
 
-void stream_session::post(std::span<request* const> requests) noexcept {
+void lane_session::post(std::span<request* const> requests) noexcept {
   done_list refused;
-  stream_lane* l = nullptr;
+  client_lane* l = nullptr;
   std::unique_lock<std::mutex> guard;
   bool unattended = false, on_wire = false;
   time_point now{};
@@ -200,7 +178,7 @@ void stream_session::post(std::span<request* const> requests) noexcept {
     }
     if (now == time_point{}) now = clock::now();
     const time_point deadline = deadline_of(*r, now);
-    stream_lane& mine = lane_for(r->on);
+    client_lane& mine = lane_for(r->on);
     if (&mine != l) {
       finish_posting(l, guard, unattended);
       l = &mine;
@@ -225,7 +203,7 @@ void stream_session::post(std::span<request* const> requests) noexcept {
       wait_for_credit(deadline);
       guard = l->lock();
     }
-    const bool is_message = shared_memory_ && r->kind == op_kind::message;
+    const bool is_message = counts_messages_ && r->kind == op_kind::message;
     if (is_message) messages_.fetch_add(1, std::memory_order_seq_cst);
     if (status == errc::ok) status = l->submit(*r, deadline);
     if (status != errc::ok) {
@@ -241,21 +219,6 @@ void stream_session::post(std::span<request* const> requests) noexcept {
   finish_posting(l, guard, unattended);
   while (request* r = refused.pop()) complete(*r, r->status);
   if (on_wire && idle_.load(std::memory_order_seq_cst) && idle_.exchange(false, std::memory_order_seq_cst)) wake();
-}
-
-errc stream_session::attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes,
-                            memory_key key) noexcept {
-  if (shared_memory_) return regions_.attach(region, generation, bytes, key);
-  if (key.fd >= 0) ::close(key.fd);
-  return errc::ok;
-}
-
-void stream_session::detach(std::uint32_t region) noexcept {
-  if (shared_memory_) regions_.detach(region);
-}
-
-std::byte* stream_session::direct(std::uint32_t region) noexcept {
-  return shared_memory_ ? regions_.base(region) : nullptr;
 }
 
 }  // namespace fm::fabric

@@ -1,0 +1,31 @@
+#include "client_lane.h"
+
+#include <sys/epoll.h>
+
+namespace fm::fabric {
+
+void client_lane::release_role() noexcept {
+  role_.store(0, std::memory_order_seq_cst);
+  if (sleepers_.fetch_add(0, std::memory_order_seq_cst) != 0) return wake_sleepers();
+  if (in_flight() == 0) return;
+  const auto guard = lock();
+  if (async_ != 0) arm(EPOLLIN);
+}
+
+void client_lane::wake_sleepers() noexcept {
+  if (sleepers_.fetch_add(0, std::memory_order_seq_cst) == 0) return;
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  os::futex_wake(epoch_, INT32_MAX);
+}
+
+void client_lane::count_in(const request& r) noexcept {
+  if (r.on_done) ++async_;
+  in_flight_.store(++in_use_, std::memory_order_seq_cst);
+}
+
+void client_lane::count_out(const request& r) noexcept {
+  if (r.on_done) --async_;
+  in_flight_.store(--in_use_, std::memory_order_seq_cst);
+}
+
+}  // namespace fm::fabric
