@@ -27,6 +27,7 @@ struct arguments {
   std::vector<agent::flag_values> flags;
   bool check_config = false;
   bool status = false;
+  bool doctor = false;
   bool json = false;
   int ready_fd = -1;
   std::string ready_file;
@@ -99,6 +100,7 @@ void declare(CLI::App& app, arguments& a, std::vector<agent::flag_values>& given
       ->type_name("FILE");
   app.add_flag("--check-config", a.check_config, "read all settings, say whether they are right, and exit");
   app.add_flag("--status", a.status, "print what the running agent behind --admin has, and exit");
+  app.add_flag("--doctor", a.doctor, "say what of this machine verbs:// needs and what is wrong with it, and exit");
   app.add_flag("--json", a.json, "with --status: print JSON");
   app.add_option("--ready-fd", a.ready_fd, "write the addresses served to this descriptor, one a line, and close it")
       ->type_name("FD");
@@ -135,6 +137,11 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (a.doctor) {
+    const auto findings = fabric::doctor();
+    fmt::print("{}", fabric::readable(findings));
+    return fabric::is_healthy(findings) ? 0 : 1;
   }
   for (auto& g : given)
     if (!g.values.empty()) a.flags.push_back(std::move(g));

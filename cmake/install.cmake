@@ -3,6 +3,9 @@ include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/farmem TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(TARGETS farmem EXPORT farmem_targets)
+if(TARGET farmem-verbs)
+  install(TARGETS farmem-verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 if(TARGET farmem-agent)
   # An installed agent finds a shared library beside it, wherever the tree was put.
   file(RELATIVE_PATH _bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})

@@ -5,6 +5,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   libboost1.81-dev libfmt-dev libspdlog-dev libexpected-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
+  libibverbs-dev librdmacm-dev
 )
 
 # What the tests need besides.
@@ -14,6 +15,12 @@ test_packages=(
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
   capnproto libcapnp-dev
+)
+
+# What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.
+lab_packages=(
+  qemu-system-x86 busybox-static cpio kmod iproute2 libc-bin binutils
+  ibverbs-providers ibverbs-utils rdmacm-utils perftest
 )
 
 package_is_installed() {

@@ -82,8 +82,8 @@ agent_processes::agent_processes(const agent_options& options) {
     throw error(errc::refused, fmt::format("a directory {}: {}", directory_, std::strerror(errno)));
   try {
     for (unsigned i = 0; i < options.count; ++i) {
-      const std::string url =
-          options.transport == "tcp" ? "tcp://127.0.0.1:0" : fmt::format("shm://{}/agent-{}.sock", directory_, i);
+      const std::string url = options.transport == "shm" ? fmt::format("shm://{}/agent-{}.sock", directory_, i)
+                                                         : fmt::format("{}://{}:0", options.transport, options.address);
       start(program, url, options, i);
     }
   } catch (...) {
@@ -111,6 +111,7 @@ void agent_processes::start(const std::string& program, const std::string& url, 
                                     "warning",
                                     "--ready-fd",
                                     "3"};
+  if (options.transport == "verbs") words.emplace_back("--insecure");  // an address of RDMA is never a loopback one
   if (options.region_bytes != 0) {
     words.emplace_back("--region");
     words.push_back(std::to_string(options.region_bytes));

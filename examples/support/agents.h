@@ -11,8 +11,9 @@
 namespace fm::example {
 
 struct agent_options {
-  std::string owner = "example";  ///< the program's name, for the agents' names and the directory of their sockets
-  std::string transport = "shm";  ///< shm or tcp
+  std::string owner = "example";      ///< the program's name, for the agents' names and the directory of their sockets
+  std::string transport = "shm";      ///< shm, tcp or verbs
+  std::string address = "127.0.0.1";  ///< of this machine, for tcp and verbs
   unsigned count = 2;
   std::uint64_t memory_bytes = 1u << 30;  ///< of each
   std::uint64_t region_bytes = 0;         ///< 0: the agent's own default

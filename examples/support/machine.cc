@@ -56,8 +56,9 @@ CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& to,
 
 void declare(CLI::App& app, machine_options& m, const std::string& what) {
   app.add_option("--transport", m.agents.transport, "how the agents are reached")
-      ->check(CLI::IsMember({"shm", "tcp"}))
+      ->check(CLI::IsMember({"shm", "tcp", "verbs"}))
       ->capture_default_str();
+  app.add_option("--address", m.agents.address, "this machine's address, for tcp and verbs")->capture_default_str();
   app.add_option("--agents", m.agents.count, "agents to start")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--agent", m.agents.program, "the program farmem-agent (default: beside this one, or in PATH)")
       ->type_name("PATH");

@@ -2,6 +2,7 @@
 // survive their connections.
 #pragma once
 
+#include <farmem/fabric/doctor.h>
 #include <farmem/fabric/request.h>
 #include <farmem/fabric/service.h>
 #include <farmem/fabric/session.h>

@@ -55,7 +55,8 @@ void driver::start() {
   }
   if (outcome == errc::ok) return;
   close();
-  throw error(outcome, fmt::format("connecting to {}", url_));
+  throw error(outcome, explanation_.empty() ? fmt::format("connecting to {}", url_)
+                                            : fmt::format("connecting to {}: {}", url_, explanation_));
 }
 
 session_state driver::state() const noexcept {
@@ -162,6 +163,7 @@ void driver::pause_until(time_point t) noexcept {
 
 errc driver::attempt(time_point deadline) noexcept {
   const std::uint32_t g = generation_.load(std::memory_order_relaxed) + 1;
+  explanation_.clear();
   errc e = dial(g, deadline);
   if (e != errc::ok) return e;
   {
@@ -239,7 +241,7 @@ void driver::run() noexcept {
     if (closing()) break;
     if (e == errc::ok) continue;
     phase_.store(phase::lost, std::memory_order_seq_cst);
-    spdlog::warn("{}: given up: {}", url_, to_string(e));
+    spdlog::warn("{}: given up: {}{}{}", url_, to_string(e), explanation_.empty() ? "" : ": ", explanation_);
     events_.lost(*this, e);
     return;
   }

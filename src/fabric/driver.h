@@ -58,6 +58,8 @@ class driver : public session {
   /// A notice has been handled by its owner.
   virtual void notice_handled() noexcept {}
 
+  /// What dial would add to the error that it returns, for whoever reads start()'s exception or the log.
+  void explain(std::string text) { explanation_ = std::move(text); }
   /// Marks the connection of generation `g` as broken, if it still stands, and wakes the session thread. From any thread.
   void break_connection(std::uint32_t g, errc why) noexcept;
   /// ok when a request on `on` may start now; otherwise what it completes with.
@@ -104,7 +106,8 @@ class driver : public session {
   std::condition_variable first_;  ///< the first attempt has an outcome
   bool first_known_ = false;
   errc first_outcome_ = errc::ok;
-  errc why_ = errc::ok;  ///< of the latest break
+  std::string explanation_;  ///< the session thread's, until the first attempt is over
+  errc why_ = errc::ok;      ///< of the latest break
   std::deque<notice> notices_;
   std::mutex join_mutex_;  ///< close() from several threads
   std::atomic<std::thread::id> thread_id_{};

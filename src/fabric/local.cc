@@ -202,6 +202,6 @@ std::unique_ptr<session> connect_local(const address&, const std::string& url, c
 
 }  // namespace
 
-const transport local_transport = {transport_abi, "local", connect_local, nullptr};
+const transport local_transport = {transport_abi, "local", connect_local, nullptr, nullptr};
 
 }  // namespace fm::fabric

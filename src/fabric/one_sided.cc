@@ -1,5 +1,6 @@
 #include "one_sided.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace fm::fabric {
@@ -32,6 +33,32 @@ errc apply_atomic(op_kind kind, std::byte* at, std::uint64_t operand, std::uint6
     __atomic_compare_exchange_n(word, &old, operand, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   }
   return errc::ok;
+}
+
+namespace {
+template <class Byte, class Copy>
+void walk(const request& r, std::uint64_t from, std::span<Byte> bytes, const Copy& copy) noexcept {
+  for (std::size_t i = 0; i < r.sg_count && !bytes.empty(); ++i) {
+    const buffer& b = r.sg[i];
+    if (from >= b.bytes) {
+      from -= b.bytes;
+      continue;
+    }
+    const std::size_t n = std::min<std::size_t>(bytes.size(), b.bytes - from);
+    copy(static_cast<std::byte*>(b.data) + from, bytes.first(n));
+    bytes = bytes.subspan(n);
+    from = 0;
+  }
+}
+}  // namespace
+
+void gather(const request& r, std::uint64_t from, std::span<std::byte> to) noexcept {
+  walk(r, from, to, [](const std::byte* at, std::span<std::byte> part) { std::memcpy(part.data(), at, part.size()); });
+}
+
+void scatter(const request& r, std::uint64_t from, std::span<const std::byte> bytes) noexcept {
+  walk(r, from, bytes,
+       [](std::byte* at, std::span<const std::byte> part) { std::memcpy(at, part.data(), part.size()); });
 }
 
 errc apply_one_sided(request& r, std::byte* at) noexcept {

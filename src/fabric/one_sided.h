@@ -14,6 +14,11 @@ inline std::uint64_t one_sided_bytes(const request& r) noexcept {
   return r.kind == op_kind::read || r.kind == op_kind::write ? r.bytes() : 8;
 }
 
+/// Copies bytes of a request's scatter/gather list, from byte `from` on, into `to`, which they must fill.
+void gather(const request& r, std::uint64_t from, std::span<std::byte> to) noexcept;
+/// The other way round.
+void scatter(const request& r, std::uint64_t from, std::span<const std::byte> bytes) noexcept;
+
 /// Carries out a read, write or atomic at `at`, which is good for one_sided_bytes(r) bytes.
 errc apply_one_sided(request& r, std::byte* at) noexcept;
 

@@ -158,7 +158,7 @@ descriptor listen_socket(const address& at, const std::string& url, bool insecur
   const std::uint16_t port = bound.storage.ss_family == AF_INET6
                                  ? reinterpret_cast<const sockaddr_in6*>(&bound.storage)->sin6_port
                                  : reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port;
-  real = format_url("tcp", at.host, ntohs(port));
+  real = format_url(at.scheme, at.host, ntohs(port));
   return s;
 }
 
@@ -231,6 +231,10 @@ io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* 
 
 bool wait_socket(int socket, short events, time_point deadline) noexcept {
   pollfd p{socket, events, 0};
+  return wait_sockets({&p, 1}, deadline);
+}
+
+bool wait_sockets(std::span<pollfd> sockets, time_point deadline) noexcept {
   for (;;) {
     timespec left{};
     timespec* left_p = nullptr;
@@ -240,7 +244,7 @@ bool wait_socket(int socket, short events, time_point deadline) noexcept {
       left = {ns / 1'000'000'000, ns % 1'000'000'000};
       left_p = &left;
     }
-    const int n = ::ppoll(&p, 1, left_p, nullptr);
+    const int n = ::ppoll(sockets.data(), sockets.size(), left_p, nullptr);
     if (n > 0) return true;
     if (n < 0 && errno != EINTR) return true;  // the next call on the socket reports it
   }

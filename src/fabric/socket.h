@@ -2,6 +2,7 @@
 // waits has a deadline.
 #pragma once
 
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <farmem/base.h>
@@ -58,6 +59,9 @@ io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* 
 
 /// Waits for events (POLLIN, POLLOUT) until the deadline; false when it passed.
 bool wait_socket(int socket, short events, time_point deadline) noexcept;
+
+/// The same for several descriptors, with their own events; revents are set.
+bool wait_sockets(std::span<pollfd> sockets, time_point deadline) noexcept;
 
 /// The whole of a small message, with a deadline: for handshakes. Returns ok, timed_out or unreachable.
 errc send_all(int socket, std::span<const std::byte> bytes, time_point deadline) noexcept;

@@ -107,7 +107,7 @@ std::unique_ptr<session> connect_stream(const address& to, const std::string& ur
 
 }  // namespace
 
-const transport tcp_transport = {transport_abi, "tcp", connect_stream, listen_stream};
-const transport shm_transport = {transport_abi, "shm", connect_stream, listen_stream};
+const transport tcp_transport = {transport_abi, "tcp", connect_stream, listen_stream, nullptr};
+const transport shm_transport = {transport_abi, "shm", connect_stream, listen_stream, nullptr};
 
 }  // namespace fm::fabric

@@ -1,41 +1,12 @@
-#include <dlfcn.h>
 #include <farmem/fabric/transport.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <mutex>
-
 #include "socket.h"
 #include "transports.h"
+#include "verbs_library.h"
 
 namespace fm::fabric {
-namespace {
-
-constexpr const char* verbs_library = "libfarmem-verbs.so";
-
-const transport& open_verbs(std::string_view url) {
-  static std::mutex mutex;
-  static const transport* found = nullptr;
-  const std::lock_guard lock(mutex);
-  if (found) return *found;
-  void* library = ::dlopen(verbs_library, RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    const char* why = ::dlerror();
-    throw error(errc::unsupported, fmt::format("{}: {} cannot be opened (install the package libfarmem-verbs): {}", url,
-                                               verbs_library, why ? why : "unknown reason"));
-  }
-  const auto entry = reinterpret_cast<transport_entry>(::dlsym(library, "farmem_transport"));
-  const transport* t = entry ? entry() : nullptr;
-  if (!t || t->abi != transport_abi || std::string_view(t->scheme) != "verbs") {
-    ::dlclose(library);
-    throw error(errc::unsupported, fmt::format("{}: {} belongs to another version of farmem", url, verbs_library));
-  }
-  found = t;  // stays loaded: sessions run its code
-  return *found;
-}
-
-}  // namespace
-
 const transport& transport_for(const std::string& scheme, std::string_view url) {
   for (const transport* t : built_in_transports())
     if (scheme == t->scheme) return *t;
@@ -67,7 +38,7 @@ std::unique_ptr<listener> listen(std::string_view url, const listen_options& opt
 void check_listen(std::string_view url, const listen_options& options) {
   const address a = value_or_throw(parse_url(url));
   (void)listening_transport(a, url);
-  if (a.scheme == "tcp" && !options.insecure && is_beyond_host(a)) throw_insecure(url);
+  if ((a.scheme == "tcp" || a.scheme == "verbs") && !options.insecure && is_beyond_host(a)) throw_insecure(url);
 }
 
 }  // namespace fm::fabric

@@ -5,6 +5,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -90,8 +91,10 @@ TEST_CASE("an address that will not be served is a mistake in the settings, befo
     CHECK(run("--check-config --insecure" + listen).code == 0);
   }
   CHECK(run("--check-config --listen tcp://localhost:0 --listen tcp://[::1]:0").code == 0);
+  ::setenv("FARMEM_VERBS_LIBRARY", "/nowhere/libfarmem-verbs.so", 1);
   check_wrong(run("--check-config --listen verbs://127.0.0.1:0"), "listen: ");
   check_wrong(run("--check-config --listen verbs://127.0.0.1:0"), "libfarmem-verbs.so");
+  ::unsetenv("FARMEM_VERBS_LIBRARY");
 }
 
 TEST_CASE("a flag is stronger than a variable, a variable than the file", "[agent]") {

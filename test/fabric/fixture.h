@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <string>
+#include <type_traits>
 
 #include "memory_service.h"
 
@@ -28,15 +30,46 @@ struct over_shm {
   }
 };
 
+/// On a machine with an RDMA device, whose address is in LAB_ADDRESS; see test/rdma.
+struct over_verbs {
+  static constexpr bool in_process = false;
+  static std::string listen_url() {
+    const char* address = std::getenv("LAB_ADDRESS");
+    return "verbs://" + std::string(address != nullptr ? address : "LAB_ADDRESS-is-not-set") + ":0";
+  }
+};
+
+/// A time that passes while something is held, and is not over before that is seen to be held.
+template <class Transport>
+constexpr duration a_while = std::is_same_v<Transport, over_verbs> ? std::chrono::seconds(3)
+                                                                   : std::chrono::milliseconds(50);
+
+/// Listens as the transport's tests do; an address that RDMA can be done with is never a loopback one.
+template <class Transport>
+std::unique_ptr<listener> listen_over(service& s, listen_options options = {}) {
+  if constexpr (std::is_same_v<Transport, over_verbs>) {
+    options.insecure = true;
+    options.handshake_within = std::chrono::seconds(30);  // everything is emulated there
+  }
+  return listen(Transport::listen_url(), options, s);
+}
+
 /// An agent and one session with it.
 template <class Transport>
 struct pair_over {
-  explicit pair_over(session_options options = {}, listen_options listening = {}) {
+  explicit pair_over(session_options options = {}, listen_options listening = {},
+                     duration reconnect_for = std::chrono::seconds(30)) {
     if constexpr (Transport::in_process) {
       (void)listening;
+      (void)reconnect_for;
       link = connect("local:", options, events, &agent);
     } else {
-      server = listen(Transport::listen_url(), listening, agent);
+      if constexpr (std::is_same_v<Transport, over_verbs>) {
+        options.connect_within = std::chrono::seconds(30);
+        options.reconnect_for = reconnect_for;
+        options.operation_within = std::chrono::seconds(60);
+      }
+      server = listen_over<Transport>(agent, listening);
       link = connect(server->url(), options, events);
     }
     attach_all();

@@ -27,7 +27,11 @@ class served_store : public fabric::service {
  protected:
   explicit served_store(const store::store_options& options) : store_(store::store::create(options)) {}
   /// For the constructor of the most derived class: from here on its overrides are called.
-  void serve(const std::string& at = "tcp://127.0.0.1:0") { listener_ = fabric::listen(at, {}, *this); }
+  void serve(const std::string& at = "tcp://127.0.0.1:0") {
+    fabric::listen_options options;
+    options.insecure = at.starts_with("verbs:");  // RDMA has no loopback addresses
+    listener_ = fabric::listen(at, options, *this);
+  }
   /// Nobody answers any more, and nothing of this object is called; for its destructor, too.
   void stop() { listener_.reset(); }
 

@@ -3,6 +3,7 @@
 // nothing installed; it exports `farmem_transport`.
 #pragma once
 
+#include <farmem/fabric/doctor.h>
 #include <farmem/fabric/service.h>
 #include <farmem/fabric/session.h>
 #include <farmem/fabric/url.h>
@@ -16,10 +17,12 @@ struct transport {
                                       service* in_process);
   /// Null when the transport has no server half.
   std::unique_ptr<listener> (*listen)(const address&, const std::string& url, const listen_options&, service&);
+  /// Adds what it finds of the devices that it uses (doctor.h). Null when it uses none.
+  void (*examine)(std::vector<finding>&) = nullptr;
 };
 
 /// Changes whenever the interfaces between the library and a transport's shared object do.
-constexpr std::uint32_t transport_abi = 1;
+constexpr std::uint32_t transport_abi = 2;
 
 /// What a shared object exports under the name "farmem_transport".
 using transport_entry = const transport* (*)();

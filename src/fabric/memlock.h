@@ -1,0 +1,20 @@
+// How much memory this process may lock, which is what registering memory with an RDMA device does.
+#pragma once
+
+#include <farmem/base.h>
+
+namespace fm::fabric {
+
+struct memlock {
+  bool unlimited = false;  ///< no limit is set, or the process may ignore it (CAP_IPC_LOCK)
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t locked_bytes = 0;  ///< pinned for devices included
+};
+memlock memlock_now() noexcept;
+
+/// What to say to somebody whose limit is too low.
+constexpr const char* memlock_fix =
+    "raise it with `ulimit -l unlimited`, LimitMEMLOCK=infinity in the systemd unit, or a memlock line in "
+    "/etc/security/limits.conf";
+
+}  // namespace fm::fabric

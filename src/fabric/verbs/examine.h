@@ -1,0 +1,10 @@
+// The part of fm::fabric::doctor that needs rdma-core: devices and their ports.
+#pragma once
+
+#include <farmem/fabric/doctor.h>
+
+namespace fm::fabric::verbs {
+
+void examine(std::vector<finding>& out);
+
+}  // namespace fm::fabric::verbs

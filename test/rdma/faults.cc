@@ -1,0 +1,163 @@
+// What ends a connection over verbs://, in a lab machine: the agent is killed, the device is removed, and, between two
+// machines, the cable is pulled. Each ends in a typed error, with every request done, and the session comes back where it
+// can. Upper bounds are generous: everything is emulated.
+#include <farmem/farmem.h>
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "agent/live_agent.h"
+#include "fabric/fixture.h"
+
+using namespace fm;
+using namespace fm::fabric;
+using namespace fm::fabric::test;
+using namespace fm::literals;
+
+namespace {
+
+struct fault_node {
+  std::uint64_t value = 0;
+  fm::ref<fault_node> next;
+};
+
+heap_options far_away(const std::string& url) {
+  return {.cache = 1_MiB,
+          .agents = {url},
+          .segment = 32_KiB,
+          .collect = false,
+          .access_within = std::chrono::seconds(20),
+          .memory_within = std::chrono::seconds(20),
+          .reconnect_within = std::chrono::seconds(30),
+          .connect_within = std::chrono::seconds(30)};
+}
+
+ptr<fault_node> make_nodes(heap& h, std::uint64_t n) {
+  ptr<fault_node> head;
+  for (std::uint64_t i = 0; i < n; ++i) head = h.make<fault_node>({.value = i, .next = head});
+  return head;
+}
+
+/// Walks the list; the error that it ended with, or ok.
+errc walk_nodes(const ptr<fault_node>& head, std::uint64_t n) {
+  try {
+    std::uint64_t expected = n;
+    for (const fault_node& e : fm::walk(head, &fault_node::next))
+      if (e.value != --expected) FAIL("node " << e.value << " instead of " << expected);
+    return expected == 0 ? errc::ok : errc::corrupt;
+  } catch (const error& e) {
+    return e.code();
+  }
+}
+
+/// Tells the lab to do something to the cable.
+void wish(const char* what) {
+  std::ofstream out("/dev/ttyS2");
+  out << what << std::endl;
+  REQUIRE(out.good());
+}
+
+constexpr std::uint64_t nodes = 20'000;  // more than the cache holds
+
+}  // namespace
+
+TEST_CASE("an agent that is killed is noticed, and its objects say so", "[one]") {
+  agent_test::directory d;
+  const std::string ready = d.path + "/ready";
+  auto agent = std::make_unique<agent_test::process>(
+      std::vector<std::string>{"/lab/farmem-agent", "--listen", over_verbs::listen_url(), "--insecure", "--memory",
+                               "32MiB", "--region", "1MiB", "--ready-file", ready, "--admin", d.path + "/admin"},
+      d.path + "/log");
+  const time_point deadline = clock::now() + std::chrono::seconds(60);
+  std::string url;
+  while (url.empty()) {
+    std::ifstream in(ready);
+    std::getline(in, url);
+    if (clock::now() > deadline) FAIL("the agent does not say that it is ready");
+    std::this_thread::yield();
+  }
+  auto options = far_away(url);
+  options.reconnect_within = std::chrono::seconds(3);
+  heap h(options);
+  const auto head = make_nodes(h, nodes);
+  REQUIRE(h.evict_all() == errc::ok);
+  CHECK(walk_nodes(head, nodes) == errc::ok);
+  CHECK(agent->end(SIGKILL) == -SIGKILL);
+  const time_point killed = clock::now();
+  CHECK(walk_nodes(head, nodes) == errc::agent_lost);
+  CHECK(clock::now() - killed < std::chrono::seconds(30));
+}
+
+// The last thing that runs in its machine: the device does not come back.
+TEST_CASE("requests end when the device is removed, and the session says that its agent is lost", "[removal]") {
+  session_options options;
+  pair_over<over_verbs> p(options, {}, std::chrono::seconds(3));
+  auto data = pattern(100'000, 7);
+  REQUIRE(p.transfer(op_kind::write, data.data(), data.size(), 0) == errc::ok);
+  // Requests are always in flight while it goes; each must end.
+  std::atomic<std::uint64_t> good{0}, ended{0}, other{0};
+  std::thread user([&] {
+    std::vector<std::byte> back(data.size());
+    for (errc last = errc::ok; last != errc::agent_lost;) {
+      request r;
+      p.prepare(r, op_kind::read, back.data(), back.size(), 0);
+      p.link->post(r);
+      p.link->wait(r);
+      last = r.status;
+      if (last == errc::ok) {
+        ++good;
+        if (back != data) ++other;
+      } else {
+        ++ended;
+        if (last != errc::disconnected && last != errc::agent_lost) ++other;
+      }
+    }
+  });
+  while (good.load() < 20) std::this_thread::yield();
+  REQUIRE(std::system("rdma link delete rxe0 &") == 0);
+  CHECK(p.events.until([](auto& e) { return !e.downs.empty(); }));
+  CHECK(p.events.until([](auto& e) { return e.lost_with != errc::ok; }));
+  user.join();
+  CHECK(ended.load() > 0);
+  CHECK(other.load() == 0);
+  CHECK(p.link->state() == session_state::lost);
+}
+
+TEST_CASE("a partition ends what is in flight, and the heap goes on when it is over", "[two]") {
+  const char* url = std::getenv("LAB_PEER_URL");
+  REQUIRE(url != nullptr);
+  std::unique_ptr<heap> h;
+  const time_point deadline = clock::now() + std::chrono::seconds(120);
+  while (!h) {
+    try {
+      h = std::make_unique<heap>(far_away(url));
+    } catch (const error& e) {  // the other machine is still booting
+      if (clock::now() > deadline) throw;
+      std::this_thread::yield();
+    }
+  }
+  const auto head = make_nodes(*h, nodes);
+  REQUIRE(h->evict_all() == errc::ok);
+  REQUIRE(walk_nodes(head, nodes) == errc::ok);
+  REQUIRE(h->stats().reconnects == 0);
+  // Until the break is noticed, walking goes on; it must be noticed by what is in flight alone.
+  wish("unplug");
+  errc last = errc::ok;
+  std::thread walker([&] {
+    while (h->stats().reconnects == 0 && last == errc::ok) last = walk_nodes(head, nodes);
+  });
+  auto& session = h->core().cache().agents()[0]->session();
+  const time_point noticed_by = clock::now() + std::chrono::seconds(60);
+  while (session.state() == session_state::up && clock::now() < noticed_by) std::this_thread::yield();
+  CHECK(session.state() != session_state::up);
+  wish("plug");
+  walker.join();
+  CHECK(last == errc::ok);  // the access waited for the connection to come back
+  CHECK(walk_nodes(head, nodes) == errc::ok);
+  CHECK(h->stats().reconnects >= 1);
+  REQUIRE(h->evict_all() == errc::ok);
+  CHECK(h->verify().ok());
+}

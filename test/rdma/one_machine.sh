@@ -1,0 +1,21 @@
+# What runs over verbs:// in one lab machine. Every step runs, whatever became of the others; says at the end which failed.
+failed=
+step() {
+  name=$1
+  shift
+  began=$(cut -d. -f1 /proc/uptime)
+  echo "== $name"
+  if "$@"; then outcome=passed; else
+    outcome=FAILED
+    failed="$failed '$name'"
+  fi
+  echo "== $name: $outcome, $(($(cut -d. -f1 /proc/uptime) - began)) s"
+}
+step "the kernel's own tools" rdma link show
+step conformance ./rdma_conformance --use-colour no
+step "the doctor" ./farmem-agent --doctor
+step "a killed agent" ./rdma_faults --use-colour no "[one]"
+step heap ./rdma_heap --use-colour no
+[ ! -x index ] || step index sh ./index.sh
+step "a removed device" ./rdma_faults --use-colour no "[removal]"  # the last one: it is gone then
+[ -z "$failed" ] || { echo "failed:$failed"; exit 1; }
