@@ -25,8 +25,9 @@ redis::redis(int core) {
   if (access(program_path, X_OK) != 0) throw error(errc::unsupported, "redis-server is not installed");
   port_ = stream_acceptor(socket_kind::tcp).port();  // one that was free a moment ago
   spawn_options o;
-  o.argv = {program_path,   "--port", std::to_string(port_), "--bind", "127.0.0.1",  "--save", "",
-            "--appendonly", "no",     "--daemonize",         "no",     "--loglevel", "warning"};
+  o.argv = {program_path,   "--port", std::to_string(port_), "--bind", "127.0.0.1",  "--save",  "",
+            "--appendonly", "no",     "--daemonize",         "no",     "--loglevel", "warning", "--logfile",
+            "/dev/null"};
   o.core = core;
   server_ = child(o);
   const std::uint64_t until = now_ns() + 5'000'000'000;

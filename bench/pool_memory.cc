@@ -1,0 +1,178 @@
+// What compaction leaves of a pool's memory: CoRM's synthetic traces (section 4.4), with identities by birth and with random
+// ids of 8, 12 and 16 bits, beside Mesh's rule, no compaction, and the ideal; and how often two blocks with random ids can be merged,
+// beside the paper's formula.
+#include <cmath>
+#include <map>
+
+#include "support/managed.h"
+#include "support/zipf.h"
+
+namespace {
+
+using namespace fm::bench;
+
+struct trace {
+  std::uint32_t bytes;  ///< of a slot; the payload is what fits
+  std::uint64_t objects;
+  double freed;
+};
+
+/// Which objects of a trace are freed: the same for all strategies.
+std::vector<bool> freed_of(const trace& t) {
+  random_source random(t.bytes * 100 + std::uint64_t(t.freed * 100));
+  std::vector<bool> freed(t.objects);
+  for (std::uint64_t i = 0; i < t.objects; ++i) freed[i] = random.unit() < t.freed;
+  return freed;
+}
+
+std::uint64_t frames_in(const fm::pool& pool) {
+  std::uint64_t bytes = 0;
+  for (const fm::pool_agent_stats& a : pool.stats().agents) {
+    for (const fm::pool_class_stats& c : a.classes) bytes += c.blocks * c.block_bytes;
+  }
+  return bytes;
+}
+
+struct outcome {
+  double before = 0, after = 0, conflicts = 0;  ///< bytes of blocks; share of the merges tried
+};
+
+outcome run_pool(const trace& t, const std::string& url, fm::pool_identity identity, std::uint64_t block) {
+  fm::pool pool({.agents = {url},
+                 .name = "memory",
+                 .block = block,
+                 .arenas = 1,
+                 .identity = identity,
+                 .random_only = identity != fm::pool_identity::birth,
+                 .compact_above = 0,
+                 .keep = fm::duration::zero()});
+  const std::vector<std::byte> payload(t.bytes - 24);
+  const std::vector<bool> freed = freed_of(t);
+  std::vector<fm::pool_address> all;
+  for (std::uint64_t i = 0; i < t.objects; ++i) all.push_back(pool.alloc_bytes(payload));
+  for (std::uint64_t i = 0; i < t.objects; ++i)
+    if (freed[i]) pool.free(all[i]);
+  outcome o;
+  o.before = double(frames_in(pool));
+  const fm::pool_compaction made = pool.compact();
+  o.after = double(frames_in(pool));
+  std::uint64_t in_conflict = 0;
+  for (const fm::pool_agent_stats& a : pool.stats().agents)
+    for (const fm::pool_class_stats& c : a.classes) in_conflict += c.merges_in_conflict;
+  if (made.merges_tried != 0) o.conflicts = double(in_conflict) / double(made.merges_tried);
+  return o;
+}
+
+/// Bytes of blocks after merging pairs whose objects have no offset in common, by Mesh's SplitMesher with 64 probes.
+double run_mesh(const trace& t, std::uint64_t block) {
+  const std::uint64_t slots = block / t.bytes, words = (slots + 63) / 64;
+  const std::vector<bool> freed = freed_of(t);
+  std::vector<std::vector<std::uint64_t>> spans;
+  for (std::uint64_t i = 0; i < t.objects; ++i) {
+    if (i % slots == 0) spans.emplace_back(words, 0);
+    if (!freed[i]) spans.back()[i % slots / 64] |= std::uint64_t{1} << i % slots % 64;
+  }
+  std::erase_if(spans, [](const auto& s) { return std::all_of(s.begin(), s.end(), [](auto w) { return w == 0; }); });
+  random_source random(9);
+  for (std::size_t i = spans.size(); i > 1; --i) std::swap(spans[i - 1], spans[random.below(i)]);
+  const std::size_t half = spans.size() / 2;
+  std::vector<bool> gone(spans.size());
+  for (std::size_t probe = 0; probe < std::min<std::size_t>(64, half); ++probe)
+    for (std::size_t i = 0; i < half; ++i) {
+      const std::size_t j = half + (i + probe) % half;
+      if (gone[i] || gone[j]) continue;
+      bool meet = false;
+      for (std::uint64_t w = 0; w < words; ++w) meet |= (spans[i][w] & spans[j][w]) != 0;
+      if (!meet) gone[j] = gone[i] = true;  // a pair is one span from here on, and is not merged again
+    }
+  const auto pairs = std::uint64_t(std::count(gone.begin(), gone.end(), true)) / 2;
+  return double((spans.size() - pairs) * block);
+}
+
+void trace_rows(program& p, const std::string& url) {
+  constexpr std::uint64_t block = 1 << 20;
+  for (const std::uint32_t bytes : {256u, 1024u, 4096u, 16384u})
+    for (const double freed : {0.4, 0.6, 0.8, 0.9}) {
+      const trace t{bytes, p.sized<std::uint64_t>(256u << 20, 4u << 20) / bytes, freed};
+      std::uint64_t live = 0;
+      for (const bool f : freed_of(t)) live += !f;
+      const double ideal = double(live * bytes);
+      const auto row = [&](const std::string& strategy, double v) {
+        p.measure({"memory",
+                   {{"slot", std::to_string(bytes) + " B"},
+                    {"freed", std::to_string(int(freed * 100 + 0.5)) + "%"},
+                    {"by", strategy}},
+                   "of the ideal",
+                   {},
+                   {}},
+                  v / ideal);
+      };
+      const outcome birth = run_pool(t, url, fm::pool_identity::birth, block);
+      row("nobody", birth.before);
+      row("birth", birth.after);
+      row("random 8", run_pool(t, url, fm::pool_identity::random_8, block).after);
+      row("random 12", run_pool(t, url, fm::pool_identity::random_12, block).after);
+      row("random 16", run_pool(t, url, fm::pool_identity::random_16, block).after);
+      row("Mesh's rule", run_mesh(t, block));
+    }
+}
+
+/// No id of b1 is among those of b2, all drawn from n (CoRM, section 3.1.3).
+double formula(double n, double b) {
+  return std::exp(2 * std::lgamma(n - b + 1) - std::lgamma(n - 2 * b + 1) - std::lgamma(n + 1));
+}
+
+// Blocks with exactly as many objects each that two fit into one and three do not.
+void probability_rows(program& p, const std::string& url) {
+  for (const auto& [identity, bits] : {std::pair{fm::pool_identity::random_8, 8},
+                                       {fm::pool_identity::random_12, 12},
+                                       {fm::pool_identity::random_16, 16}})
+    for (const std::uint64_t block : {4096u, 16384u, 65536u}) {
+      constexpr std::uint32_t slot = 64;
+      const std::uint64_t slots = block / slot, keep = slots / 2 - slots / 16, blocks = p.sized<std::uint64_t>(500, 40);
+      if (slots > (std::uint64_t{1} << bits)) continue;
+      fm::pool pool({.agents = {url},
+                     .name = "probability",
+                     .block = block,
+                     .arenas = 1,
+                     .identity = identity,
+                     .random_only = true,
+                     .compact_above = 0,
+                     .keep = fm::duration::zero()});
+      std::map<std::uint32_t, std::vector<fm::pool_address>> of_block;
+      const std::vector<std::byte> payload(slot - 24);
+      for (std::uint64_t i = 0; i < blocks * slots; ++i) {
+        const fm::pool_address a = pool.alloc_bytes(payload);
+        of_block[a.block()].push_back(a);
+      }
+      for (auto& [number, all] : of_block)
+        for (std::size_t i = keep; i < all.size(); ++i) pool.free(all[i]);
+      const fm::pool_compaction made = pool.compact();
+      if (made.merges_tried == 0) continue;
+      std::uint64_t in_conflict = 0;
+      for (const fm::pool_agent_stats& a : pool.stats().agents)
+        for (const fm::pool_class_stats& c : a.classes) in_conflict += c.merges_in_conflict;
+      const double measured = 1 - double(in_conflict) / double(made.merges_tried);
+      const std::vector<std::pair<std::string, std::string>> parameters{
+          {"ids", std::to_string(bits) + " bits"},
+          {"block", std::to_string(block >> 10) + " KiB"},
+          {"objects", std::to_string(keep) + " of " + std::to_string(slots)}};
+      p.measure({"merge_probability", parameters, "measured", {}, {}}, measured);
+      p.measure({"merge_probability", parameters, "by the formula", {}, {}}, formula(double(1 << bits), double(keep)));
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  become_worker_if_asked(argc, argv, {});
+  program p("pool_memory", "What compaction leaves of a pool's memory, beside other rules and the ideal");
+  std::string binary;
+  p.option("--agent", binary, "the farmem-agent to run");
+  p.parse(argc, argv);
+  return p.run([&] {
+    const counted_agent agent(p, binary, "shm://", "2GiB");
+    if (p.wants("memory")) trace_rows(p, agent.url());
+    if (p.wants("merge_probability")) probability_rows(p, agent.url());
+  });
+}
