@@ -207,7 +207,10 @@ bool server_connection::read() {
     return true;
   }
   answer_with(errc::ok, 0, header_.bytes);
-  if (header_.bytes > 4096) {
+  // The thread sanitizer notes what sendmsg has read when the call returns. By then the client may have the bytes, and have
+  // written new ones to the same place by its other lane, which is in order, but through sockets, where it cannot see it.
+  constexpr bool borrows = FM_TSAN == 0;
+  if (borrows && header_.bytes > 4096) {
     output_.append_borrowed({at, header_.bytes}, header_.region);
     return true;
   }
