@@ -5,7 +5,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   libboost1.81-dev libfmt-dev libspdlog-dev libexpected-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
-  libibverbs-dev librdmacm-dev
+  libibverbs-dev librdmacm-dev libsqlite3-dev
 )
 
 # What the tests need besides.
