@@ -150,7 +150,7 @@ char* object_cache::bump_frame(bump& b, bool proactive, std::uint64_t payload_by
     b.large = s;
     at = s->base + 8;
   } else {
-    if (b.at + total > b.end || !b.seg) {
+    if (!b.seg || total > static_cast<std::uint64_t>(b.end - b.at)) {
       segment* s = arena_.take(1, leave);
       if (!s) return nullptr;
       if (b.seg) arena_.retire(*b.seg, static_cast<std::uint64_t>(b.at - b.seg->base), proactive || promotes(here()));
