@@ -68,6 +68,11 @@ void arena::leave_gate() {
   update_gate();
 }
 
+void arena::discard(char* from, std::uint64_t bytes) noexcept {
+  if (before_discard_) before_discard_(reinterpret_cast<std::byte*>(from), bytes);
+  os::reservation::discard(from, bytes);
+}
+
 segment* arena::take(std::uint32_t span, std::uint32_t leave) {
   const std::lock_guard lock(mutex_);
   if (available_.load(std::memory_order_relaxed) < span + leave) return nullptr;
@@ -89,7 +94,7 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
       FM_CHECK(!free_.empty(), "backed segments are accounted for");
       segment& f = free_.back();
       free_.pop_back();
-      os::reservation::discard(f.base, segment_bytes());
+      discard(f.base, segment_bytes());
       f.state.store(segment_state::unbacked, std::memory_order_relaxed);
       --backed_;
     }
@@ -130,7 +135,7 @@ void arena::release(segment& s) {
       s.state.store(segment_state::free, std::memory_order_relaxed);
       free_.push_back(s);
     } else {
-      os::reservation::discard(s.base, std::uint64_t{span} << shift_);
+      discard(s.base, std::uint64_t{span} << shift_);
       const auto first = static_cast<std::size_t>(&s - segments_.data());
       for (std::size_t i = first; i < first + span; ++i)
         segments_[i].state.store(segment_state::unbacked, std::memory_order_relaxed);

@@ -66,6 +66,13 @@ object_cache::object_cache(const cache_options& options, links& agents)
       throw error(errc::invalid_argument, fmt::format("{} heaps are open in this process already", heaps_max));
     caches[index_].store(this, std::memory_order_release);
   }
+  // Where a device reads and writes memory by itself, what misses fetch lands in the frames. A segment is registered at a
+  // time, because that is what the arena gives back.
+  for (auto& link : links_)
+    link->session().lend(arena_.address_space(), arena_.address_space_bytes(), arena_.segment_bytes());
+  arena_.before_discard([this](std::byte* from, std::uint64_t bytes) {
+    for (auto& link : links_) link->session().take_back(from, bytes, false);
+  });
   evictor_ = std::make_unique<evictor>(*this);
   evictor_->start();
 }
@@ -84,6 +91,11 @@ void object_cache::close() noexcept {
   }
   epochs::wait_passed(epochs::stamp(), clock::now() + std::chrono::seconds(1));
   for (auto& link : links_) link->close();
+  for (auto& link : links_) {
+    link->session().take_back(arena_.address_space(), arena_.address_space_bytes(), true);
+    const std::lock_guard lock(mutators_mutex_);
+    for (auto& m : mutators_) link->session().take_back(m->staging.get(), elastic_windows::window_max, true);
+  }
   {
     const std::lock_guard lock(caches_mutex);
     const std::uint32_t index = index_;
@@ -109,6 +121,8 @@ mutator& object_cache::attach_thread() {
   m.random ^= mutators_.size() * 0x2545f4914f6cdd1d;
   m.next_agent = static_cast<std::uint32_t>(mutators_.size() - 1);
   m.staging = std::make_unique<std::byte[]>(elastic_windows::window_max);
+  for (auto& link : links_)
+    link->session().lend(m.staging.get(), elastic_windows::window_max, elastic_windows::window_max);
   for (std::uint32_t i = 0; i < mutator::fetches_max; ++i) {
     m.fetches[i].cache = this;
     m.fetches[i].from = &m;

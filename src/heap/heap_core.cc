@@ -180,6 +180,7 @@ heap_stats heap_core::stats(detail_level level) {
     s.reconnects += l.reconnects;
     s.regions += l.regions;
     s.regions_retired += l.retired;
+    s.bytes_bounced += l.bytes_bounced;
   }
   s.collections = collector_->counts.cycles.load(std::memory_order_relaxed);
   s.collections_failed = collector_->counts.failed.load(std::memory_order_relaxed);
@@ -217,7 +218,7 @@ std::string heap_stats::text() const {
       "objects\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
-      "agents    {} regions, {} retired, {} reconnects\n"
+      "agents    {} regions, {} retired, {} reconnects; {} bytes copied on their way to or from a device\n"
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
       "          threads waited for pauses {} times, p99 {:.1f} us, max {:.1f} us; utilisation in 10 ms at least "
@@ -229,7 +230,7 @@ std::string heap_stats::text() const {
       segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects,
       hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
       us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
-      reconnects, collections, collections_failed, collected_objects, collected_bytes, evacuated_objects,
+      reconnects, bytes_bounced, collections, collections_failed, collected_objects, collected_bytes, evacuated_objects,
       evacuated_bytes, emptied_regions, us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)),
       us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns),
       bmu(std::chrono::milliseconds(10)));

@@ -67,6 +67,8 @@ void link_impl::close() noexcept {
     }
     keeper_.join();
     deliver();
+    for (const auto& f : flights_owned_)
+      if (f->staging) session_owner_->take_back(f->staging.get(), f->staging_bytes, true);
   });
 }
 
@@ -108,6 +110,7 @@ link_stats link_impl::stats() const noexcept {
   s.reconnects = count_.reconnects.load(std::memory_order_relaxed);
   s.batches_resent = count_.resent.load(std::memory_order_relaxed);
   s.retired = count_.retired.load(std::memory_order_relaxed);
+  if (session_owner_) s.bytes_bounced = session_owner_->bounced_bytes();
   const lock_type lock(mutex_);
   s.regions = book_.size();
   return s;

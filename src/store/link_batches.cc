@@ -1,6 +1,7 @@
 // Write-back: batches from begin_batch to their acknowledgement. See the state diagram in link_impl.h; here are
 // carving (begin_batch), numbering (submit), the one sender, what completions mean, and the in-order deliverer.
 #include <algorithm>
+#include <bit>
 #include <farmem/base.h>
 
 #include "link_impl.h"
@@ -63,11 +64,7 @@ flight* link_impl::new_flight(const carve& place) {
     flights_free_.push_back(flights_owned_.back().get());
   }
   flight* f = flights_free_.back();
-  if (!place.memory && f->staging_bytes < place.bytes) {
-    f->staging.reset(new (std::nothrow) std::byte[place.bytes]);
-    f->staging_bytes = f->staging ? place.bytes : 0;
-    if (!f->staging) return nullptr;
-  }
+  if (!place.memory && f->staging_bytes < place.bytes && !make_staging(*f, place.bytes)) return nullptr;
   flights_free_.pop_back();
   static_cast<batch&>(*f) = batch{};
   f->data = place.memory ? place.memory : f->staging.get();
@@ -85,12 +82,18 @@ flight* link_impl::new_flight(const carve& place) {
   return f;
 }
 
+// A batch's bytes, lent to the session for as long as they exist. With none of the flight's requests in flight.
+bool link_impl::make_staging(flight& f, std::uint32_t bytes) {
+  if (f.staging) session().take_back(f.staging.get(), f.staging_bytes, true);
+  f.staging.reset(bytes != 0 ? new (std::nothrow) std::byte[bytes] : nullptr);
+  f.staging_bytes = f.staging ? bytes : 0;
+  if (f.staging) session().lend(f.staging.get(), bytes, std::bit_ceil(bytes));
+  return f.staging != nullptr;
+}
+
 void link_impl::recycle(flight& f) {
   // A buffer for one large object is not worth keeping.
-  if (f.staging_bytes > std::max<std::uint64_t>(options_.batch_bytes, 4_KiB)) {
-    f.staging.reset();
-    f.staging_bytes = 0;
-  }
+  if (f.staging_bytes > std::max<std::uint64_t>(options_.batch_bytes, 4_KiB)) make_staging(f, 0);
   flights_free_.push_back(&f);
 }
 

@@ -141,6 +141,7 @@ class link_impl final : public link, public fabric::session_events {
   static constexpr std::size_t sent_at_once = 8;  ///< batches a post, of up to three requests each
   using send_list = std::vector<fabric::request*>;
   flight* new_flight(const carve& place);
+  bool make_staging(flight& f, std::uint32_t bytes);
   void recycle(flight& f);
   void enqueue(flight& f, flight_state s);
   void close_gaps();

@@ -21,6 +21,7 @@
 #include <farmem/cache/frame.h>
 #include <farmem/cache/policy.h>
 #include <farmem/os.h>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -45,6 +46,14 @@ class arena {
   /// `capacity` bytes of memory at most, in segments of `segment_bytes` (power of two). Throws out_of_memory.
   arena(std::uint64_t capacity, std::uint64_t segment_bytes);
   ~arena();
+
+  /// All of its address space, and: `give_up` is called before memory of it goes back to the system, by whole segments that
+  /// nothing uses. Set before the first take(); called under the queues' lock.
+  [[nodiscard]] std::byte* address_space() noexcept { return memory_.base(); }
+  [[nodiscard]] std::uint64_t address_space_bytes() const noexcept {
+    return static_cast<std::uint64_t>(segments_.size()) << shift_;
+  }
+  void before_discard(std::function<void(std::byte*, std::uint64_t)> give_up) { before_discard_ = std::move(give_up); }
 
   /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one segment.
   segment* take(std::uint32_t span, std::uint32_t leave);
@@ -119,7 +128,10 @@ class arena {
  private:
   using queue = boost::intrusive::list<segment>;
 
+  void discard(char* from, std::uint64_t bytes) noexcept;
+
   os::reservation memory_;
+  std::function<void(std::byte*, std::uint64_t)> before_discard_;
   char* base_ = nullptr;
   int shift_ = 0;
   std::uint32_t capacity_ = 0;

@@ -77,6 +77,10 @@ class session {
   /// or unmapped. No request that names them may be in flight. With `for_good` all that was lent there is forgotten.
   virtual void take_back(std::byte* /*base*/, std::uint64_t /*bytes*/, bool /*for_good*/) noexcept {}
 
+  /// Bytes of one-sided transfers that were copied on the way since the session began, because the memory that requests
+  /// named was not lent or could not be registered. Wait-free.
+  [[nodiscard]] virtual std::uint64_t bounced_bytes() const noexcept { return 0; }
+
   /// The region's memory where the transport maps it into this process (local:, shm://); null elsewhere.
   /// Valid until detach.
   virtual std::byte* direct(std::uint32_t region) noexcept = 0;

@@ -55,6 +55,7 @@ struct heap_stats {
   std::uint64_t hit_words_aside = 0;  ///< resident objects whose page is given back, 16 bytes each
   std::uint64_t stalls_for_memory = 0;
   std::uint64_t batches = 0, batches_resent = 0, reconnects = 0, regions = 0, regions_retired = 0;
+  std::uint64_t bytes_bounced = 0;  ///< copied on their way to or from an RDMA device; 0 where all memory is registered
   // collecting
   std::uint64_t collections = 0, collections_failed = 0;
   std::uint64_t collected_objects = 0, collected_bytes = 0;  ///< home copies that are gone

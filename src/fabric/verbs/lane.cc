@@ -69,6 +69,10 @@ void verbs_lane::shut_down(std::uint32_t generation, errc why) noexcept {
   if (is_open()) reason_ = why;
   ending_.store(true);
   connection_.qp->to_error();
+  kick();
+}
+
+void verbs_lane::kick() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n = ::write(kick_.get(), &one, sizeof one);
 }

@@ -34,6 +34,7 @@ class lane_home {
  public:
   [[nodiscard]] virtual const region_keys& regions() const noexcept = 0;
   [[nodiscard]] virtual local_memory& memory() noexcept = 0;
+  virtual void count_bounced(std::uint64_t bytes) noexcept = 0;
   /// The connection manager's channel, and: it has something to say. Called without the lane's mutex, by any thread.
   [[nodiscard]] virtual int events_fd() const noexcept = 0;
   virtual void take_events() noexcept = 0;
@@ -100,6 +101,7 @@ class verbs_lane final : public client_lane {
   void fail_locked(errc why, done_list& done) noexcept;
   bool broken(errc why, const char* reason, done_list& done) noexcept;
   void take_cq_event() noexcept;
+  void kick() noexcept;
   std::uint32_t take_op(request& r);
   void free_op(std::uint32_t i) noexcept;
 

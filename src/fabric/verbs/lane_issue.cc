@@ -52,6 +52,7 @@ void verbs_lane::pump() noexcept {
   if (qp.flush()) return;
   ending_.store(true);
   ready_.store(true, std::memory_order_release);
+  kick();  // whoever receives may be asleep, and what was refused brings no completion
   owner_.lane_ready();
 }
 
@@ -164,6 +165,7 @@ bool verbs_lane::issue_piece(operation& op, std::uint32_t i) noexcept {
     std::byte* slot = connection_.bounce.base() + std::uint64_t(record.slot) * bounce_bytes;
     if (!reads) gather(r, op.issued, {slot, total});
     pieces[count++] = {slot, std::uint32_t(total), connection_.bounce.key()};
+    home_.count_bounced(total);
   } else {
     record.direct = !goes_inline;
   }

@@ -7,6 +7,12 @@
 
 namespace fm::fabric::verbs {
 
+namespace {
+/// Of what may be locked: a connection that is to be made again must find room for its own buffers, or the session is lost;
+/// what was lent can be copied instead.
+constexpr std::uint64_t left_for_connections = 16ull << 20;
+}  // namespace
+
 void local_memory::lend(std::byte* base, std::uint64_t bytes, std::uint64_t slab_bytes) {
   const std::unique_lock lock(mutex_);
   lent l{base, bytes, slab_bytes, {}};
@@ -64,7 +70,9 @@ std::uint64_t local_memory::find(void* at, std::uint64_t bytes, std::uint32_t& k
   if (!l->slabs[i]) {
     std::byte* const base = l->base + i * l->slab_bytes;
     const std::uint64_t n = std::min<std::uint64_t>(l->slab_bytes, std::uint64_t(l->base + l->bytes - base));
-    if (const failure f = register_memory(domain_, base, n, IBV_ACCESS_LOCAL_WRITE, l->slabs[i]); f.failed()) {
+    failure f = check_memlock(n + left_for_connections);
+    if (!f.failed()) f = register_memory(domain_, base, n, IBV_ACCESS_LOCAL_WRITE, l->slabs[i]);
+    if (f.failed()) {
       spdlog::warn("verbs: {}; transfers of this memory are copied", f.text);
       l->refused = true;
       return 0;

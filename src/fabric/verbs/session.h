@@ -28,6 +28,9 @@ class verbs_session final : public lane_session, private lane_home {
   void take_back(std::byte* base, std::uint64_t bytes, bool for_good) noexcept override {
     memory_.take_back(base, bytes, for_good);
   }
+  [[nodiscard]] std::uint64_t bounced_bytes() const noexcept override {
+    return bounced_.load(std::memory_order_relaxed);
+  }
 
  private:
   static constexpr std::uint32_t events_index = ~0u - 1;  ///< in lane_epoll()
@@ -43,6 +46,7 @@ class verbs_session final : public lane_session, private lane_home {
   // lane_home
   [[nodiscard]] const region_keys& regions() const noexcept override { return regions_; }
   [[nodiscard]] local_memory& memory() noexcept override { return memory_; }
+  void count_bounced(std::uint64_t bytes) noexcept override { bounced_.fetch_add(bytes, std::memory_order_relaxed); }
   [[nodiscard]] int events_fd() const noexcept override { return events_->fd; }
   void take_events() noexcept override;
 
@@ -62,6 +66,7 @@ class verbs_session final : public lane_session, private lane_home {
   std::atomic<bool> device_gone_{false};
   region_keys regions_;
   local_memory memory_;
+  std::atomic<std::uint64_t> bounced_{0};
 
   std::mutex control_mutex_;  ///< one question about a region at a time
   descriptor control_;
