@@ -204,7 +204,7 @@ const std::vector<setting>& settings() {
   static const std::vector<setting> all{
       {"listen", "URL", "address to serve: shm:///path or tcp://127.0.0.1:port (port 0: any); repeatable", true,
        [](config& c, text v) { c.listen.push_back(v); }},
-      {"memory", "SIZE", "memory for regions of all heaps (default 1GiB)", false,
+      {"memory", "SIZE", "memory for regions of all heaps, pools and paged ranges (default 1GiB)", false,
        [](config& c, text v) { c.store.memory_bytes = parse_bytes(v); }},
       {"region", "SIZE", "size of a region, a power of two from 64KiB to 32MiB (default 16MiB)", false,
        [](config& c, text v) { c.store.region_bytes = parse_bytes(v); }},
@@ -212,6 +212,10 @@ const std::vector<setting>& settings() {
        [](config& c, text v) { c.store.quota_default_bytes = parse_bytes(v); }},
       {"heaps", "N", "most heaps at a time (default 64)", false,
        [](config& c, text v) { c.store.heaps_max = parse_count(v); }},
+      {"pools", "N", "most pools at a time (default 64)", false,
+       [](config& c, text v) { c.store.pools_max = parse_count(v); }},
+      {"pool-clients", "N", "most processes that have one pool open at a time (default 1024)", false,
+       [](config& c, text v) { c.store.pool_clients_max = parse_count(v); }},
       {"lease", "TIME", "how long a heap outlives its owner's connection (default 15s)", false,
        [](config& c, text v) {
          c.store.lease_default_ms = parse_milliseconds(v);

@@ -14,7 +14,7 @@ test_packages=(
   clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
-  capnproto libcapnp-dev
+  capnproto libcapnp-dev redis-tools
 )
 
 # What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.

@@ -54,22 +54,26 @@ CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& to,
   return app.add_option(name, to, help)->transform(CLI::AsSizeValue(false))->type_name("SIZE");
 }
 
-void declare(CLI::App& app, machine_options& m, const std::string& what) {
-  app.add_option("--transport", m.agents.transport, "how the agents are reached")
+void declare(CLI::App& app, agent_options& a) {
+  app.add_option("--transport", a.transport, "how the agents are reached")
       ->check(CLI::IsMember({"shm", "tcp", "verbs"}))
       ->capture_default_str();
-  app.add_option("--address", m.agents.address, "this machine's address, for tcp and verbs")->capture_default_str();
-  app.add_option("--agents", m.agents.count, "agents to start")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--agent", m.agents.program, "the program farmem-agent (default: beside this one, or in PATH)")
+  app.add_option("--address", a.address, "this machine's address, for tcp and verbs")->capture_default_str();
+  app.add_option("--agents", a.count, "agents to start")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--agent", a.program, "the program farmem-agent (default: beside this one, or in PATH)")
       ->type_name("PATH");
+  add_size(app, "--region", a.region_bytes, "size of the agents' regions, a power of two (default: theirs)");
+  app.footer("Sizes are like 64MiB or 1GiB.");
+}
+
+void declare(CLI::App& app, machine_options& m, const std::string& what) {
+  declare(app, m.agents);
   add_size(app, "--memory", m.agent_bytes,
            fmt::format("memory of each agent (default: a multiple of its share of the {})", what));
-  add_size(app, "--region", m.agents.region_bytes, "size of the agents' regions, a power of two (default: theirs)");
   add_size(app, "--local", m.local_bytes,
            fmt::format("local memory of this process (default: a quarter of the {} plus 64MiB)", what));
   add_size(app, "--cache", m.cache_bytes,
            "local memory for objects, a part of --local (default: what the rest of the program does not need)");
-  app.footer("Sizes are like 64MiB or 1GiB.");
 }
 
 std::string mib(std::uint64_t bytes) { return fmt::format("{:.1f} MiB", double(bytes) / double(1_MiB)); }

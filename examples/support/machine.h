@@ -27,7 +27,9 @@ struct machine_options {
   std::uint64_t local_bytes = 0, cache_bytes = 0, agent_bytes = 0;  ///< 0: decided by make_plan
 };
 
-/// Declares --transport, --address, --agents, --agent, --memory, --region, --local and --cache. `what` is what the heap holds: "index".
+/// Declares --transport, --address, --agents, --agent and --region.
+void declare(CLI::App& app, agent_options& a);
+/// Those, and --memory, --local and --cache. `what` is what the heap holds: "index".
 void declare(CLI::App& app, machine_options& m, const std::string& what);
 /// Declares a size, like 64MiB.
 CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t& to, const std::string& help);

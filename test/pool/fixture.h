@@ -21,7 +21,9 @@ using namespace fm::literals;
 /// An agent that is reached by one transport: in this process for local:, the real program for the others.
 class place {
  public:
-  explicit place(const std::string& scheme, std::uint64_t memory = 64_MiB, std::uint64_t region = 1_MiB)
+  /// `flags` are more for the agent, which for local: is none.
+  explicit place(const std::string& scheme, std::uint64_t memory = 64_MiB, std::uint64_t region = 1_MiB,
+                 const std::vector<std::string>& flags = {})
       : scheme_(scheme) {
     if (scheme == "local") {
       store::store_options o;
@@ -29,8 +31,9 @@ class place {
       o.region_bytes = region;
       store_ = store::store::create(o);
     } else {
-      agent_ = std::make_unique<agent_test::live_agent>(
-          std::vector<std::string>{"--memory", std::to_string(memory), "--region", std::to_string(region)});
+      std::vector<std::string> all{"--memory", std::to_string(memory), "--region", std::to_string(region)};
+      all.insert(all.end(), flags.begin(), flags.end());
+      agent_ = std::make_unique<agent_test::live_agent>(all);
     }
   }
   /// Options of a pool there, of the place's own tenant.

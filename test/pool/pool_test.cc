@@ -323,6 +323,21 @@ TEST_CASE("a pool has its quota") {
   CHECK(code_of([&] { pool q(o); }) == errc::quota_exceeded);
 }
 
+TEST_CASE("an agent has as many pools, and a pool as many clients, as the agent was told") {
+  const place at("shm", 64_MiB, 1_MiB, {"--pools", "2", "--pool-clients", "3"});
+  pool_options o = at.options();
+  const pool one(o), two(o);
+  {
+    const pool three(o);
+    CHECK(code_of([&] { const pool four(o); }) == errc::agent_full);
+  }
+  CHECK(code_of([&] { const pool four(o); }) == errc::ok);
+  o.name = "another";
+  const pool another(o);
+  o.name = "one too many";
+  CHECK(code_of([&] { const pool more(o); }) == errc::agent_full);
+}
+
 TEST_CASE("options out of range are refused with their name") {
   const auto refused = [](auto&& change) {
     pool_options o;

@@ -43,7 +43,7 @@ struct store_options {
   std::uint64_t trace_queue_slots = 1u << 20;
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
   std::uint32_t pools_max = 64;
-  std::uint32_t pool_clients_max = 1024;  ///< of one pool
+  std::uint32_t pool_clients_max = 1024;  ///< of one pool; one more is refused (agent_full), as is one pool more
   std::string name = "local";             ///< in logs
   bool log_heaps = false;                 ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
