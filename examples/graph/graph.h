@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <farmem/farmem.h>
 
-#include "edges.h"
+#include "../support/edges.h"
 
 namespace fm::example {
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "process.h"
+
 namespace fm::example {
 
 struct agent_options {
@@ -38,6 +40,7 @@ class agent_processes {
 
   std::string directory_;
   std::vector<std::string> urls_;
+  std::vector<process> processes_;
   std::vector<pid_t> pids_;
 };
 

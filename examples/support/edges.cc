@@ -8,8 +8,8 @@
 #include <fstream>
 #include <string_view>
 
-#include "../support/distinct_counter.h"
-#include "../support/machine.h"
+#include "distinct_counter.h"
+#include "machine.h"
 
 namespace fm::example {
 
