@@ -16,6 +16,7 @@ step conformance ./rdma_conformance --use-colour no
 step "the doctor" ./farmem-agent --doctor
 step "a killed agent" ./rdma_faults --use-colour no "[one]"
 step "a stressed heap and a cycle" ./rdma_heap --use-colour no
+step "pools, channels and paged ranges" ./rdma_shared --use-colour no
 [ ! -x index ] || step index sh ./index.sh
 step "a removed device" ./rdma_faults --use-colour no "[removal]"  # the last one: it is gone then
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }
