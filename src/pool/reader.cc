@@ -19,9 +19,12 @@ using blocks::object_header;
 namespace {
 
 constexpr std::uint32_t copied_at_once = 4096;
-/// An object that could not keep its slot is in the next free one: so many slots are looked at before the agent is asked.
+/// An object that could not keep its slot is in the next free one: so many slots are looked at in one read.
 constexpr std::uint32_t probe_bytes = 4096;
 constexpr std::uint32_t probe_slots_max = 16;
+/// Where a read is a copy, looking on is cheaper than asking, for so many slots; of large ones the header alone.
+constexpr std::uint32_t seek_slots_max = 256;
+constexpr std::uint32_t seek_whole_upto = 256;
 
 /// Copies before it were made before those after it.
 inline void loads_in_order() noexcept {
@@ -190,6 +193,36 @@ bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, 
   return false;
 }
 
+/// From the slot on, and from the block's first one when its end is reached, as the merge looked for a free one.
+bool reader::seek(std::uint64_t word, std::uint32_t& slot, const blocks::identity& id, target& to,
+                  pool_read& how) noexcept {
+  const std::uint32_t c = blocks::class_of(word), slot_bytes = blocks::slot_bytes(c);
+  const std::uint32_t slots = agent_.layout().slots(c), from = slot;
+  if (from >= slots) return false;
+  const std::uint32_t step = std::clamp(probe_bytes / slot_bytes, std::uint32_t{1}, probe_slots_max);
+  if (!agent_.synchronous()) return look(word, slot, step, id, to, how);
+  const std::uint32_t most = std::min(slots, seek_slots_max);
+  for (std::uint32_t looked = 0; looked < most;) {
+    slot = (from + looked) % slots;
+    if (slot_bytes <= seek_whole_upto) {
+      const std::uint32_t n = std::min({step, slots - slot, most - looked});
+      if (look(word, slot, n, id, to, how)) return true;
+      looked += n;
+      continue;
+    }
+    object_header h;
+    blocks::place at = blocks::place_of(word);
+    at.offset += slot * slot_bytes;
+    if (agent_.read_at(at, std::as_writable_bytes(std::span(&h, 1))) != errc::ok) return false;
+    if (judge(h, id, c, to) != pool_read::moved) {
+      how = attempt(word, slot, id, to);
+      return true;
+    }
+    ++looked;
+  }
+  return false;
+}
+
 namespace {
 blocks::identity identity_of(const pool_address& p) noexcept { return {p.block(), p.generation(), p.index()}; }
 }  // namespace
@@ -239,9 +272,7 @@ errc reader::correct(pool_address& p, target& to, std::uint64_t word, pool_read 
       refreshed = true;
       word = agent_.refresh(id.vblock);
       if (word == 0) break;
-      const std::uint32_t n =
-          std::clamp(probe_bytes / blocks::slot_bytes(blocks::class_of(word)), std::uint32_t{1}, probe_slots_max);
-      if (!look(word, slot, n, id, to, how)) break;
+      if (!seek(word, slot, id, to, how)) break;
     }
     if (how == pool_read::ok) {
       p.set_hint(static_cast<std::uint16_t>(slot));

@@ -36,6 +36,9 @@ class reader {
                                 const target& to) const noexcept;
   [[nodiscard]] bool post(request_set& set) noexcept;
   [[nodiscard]] bool tenure_held(std::uint32_t life) noexcept;
+  /// look() as far as it is worth it. Finds what a merge has put beside its slot.
+  [[nodiscard]] bool seek(std::uint64_t word, std::uint32_t& slot, const blocks::identity& id, target& to,
+                          pool_read& how) noexcept;
   errc correct(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept;
 
   agent_client& agent_;
