@@ -11,6 +11,9 @@ namespace {
 
 using namespace fm::bench;
 
+/// Of an agent in this process: what is measured is bytes, which are the same behind every transport.
+constexpr std::uint64_t memory = 2ull << 30;
+
 struct trace {
   std::uint32_t bytes;  ///< of a slot; the payload is what fits
   std::uint64_t objects;
@@ -37,15 +40,16 @@ struct outcome {
   double before = 0, after = 0, conflicts = 0;  ///< bytes of blocks; share of the merges tried
 };
 
-outcome run_pool(const trace& t, const std::string& url, fm::pool_identity identity, std::uint64_t block) {
-  fm::pool pool({.agents = {url},
+outcome run_pool(const trace& t, fm::pool_identity identity, std::uint64_t block) {
+  fm::pool pool({.agents = {"local:"},
                  .name = "memory",
                  .block = block,
                  .arenas = 1,
                  .identity = identity,
                  .random_only = identity != fm::pool_identity::birth,
                  .compact_above = 0,
-                 .keep = fm::duration::zero()});
+                 .keep = fm::duration::zero(),
+                 .local_memory = memory});
   const std::vector<std::byte> payload(t.bytes - 24);
   const std::vector<bool> freed = freed_of(t);
   std::vector<fm::pool_address> all;
@@ -89,7 +93,7 @@ double run_mesh(const trace& t, std::uint64_t block) {
   return double((spans.size() - pairs) * block);
 }
 
-void trace_rows(program& p, const std::string& url) {
+void trace_rows(program& p) {
   constexpr std::uint64_t block = 1 << 20;
   for (const std::uint32_t bytes : {256u, 1024u, 4096u, 16384u})
     for (const double freed : {0.4, 0.6, 0.8, 0.9}) {
@@ -107,12 +111,12 @@ void trace_rows(program& p, const std::string& url) {
                    {}},
                   v / ideal);
       };
-      const outcome birth = run_pool(t, url, fm::pool_identity::birth, block);
+      const outcome birth = run_pool(t, fm::pool_identity::birth, block);
       row("nobody", birth.before);
       row("birth", birth.after);
-      row("random 8", run_pool(t, url, fm::pool_identity::random_8, block).after);
-      row("random 12", run_pool(t, url, fm::pool_identity::random_12, block).after);
-      row("random 16", run_pool(t, url, fm::pool_identity::random_16, block).after);
+      row("random 8", run_pool(t, fm::pool_identity::random_8, block).after);
+      row("random 12", run_pool(t, fm::pool_identity::random_12, block).after);
+      row("random 16", run_pool(t, fm::pool_identity::random_16, block).after);
       row("Mesh's rule", run_mesh(t, block));
     }
 }
@@ -123,7 +127,7 @@ double formula(double n, double b) {
 }
 
 // Blocks with exactly as many objects each that two fit into one and three do not.
-void probability_rows(program& p, const std::string& url) {
+void probability_rows(program& p) {
   for (const auto& [identity, bits] : {std::pair{fm::pool_identity::random_8, 8},
                                        {fm::pool_identity::random_12, 12},
                                        {fm::pool_identity::random_16, 16}})
@@ -131,14 +135,15 @@ void probability_rows(program& p, const std::string& url) {
       constexpr std::uint32_t slot = 64;
       const std::uint64_t slots = block / slot, keep = slots / 2 - slots / 16, blocks = p.sized<std::uint64_t>(500, 40);
       if (slots > (std::uint64_t{1} << bits)) continue;
-      fm::pool pool({.agents = {url},
+      fm::pool pool({.agents = {"local:"},
                      .name = "probability",
                      .block = block,
                      .arenas = 1,
                      .identity = identity,
                      .random_only = true,
                      .compact_above = 0,
-                     .keep = fm::duration::zero()});
+                     .keep = fm::duration::zero(),
+                     .local_memory = memory});
       std::map<std::uint32_t, std::vector<fm::pool_address>> of_block;
       const std::vector<std::byte> payload(slot - 24);
       for (std::uint64_t i = 0; i < blocks * slots; ++i) {
@@ -167,12 +172,9 @@ void probability_rows(program& p, const std::string& url) {
 int main(int argc, char** argv) {
   become_worker_if_asked(argc, argv, {});
   program p("pool_memory", "What compaction leaves of a pool's memory, beside other rules and the ideal");
-  std::string binary;
-  p.option("--agent", binary, "the farmem-agent to run");
   p.parse(argc, argv);
   return p.run([&] {
-    const counted_agent agent(p, binary, "shm://", "2GiB");
-    if (p.wants("memory")) trace_rows(p, agent.url());
-    if (p.wants("merge_probability")) probability_rows(p, agent.url());
+    if (p.wants("memory")) trace_rows(p);
+    if (p.wants("merge_probability")) probability_rows(p);
   });
 }

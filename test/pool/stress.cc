@@ -18,12 +18,13 @@ using namespace fm::literals;
 
 namespace {
 
-/// What happens however busy the machine is, before a run ends; but no longer than this.
+/// Somebody does something within this, on any machine.
 constexpr auto patience = std::chrono::seconds(60);
 
 /// What the threads saw, to be judged by the main thread.
 struct findings {
-  std::atomic<std::uint64_t> reads{0}, writes{0}, rounds{0}, torn_values{0}, strangers{0}, older{0}, errors{0};
+  std::atomic<std::uint64_t> reads{0}, writes{0}, compactions{0};
+  std::atomic<std::uint64_t> torn{0}, strangers{0}, older{0}, lost{0}, errors{0};
   std::atomic<int> first_error{0};
   void failed(errc e) {
     errors.fetch_add(1);
@@ -32,125 +33,157 @@ struct findings {
   }
 };
 
+/// One pool with two clients, and rounds in it. A round allocates objects that are watched among others; the others are freed piece
+/// by piece, so that the watched ones are alone in their blocks and every compaction moves some of them, while they are read and written.
 template <std::size_t Words>
-stress_report run(const pool_options& o, duration run_for) {
+class stressed {
+ public:
+  explicit stressed(const pool_options& o) : writing_(o), reading_(o), all_(objects) {}
+
+  void round(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<pool_ptr<value>> others;
+    for (std::size_t i = 0; i < objects; ++i) {
+      all_[i].ptr = writing_.alloc(value::make(i, 0));
+      all_[i].version.store(0);
+      for (int k = 0; k < 3; ++k) others.push_back(writing_.alloc(value::make(objects + i, 0)));
+    }
+    std::shuffle(others.begin(), others.end(), random);
+    stop_.store(false);
+    std::vector<std::thread> threads;
+    for (std::uint64_t i = 0; i < 2; ++i) threads.emplace_back([this, seed, i] { read(seed + i); });
+    for (std::size_t i = 0; i < 2; ++i) threads.emplace_back([this, seed, i] { write(seed, i); });
+    try {
+      for (std::size_t piece = others.size() / pieces; !others.empty() && findings_.errors.load() == 0;) {
+        for (std::size_t n = std::min(piece, others.size()); n != 0; --n, others.pop_back())
+          writing_.free(others.back());
+        (void)writing_.compact();
+        findings_.compactions.fetch_add(1);
+        for (std::size_t k = 0; k < others.size(); k += 7) {
+          if (k % 2 == 0) writing_.release(others[k]);
+          if (!writing_.read(others[k]).whole()) findings_.torn.fetch_add(1);
+        }
+        await_work();
+      }
+    } catch (const error& e) {
+      findings_.failed(e.code());
+    }
+    stop_.store(true);
+    for (auto& t : threads) t.join();
+    for (std::size_t i = 0; i < objects && findings_.errors.load() == 0; ++i) {
+      const auto v = reading_.try_read(all_[i].ptr);
+      if (!v || v->id != i || !v->whole() || v->version != all_[i].version.load()) findings_.lost.fetch_add(1);
+      writing_.free(all_[i].ptr);
+    }
+  }
+
+  [[nodiscard]] stress_report report() const {
+    stress_report r;
+    const auto fault = [&](std::uint64_t n, const std::string& what) {
+      if (n != 0) r.faults += fmt::format("{} {}\n", n, what);
+    };
+    fault(findings_.errors.load(),
+          fmt::format("errors, the first one {}", to_string(errc(findings_.first_error.load()))));
+    fault(findings_.torn.load(), "values that are not whole");
+    fault(findings_.strangers.load(), "values of other objects");
+    fault(findings_.older.load(), "values older than what had been written");
+    fault(findings_.lost.load(), "values that are not the last ones written, at the end of a round");
+    const pool_report sound = writing_.verify();
+    if (!sound.ok()) r.faults += sound.text;
+    r.reads = findings_.reads.load();
+    r.writes = findings_.writes.load();
+    r.compactions = findings_.compactions.load();
+    const pool_stats s = reading_.stats();
+    for (const auto& c : s.agents.at(0).classes) {
+      r.merges += c.merges_made;
+      r.objects_moved += c.objects_moved;
+    }
+    r.torn = s.torn;
+    r.corrected = s.corrected_reads;
+    r.rpc_reads = s.rpc_reads;
+    if (r.merges == 0 || r.corrected + r.rpc_reads == 0) r.faults += "nothing that was read had been moved\n";
+    return r;
+  }
+  [[nodiscard]] bool failed() const noexcept { return findings_.errors.load() != 0; }
+
+ private:
   using value = checked<Words>;
-  constexpr std::size_t objects = 600;
-  pool writing(o), reading(o);
-  struct shared {
+  static constexpr std::size_t objects = 160, pieces = 6;
+  struct watched {
     pool_ptr<value> ptr;
     std::atomic<std::uint64_t> version{0};  ///< that is written for certain
   };
-  std::vector<shared> all(objects);
-  for (std::size_t i = 0; i < objects; ++i) all[i].ptr = writing.alloc(value::make(i, 0));
 
-  findings f;
-  std::atomic<bool> stop{false};
-  const auto reader = [&](std::uint64_t seed) {
+  void read(std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<pool_ptr<value>> mine;
-    for (const shared& s : all) mine.push_back(s.ptr);
-    while (!stop.load(std::memory_order_relaxed)) {
+    for (const watched& s : all_) mine.push_back(s.ptr);
+    while (!stop_.load(std::memory_order_relaxed)) {
       const std::size_t i = random() % objects;
-      const std::uint64_t written = all[i].version.load(std::memory_order_acquire);
+      const std::uint64_t written = all_[i].version.load(std::memory_order_acquire);
       value v;
       errc e = errc::ok;
+      const auto bytes = std::as_writable_bytes(std::span(&v, 1));
       if (random() % 64 == 0)
-        e = reading.rpc_read_into(mine[i].address(), std::as_writable_bytes(std::span(&v, 1)));
+        e = reading_.rpc_read_into(mine[i].address(), bytes);
       else if (random() % 64 == 0) {
-        if (reading.scan_read(mine[i], v) != pool_read::ok) continue;
+        if (reading_.scan_read(mine[i], v) != pool_read::ok) continue;
       } else {
-        e = reading.read_into(mine[i].address(), std::as_writable_bytes(std::span(&v, 1)));
+        e = reading_.read_into(mine[i].address(), bytes);
       }
       if (e != errc::ok) {
-        f.failed(e);
+        findings_.failed(e);
         continue;
       }
-      f.reads.fetch_add(1, std::memory_order_relaxed);
-      if (!v.whole()) f.torn_values.fetch_add(1);
-      if (v.id != i) f.strangers.fetch_add(1);
-      if (v.version < written) f.older.fetch_add(1);
+      findings_.reads.fetch_add(1, std::memory_order_relaxed);
+      if (!v.whole()) findings_.torn.fetch_add(1);
+      if (v.id != i) findings_.strangers.fetch_add(1);
+      if (v.version < written) findings_.older.fetch_add(1);
     }
-  };
-  const auto writer = [&](std::size_t from, std::size_t step) {
-    std::mt19937_64 random(from);
-    std::vector<pool_ptr<value>> mine;
-    for (const shared& s : all) mine.push_back(s.ptr);
-    while (!stop.load(std::memory_order_relaxed)) {
-      const std::size_t i = from + random() % (objects / step) * step;
-      if (i >= objects) continue;
-      const std::uint64_t version = all[i].version.load(std::memory_order_relaxed) + 1;
-      const value v = value::make(i, version);
-      if (const auto r = writing.try_write_bytes(mine[i].address(), std::as_bytes(std::span(&v, 1))); !r) {
-        f.failed(r.error().code());
-        continue;
-      }
-      all[i].version.store(version, std::memory_order_release);
-      f.writes.fetch_add(1, std::memory_order_relaxed);
-    }
-  };
-  // Objects come and go beside those, so that there is always something to merge. And whoever does that ends it all.
-  const time_point until = clock::now() + run_for;
-  const auto enough = [&] {
-    return f.errors.load() != 0 || (f.reads.load() > 100 && f.writes.load() > 20 && f.rounds.load() > 2);
-  };
-  const auto churner = [&](std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::vector<pool_ptr<value>> mine;
-    try {
-      while (clock::now() < until || (!enough() && clock::now() < until + patience)) {
-        for (int i = 0; i < 100; ++i) mine.push_back(writing.alloc(value::make(1'000'000 + random() % 1000, seed)));
-        std::shuffle(mine.begin(), mine.end(), random);
-        while (mine.size() > 10) {
-          writing.free(mine.back());
-          mine.pop_back();
-        }
-        (void)writing.compact();
-        f.rounds.fetch_add(1);
-        for (auto& p : mine) {
-          if (random() % 4 == 0) writing.release(p);
-          if (!writing.read(p).whole()) f.torn_values.fetch_add(1);
-        }
-      }
-      for (auto& p : mine) writing.free(p);
-    } catch (const error& e) {
-      f.failed(e.code());
-    }
-    stop.store(true);
-  };
-  std::vector<std::thread> threads;
-  for (std::uint64_t i = 0; i < 2; ++i) threads.emplace_back(reader, i);
-  for (std::size_t i = 0; i < 2; ++i) threads.emplace_back(writer, i, 2);
-  threads.emplace_back(churner, 77);
-  for (auto& t : threads) t.join();
+  }
 
-  stress_report r;
-  const auto fault = [&](std::uint64_t n, const std::string& what) {
-    if (n != 0) r.faults += fmt::format("{} {}\n", n, what);
-  };
-  fault(f.errors.load(), fmt::format("errors, the first one {}", to_string(errc(f.first_error.load()))));
-  fault(f.torn_values.load(), "values that are not whole");
-  fault(f.strangers.load(), "values of other objects");
-  fault(f.older.load(), "values older than what had been written");
-  for (std::size_t i = 0; i < objects; ++i) {
-    const auto v = reading.try_read(all[i].ptr);
-    if (!v || v->id != i || !v->whole() || v->version != all[i].version.load()) fault(1, fmt::format("object {}", i));
+  /// Every second object, so that each has one writer.
+  void write(std::uint64_t seed, std::size_t which) {
+    std::mt19937_64 random(seed + which);
+    std::vector<pool_ptr<value>> mine;
+    for (const watched& s : all_) mine.push_back(s.ptr);
+    while (!stop_.load(std::memory_order_relaxed)) {
+      const std::size_t i = which + random() % (objects / 2) * 2;
+      const std::uint64_t version = all_[i].version.load(std::memory_order_relaxed) + 1;
+      const value v = value::make(i, version);
+      if (const auto r = writing_.try_write_bytes(mine[i].address(), std::as_bytes(std::span(&v, 1))); !r) {
+        findings_.failed(r.error().code());
+        continue;
+      }
+      all_[i].version.store(version, std::memory_order_release);
+      findings_.writes.fetch_add(1, std::memory_order_relaxed);
+    }
   }
-  const pool_report sound = writing.verify();
-  if (!sound.ok()) r.faults += sound.text;
-  r.reads = f.reads.load();
-  r.writes = f.writes.load();
-  r.compactions = f.rounds.load();
-  const pool_stats s = reading.stats();
-  for (const auto& c : s.agents.at(0).classes) {
-    r.merges += c.merges_made;
-    r.objects_moved += c.objects_moved;
+
+  /// However busy the machine is, something is read and written between two compactions.
+  void await_work() {
+    const std::uint64_t reads = findings_.reads.load() + 60, writes = findings_.writes.load() + 4;
+    const time_point until = clock::now() + patience;
+    while (findings_.errors.load() == 0 && (findings_.reads.load() < reads || findings_.writes.load() < writes)) {
+      if (clock::now() >= until) throw error(errc::timed_out, "readers and writers of the stressed pool");
+      std::this_thread::yield();
+    }
   }
-  r.torn = s.torn;
-  r.corrected = s.corrected_reads;
-  r.rpc_reads = s.rpc_reads;
-  if (!enough() || r.merges == 0) r.faults += "too little happened\n";
-  return r;
+
+  pool writing_, reading_;
+  std::vector<watched> all_;
+  std::atomic<bool> stop_{false};
+  findings findings_;
+};
+
+template <std::size_t Words>
+stress_report run(const pool_options& o, duration run_for) {
+  const time_point until = clock::now() + run_for;
+  stressed<Words> s(o);
+  std::uint64_t seed = 0;
+  do s.round(seed += 10);
+  while (clock::now() < until && !s.failed());
+  return s.report();
 }
 
 }  // namespace

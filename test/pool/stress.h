@@ -30,9 +30,9 @@ struct stress_report {
   [[nodiscard]] std::string text() const;
 };
 
-/// Two readers, two writers, and one that allocates, frees, releases and compacts, for `run_for`; on a busy machine for longer,
-/// until each of them has done something. `base` names one agent (or a service in this process) and a name and tenant that nobody
-/// else uses, with deadlines that fit the machine. Throws fm::error when the pool cannot be opened.
+/// Rounds of two readers, two writers, and one that frees, releases and compacts; as many as begin within `run_for`, one at least.
+/// `base` names one agent (or a service in this process), and a name and tenant that nobody else uses, with deadlines that fit the
+/// machine. Throws fm::error when the pool cannot be opened, or has no room.
 stress_report stress(fm::pool_options base, stress_mode mode, fm::duration run_for);
 
 }  // namespace pool_test

@@ -1,5 +1,6 @@
 // Nobody reads a wrong byte, over every transport and in every mode of a pool.
 // FARMEM_STRESS_SECONDS says how long each combination takes, and makes it tell what happened; half a second by default.
+// FARMEM_STRESS_OVER names the one transport to run over.
 #include "pool/stress.h"
 
 #include <cstdio>
@@ -14,6 +15,7 @@ TEST_CASE("nobody ever reads a wrong byte while everything is written, freed and
   const duration run_for = seconds == nullptr ? duration(std::chrono::milliseconds(500))
                                               : duration(std::chrono::seconds(std::max(std::atoi(seconds), 1)));
   const std::string scheme = GENERATE("local", "shm", "tcp");
+  if (const char* const over = std::getenv("FARMEM_STRESS_OVER"); over != nullptr && scheme != over) return;
   for (const stress_mode mode : stress_modes) {
     DYNAMIC_SECTION(name_of(mode) << " over " << scheme) {
       const place at(scheme);
