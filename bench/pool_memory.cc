@@ -97,7 +97,7 @@ void trace_rows(program& p) {
   constexpr std::uint64_t block = 1 << 20;
   for (const std::uint32_t bytes : {256u, 1024u, 4096u, 16384u})
     for (const double freed : {0.4, 0.6, 0.8, 0.9}) {
-      const trace t{bytes, p.sized<std::uint64_t>(256u << 20, 4u << 20) / bytes, freed};
+      const trace t{bytes, p.sized<std::uint64_t>(128u << 20, 4u << 20) / bytes, freed};
       std::uint64_t live = 0;
       for (const bool f : freed_of(t)) live += !f;
       const double ideal = double(live * bytes);
