@@ -206,25 +206,25 @@ bool paged_core::writes_in_flight() const noexcept {
 paged_core::begun paged_core::start_write(const block_entry& e) noexcept {
   home_agent& agent = home_.agent_of(e.first());
   const std::uint64_t at = home_.place(e.first()), bytes = e.pages() * page_bytes;
-  if (const errc made = agent.make(at); made != errc::ok) {
-    fail_write(e, made, &agent);
+  if (!agent.hold(at)) {  // for a moment
+    fail_write(e, errc::ok, nullptr);
     return begun::no;
   }
+  const auto fail = [&](errc why, const home_agent* whose) {
+    agent.drop(at, 1);
+    fail_write(e, why, whose);
+    return begun::no;
+  };
+  if (const errc made = agent.make(at); made != errc::ok) return fail(made, &agent);
   if (std::byte* const d = agent.direct(at)) {
     memory_.read(offset(e.first()), d, bytes);
     count(counts_.written_bytes, bytes);
     return begun::done;
   }
   fabric::remote where;
-  if (!agent.up() || !agent.find(at, where)) {
-    fail_write(e, agent.lost() ? errc::agent_lost : errc::disconnected, &agent);
-    return begun::no;
-  }
+  if (!agent.up() || !agent.find(at, where)) return fail(agent.lost() ? errc::agent_lost : errc::disconnected, &agent);
   write_slot* const s = take_write_slot();
-  if (s == nullptr) {
-    fail_write(e, errc::ok, nullptr);
-    return begun::no;
-  }
+  if (s == nullptr) return fail(errc::ok, nullptr);
   memory_.read(offset(e.first()), s->staging, bytes);
   s->entry = e;
   s->agent = &agent;
@@ -262,10 +262,11 @@ bool paged_core::harvest() noexcept {
     any = true;
     const block_entry e = s.entry;
     const errc code = s.request.status;
-    const home_agent* const agent = s.agent;
+    home_agent* const agent = s.agent;
     s.request.state.store(fabric::request::idle, std::memory_order_relaxed);
     s.state.store(write_slot::idle, std::memory_order_release);
     if (code != errc::ok) {
+      agent->drop(home_.place(e.first()), 1);
       fail_write(e, code, agent);
       continue;
     }
@@ -284,12 +285,18 @@ bool paged_core::acknowledge(const block_entry& e) noexcept {
   head.writing_back(false);
   table_.set(e.first(), head);
   const bool untouched = head.state() == block_state::writing && e.holds(head);
-  if (untouched)
-    table_.update(e.first(), e.order(), [](page_word& w) {
+  home_agent& agent = home_.agent_of(e.first());
+  if (untouched) {
+    std::uint32_t fresh = 0;
+    table_.update(e.first(), e.order(), [&](page_word& w) {
+      fresh += !w.home();
       w.state(block_state::busy);
       w.dirty(false);
       w.home(true);
     });
+    agent.keep(home_.place(e.first()), fresh);
+  }
+  agent.drop(home_.place(e.first()), 1);
   g.unlock();
   g.changed();
   if (!untouched) count(counts_.cancelled);

@@ -157,6 +157,8 @@ errc home_agent::open_space(fabric::session& s) {
   if (!opened_) {
     region_bytes_ = a.region_bytes;
     names_ = std::vector<std::atomic<std::uint64_t>>(a.regions_max);
+    held_ = std::vector<std::atomic<std::uint32_t>>(a.regions_max);
+    untold_.resize(a.regions_max);
     opened_ = true;
   }
   return errc::ok;
@@ -181,6 +183,7 @@ errc home_agent::ask_region(fabric::session& s, std::uint32_t index, bool existi
   }
   if (const errc e = s.attach(a.region, a.generation, a.bytes, key); e != errc::ok) return e;
   if (known == 0) regions_open_.fetch_add(1, std::memory_order_relaxed);
+  untold_[index] = false;  // it is wanted again
   names_[index].store(name, std::memory_order_release);
   return errc::ok;
 }
@@ -191,8 +194,9 @@ errc home_agent::connected(fabric::session& s, std::uint32_t g) try {
   // Whoever makes a region meanwhile fails on this session, which is not up yet, or has made it on the last one.
   const std::lock_guard lock(mutex_);
   for (std::uint32_t i = 0; again && i < names_.size(); ++i) {
-    if (names_[i].load(std::memory_order_relaxed) == 0) continue;
-    const errc e = ask_region(s, i, true);
+    const bool there = names_[i].load(std::memory_order_relaxed) != 0;
+    if (!there && !untold_[i]) continue;
+    const errc e = there ? ask_region(s, i, true) : tell_released(s, i);
     if (e == errc::not_found || e == errc::stale || e == errc::bad_frame) return errc::agent_lost;
     if (e != errc::ok) return e;
   }
@@ -219,23 +223,54 @@ errc home_agent::make(std::uint64_t at) noexcept try {
   return errc::out_of_memory;
 }
 
-errc home_agent::release(std::uint64_t at) noexcept try {
-  fabric::remote where;
-  const std::lock_guard lock(mutex_);
-  if (!find(at, where)) return errc::ok;
-  if (!up()) return errc::disconnected;
-  const auto index = static_cast<std::uint32_t>(at / region_bytes_);
-  names_[index].store(0, std::memory_order_release);
-  session_->detach(where.region);
-  regions_open_.fetch_sub(1, std::memory_order_relaxed);
+bool home_agent::hold(std::uint64_t at) noexcept {
+  std::atomic<std::uint32_t>& held = held_[at / region_bytes_];
+  std::uint32_t n = held.load(std::memory_order_relaxed);
+  while ((n & releasing) == 0)
+    if (held.compare_exchange_weak(n, n + 1, std::memory_order_acquire)) return true;
+  return false;
+}
+
+void home_agent::keep(std::uint64_t at, std::uint32_t pages) noexcept {
+  held_[at / region_bytes_].fetch_add(pages, std::memory_order_relaxed);
+}
+
+void home_agent::drop(std::uint64_t at, std::uint32_t n) noexcept {
+  [[maybe_unused]] const std::uint32_t before = held_[at / region_bytes_].fetch_sub(n, std::memory_order_release);
+  FM_ASSERT(before >= n && (before & releasing) == 0, "a region was given back that was held");
+}
+
+std::uint64_t home_agent::held() const noexcept {
+  std::uint64_t n = 0;
+  for (const auto& h : held_) n += h.load(std::memory_order_relaxed) & ~releasing;
+  return n;
+}
+
+errc home_agent::tell_released(fabric::session& s, std::uint32_t index) {
   store::space_region_body body{index, 1};
   std::vector<std::byte> answer;
   fabric::memory_key key;
-  const errc e = call(*session_, store::paged_message::release_region, &body, sizeof body, answer, key);
+  const errc e = call(s, store::paged_message::release_region, &body, sizeof body, answer, key);
   drop_key(key);
+  if (e == errc::ok) untold_[index] = false;
   return e;
+}
+
+void home_agent::release(std::uint64_t at) noexcept try {
+  const std::uint64_t index = at / region_bytes_;
+  if (names_[index].load(std::memory_order_relaxed) == 0) return;
+  const std::lock_guard lock(mutex_);
+  fabric::remote where;
+  std::uint32_t none = 0;
+  if (!find(at, where) || !held_[index].compare_exchange_strong(none, releasing, std::memory_order_acquire)) return;
+  names_[index].store(0, std::memory_order_release);
+  regions_open_.fetch_sub(1, std::memory_order_relaxed);
+  untold_[index] = true;
+  session_->detach(where.region);
+  held_[index].store(0, std::memory_order_release);
+  if (up()) tell_released(*session_, static_cast<std::uint32_t>(index));
 } catch (const std::bad_alloc&) {
-  return errc::out_of_memory;
+  // The agent is told later.
 }
 
 store::audit_space_answer home_agent::audit() {
@@ -271,6 +306,22 @@ home::home(const paged_options& options, std::uint64_t pages, std::uint32_t bloc
       throw error(errc::invalid_argument,
                   fmt::format("paged_options::block {}: {} has regions of {} bytes, which must hold a block and 64 KiB",
                               options.block, url, region));
+  }
+}
+
+void home::release_unused(std::uint64_t first, std::uint64_t end) const noexcept {
+  const std::uint64_t n = agents_.size();
+  for (std::uint64_t a = 0; a < n && first < end; ++a) {
+    // The agent's part of the pages: from its first stripe of them to its last.
+    const std::uint64_t from = first >> stripe_order_, to = (end - 1) >> stripe_order_;
+    const std::uint64_t begin = from + (a + n - from % n) % n, last = to - (to % n + n - a) % n;
+    if (begin > to || last < begin) continue;
+    home_agent& agent = *agents_[a];
+    const std::uint64_t stripe_bytes = page_bytes << stripe_order_;
+    const std::uint64_t at_end = (last / n + 1) * stripe_bytes;
+    for (std::uint64_t at = round_down(begin / n * stripe_bytes, agent.region_bytes()); at < at_end;
+         at += agent.region_bytes())
+      agent.release(at);
   }
 }
 

@@ -1,5 +1,9 @@
 // Where the pages of a range are at home: a session with every agent, the regions that each has for this range, and the way from
-// a page to its place. Regions come into being when something is first written to them.
+// a page to its place. Regions come into being when something is first written to them, and go back to the agent when everything in
+// them was discarded.
+//
+// Invariant: a region stays as long as a page has its home copy there, or a write to it is on its way (home_agent::hold). So whoever
+// reads a home copy needs to do nothing about its region.
 //
 // Stripes of 2^stripe_order pages go round the agents: page -> stripe -> {agent, stripe of the agent} -> {region index, offset}.
 // A block never crosses a stripe, nor a stripe a region.
@@ -37,8 +41,17 @@ class home_agent final : public fabric::session_events {
   [[nodiscard]] std::byte* direct(std::uint64_t at) const noexcept;
   /// Makes the region of a byte. Blocks for a message at most.
   errc make(std::uint64_t at) noexcept;
-  /// Gives a region back that no page means anything in, and no operation is in flight for.
-  errc release(std::uint64_t at) noexcept;
+  /// Before a write to a region, and until its end: the region stays. False while it is being given back.
+  [[nodiscard]] bool hold(std::uint64_t at) noexcept;
+  /// So many pages more have their home copies there. The caller holds the region.
+  void keep(std::uint64_t at, std::uint32_t pages) noexcept;
+  /// Ends one hold, or the home copies of so many pages.
+  void drop(std::uint64_t at, std::uint32_t n) noexcept;
+  /// Gives the region of a byte back when nothing holds it. Blocks for a message at most. When the agent cannot be told now, it will
+  /// be when the connection stands again.
+  void release(std::uint64_t at) noexcept;
+  /// Home copies and holds, of all regions. O(regions)
+  [[nodiscard]] std::uint64_t held() const noexcept;
   /// The agent's own audit. Throws what the message fails with.
   store::audit_space_answer audit();
   [[nodiscard]] std::uint64_t regions() const noexcept { return regions_open_.load(std::memory_order_relaxed); }
@@ -54,6 +67,7 @@ class home_agent final : public fabric::session_events {
 
   errc open_space(fabric::session& s);
   errc ask_region(fabric::session& s, std::uint32_t index, bool existing);
+  errc tell_released(fabric::session& s, std::uint32_t index);
   /// Sends a message and takes its answer apart; the key, if one came, is the caller's.
   errc call(fabric::session& s, store::paged_message type, const void* body, std::size_t bytes,
             std::vector<std::byte>& answer, fabric::memory_key& key);
@@ -70,8 +84,11 @@ class home_agent final : public fabric::session_events {
   std::uint64_t region_bytes_ = 0;
   /// By index: generation << 32 | region + 1; 0: none. Written under mutex_, read without.
   std::vector<std::atomic<std::uint64_t>> names_;
+  static constexpr std::uint32_t releasing = 1u << 31;
+  std::vector<std::atomic<std::uint32_t>> held_;  ///< by index: home copies and holds, or `releasing`
+  std::vector<bool> untold_;                      ///< by index: given back, but the agent may not know; under mutex_
   std::atomic<std::uint32_t> usable_{0};  ///< generation of the session in which all regions are attached; 0: none
-  std::mutex mutex_;                      ///< regions are made one at a time
+  std::mutex mutex_;                      ///< regions are made and given back one at a time
   std::atomic<std::uint64_t> regions_open_{0}, reconnects_{0};
   std::atomic<bool> closing_{false};
   std::unique_ptr<fabric::session> session_;
@@ -92,6 +109,8 @@ class home {
            page_bytes;
   }
   [[nodiscard]] const std::vector<std::unique_ptr<home_agent>>& agents() const noexcept { return agents_; }
+  /// Gives the regions of these pages back that nothing is at home in any more.
+  void release_unused(std::uint64_t first, std::uint64_t end) const noexcept;
   void poll() const noexcept {
     for (const auto& a : agents_) a->session().poll();
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "core.h"
 
@@ -60,6 +61,10 @@ void paged_core::break_up(std::uint64_t page, page_word w) noexcept {
 
 void paged_core::discard_page(std::uint64_t page) {
   page_group& g = table_.group(page);
+  const auto leave_home = [&](page_word& w) {
+    if (w.home()) home_.agent_of(page).drop(home_.place(page), 1);
+    w.home(false);
+  };
   for (const time_point until = clock::now() + options_.access_within;;) {
     g.lock();
     page_word w = table_.get(page);
@@ -69,7 +74,7 @@ void paged_core::discard_page(std::uint64_t page) {
     }
     if (w.absent()) {
       w.poisoned(false);
-      w.home(false);
+      leave_home(w);
       w.state(block_state::untouched);
       table_.set(page, w);
       g.unlock();
@@ -90,7 +95,7 @@ void paged_core::discard_page(std::uint64_t page) {
       w = table_.get(page);
     }
     w.state(block_state::busy);
-    w.home(false);
+    leave_home(w);
     w.dirty(false);
     w.touched(false);
     table_.set(page, w);
@@ -104,6 +109,7 @@ void paged_core::discard_page(std::uint64_t page) {
 void paged_core::discard(std::span<const std::byte> some) {
   const page_range r = pages_of(some, true);
   for (std::uint64_t p = r.first; p < r.end; ++p) discard_page(p);
+  home_.release_unused(r.first, r.end);
 }
 
 void paged_core::shrink_to(std::uint64_t pages, bool everything) {
@@ -208,7 +214,12 @@ std::string paged_core::verify() {
   if (present != used_.load()) faults += fmt::format("{} pages are present, {} are accounted\n", present, used_.load());
   if (const std::uint64_t kernel = memory_.present_bytes(); kernel != present * page_bytes)
     faults += fmt::format("{} bytes are present, the kernel says {}\n", present * page_bytes, kernel);
+  std::unordered_map<const home_agent*, std::uint64_t> at_home;
+  for (std::uint64_t p = 0; p < table_.pages(); ++p)
+    if (table_.get(p).home()) ++at_home[&home_.agent_of(p)];
   for (const auto& a : home_.agents()) {
+    if (at_home[a.get()] != a->held())
+      faults += fmt::format("{}: {} pages are at home, {} are accounted\n", a->url(), at_home[a.get()], a->held());
     const store::audit_space_answer audit = a->audit();
     if (audit.faults != 0 || audit.regions != a->regions())
       faults +=

@@ -176,7 +176,7 @@ errc paged_service::release(session& s, space& sp, body b, fabric::answer& out) 
   if (sp.owner != &s) return not_the_space_owner(sp, out, type);
   if (region*& r = sp.regions[m.index]; r != nullptr) {
     r->tenant.store(nullptr, std::memory_order_release);
-    pool_.give_back(*r, true);
+    pool_.give_back(*r, false);
     r = nullptr;
     --sp.regions_open;
   }

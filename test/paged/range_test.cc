@@ -218,6 +218,7 @@ TEST_CASE("discarded pages are zero and take no memory, and their neighbours sta
     CHECK(p.verify() == "");
     p.discard(p.bytes());
     CHECK(p.stats().local_used_bytes == 0);
+    CHECK(p.stats().regions == 0);
     std::fill(m.copy().begin(), m.copy().end(), std::byte{0});
     CHECK(m.all_right());
     CHECK(p.verify() == "");

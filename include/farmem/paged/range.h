@@ -53,7 +53,9 @@ class paged {
   /// evicted: other threads' accesses may do that. Throws what the access failed with instead of asking on_failure.
   void populate(std::span<const std::byte> some, bool for_writing = false) const;
   /// Forgets what is in these bytes: whole pages of them are zero afterwards, and take no memory here; the rest is not
-  /// changed. Not to be called while another thread uses them.
+  /// changed. Regions of the agents in which nothing is left go back to them, and stay promised to this range. Not to be
+  /// called while another thread uses these bytes. O(pages), and a message for each region. Throws timed_out when a page of them
+  /// stays under way for access_within.
   void discard(std::span<std::byte> some) const;
   /// Changes paged_options::local. When it becomes less, waits until that much has been evicted. Throws invalid_argument when it is
   /// less than 8 blocks, and timed_out or what write-back failed with; the new limit holds then all the same.
