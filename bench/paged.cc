@@ -1,7 +1,12 @@
 // fm::paged under programs that know nothing of it, against the same programs on the kernel's swap with the same local memory
 // (both limited by a memory cgroup), against everything resident, and blocks of one size against elastic ones.
-#include <cstdio>
+#include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 #include "support/limits.h"
 #include "support/managed.h"
@@ -10,6 +15,20 @@
 namespace {
 
 using namespace fm::bench;
+
+// The threads of the range that work ahead of the program and behind it get all cores, as the kernel's get that do the same for swap.
+// Those that serve faults stay beside the program.
+void unpin_background() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (long i = 0; i < sysconf(_SC_NPROCESSORS_ONLN); ++i) CPU_SET(i, &all);
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name == "fm-paged-ahead" || name == "fm-paged-evict")
+      sched_setaffinity(std::stoi(task.path().filename()), sizeof all, &all);
+  }
+}
 
 // The worker `paged <bytes> <local bytes> <block> <elastic> <sigbus> <url>`; also answers what the range says about itself.
 int paged_main(const std::vector<std::string>& args) {
@@ -20,6 +39,7 @@ int paged_main(const std::vector<std::string>& args) {
   if (o.block == 4096) o.read_ahead = 0;
   o.faults = args.at(4) == "1" ? fm::fault_mode::sigbus : fm::fault_mode::threads;
   const fm::paged far(o);
+  unpin_background();
   // The map and the lines share the range by way of its resource.
   auto* const lines = static_cast<std::byte*>(far.resource()->allocate(bytes, 4096));
   range_workloads w({lines, bytes}, far.resource());
@@ -71,7 +91,10 @@ class measured {
     for (const std::string& c : w.prepare) worker_.ask(c);
     program_.count_cpu_of(worker_.pid());
   }
-  ~measured() { program_.forget_cpu_of(worker_.pid()); }
+  ~measured() {
+    program_.forget_cpu_of(worker_.pid());
+    worker_.finish();  // the agent has no room for many ranges at a time
+  }
   measured(const measured&) = delete;
   measured& operator=(const measured&) = delete;
   turn operator()() {

@@ -121,6 +121,8 @@ bool child::wait(std::chrono::milliseconds within, int& status) noexcept {
   return true;
 }
 
+void child::close_in() noexcept { close_if_open(in_); }
+
 void child::stop(std::chrono::milliseconds grace) noexcept {
   close_if_open(in_);
   int status = 0;

@@ -37,6 +37,8 @@ class child {
   [[nodiscard]] int out() const noexcept { return out_; }  ///< read end of its stdout
   /// Waits for the end; false on the deadline. `status` as from waitpid.
   bool wait(std::chrono::milliseconds within, int& status) noexcept;
+  /// End of file on its stdin.
+  void close_in() noexcept;
   /// SIGTERM, then SIGKILL after `grace`; waits for the end. Idempotent.
   void stop(std::chrono::milliseconds grace) noexcept;
 
@@ -66,6 +68,9 @@ class worker {
   }
   /// The two halves of it, so that several workers can work at the same time.
   void post(const std::string& command);
+  /// Lets it end by itself, so that what it holds elsewhere (at agents, say) is given back before the next one starts. A worker that
+  /// takes longer than `within`, or is only destroyed, is killed.
+  void finish(std::chrono::milliseconds within = std::chrono::seconds(20)) noexcept;
   figures answer(const std::string& what, std::chrono::seconds within = std::chrono::seconds(600));
 
  private:

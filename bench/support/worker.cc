@@ -49,6 +49,12 @@ worker::worker(const std::string& name, const std::vector<std::string>& args, in
   ready_ = answer("start", ready_within);
 }
 
+void worker::finish(std::chrono::milliseconds within) noexcept {
+  child_.close_in();
+  int status = 0;
+  child_.wait(within, status);
+}
+
 void worker::post(const std::string& command) {
   const std::string line = command + "\n";
   if (send(child_.in(), line.data(), line.size(), MSG_NOSIGNAL) != ssize_t(line.size()))
