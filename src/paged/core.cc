@@ -70,6 +70,7 @@ paged_core::paged_core(const paged_options& options)
     s.core = this;
     at += options_.block;
   }
+  fault_waiters_.reserve(options_.fault_threads);
   stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (stop_fd_ < 0) throw error(errc::out_of_memory, "eventfd");
   try {
@@ -85,8 +86,10 @@ void paged_core::start_threads() {
   try {
     threads_.emplace_back([this] { run_evictor(); });
     threads_.emplace_back([this] { run_ahead(); });
-    for (std::uint32_t i = 0; options_.faults == fault_mode::threads && i < options_.fault_threads; ++i)
-      threads_.emplace_back([this] { serve_faults(); });
+    for (std::uint32_t i = 0; options_.faults == fault_mode::threads && i < options_.fault_threads; ++i) {
+      fault_waiters_.push_back(fault_waiter());
+      threads_.emplace_back([this, waits = fault_waiters_.back()] { serve_faults(waits); });
+    }
   } catch (const std::system_error& e) {
     throw error(errc::out_of_memory, fmt::format("threads of paged range {}: {}", name_, e.what()));
   }
@@ -101,6 +104,8 @@ void paged_core::stop() noexcept {
   [[maybe_unused]] const ssize_t n = ::write(stop_fd_, &one, sizeof one);
   for (std::thread& t : threads_) t.join();
   threads_.clear();
+  for (const int fd : fault_waiters_) ::close(fd);
+  fault_waiters_.clear();
   home_.close();  // whatever is in flight is done when this returns, and its callbacks have been called
   leave_range(*this);
   if (stop_fd_ >= 0) ::close(stop_fd_);

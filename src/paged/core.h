@@ -29,6 +29,7 @@
 #include <thread>
 
 #include "block_queue.h"
+#include "block_record.h"
 #include "fault_fd.h"
 #include "home.h"
 #include "page_table.h"
@@ -133,7 +134,8 @@ class paged_core {
   fault_action settle(std::uint64_t page, const trouble& why) noexcept;
   void poison(std::uint64_t page) noexcept;
   [[noreturn]] void die(std::uint64_t page, const trouble& why) const noexcept;
-  void serve_faults() noexcept;
+  [[nodiscard]] int fault_waiter() const;
+  void serve_faults(int waits) noexcept;
 
   // ---- fill.cc ----
   /// The largest absent block that its page's hint allows; the group is locked.
@@ -147,7 +149,6 @@ class paged_core {
   void stretch(const block& b) noexcept;
   fetch_slot& take_fetch_slot() noexcept;
   void give_fetch_slot(fetch_slot& s) noexcept;
-  [[nodiscard]] bool samples(std::uint32_t order) noexcept;
   std::uint64_t random() noexcept;
 
   // ---- evict.cc ----
@@ -208,6 +209,7 @@ class paged_core {
   page_table table_;
   home home_;
   stream_table streams_;
+  block_record record_;
 
   std::atomic<std::uint64_t> used_{0}, limit_{0};
   block_queue active_, proactive_, inactive_;
@@ -227,7 +229,8 @@ class paged_core {
   ahead_queue ahead_;
   std::mutex ahead_at_work_, evictor_at_work_;  ///< held by those threads while they move blocks, and by verify
   std::atomic<bool> stopping_{false};
-  int stop_fd_ = -1;  ///< becomes readable when fault threads should end
+  int stop_fd_ = -1;                ///< becomes readable when fault threads should end
+  std::vector<int> fault_waiters_;  ///< epoll descriptors, one for each fault thread
   std::vector<std::thread> threads_;
 
   struct counters {

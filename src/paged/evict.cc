@@ -180,6 +180,7 @@ void paged_core::remove(std::span<block_entry> gone) noexcept {
     g.changed();
     if (reduce && e.order() != 0) count(counts_.reduced);
     if (head.sampled()) {
+      record_.turned_out(e.order(), 2 * used > e.pages());
       count(counts_.sampled_pages, e.pages() - 1);
       count(counts_.sampled_used, used > 0 ? used - 1 : 0);
     }

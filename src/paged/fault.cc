@@ -2,11 +2,12 @@
 // touched the page, so nothing here allocates, throws or touches the range.
 #include <fmt/format.h>
 #include <linux/userfaultfd.h>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "core.h"
 
@@ -98,7 +99,8 @@ paged_core::step paged_core::attempt(std::uint64_t page, bool write, trouble& wh
   begin_fill(b, op);
   // dcm, section 3.3: while the fetch is under way, room is made for the next one.
   if (op.slot != nullptr && free_pages() < reserve_pages()) evict_step();
-  const errc e = end_fill(op, {.page = page, .write = write, .sample = samples(b.order)});
+  const errc e =
+      end_fill(op, {.page = page, .write = write, .sample = options_.elastic && record_.samples(b.order, random())});
   if (e == errc::ok) return step::served;
   why = {e, op.agent, false};
   return passes(e) && !(op.agent != nullptr && op.agent->lost()) ? step::failed : step::hopeless;
@@ -112,14 +114,16 @@ paged_core::step paged_core::serve_resident(std::uint64_t page, page_word w, boo
   const bool was_mapped = w.mapped();
   if (begins_dirty) table_.update(b.first, b.order, [](page_word& p) { p.dirty(true); });
   const bool protect = tracks_ && !w.dirty() && !write;
-  // A page that is noted as mapped may have been unmapped by an eviction that a touch has overtaken. Then it comes back here, dirty.
+  // A page that is noted as mapped most often is, because it came while its fault was on the way here; so it is tried alone. But it may
+  // have been unmapped by an eviction that a touch has overtaken: then the rest of its block was, too. One that begins to be dirty
+  // comes back here if it was.
   errc e = errc::ok;
+  bool rest = !head.sampled();
   if (begins_dirty && was_mapped)
-    ;
-  else if (!head.sampled())
-    e = memory_.map(b.from(), b.bytes(), protect);
-  else
-    e = memory_.map(offset(page), page_bytes, protect);
+    rest = false;
+  else if (was_mapped || !rest)
+    rest = memory_.map(offset(page), page_bytes, protect, e) && rest;
+  if (e == errc::ok && rest) e = memory_.map(b.from(), b.bytes(), protect);
   if (e == errc::ok) {
     if (!head.sampled()) table_.update(b.first, b.order, [](page_word& p) { p.mapped(true); });
     page_word mine = table_.get(page);
@@ -214,11 +218,23 @@ void paged_core::poison(std::uint64_t page) noexcept {
   g.unlock();
 }
 
-void paged_core::serve_faults() noexcept {
+// One thread is woken for one fault: `waits` is a descriptor of its own, so that the kernel can choose (epoll_ctl's EPOLLEXCLUSIVE).
+int paged_core::fault_waiter() const {
+  const int waits = ::epoll_create1(EPOLL_CLOEXEC);
+  epoll_event fault{.events = EPOLLIN | EPOLLEXCLUSIVE, .data = {}}, stop{.events = EPOLLIN, .data = {}};
+  if (waits >= 0 && ::epoll_ctl(waits, EPOLL_CTL_ADD, memory_.fd(), &fault) == 0 &&
+      ::epoll_ctl(waits, EPOLL_CTL_ADD, stop_fd_, &stop) == 0)
+    return waits;
+  const int e = errno;
+  if (waits >= 0) ::close(waits);
+  throw error(errc::out_of_memory, fmt::format("epoll for paged range {}: {}", name_, std::strerror(e)));
+}
+
+void paged_core::serve_faults(int waits) noexcept {
   os::name_thread("fm-paged-fault");
   while (!stopping_.load()) {
-    std::array<pollfd, 2> p{pollfd{memory_.fd(), POLLIN, 0}, pollfd{stop_fd_, POLLIN, 0}};
-    if (::poll(p.data(), p.size(), -1) < 0 || (p[1].revents & POLLIN) != 0) continue;
+    epoll_event ready;
+    if (::epoll_wait(waits, &ready, 1, -1) != 1) continue;
     uffd_msg m;
     if (::read(memory_.fd(), &m, sizeof m) != sizeof m) continue;  // another thread has it
     if (m.event != UFFD_EVENT_PAGEFAULT) continue;

@@ -174,23 +174,26 @@ errc fault_fd::fill_unmapped(std::uint64_t from, const void* source, std::uint64
   return errc::ok;
 }
 
-errc fault_fd::map(std::uint64_t from, std::uint64_t bytes, bool protect) noexcept {
+bool fault_fd::map(std::uint64_t from, std::uint64_t bytes, bool protect, errc& result) noexcept {
+  bool any = false;
   for (std::uint64_t done = 0; done < bytes;) {
     uffdio_continue c{};
     c.range = {reinterpret_cast<std::uintptr_t>(base_) + from + done, bytes - done};
     c.mode = protect ? continue_mode_wp : 0;
-    if (::ioctl(fd_, UFFDIO_CONTINUE, &c) == 0) return errc::ok;
+    if (::ioctl(fd_, UFFDIO_CONTINUE, &c) == 0) return true;
     const int e = errno;
-    if (c.mapped > 0) done += static_cast<std::uint64_t>(c.mapped);
-    if (e == ENOMEM) return errc::out_of_memory;
-    if (e == EEXIST && c.mapped <= 0) {
-      if (wakes_) wake(from + done, page_bytes);
-      done += page_bytes;
-      continue;
+    if (c.mapped > 0) {
+      done += static_cast<std::uint64_t>(c.mapped);
+      any = true;
     }
+    if (e == ENOMEM) {
+      result = errc::out_of_memory;
+      return any;
+    }
+    if (e == EEXIST && c.mapped <= 0) done += page_bytes;
     FM_CHECK(e == EAGAIN || e == EINTR || e == EEXIST, "userfaultfd refuses to map a page that should be present");
   }
-  return errc::ok;
+  return any;
 }
 
 void fault_fd::unprotect(std::uint64_t from, std::uint64_t bytes) noexcept {

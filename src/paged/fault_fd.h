@@ -36,8 +36,14 @@ class fault_fd {
   errc fill(std::uint64_t from, const void* source, std::uint64_t bytes, bool protect) noexcept;
   /// Fills absent pages without mapping them.
   errc fill_unmapped(std::uint64_t from, const void* source, std::uint64_t bytes) noexcept;
-  /// Maps present pages. Those that are mapped already stay as they are.
-  errc map(std::uint64_t from, std::uint64_t bytes, bool protect) noexcept;
+  /// Maps present pages. Those that are mapped already stay as they are, and who waits for one of them is not woken.
+  errc map(std::uint64_t from, std::uint64_t bytes, bool protect) noexcept {
+    errc e = errc::ok;
+    map(from, bytes, protect, e);
+    return e;
+  }
+  /// The same; gives whether one was not mapped before.
+  bool map(std::uint64_t from, std::uint64_t bytes, bool protect, errc& e) noexcept;
   /// Makes mapped pages writable.
   void unprotect(std::uint64_t from, std::uint64_t bytes) noexcept;
   /// Lets threads that wait for one of these pages try again.

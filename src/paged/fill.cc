@@ -23,15 +23,6 @@ std::uint64_t paged_core::random() noexcept {
   return x ^ (x >> 31);
 }
 
-// A sampled block costs a fault for every page of it that is used, so large ones, which have shown already that they are
-// wanted, are sampled less often.
-bool paged_core::samples(std::uint32_t order) noexcept {
-  if (!options_.elastic || order == 0) return false;
-  constexpr std::array<std::uint32_t, 4> one_in{1, 1, 2, 8};
-  const std::uint32_t n = order < one_in.size() ? one_in[order] : 32;
-  return random() % n == 0;
-}
-
 paged_core::block paged_core::choose(std::uint64_t page, page_word w) const noexcept {
   std::uint32_t order = options_.elastic ? std::min(w.hint(), order_max_) : order_max_;
   for (; order > 0; --order) {
@@ -183,6 +174,7 @@ void paged_core::stretch(const block& b) noexcept {
   const page_word buddy = table_.get(b.first ^ b.pages());
   if (!buddy.present() || buddy.order() != b.order) return;
   const std::uint32_t wanted = b.order + 1;
+  if (!record_.grows(wanted, random())) return;
   table_.update(table_.head(b.first, wanted), wanted, [&](page_word& w) {
     if (w.hint() < wanted) w.hint(wanted);
   });

@@ -3,6 +3,7 @@
 #include <farmem/cache.h>
 
 #include "../../src/paged/block_queue.h"
+#include "../../src/paged/block_record.h"
 #include "../../src/paged/streams.h"
 #include "fixture.h"
 
@@ -108,6 +109,36 @@ TEST_CASE("a stream is read ahead in windows that double, and only a stream") {
   CHECK(jobs == 0);
   stream_table none(0, 4);
   for (std::uint64_t i = 0; i < 10; ++i) CHECK_FALSE(none.advance(i, 1, false, job));
+}
+
+TEST_CASE("large blocks are sampled seldom, until some turn out to be in vain") {
+  block_record record;
+  std::mt19937_64 random(3);
+  const auto sampled = [&](std::uint32_t order) {
+    int n = 0;
+    for (int i = 0; i < 3200; ++i) n += record.samples(order, random());
+    return n;
+  };
+  const auto grown = [&](std::uint32_t order) {
+    int n = 0;
+    for (int i = 0; i < 3200; ++i) n += record.grows(order, random());
+    return n;
+  };
+  CHECK(sampled(0) == 0);
+  CHECK(sampled(1) == 3200);
+  CHECK(sampled(4) > 50);
+  CHECK(sampled(4) < 200);
+  CHECK(sampled(9) < 200);
+  CHECK(grown(4) == 3200);
+  for (int i = 0; i < 3; ++i) record.turned_out(4, false);
+  CHECK(sampled(4) == 3200);
+  CHECK(grown(4) < 200);
+  CHECK(sampled(3) < 1000);  // of other sizes nothing was learnt
+  CHECK(grown(3) == 3200);
+  for (int i = 0; i < 100; ++i) record.turned_out(4, false);  // doubt has an end
+  for (int i = 0; i < 5; ++i) record.turned_out(4, true);
+  CHECK(sampled(4) < 200);
+  CHECK(grown(4) == 3200);
 }
 
 TEST_CASE("blocks grow in a sequential pass and stay small under random reads") {
