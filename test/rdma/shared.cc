@@ -2,14 +2,14 @@
 // transports, each for a short time. Everything is emulated there, so nothing here has a deadline that is tight.
 #include <catch2/catch.hpp>
 
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <random>
-#include <thread>
 
 #include "channel/fixture.h"
 #include "paged/fixture.h"
-#include "pool/fixture.h"
+#include "pool/checked.h"
+#include "pool/stress.h"
 #include "support/served_store.h"
 
 using namespace fm::literals;
@@ -33,68 +33,50 @@ struct agent final : fm::test::served_store {
 
 }  // namespace
 
-TEST_CASE("a pool is read one-sidedly over verbs://, while it is written, freed and compacted") {
+TEST_CASE("nobody reads a wrong byte of a pool over verbs://, while it is written, freed and compacted") {
+  const char* const seconds =
+      std::getenv("FARMEM_STRESS_SECONDS");  // of each mode; without it three of them, for a moment
+  const fm::duration run_for = seconds == nullptr ? fm::duration(std::chrono::milliseconds(500))
+                                                  : fm::duration(std::chrono::seconds(std::max(std::atoi(seconds), 1)));
+  for (const pool_test::stress_mode mode : pool_test::stress_modes) {
+    using enum pool_test::stress_mode;
+    if (seconds == nullptr && mode != checksums && mode != versions_over_lines && mode != random_ids) continue;
+    agent a(1_MiB);
+    fm::pool_options o;
+    o.agents = {a.url()};
+    o.tenant = fm::pool_tenant::random();
+    o.name = "lab";
+    o.compact_above = 0;
+    o.access_within = o.memory_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::seconds(60);
+    const pool_test::stress_report r = pool_test::stress(o, mode, run_for);
+    if (seconds != nullptr) std::printf("%s: %s\n", pool_test::name_of(mode), r.text().c_str());
+    INFO(pool_test::name_of(mode) << ": " << r.text());
+    CHECK(r.good());
+    CHECK(r.reads > r.rpc_reads);
+  }
+}
+
+TEST_CASE("what was freed, and what another tenant made, is refused over verbs://") {
   agent a(1_MiB);
   fm::pool_options o;
   o.agents = {a.url()};
   o.tenant = fm::pool_tenant::random();
   o.name = "lab";
-  o.block = 4_KiB;
-  o.compact_above = 0;
   o.access_within = o.memory_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::seconds(60);
-  fm::pool writing(o), reading(o);
+  fm::pool mine(o);
   using value = pool_test::checked<10>;
-  constexpr std::size_t objects = 400;
-  std::vector<fm::pool_ptr<value>> all;
-  std::vector<fm::pool_ptr<value>> between;
-  for (std::size_t i = 0; i < objects; ++i) {
-    all.push_back(writing.alloc(value::make(i, 0)));
-    for (int k = 0; k < 3; ++k) between.push_back(writing.alloc(value::make(objects + i, 1)));
-  }
-  std::array<std::atomic<std::uint64_t>, objects> versions{};
-  std::atomic<bool> stop{false};
-  std::atomic<std::uint64_t> reads{0}, wrong{0}, failed{0};
-  std::thread reader([&, mine = all]() mutable {
-    std::mt19937_64 random(1);
-    while (!stop.load()) {
-      const std::size_t i = random() % objects;
-      const std::uint64_t written = versions[i].load();
-      value v;
-      if (reading.read_into(mine[i].address(), std::as_writable_bytes(std::span(&v, 1))) != fm::errc::ok)
-        failed.fetch_add(1);
-      else if (!v.whole() || v.id != i || v.version < written)
-        wrong.fetch_add(1);
-      reads.fetch_add(1);
-    }
-  });
-  const fm::pool_ptr<value> gone = between.back();
-  for (auto& p : between) writing.free(p);
-  std::mt19937_64 random(2);
-  const fm::time_point until = fm::clock::now() + std::chrono::seconds(2), at_most = until + std::chrono::seconds(60);
-  std::uint64_t writes = 0;
-  while (fm::clock::now() < until || ((reads.load() < 200 || writes < 200) && fm::clock::now() < at_most)) {
-    const std::size_t i = random() % objects;
-    const value v = value::make(i, versions[i].load() + 1);
-    writing.write(all[i], v);
-    versions[i].store(v.version);
-    if (++writes % 50 == 0) (void)writing.compact();
-  }
-  stop.store(true);
-  reader.join();
-  CHECK(wrong.load() == 0);
-  CHECK(failed.load() == 0);
-  CHECK(reads.load() >= 200);
-  std::uint64_t merges = 0;
-  for (const auto& c : writing.stats().agents.at(0).classes) merges += c.merges_made;
-  CHECK(merges > 0);
-  for (std::size_t i = 0; i < objects; ++i) {
-    const value v = reading.read(all[i]);
-    CHECK((v.whole() && v.id == i && v.version == versions[i].load()));
-  }
-  value none;
-  fm::pool_address freed = gone.address();
-  CHECK(reading.read_into(freed, std::as_writable_bytes(std::span(&none, 1))) == fm::errc::not_found);
-  CHECK(reading.stats().direct_reads > 0);
+  auto p = mine.alloc(value::make(1, 1)), kept = mine.alloc(value::make(2, 1));
+  fm::pool_address freed = p.address();
+  mine.free(p);
+  value v;
+  const auto bytes = std::as_writable_bytes(std::span(&v, 1));
+  CHECK(mine.read_into(freed, bytes) == fm::errc::not_found);
+  o.tenant = fm::pool_tenant::random();
+  fm::pool theirs(o);
+  fm::pool_address strange = kept.address();
+  CHECK(theirs.read_into(strange, bytes) != fm::errc::ok);
+  CHECK(mine.read(kept).whole());
+  CHECK(mine.stats().direct_reads > 0);
 }
 
 TEST_CASE("graphs arrive over verbs://, in both directions, between heaps with agents and without") {
