@@ -6,84 +6,19 @@
 #include <atomic>
 
 #include "agent/live_agent.h"
-#include "fixture.h"
+#include "impostor.h"
 
 using namespace channel_test;
 using fm::errc;
+using namespace fm::detail::channel_wire;
 
 namespace {
 
 const std::vector<std::string> transports{"local", "shm", "tcp"};
-const fm::channel_options narrow{.window = 16_KiB, .window_parts = 8, .part = 4_KiB};
 
 struct other_type {
   float value = 0;
   fm::ref<other_type> next;
-};
-
-// Somebody who connects and says what he likes.
-class impostor final : public fm::fabric::session_events {
- public:
-  explicit impostor(const std::string& url) {
-    fm::fabric::session_options o;
-    o.reconnect_for = fm::duration{};
-    session_ = fm::fabric::connect(url, o, *this);
-    auto h = fm::detail::channel_wire::make(fm::detail::channel_wire::kind::hello);
-    h.a = 16_KiB;
-    h.b = std::uint64_t{4_KiB} << 32 | 8;
-    REQUIRE(say(h) == errc::ok);
-  }
-  ~impostor() override { session_->close(); }
-  impostor(const impostor&) = delete;
-  impostor& operator=(const impostor&) = delete;
-
-  /// What comes of a message: ok, or how the connection ended.
-  errc say(fm::detail::channel_wire::head h, const std::vector<std::uint64_t>& words = {}) {
-    std::vector<std::byte> message(sizeof h + words.size() * 8);
-    h.bytes = static_cast<std::uint32_t>(words.size() * 8);
-    std::memcpy(message.data(), &h, sizeof h);
-    if (!words.empty()) std::memcpy(message.data() + sizeof h, words.data(), words.size() * 8);
-    fm::fabric::request r;
-    r.kind = fm::fabric::op_kind::message;
-    r.on = fm::fabric::lane::bulk;
-    r.sg[0] = {message.data(), message.size()};
-    r.sg_count = 1;
-    session_->post(r);
-    session_->wait(r);
-    return r.status;
-  }
-  /// A part of graph 1 of lists of nodes.
-  errc part(std::uint64_t sequence, std::uint16_t flags, std::vector<std::uint64_t> words, std::uint64_t objects = 0,
-            std::uint64_t graph = 1) {
-    auto h = fm::detail::channel_wire::make(fm::detail::channel_wire::kind::part, graph);
-    h.flags = flags;
-    h.a = sequence;
-    h.b = objects;
-    if ((flags & fm::detail::channel_wire::flag_first) != 0)
-      words.insert(words.begin(), fm::detail::schema_of<node>().hash);
-    return say(h, words);
-  }
-
- private:
-  errc connected(fm::fabric::session&, std::uint32_t) override { return errc::ok; }
-  void disconnected(fm::fabric::session&, std::uint32_t, errc) noexcept override {}
-  void lost(fm::fabric::session&, errc) noexcept override {}
-  void notice(fm::fabric::session&, std::span<const std::byte>) noexcept override {}
-  std::unique_ptr<fm::fabric::session> session_;
-};
-
-using namespace fm::detail::channel_wire;
-
-struct deceived {
-  fm::heap to{small()};
-  fm::channel_listener listener{to, "tcp://127.0.0.1:0", narrow};
-  impostor sender{listener.url()};
-  fm::channel rx{listener.accept()};
-
-  void require_clean() {
-    REQUIRE(objects_left(to) == 0);
-    require_sound(to);
-  }
 };
 
 }  // namespace
