@@ -20,7 +20,7 @@ namespace fm::example {
 namespace {
 
 constexpr int ready_descriptor = 3;
-constexpr auto end_within = std::chrono::seconds(10);
+constexpr auto child_ends_within = std::chrono::seconds(10);
 
 int milliseconds_until(time_point t) {
   return int(std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(t - clock::now()).count()));
@@ -84,7 +84,7 @@ process::process(process&& o) noexcept : pid_(std::exchange(o.pid_, -1)), line_(
 
 process::~process() {
   ask_to_end();
-  wait(clock::now() + end_within);
+  wait(clock::now() + child_ends_within);
 }
 
 void process::ask_to_end() const noexcept {
