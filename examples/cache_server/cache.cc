@@ -11,8 +11,6 @@ namespace {
 constexpr std::uint64_t evicted_at_once = 64u << 10;
 constexpr int attempts_max = 64;
 
-bool is_full(errc e) { return e == errc::quota_exceeded || e == errc::agent_full; }
-
 }  // namespace
 
 cache::item* cache::find(std::string_view key) {

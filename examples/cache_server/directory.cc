@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::uint64_t filled_to = 10;  ///< entries of a bucket, on average, that the directory is laid out for
 
-bool is_full(errc e) { return e == errc::quota_exceeded || e == errc::agent_full; }
-
 }  // namespace
 
 directory::directory(fm::pool& p, std::uint64_t keys) : pool_(p) {

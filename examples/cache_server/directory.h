@@ -7,6 +7,9 @@
 
 namespace fm::example {
 
+/// Whether a pool refused an allocation because it has no room.
+inline bool is_full(errc e) { return e == errc::quota_exceeded || e == errc::agent_full; }
+
 class directory {
  public:
   /// Makes an empty one for about `keys` keys; it takes any number, and finds those faster. Throws fm::error.

@@ -11,10 +11,10 @@ namespace fm::example {
 
 namespace {
 
-constexpr auto look_every = std::chrono::milliseconds(100);  // whether to stop
-constexpr auto answer_within = std::chrono::seconds(30);     // that a client reads
-constexpr std::uint64_t items_max = 100'000;                 // of a bill
-constexpr std::uint64_t within_us_max = 60'000'000;          // that a client may ask for
+constexpr auto look_every = std::chrono::milliseconds(100);    // whether to stop
+constexpr auto answer_read_within = std::chrono::seconds(30);  // that a client reads
+constexpr std::uint64_t items_max = 100'000;                   // of a bill
+constexpr std::uint64_t within_us_max = 60'000'000;            // that a client may ask for
 
 struct refusal {
   outcome what;
@@ -153,7 +153,7 @@ void service::serve(fm::channel client) {
       const auto r = client.recv<request>();
       const auto a = answer(r);
       ++answered_;
-      client.send(a, {.until = fm::delivery::sent, .within = answer_within});
+      client.send(a, {.until = fm::delivery::sent, .within = answer_read_within});
     } catch (const fm::error& e) {
       switch (e.code()) {
         case fm::errc::layout_mismatch:

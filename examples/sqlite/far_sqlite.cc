@@ -16,7 +16,7 @@ namespace fm::example {
 
 namespace {
 
-std::pmr::memory_resource* heap = nullptr;
+std::pmr::memory_resource* far_memory = nullptr;
 
 /// Before every allocation: SQLite frees without saying how large it was.
 struct alignas(16) allocation_head {
@@ -28,7 +28,7 @@ allocation_head* head_of(void* p) { return static_cast<allocation_head*>(p) - 1;
 void* allocate(int bytes) {
   try {
     auto* const head = static_cast<allocation_head*>(
-        heap->allocate(sizeof(allocation_head) + std::size_t(bytes), alignof(allocation_head)));
+        far_memory->allocate(sizeof(allocation_head) + std::size_t(bytes), alignof(allocation_head)));
     head->bytes = bytes;
     return head + 1;
   } catch (const std::bad_alloc&) {
@@ -39,7 +39,7 @@ void* allocate(int bytes) {
 void release(void* p) {
   if (p == nullptr) return;
   allocation_head* const head = head_of(p);
-  heap->deallocate(head, sizeof(allocation_head) + std::size_t(head->bytes), alignof(allocation_head));
+  far_memory->deallocate(head, sizeof(allocation_head) + std::size_t(head->bytes), alignof(allocation_head));
 }
 
 void* reallocate(void* p, int bytes) {
@@ -54,8 +54,8 @@ void* reallocate(void* p, int bytes) {
 
 int size_of(void* p) { return p == nullptr ? 0 : head_of(p)->bytes; }
 int rounded(int bytes) { return (bytes + 7) & ~7; }
-int start(void*) { return SQLITE_OK; }
-void end(void*) {}
+int start_heap(void*) { return SQLITE_OK; }
+void end_heap(void*) {}
 
 void expect_ok(int code, const char* what) {
   if (code != SQLITE_OK) throw error(errc::refused, fmt::format("{}: {}", what, sqlite3_errstr(code)));
@@ -64,8 +64,9 @@ void expect_ok(int code, const char* what) {
 }  // namespace
 
 far_sqlite::far_sqlite(std::pmr::memory_resource& memory) {
-  heap = &memory;
-  static const sqlite3_mem_methods heap_methods{allocate, release, reallocate, size_of, rounded, start, end, nullptr};
+  far_memory = &memory;
+  static const sqlite3_mem_methods heap_methods{allocate, release,    reallocate, size_of,
+                                                rounded,  start_heap, end_heap,   nullptr};
   static sqlite3_pcache_methods2 cache_methods = page_cache_methods(memory);
   cache_methods.pArg = &memory;
   expect_ok(sqlite3_config(SQLITE_CONFIG_MALLOC, &heap_methods), "SQLITE_CONFIG_MALLOC");
@@ -75,7 +76,7 @@ far_sqlite::far_sqlite(std::pmr::memory_resource& memory) {
 
 far_sqlite::~far_sqlite() {
   sqlite3_shutdown();
-  heap = nullptr;
+  far_memory = nullptr;
 }
 
 }  // namespace fm::example

@@ -88,8 +88,8 @@ page_cache* cache_of(sqlite3_pcache* c) noexcept { return reinterpret_cast<page_
 
 // The functions that SQLite calls: what is out of memory is said by a null pointer.
 
-int start(void*) { return SQLITE_OK; }
-void end(void*) {}
+int start_cache(void*) { return SQLITE_OK; }
+void end_cache(void*) {}
 sqlite3_pcache* create(int page_bytes, int extra_bytes, int purgeable) {
   return reinterpret_cast<sqlite3_pcache*>(new (std::nothrow) page_cache(page_bytes, extra_bytes, purgeable != 0));
 }
@@ -112,7 +112,7 @@ void shrink(sqlite3_pcache*) {}
 
 sqlite3_pcache_methods2 page_cache_methods(std::pmr::memory_resource& pages) {
   contents = &pages;
-  return {1, nullptr, start, end, create, set_limit, count, fetch, unpin, rekey, truncate, destroy, shrink};
+  return {1, nullptr, start_cache, end_cache, create, set_limit, count, fetch, unpin, rekey, truncate, destroy, shrink};
 }
 
 }  // namespace fm::example
