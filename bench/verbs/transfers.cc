@@ -60,13 +60,13 @@ int serve(const std::string& url, std::uint64_t bytes) {
   for (;;) ::pause();
 }
 
-void latency(session& s, std::byte* to, std::uint64_t bytes, std::size_t size, std::size_t count) {
+void latency(session& s, std::byte* to, std::size_t size, std::size_t count) {
   std::vector<double> us;
   for (std::size_t i = 0; i < count + count / 10; ++i) {
     request r;
     r.sg[0] = {to, size};
     r.sg_count = 1;
-    r.where = {region, generation, i * 8192 % (bytes - size)};
+    r.where = {region, generation, 0};  // always the same bytes, as perftest does
     const time_point begin = clock::now();
     s.post(r);
     s.wait(r);
@@ -79,7 +79,7 @@ void latency(session& s, std::byte* to, std::uint64_t bytes, std::size_t size, s
   fmt::print("{:.2f} {:.2f}\n", us[us.size() / 2], mean);
 }
 
-void throughput(session& s, op_kind kind, std::byte* local, std::uint64_t bytes, std::size_t size, std::size_t count) {
+void throughput(session& s, op_kind kind, std::byte* local, std::size_t size, std::size_t count) {
   std::vector<request> all(in_flight);
   const auto arm = [&](std::size_t i) {
     request& r = all[i % in_flight];
@@ -88,7 +88,7 @@ void throughput(session& s, op_kind kind, std::byte* local, std::uint64_t bytes,
     r.on = kind == op_kind::read ? lane::fetch : lane::bulk;
     r.sg[0] = {local + i % in_flight * size, size};
     r.sg_count = 1;
-    r.where = {region, generation, i * size % (bytes - size)};
+    r.where = {region, generation, i % in_flight * size};
     return &r;
   };
   const time_point begin = clock::now();
@@ -121,6 +121,7 @@ int run(const std::vector<std::string>& a) {
   session_options o;
   o.fetch_lanes = 1;
   o.connect_within = o.operation_within = std::chrono::seconds(60);
+  if (in_flight * size > bytes) throw error(errc::invalid_argument, "the memory has no room for what is in flight");
   if (a.size() > 5) o.spin_for = std::chrono::microseconds(std::stoull(a[5]));
   no_events events;
   const auto s = connect(a[1], o, events);
@@ -128,9 +129,9 @@ int run(const std::vector<std::string>& a) {
   const os::reservation local(in_flight * size, 1 << 21);
   s->lend(local.base(), local.bytes(), std::uint64_t{1} << 30);
   if (a[0] == "latency")
-    latency(*s, local.base(), bytes, size, count);
+    latency(*s, local.base(), size, count);
   else
-    throughput(*s, a[0] == "read" ? op_kind::read : op_kind::write, local.base(), bytes, size, count);
+    throughput(*s, a[0] == "read" ? op_kind::read : op_kind::write, local.base(), size, count);
   if (s->bounced_bytes() != 0) fmt::print(stderr, "{} bytes were bounced\n", s->bounced_bytes());
   s->close();
   s->take_back(local.base(), local.bytes(), true);
