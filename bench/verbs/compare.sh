@@ -27,6 +27,11 @@ compare() {  # NAME PERFTEST-TOOL ITS-COLUMN TRANSFERS-MODE SIZE COUNT [SPIN_US]
     perftest "$2" "$5" "$6" | awk -v c="$3" '{ print $c }' >>theirs
     ./transfers "$4" "$url" $bytes "$5" "$6" ${7:-} | awk '{ print $1 }' >>ours
   done
+  if [ "$(wc -l <theirs)" -ne "$rounds" ] || [ "$(wc -l <ours)" -ne "$rounds" ]; then
+    echo "$1: a round failed"
+    failed=1
+    return
+  fi
   echo "$1 $(median <ours) $(median <theirs)" | awk '{ printf "%-34s farmem %9.2f   perftest %9.2f   ratio %.2f\n", $1, $2, $3, $2 / $3 }'
 }
 # Column 5 of the latency tools is t_typical, the median; column 4 of the bandwidth tools is the average.
@@ -38,3 +43,4 @@ compare reads_64_KiB_MiB/s ib_read_bw 4 read 65536 "$count"
 compare writes_4_KiB_MiB/s ib_write_bw 4 write 4096 "$count"
 compare writes_64_KiB_MiB/s ib_write_bw 4 write 65536 "$count"
 kill $server
+exit ${failed:-0}
