@@ -339,6 +339,7 @@ void paged_core::run_evictor() noexcept {
   while (!stopping_.load()) {
     const std::uint32_t seen = work_.load(), moved = moved_.load();
     if (free_pages() >= reserve_pages()) {
+      home_.settle();
       evictor_sleeps_.store(true);
       if (free_pages() >= reserve_pages() && !stopping_.load()) {
         if (!help([&] { return harvest(); }))

@@ -183,7 +183,7 @@ errc home_agent::ask_region(fabric::session& s, std::uint32_t index, bool existi
   }
   if (const errc e = s.attach(a.region, a.generation, a.bytes, key); e != errc::ok) return e;
   if (known == 0) regions_open_.fetch_add(1, std::memory_order_relaxed);
-  untold_[index] = false;  // it is wanted again
+  untold(index, false);  // it is wanted again
   names_[index].store(name, std::memory_order_release);
   return errc::ok;
 }
@@ -252,8 +252,25 @@ errc home_agent::tell_released(fabric::session& s, std::uint32_t index) {
   fabric::memory_key key;
   const errc e = call(s, store::paged_message::release_region, &body, sizeof body, answer, key);
   drop_key(key);
-  if (e == errc::ok) untold_[index] = false;
+  if (e == errc::ok) untold(index, false);
   return e;
+}
+
+void home_agent::untold(std::uint32_t index, bool is) noexcept {
+  if (untold_[index] == is) return;
+  untold_[index] = is;
+  untold_count_.fetch_add(is ? 1 : -1, std::memory_order_relaxed);
+}
+
+// A region may be given back when connected() has told all that it knew of, and the session is not up yet: nobody tells that one, so
+// somebody has to come here later.
+void home_agent::settle() noexcept try {
+  if (untold_count_.load(std::memory_order_relaxed) == 0 || !up()) return;
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t i = 0; i < untold_.size() && untold_count_.load(std::memory_order_relaxed) != 0; ++i)
+    if (untold_[i] && (!up() || tell_released(*session_, i) != errc::ok)) return;
+} catch (const std::bad_alloc&) {
+  // The next one does it.
 }
 
 void home_agent::release(std::uint64_t at) noexcept try {
@@ -265,7 +282,7 @@ void home_agent::release(std::uint64_t at) noexcept try {
   if (!find(at, where) || !held_[index].compare_exchange_strong(none, releasing, std::memory_order_acquire)) return;
   names_[index].store(0, std::memory_order_release);
   regions_open_.fetch_sub(1, std::memory_order_relaxed);
-  untold_[index] = true;
+  untold(static_cast<std::uint32_t>(index), true);
   session_->detach(where.region);
   held_[index].store(0, std::memory_order_release);
   if (up()) tell_released(*session_, static_cast<std::uint32_t>(index));
@@ -274,6 +291,7 @@ void home_agent::release(std::uint64_t at) noexcept try {
 }
 
 store::audit_space_answer home_agent::audit() {
+  settle();
   std::vector<std::byte> answer;
   fabric::memory_key key;
   const errc e = call(*session_, store::paged_message::audit_space, nullptr, 0, answer, key);

@@ -47,9 +47,11 @@ class home_agent final : public fabric::session_events {
   void keep(std::uint64_t at, std::uint32_t pages) noexcept;
   /// Ends one hold, or the home copies of so many pages.
   void drop(std::uint64_t at, std::uint32_t n) noexcept;
-  /// Gives the region of a byte back when nothing holds it. Blocks for a message at most. When the agent cannot be told now, it will
-  /// be when the connection stands again.
+  /// Gives the region of a byte back when nothing holds it. Blocks for a message at most. When the agent cannot be told now, it is
+  /// told when the connection is taken up again, or by settle().
   void release(std::uint64_t at) noexcept;
+  /// Tells the agent of what was given back while it could not be told. Blocks for messages; O(regions) when there is something.
+  void settle() noexcept;
   /// Home copies and holds, of all regions. O(regions)
   [[nodiscard]] std::uint64_t held() const noexcept;
   /// The agent's own audit. Throws what the message fails with.
@@ -68,6 +70,7 @@ class home_agent final : public fabric::session_events {
   errc open_space(fabric::session& s);
   errc ask_region(fabric::session& s, std::uint32_t index, bool existing);
   errc tell_released(fabric::session& s, std::uint32_t index);
+  void untold(std::uint32_t index, bool is) noexcept;
   /// Sends a message and takes its answer apart; the key, if one came, is the caller's.
   errc call(fabric::session& s, store::paged_message type, const void* body, std::size_t bytes,
             std::vector<std::byte>& answer, fabric::memory_key& key);
@@ -87,6 +90,7 @@ class home_agent final : public fabric::session_events {
   static constexpr std::uint32_t releasing = 1u << 31;
   std::vector<std::atomic<std::uint32_t>> held_;  ///< by index: home copies and holds, or `releasing`
   std::vector<bool> untold_;                      ///< by index: given back, but the agent may not know; under mutex_
+  std::atomic<std::uint32_t> untold_count_{0};    ///< written under mutex_
   std::atomic<std::uint32_t> usable_{0};  ///< generation of the session in which all regions are attached; 0: none
   std::mutex mutex_;                      ///< regions are made and given back one at a time
   std::atomic<std::uint64_t> regions_open_{0}, reconnects_{0};
@@ -111,6 +115,10 @@ class home {
   [[nodiscard]] const std::vector<std::unique_ptr<home_agent>>& agents() const noexcept { return agents_; }
   /// Gives the regions of these pages back that nothing is at home in any more.
   void release_unused(std::uint64_t first, std::uint64_t end) const noexcept;
+  /// For the thread that has nothing else to do.
+  void settle() const noexcept {
+    for (const auto& a : agents_) a->settle();
+  }
   void poll() const noexcept {
     for (const auto& a : agents_) a->session().poll();
   }

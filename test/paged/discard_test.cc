@@ -124,6 +124,12 @@ TEST_CASE("what is discarded while a connection is broken goes back when it stan
     std::memset(p.data(), 7, 100'000);
     p.evict_all();  // waits for the connection
     CHECK(p.stats().regions == 1);
+    // An agent that could not be told is told when the session is up, whether or not anybody asks.
+    for (const auto& a : w.live) {
+      const time_point until = clock::now() + std::chrono::seconds(20);
+      while (regions_of(*a) != 1 && clock::now() < until) std::this_thread::yield();
+      CHECK(regions_of(*a) == 1);
+    }
     CHECK(p.verify() == "");
     CHECK(p.data()[99'999] == std::byte{7});
     CHECK(p.data()[100'000] == std::byte{0});
