@@ -17,28 +17,15 @@ using namespace fm::example;
 
 struct arguments {
   machine_options machine;
-  std::string snap;
-  unsigned scale = 18;
-  std::uint64_t edges_per_vertex = 8, seed = 1, sources = 16;
+  edge_options edges;
+  std::uint64_t sources = 16;
   std::string algorithm = "pagerank";
   unsigned iterations = 10;
   bool check = false;
 };
 
 void declare_flags(CLI::App& app, arguments& a) {
-  auto* snap =
-      app.add_option("--snap", a.snap, "read this edge list in SNAP's form: lines FROM<TAB>TO, comments with #")
-          ->type_name("FILE");
-  app.add_option("--rmat", a.scale, "without --snap: generate a graph of up to 2^SCALE vertices")
-      ->check(CLI::Range(1, 32))
-      ->type_name("SCALE")
-      ->capture_default_str()
-      ->excludes(snap);
-  app.add_option("--edges-per-vertex", a.edges_per_vertex, "of the generated graph")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
-      ->excludes(snap);
-  app.add_option("--seed", a.seed, "of the generated graph, and of the choice of sources")->capture_default_str();
+  declare(app, a.edges);
   app.add_option("--algorithm", a.algorithm, "what to compute")
       ->check(CLI::IsMember({"pagerank", "components", "closure"}))
       ->capture_default_str();
@@ -74,7 +61,7 @@ outcome compute(graph& g, const arguments& a) {
   } else if (a.algorithm == "components") {
     components(g);
   } else {
-    o.sources = choose_sources(g.vertex_count(), a.sources, a.seed);
+    o.sources = choose_sources(g.vertex_count(), a.sources, a.edges.seed);
     o.rows = closure(g, o.sources);
   }
   o.run_seconds = std::chrono::duration<double>(fm::clock::now() - begin).count();
@@ -143,7 +130,7 @@ bool check(const graph& g, const arguments& a, const edge_source& edges, const o
 }
 
 int run(arguments& a) {
-  const auto edges = a.snap.empty() ? rmat(a.scale, a.edges_per_vertex, a.seed) : snap_file(a.snap);
+  const auto edges = edges_of(a.edges);
   const edge_survey s = survey_edges(*edges);
   if (s.edges == 0) throw fm::error(fm::errc::invalid_argument, edges->describe() + ": no edges");
   const memory_plan p = make_plan(a.machine, s.graph_bytes(),

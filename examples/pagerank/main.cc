@@ -24,27 +24,15 @@ constexpr auto end_within = std::chrono::seconds(60);
 
 struct arguments {
   machine_options machine;
-  std::string snap, channel = "shm", join;
-  unsigned scale = 18, iterations = 10;
-  std::uint64_t edges_per_vertex = 8, seed = 1;
+  edge_options edges;
+  std::string channel = "shm", join;
+  unsigned iterations = 10;
   bool check = false;
 };
 
 void declare_flags(CLI::App& app, arguments& a) {
   a.machine.agents.count = 1;
-  auto* snap =
-      app.add_option("--snap", a.snap, "read this edge list in SNAP's form: lines FROM<TAB>TO, comments with #")
-          ->type_name("FILE");
-  app.add_option("--rmat", a.scale, "without --snap: generate a graph of up to 2^SCALE vertices")
-      ->check(CLI::Range(1, 32))
-      ->type_name("SCALE")
-      ->capture_default_str()
-      ->excludes(snap);
-  app.add_option("--edges-per-vertex", a.edges_per_vertex, "of the generated graph")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
-      ->excludes(snap);
-  app.add_option("--seed", a.seed, "of the generated graph")->capture_default_str();
+  declare(app, a.edges);
   app.add_option("--iterations", a.iterations, "")->check(CLI::Range(1, 10000))->capture_default_str();
   app.add_option("--channel", a.channel, "how the halves reach each other")
       ->check(CLI::IsMember({"shm", "tcp"}))
@@ -131,7 +119,7 @@ void summarize(const half& g, fm::heap& h, const fm::channel& c, const arguments
 int run(arguments& a) {
   const unsigned mine = a.join.empty() ? 0 : 1;
   if (mine == 1) say_ready("started");
-  const auto edges = a.snap.empty() ? rmat(a.scale, a.edges_per_vertex, a.seed) : snap_file(a.snap);
+  const auto edges = edges_of(a.edges);
   edge_survey s = survey_edges(*edges);
   if (s.edges == 0) throw fm::error(fm::errc::invalid_argument, edges->describe() + ": no edges");
   const std::uint64_t bytes = s.graph_bytes() / 2 + s.vertices * 50;  // stand-ins

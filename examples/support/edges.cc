@@ -94,6 +94,26 @@ class rmat_edges final : public edge_source {
 
 }  // namespace
 
+void declare(CLI::App& app, edge_options& o) {
+  auto* snap =
+      app.add_option("--snap", o.snap, "read this edge list in SNAP's form: lines FROM<TAB>TO, comments with #")
+          ->type_name("FILE");
+  app.add_option("--rmat", o.scale, "without --snap: generate a graph of up to 2^SCALE vertices")
+      ->check(CLI::Range(1, 32))
+      ->type_name("SCALE")
+      ->capture_default_str()
+      ->excludes(snap);
+  app.add_option("--edges-per-vertex", o.edges_per_vertex, "of the generated graph")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->excludes(snap);
+  app.add_option("--seed", o.seed, "of the generated graph, and of other choices")->capture_default_str();
+}
+
+std::unique_ptr<edge_source> edges_of(const edge_options& o) {
+  return o.snap.empty() ? rmat(o.scale, o.edges_per_vertex, o.seed) : snap_file(o.snap);
+}
+
 std::uint64_t mix(std::uint64_t x) noexcept {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

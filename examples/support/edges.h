@@ -3,6 +3,7 @@
 // managed graph, and for the plain run.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,16 @@ class edge_source {
   /// For people.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
+
+/// Which edges, as flags say it.
+struct edge_options {
+  std::string snap;  ///< a file; empty: generated
+  unsigned scale = 18;
+  std::uint64_t edges_per_vertex = 8, seed = 1;
+};
+/// --snap, --rmat, --edges-per-vertex, --seed.
+void declare(CLI::App& app, edge_options& o);
+std::unique_ptr<edge_source> edges_of(const edge_options& o);
 
 /// Lines of two vertex numbers apart by tabs or blanks; lines that begin with '#' and empty ones are left out.
 std::unique_ptr<edge_source> snap_file(const std::string& path);

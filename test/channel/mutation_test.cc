@@ -3,29 +3,12 @@
 #include <random>
 
 #include "fixture.h"
+#include "recorder.h"
 
 using namespace channel_test;
 using namespace fm::detail;
 
 namespace {
-
-class recorder final : public part_sink {
- public:
-  std::span<char> next(std::size_t used) override {
-    keep(used);
-    return buffer_;
-  }
-  void keep(std::size_t used) {
-    if (used == 0) return;
-    const std::size_t words = used / 8, at = all.size();
-    all.resize(at + words);
-    std::memcpy(all.data() + at, buffer_.data(), words * 8);
-  }
-  std::vector<std::uint64_t> all;
-
- private:
-  std::vector<char> buffer_ = std::vector<char>(4096);
-};
 
 class cut_up final : public part_source {
  public:

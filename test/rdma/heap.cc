@@ -5,19 +5,10 @@
 #include <cstdlib>
 
 #include "gc/fixture.h"
+#include "here.h"
 #include "stress/program.h"
 
 using namespace fm::literals;
-
-namespace {
-
-std::string here() {
-  const char* address = std::getenv("LAB_ADDRESS");
-  REQUIRE(address != nullptr);
-  return "verbs://" + std::string(address) + ":0";
-}
-
-}  // namespace
 
 TEST_CASE("a stressed heap loses nothing over verbs://") {
   // Each thread fills segments of its own and pins arrays of two segments: with sixteen segments in all, four of them may

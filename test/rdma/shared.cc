@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "channel/fixture.h"
+#include "here.h"
 #include "paged/fixture.h"
 #include "pool/checked.h"
 #include "pool/stress.h"
@@ -15,12 +16,6 @@
 using namespace fm::literals;
 
 namespace {
-
-std::string here() {
-  const char* address = std::getenv("LAB_ADDRESS");
-  REQUIRE(address != nullptr);
-  return "verbs://" + std::string(address) + ":0";
-}
 
 struct agent final : fm::test::served_store {
   explicit agent(std::uint64_t region) : served_store({.memory_bytes = 64_MiB, .region_bytes = region}) {

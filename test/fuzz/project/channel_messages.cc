@@ -16,9 +16,13 @@
 
 #include "channel/core.h"
 
+#include "../../channel/recorder.h"
+#include "hostile.h"
+
 namespace {
 
 using namespace fm;
+using namespace fm::fuzz;
 using namespace fm::detail;
 using namespace fm::detail::channel_wire;
 using fm::literals::operator""_MiB;
@@ -44,52 +48,12 @@ struct wide {
   ref<string> text;
 };
 
-// The fuzzer's bytes, taken from the front; zero when they are used up.
-class input {
- public:
-  input(const std::uint8_t* data, std::size_t bytes) : at_(data), end_(data + bytes) {}
-  [[nodiscard]] bool empty() const { return at_ == end_; }
-  std::uint8_t byte() { return at_ == end_ ? 0 : *at_++; }
-  std::uint32_t below(std::uint32_t limit) { return byte() % limit; }
-  bool rarely() { return byte() == 255; }
-  std::uint64_t word() {
-    std::uint64_t w = 0;
-    for (int i = 0; i < 8; ++i) w = w << 8 | byte();
-    return w;
-  }
-  // Mostly a small number, now and then any.
-  std::uint64_t number() {
-    const std::uint8_t b = byte();
-    return b < 240 ? b : b < 248 ? std::uint64_t{b} << byte() % 56 : word();
-  }
-
- private:
-  const std::uint8_t *at_, *end_;
-};
-
-class recorder final : public part_sink {
- public:
-  std::span<char> next(std::size_t used) override {
-    keep(used);
-    return buffer_;
-  }
-  void keep(std::size_t used) {
-    const std::size_t at = all.size();
-    all.resize(at + used / 8);
-    if (used != 0) std::memcpy(all.data() + at, buffer_.data(), used);
-  }
-  words all;
-
- private:
-  std::vector<char> buffer_ = std::vector<char>(1024);
-};
-
 struct stream {
   words all;
   std::uint64_t objects = 0;
 };
 stream written(const graph_schema& schema, std::span<const slot_t> roots, bool each, bool acyclic) {
-  recorder r;
+  channel_test::recorder r;
   graph_writer w(schema, {1u << 30, 1u << 30}, acyclic, r);
   if (each)
     w.write_each(roots);

@@ -10,50 +10,21 @@
 #include <spdlog/spdlog.h>
 #include <vector>
 
+#include "hostile.h"
+
 namespace {
 
 using namespace fm;
+using namespace fm::fuzz;
 using namespace fm::store;
 
-// The fuzzer's bytes, taken from the front; zero when they are used up.
-class input {
+class busy_peer final : public silent_peer {
  public:
-  input(const std::uint8_t* data, std::size_t bytes) : at_(data), end_(data + bytes) {}
-  [[nodiscard]] bool empty() const { return at_ == end_; }
-  std::uint8_t byte() { return at_ == end_ ? 0 : *at_++; }
-  std::uint32_t below(std::uint32_t limit) { return byte() % limit; }
-  std::uint64_t word() {
-    std::uint64_t w = 0;
-    for (int i = 0; i < 8; ++i) w = w << 8 | byte();
-    return w;
-  }
-  // Mostly one of the numbers that mean something, now and then any number.
-  std::uint32_t name() {
-    const std::uint8_t b = byte();
-    return b < 250 ? b % 8 : static_cast<std::uint32_t>(word());
-  }
+  bool notify(std::span<const std::byte>) noexcept override { return ++notices_ % 3 != 0; }
 
  private:
-  const std::uint8_t *at_, *end_;
+  int notices_ = 0;
 };
-
-class silent_peer final : public fabric::peer {
- public:
-  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
-  bool notify(std::span<const std::byte>) noexcept override { return ++notices % 3 != 0; }
-  void close(errc, std::string_view) noexcept override { closed = true; }
-  bool closed = false;
-  int notices = 0;
-
- private:
-  std::string name_ = "fuzz";
-};
-
-template <class T>
-void append(std::vector<std::byte>& to, const T& value) {
-  const auto* b = reinterpret_cast<const std::byte*>(&value);
-  to.insert(to.end(), b, b + sizeof value);
-}
 
 class hostile_client {
  public:
@@ -229,13 +200,13 @@ class hostile_client {
 
  private:
   void connect() {
-    peer_ = std::make_unique<silent_peer>();
+    peer_ = std::make_unique<busy_peer>();
     FM_CHECK(s_.connected(*peer_) == errc::ok, "a peer was refused");
   }
 
   fm::store::store& s_;
   std::uint64_t id_, tenant_;
-  std::unique_ptr<silent_peer> peer_;
+  std::unique_ptr<busy_peer> peer_;
   std::uint32_t instance_ = 0;
   std::uint64_t numbers_[4] = {};
   std::vector<pool_object> objects_;
