@@ -18,7 +18,8 @@ struct value {
   std::array<std::uint32_t, Bytes / 4> words{};
 };
 
-// Pointers in a scattered order, and a read of each next one that checks what it got.
+// Pointers to objects in a scattered order, and a read of each next one that checks what it got. The pointers lie one after the other, so
+// that what is measured is the read, and not how the program comes by its pointer.
 template <std::size_t Bytes>
 class reads {
  public:
@@ -27,9 +28,9 @@ class reads {
     for (std::uint32_t i = 0; i < count; ++i) {
       value<Bytes> v;
       v.words.fill(i);
-      pointers_.push_back(p.alloc(v));
+      all_.push_back({p.alloc(v), i});
     }
-    for (std::size_t i = 0; i < 2 * count; ++i) order_.push_back(std::uint32_t(random.below(count)));
+    for (std::size_t i = all_.size(); i > 1; --i) std::swap(all_[i - 1], all_[random.below(i)]);
   }
   turn direct(std::size_t count) {
     return timed(count, [&](fm::pool_ptr<value<Bytes>>& p) { return pool_.read(p); });
@@ -46,9 +47,9 @@ class reads {
     t.value = per_operation(double(count), [&] {
                 std::uint64_t last = now_ns();
                 for (std::size_t i = 0; i < count; ++i) {
-                  const std::uint32_t at = order_[next_ = next_ + 1 == order_.size() ? 0 : next_ + 1];
-                  const value<Bytes> v = read(pointers_[at]);
-                  if (v.words.front() != at || v.words.back() != at)
+                  object& o = all_[next_ = next_ + 1 == all_.size() ? 0 : next_ + 1];
+                  const value<Bytes> v = read(o.pointer);
+                  if (v.words.front() != o.word || v.words.back() != o.word)
                     throw fm::error(fm::errc::corrupt, "an object of a pool that holds other bytes");
                   const std::uint64_t now = now_ns();
                   t.ns.push_back(std::uint32_t(now - last));
@@ -57,9 +58,12 @@ class reads {
               }).value;
     return t;
   }
+  struct object {
+    fm::pool_ptr<value<Bytes>> pointer;
+    std::uint32_t word;
+  };
   fm::pool& pool_;
-  std::vector<fm::pool_ptr<value<Bytes>>> pointers_;
-  std::vector<std::uint32_t> order_;
+  std::vector<object> all_;
   std::size_t next_ = 0;
 };
 
@@ -83,7 +87,7 @@ turn bare(bare_reader& r, std::size_t bytes, std::size_t count, std::uint64_t me
 
 template <std::size_t Bytes>
 void read_rows(program& p, const std::string& transport, const std::string& url) {
-  const std::size_t objects = p.sized<std::size_t>(64'000'000 / (Bytes + 64), 2'000);
+  const std::size_t objects = p.sized<std::size_t>(16'000'000 / (Bytes + 64), 2'000);
   const auto count = p.sized<std::size_t>(transport == "shm" ? 500'000 : 20'000, 2'000);
   const row_spec spec{"read",
                       {{"transport", transport}, {"value", std::to_string(Bytes) + " B"}},
@@ -149,11 +153,11 @@ std::uint64_t active_bytes(const fm::pool& pool) {
 void compaction_rows(program& p, const std::string& url) {
   const std::vector<std::pair<std::string, std::string>> parameters{
       {"transport", "shm"},
-      {"objects", std::to_string(p.sized(8'000'000, 40'000))},
+      {"objects", std::to_string(p.sized(1'000'000, 40'000))},
       {"value", "32 B"},
       {"freed", "75%"}};
   if (!p.wants("compaction_during")) return;
-  const auto objects = p.sized<std::size_t>(8'000'000, 40'000), reads_a_turn = p.sized<std::size_t>(2'000'000, 20'000);
+  const auto objects = p.sized<std::size_t>(1'000'000, 40'000), reads_a_turn = p.sized<std::size_t>(2'000'000, 20'000);
   fm::pool pool({.agents = {url}, .name = "compaction", .compact_above = 0});
   std::vector<fm::pool_ptr<value<32>>> left;
   random_source random(11);

@@ -1,5 +1,5 @@
-// What compaction leaves of a pool's memory: CoRM's synthetic traces (section 4.4), with identities by birth and with random
-// ids of 8, 12 and 16 bits, beside Mesh's rule, no compaction, and the ideal; and how often two blocks with random ids can be merged,
+// What compaction leaves of a pool's memory: CoRM's synthetic traces (section 4.4), with identities by birth, with objects that keep
+// their offsets, with random ids of 8, 12 and 16 bits, and with those and offsets where ids are too short, beside Mesh's rule, no compaction, and the ideal; and how often two blocks with random ids can be merged,
 // beside the paper's formula.
 #include <cmath>
 #include <map>
@@ -40,13 +40,14 @@ struct outcome {
   double before = 0, after = 0, conflicts = 0;  ///< bytes of blocks; share of the merges tried
 };
 
-outcome run_pool(const trace& t, fm::pool_identity identity, std::uint64_t block) {
+outcome run_pool(const trace& t, fm::pool_identity identity, std::uint64_t block,
+                 fm::pool_fallback fallback = fm::pool_fallback::none) {
   fm::pool pool({.agents = {"local:"},
                  .name = "memory",
                  .block = block,
                  .arenas = 1,
                  .identity = identity,
-                 .random_only = identity != fm::pool_identity::birth,
+                 .fallback = fallback,
                  .compact_above = 0,
                  .keep = fm::duration::zero(),
                  .local_memory = memory});
@@ -114,9 +115,14 @@ void trace_rows(program& p) {
       const outcome birth = run_pool(t, fm::pool_identity::birth, block);
       row("nobody", birth.before);
       row("birth", birth.after);
+      row("offset", run_pool(t, fm::pool_identity::offset, block).after);
       row("random 8", run_pool(t, fm::pool_identity::random_8, block).after);
       row("random 12", run_pool(t, fm::pool_identity::random_12, block).after);
       row("random 16", run_pool(t, fm::pool_identity::random_16, block).after);
+      for (const auto& [bits, identity] : {std::pair{8, fm::pool_identity::random_8},
+                                           {12, fm::pool_identity::random_12},
+                                           {16, fm::pool_identity::random_16}})
+        row("hybrid " + std::to_string(bits), run_pool(t, identity, block, fm::pool_fallback::offset).after);
       row("Mesh's rule", run_mesh(t, block));
     }
 }
@@ -140,7 +146,7 @@ void probability_rows(program& p) {
                      .block = block,
                      .arenas = 1,
                      .identity = identity,
-                     .random_only = true,
+                     .fallback = fm::pool_fallback::none,
                      .compact_above = 0,
                      .keep = fm::duration::zero(),
                      .local_memory = memory});

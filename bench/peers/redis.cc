@@ -30,7 +30,7 @@ redis::redis(int core) {
             "/dev/null"};
   o.core = core;
   server_ = child(o);
-  const std::uint64_t until = now_ns() + 5'000'000'000;
+  const std::uint64_t until = now_ns() + 20'000'000'000;
   for (;;) {
     try {
       stream_ = stream::connect(socket_kind::tcp, port_);

@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <fmt/format.h>
+#include <system_error>
 
 #include "report.h"
 
@@ -18,7 +20,12 @@ struct program::state {
   int rounds = 0;
   bool quick = false, no_pin = false, pinned = false;
   std::vector<pid_t> others;
-  std::vector<row> rows;
+  run_facts facts;
+  std::FILE* json = nullptr;
+
+  ~state() {
+    if (json != nullptr) std::fclose(json);
+  }
 
   [[nodiscard]] int rounds_for(int wanted) const {
     if (rounds > 0) return rounds;
@@ -105,7 +112,7 @@ void program::compare(const row_spec& spec, const side& ours, const side& peer, 
   r.peer.latency = summarize_latency(peer_ns);
   r.pair_ratio = summarize(std::move(ratios));
   r.ratio = r.ours.value.median / r.peer.value.median;
-  s_->rows.push_back(std::move(r));
+  keep(r);
 }
 
 void program::measure(const row_spec& spec, const side& ours, int rounds) {
@@ -119,7 +126,7 @@ void program::measure(const row_spec& spec, const side& ours, int rounds) {
   for (int i = 0; i < n; ++i) values.push_back(s_->take(ours, r.ours, ns).value);
   r.ours.value = summarize(std::move(values));
   r.ours.latency = summarize_latency(ns);
-  s_->rows.push_back(std::move(r));
+  keep(r);
 }
 
 void program::measure(const row_spec& spec, double value) {
@@ -135,35 +142,29 @@ void program::left_out(const row_spec& spec, const std::string& why) {
   if (!wants(spec.name)) return;
   row r{.spec = spec};
   r.left_out = why;
-  s_->rows.push_back(std::move(r));
+  keep(r);
+}
+
+void program::keep(const row& r) {
+  print_row(stdout, r);
+  std::fflush(stdout);
+  if (s_->json == nullptr) return;
+  fmt::print(s_->json, "{}\n", json_line(s_->facts, r));
+  if (std::fflush(s_->json) != 0) throw std::system_error(errno, std::generic_category(), "writing " + s_->json_path);
 }
 
 int program::run(const std::function<void()>& work) {
   try {
+    s_->facts = facts_of_this_run(s_->name);
+    s_->facts.quick = s_->quick;
+    s_->facts.pinned = s_->pinned;
+    if (!s_->json_path.empty() && (s_->json = std::fopen(s_->json_path.c_str(), "w")) == nullptr)
+      throw std::system_error(errno, std::generic_category(), "writing " + s_->json_path);
+    print_head(stdout, s_->facts);
     work();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_%s: %s\n", s_->name.c_str(), e.what());
     return 1;
-  }
-  return finish();
-}
-
-int program::finish() {
-  run_facts facts = facts_of_this_run(s_->name);
-  facts.quick = s_->quick;
-  facts.pinned = s_->pinned;
-  print_table(stdout, facts, s_->rows);
-  if (!s_->json_path.empty()) {
-    std::FILE* out = std::fopen(s_->json_path.c_str(), "w");
-    if (out == nullptr) {
-      std::fprintf(stderr, "cannot write %s: %m\n", s_->json_path.c_str());
-      return 1;
-    }
-    for (const row& r : s_->rows) fmt::print(out, "{}\n", json_line(facts, r));
-    if (std::fclose(out) != 0) {
-      std::fprintf(stderr, "cannot write %s: %m\n", s_->json_path.c_str());
-      return 1;
-    }
   }
   return 0;
 }

@@ -19,6 +19,8 @@
 
 namespace fm::bench {
 
+struct row;
+
 /// What one turn of one side produced: its figure in the row's unit, and single-operation times when it took them.
 struct turn {
   double value = 0;
@@ -102,12 +104,12 @@ class program {
   /// A comparison that this machine or build cannot run, and why; it shows in the report.
   void left_out(const row_spec& spec, const std::string& why);
 
-  /// Does the work, prints the table and writes the JSON; the exit code of main. An error ends it without a report. Goals do
-  /// not change the code: a missed goal is a result.
+  /// Does the work; the exit code of main. Each row is printed, and written to the JSON, when it is known, so that a run that is
+  /// cut short leaves what it has measured; an error ends it with a code. Goals do not change the code: a missed goal is a result.
   int run(const std::function<void()>& work);
 
  private:
-  int finish();
+  void keep(const row& r);
   struct state;
   std::unique_ptr<state> s_;
 };

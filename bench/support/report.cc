@@ -120,36 +120,37 @@ run_facts facts_of_this_run(const std::string& program) {
   return f;
 }
 
-void print_table(std::FILE* to, const run_facts& facts, const std::vector<row>& rows) {
+void print_head(std::FILE* to, const run_facts& facts) {
   fmt::print(to, "bench_{}: {} cores, {}, Linux {}, {} build, {}{}\n", facts.program, facts.cores, facts.processor,
              facts.kernel, facts.build,
              facts.pinned ? "program on core 0, agents and servers on core 1" : "nothing pinned",
              facts.quick ? ", quick sizes" : "");
   fmt::print(to, "{:<34} {:>26} {:>26} {:>8} {:>22}  {:<14} {:<4}  cpu/wall s ours, peer\n", "row", "ours [min, max]",
              "peer [min, max]", "unit", "ratio [min, max]", "goal", "");
-  for (const row& r : rows) {
-    if (!r.left_out.empty()) {
-      fmt::print(to, "{:<34} left out: {}\n      {}\n", r.spec.name, r.left_out, parameters_text(r.spec));
-      continue;
-    }
-    const std::string ratio = r.has_peer
-                                  ? fmt::format("{:.2f} [{:.2f}, {:.2f}]", r.ratio, r.pair_ratio.min, r.pair_ratio.max)
-                                  : std::string("-");
-    const std::string wanted = goal_text(r.spec.wanted);
-    fmt::print(to, "{:<34} {:>26} {:>26} {:>8} {:>22}  {:<14} {:<4}  {:.2f}/{:.2f}{}\n", r.spec.name,
-               with_spread(r.ours), r.has_peer ? with_spread(r.peer) : "-", r.spec.unit, ratio, wanted,
-               wanted.empty() ? ""
-               : r.met()      ? "yes"
-                              : "NO",
-               r.ours.cpu_s, r.ours.wall_s,
-               r.has_peer ? fmt::format(", {:.2f}/{:.2f}", r.peer.cpu_s, r.peer.wall_s) : "");
-    std::string note = parameters_text(r.spec);
-    if (r.has_peer && !r.spec.peer_name.empty())
-      note += fmt::format("{}against {}", note.empty() ? "" : "; ", r.spec.peer_name);
-    if (!note.empty()) fmt::print(to, "      {}\n", note);
-    print_latency(to, "ours", r.ours.latency);
-    print_latency(to, "peer", r.peer.latency);
+}
+
+void print_row(std::FILE* to, const row& r) {
+  if (!r.left_out.empty()) {
+    fmt::print(to, "{:<34} left out: {}\n      {}\n", r.spec.name, r.left_out, parameters_text(r.spec));
+    return;
   }
+  const std::string ratio = r.has_peer
+                                ? fmt::format("{:.2f} [{:.2f}, {:.2f}]", r.ratio, r.pair_ratio.min, r.pair_ratio.max)
+                                : std::string("-");
+  const std::string wanted = goal_text(r.spec.wanted);
+  fmt::print(to, "{:<34} {:>26} {:>26} {:>8} {:>22}  {:<14} {:<4}  {:.2f}/{:.2f}{}\n", r.spec.name, with_spread(r.ours),
+             r.has_peer ? with_spread(r.peer) : "-", r.spec.unit, ratio, wanted,
+             wanted.empty() ? ""
+             : r.met()      ? "yes"
+                            : "NO",
+             r.ours.cpu_s, r.ours.wall_s,
+             r.has_peer ? fmt::format(", {:.2f}/{:.2f}", r.peer.cpu_s, r.peer.wall_s) : "");
+  std::string note = parameters_text(r.spec);
+  if (r.has_peer && !r.spec.peer_name.empty())
+    note += fmt::format("{}against {}", note.empty() ? "" : "; ", r.spec.peer_name);
+  if (!note.empty()) fmt::print(to, "      {}\n", note);
+  print_latency(to, "ours", r.ours.latency);
+  print_latency(to, "peer", r.peer.latency);
 }
 
 std::string json_line(const run_facts& facts, const row& r) {

@@ -37,7 +37,8 @@ struct run_facts {
 };
 run_facts facts_of_this_run(const std::string& program);
 
-void print_table(std::FILE* to, const run_facts& facts, const std::vector<row>& rows);
+void print_head(std::FILE* to, const run_facts& facts);
+void print_row(std::FILE* to, const row& r);
 std::string json_line(const run_facts& facts, const row& r);
 
 }  // namespace fm::bench
