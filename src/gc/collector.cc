@@ -57,6 +57,7 @@ namespace {
 std::mutex one_cycle;  // of the process; outermost
 
 constexpr auto longest_rest = std::chrono::seconds(1);  // of continuous collection, though nothing is allocated
+constexpr int again_max = 4;       // cycles after the one that was asked for, while some of the dead could not be freed
 constexpr double most_used = 0.8;  // share of the agents' memory that a heap may use before it is urgent
 
 }  // namespace
@@ -126,16 +127,24 @@ void collector::arm(const cycle_report& r) noexcept {
 cycle_report collector::collect(std::string_view why, evacuate what) {
   FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
   std::unique_lock lock(mutex_);
-  const std::uint64_t until = begun_ + 1;  // one that begins from now on
-  wanted_ = why.empty() ? "asked for" : std::string(why);
-  if (what == evacuate::all) wanted_evacuation_ = what;
-  if (std::this_thread::get_id() == thread_.get_id()) return last_;  // a notice asks: it runs after the notices
-  callers_.fetch_add(1, std::memory_order_release);
-  changed_.notify_all();
-  traced();  // a cycle that takes its time goes on at once
-  changed_.wait(lock, [&] { return ended_ >= until || stopping_.load(); });
-  callers_.fetch_sub(1, std::memory_order_relaxed);
-  return last_;
+  std::uint64_t freed = 0;
+  for (int again = 0;; ++again) {
+    const std::uint64_t until = begun_ + 1;  // one that begins from now on
+    wanted_ = why.empty() ? "asked for" : std::string(why);
+    if (what == evacuate::all) wanted_evacuation_ = what;
+    if (std::this_thread::get_id() == thread_.get_id()) return last_;  // a notice asks: it runs after the notices
+    callers_.fetch_add(1, std::memory_order_release);
+    changed_.notify_all();
+    traced();  // a cycle that takes its time goes on at once
+    changed_.wait(lock, [&] { return ended_ >= until || stopping_.load(); });
+    callers_.fetch_sub(1, std::memory_order_relaxed);
+    cycle_report r = last_;
+    const bool left = r.ok() && r.freed < r.dead;  // they were being written or fetched
+    r.freed += freed;
+    r.dead += freed;
+    if (!left || again == again_max || stopping_.load()) return r;
+    freed = r.freed;
+  }
 }
 
 void collector::on_dead(slot_t slot, std::function<void()> notice) {

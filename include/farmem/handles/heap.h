@@ -65,7 +65,8 @@ class heap {
   }
 
   /// Runs a collection now, beside the program, and says what it did; `why` is for the log. Cycles start by themselves, too
-  /// (heap_options::collect). What was unreachable at the call is gone afterwards, if the report is ok(): what is not ok is in its
+  /// (heap_options::collect). What was unreachable at the call is gone afterwards, if the report is ok() and has as many freed as dead
+  /// (what is being written home or fetched when its turn comes takes another cycle, up to four): what is not ok is in its
   /// status and failure (agent_lost, timed_out with the scope that kept threads from being stopped), and nothing is lost then.
   /// Blocks the caller until the cycle is over and its notices (on_dead) are given; a notice that calls it only asks for another
   /// cycle. The cycle ends with evacuation, of sparse regions or of all that are full; what agents could not do, or were not waited
