@@ -19,6 +19,17 @@ namespace {
 /// A session does not tell its owner when it is up; whoever waits for that looks again after so long.
 constexpr duration until_up = std::chrono::milliseconds(1);
 
+blocks::naming naming_of(pool_identity i) {
+  switch (i) {
+    case pool_identity::birth: break;
+    case pool_identity::offset: return blocks::naming::offset;
+    case pool_identity::random_8: return blocks::naming::random_8;
+    case pool_identity::random_12: return blocks::naming::random_12;
+    case pool_identity::random_16: return blocks::naming::random_16;
+  }
+  return blocks::naming::birth;
+}
+
 store::pool_settings settings_of(const pool_options& o) {
   store::pool_settings s{};
   s.block_bytes = static_cast<std::uint32_t>(o.block);
@@ -27,13 +38,16 @@ store::pool_settings settings_of(const pool_options& o) {
   s.compact_above = static_cast<std::uint32_t>(o.compact_above * 65536);
   s.keep_ms = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(o.keep).count(), 0, UINT32_MAX));
-  switch (o.identity) {
-    case pool_identity::birth: break;
-    case pool_identity::random_8: s.random_bits = 8; break;
-    case pool_identity::random_12: s.random_bits = 12; break;
-    case pool_identity::random_16: s.random_bits = 16; break;
+  auto own = o.identity_by_class.begin();
+  for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
+    while (own != o.identity_by_class.end() && blocks::slot_bytes(c) > own->slot_bytes) ++own;
+    s.naming[c] = static_cast<std::uint8_t>(naming_of(own != o.identity_by_class.end() ? own->identity : o.identity));
   }
-  s.random_only = o.random_only ? 1 : 0;
+  switch (o.fallback) {
+    case pool_fallback::birth: s.fallback = static_cast<std::uint8_t>(blocks::fallback::birth); break;
+    case pool_fallback::offset: s.fallback = static_cast<std::uint8_t>(blocks::fallback::offset); break;
+    case pool_fallback::none: s.fallback = static_cast<std::uint8_t>(blocks::fallback::none); break;
+  }
   return s;
 }
 
@@ -69,6 +83,7 @@ agent_client::agent_client(const std::string& url, const pool_options& options, 
     : url_(url),
       options_(options),
       synchronous_(url.starts_with("local:") || url.starts_with("shm:")),
+      mapped_(url.starts_with("shm:")),
       words_(std::uint64_t{blocks::vblock_limit} * 8, detail::page_bytes),
       chunks_(std::uint64_t{blocks::vblock_limit / blocks::chunk_words} * 8, detail::page_bytes),
       regions_(std::uint64_t{blocks::ordinal_limit} * sizeof(region_slot), detail::page_bytes) {

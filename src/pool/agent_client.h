@@ -121,6 +121,8 @@ class agent_client final : public fabric::session_events {
   [[nodiscard]] fabric::session& session() noexcept { return *session_; }
   /// Requests are done when post returns.
   [[nodiscard]] bool synchronous() const noexcept { return synchronous_; }
+  /// Regions are memory of this process, from attach to detach.
+  [[nodiscard]] bool mapped() const noexcept { return mapped_; }
 
   [[nodiscard]] std::uint32_t instance() const noexcept { return instance_; }
   [[nodiscard]] const blocks::layout& layout() const noexcept { return layout_; }
@@ -170,7 +172,7 @@ class agent_client final : public fabric::session_events {
 
   const std::string url_;
   const pool_options options_;
-  const bool synchronous_;
+  const bool synchronous_, mapped_;
   std::uint64_t client_[2] = {};
   os::reservation words_, chunks_, regions_;
   class sections sections_;

@@ -80,6 +80,10 @@ class pool::impl {
     if (options.arenas < 1 || options.arenas > 64) bad(fmt::format("arenas {}: 1 to 64 are possible", options.arenas));
     if (!(options.compact_above >= 0 && options.compact_above <= 1))
       bad(fmt::format("compact_above {} is not in [0, 1]", options.compact_above));
+    for (std::size_t i = 1; i < options.identity_by_class.size(); ++i)
+      if (options.identity_by_class[i].slot_bytes <= options.identity_by_class[i - 1].slot_bytes)
+        bad(fmt::format("identity_by_class: {} bytes after {}, which must rise",
+                        options.identity_by_class[i].slot_bytes, options.identity_by_class[i - 1].slot_bytes));
     if (options.lease < std::chrono::milliseconds(1)) bad("lease is shorter than a millisecond");
     if (options.keep < duration::zero()) bad("keep is negative");
   }
@@ -97,6 +101,17 @@ errc take_where(agent_client& a, const reply& r, pool_address& p) {
   p = pool_address::make(a.instance(), w.object.vblock, w.object.generation, w.object.index, w.object.slot);
   a.learn_word(w.object.vblock, w.word);
   return errc::ok;
+}
+
+pool_identity identity_of(std::uint16_t naming) {
+  switch (static_cast<blocks::naming>(naming)) {
+    case blocks::naming::birth: break;
+    case blocks::naming::offset: return pool_identity::offset;
+    case blocks::naming::random_8: return pool_identity::random_8;
+    case blocks::naming::random_12: return pool_identity::random_12;
+    case blocks::naming::random_16: return pool_identity::random_16;
+  }
+  return pool_identity::birth;
 }
 
 std::string text_of(const pool_address& p) {
@@ -320,8 +335,8 @@ pool_stats pool::stats() const {
     for (std::uint32_t i = 0; i < n.classes; ++i) {
       store::pool_class_record k{};
       std::memcpy(&k, r.body().data() + sizeof n + i * sizeof k, sizeof k);
-      g.classes.push_back({k.slot_bytes, k.block_bytes, k.random_ids != 0, k.blocks, k.slots, k.objects,
-                           k.payload_bytes, k.aliases, k.merges_tried, k.merges_made, k.merges_in_conflict,
+      g.classes.push_back({k.slot_bytes, k.block_bytes, identity_of(k.naming), k.compacted != 0, k.blocks, k.slots,
+                           k.objects, k.payload_bytes, k.aliases, k.merges_tried, k.merges_made, k.merges_in_conflict,
                            k.ids_in_conflict, k.objects_moved, k.slots_kept});
     }
     s.agents.push_back(std::move(g));

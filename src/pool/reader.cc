@@ -3,7 +3,8 @@
 // The order in which a transport copies bytes is its own business. With a checksum that does not matter. With versions in lines
 // the header is read before and after, by requests that follow each other: an unlocked header with the same version on both sides
 // says that nobody changed anything in between. A transport that copies when the answer goes out, and not when the request is
-// carried out, does that for more than 4 KiB only; the second look is then posted when the object has arrived.
+// carried out, does that for more than 4 KiB only; the second look is then posted when the object has arrived. Where the agent's memory
+// is mapped into this process, a read is made of loads, and nothing is posted at all.
 #include "reader.h"
 
 #include <algorithm>
@@ -113,6 +114,7 @@ pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::
   fabric::remote where;
   for (int tries = 0; !agent_.locate(at.ordinal, where); ++tries)
     if (tries == 8 || agent_.learn_region(at.ordinal) != errc::ok) return pool_read::failed;
+  if (agent_.mapped()) return attempt_mapped(at, slot * slot_bytes, c, id, to);
   where.offset = at.offset + std::uint64_t{slot} * slot_bytes;
 
   const bool contiguous = mode == consistency::checksum && to.any == nullptr;
@@ -158,6 +160,46 @@ pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::
     return blocks::gather_lines(staged, h.version, data, h.bytes) ? pool_read::ok : pool_read::torn;
   if (!contiguous && h.bytes != 0) std::memcpy(data, staged + blocks::header_bytes, h.bytes);
   return blocks::checksum(h, data) == h.crc ? pool_read::ok : pool_read::torn;
+}
+
+/// Where the agent's memory is this process's too, the loads are made in the order that the writer's stores are in, and nothing is
+/// posted. The object fits into its slot, and the slot into the region: attempt() and is_sound() have seen to that.
+pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
+                                 const blocks::identity& id, target& to) noexcept {
+  fabric::session& session = agent_.session();
+  const std::uint32_t life = agent_.life();
+  const class sections::guard section(agent_.sections());
+  fabric::remote where;  // looked up within the section: from here on it stays mapped
+  const std::byte* const base = agent_.locate(at.ordinal, where) && session.state() == fabric::session_state::up
+                                    ? session.direct(where.region)
+                                    : nullptr;
+  if (base == nullptr) return pool_read::failed;
+  const std::byte* const from = base + at.offset + offset;
+  object_header h, after;
+  std::memcpy(&h, from, sizeof h);
+  loads_in_order();
+  const pool_read how = judge(h, id, size_class, to);
+  const bool has_versions = agent_.layout().mode(size_class) == consistency::versions;
+  std::byte* data = to.data;
+  bool whole = true;
+  if (how == pool_read::ok) {
+    if (to.any != nullptr) {
+      to.any->resize(h.bytes);
+      data = to.any->data();
+    }
+    if (has_versions)
+      whole = blocks::gather_lines(from, h.version, data, h.bytes);
+    else if (h.bytes != 0)
+      std::memcpy(data, from + blocks::header_bytes, h.bytes);
+    loads_in_order();
+  }
+  if (how == pool_read::ok && !has_versions) {
+    whole = blocks::checksum(h, data) == h.crc;
+  } else {
+    std::memcpy(&after, from, sizeof after);
+    whole = whole && std::memcmp(&h, &after, sizeof h) == 0;
+  }
+  return whole && tenure_held(life) ? how : pool_read::torn;
 }
 
 bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id, target& to,

@@ -34,6 +34,8 @@ class reader {
   struct request_set;
   [[nodiscard]] pool_read judge(const blocks::object_header& h, const blocks::identity& id, std::uint32_t size_class,
                                 const target& to) const noexcept;
+  [[nodiscard]] pool_read attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
+                                         const blocks::identity& id, target& to) noexcept;
   [[nodiscard]] bool post(request_set& set) noexcept;
   [[nodiscard]] bool tenure_held(std::uint32_t life) noexcept;
   /// look() as far as it is worth it. Finds what a merge has put beside its slot.

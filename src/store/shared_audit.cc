@@ -58,13 +58,13 @@ audit_answer shared_blocks::audit(std::string& text) const {
         ++live_of[r.vblock];
         const vblock& b = vblocks_[r.vblock];
         if (r.generation > b.last_generation) fault(fmt::format("block {}: a generation of the future", r.vblock));
-        if (k.random ? !has_id(f, r.index) : r.index >= b.slot_of.size() || b.slot_of[r.index] != s)
+        if (k.random() ? !has_id(f, r.index) : r.index >= b.slot_of.size() || b.slot_of[r.index] != s)
           fault(fmt::format("block {} index {} does not lead to frame {} slot {}", r.vblock, r.index, number, s));
       }
       if (live != f.live || taken != f.taken)
         fault(fmt::format("frame {}: {} objects and {} slots taken, counted {} and {}", number, f.live, f.taken, live,
                           taken));
-      if (k.random && ids != f.live) fault(fmt::format("frame {}: {} ids of {} objects", number, ids, f.live));
+      if (k.random() && ids != f.live) fault(fmt::format("frame {}: {} ids of {} objects", number, ids, f.live));
       objects += live;
     }
     a.objects += objects;

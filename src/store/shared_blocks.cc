@@ -16,13 +16,19 @@ shared_blocks::shared_blocks(shared_frames& frames, const options& o)
     size_class_state& s = classes_[c];
     s.with_room.resize(o.arenas);
     s.empty.assign(o.arenas, none);
-    if (o.random_bits == 0 || !o.layout.exists(c)) continue;
+    s.naming = o.wanted[c];
+    const std::uint32_t bits = blocks::random_bits(s.naming);
+    if (bits == 0 || !o.layout.exists(c)) continue;
     // Two half full blocks of n slots can be merged with a probability of about exp(-(n/2)^2 / 2^bits) (CoRM section 3.1.2).
-    const double half = o.layout.slots(c) / 2.0, ids = std::ldexp(1.0, static_cast<int>(o.random_bits));
+    const double half = o.layout.slots(c) / 2.0, ids = std::ldexp(1.0, static_cast<int>(bits));
     const bool enough = half * 2 < ids;
     const bool likely = enough && std::exp(-half * half / ids) >= 0.01;
-    s.random = likely || (o.random_only && enough);
-    s.compactable = likely || !o.random_only;
+    if (o.otherwise == blocks::fallback::none) {
+      s.compactable = enough;
+      if (!enough) s.naming = blocks::naming::birth;
+    } else if (!likely) {
+      s.naming = o.otherwise == blocks::fallback::offset ? blocks::naming::offset : blocks::naming::birth;
+    }
   }
 }
 
@@ -85,7 +91,7 @@ errc shared_blocks::add_primary(frame& f) {
   }
   vblock& b = vblocks_[v];
   b.next_index = 0;
-  if (!classes_[f.size_class].random) b.slot_of.assign(f.slots, no_slot);
+  if (!classes_[f.size_class].random()) b.slot_of.assign(f.slots, no_slot);
   const std::uint32_t before = f.primary;
   f.primary = v;
   map(v, f);
@@ -114,7 +120,8 @@ shared_blocks::frame* shared_blocks::new_frame(std::uint32_t size_class, std::ui
   f.slots = layout().slots(size_class);
   f.used.assign((f.slots + 63) / 64, 0);
   f.residents.resize(f.slots);
-  if (classes_[size_class].random) f.ids.assign((std::size_t{1} << options_.random_bits) / 64, 0);
+  if (const std::uint32_t bits = blocks::random_bits(classes_[size_class].naming); bits != 0)
+    f.ids.assign((std::size_t{1} << bits) / 64, 0);
   // What is left there from before must not look like anything that lives.
   for (std::uint32_t s = 0; s < f.slots; ++s) mark(f, s, blocks::flag_freed);
   if ((why = add_primary(f)) != errc::ok) {
@@ -283,8 +290,8 @@ errc shared_blocks::bear(frame& f, std::uint32_t slot) {
     if (const errc e = add_primary(f); e != errc::ok) return e;
   vblock& b = vblocks_[f.primary];
   std::uint32_t index = slot;
-  if (classes_[f.size_class].random) {
-    const std::uint32_t ids = 1u << options_.random_bits;
+  if (const std::uint32_t bits = blocks::random_bits(classes_[f.size_class].naming); bits != 0) {
+    const std::uint32_t ids = 1u << bits;
     // In the middle of a merge, an id must be new to both blocks.
     const frame* const other = !merge_.running           ? nullptr
                                : merge_.from == f.number ? all_[merge_.to].get()
@@ -312,7 +319,7 @@ errc shared_blocks::bear(frame& f, std::uint32_t slot) {
 
 void shared_blocks::unbear(frame& f, const resident& r) {
   vblock& b = vblocks_[r.vblock];
-  if (classes_[f.size_class].random)
+  if (classes_[f.size_class].random())
     f.ids[r.index / 64] &= ~(std::uint64_t{1} << r.index % 64);
   else
     b.slot_of[r.index] = no_slot;
@@ -333,7 +340,7 @@ shared_blocks::found shared_blocks::find(const where& at) const {
     return r.vblock == at.id.vblock && r.generation == at.id.generation && r.index == at.id.index;
   };
   if (at.slot < f.slots && lives_in(at.slot)) return {&f, at.slot};
-  if (!classes_[f.size_class].random) {
+  if (!classes_[f.size_class].random()) {
     if (at.id.index >= b.slot_of.size()) return {};
     const std::uint16_t slot = b.slot_of[at.id.index];
     return slot != no_slot && lives_in(slot) ? found{&f, slot} : found{};

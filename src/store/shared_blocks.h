@@ -11,13 +11,14 @@
 //   - No two live objects of a virtual block have the same index, and none ever had the same generation.
 //   - A table word names a frame whose objects are complete: it is stored after them.
 //   - After a finished round of compaction, no two blocks of a class that may be merged have objects that fit into one.
-//     (So no two are at most half full. What may not be merged: classes whose random ids are too short, and blocks whose ids are in conflict.)
+//     (So no two are at most half full. What may not be merged: classes whose random ids are too short, and blocks whose ids, or slots, are in conflict.)
 // What is here is the truth; bytes in frames are copies of it for readers, who may have them mapped, and are never believed.
 // Not thread-safe: everything belongs to whoever holds the pool's mutex.
 #pragma once
 
 #include <farmem/store/pool_protocol.h>
 
+#include <array>
 #include <deque>
 #include <memory>
 #include <span>
@@ -35,11 +36,13 @@ class shared_blocks {
   static constexpr std::uint16_t no_slot = 0xffff;
   static constexpr std::uint32_t generation_max = ~0u;
 
+  using names = std::array<blocks::naming, blocks::class_count>;
+
   struct options {
     blocks::layout layout;
     std::uint32_t arenas = 1;
-    std::uint32_t random_bits = 0;
-    bool random_only = false;
+    names wanted{};                                        ///< by size class
+    blocks::fallback otherwise = blocks::fallback::birth;  ///< where the wanted random ids are too short
     std::uint32_t first_generation = 1;  ///< of the first birth in a virtual block; a seam for tests of their end
   };
   struct where {
@@ -93,7 +96,8 @@ class shared_blocks {
   [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
   [[nodiscard]] blocks::place chunk(std::uint32_t i) const { return chunks_[i]; }
   [[nodiscard]] const class_counts& counts(std::uint32_t size_class) const { return classes_[size_class].counts; }
-  [[nodiscard]] bool random_ids(std::uint32_t size_class) const { return classes_[size_class].random; }
+  /// How objects of a class are named, after the fallback.
+  [[nodiscard]] blocks::naming naming(std::uint32_t size_class) const { return classes_[size_class].naming; }
   [[nodiscard]] bool compactable(std::uint32_t size_class) const { return classes_[size_class].compactable; }
   [[nodiscard]] std::uint64_t vblocks_mapped() const noexcept { return vblocks_mapped_; }
   [[nodiscard]] std::uint64_t vblocks_reused() const noexcept { return vblocks_reused_; }
@@ -141,8 +145,9 @@ class shared_blocks {
     std::vector<std::uint16_t> slot_of;  ///< by index; empty with random ids
   };
   struct size_class_state {
-    bool random = false;
+    blocks::naming naming = blocks::naming::birth;
     bool compactable = true;
+    [[nodiscard]] bool random() const noexcept { return blocks::random_bits(naming) != 0; }
     std::vector<std::uint32_t> frames;                  ///< open and merging
     std::vector<std::vector<std::uint32_t>> with_room;  ///< by arena; may name frames that have none any more
     std::vector<std::uint32_t> empty;                   ///< by arena; a frame that is kept though it is empty, perhaps

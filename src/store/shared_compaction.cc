@@ -87,10 +87,13 @@ void shared_blocks::collect_some(std::uint32_t n) {
 bool shared_blocks::may_merge(const frame& from, const frame& to) {
   class_counts& c = classes_[from.size_class].counts;
   ++c.merges_tried;
-  if (!classes_[from.size_class].random) return true;
+  const blocks::naming naming = classes_[from.size_class].naming;
+  if (naming == blocks::naming::birth) return true;
+  const bool by_offset = naming == blocks::naming::offset;
+  const std::vector<std::uint64_t>& mine = by_offset ? from.used : from.ids;
+  const std::vector<std::uint64_t>& theirs = by_offset ? to.used : to.ids;
   std::uint64_t same = 0;
-  for (std::size_t i = 0; i < from.ids.size(); ++i)
-    same += static_cast<std::uint64_t>(std::popcount(from.ids[i] & to.ids[i]));
+  for (std::size_t i = 0; i < mine.size(); ++i) same += static_cast<std::uint64_t>(std::popcount(mine[i] & theirs[i]));
   if (same == 0) return true;
   ++c.merges_in_conflict;
   c.ids_in_conflict += same;
@@ -125,7 +128,7 @@ bool shared_blocks::next_merge() {
       if (at <= plan_.low) break;
     }
     ++plan_.low;
-    if (to == nullptr) continue;  // its ids are in conflict with those of all others
+    if (to == nullptr) continue;  // it is in conflict with all others
     plan_.merged = true;
     from->state = to->state = frame_state::merging;
     merge_.running = true;
@@ -164,7 +167,7 @@ void shared_blocks::copy_resident(frame& from, std::uint32_t slot, frame& to) {
 void shared_blocks::finish_merge() {
   frame& from = *all_[merge_.from];
   frame& to = *all_[merge_.to];
-  const bool random = classes_[from.size_class].random;
+  const bool random = classes_[from.size_class].random();
   class_counts& c = classes_[from.size_class].counts;
   for (std::uint32_t s = 0; s < from.slots; ++s) {
     resident& r = from.residents[s];

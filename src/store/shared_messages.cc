@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "agent_store.h"
 #include "shared_pool.h"
 
@@ -15,8 +17,10 @@ constexpr auto ask_retry = std::chrono::milliseconds(5);
 bool sound(const pool_settings& s, std::uint64_t region_bytes) {
   return detail::is_power_of_two(s.block_bytes) && s.block_bytes >= blocks::frame_bytes_min &&
          s.block_bytes <= std::min(blocks::block_bytes_max, region_bytes) && s.arenas >= 1 && s.arenas <= 64 &&
-         s.compact_above <= 65536 && s.random_only <= 1 && s.zero == 0 &&
-         (s.random_bits == 0 || s.random_bits == 8 || s.random_bits == 12 || s.random_bits == 16);
+         s.compact_above <= 65536 && s.fallback <= static_cast<std::uint8_t>(blocks::fallback::none) &&
+         std::all_of(std::begin(s.naming), std::end(s.naming),
+                     [](std::uint8_t n) { return blocks::exists(static_cast<blocks::naming>(n)); }) &&
+         std::all_of(std::begin(s.zero), std::end(s.zero), [](std::uint8_t z) { return z == 0; });
 }
 
 std::string text_of(const pool_object& o) {
@@ -54,9 +58,10 @@ errc agent_store::open_pool(session& s, body b, fabric::answer& out) {
   if (!sound(m.settings, pool_.region_bytes()))
     return refuse(
         out, type, errc::invalid_argument,
-        fmt::format("settings of pool {}: blocks of {} bytes, {} arenas, random ids of {} bits; with regions "
-                    "of {} bytes",
-                    m.name, m.settings.block_bytes, m.settings.arenas, m.settings.random_bits, pool_.region_bytes()));
+        fmt::format("settings of pool {}: blocks of {} bytes, {} arenas, identities {} and others, fallback {}; with "
+                    "regions of {} bytes",
+                    m.name, m.settings.block_bytes, m.settings.arenas, m.settings.naming[0], m.settings.fallback,
+                    pool_.region_bytes()));
   m.settings.keep_ms = std::min(m.settings.keep_ms, keep_max_ms);
   const std::uint64_t most = options_.quota_default_bytes ? options_.quota_default_bytes : pool_.memory_bytes();
   const std::uint64_t quota = m.quota_bytes ? m.quota_bytes : most;

@@ -10,6 +10,12 @@ namespace {
 /// A pool's memory is its tenant's: memory that another owner had is never found in it, nor the other way round.
 owner_key key_of(const pool_open_body& b) { return {{b.tenant[0], b.tenant[1]}, 0}; }
 
+shared_blocks::names names_of(const pool_settings& s) {
+  shared_blocks::names all{};
+  for (std::uint32_t c = 0; c < all.size(); ++c) all[c] = static_cast<blocks::naming>(s.naming[c]);
+  return all;
+}
+
 }  // namespace
 
 shared_pool::shared_pool(pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
@@ -23,8 +29,8 @@ shared_pool::shared_pool(pool& regions, const pool_open_body& b, std::uint64_t q
       blocks(std::make_unique<shared_blocks>(
           *frames, shared_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto},
                                           b.settings.arenas,
-                                          b.settings.random_bits,
-                                          b.settings.random_only != 0,
+                                          names_of(b.settings),
+                                          static_cast<blocks::fallback>(b.settings.fallback),
                                           first_generation})) {}
 
 std::shared_ptr<shared_client> shared_pool::find(const std::uint64_t (&id)[2]) const {

@@ -12,9 +12,10 @@ errc agent_store::pool_statistics(shared_pool& p, fabric::answer& out) {
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
     const auto& n = k.counts(c);
     if (!k.layout().exists(c) || (n.frames == 0 && n.merges_tried == 0)) continue;
-    classes.push_back({c, blocks::slot_bytes(c), k.layout().block(c), k.random_ids(c) ? 1u : 0u, n.frames,
-                       n.frames * k.layout().slots(c), n.objects, n.payload_bytes, n.vblocks - n.frames, n.merges_tried,
-                       n.merges_made, n.merges_in_conflict, n.ids_in_conflict, n.objects_moved, n.slots_kept});
+    classes.push_back({c, blocks::slot_bytes(c), k.layout().block(c), static_cast<std::uint16_t>(k.naming(c)),
+                       static_cast<std::uint16_t>(k.compactable(c) ? 1 : 0), n.frames, n.frames * k.layout().slots(c),
+                       n.objects, n.payload_bytes, n.vblocks - n.frames, n.merges_tried, n.merges_made,
+                       n.merges_in_conflict, n.ids_in_conflict, n.objects_moved, n.slots_kept});
   }
   const pool_statistics_answer a{p.quota_bytes,
                                  p.frames->used_bytes(),

@@ -15,6 +15,8 @@ namespace blocks_test {
 using namespace fm;
 using namespace fm::literals;
 using fm::store::audit_answer;
+using fm::store::blocks::fallback;
+using fm::store::blocks::naming;
 using fm::store::blocks::place;
 using fm::store::node::shared_blocks;
 using fm::store::node::shared_frames;
@@ -24,8 +26,16 @@ struct settings {
   std::uint32_t block = 4096;
   std::uint32_t versions_upto = 0;
   std::uint32_t arenas = 1;
-  std::uint32_t random_bits = 0;
-  bool random_only = false;
+  naming wanted = naming::birth;
+  fallback otherwise = fallback::birth;
+  shared_blocks::names names{};  ///< of single classes, in place of `wanted`
+
+  [[nodiscard]] shared_blocks::options options(std::uint64_t region, std::uint32_t first_generation) const {
+    shared_blocks::options o{{region, block, versions_upto}, arenas, names, otherwise, first_generation};
+    for (naming& n : o.wanted)
+      if (n == naming::birth) n = wanted;
+    return o;
+  }
 };
 
 struct world {
@@ -36,8 +46,7 @@ struct world {
   shared_blocks blocks;
 
   explicit world(const settings& s = {}, std::uint32_t first_generation = 1)
-      : blocks(frames, {{region, s.block, s.versions_upto}, s.arenas, s.random_bits, s.random_only, first_generation}) {
-  }
+      : blocks(frames, s.options(region, first_generation)) {}
 
   /// An object of 24 bytes whose words are all `value`.
   where make(std::uint64_t value, std::uint32_t arena = 0) {

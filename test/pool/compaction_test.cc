@@ -81,7 +81,10 @@ TEST_CASE("an object keeps its slot in a merge, or goes to the next free one") {
 TEST_CASE("what is written, freed and released between the steps of a merge is as if nobody merged") {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     std::mt19937_64 random(seed);
-    world w({.versions_upto = seed % 2 == 0 ? 0u : ~0u, .random_bits = seed % 3 == 0 ? 16u : 0u});
+    world w({.versions_upto = seed % 2 == 0 ? 0u : ~0u,
+             .wanted = seed % 3 == 0   ? naming::random_16
+                       : seed % 3 == 1 ? naming::offset
+                                       : naming::birth});
     std::map<std::uint64_t, std::pair<where, std::uint64_t>> all;  // id; value
     std::vector<where> dead;
     std::uint64_t next = 0;
@@ -158,8 +161,8 @@ TEST_CASE("virtual blocks whose objects were released are used again") {
 }
 
 TEST_CASE("blocks with an id in common are not merged, and those without are") {
-  world w({.random_bits = 8});
-  REQUIRE(w.blocks.random_ids(w.size_class()));
+  world w({.wanted = naming::random_8});
+  REQUIRE(w.blocks.naming(w.size_class()) == naming::random_8);
   std::vector<where> all;
   for (std::uint64_t i = 0; i < 4000; ++i) all.push_back(w.make(i));
   std::map<std::uint64_t, where> kept;
@@ -177,14 +180,52 @@ TEST_CASE("blocks with an id in common are not merged, and those without are") {
   for (auto& [i, at] : kept) CHECK(w.value(at) == i);
 }
 
+TEST_CASE("objects that keep their offsets are merged when no two have the same, and stay where they are") {
+  world w({.wanted = naming::offset});
+  const std::uint32_t slots = w.slots();
+  std::vector<where> all;
+  for (std::uint64_t i = 0; i < 4 * std::uint64_t{slots}; ++i) all.push_back(w.make(i));
+  std::map<std::uint64_t, where> kept;
+  for (std::uint64_t i = 0; i < all.size(); ++i)
+    if (i % slots % 4 == i / slots)  // of every block another quarter
+      kept[i] = all[i];
+    else
+      REQUIRE(w.blocks.free(all[i]) == errc::ok);
+  w.compact();
+  const auto& c = w.blocks.counts(w.size_class());
+  CHECK(w.blocks.fill(w.size_class()) == std::vector<std::uint32_t>{slots});
+  CHECK(c.merges_made == 3);
+  CHECK(c.slots_kept == c.objects_moved);
+  w.check();
+  for (auto& [i, at] : kept) {
+    where now = at;
+    CHECK(w.value(now) == i);
+    CHECK(now.slot == at.slot);
+  }
+}
+
+TEST_CASE("every class has the identities that were asked for it") {
+  settings s{.wanted = naming::random_16};
+  const std::uint32_t mine = world().size_class();
+  s.names[mine] = naming::random_8;
+  s.names[mine + 1] = naming::offset;
+  const world w(s);
+  CHECK(w.blocks.naming(mine) == naming::random_8);
+  CHECK(w.blocks.naming(mine + 1) == naming::offset);
+  CHECK(w.blocks.naming(mine + 2) == naming::random_16);
+}
+
 TEST_CASE("classes whose blocks have too many objects for random ids use birth, or are left alone") {
   // 16 KiB in slots of 64: 256 objects, which are more than 8 bits have room for.
-  world hybrid({.block = 16384, .random_bits = 8});
-  CHECK_FALSE(hybrid.blocks.random_ids(hybrid.size_class()));
+  world births({.block = 16384, .wanted = naming::random_8});
+  CHECK(births.blocks.naming(births.size_class()) == naming::birth);
+  CHECK(births.blocks.compactable(births.size_class()));
+  world hybrid({.block = 16384, .wanted = naming::random_8, .otherwise = fallback::offset});
+  CHECK(hybrid.blocks.naming(hybrid.size_class()) == naming::offset);
   CHECK(hybrid.blocks.compactable(hybrid.size_class()));
-  world corm({.block = 16384, .random_bits = 8, .random_only = true});
+  world corm({.block = 16384, .wanted = naming::random_8, .otherwise = fallback::none});
   CHECK_FALSE(corm.blocks.compactable(corm.size_class()));
-  for (world* w : {&hybrid, &corm}) {
+  for (world* w : {&births, &hybrid, &corm}) {
     std::vector<where> all;
     for (std::uint64_t i = 0; i < 2000; ++i) all.push_back(w->make(i));
     for (std::size_t i = 0; i < all.size(); ++i)
@@ -193,7 +234,10 @@ TEST_CASE("classes whose blocks have too many objects for random ids use birth, 
     w->check();
     for (std::size_t i = 0; i < all.size(); i += 8) CHECK(w->value(all[i]) == i);
   }
-  CHECK(hybrid.blocks.counts(hybrid.size_class()).merges_made > 0);
+  CHECK(births.blocks.counts(births.size_class()).merges_made > 0);
+  // What was freed leaves the same slots of every block.
+  CHECK(hybrid.blocks.counts(hybrid.size_class()).merges_made == 0);
+  CHECK(hybrid.blocks.counts(hybrid.size_class()).merges_in_conflict > 0);
   CHECK(corm.blocks.counts(corm.size_class()).merges_made == 0);
 }
 

@@ -24,12 +24,27 @@ struct pool_tenant {
   friend bool operator==(const pool_tenant&, const pool_tenant&) = default;
 };
 
-/// How objects of one class get names that are unique in a block.
+/// How objects of one size class get names that are unique in a block, and so which blocks can be merged.
 enum class pool_identity : std::uint8_t {
   birth,     ///< the block and index that they were born with: unique for nothing; any two blocks can be merged
+  offset,    ///< the same, but objects stay at their offset: blocks with one in common cannot be merged (CoRM-0, Mesh)
   random_8,  ///< CoRM's: a random number of so many bits; blocks with a number in common cannot be merged
   random_12,
   random_16,
+};
+
+/// What classes do whose blocks have so many slots that two half full ones could not be merged once in a hundred times
+/// with the random ids that are wanted (CoRM, sections 3.1.2 and 4.4.1).
+enum class pool_fallback : std::uint8_t {
+  birth,   ///< use pool_identity::birth
+  offset,  ///< use pool_identity::offset: CoRM's hybrid scheme
+  none,  ///< use the ids all the same, and are not compacted when there are more slots than ids: CoRM without a scheme
+};
+
+/// Of the classes whose slots have at most so many bytes.
+struct pool_class_identity {
+  std::uint32_t slot_bytes = 0;
+  pool_identity identity = pool_identity::birth;
 };
 
 struct pool_options {
@@ -43,8 +58,9 @@ struct pool_options {
   std::uint64_t block = 64 << 10;  ///< power of two, 4 KiB to 1 MiB; larger for objects over an eighth of it
   std::uint32_t arenas = 4;        ///< 1 to 64: allocators an agent, each with blocks of its own; threads take turns
   pool_identity identity = pool_identity::birth;
-  /// Of classes for whose blocks random ids are too short to be merged: identity by birth, or no compaction (CoRM's).
-  bool random_only = false;
+  /// Size classes that differ, in rising order of slot_bytes; what is larger than the last one has `identity`.
+  std::vector<pool_class_identity> identity_by_class{};
+  pool_fallback fallback = pool_fallback::birth;
   /// Objects up to so many bytes have a version in every cache line; larger ones a checksum. 0: all have checksums.
   std::uint32_t versions_upto = 0;
   double compact_above = 0.5;  ///< share of free slots in a class above which it is compacted unasked; 0: never

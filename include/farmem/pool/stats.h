@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <farmem/base.h>
+#include <farmem/pool/options.h>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ namespace fm {
 struct pool_class_stats {
   std::uint32_t slot_bytes = 0;
   std::uint32_t block_bytes = 0;
-  bool random_ids = false;
+  pool_identity identity = pool_identity::birth;  ///< as it came out, after pool_options::fallback
+  bool compacted = true;                          ///< its blocks may be merged
   std::uint64_t blocks = 0;
   std::uint64_t slots = 0;
   std::uint64_t objects = 0;
@@ -20,7 +22,7 @@ struct pool_class_stats {
   std::uint64_t aliases = 0;  ///< virtual blocks beyond one for each block: what merges have left
   std::uint64_t merges_tried = 0;
   std::uint64_t merges_made = 0;
-  std::uint64_t merges_in_conflict = 0;  ///< tried in vain, because both blocks had the same id
+  std::uint64_t merges_in_conflict = 0;  ///< tried in vain, because both blocks had the same id, or slot
   std::uint64_t ids_in_conflict = 0;
   std::uint64_t objects_moved = 0;
   std::uint64_t slots_kept = 0;  ///< of those, how many have the same slot as before

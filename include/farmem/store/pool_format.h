@@ -111,6 +111,23 @@ struct layout {
 // A class that carries versions is followed by one with a checksum, which holds more of its slot: capacity never shrinks.
 static_assert(payload_capacity(128, consistency::checksum) > payload_capacity(128, consistency::versions));
 
+// ---- identities of a size class, and what may be merged ----
+enum class naming : std::uint8_t {
+  birth = 0,     ///< index of birth; any two blocks whose objects fit into one are merged
+  offset = 1,    ///< the same, but objects keep their slot: blocks with a slot in common are not merged (CoRM-0, Mesh)
+  random_8 = 8,  ///< a random id of so many bits; blocks with an id in common are not merged (CoRM-8, -12, -16)
+  random_12 = 12,
+  random_16 = 16,
+};
+constexpr bool exists(naming n) {
+  return n == naming::birth || n == naming::offset || n == naming::random_8 || n == naming::random_12 ||
+         n == naming::random_16;
+}
+constexpr std::uint32_t random_bits(naming n) { return n >= naming::random_8 ? std::uint32_t(n) : 0; }
+
+/// What classes do for whose blocks the wanted random ids are too short.
+enum class fallback : std::uint8_t { birth = 0, offset = 1, none = 2 };
+
 // ---- the table of virtual blocks ----
 struct place {
   std::uint32_t ordinal = 0;  ///< of the region in its pool

@@ -20,7 +20,7 @@
 
 namespace fm::store {
 
-constexpr std::uint16_t pool_protocol_major = 1;
+constexpr std::uint16_t pool_protocol_major = 2;
 constexpr std::uint16_t pool_protocol_minor = 0;
 
 /// Streams of changes that a client may have.
@@ -35,9 +35,9 @@ struct pool_settings {
   std::uint32_t arenas;         ///< 1 to 64: allocators, of which each has blocks of its own
   std::uint32_t compact_above;  ///< share of free slots, of 65536, above which a class is compacted unasked; 0: never
   std::uint32_t keep_ms;        ///< the pool stays so long without a client
-  std::uint8_t random_bits;     ///< 0: identity by birth; 8, 12, 16: random ids (CoRM) of so many bits
-  std::uint8_t random_only;  ///< 1: classes with too many slots for such ids are not compacted, instead of using birth
-  std::uint16_t zero;
+  std::uint8_t naming[blocks::class_count];  ///< blocks::naming that is wanted for each class
+  std::uint8_t fallback;                     ///< blocks::fallback
+  std::uint8_t zero[6];
 };
 
 struct pool_open_body {
@@ -167,15 +167,16 @@ struct pool_class_record {
   std::uint32_t size_class;
   std::uint32_t slot_bytes;
   std::uint32_t block_bytes;
-  std::uint32_t random_ids;  ///< 1: identities are random in this class
-  std::uint64_t blocks;      ///< frames in use
-  std::uint64_t slots;       ///< of those
+  std::uint16_t naming;     ///< blocks::naming of this class, as it came out
+  std::uint16_t compacted;  ///< 0: blocks of this class are never merged
+  std::uint64_t blocks;     ///< frames in use
+  std::uint64_t slots;      ///< of those
   std::uint64_t objects;
   std::uint64_t payload_bytes;
   std::uint64_t aliases;  ///< virtual blocks that are mapped, beyond one a frame
   std::uint64_t merges_tried;
   std::uint64_t merges_made;
-  std::uint64_t merges_in_conflict;  ///< not made because ids were the same
+  std::uint64_t merges_in_conflict;  ///< not made because ids, or slots, were the same
   std::uint64_t ids_in_conflict;     ///< that were the same
   std::uint64_t objects_moved;
   std::uint64_t slots_kept;  ///< of those, into the slot that they had
@@ -202,6 +203,6 @@ struct pool_statistics_answer {
 
 #pragma pack(pop)
 
-static_assert(sizeof(pool_settings) == 24 && sizeof(pool_object) == 16 && sizeof(pool_where) == 24);
+static_assert(sizeof(pool_settings) == 76 && sizeof(pool_object) == 16 && sizeof(pool_where) == 24);
 
 }  // namespace fm::store
