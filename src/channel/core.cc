@@ -106,7 +106,7 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
   const auto refuse = [&](errc code, const char* text) {
     parts.done();
     end_->judge(parts.graph(), code, text, parts.last_seen());
-    if (code == errc::bad_frame) end_->broken(code, text);
+    if (code == errc::bad_frame) end_->found_bad(text);
   };
   try {
     const channel_wire::head& h = parts.current().head;

@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::uint64_t parts_over_credit = 4;  // that give a graph up
 
-std::string text_of(std::span<const std::byte> bytes) {
-  std::string s(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 2048));
-  for (char& c : s)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  return s;
-}
-
 }  // namespace
 
 // ---- what is agreed ----
@@ -67,8 +60,10 @@ errc endpoint::arrived(std::span<const std::byte> message) noexcept {
     if (broken_ != errc::ok) return broken_ == errc::bad_frame ? broken_ : errc::ok;
     stats_.wire_bytes_received += message.size();
     errc e = errc::bad_frame;
+    if (ring_) take_answers_locked();  // what was told before this message
+    if (broken_ != errc::ok) return broken_;
     switch (static_cast<kind>(h.kind)) {
-      case kind::part: e = part_arrived(h, message); break;
+      case kind::part: e = ring_ ? errc::bad_frame : part_arrived(h, message); break;
       case kind::credit: e = credit_arrived(h); break;
       case kind::verdict: e = verdict_arrived(h, payload); break;
       case kind::ask: {
@@ -91,6 +86,7 @@ errc endpoint::arrived(std::span<const std::byte> message) noexcept {
       case kind::hello: break;
     }
     changed_.notify_all();
+    if (ring_) ring_->kick();
     return e;
   } catch (const std::bad_alloc&) {
     return errc::out_of_memory;
@@ -132,13 +128,59 @@ errc endpoint::verdict_arrived(const head& h, std::span<const std::byte> text) {
   return credit_arrived(h);
 }
 
-void endpoint::broken(errc why, const std::string& text) noexcept {
-  const std::lock_guard lock(mutex_);
+void endpoint::break_locked(errc why, std::string_view text) noexcept {
   if (broken_ == errc::ok) {
     broken_ = why;
-    broken_text_ = text;
+    try {
+      broken_text_ = text;
+    } catch (const std::bad_alloc&) {  // then there is only the code
+    }
   }
   changed_.notify_all();
+  if (ring_) ring_->kick();
+}
+
+void endpoint::broken(errc why, std::string_view text) noexcept {
+  const std::lock_guard lock(mutex_);
+  break_locked(why, text);
+}
+
+void endpoint::found_bad(std::string_view text) noexcept {
+  broken(errc::bad_frame, text);
+  // Where messages come, the next one ends the connection. In shared memory the other end would not notice.
+  if (ring_) (void)tell(make(kind::bye));
+}
+
+/// What the receiver tells by counters; impossible ones are the end.
+void endpoint::take_answers_locked() noexcept {
+  const ring_answers a = ring_->out.answers();
+  const bool none_sent = graph_open_ && (graph_flags_ & flag_first) != 0;
+  if (ring_->out.broken() || a.bytes > sent_bytes_ || a.parts > sent_parts_ || a.judged > graph_ - (none_sent ? 1 : 0))
+    return break_rules_locked("the other end answers what cannot be");
+  their_bytes_ = std::max(their_bytes_, a.bytes);
+  their_parts_ = std::max(their_parts_, a.parts);
+  judged_ = std::max(judged_, a.judged);
+}
+
+void endpoint::break_rules_locked(std::string_view text) noexcept {
+  const bool first = broken_ == errc::ok;
+  break_locked(errc::bad_frame, text);
+  if (first && line_) line_->drop();
+}
+
+template <class Ready>
+bool endpoint::wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, const Ready& ready) {
+  if (!ring_) return changed_.wait_until(lock, deadline, ready);
+  for (;;) {
+    const std::uint32_t seen = ring_->out.watch();
+    const ring_answers before = ring_->out.answers();
+    take_answers_locked();
+    if (ready()) return true;
+    if (clock::now() >= deadline) return false;
+    lock.unlock();
+    ring_->out.sleep(seen, before, deadline);
+    lock.lock();
+  }
 }
 
 void endpoint::throw_broken_locked() const {
@@ -176,14 +218,23 @@ bool endpoint::may_send_locked(std::size_t bytes) const noexcept {
   return sent_bytes_ - their_bytes_ + bytes <= terms_.window && sent_parts_ - their_parts_ < terms_.window_parts;
 }
 
+// Verdicts may be messages, of which only so many may wait.
+bool endpoint::ring_may_take_locked(std::size_t bytes) const noexcept {
+  return graph_ - judged_ <= terms_.window_parts && ring_->out.has_room(bytes, ring_reserve);
+}
+
 std::span<char> endpoint::part_room(time_point deadline) {
   const std::size_t bytes = sizeof(head) + terms_.part;
   {
     std::unique_lock lock(mutex_);
-    const auto ready = [&] { return broken_ != errc::ok || judged_ >= graph_ || may_send_locked(bytes); };
+    const auto ready = [&] {
+      return broken_ != errc::ok || judged_ >= graph_ ||
+             (may_send_locked(bytes) && (!ring_ || ring_may_take_locked(bytes)));
+    };
+    if (ring_) take_answers_locked();
     if (!ready()) {
       ++stats_.waits_for_credit;
-      if (!changed_.wait_until(lock, deadline, ready))
+      if (!wait_answer(lock, deadline, ready))
         throw error(errc::timed_out,
                     fmt::format("channel with {}: the receiver has not read {} bytes in {} parts of what was sent, and "
                                 "there is no credit for more",
@@ -192,7 +243,8 @@ std::span<char> endpoint::part_room(time_point deadline) {
     throw_broken_locked();
     if (judged_ >= graph_) throw_refusal_locked(graph_);  // a verdict before the end is a refusal
   }
-  room_ = line_->room(bytes, deadline);
+  room_ = ring_ ? ring_->out.room(bytes, ring_reserve) : line_->room(bytes, deadline);
+  if (room_.empty()) throw error(errc::bad_frame, fmt::format("channel with {}: its shared memory shrinks", name_));
   std::size_t skip = sizeof(head);
   if ((graph_flags_ & flag_first) != 0) {
     std::memcpy(room_.data() + skip, &graph_hash_, 8);
@@ -221,6 +273,7 @@ void endpoint::send_part(std::size_t bytes, bool last, std::uint64_t objects, ti
     if (last) graph_open_ = false;
   }
   std::memcpy(room_.data(), &h, sizeof h);
+  if (ring_) return ring_->out.publish(sizeof h + bytes);
   if (const errc e = line_->send(sizeof h + bytes, deadline); e != errc::ok) {
     broken(e, "a part could not be sent");
     const std::lock_guard lock(mutex_);
@@ -247,7 +300,9 @@ void endpoint::abort_graph(errc why, const std::string& text) noexcept {
   h.bytes = static_cast<std::uint32_t>(shown.size());
   const time_point deadline = clock::now() + std::chrono::seconds(1);
   try {
-    const std::span<std::byte> room = line_->room(sizeof h + shown.size(), deadline);
+    const std::size_t bytes = sizeof h + shown.size();
+    const std::span<std::byte> room = ring_ ? ring_->out.room(bytes, 0) : line_->room(bytes, deadline);
+    if (room.empty()) return broken(errc::bad_frame, "the other end answers what cannot be");
     {
       const std::lock_guard lock(mutex_);
       sent_bytes_ += sizeof h + shown.size();
@@ -257,8 +312,8 @@ void endpoint::abort_graph(errc why, const std::string& text) noexcept {
     }
     std::memcpy(room.data(), &h, sizeof h);
     if (!shown.empty()) std::memcpy(room.data() + sizeof h, shown.data(), shown.size());
-    if (const errc e = line_->send(sizeof h + shown.size(), deadline); e != errc::ok)
-      broken(e, "the end of a graph could not be sent");
+    if (ring_) return ring_->out.publish(bytes);
+    if (const errc e = line_->send(bytes, deadline); e != errc::ok) broken(e, "the end of a graph could not be sent");
   } catch (const std::exception& e) {
     broken(errc::disconnected, e.what());
   }
@@ -273,7 +328,7 @@ void endpoint::throw_refusal_locked(std::uint64_t up_to) {
 
 void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_until(lock, deadline, [&] { return judged_ >= graph || broken_ != errc::ok; }))
+  if (!wait_answer(lock, deadline, [&] { return judged_ >= graph || broken_ != errc::ok; }))
     throw error(errc::timed_out,
                 fmt::format("channel with {}: the receiver has not taken graph {} yet", name_, judged_ + 1));
   throw_refusal_locked(graph);
@@ -282,142 +337,10 @@ void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
 
 bool endpoint::has_verdict(std::uint64_t graph) {
   const std::lock_guard lock(mutex_);
+  if (ring_) take_answers_locked();
   if (judged_ >= graph) return true;
   throw_broken_locked();
   return false;
-}
-
-// ---- receiving ----
-
-bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline) {
-  const auto here = [&] { return !inbox_.empty() && inbox_.begin()->first == next_sequence_; };
-  changed_.wait_until(lock, deadline, [&] { return here() || broken_ != errc::ok; });
-  if (here()) return true;  // also what came before the channel broke
-  throw_broken_locked();
-  return false;
-}
-
-endpoint::arrival endpoint::take_locked() {
-  arrival a = std::move(inbox_.begin()->second);
-  inbox_.erase(inbox_.begin());
-  ++next_sequence_;
-  return a;
-}
-
-std::optional<std::uint64_t> endpoint::peek(time_point deadline) {
-  for (;;) {
-    arrival skipped;
-    {
-      std::unique_lock lock(mutex_);
-      if (!wait_arrival_locked(lock, deadline)) return std::nullopt;
-      const arrival& next = inbox_.begin()->second;
-      if (next.head.number != skipping_ || skipping_ == 0) {
-        std::uint64_t hash = 0;
-        if ((next.head.flags & flag_first) != 0 && (next.head.flags & flag_abort) == 0)
-          std::memcpy(&hash, next.payload().data(), 8);
-        return hash;
-      }
-      skipped = take_locked();
-      if ((skipped.head.flags & (flag_last | flag_abort)) != 0) skipping_ = 0;
-    }
-    consumed(skipped);
-  }
-}
-
-endpoint::arrival endpoint::first_part(time_point deadline) {
-  if (!peek(deadline)) throw error(errc::timed_out, fmt::format("channel with {}: no graph has come", name_));
-  arrival a;
-  {
-    const std::lock_guard lock(mutex_);
-    a = take_locked();
-    if ((a.head.flags & flag_first) != 0 && (a.head.flags & flag_abort) == 0 && a.head.number == graph_in_ + 1) {
-      graph_in_ = a.head.number;
-      return a;
-    }
-  }
-  consumed(a);
-  broken(errc::bad_frame, fmt::format("a part of graph {} where graph {} should begin", a.head.number, graph_in_ + 1));
-  const std::lock_guard lock(mutex_);
-  throw_broken_locked();
-  return a;
-}
-
-endpoint::arrival endpoint::next_part(std::uint64_t graph, time_point deadline) {
-  arrival a;
-  {
-    std::unique_lock lock(mutex_);
-    if (!wait_arrival_locked(lock, deadline))
-      throw error(errc::timed_out, fmt::format("channel with {}: the rest of graph {} has not come", name_, graph));
-    a = take_locked();
-  }
-  if ((a.head.flags & flag_abort) != 0 && a.head.number == graph) {
-    consumed(a);
-    throw sender_gave_up{
-        static_cast<errc>(a.head.status),
-        fmt::format("channel with {}: the sender gave graph {} up: {}", name_, graph, text_of(a.payload()))};
-  }
-  if (a.head.number == graph && (a.head.flags & flag_first) == 0) return a;
-  consumed(a);
-  broken(errc::bad_frame, fmt::format("a part of graph {} in the middle of graph {}", a.head.number, graph));
-  const std::lock_guard lock(mutex_);
-  throw_broken_locked();
-  return a;
-}
-
-void endpoint::consumed(const arrival& a) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    inbox_bytes_ -= a.message.size();
-    consumed_bytes_ += a.message.size();
-    ++consumed_parts_;
-  }
-  give_credit(false);
-}
-
-// Told when a quarter of the window has come together: a sender that waits has used up more than that, since a part is at most
-// a quarter.
-void endpoint::give_credit(bool all) noexcept {
-  head h = make(kind::credit);
-  {
-    const std::lock_guard lock(mutex_);
-    const bool due = consumed_bytes_ - told_bytes_ >= terms_.window / 4 ||
-                     consumed_parts_ - told_parts_ >= std::max(1u, terms_.window_parts / 4);
-    if (broken_ != errc::ok || (!due && !all)) return;
-    h.a = told_bytes_ = consumed_bytes_;
-    h.b = told_parts_ = consumed_parts_;
-    stats_.wire_bytes_sent += sizeof h;
-  }
-  if (const errc e = tell(h); e != errc::ok) broken(e, "credit could not be given");
-}
-
-void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool seen_last) noexcept {
-  head h = make(kind::verdict, graph);
-  h.status = static_cast<std::uint16_t>(code);
-  text = text.substr(0, 2048);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!seen_last) skipping_ = graph;
-    if (code != errc::ok) ++stats_.graphs_refused;
-    if (broken_ != errc::ok) return;
-    h.a = told_bytes_ = consumed_bytes_;
-    h.b = told_parts_ = consumed_parts_;
-    stats_.wire_bytes_sent += sizeof h + text.size();
-  }
-  if (const errc e = tell(h, text); e != errc::ok) broken(e, "a verdict could not be given");
-}
-
-std::string endpoint::ask_description(std::uint64_t hash, time_point deadline) {
-  {
-    const std::lock_guard lock(mutex_);
-    description_.reset();
-    asked_ = hash;
-  }
-  head h = make(kind::ask);
-  h.a = hash;
-  if (tell(h) != errc::ok) return {};
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [&] { return description_ || broken_ != errc::ok; });
-  return description_.value_or(std::string());
 }
 
 // ---- the end ----
@@ -426,7 +349,7 @@ void endpoint::close(duration linger) noexcept {
   const time_point deadline = clock::now() + linger;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, deadline, [&] { return judged_ >= graph_ || broken_ != errc::ok; });
+    wait_answer(lock, deadline, [&] { return judged_ >= graph_ || broken_ != errc::ok; });
   }
   if (!line_) return;
   line_->drain(deadline);

@@ -6,6 +6,9 @@
 // an earlier one changes nothing. A sender may have a window of bytes and of parts on their way; one part is
 // always allowed. The part that gives a graph up needs no credit: a graph that has begun ends, even when nobody reads.
 //
+// Over memory that both have mapped (ring.h) parts come in order, and are read where they lie; credit and verdicts are counters, until
+// the first graph is refused: from then on verdicts are messages, as they are everywhere else, because a refusal has a text.
+//
 // Verdicts come in the order of graphs, exactly one for each that was begun. A refused graph's remaining parts are thrown
 // away as they are received.
 #pragma once
@@ -20,6 +23,7 @@
 #include <optional>
 
 #include "line.h"
+#include "ring.h"
 
 namespace fm::detail {
 
@@ -40,6 +44,8 @@ struct channel_terms {
   /// The smaller of both; bad_frame when the other's are out of bounds.
   static errc agree(const channel_wire::head& theirs, channel_terms& mine) noexcept;
   [[nodiscard]] channel_wire::head hello() const noexcept;
+  /// Of one direction of shared memory.
+  [[nodiscard]] std::uint64_t ring_bytes() const noexcept { return ring_pair::bytes_for(window, window_parts, part); }
 };
 
 class endpoint {
@@ -53,6 +59,8 @@ class endpoint {
 
   void set_line(std::unique_ptr<line> l) noexcept { line_ = std::move(l); }
   void agree(const channel_terms& t) noexcept { terms_ = t; }
+  /// Parts go through shared memory; before anybody sends.
+  void set_ring(std::unique_ptr<ring_pair> r) noexcept { ring_ = std::move(r); }
   [[nodiscard]] const channel_terms& terms() const noexcept { return terms_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -60,7 +68,9 @@ class endpoint {
   /// A message of the other end. Anything but ok: it breaks the rules, and the connection should end.
   errc arrived(std::span<const std::byte> message) noexcept;
   /// The connection has ended, or must: nothing more comes or goes. The first call counts.
-  void broken(errc why, const std::string& text) noexcept;
+  void broken(errc why, std::string_view text) noexcept;
+  /// The thread that receives has found something that cannot be; the other end is told that this is the end.
+  void found_bad(std::string_view text) noexcept;
 
   // ---- sending; one thread ----
   /// The number of the graph that is begun now. Throws a refusal of an earlier one that nobody has seen, and what broke the channel.
@@ -81,9 +91,11 @@ class endpoint {
   // ---- receiving; one thread ----
   struct arrival {
     std::vector<std::byte> message;
+    std::span<const std::byte> shared;  ///< the message, in memory that its sender can change; then `message` is empty
     channel_wire::head head{};
+    [[nodiscard]] std::size_t bytes() const noexcept { return message.size() + shared.size(); }
     [[nodiscard]] std::span<const std::byte> payload() const noexcept {
-      return std::span(message).subspan(sizeof(channel_wire::head));
+      return (shared.empty() ? std::span<const std::byte>(message) : shared).subspan(sizeof(channel_wire::head));
     }
   };
   /// The schema hash of the graph that comes next, left where it is; nothing at the deadline.
@@ -119,13 +131,24 @@ class endpoint {
   void throw_refusal_locked(std::uint64_t up_to);
   [[nodiscard]] bool may_send_locked(std::size_t bytes) const noexcept;
   arrival take_locked();
+  [[nodiscard]] const arrival* next_locked() const noexcept;
+  void ring_next_locked();
+  void break_locked(errc why, std::string_view text) noexcept;
+  void break_rules_locked(std::string_view text) noexcept;
+  [[nodiscard]] bool ring_may_take_locked(std::size_t bytes) const noexcept;
+  void take_answers_locked() noexcept;
+  void answer_locked() noexcept;
+  /// Waits until ready(), which what the other end answers may bring about; false at the deadline.
+  template <class Ready>
+  bool wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, const Ready& ready);
   bool wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline);
   errc tell(channel_wire::head h, std::string_view text = {}) noexcept;
   void give_credit(bool all) noexcept;
 
   channel_terms terms_;
   const std::string name_;
-  std::unique_ptr<line> line_;
+  std::unique_ptr<ring_pair> ring_;
+  std::unique_ptr<line> line_;  ///< closed before the ring goes
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -147,6 +170,9 @@ class endpoint {
 
   // receiving
   std::map<std::uint64_t, arrival> inbox_;  ///< by sequence
+  std::optional<arrival> front_;            ///< of the ring, found and not taken
+  bool refused_any_ = false;                ///< a graph was refused: verdicts are messages
+  std::uint64_t judged_in_ = 0;             ///< graphs that were taken, up to the first refusal
   std::uint64_t next_sequence_ = 0;
   std::uint64_t inbox_bytes_ = 0;
   std::uint64_t consumed_bytes_ = 0, consumed_parts_ = 0;

@@ -8,6 +8,24 @@ namespace fm::detail {
 
 namespace {
 
+/// Takes a word out of a part: once, whatever the compiler thinks of what it is used for.
+std::uint64_t take_word(const std::byte* at) noexcept {
+  std::uint64_t w = 0;
+  std::memcpy(&w, at, 8);
+  __asm__ volatile("" : "+r"(w));
+  return w;
+}
+
+/// A payload whose first word is known, and was checked: the length of an array.
+void copy_payload(char* payload, const std::byte* from, std::uint64_t bytes, const std::uint64_t* length) noexcept {
+  if (length == nullptr) {
+    std::memcpy(payload, from, bytes);
+    return;
+  }
+  std::memcpy(payload, length, 8);
+  std::memcpy(payload + 8, from + 8, bytes - 8);
+}
+
 void store_ref(char* payload, std::uint64_t at, slot_t slot) noexcept {
   __atomic_store_n(reinterpret_cast<std::uint64_t*>(payload + at), slot, __ATOMIC_RELEASE);
 }
@@ -37,8 +55,7 @@ void graph_reader::need_word() {
 
 std::uint64_t graph_reader::word() {
   need_word();
-  std::uint64_t w = 0;
-  std::memcpy(&w, at_, 8);
+  const std::uint64_t w = take_word(at_);
   at_ += 8;
   return w;
 }
@@ -138,8 +155,9 @@ void graph_reader::read_together(const pending& p, const graph_type& t) {
 void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64_t length, std::uint64_t bytes) {
   if (p.holder != 0) hold(p.holder);
   if (bytes <= available()) {
-    const new_objects made = cache_.allocate_together(
-        *t.type, length, 1, [&](std::uint64_t, char* payload) noexcept { std::memcpy(payload, at_, bytes); });
+    const new_objects made = cache_.allocate_together(*t.type, length, 1, [&](std::uint64_t, char* payload) noexcept {
+      copy_payload(payload, at_, bytes, t.is_array() ? &length : nullptr);
+    });
     link(p, made.first(), 1);
     at_ += bytes;
     return;
@@ -152,7 +170,9 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
     link(p, slot, 1);
   }
   hold(slot);
-  for (std::uint64_t from = 0; from < bytes;) {
+  std::uint64_t from = t.is_array() ? 8 : 0;
+  at_ += from;
+  while (from < bytes) {
     if (available() == 0) next_part();
     const std::uint64_t step = std::min(bytes - from, available());
     std::memcpy(held_payload_ + from, at_, step);
@@ -201,6 +221,7 @@ void graph_reader::read_with_refs(const pending& p, const graph_type& t, std::ui
     at_ += step;
     left -= step;
   }
+  if (t.is_array()) std::memcpy(body_.data(), &length, 8);
   read_refs(t, p.type, bytes);
   if (p.holder != 0) hold(p.holder);
   slot_t slot = 0;
@@ -222,7 +243,7 @@ void graph_reader::read_object(const pending& p, const graph_type& t) {
   std::uint64_t length = 0;
   need_word();
   if (t.is_array()) {
-    std::memcpy(&length, at_, 8);  // read again with the rest, which it is part of
+    length = take_word(at_);  // at_ stays before it
     if (length > cache_.object_bytes_max() / t.type->bytes)
       throw error(errc::too_large,
                   fmt::format("a graph with a '{}' as its root has a '{}' of {} elements: an object of this "

@@ -49,13 +49,13 @@ std::uint64_t graph_writer::number_of(slot_t slot, std::uint32_t type) {
   return known_++;
 }
 
-void graph_writer::number_refs(const graph_type& t, char* copy, std::uint64_t from, std::uint64_t to) {
+// References are taken from the object, not from the copy: that may lie where the receiver can change it.
+void graph_writer::number_refs(const graph_type& t, const char* payload, char* copy, std::uint64_t from,
+                               std::uint64_t to) {
   const auto number = [&](std::uint64_t at, std::uint32_t target) {
     if (at < from || at + 8 > to) return;
-    std::uint64_t slot;
-    std::memcpy(&slot, copy + (at - from), 8);
-    if (slot == 0) return;
-    const std::uint64_t word = number_of(slot, target) + 1;
+    const slot_t slot = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(payload + at), __ATOMIC_RELAXED);
+    const std::uint64_t word = slot == 0 ? 0 : number_of(slot, target) + 1;
     std::memcpy(copy + (at - from), &word, 8);
   };
   const std::vector<std::uint32_t>& offsets = t.type->ref_offsets;
@@ -123,7 +123,7 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
     return;
   }
   std::memcpy(at_, payload, n);
-  if (t.has_refs()) number_refs(t, at_, 0, n);
+  if (t.has_refs()) number_refs(t, payload, at_, 0, n);
   at_ += n;
 }
 
@@ -134,7 +134,7 @@ void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64
   for (std::uint64_t from = 0;;) {
     const std::uint64_t step = std::min<std::uint64_t>(n - from, static_cast<std::uint64_t>(end_ - at_));
     std::memcpy(at_, payload + from, step);
-    if (t.has_refs()) number_refs(t, at_, from, from + step);
+    if (t.has_refs()) number_refs(t, payload, at_, from, from + step);
     at_ += step;
     from += step;
     if (from == n) return;

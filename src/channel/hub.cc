@@ -37,6 +37,11 @@ errc peer_line::tell(std::span<const std::byte> message) noexcept {
   return way_->peer && way_->peer->notify(message) ? errc::ok : errc::disconnected;
 }
 
+void peer_line::drop() noexcept {
+  const std::lock_guard lock(way_->mutex);
+  if (way_->peer) way_->peer->close(errc::bad_frame, "the other end of a channel broke the rules");
+}
+
 // ---- the hub ----
 
 hub::hub(std::string_view url, const channel_options& options) : options_(options), url_(url) {}
@@ -135,7 +140,14 @@ errc hub::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::ans
   c->way->peer = &p;
   c->end = std::make_shared<endpoint>(terms, p.name());
   c->end->set_line(std::make_unique<peer_line>(c->way));
-  const head answer = terms.hello();
+  head answer = terms.hello();
+  if ((h.flags & flag_ring) != 0) {
+    if (!url_.starts_with("shm:")) return errc::bad_frame;
+    auto ring = std::make_unique<ring_pair>(terms.ring_bytes());
+    answer.flags = flag_ring;
+    out.key.fd = ring->fd();
+    c->end->set_ring(std::move(ring));
+  }
   out.payload.resize(sizeof answer);
   std::memcpy(out.payload.data(), &answer, sizeof answer);
   {
@@ -155,6 +167,8 @@ errc hub::message(fabric::peer& p, std::span<const std::byte> payload, fabric::a
     const errc e = c->end->arrived(payload);
     if (e != errc::ok) c->end->broken(e, "the other end broke the rules");
     return e;
+  } catch (const error& e) {
+    return e.code();
   } catch (const std::bad_alloc&) {
     return errc::out_of_memory;
   }

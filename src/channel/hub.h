@@ -23,6 +23,7 @@ class peer_line final : public line {
   errc send(std::size_t bytes, time_point deadline) noexcept override;
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point) noexcept override {}
+  void drop() noexcept override;
   void close() noexcept override {}
 
  private:

@@ -19,6 +19,8 @@ class line {
   virtual errc tell(std::span<const std::byte> message) noexcept = 0;
   /// Waits until what was sent is with the other process, as far as that can be told. One thread at a time.
   virtual void drain(time_point deadline) noexcept = 0;
+  /// Breaks the connection, because the other end has broken the rules. Any thread.
+  virtual void drop() noexcept = 0;
   /// Ends the connection; afterwards nobody calls the endpoint for it. Not from the line's own thread.
   virtual void close() noexcept = 0;
 };

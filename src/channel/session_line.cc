@@ -1,8 +1,10 @@
 #include "session_line.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 namespace fm::detail {
 
@@ -22,7 +24,7 @@ struct told {
 
 session_line::session_line(endpoint& end, std::string_view url, const channel_options& options,
                            fabric::service* in_process)
-    : end_(end) {
+    : end_(end), shares_memory_(url.starts_with("shm:")) {
   fabric::session_options o;
   o.connect_within = options.connect_within;
   o.reconnect_for = duration{};
@@ -40,6 +42,7 @@ void session_line::close() noexcept {
 errc session_line::connected(fabric::session& s, std::uint32_t g) {
   if (g > 1) return errc::refused;
   head h = end_.terms().hello();
+  if (shares_memory_) h.flags = flag_ring;
   fabric::request r;
   r.kind = fabric::op_kind::message;
   r.on = fabric::lane::control;
@@ -47,15 +50,31 @@ errc session_line::connected(fabric::session& s, std::uint32_t g) {
   r.sg_count = 1;
   s.post(r);
   s.wait(r);
-  if (r.status != errc::ok) return r.status;
+  const errc e = r.status == errc::ok ? welcomed(r) : r.status;
+  if (r.reply_key.fd >= 0) ::close(r.reply_key.fd);
+  return e;
+}
+
+errc session_line::welcomed(fabric::request& r) {
   head answer{};
   std::span<const std::byte> rest;
   if (const errc e = decode(r.reply, answer, rest); e != errc::ok) return e;
   if (answer.kind != static_cast<std::uint8_t>(kind::hello)) return errc::bad_frame;
   channel_terms terms = end_.terms();
   if (const errc e = channel_terms::agree(answer, terms); e != errc::ok) return e;
+  if (((answer.flags & flag_ring) != 0) != shares_memory_) return errc::bad_frame;
   end_.agree(terms);
-  return errc::ok;
+  if (!shares_memory_) return errc::ok;
+  if (r.reply_key.fd < 0) return errc::bad_frame;
+  try {
+    auto map = [&] { return ring_pair(std::exchange(r.reply_key.fd, -1), terms.ring_bytes()); };
+    end_.set_ring(std::unique_ptr<ring_pair>(new ring_pair(map())));
+    return errc::ok;
+  } catch (const error& e) {
+    return e.code();
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
 }
 
 void session_line::disconnected(fabric::session&, std::uint32_t, errc) noexcept {

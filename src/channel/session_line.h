@@ -20,10 +20,13 @@ class session_line final : public line, private fabric::session_events {
   errc send(std::size_t bytes, time_point deadline) noexcept override;
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point deadline) noexcept override;
+  void drop() noexcept override { session_->drop_connection(); }
   void close() noexcept override;
 
  private:
   errc connected(fabric::session& s, std::uint32_t g) override;
+  /// Takes the answer to hello apart.
+  errc welcomed(fabric::request& r);
   void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
   void lost(fabric::session& s, errc why) noexcept override;
   void notice(fabric::session& s, std::span<const std::byte> payload) noexcept override;
@@ -35,6 +38,7 @@ class session_line final : public line, private fabric::session_events {
   };
 
   endpoint& end_;
+  const bool shares_memory_;
   std::unique_ptr<fabric::session> session_;
   std::array<buffer, 4> buffers_;
   std::size_t current_ = 0;

@@ -1,5 +1,6 @@
 #include <farmem/channel/wire.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace fm::detail::channel_wire {
@@ -7,6 +8,7 @@ namespace fm::detail::channel_wire {
 errc decode(std::span<const std::byte> message, head& h, std::span<const std::byte>& payload) noexcept {
   if (message.size() < sizeof h) return errc::bad_frame;
   std::memcpy(&h, message.data(), sizeof h);
+  __asm__ volatile("" ::: "memory");  // the head that is checked is the one that is used: the message may change
   if (h.magic != magic) return errc::bad_frame;
   if (h.version != version_major) return errc::version_mismatch;
   payload = message.subspan(sizeof h);
@@ -14,7 +16,7 @@ errc decode(std::span<const std::byte> message, head& h, std::span<const std::by
     return errc::bad_frame;
   const auto k = static_cast<kind>(h.kind);
   const bool part = k == kind::part;
-  if (!part && h.flags != 0) return errc::bad_frame;
+  if (!part && (h.flags & ~(k == kind::hello ? flag_ring : 0)) != 0) return errc::bad_frame;
   const bool text = k == kind::verdict || k == kind::describe;
   if (!part && !text && h.bytes != 0) return errc::bad_frame;
   if (text && h.bytes > text_bytes_max) return errc::bad_frame;
@@ -34,6 +36,13 @@ errc decode(std::span<const std::byte> message, head& h, std::span<const std::by
     case kind::bye: return h.status == ok ? errc::ok : errc::bad_frame;
   }
   return errc::bad_frame;
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+  std::string s(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 2048));
+  for (char& c : s)
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+  return s;
 }
 
 }  // namespace fm::detail::channel_wire

@@ -12,7 +12,9 @@
 
 namespace fm::os {
 
-bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline) noexcept {
+namespace {
+
+bool wait_on(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline, int flag) noexcept {
   timespec until{};
   timespec* until_p = nullptr;
   if (deadline != time_point::max()) {
@@ -23,15 +25,25 @@ bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_p
     until.tv_nsec = ns % 1'000'000'000;
     until_p = &until;
   }
-  const long rc = ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG,
-                            expected, until_p, nullptr, FUTEX_BITSET_MATCH_ANY);
+  const long rc = ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET | flag, expected,
+                            until_p, nullptr, FUTEX_BITSET_MATCH_ANY);
   return !(rc != 0 && errno == ETIMEDOUT);
 }
 
-void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept {
-  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, nullptr,
-            nullptr, 0);
+void wake_on(std::atomic<std::uint32_t>& word, int count, int flag) noexcept {
+  ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE | flag, count, nullptr, nullptr, 0);
 }
+
+}  // namespace
+
+bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline) noexcept {
+  return wait_on(word, expected, deadline, FUTEX_PRIVATE_FLAG);
+}
+void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept { wake_on(word, count, FUTEX_PRIVATE_FLAG); }
+bool futex_wait_shared(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline) noexcept {
+  return wait_on(word, expected, deadline, 0);
+}
+void futex_wake_shared(std::atomic<std::uint32_t>& word, int count) noexcept { wake_on(word, count, 0); }
 
 void heavy_fence() noexcept {
 #if FM_TSAN

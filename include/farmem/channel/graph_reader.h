@@ -9,6 +9,7 @@
 //   - A reference is written only to an object of the type that its field refers to: by the schema for new objects, by
 //     comparing types for known ones.
 //   - Memory is used in proportion to what has arrived and to limits. What a length claims is at most one object of this heap.
+//   - Every word of a part is read once, and what is used is what was checked: a part may lie in memory that its sender can change.
 //   - Waiting for a part (part_source::next) happens outside of sections. What is held then is roots and one pin.
 #pragma once
 
@@ -21,7 +22,7 @@ class part_source {
  public:
   virtual ~part_source() = default;
   struct part {
-    std::span<const std::byte> bytes;  ///< a multiple of 8, until the next call
+    std::span<const std::byte> bytes;  ///< a multiple of 8, until the next call; may change while they are read
     bool last = false;
     std::uint64_t objects = 0;  ///< of the whole graph, in the last part
   };

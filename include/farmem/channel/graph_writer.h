@@ -4,7 +4,8 @@
 // Invariants owned here
 //   - A frame is looked at within one section, or while it is pinned; between parts the traversal holds slots only. So it
 //     holds up neither cycles nor eviction, and a graph may be larger than the cache.
-//   - References are taken from the copy, so that what was written about an object and what is sent of it are the same.
+//   - Each reference is read once, in the object, and its number stands in the copy whatever was copied there before. So what was
+//     written about an object and what is sent of it are the same, also when the copy lies where the receiver can change it.
 //   - Waiting for room (part_sink::next) happens outside of sections.
 //
 // Why frames are copied and not sent from where they lie: what travels is the payload, the prefix of a frame and its padding
@@ -63,8 +64,8 @@ class graph_writer {
   void write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t bytes);
   void fetch_ahead(slot_t slot);
   const char* reach(slot_t slot, scope& s);
-  /// Replaces the references in [from, to) of a payload of which `copy` is the piece that begins at `from`.
-  void number_refs(const graph_type& t, char* copy, std::uint64_t from, std::uint64_t to);
+  /// Puts the numbers of the references in [from, to) of a payload into `copy`, the piece that begins at `from`.
+  void number_refs(const graph_type& t, const char* payload, char* copy, std::uint64_t from, std::uint64_t to);
   std::uint64_t number_of(slot_t slot, std::uint32_t type);
   void note_child(slot_t slot, std::uint32_t type);
   void push_children();

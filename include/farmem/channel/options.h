@@ -14,8 +14,10 @@ enum class delivery : std::uint8_t {
 
 /// Options of a channel; both ends have their own. The smaller window and part count.
 struct channel_options {
-  std::uint64_t window = 8ull << 20;  ///< bytes that may be on their way to this end and not received yet; credit
-  std::uint32_t window_parts = 64;    ///< parts, small graphs that is, likewise; at most 64
+  /// Bytes that may be on their way to this end and not received yet; credit. Over shm:// each direction of a channel has shared memory
+  /// of that size, taken as it is used and kept until the channel goes.
+  std::uint64_t window = 8ull << 20;
+  std::uint32_t window_parts = 64;  ///< parts, small graphs that is, likewise; at most 64
   std::uint32_t part =
       256u << 10;  ///< bytes that a large graph travels in; 1 KiB to 512 KiB, at most a quarter of the window
   std::uint64_t objects_max = 1ull << 32;  ///< of a graph that this end takes

@@ -2,7 +2,9 @@
 // end that listened sends notices. Little-endian packed structs; decoding allocates nothing and trusts nothing.
 //
 //   kind      from       number        a                     b                    payload
-//   hello     connector  0             window, bytes         part_bytes, parts    -        answered by a hello
+//   hello     connector  0             window, bytes         part_bytes, parts    -        answered by a hello; both with flag_ring:
+//                                                                                          parts go through shared memory (ring.h),
+//                                                                                          whose descriptor comes with the answer
 //   part      sender     graph         sequence              at the end: objects  a part of a graph
 //   credit    receiver   0             bytes consumed        parts consumed       -
 //   verdict   receiver   graph         bytes consumed        parts consumed       text, when the status is not ok
@@ -27,13 +29,14 @@
 #include <bit>
 #include <farmem/base.h>
 #include <span>
+#include <string>
 
 namespace fm::detail::channel_wire {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is the host's own byte order");
 
 constexpr std::uint32_t magic = 0x31434d46;  // "FMC1"
-constexpr std::uint8_t version_major = 1;
+constexpr std::uint8_t version_major = 2;
 
 enum class kind : std::uint8_t { hello = 1, part = 2, credit = 3, verdict = 4, ask = 5, describe = 6, bye = 7 };
 
@@ -43,6 +46,7 @@ constexpr std::uint16_t flag_abort = 4;    ///< the sender gave the graph up: st
 constexpr std::uint16_t flag_acyclic = 8;  ///< every reference makes an object known
 constexpr std::uint16_t flag_each = 16;    ///< many roots and no array around them
 constexpr std::uint16_t flags_known = 31;
+constexpr std::uint16_t flag_ring = 1;  ///< of a hello
 
 #pragma pack(push, 1)
 struct head {
@@ -78,5 +82,7 @@ constexpr std::uint64_t window_bytes_max = 1ull << 30;
 /// Checks a message as it came: magic, version, kind, flags, status, and that the payload is all that follows. ok,
 /// version_mismatch or bad_frame. When ok, `payload` is what follows the head.
 errc decode(std::span<const std::byte> message, head& h, std::span<const std::byte>& payload) noexcept;
+/// What the other end says of a refusal, fit to be shown: at most 2 KiB, and nothing that a terminal would act on.
+[[nodiscard]] std::string text_of(std::span<const std::byte> bytes);
 
 }  // namespace fm::detail::channel_wire

@@ -9,6 +9,9 @@ namespace fm::os {
 /// Sleeps while `word == expected`, until a wake or the deadline; may return early. Returns false on the deadline.
 bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline) noexcept;
 void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept;
+/// The same on a word in memory that several processes have mapped.
+bool futex_wait_shared(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline) noexcept;
+void futex_wake_shared(std::atomic<std::uint32_t>& word, int count) noexcept;
 
 /// The heavy half of an asymmetric fence: when it returns, every thread of the process has passed a full fence since
 /// the call began. About 3 microseconds. Under ThreadSanitizer, which does not see membarrier, both halves are

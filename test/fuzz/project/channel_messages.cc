@@ -158,6 +158,7 @@ class hostile_line final : public line {
   errc send(std::size_t bytes, time_point) noexcept override { return tell({buffer_.data(), bytes}); }
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point) noexcept override {}
+  void drop() noexcept override {}
   void close() noexcept override {}
 
  private:

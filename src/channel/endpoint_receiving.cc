@@ -1,0 +1,199 @@
+// What an endpoint does for the thread that receives; see endpoint.h.
+#include "endpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace fm::detail {
+
+using namespace channel_wire;
+
+/// Looks at the ring. What lies there is checked as what comes by message is, but that it is in order.
+void endpoint::ring_next_locked() {
+  std::span<const std::byte> message, payload;
+  const ring_reader::found found = ring_->in.next(sizeof(head) + std::max(terms_.part, text_bytes_max), message);
+  if (found == ring_reader::found::nothing) return;
+  arrival a;
+  a.shared = message;
+  const bool good = found == ring_reader::found::message && decode(message, a.head, payload) == errc::ok &&
+                    a.head.kind == static_cast<std::uint8_t>(kind::part) && a.head.a == next_sequence_ &&
+                    (a.head.bytes <= terms_.part || (a.head.flags & flag_abort) != 0);
+  if (!good) {
+    return break_rules_locked("the other end broke the rules");
+  }
+  stats_.wire_bytes_received += message.size();
+  ++stats_.parts_received;
+  front_.emplace(std::move(a));
+}
+
+const endpoint::arrival* endpoint::next_locked() const noexcept {
+  if (ring_) return front_ ? &*front_ : nullptr;
+  return !inbox_.empty() && inbox_.begin()->first == next_sequence_ ? &inbox_.begin()->second : nullptr;
+}
+
+bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline) {
+  while (ring_) {
+    const std::uint32_t seen = ring_->in.watch();
+    // Also what came before the channel broke; but whoever goes on writing then is not listened to for ever.
+    const bool over =
+        broken_ == errc::bad_frame || broken_ == errc::cancelled || (broken_ != errc::ok && clock::now() >= deadline);
+    if (!front_ && !over) ring_next_locked();
+    if (front_) return true;
+    throw_broken_locked();
+    if (clock::now() >= deadline) return false;
+    lock.unlock();
+    ring_->in.sleep(seen, deadline);
+    lock.lock();
+  }
+  const auto here = [&] { return next_locked() != nullptr; };
+  changed_.wait_until(lock, deadline, [&] { return here() || broken_ != errc::ok; });
+  if (here()) return true;  // also what came before the channel broke
+  throw_broken_locked();
+  return false;
+}
+
+endpoint::arrival endpoint::take_locked() {
+  arrival a;
+  if (ring_) {
+    a = std::move(*front_);
+    front_.reset();
+  } else {
+    a = std::move(inbox_.begin()->second);
+    inbox_.erase(inbox_.begin());
+  }
+  ++next_sequence_;
+  return a;
+}
+
+std::optional<std::uint64_t> endpoint::peek(time_point deadline) {
+  for (;;) {
+    arrival skipped;
+    {
+      std::unique_lock lock(mutex_);
+      if (!wait_arrival_locked(lock, deadline)) return std::nullopt;
+      const arrival& next = *next_locked();
+      if (next.head.number != skipping_ || skipping_ == 0) {
+        std::uint64_t hash = 0;
+        if ((next.head.flags & flag_first) != 0 && (next.head.flags & flag_abort) == 0)
+          std::memcpy(&hash, next.payload().data(), 8);
+        return hash;
+      }
+      skipped = take_locked();
+      if ((skipped.head.flags & (flag_last | flag_abort)) != 0) skipping_ = 0;
+    }
+    consumed(skipped);
+  }
+}
+
+endpoint::arrival endpoint::first_part(time_point deadline) {
+  if (!peek(deadline)) throw error(errc::timed_out, fmt::format("channel with {}: no graph has come", name_));
+  arrival a;
+  {
+    const std::lock_guard lock(mutex_);
+    a = take_locked();
+    if ((a.head.flags & flag_first) != 0 && (a.head.flags & flag_abort) == 0 && a.head.number == graph_in_ + 1) {
+      graph_in_ = a.head.number;
+      return a;
+    }
+  }
+  consumed(a);
+  found_bad(fmt::format("a part of graph {} where graph {} should begin", a.head.number, graph_in_ + 1));
+  const std::lock_guard lock(mutex_);
+  throw_broken_locked();
+  return a;
+}
+
+endpoint::arrival endpoint::next_part(std::uint64_t graph, time_point deadline) {
+  arrival a;
+  {
+    std::unique_lock lock(mutex_);
+    if (!wait_arrival_locked(lock, deadline))
+      throw error(errc::timed_out, fmt::format("channel with {}: the rest of graph {} has not come", name_, graph));
+    a = take_locked();
+  }
+  if ((a.head.flags & flag_abort) != 0 && a.head.number == graph) {
+    std::string text =
+        fmt::format("channel with {}: the sender gave graph {} up: {}", name_, graph, text_of(a.payload()));
+    consumed(a);
+    throw sender_gave_up{static_cast<errc>(a.head.status), std::move(text)};
+  }
+  if (a.head.number == graph && (a.head.flags & flag_first) == 0) return a;
+  consumed(a);
+  found_bad(fmt::format("a part of graph {} in the middle of graph {}", a.head.number, graph));
+  const std::lock_guard lock(mutex_);
+  throw_broken_locked();
+  return a;
+}
+
+void endpoint::consumed(const arrival& a) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_bytes_ -= a.message.size();
+    consumed_bytes_ += a.bytes();
+    ++consumed_parts_;
+    if (ring_) {
+      ring_->in.release();
+      return answer_locked();
+    }
+  }
+  give_credit(false);
+}
+
+// Told when a quarter of the window has come together: a sender that waits has used up more than that, since a part is at most
+// a quarter.
+void endpoint::give_credit(bool all) noexcept {
+  head h = make(kind::credit);
+  {
+    const std::lock_guard lock(mutex_);
+    const bool due = consumed_bytes_ - told_bytes_ >= terms_.window / 4 ||
+                     consumed_parts_ - told_parts_ >= std::max(1u, terms_.window_parts / 4);
+    if (broken_ != errc::ok || (!due && !all)) return;
+    h.a = told_bytes_ = consumed_bytes_;
+    h.b = told_parts_ = consumed_parts_;
+    stats_.wire_bytes_sent += sizeof h;
+  }
+  if (const errc e = tell(h); e != errc::ok) broken(e, "credit could not be given");
+}
+
+void endpoint::answer_locked() noexcept { ring_->in.answer({consumed_bytes_, consumed_parts_, judged_in_}); }
+
+void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool seen_last) noexcept {
+  head h = make(kind::verdict, graph);
+  h.status = static_cast<std::uint16_t>(code);
+  text = text.substr(0, 2048);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!seen_last) skipping_ = graph;
+    if (code != errc::ok) {
+      ++stats_.graphs_refused;
+      refused_any_ = true;
+    }
+    if (broken_ != errc::ok) return;
+    if (ring_ && !refused_any_) {
+      judged_in_ = graph;
+      return answer_locked();
+    }
+    h.a = told_bytes_ = consumed_bytes_;
+    h.b = told_parts_ = consumed_parts_;
+    stats_.wire_bytes_sent += sizeof h + text.size();
+  }
+  if (const errc e = tell(h, text); e != errc::ok) broken(e, "a verdict could not be given");
+}
+
+std::string endpoint::ask_description(std::uint64_t hash, time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    description_.reset();
+    asked_ = hash;
+  }
+  head h = make(kind::ask);
+  h.a = hash;
+  if (tell(h) != errc::ok) return {};
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return description_ || broken_ != errc::ok; });
+  return description_.value_or(std::string());
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,145 @@
+// One direction of a way between two processes through memory that both have mapped (shm://): messages one after the other, written
+// where they are read, and what the reader answers with counters alone. The session beside it carries the rest, and says when the
+// other process is gone.
+//
+// A message is a record: 8 bytes with its size, the message, up to a multiple of 64 bytes. Records do not cross the end of the ring;
+// what is too little there for the next one is passed over, with a mark in place of the size, and counts as if it were one. A ring that
+// is empty goes on at its beginning, which the writer says beside it: a reader that keeps up leaves both in a few pages, which stay in the
+// processors' caches.
+//
+// The other process is not trusted. Each side keeps its own place to itself and only tells it; what the other side tells is checked
+// for being possible each time it is read, once. A message's bytes may change while they are read: whoever reads them takes every
+// word once, and checks what it has taken (graph_reader does).
+//
+// Sleeping. A sleeper raises its flag, then looks once more, then sleeps on the bell as it was before; whoever changes something
+// changes it, then looks for the flag. Both orders are sequentially consistent, so one of them sees the other. A side wakes itself by
+// ringing its own bell (kick), for what comes by the session.
+#pragma once
+
+#include <farmem/base.h>
+#include <farmem/os.h>
+
+#include <atomic>
+#include <span>
+
+namespace fm::detail {
+
+/// What ordinary messages leave free, for the few that must always find room (a graph that is given up).
+constexpr std::uint64_t ring_reserve = 16u << 10;
+
+/// What the reader of a ring tells the writer: totals.
+struct ring_answers {
+  std::uint64_t bytes = 0, parts = 0;  ///< consumed
+  std::uint64_t judged = 0;            ///< graphs that were taken, up to the first refusal
+};
+
+/// The beginning of a direction's memory; a page.
+struct ring_shared {
+  alignas(cache_line_bytes) std::atomic<std::uint64_t> written{0};  ///< bytes of records, the writer's
+  std::atomic<std::uint64_t> again{~std::uint64_t{0}};  ///< how many were written when it went on at the beginning
+  alignas(cache_line_bytes) std::atomic<std::uint64_t> taken{0};  ///< the reader's, as are the answers
+  std::atomic<std::uint64_t> bytes{0}, parts{0}, judged{0};
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> reader_sleeps{0};
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> writer_sleeps{0};
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> reader_bell{0};
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> writer_bell{0};
+};
+static_assert(sizeof(ring_shared) <= page_bytes && std::atomic<std::uint64_t>::is_always_lock_free);
+
+struct ring_place {
+  ring_shared* shared = nullptr;
+  std::byte* data = nullptr;
+  std::uint64_t bytes = 0;  ///< of data, a multiple of 64
+};
+
+/// The writing side. room() and publish(): one thread at a time; the rest: any.
+class ring_writer {
+ public:
+  explicit ring_writer(const ring_place& p) noexcept : p_(p) {}
+
+  /// Whether a message of `bytes` fits now and leaves `reserve` bytes of the ring.
+  [[nodiscard]] bool has_room(std::uint64_t bytes, std::uint64_t reserve) const noexcept;
+  /// Where it goes to; empty when it does not fit.
+  std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) noexcept;
+  /// The first `bytes` of the room given last are a message.
+  void publish(std::uint64_t bytes) noexcept;
+
+  [[nodiscard]] ring_answers answers() const noexcept;
+  /// What the reader says of its place cannot be.
+  [[nodiscard]] bool broken() const noexcept;
+  /// Before looking at answers() and has_room(): what sleep() needs.
+  [[nodiscard]] std::uint32_t watch() const noexcept { return p_.shared->writer_bell.load(std::memory_order_seq_cst); }
+  /// Until the reader has told something since `seen` and `before`, or kick(), or the deadline; may return early.
+  void sleep(std::uint32_t seen, const ring_answers& before, time_point deadline) noexcept;
+  void kick() noexcept;
+
+ private:
+  [[nodiscard]] static std::uint64_t record(std::uint64_t bytes) noexcept { return round_up(8 + bytes, 64); }
+  enum class start : std::uint8_t { here, passing_the_end, again };
+  struct plan {
+    bool fits;
+    start from;
+  };
+  [[nodiscard]] std::uint64_t free_bytes() const noexcept;
+  [[nodiscard]] plan plan_for(std::uint64_t bytes, std::uint64_t reserve) const noexcept;
+
+  const ring_place p_;
+  std::atomic<std::uint64_t> written_{0};
+  std::uint64_t place_ = 0;   ///< of the next record
+  start next_ = start::here;  ///< where the room given last is
+};
+
+/// The reading side. next() and release(): one thread at a time; the rest: any.
+class ring_reader {
+ public:
+  enum class found : std::uint8_t { nothing, message, broken };
+
+  explicit ring_reader(const ring_place& p) noexcept : p_(p) {}
+
+  /// The next message, of 1 to `most` bytes, left where it is until release(). Broken: the writer has written what cannot be.
+  found next(std::uint64_t most, std::span<const std::byte>& message) noexcept;
+  /// The message found last is done with.
+  void release() noexcept;
+  void answer(const ring_answers& a) noexcept;
+
+  [[nodiscard]] std::uint32_t watch() const noexcept { return p_.shared->reader_bell.load(std::memory_order_seq_cst); }
+  /// Until there is a message, or kick() since `seen`, or the deadline; may return early.
+  void sleep(std::uint32_t seen, time_point deadline) noexcept;
+  void kick() noexcept;
+
+ private:
+  const ring_place p_;
+  std::uint64_t taken_ = 0;       ///< bytes that were passed
+  std::uint64_t place_ = 0;       ///< of the next record
+  std::uint64_t passing_ = 0;     ///< bytes, with the message found last
+  std::uint64_t next_place_ = 0;  ///< after it
+};
+
+/// The memory of both directions, and this process's sides of them.
+class ring_pair {
+ public:
+  /// The size of one direction for messages of up to `part` bytes, of which so many parts and `window` bytes may be on their way.
+  static std::uint64_t bytes_for(std::uint64_t window, std::uint64_t parts, std::uint64_t part) noexcept;
+  /// Makes the memory. Throws out_of_memory.
+  explicit ring_pair(std::uint64_t bytes);
+  /// Maps what the maker's process has handed over, and takes the descriptor over. Throws invalid_argument when it is not such memory.
+  ring_pair(int fd, std::uint64_t bytes);
+
+  [[nodiscard]] int fd() const noexcept { return memory_.fd(); }
+  void kick() noexcept {
+    out.kick();
+    in.kick();
+  }
+
+ private:
+  [[nodiscard]] ring_place place(std::uint64_t which, std::uint64_t bytes) const noexcept;
+  static std::uint64_t whole(std::uint64_t bytes) noexcept { return 2 * (page_bytes + bytes); }
+
+  os::memory_file memory_;
+
+ public:
+  ring_writer out;
+  ring_reader in;
+};
+
+}  // namespace fm::detail
