@@ -30,7 +30,7 @@ class sections {
   /// An open section. Cheap: two atomic additions in a line that few threads share.
   class guard {
    public:
-    explicit guard(sections& s) noexcept : stripe_(s.mine()) {
+    explicit guard(sections& s) noexcept : sections_(s), stripe_(s.mine()) {
       for (;;) {
         phase_ = s.phase_.load(std::memory_order_seq_cst);
         stripe_.open[phase_].fetch_add(1, std::memory_order_seq_cst);
@@ -43,9 +43,13 @@ class sections {
     ~guard() { leave(); }
 
    private:
+    // Counts down, then looks whether somebody waits; who waits says so, then looks at the count.
     void leave() noexcept {
-      if (stripe_.open[phase_].fetch_sub(1, std::memory_order_seq_cst) == 1) os::futex_wake(stripe_.open[phase_], 1);
+      if (stripe_.open[phase_].fetch_sub(1, std::memory_order_seq_cst) == 1 &&
+          sections_.waited_for_.load(std::memory_order_seq_cst))
+        os::futex_wake(stripe_.open[phase_], 1);
     }
+    sections& sections_;
     stripe& stripe_;
     std::uint32_t phase_ = 0;
   };
@@ -65,15 +69,19 @@ class sections {
  private:
   bool wait(time_point deadline) noexcept {
     const std::uint32_t old = phase_.load(std::memory_order_relaxed) ^ 1;
+    waited_for_.store(true, std::memory_order_seq_cst);
+    bool in_time = true;
     for (stripe& s : stripes_)
-      for (std::uint32_t n; (n = s.open[old].load(std::memory_order_seq_cst)) != 0;)
-        if (!os::futex_wait(s.open[old], n, deadline) && clock::now() >= deadline) return false;
-    waiting_ = false;
-    return true;
+      for (std::uint32_t n; in_time && (n = s.open[old].load(std::memory_order_seq_cst)) != 0;)
+        in_time = os::futex_wait(s.open[old], n, deadline) || clock::now() < deadline;
+    waited_for_.store(false, std::memory_order_seq_cst);
+    waiting_ = !in_time;
+    return in_time;
   }
 
   std::array<stripe, stripe_count> stripes_{};
   std::atomic<std::uint32_t> phase_{0};
+  std::atomic<bool> waited_for_{false};
   bool waiting_ = false;
 };
 
