@@ -43,7 +43,7 @@ class insider final : public fm::fabric::session_events {
     const std::span<std::byte> room = ring->out.room(sizeof h + h.bytes, 0);
     REQUIRE(!room.empty());
     std::memcpy(room.data(), &h, sizeof h);
-    std::memcpy(room.data() + sizeof h, words.data(), h.bytes);
+    if (h.bytes != 0) std::memcpy(room.data() + sizeof h, words.data(), h.bytes);
     ring->out.publish(sizeof h + h.bytes);
   }
   void part(std::uint64_t sequence, std::uint16_t flags, std::vector<std::uint64_t> words, std::uint64_t objects) {
