@@ -1,5 +1,6 @@
 // Graphs from heap to heap against five serializers over plain sockets: numbers, points in an array, points behind references,
 // pairs. Every receiver reads every element once and answers 8 bytes over a plain socket, of the same kind for both sides.
+#include <algorithm>
 #include <thread>
 #include <unistd.h>
 
@@ -10,7 +11,10 @@ namespace {
 
 using namespace fm::bench;
 
-constexpr std::uint64_t cache_bytes = 512ull << 20;
+/// Regions that are as large as they can be: an object is at most half of one.
+fm::heap_options bench_heap() {
+  return {.cache = 512ull << 20, .agents = {"local:"}, .local_memory = 2ull << 30, .local_region = 32ull << 20};
+}
 
 struct far_point {
   double x = 0, y = 0;
@@ -93,7 +97,7 @@ struct far_shape {
 // The worker `channel_receiver shm|tcp`: a channel and, for the answers, a plain socket; the socket's first word is the shape.
 int channel_receiver_main(const std::vector<std::string>& args) {
   const bool tcp = args.at(0) == "tcp";
-  fm::heap h({.cache = cache_bytes, .agents = {"local:"}});
+  fm::heap h(bench_heap());
   fm::channel_listener listener(
       h, tcp ? std::string("tcp://127.0.0.1:0") : "shm:///tmp/farmem-bench-channel-" + std::to_string(getpid()));
   stream_acceptor answers(tcp ? socket_kind::tcp : socket_kind::unix_domain);
@@ -215,6 +219,19 @@ void shape_rows(program& p, fm::heap& h, const std::string& transport, shape kin
         row("receiver_cpu", many, "ns an element", {goal_kind::ratio_at_most, 0.5}),
         [&] { return stream_of(link, far_many, many, 3 * graphs, sum_many, ours.pid()); },
         [&] { return stream_of(peer, plain_many, many, 3 * graphs, sum_many, theirs.pid()); }, 5);
+    // Arrays of all sizes, against those that do not decode.
+    if ((kind != shape::floats && kind != shape::points) || (name != "flatbuffers" && name != "capnproto")) continue;
+    if (!p.wants("sizes")) continue;
+    for (const std::size_t elements : {std::size_t{1}, std::size_t{1} << 10,
+                                       p.sized<std::size_t>(kind == shape::points ? 1 << 19 : 1 << 20, 1 << 12)}) {
+      const far_shape far(h, kind, elements);
+      const shape_data plain = make_shape(kind, elements);
+      const double sum = sum_of_shape(kind, elements);
+      const std::size_t times = std::clamp<std::size_t>((1 << 23) / elements, 8, count / 4);
+      p.compare(
+          row("sizes", elements, "ns", {}), [&] { return latency(link, far, times, sum); },
+          [&] { return latency(peer, plain, times, sum); }, 3);
+    }
   }
   const fm::channel_stats before = link.stats();
   link.send(far_many);
@@ -240,7 +257,7 @@ int main(int argc, char** argv) {
   p.option("--shape", only_shape, "only this one (floats, points, 'point objects', pairs; empty: all)");
   p.parse(argc, argv);
   return p.run([&] {
-    fm::heap h({.cache = cache_bytes, .agents = {"local:"}});
+    fm::heap h(bench_heap());
     for (const std::string transport : {"shm", "tcp"}) {
       if (!only_transport.empty() && only_transport != transport) continue;
       for (const shape kind : {shape::floats, shape::points, shape::point_objects, shape::pairs})

@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
   p.parse(argc, argv);
   return p.run([&] {
     const std::uint64_t keys = p.sized<std::uint64_t>(100'000, 2'000);
-    const auto each = p.sized<std::size_t>(20'000, 500);
+    const auto each = p.sized<std::size_t>(12'000, 500);
     std::optional<redis> server;
     try {
       server.emplace(p.agent_core());

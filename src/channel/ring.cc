@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <new>
+#include <utility>
 
 namespace fm::detail {
 
@@ -172,8 +173,8 @@ ring_pair::ring_pair(std::uint64_t bytes)
   for (const std::uint64_t which : {0, 1}) new (place(which, bytes).shared) ring_shared;
 }
 
-ring_pair::ring_pair(int fd, std::uint64_t bytes)
-    : memory_(os::memory_file::adopt(fd, whole(bytes))), out(place(1, bytes)), in(place(0, bytes)) {}
+ring_pair::ring_pair(os::memory_file memory, std::uint64_t bytes)
+    : memory_(std::move(memory)), out(place(1, bytes)), in(place(0, bytes)) {}
 
 ring_place ring_pair::place(std::uint64_t which, std::uint64_t bytes) const noexcept {
   std::byte* const at = memory_.base() + which * (page_bytes + bytes);

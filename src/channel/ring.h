@@ -122,8 +122,10 @@ class ring_pair {
   static std::uint64_t bytes_for(std::uint64_t window, std::uint64_t parts, std::uint64_t part) noexcept;
   /// Makes the memory. Throws out_of_memory.
   explicit ring_pair(std::uint64_t bytes);
-  /// Maps what the maker's process has handed over, and takes the descriptor over. Throws invalid_argument when it is not such memory.
-  ring_pair(int fd, std::uint64_t bytes);
+  /// What the maker's process has handed over, mapped; takes the descriptor over. Throws invalid_argument when it is not such memory.
+  static os::memory_file mapped(int fd, std::uint64_t bytes) { return os::memory_file::adopt(fd, whole(bytes)); }
+  /// The other ends, in such memory.
+  ring_pair(os::memory_file memory, std::uint64_t bytes);
 
   [[nodiscard]] int fd() const noexcept { return memory_.fd(); }
   void kick() noexcept {

@@ -67,8 +67,8 @@ errc session_line::welcomed(fabric::request& r) {
   if (!shares_memory_) return errc::ok;
   if (r.reply_key.fd < 0) return errc::bad_frame;
   try {
-    auto map = [&] { return ring_pair(std::exchange(r.reply_key.fd, -1), terms.ring_bytes()); };
-    end_.set_ring(std::unique_ptr<ring_pair>(new ring_pair(map())));
+    os::memory_file memory = ring_pair::mapped(std::exchange(r.reply_key.fd, -1), terms.ring_bytes());
+    end_.set_ring(std::make_unique<ring_pair>(std::move(memory), terms.ring_bytes()));
     return errc::ok;
   } catch (const error& e) {
     return e.code();

@@ -177,7 +177,7 @@ TEST_CASE("a reader that does not keep to the rules gets nothing, and is found o
 
 TEST_CASE("who sleeps on a ring is woken, by messages, by answers and by its own side") {
   ring_pair mine(64 << 10);
-  ring_pair theirs(::dup(mine.fd()), 64 << 10);
+  ring_pair theirs(ring_pair::mapped(::dup(mine.fd()), 64 << 10), 64 << 10);
   constexpr int count = 20'000;
   bool right = true;
   std::thread reader([&] {
@@ -246,7 +246,7 @@ TEST_CASE("memory that is not a ring's is refused") {
   const ring_pair mine(64 << 10);
   const auto refused = [](int fd, std::uint64_t bytes) {
     try {
-      const ring_pair p(fd, bytes);
+      const fm::os::memory_file m = ring_pair::mapped(fd, bytes);
       return false;
     } catch (const error& e) {
       return e.code() == errc::invalid_argument;

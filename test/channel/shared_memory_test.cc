@@ -31,7 +31,7 @@ class insider final : public fm::fabric::session_events {
     REQUIRE(r.status == errc::ok);
     REQUIRE(r.reply_key.fd >= 0);
     const auto bytes = ring_pair::bytes_for(narrow.window, narrow.window_parts, narrow.part);
-    ring = std::make_unique<ring_pair>(r.reply_key.fd, bytes);
+    ring = std::make_unique<ring_pair>(ring_pair::mapped(r.reply_key.fd, bytes), bytes);
   }
   ~insider() override { session_->close(); }
   insider(const insider&) = delete;
