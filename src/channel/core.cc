@@ -31,16 +31,23 @@ class sink final : public part_sink {
 
 class source final : public part_source {
  public:
-  source(endpoint& end, endpoint::arrival first, time_point deadline)
-      : end_(end), graph_(first.head.number), current_(std::move(first)), deadline_(deadline) {}
+  /// `copy`: where parts in shared memory are copied to before they are shown, if they are.
+  source(endpoint& end, endpoint::arrival first, time_point deadline, std::vector<std::byte>* copy)
+      : end_(end), graph_(first.head.number), current_(std::move(first)), deadline_(deadline), copy_(copy) {}
   part next() override {
     done();
     current_ = end_.next_part(graph_, deadline_);
     held_ = true;
     return shown(0);
   }
-  [[nodiscard]] part shown(std::size_t skip) const {
-    return {current_.payload().subspan(skip), last_seen(), current_.head.b};
+  [[nodiscard]] part shown(std::size_t skip) {
+    std::span<const std::byte> bytes = current_.payload().subspan(skip);
+    if (copy_ != nullptr && !current_.shared.empty()) {
+      copy_->assign(bytes.begin(), bytes.end());
+      bytes = *copy_;
+      done();
+    }
+    return {bytes, last_seen(), current_.head.b};
   }
   [[nodiscard]] bool last_seen() const noexcept { return (current_.head.flags & channel_wire::flag_last) != 0; }
   [[nodiscard]] const endpoint::arrival& current() const noexcept { return current_; }
@@ -55,6 +62,7 @@ class source final : public part_source {
   const std::uint64_t graph_;
   endpoint::arrival current_;
   const time_point deadline_;
+  std::vector<std::byte>* const copy_;
   bool held_ = true;
 };
 
@@ -102,7 +110,9 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
   refuse_inside_scope("a receive from a channel");
   const time_point deadline = clock::now() + o.within;
   const std::lock_guard lock(receiving_);
-  source parts(*end_, end_->first_part(deadline), deadline);
+  // Objects are read one by one, and where another core has just written that means to wait for every line; a copy streams.
+  const bool many = schema.types.size() > 1 || schema.types.front().has_refs();
+  source parts(*end_, end_->first_part(deadline), deadline, many ? &part_ : nullptr);
   const auto refuse = [&](errc code, const char* text) {
     parts.done();
     end_->judge(parts.graph(), code, text, parts.last_seen());

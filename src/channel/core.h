@@ -41,6 +41,7 @@ class channel_core {
   std::shared_ptr<hub> hub_;  ///< before the endpoint: it outlives it
   std::shared_ptr<endpoint> end_;
   std::mutex sending_, receiving_;
+  std::vector<std::byte> part_;  ///< receiving_; a copy of one that lies in shared memory
   worker sender_, receiver_;
 };
 
