@@ -87,6 +87,9 @@ void cycle_rows(program& p, fm::heap& h, way& w, const std::string& transport) {
   const std::size_t objects = p.sized<std::size_t>(1 << 17, 1 << 10);
   for (const bool scattered : {false, true}) {
     const fm::ptr<branch> root = make_tree(h, objects, scattered);
+    // What was built is written home and collected beside the first turns.
+    h.collect("bench");
+    for (int i = 0; i < p.sized(30, 1); ++i) tree_turn(w, root, objects, i % 2 == 0);
     p.compare(
         {"cycle_detection",
          {{"transport", transport},
