@@ -10,6 +10,10 @@ namespace fm::detail {
 
 using namespace channel_wire;
 
+namespace {
+constexpr auto verdict_within = std::chrono::seconds(10);
+}  // namespace
+
 /// Looks at the ring. What lies there is checked as what comes by message is, but that it is in order.
 void endpoint::ring_next_locked() {
   std::span<const std::byte> message, payload;
@@ -179,7 +183,17 @@ void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool
     h.b = told_parts_ = consumed_parts_;
     stats_.wire_bytes_sent += sizeof h + text.size();
   }
-  if (const errc e = tell(h, text); e != errc::ok) broken(e, "a verdict could not be given");
+  // A peer takes so many notices at a time, and hears in batches that they were handled: there may be no room for a moment.
+  errc e = tell(h, text);
+  for (const time_point until = clock::now() + verdict_within; e == errc::disconnected && clock::now() < until;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (broken_ != errc::ok) return;
+      changed_.wait_for(lock, std::chrono::milliseconds(1));
+    }
+    e = tell(h, text);
+  }
+  if (e != errc::ok) broken(e, "a verdict could not be given");
 }
 
 std::string endpoint::ask_description(std::uint64_t hash, time_point deadline) {
