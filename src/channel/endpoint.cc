@@ -60,7 +60,7 @@ errc endpoint::arrived(std::span<const std::byte> message) noexcept {
     if (broken_ != errc::ok) return broken_ == errc::bad_frame ? broken_ : errc::ok;
     stats_.wire_bytes_received += message.size();
     errc e = errc::bad_frame;
-    if (ring_) take_answers_locked();  // what was told before this message
+    take_answers_locked();  // what was told before this message
     if (broken_ != errc::ok) return broken_;
     switch (static_cast<kind>(h.kind)) {
       case kind::part: e = ring_ ? errc::bad_frame : part_arrived(h, message); break;
@@ -117,11 +117,13 @@ errc endpoint::credit_arrived(const head& h) noexcept {
 }
 
 errc endpoint::verdict_arrived(const head& h, std::span<const std::byte> text) {
-  if (h.number != judged_ + 1 || h.number > graph_) return errc::bad_frame;
+  const bool is_next = ring_ ? h.number > judged_ && static_cast<errc>(h.status) != errc::ok : h.number == judged_ + 1;
+  if (!is_next || h.number > graph_) return errc::bad_frame;
   if (h.number == graph_ && graph_open_ && (graph_flags_ & flag_first) != 0)
     return errc::bad_frame;  // none of it was sent
   judged_ = h.number;
   if (static_cast<errc>(h.status) != errc::ok) {
+    ++refused_;
     if (refusals_.size() >= refusals_max) refusals_.pop_front();
     refusals_.push_back({h.number, static_cast<errc>(h.status), text_of(text)});
   }
@@ -153,13 +155,15 @@ void endpoint::found_bad(std::string_view text) noexcept {
 
 /// What the receiver tells by counters; impossible ones are the end.
 void endpoint::take_answers_locked() noexcept {
+  if (!ring_) return;
   const ring_answers a = ring_->out.answers();
   const bool none_sent = graph_open_ && (graph_flags_ & flag_first) != 0;
-  if (ring_->out.broken() || a.bytes > sent_bytes_ || a.parts > sent_parts_ || a.judged > graph_ - (none_sent ? 1 : 0))
+  if (ring_->out.broken() || a.bytes > sent_bytes_ || a.parts > sent_parts_ || a.refused < refused_ ||
+      a.judged > graph_ - (none_sent ? 1 : 0))
     return break_rules_locked("the other end answers what cannot be");
   their_bytes_ = std::max(their_bytes_, a.bytes);
   their_parts_ = std::max(their_parts_, a.parts);
-  judged_ = std::max(judged_, a.judged);
+  if (a.refused == refused_) judged_ = std::max(judged_, a.judged);  // else a refusal among them is on its way
 }
 
 void endpoint::break_rules_locked(std::string_view text) noexcept {
@@ -178,7 +182,7 @@ bool endpoint::wait_answer(std::unique_lock<std::mutex>& lock, time_point deadli
     if (ready()) return true;
     if (clock::now() >= deadline) return false;
     lock.unlock();
-    ring_->out.sleep(seen, before, deadline);
+    ring_->out.wait(seen, before, deadline);
     lock.lock();
   }
 }
@@ -218,9 +222,9 @@ bool endpoint::may_send_locked(std::size_t bytes) const noexcept {
   return sent_bytes_ - their_bytes_ + bytes <= terms_.window && sent_parts_ - their_parts_ < terms_.window_parts;
 }
 
-// Verdicts may be messages, of which only so many may wait.
-bool endpoint::ring_may_take_locked(std::size_t bytes) const noexcept {
-  return graph_ - judged_ <= terms_.window_parts && ring_->out.has_room(bytes, ring_reserve);
+// Refusals are messages, of which only so many may wait.
+bool endpoint::ring_has_room_locked(std::size_t bytes) const noexcept {
+  return !ring_ || (graph_ - judged_ <= terms_.window_parts && ring_->out.has_room(bytes, ring_reserve));
 }
 
 std::span<char> endpoint::part_room(time_point deadline) {
@@ -228,10 +232,9 @@ std::span<char> endpoint::part_room(time_point deadline) {
   {
     std::unique_lock lock(mutex_);
     const auto ready = [&] {
-      return broken_ != errc::ok || judged_ >= graph_ ||
-             (may_send_locked(bytes) && (!ring_ || ring_may_take_locked(bytes)));
+      return broken_ != errc::ok || judged_ >= graph_ || (may_send_locked(bytes) && ring_has_room_locked(bytes));
     };
-    if (ring_) take_answers_locked();
+    take_answers_locked();
     if (!ready()) {
       ++stats_.waits_for_credit;
       if (!wait_answer(lock, deadline, ready))
@@ -244,7 +247,8 @@ std::span<char> endpoint::part_room(time_point deadline) {
     if (judged_ >= graph_) throw_refusal_locked(graph_);  // a verdict before the end is a refusal
   }
   room_ = ring_ ? ring_->out.room(bytes, ring_reserve) : line_->room(bytes, deadline);
-  if (room_.empty()) throw error(errc::bad_frame, fmt::format("channel with {}: its shared memory shrinks", name_));
+  if (room_.empty())
+    throw error(errc::bad_frame, fmt::format("channel with {}: the other end answers what cannot be", name_));
   std::size_t skip = sizeof(head);
   if ((graph_flags_ & flag_first) != 0) {
     std::memcpy(room_.data() + skip, &graph_hash_, 8);
@@ -337,7 +341,7 @@ void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
 
 bool endpoint::has_verdict(std::uint64_t graph) {
   const std::lock_guard lock(mutex_);
-  if (ring_) take_answers_locked();
+  take_answers_locked();
   if (judged_ >= graph) return true;
   throw_broken_locked();
   return false;

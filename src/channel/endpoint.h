@@ -6,8 +6,8 @@
 // an earlier one changes nothing. A sender may have a window of bytes and of parts on their way; one part is
 // always allowed. The part that gives a graph up needs no credit: a graph that has begun ends, even when nobody reads.
 //
-// Over memory that both have mapped (ring.h) parts come in order, and are read where they lie; credit and verdicts are counters, until
-// the first graph is refused: from then on verdicts are messages, as they are everywhere else, because a refusal has a text.
+// Over memory that both have mapped (ring.h) parts come in order, and are read where they lie; credit and verdicts are counters. A
+// refusal is a message, too, because it has a text: verdicts count when all refusals among them have been heard.
 //
 // Verdicts come in the order of graphs, exactly one for each that was begun. A refused graph's remaining parts are thrown
 // away as they are received.
@@ -135,7 +135,7 @@ class endpoint {
   void ring_next_locked();
   void break_locked(errc why, std::string_view text) noexcept;
   void break_rules_locked(std::string_view text) noexcept;
-  [[nodiscard]] bool ring_may_take_locked(std::size_t bytes) const noexcept;
+  [[nodiscard]] bool ring_has_room_locked(std::size_t bytes) const noexcept;
   void take_answers_locked() noexcept;
   void answer_locked() noexcept;
   /// Waits until ready(), which what the other end answers may bring about; false at the deadline.
@@ -165,14 +165,14 @@ class endpoint {
   std::uint64_t their_bytes_ = 0, their_parts_ = 0;  ///< what the receiver has consumed of them
   std::uint64_t judged_ = 0;                         ///< graphs with a verdict
   std::deque<refusal> refusals_;
+  std::uint64_t refused_ = 0;  ///< refusals heard of
   std::span<std::byte> room_;
   std::map<std::uint64_t, std::string> descriptions_;  ///< of what was sent, by hash
 
   // receiving
-  std::map<std::uint64_t, arrival> inbox_;  ///< by sequence
-  std::optional<arrival> front_;            ///< of the ring, found and not taken
-  bool refused_any_ = false;                ///< a graph was refused: verdicts are messages
-  std::uint64_t judged_in_ = 0;             ///< graphs that were taken, up to the first refusal
+  std::map<std::uint64_t, arrival> inbox_;        ///< by sequence
+  std::optional<arrival> front_;                  ///< of the ring, found and not taken
+  std::uint64_t judged_in_ = 0, refused_in_ = 0;  ///< what the ring's writer is told
   std::uint64_t next_sequence_ = 0;
   std::uint64_t inbox_bytes_ = 0;
   std::uint64_t consumed_bytes_ = 0, consumed_parts_ = 0;

@@ -24,9 +24,7 @@ void endpoint::ring_next_locked() {
   const bool good = found == ring_reader::found::message && decode(message, a.head, payload) == errc::ok &&
                     a.head.kind == static_cast<std::uint8_t>(kind::part) && a.head.a == next_sequence_ &&
                     (a.head.bytes <= terms_.part || (a.head.flags & flag_abort) != 0);
-  if (!good) {
-    return break_rules_locked("the other end broke the rules");
-  }
+  if (!good) return break_rules_locked("the other end broke the rules");
   stats_.wire_bytes_received += message.size();
   ++stats_.parts_received;
   front_.emplace(std::move(a));
@@ -48,7 +46,7 @@ bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_poin
     throw_broken_locked();
     if (clock::now() >= deadline) return false;
     lock.unlock();
-    ring_->in.sleep(seen, deadline);
+    ring_->in.wait(seen, deadline);
     lock.lock();
   }
   const auto here = [&] { return next_locked() != nullptr; };
@@ -161,7 +159,9 @@ void endpoint::give_credit(bool all) noexcept {
   if (const errc e = tell(h); e != errc::ok) broken(e, "credit could not be given");
 }
 
-void endpoint::answer_locked() noexcept { ring_->in.answer({consumed_bytes_, consumed_parts_, judged_in_}); }
+void endpoint::answer_locked() noexcept {
+  ring_->in.answer({consumed_bytes_, consumed_parts_, judged_in_, refused_in_});
+}
 
 void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool seen_last) noexcept {
   head h = make(kind::verdict, graph);
@@ -170,20 +170,20 @@ void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool
   {
     const std::lock_guard lock(mutex_);
     if (!seen_last) skipping_ = graph;
-    if (code != errc::ok) {
-      ++stats_.graphs_refused;
-      refused_any_ = true;
-    }
+    if (code != errc::ok) ++stats_.graphs_refused;
     if (broken_ != errc::ok) return;
-    if (ring_ && !refused_any_) {
+    if (ring_) {
       judged_in_ = graph;
-      return answer_locked();
+      refused_in_ += code != errc::ok;
+      answer_locked();
+      if (code == errc::ok) return;
     }
     h.a = told_bytes_ = consumed_bytes_;
     h.b = told_parts_ = consumed_parts_;
     stats_.wire_bytes_sent += sizeof h + text.size();
   }
-  // A peer takes so many notices at a time, and hears in batches that they were handled: there may be no room for a moment.
+  // A peer takes so many notices at a time, and hears in batches that they were handled: there may be no room for a moment, and nobody
+  // says when there is.
   errc e = tell(h, text);
   for (const time_point until = clock::now() + verdict_within; e == errc::disconnected && clock::now() < until;) {
     {

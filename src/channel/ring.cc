@@ -12,8 +12,8 @@ namespace {
 constexpr std::uint64_t again_from = 512u << 10;
 constexpr std::uint64_t mark = ~std::uint64_t{0};  ///< in place of a size: the rest up to the end is passed over
 constexpr auto spin_for = std::chrono::microseconds(40);
-/// The bell is the other process's to write, too: a sleeper looks again by itself.
-constexpr auto sleep_max = std::chrono::milliseconds(100);
+/// The bell is the other process's to write, too: who waits looks again by itself.
+constexpr auto wait_max = std::chrono::milliseconds(100);
 
 std::atomic<std::uint64_t>& size_at(const ring_place& p, std::uint64_t position) noexcept {
   return *reinterpret_cast<std::atomic<std::uint64_t>*>(p.data + position);
@@ -24,16 +24,16 @@ void ring_bell(std::atomic<std::uint32_t>& bell) noexcept {
   os::futex_wake_shared(bell, INT_MAX);
 }
 
-void wake(std::atomic<std::uint32_t>& sleeps, std::atomic<std::uint32_t>& bell) noexcept {
-  if (sleeps.load(std::memory_order_seq_cst) == 0) return;
-  sleeps.store(0, std::memory_order_seq_cst);
+void wake(std::atomic<std::uint32_t>& waits, std::atomic<std::uint32_t>& bell) noexcept {
+  if (waits.load(std::memory_order_seq_cst) == 0) return;
+  waits.store(0, std::memory_order_seq_cst);
   ring_bell(bell);
 }
 
 /// Polls, then sleeps on the bell, unless `changed`.
 template <class Changed>
-void sleep_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& sleeps, std::uint32_t seen,
-              time_point deadline, const Changed& changed) noexcept {
+void wait_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& waits, std::uint32_t seen,
+             time_point deadline, const Changed& changed) noexcept {
   const auto over = [&] { return bell.load(std::memory_order_seq_cst) != seen || changed(); };
   const time_point until = std::min(deadline, clock::now() + spin_for);
   do {
@@ -42,9 +42,9 @@ void sleep_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& slee
       cpu_relax();
     }
   } while (clock::now() < until);
-  sleeps.store(1, std::memory_order_seq_cst);
+  waits.store(1, std::memory_order_seq_cst);
   if (over()) return;
-  os::futex_wait_shared(bell, seen, std::min(deadline, clock::now() + sleep_max));
+  os::futex_wait_shared(bell, seen, std::min(deadline, clock::now() + wait_max));
 }
 
 }  // namespace
@@ -97,17 +97,21 @@ void ring_writer::publish(std::uint64_t bytes) noexcept {
   written += record(bytes);
   written_.store(written, std::memory_order_relaxed);
   p_.shared->written.store(written, std::memory_order_seq_cst);
-  wake(p_.shared->reader_sleeps, p_.shared->reader_bell);
+  wake(p_.shared->reader_waits, p_.shared->reader_bell);
 }
 
 ring_answers ring_writer::answers() const noexcept {
   const ring_shared& s = *p_.shared;
-  return {s.bytes.load(std::memory_order_seq_cst), s.parts.load(std::memory_order_seq_cst),
-          s.judged.load(std::memory_order_seq_cst)};
+  ring_answers a;
+  a.bytes = s.bytes.load(std::memory_order_seq_cst);
+  a.parts = s.parts.load(std::memory_order_seq_cst);
+  a.judged = s.judged.load(std::memory_order_seq_cst);
+  a.refused = s.refused.load(std::memory_order_seq_cst);  // after the verdicts, and stored before them
+  return a;
 }
 
-void ring_writer::sleep(std::uint32_t seen, const ring_answers& before, time_point deadline) noexcept {
-  sleep_on(p_.shared->writer_bell, p_.shared->writer_sleeps, seen, deadline, [&] {
+void ring_writer::wait(std::uint32_t seen, const ring_answers& before, time_point deadline) noexcept {
+  wait_on(p_.shared->writer_bell, p_.shared->writer_waits, seen, deadline, [&] {
     const ring_answers now = answers();
     return now.bytes != before.bytes || now.parts != before.parts || now.judged != before.judged;
   });
@@ -150,13 +154,14 @@ void ring_reader::answer(const ring_answers& a) noexcept {
   ring_shared& s = *p_.shared;
   s.bytes.store(a.bytes, std::memory_order_seq_cst);
   s.parts.store(a.parts, std::memory_order_seq_cst);
+  s.refused.store(a.refused, std::memory_order_seq_cst);
   s.judged.store(a.judged, std::memory_order_seq_cst);
-  wake(s.writer_sleeps, s.writer_bell);
+  wake(s.writer_waits, s.writer_bell);
 }
 
-void ring_reader::sleep(std::uint32_t seen, time_point deadline) noexcept {
-  sleep_on(p_.shared->reader_bell, p_.shared->reader_sleeps, seen, deadline,
-           [&] { return p_.shared->written.load(std::memory_order_seq_cst) != taken_; });
+void ring_reader::wait(std::uint32_t seen, time_point deadline) noexcept {
+  wait_on(p_.shared->reader_bell, p_.shared->reader_waits, seen, deadline,
+          [&] { return p_.shared->written.load(std::memory_order_seq_cst) != taken_; });
 }
 
 void ring_reader::kick() noexcept { ring_bell(p_.shared->reader_bell); }

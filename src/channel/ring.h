@@ -11,7 +11,7 @@
 // for being possible each time it is read, once. A message's bytes may change while they are read: whoever reads them takes every
 // word once, and checks what it has taken (graph_reader does).
 //
-// Sleeping. A sleeper raises its flag, then looks once more, then sleeps on the bell as it was before; whoever changes something
+// Waiting. Who waits raises its flag, then looks once more, then sleeps on the bell as it was before; whoever changes something
 // changes it, then looks for the flag. Both orders are sequentially consistent, so one of them sees the other. A side wakes itself by
 // ringing its own bell (kick), for what comes by the session.
 #pragma once
@@ -30,7 +30,8 @@ constexpr std::uint64_t ring_reserve = 16u << 10;
 /// What the reader of a ring tells the writer: totals.
 struct ring_answers {
   std::uint64_t bytes = 0, parts = 0;  ///< consumed
-  std::uint64_t judged = 0;            ///< graphs that were taken, up to the first refusal
+  std::uint64_t judged = 0;            ///< graphs with a verdict
+  std::uint64_t refused = 0;           ///< of these; why is told beside the ring
 };
 
 /// The beginning of a direction's memory; a page.
@@ -38,9 +39,9 @@ struct ring_shared {
   alignas(cache_line_bytes) std::atomic<std::uint64_t> written{0};  ///< bytes of records, the writer's
   std::atomic<std::uint64_t> again{~std::uint64_t{0}};  ///< how many were written when it went on at the beginning
   alignas(cache_line_bytes) std::atomic<std::uint64_t> taken{0};  ///< the reader's, as are the answers
-  std::atomic<std::uint64_t> bytes{0}, parts{0}, judged{0};
-  alignas(cache_line_bytes) std::atomic<std::uint32_t> reader_sleeps{0};
-  alignas(cache_line_bytes) std::atomic<std::uint32_t> writer_sleeps{0};
+  std::atomic<std::uint64_t> bytes{0}, parts{0}, judged{0}, refused{0};
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> reader_waits{0};
+  alignas(cache_line_bytes) std::atomic<std::uint32_t> writer_waits{0};
   alignas(cache_line_bytes) std::atomic<std::uint32_t> reader_bell{0};
   alignas(cache_line_bytes) std::atomic<std::uint32_t> writer_bell{0};
 };
@@ -64,13 +65,14 @@ class ring_writer {
   /// The first `bytes` of the room given last are a message.
   void publish(std::uint64_t bytes) noexcept;
 
+  /// Whoever sees a verdict sees with it whether it was a refusal.
   [[nodiscard]] ring_answers answers() const noexcept;
   /// What the reader says of its place cannot be.
   [[nodiscard]] bool broken() const noexcept;
-  /// Before looking at answers() and has_room(): what sleep() needs.
+  /// Before looking at answers() and has_room(): what wait() needs.
   [[nodiscard]] std::uint32_t watch() const noexcept { return p_.shared->writer_bell.load(std::memory_order_seq_cst); }
   /// Until the reader has told something since `seen` and `before`, or kick(), or the deadline; may return early.
-  void sleep(std::uint32_t seen, const ring_answers& before, time_point deadline) noexcept;
+  void wait(std::uint32_t seen, const ring_answers& before, time_point deadline) noexcept;
   void kick() noexcept;
 
  private:
@@ -104,7 +106,7 @@ class ring_reader {
 
   [[nodiscard]] std::uint32_t watch() const noexcept { return p_.shared->reader_bell.load(std::memory_order_seq_cst); }
   /// Until there is a message, or kick() since `seen`, or the deadline; may return early.
-  void sleep(std::uint32_t seen, time_point deadline) noexcept;
+  void wait(std::uint32_t seen, time_point deadline) noexcept;
   void kick() noexcept;
 
  private:

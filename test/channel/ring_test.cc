@@ -1,4 +1,4 @@
-// Messages through memory that two sides share: order, room, sleeping and waking, and a writer or reader that does not keep to the rules.
+// Messages through memory that two sides share: order, room, waiting and waking, and a writer or reader that does not keep to the rules.
 #include "channel/ring.h"
 
 #include <unistd.h>
@@ -175,7 +175,7 @@ TEST_CASE("a reader that does not keep to the rules gets nothing, and is found o
   CHECK(r.put(700, 2));
 }
 
-TEST_CASE("who sleeps on a ring is woken, by messages, by answers and by its own side") {
+TEST_CASE("who waits on a ring is woken, by messages, by answers and by its own side") {
   ring_pair mine(64 << 10);
   ring_pair theirs(ring_pair::mapped(::dup(mine.fd()), 64 << 10), 64 << 10);
   constexpr int count = 20'000;
@@ -186,7 +186,7 @@ TEST_CASE("who sleeps on a ring is woken, by messages, by answers and by its own
       const std::uint32_t seen = theirs.in.watch();
       const found f = theirs.in.next(4096, m);
       if (f == found::nothing) {
-        theirs.in.sleep(seen, soon());
+        theirs.in.wait(seen, soon());
         continue;
       }
       int value = -1;
@@ -195,7 +195,7 @@ TEST_CASE("who sleeps on a ring is woken, by messages, by answers and by its own
       right = right && value == i;
       theirs.in.release();
       ++i;
-      theirs.in.answer({static_cast<std::uint64_t>(i) * 10, static_cast<std::uint64_t>(i), 0});
+      theirs.in.answer({static_cast<std::uint64_t>(i) * 10, static_cast<std::uint64_t>(i), 0, 0});
     }
   });
   std::mt19937 random(3);
@@ -207,19 +207,19 @@ TEST_CASE("who sleeps on a ring is woken, by messages, by answers and by its own
     const ring_answers before = mine.out.answers();
     const std::span<std::byte> room = mine.out.room(bytes, ring_reserve);
     if (room.empty()) {
-      mine.out.sleep(seen, before, soon());
+      mine.out.wait(seen, before, soon());
       continue;
     }
     std::memcpy(room.data(), &sent, sizeof sent);
     mine.out.publish(bytes);
     ++sent;
-    if (random() % 64 == 0) {  // both sides sleep now and then
+    if (random() % 64 == 0) {  // both sides wait now and then
       const auto all = static_cast<std::uint64_t>(sent);
       for (;;) {
         const std::uint32_t at = mine.out.watch();
         const ring_answers a = mine.out.answers();
         if (a.parts == all || clock::now() >= until) break;
-        mine.out.sleep(at, a, soon());
+        mine.out.wait(at, a, soon());
       }
     }
   }
@@ -230,7 +230,7 @@ TEST_CASE("who sleeps on a ring is woken, by messages, by answers and by its own
   CHECK(mine.out.answers().bytes == static_cast<std::uint64_t>(count) * 10);
 
   const time_point begin = clock::now();
-  std::thread kicked([&] { mine.in.sleep(mine.in.watch(), soon()); });
+  std::thread kicked([&] { mine.in.wait(mine.in.watch(), soon()); });
   std::atomic<bool> over{false};
   std::thread kicker([&] {
     while (!over.load()) mine.kick();
@@ -239,7 +239,7 @@ TEST_CASE("who sleeps on a ring is woken, by messages, by answers and by its own
   over = true;
   kicker.join();
   CHECK(clock::now() - begin < std::chrono::seconds(50));
-  theirs.in.sleep(theirs.in.watch(), clock::now() + std::chrono::milliseconds(1));  // ends at its deadline
+  theirs.in.wait(theirs.in.watch(), clock::now() + std::chrono::milliseconds(1));  // ends at its deadline
 }
 
 TEST_CASE("memory that is not a ring's is refused") {
