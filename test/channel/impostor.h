@@ -6,34 +6,50 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "channel/ring.h"
 #include "fixture.h"
 
 namespace channel_test {
 
 const fm::channel_options narrow{.window = 16_KiB, .window_parts = 8, .part = 4_KiB};
 
-/// Somebody who connects and says what he likes, and remembers the last verdict.
+/// Somebody who connects and says what he likes, and remembers what he is told. Over shared memory, if he asks for it, what he says
+/// of graphs lies in the ring.
 class impostor final : public fm::fabric::session_events {
  public:
-  explicit impostor(const std::string& url) {
+  explicit impostor(const std::string& url, bool shares_memory = false) {
+    namespace wire = fm::detail::channel_wire;
     fm::fabric::session_options o;
     o.reconnect_for = fm::duration{};
     session_ = fm::fabric::connect(url, o, *this);
-    auto h = fm::detail::channel_wire::make(fm::detail::channel_wire::kind::hello);
-    h.a = 16_KiB;
-    h.b = std::uint64_t{4_KiB} << 32 | 8;
-    REQUIRE(say(h) == fm::errc::ok);
+    auto h = wire::make(wire::kind::hello);
+    h.flags = shares_memory ? wire::flag_ring : 0;
+    h.a = narrow.window;
+    h.b = std::uint64_t{narrow.part} << 32 | narrow.window_parts;
+    int memory = -1;
+    REQUIRE(say(h, {}, &memory) == fm::errc::ok);
+    REQUIRE((memory >= 0) == shares_memory);
+    if (!shares_memory) return;
+    const auto bytes = fm::detail::ring_pair::bytes_for(narrow.window, narrow.window_parts, narrow.part);
+    ring = std::make_unique<fm::detail::ring_pair>(fm::detail::ring_pair::mapped(memory, bytes), bytes);
   }
   ~impostor() override { session_->close(); }
   impostor(const impostor&) = delete;
   impostor& operator=(const impostor&) = delete;
 
-  /// What comes of a message: ok, or how the connection ended.
-  fm::errc say(fm::detail::channel_wire::head h, const std::vector<std::uint64_t>& words = {}) {
+  /// What comes of a message: ok, or how the connection ended; and the descriptor that came with the answer.
+  fm::errc say(fm::detail::channel_wire::head h, const std::vector<std::uint64_t>& words = {}, int* fd = nullptr) {
     std::vector<std::byte> message(sizeof h + words.size() * 8);
     h.bytes = static_cast<std::uint32_t>(words.size() * 8);
     std::memcpy(message.data(), &h, sizeof h);
     if (!words.empty()) std::memcpy(message.data() + sizeof h, words.data(), words.size() * 8);
+    if (ring) {
+      const std::span<std::byte> room = ring->out.room(message.size(), 0);
+      REQUIRE(!room.empty());
+      std::memcpy(room.data(), message.data(), message.size());
+      ring->out.publish(message.size());
+      return fm::errc::ok;
+    }
     fm::fabric::request r;
     r.kind = fm::fabric::op_kind::message;
     r.on = fm::fabric::lane::bulk;
@@ -41,6 +57,7 @@ class impostor final : public fm::fabric::session_events {
     r.sg_count = 1;
     session_->post(r);
     session_->wait(r);
+    if (fd != nullptr) *fd = r.reply_key.fd;
     return r.status;
   }
   /// What the receiver says of a graph; timed_out when it says nothing.
@@ -49,6 +66,11 @@ class impostor final : public fm::fabric::session_events {
     const bool heard = changed_.wait_until(lock, fm::clock::now() + std::chrono::seconds(60),
                                            [&] { return verdicts_.contains(graph); });
     return heard ? verdicts_[graph] : fm::errc::timed_out;
+  }
+  /// Whether the other end has said goodbye, or ended the connection, within a minute.
+  bool is_left() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, fm::clock::now() + std::chrono::seconds(60), [&] { return left_; });
   }
   /// A part of graph 1 of T's.
   template <class T = node>
@@ -63,22 +85,32 @@ class impostor final : public fm::fabric::session_events {
     return say(h, words);
   }
 
+  std::unique_ptr<fm::detail::ring_pair> ring;
+
  private:
   fm::errc connected(fm::fabric::session&, std::uint32_t) override { return fm::errc::ok; }
-  void disconnected(fm::fabric::session&, std::uint32_t, fm::errc) noexcept override {}
-  void lost(fm::fabric::session&, fm::errc) noexcept override {}
+  void disconnected(fm::fabric::session&, std::uint32_t, fm::errc) noexcept override { leave(); }
+  void lost(fm::fabric::session&, fm::errc) noexcept override { leave(); }
   void notice(fm::fabric::session&, std::span<const std::byte> message) noexcept override {
-    fm::detail::channel_wire::head h{};
+    namespace wire = fm::detail::channel_wire;
+    wire::head h{};
     std::span<const std::byte> text;
-    if (fm::detail::channel_wire::decode(message, h, text) != fm::errc::ok) return;
-    if (h.kind != static_cast<std::uint8_t>(fm::detail::channel_wire::kind::verdict)) return;
+    if (wire::decode(message, h, text) != fm::errc::ok) return;
+    if (h.kind == static_cast<std::uint8_t>(wire::kind::bye)) leave();
+    if (h.kind != static_cast<std::uint8_t>(wire::kind::verdict)) return;
     const std::lock_guard lock(mutex_);
     verdicts_[h.number] = static_cast<fm::errc>(h.status);
+    changed_.notify_all();
+  }
+  void leave() noexcept {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
     changed_.notify_all();
   }
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::uint64_t, fm::errc> verdicts_;
+  bool left_ = false;
   std::unique_ptr<fm::fabric::session> session_;
 };
 
