@@ -351,11 +351,50 @@ TEST_CASE("options out of range are refused with their name") {
   CHECK(refused([](pool_options& o) { o.block = 2048; }) == errc::invalid_argument);
   CHECK(refused([](pool_options& o) { o.arenas = 0; }) == errc::invalid_argument);
   CHECK(refused([](pool_options& o) { o.compact_above = 2; }) == errc::invalid_argument);
+  CHECK(refused([](pool_options& o) {
+          o.identity_by_class = {{256, pool_identity::offset}, {256, pool_identity::random_8}};
+        }) == errc::invalid_argument);
   CHECK(refused([](pool_options& o) { o.agents = {"local:", "local:"}; }) == errc::invalid_argument);
   CHECK(refused([](pool_options& o) { o.agents = {"carrier://pigeon"}; }) != errc::ok);
   const pool_tenant t = pool_tenant::random();
   CHECK(pool_tenant::parse(t.text()) == t);
   CHECK(code_of([] { (void)pool_tenant::parse("12"); }) == errc::invalid_argument);
+}
+
+TEST_CASE(
+    "size classes have the identities that the options say, and their objects are what they were after compaction") {
+  const place at("shm");
+  pool_options o = at.options();
+  o.block = 16_KiB;
+  o.identity = pool_identity::birth;
+  o.identity_by_class = {{64, pool_identity::random_8}, {256, pool_identity::offset}, {1024, pool_identity::random_16}};
+  o.fallback = pool_fallback::offset;  // 256 slots of 64 bytes are too many for 8 bits
+  pool p(o);
+  std::vector<std::pair<pool_address, std::size_t>> all;
+  for (const std::size_t n : {30, 150, 700, 3000})
+    for (std::size_t i = 0; i < 600; ++i) all.emplace_back(p.alloc_bytes(pattern(n, i)), i);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (i % 3 != 0) p.free(all[i].first);
+  p.compact();
+  const std::map<std::uint32_t, pool_identity> wanted{{64, pool_identity::offset},
+                                                      {192, pool_identity::offset},
+                                                      {768, pool_identity::random_16},
+                                                      {3072, pool_identity::birth}};
+  std::size_t seen = 0;
+  const pool_stats stats = p.stats();
+  for (const pool_class_stats& c : stats.agents.at(0).classes) {
+    CAPTURE(c.slot_bytes);
+    CHECK(wanted.contains(c.slot_bytes));
+    if (wanted.contains(c.slot_bytes)) CHECK(int(c.identity) == int(wanted.at(c.slot_bytes)));
+    CHECK(c.compacted);
+    ++seen;
+  }
+  CHECK(seen == wanted.size());
+  for (std::size_t i = 0; i < all.size(); i += 3) {
+    const std::vector<std::byte> there = p.read_bytes(all[i].first);
+    CHECK(there == pattern(there.size(), all[i].second));
+  }
+  check_sound(p);
 }
 
 TEST_CASE("two agents share a pool's objects, and what one has no room for goes to the other") {
