@@ -99,7 +99,7 @@ agent_store::~agent_store() {
     h->close();
   }
   for (auto& [key, p] : pools_) {
-    std::lock_guard lock(p->mutex);
+    std::lock_guard lock(p->structure);
     p->close();
   }
 }
@@ -138,7 +138,7 @@ void agent_store::disconnected(fabric::peer& p) noexcept {
 void agent_store::forget_pool_session(session& s) {
   shared_pool* const p = s.pool.load(std::memory_order_acquire);
   if (p == nullptr) return;
-  std::lock_guard lock(p->mutex);
+  std::lock_guard lock(p->structure);
   if (s.client->owner == &s) s.client->owner = nullptr;  // its lease runs on from when it was last heard of
 }
 

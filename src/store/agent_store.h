@@ -1,7 +1,7 @@
 // The store behind store::create: sessions, heaps by id, message dispatch, one-sided access, the thread that does what
 // nobody asked for (leases, lost notices, cleaning), and those that trace.
 //
-// Lock order: heaps_mutex_ before a heap's mutex before the pool's; pools_mutex_ before a shared pool's mutex before the pool's. A peer's notify and close may be called under a
+// Lock order: heaps_mutex_ before a heap's mutex before the pool's; pools_mutex_ before a shared pool's locks (shared_pool.h) before the pool's. A peer's notify and close may be called under a
 // heap's mutex; they return at once.
 #pragma once
 
@@ -17,6 +17,7 @@
 #include "heap.h"
 #include "paged_service.h"
 #include "session.h"
+#include "shared_blocks.h"
 #include "shared_random.h"
 #include "tracer.h"
 
@@ -80,13 +81,17 @@ class agent_store final : public store {
                                      errc& result);
   // ---- shared_messages.cc, shared_statistics.cc: pools that clients share ----
   errc open_pool(session& s, body b, fabric::answer& out);
-  /// Everything else of a session that has opened a pool. What is below is called under the pool's mutex.
+  /// Everything else of a session that has opened a pool.
   errc pool_message(session& s, shared_pool& p, message_type type, body b, fabric::answer& out);
-  errc pool_change_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out);
-  errc pool_alloc(shared_pool& p, body b, fabric::answer& out);
-  errc pool_write(shared_pool& p, body b, fabric::answer& out);
-  static errc pool_object_change(shared_pool& p, message_type type, body b, fabric::answer& out);
+  // With the pool's structure as `how` says; what finds that this is not enough comes to no outcome, and has said nothing.
+  outcome pool_object_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out,
+                              held how);
+  outcome pool_alloc(shared_pool& p, body b, fabric::answer& out, held how);
+  static errc pool_write(shared_pool& p, body b, fabric::answer& out);
+  static outcome pool_object_change(shared_pool& p, message_type type, body b, fabric::answer& out, held how);
   static errc pool_read(shared_pool& p, body b, fabric::answer& out);
+  // With the pool's structure exclusively.
+  errc pool_structure_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out);
   static errc pool_pass(shared_client& c, shared_pool& p, body b, fabric::answer& out);
   static errc pool_location(shared_pool& p, message_type type, body b, fabric::answer& out);
   static errc pool_compact(shared_pool& p, body b, fabric::answer& out);

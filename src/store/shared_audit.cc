@@ -16,14 +16,21 @@ audit_answer shared_blocks::audit(std::string& text) const {
   std::vector<std::uint32_t> live_of(vblocks_.size(), 0), seen_in(vblocks_.size(), none);
   std::uint64_t bytes = std::uint64_t{chunks()} * blocks::frame_bytes_min, mapped = 0;
   std::vector<std::byte> payload;
+  std::vector<bool> listed(all_.size());
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
     const size_class_state& k = classes_[c];
+    for (std::uint32_t n = 0; n < k.arenas.size(); ++n)
+      for (const std::uint32_t number : k.arenas[n] == nullptr ? std::vector<std::uint32_t>{} : k.arenas[n]->with_room)
+        if (all_[number]->size_class == c && all_[number]->arena == n) listed[number] = true;
     std::uint64_t objects = 0, payload_bytes = 0;
     for (const std::uint32_t number : k.frames) {
       const frame& f = *all_[number];
       bytes += layout().block(c);
       if (f.size_class != c || (f.state != frame_state::open && f.state != frame_state::merging))
         fault(fmt::format("frame {} is listed in class {} and is not of it", number, c));
+      if (f.state == frame_state::open && (f.listed != listed[number] || (f.taken < f.slots && !f.listed)))
+        fault(fmt::format("frame {} has {} of {} slots taken, and nobody finds it by its arena {}", number, f.taken,
+                          f.slots, f.arena));
       if (std::find(f.vblocks.begin(), f.vblocks.end(), f.primary) == f.vblocks.end())
         fault(fmt::format("frame {}: its primary block {} is mapped elsewhere", number, f.primary));
       for (const std::uint32_t v : f.vblocks) {
@@ -69,9 +76,9 @@ audit_answer shared_blocks::audit(std::string& text) const {
     }
     a.objects += objects;
     a.live_bytes += payload_bytes;
-    if (objects != k.counts.objects || payload_bytes != k.counts.payload_bytes || k.frames.size() != k.counts.frames)
-      fault(fmt::format("class {}: {} objects of {} bytes, counted {} of {}", c, k.counts.objects,
-                        k.counts.payload_bytes, objects, payload_bytes));
+    if (objects != k.counts.objects() || payload_bytes != k.counts.payload_bytes || k.frames.size() != k.counts.frames)
+      fault(fmt::format("class {}: {} objects of {} bytes, counted {} of {}", c, k.counts.objects(),
+                        k.counts.payload_bytes.load(), objects, payload_bytes));
   }
   for (std::uint32_t v = 0; v < vblocks_.size(); ++v) {
     const vblock& b = vblocks_[v];

@@ -1,227 +1,12 @@
 // Allocation, access and release of a pool's objects; see shared_blocks.h.
 #include "shared_blocks.h"
-
-#include <cmath>
-
 #include "shared_memory.h"
+#include "structure_lock.h"
 
 namespace fm::store::node {
 
 using blocks::consistency;
 using blocks::object_header;
-
-shared_blocks::shared_blocks(shared_frames& frames, const options& o)
-    : frames_(frames), options_(o), classes_(blocks::class_count) {
-  for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
-    size_class_state& s = classes_[c];
-    s.with_room.resize(o.arenas);
-    s.empty.assign(o.arenas, none);
-    s.naming = o.wanted[c];
-    const std::uint32_t bits = blocks::random_bits(s.naming);
-    if (bits == 0 || !o.layout.exists(c)) continue;
-    // Two half full blocks of n slots can be merged with a probability of about exp(-(n/2)^2 / 2^bits) (CoRM section 3.1.2).
-    const double half = o.layout.slots(c) / 2.0, ids = std::ldexp(1.0, static_cast<int>(bits));
-    const bool enough = half * 2 < ids;
-    const bool likely = enough && std::exp(-half * half / ids) >= 0.01;
-    if (o.otherwise == blocks::fallback::none) {
-      s.compactable = enough;
-      if (!enough) s.naming = blocks::naming::birth;
-    } else if (!likely) {
-      s.naming = o.otherwise == blocks::fallback::offset ? blocks::naming::offset : blocks::naming::birth;
-    }
-  }
-}
-
-// ---- the table ----
-
-void shared_blocks::set_word(std::uint32_t v, std::uint64_t word) {
-  shared_memory::store_word(frames_.memory(chunks_[v / blocks::chunk_words]) + v % blocks::chunk_words * 8, word);
-}
-
-std::uint64_t shared_blocks::word_of(std::uint32_t v) const {
-  return shared_memory::load_word(frames_.memory(chunks_[v / blocks::chunk_words]) + v % blocks::chunk_words * 8);
-}
-
-void shared_blocks::map(std::uint32_t v, frame& f) {
-  vblock& b = vblocks_[v];
-  b.frame = f.number;
-  b.in_frame = static_cast<std::uint32_t>(f.vblocks.size());
-  f.vblocks.push_back(v);
-  ++vblocks_mapped_;
-  ++classes_[f.size_class].counts.vblocks;
-  set_word(v, blocks::table_word(f.size_class, f.at, ++changes_));
-}
-
-void shared_blocks::unmap(std::uint32_t v) {
-  vblock& b = vblocks_[v];
-  FM_ASSERT(b.live == 0 && b.frame != none, "a virtual block is unmapped when nothing that was born in it lives");
-  frame& f = *all_[b.frame];
-  f.vblocks[b.in_frame] = f.vblocks.back();
-  vblocks_[f.vblocks[b.in_frame]].in_frame = b.in_frame;
-  f.vblocks.pop_back();
-  b.frame = none;
-  b.slot_of = {};
-  --vblocks_mapped_;
-  --classes_[f.size_class].counts.vblocks;
-  set_word(v, 0);
-  if (b.last_generation == generation_max)
-    ++vblocks_retired_;
-  else
-    unmapped_.push_back(v);
-}
-
-errc shared_blocks::add_primary(frame& f) {
-  std::uint32_t v = 0;
-  if (!unmapped_.empty()) {
-    v = unmapped_.back();
-    unmapped_.pop_back();
-    ++vblocks_reused_;
-  } else {
-    v = static_cast<std::uint32_t>(vblocks_.size());
-    if (v >= blocks::vblock_limit) return errc::agent_full;
-    if (v / blocks::chunk_words >= chunks_.size()) {
-      blocks::place at;
-      if (const errc e = frames_.take(blocks::frame_bytes_min, at); e != errc::ok) return e;
-      chunks_.push_back(at);
-      std::byte* const words = frames_.memory(at);
-      for (std::uint32_t i = 0; i < blocks::chunk_words; ++i) shared_memory::store_word(words + i * 8, 0);
-    }
-    vblocks_.emplace_back();
-    vblocks_[v].last_generation = options_.first_generation - 1;
-  }
-  vblock& b = vblocks_[v];
-  b.next_index = 0;
-  if (!classes_[f.size_class].random()) b.slot_of.assign(f.slots, no_slot);
-  const std::uint32_t before = f.primary;
-  f.primary = v;
-  map(v, f);
-  if (before != none && vblocks_[before].live == 0) unmap(before);
-  return errc::ok;
-}
-
-// ---- frames ----
-
-shared_blocks::frame* shared_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena, errc& why) {
-  const std::uint32_t bytes = layout().block(size_class);
-  blocks::place at;
-  if ((why = frames_.take(bytes, at)) != errc::ok) return nullptr;
-  if (unused_.empty()) {
-    all_.push_back(std::make_unique<frame>());
-    all_.back()->number = static_cast<std::uint32_t>(all_.size() - 1);
-    unused_.push_back(all_.back()->number);
-  }
-  frame& f = *all_[unused_.back()];
-  const std::uint32_t number = f.number;
-  f = frame{};
-  f.number = number;
-  f.size_class = static_cast<std::uint8_t>(size_class);
-  f.arena = static_cast<std::uint16_t>(arena);
-  f.at = at;
-  f.slots = layout().slots(size_class);
-  f.used.assign((f.slots + 63) / 64, 0);
-  f.residents.resize(f.slots);
-  if (const std::uint32_t bits = blocks::random_bits(classes_[size_class].naming); bits != 0)
-    f.ids.assign((std::size_t{1} << bits) / 64, 0);
-  // What is left there from before must not look like anything that lives.
-  for (std::uint32_t s = 0; s < f.slots; ++s) mark(f, s, blocks::flag_freed);
-  if ((why = add_primary(f)) != errc::ok) {
-    frames_.give_back(at, bytes);
-    return nullptr;
-  }
-  unused_.pop_back();
-  f.state = frame_state::open;
-  size_class_state& c = classes_[size_class];
-  f.class_at = static_cast<std::uint32_t>(c.frames.size());
-  c.frames.push_back(number);
-  ++c.counts.frames;
-  return &f;
-}
-
-void shared_blocks::list_room(frame& f) {
-  if (f.listed || f.state != frame_state::open || f.taken == f.slots) return;
-  f.listed = true;
-  size_class_state& c = classes_[f.size_class];
-  auto& list = c.with_room[f.arena];
-  if (list.size() > 2 * c.frames.size() + 64)  // frames that were buried leave their numbers behind
-    std::erase_if(list, [&](std::uint32_t n) {
-      const frame& o = *all_[n];
-      return o.state != frame_state::open || o.size_class != f.size_class || o.arena != f.arena || n == f.number;
-    });
-  list.push_back(f.number);
-}
-
-shared_blocks::frame* shared_blocks::frame_with_room(std::uint32_t size_class, std::uint32_t arena, errc& why) {
-  auto& list = classes_[size_class].with_room[arena];
-  while (!list.empty()) {
-    frame& f = *all_[list.back()];
-    // A frame may have been used for another class or arena since it was listed; then it is not listed there.
-    if (f.state == frame_state::open && f.taken < f.slots && f.size_class == size_class && f.arena == arena) return &f;
-    if (f.size_class == size_class && f.arena == arena) f.listed = false;
-    list.pop_back();
-  }
-  frame* const f = new_frame(size_class, arena, why);
-  if (f != nullptr) list_room(*f);
-  return f;
-}
-
-std::uint32_t shared_blocks::free_slot(const frame& f, std::uint32_t from) {
-  const auto words = static_cast<std::uint32_t>(f.used.size());
-  std::uint64_t mask = ~std::uint64_t{0} << from % 64;
-  for (std::uint32_t i = 0, w = from / 64; i <= words; ++i, w = (w + 1) % words, mask = ~std::uint64_t{0}) {
-    const std::uint64_t open = ~f.used[w] & mask;
-    if (open == 0) continue;
-    const std::uint32_t slot = w * 64 + static_cast<std::uint32_t>(std::countr_zero(open));
-    if (slot < f.slots) return slot;
-  }
-  return none;
-}
-
-void shared_blocks::bury(frame& f) {
-  FM_ASSERT(f.live == 0, "a frame with live objects is buried");
-  while (!f.vblocks.empty()) unmap(f.vblocks.back());
-  size_class_state& c = classes_[f.size_class];
-  c.frames[f.class_at] = c.frames.back();
-  all_[c.frames[f.class_at]]->class_at = f.class_at;
-  c.frames.pop_back();
-  --c.counts.frames;
-  f.state = frame_state::buried;
-  f.primary = none;
-  f.residents = {};
-  f.used = {};
-  f.ids = {};
-  graves_.push_back({f.number, ++epoch_});
-  grave_bytes_ += layout().block(f.size_class);
-}
-
-void shared_blocks::bury_if_empty(frame& f, bool all) {
-  if (f.live != 0 || f.taken != 0 || f.state != frame_state::open) return;
-  // An arena keeps one: the next object would want it back.
-  std::uint32_t& kept = classes_[f.size_class].empty[f.arena];
-  if (!all) {
-    const frame* const other = kept == none ? nullptr : all_[kept].get();
-    if (other == nullptr || other == &f || other->state != frame_state::open || other->live != 0 ||
-        other->size_class != f.size_class || other->arena != f.arena) {
-      kept = f.number;
-      return;
-    }
-  }
-  bury(f);
-}
-
-bool shared_blocks::reclaim(std::uint64_t passed) {
-  bool any = false;
-  while (!graves_.empty() && graves_.front().epoch <= passed) {
-    frame& f = *all_[graves_.front().frame];
-    graves_.pop_front();
-    const std::uint32_t bytes = layout().block(f.size_class);
-    grave_bytes_ -= bytes;
-    frames_.give_back(f.at, bytes);
-    f.state = frame_state::unused;
-    unused_.push_back(f.number);
-    any = true;
-  }
-  return any;
-}
 
 // ---- objects in memory ----
 
@@ -236,8 +21,13 @@ void shared_blocks::mark(const frame& f, std::uint32_t slot, std::uint16_t flags
 void shared_blocks::store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload) {
   resident& r = f.residents[slot];
   r.changed = true;
-  object_header h{r.vblock,        r.generation, r.index, blocks::flag_live | blocks::flag_locked,
-                  ++last_version_, r.bytes,      0};
+  object_header h{r.vblock,
+                  r.generation,
+                  r.index,
+                  blocks::flag_live | blocks::flag_locked,
+                  last_version_.fetch_add(1, std::memory_order_relaxed) + 1,
+                  r.bytes,
+                  0};
   const consistency how = layout().mode(f.size_class);
   std::byte* const at = slot_memory(f, slot);
   std::array<std::uint64_t, 3> words;
@@ -251,10 +41,10 @@ void shared_blocks::store_object(frame& f, std::uint32_t slot, std::span<const s
     shared_memory::copy(at + blocks::header_bytes, payload.data(), payload.size());
   } else {
     const std::uint32_t bytes = blocks::occupied_bytes(r.bytes, how);
-    scratch_.resize(std::max<std::size_t>(scratch_.size(), bytes));
-    blocks::scatter_lines(scratch_.data(), h.version, payload.data(), r.bytes);
-    shared_memory::copy(at + blocks::header_bytes, scratch_.data() + blocks::header_bytes,
-                        bytes - blocks::header_bytes);
+    thread_local std::vector<std::byte> lines;
+    if (lines.size() < bytes) lines.resize(bytes);
+    blocks::scatter_lines(lines.data(), h.version, payload.data(), r.bytes);
+    shared_memory::copy(at + blocks::header_bytes, lines.data() + blocks::header_bytes, bytes - blocks::header_bytes);
   }
   h.flags = blocks::flag_live;
   pack();
@@ -286,12 +76,13 @@ errc shared_blocks::load_object(const frame& f, std::uint32_t slot, std::vector<
 // ---- births ----
 
 errc shared_blocks::bear(frame& f, std::uint32_t slot) {
-  if (vblocks_[f.primary].last_generation == generation_max)
+  if (out_of_births(f))
     if (const errc e = add_primary(f); e != errc::ok) return e;
   vblock& b = vblocks_[f.primary];
   std::uint32_t index = slot;
   if (const std::uint32_t bits = blocks::random_bits(classes_[f.size_class].naming); bits != 0) {
     const std::uint32_t ids = 1u << bits;
+    const std::lock_guard lock(random_mutex_);
     // In the middle of a merge, an id must be new to both blocks.
     const frame* const other = !merge_.running           ? nullptr
                                : merge_.from == f.number ? all_[merge_.to].get()
@@ -331,10 +122,11 @@ shared_blocks::where shared_blocks::where_of(const frame& f, std::uint32_t slot)
   return {{r.vblock, r.generation, r.index}, static_cast<std::uint16_t>(slot), word_of(r.vblock)};
 }
 
-shared_blocks::found shared_blocks::find(const where& at) const {
+shared_blocks::found shared_blocks::find(const where& at, frame_guard& inside) const {
   if (at.id.generation == 0 || at.id.vblock >= vblocks_.size() || vblocks_[at.id.vblock].frame == none) return {};
   const vblock& b = vblocks_[at.id.vblock];
   frame& f = *all_[b.frame];
+  inside = enter(f);
   const auto lives_in = [&](std::uint32_t slot) {
     const resident& r = f.residents[slot];
     return r.vblock == at.id.vblock && r.generation == at.id.generation && r.index == at.id.index;
@@ -352,39 +144,51 @@ shared_blocks::found shared_blocks::find(const where& at) const {
 
 // ---- what clients ask for ----
 
-errc shared_blocks::allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out) {
+outcome shared_blocks::allocate(std::span<const std::byte> payload, std::uint32_t arena_wanted, where& out, held how) {
   const std::uint32_t c = payload.empty() ? blocks::class_count : layout().class_for(payload.size());
   if (c == blocks::class_count) return errc::too_large;
-  errc why = errc::ok;
-  frame* const f = frame_with_room(c, arena % options_.arenas, why);
-  if (f == nullptr) return why;
+  size_class_state& k = classes_[c];
+  const std::uint32_t arena_number = serving_number() * options_.arenas + arena_wanted % options_.arenas;
+  frame_guard inside;
+  frame* f = current_frame(k, arena_number, inside);
+  if (f == nullptr) f = frame_with_room(k, arena_number, inside);
+  if (how == held::shared && (f == nullptr || out_of_births(*f))) return {};
+  if (f == nullptr) {
+    if (const errc e = add_frame(c, arena_number); e != errc::ok) return e;
+    f = frame_with_room(k, arena_number, inside);
+    FM_CHECK(f != nullptr, "a frame that was added has room");
+  }
   const std::uint32_t slot = free_slot(*f, f->cursor);
-  if ((why = bear(*f, slot)) != errc::ok) return why;
+  if (const errc e = bear(*f, slot); e != errc::ok) return e;
   take_slot(*f, slot);
   f->cursor = slot + 1 == f->slots ? 0 : slot + 1;
   ++f->live;
   f->residents[slot].bytes = static_cast<std::uint32_t>(payload.size());
   store_object(*f, slot, payload);
-  ++classes_[c].counts.objects;
-  classes_[c].counts.payload_bytes += payload.size();
+  k.counts.allocated.fetch_add(1, std::memory_order_release);
+  k.counts.payload_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
   out = where_of(*f, slot);
   return errc::ok;
 }
 
-errc shared_blocks::read(where& at, std::vector<std::byte>& payload) {
-  const found o = find(at);
+errc shared_blocks::read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max) {
+  frame_guard inside;
+  const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
+  if (o.f->residents[o.slot].bytes > bytes_max) return errc::too_large;
   at = where_of(*o.f, o.slot);
   return load_object(*o.f, o.slot, payload);
 }
 
-std::uint32_t shared_blocks::bytes_of(where at) const {
-  const found o = find(at);
+std::uint32_t shared_blocks::bytes_of(const where& at) const {
+  frame_guard inside;
+  const found o = find(at, inside);
   return o.f == nullptr ? 0 : o.f->residents[o.slot].bytes;
 }
 
 errc shared_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes) {
-  const found o = find(at);
+  frame_guard inside;
+  const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   bytes = o.f->residents[o.slot].bytes;
   if (bytes != payload.size()) return errc::layout_mismatch;
@@ -393,33 +197,41 @@ errc shared_blocks::write(where& at, std::span<const std::byte> payload, std::ui
   return errc::ok;
 }
 
-errc shared_blocks::free(const where& at) {
-  const found o = find(at);
+outcome shared_blocks::free(const where& at, held how) {
+  frame_guard inside;
+  const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   frame& f = *o.f;
-  class_counts& c = classes_[f.size_class].counts;
-  mark(f, o.slot, blocks::flag_freed);
+  size_class_state& c = classes_[f.size_class];
   const resident r = f.residents[o.slot];
+  const bool kept = c.arenas[f.arena]->empty == f.number;
+  if (how == held::shared && (is_last_of_block(f, r) || (f.live == 1 && !kept))) return {};
+  mark(f, o.slot, blocks::flag_freed);
   f.residents[o.slot] = {};
   drop_slot(f, o.slot);
   --f.live;
-  --c.objects;
-  ++c.freed_since;
-  c.payload_bytes -= r.bytes;
+  c.counts.payload_bytes.fetch_sub(r.bytes, std::memory_order_relaxed);
+  c.counts.freed.fetch_add(1, std::memory_order_relaxed);
   unbear(f, r);
-  list_room(f);
-  bury_if_empty(f, false);
+  const bool listed = f.listed;
+  inside.unlock();
+  if (!listed) list_room(f);
+  if (how == held::exclusive) bury_if_empty(f, false);
   return errc::ok;
 }
 
-errc shared_blocks::release(where& at) {
-  const found o = find(at);
+outcome shared_blocks::release(where& at, held how) {
+  frame_guard inside;
+  const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   frame& f = *o.f;
-  if (f.residents[o.slot].vblock != f.primary) {
+  const resident before = f.residents[o.slot];
+  if (before.vblock != f.primary) {
+    // Ids that are new to both blocks of a merge are looked for with both blocks at hand.
+    const bool merges_ids = f.state == frame_state::merging && classes_[f.size_class].random();
+    if (how == held::shared && (is_last_of_block(f, before) || out_of_births(f) || merges_ids)) return {};
     std::vector<std::byte> payload;
     if (const errc e = load_object(f, o.slot, payload); e != errc::ok) return e;
-    const resident before = f.residents[o.slot];
     if (const errc e = bear(f, o.slot); e != errc::ok) return e;
     store_object(f, o.slot, payload);
     unbear(f, before);

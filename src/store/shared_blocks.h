@@ -12,15 +12,30 @@
 //   - A table word names a frame whose objects are complete: it is stored after them.
 //   - After a finished round of compaction, no two blocks of a class that may be merged have objects that fit into one.
 //     (So no two are at most half full. What may not be merged: classes whose random ids are too short, and blocks whose ids, or slots, are in conflict.)
+//   - A frame belongs to one arena, of one serving thread: no two threads allocate in one block. What a thread's arenas have is taken
+//     over by another only where there is no memory for a frame more.
+//   - A frame with a free slot is in its arena's list; the list may name others, too.
 // What is here is the truth; bytes in frames are copies of it for readers, who may have them mapped, and are never believed.
-// Not thread-safe: everything belongs to whoever holds the pool's mutex.
+//
+// Who may do what (`held`). The caller has the pool's structure lock. Exclusively: anything. Shared with others: what is done to objects,
+// as far as it changes no structure; an operation that would says so (no `outcome`), has done nothing, and is called again with the lock
+// had exclusively. Structure is which frames and virtual blocks there are, their state and class and arena, which block is mapped
+// where, the table's words, and all of compaction. Of what changes while the lock is shared,
+//   - an arena's list belongs to its mutex;
+//   - a frame's slots, residents and bytes, and the records of the virtual blocks that are mapped to it, to the frame's mutex, and
+//     `listed` to both;
+//   - counts are atomic.
+// Order: structure -> an arena -> a frame -> random ids. Nobody has two arenas, or two frames, but who has the structure exclusively.
 #pragma once
 
 #include <farmem/store/pool_protocol.h>
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +44,11 @@
 #include "shared_random.h"
 
 namespace fm::store::node {
+
+/// How the caller has the pool's structure lock.
+enum class held : std::uint8_t { shared, exclusive };
+/// What came of an operation. None: it takes the structure lock exclusively, and nothing was done.
+using outcome = std::optional<errc>;
 
 class shared_blocks {
  public:
@@ -44,6 +64,9 @@ class shared_blocks {
     names wanted{};                                        ///< by size class
     blocks::fallback otherwise = blocks::fallback::birth;  ///< where the wanted random ids are too short
     std::uint32_t first_generation = 1;  ///< of the first birth in a virtual block; a seam for tests of their end
+    /// Called with a frame's mutex held, before anything is done to its objects; a seam for tests of who waits for whom.
+    void (*in_frame)(void* context, std::uint32_t frame) = nullptr;
+    void* context = nullptr;
   };
   struct where {
     blocks::identity id;
@@ -52,34 +75,46 @@ class shared_blocks {
   };
   /// Of one size class, since the pool was made or now.
   struct class_counts {
-    std::uint64_t frames = 0, objects = 0, payload_bytes = 0;
-    std::uint64_t vblocks = 0;  ///< mapped
+    std::uint64_t frames = 0;
+    std::atomic<std::uint64_t> allocated{0}, freed{0};  ///< objects
+    std::atomic<std::uint64_t> payload_bytes{0};        ///< of those that are there
+    std::uint64_t vblocks = 0;                          ///< mapped
     std::uint64_t merges_tried = 0, merges_made = 0, merges_in_conflict = 0, ids_in_conflict = 0;
     std::uint64_t objects_moved = 0, slots_kept = 0, bytes_returned = 0;
-    std::uint64_t freed_since = 0;  ///< objects, since compaction last looked for something to do
+    std::uint64_t freed_before = 0;  ///< when compaction last looked for something to do
+
+    /// Now; never more than there are.
+    [[nodiscard]] std::uint64_t objects() const noexcept {
+      const std::uint64_t made = allocated.load(std::memory_order_acquire),
+                          gone = freed.load(std::memory_order_relaxed);
+      return made < gone ? 0 : made - gone;
+    }
   };
 
   shared_blocks(shared_frames& frames, const options& o);
   shared_blocks(const shared_blocks&) = delete;
   shared_blocks& operator=(const shared_blocks&) = delete;
 
-  // ---- objects; everything but compaction is O(1), and O(slots) for random ids whose slot has changed ----
-  /// Errors: too_large, quota_exceeded, agent_full.
-  errc allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out);
-  /// `at.id` and `at.slot` name the object; slot and word are corrected. Errors: not_found; corrupt.
-  errc read(where& at, std::vector<std::byte>& payload);
+  // ---- objects; O(1), and O(slots) for random ids whose slot has changed ----
+  /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large, quota_exceeded, agent_full.
+  outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive);
+  /// `at.id` and `at.slot` name the object; slot and word are corrected. Errors: not_found; too_large; corrupt.
+  errc read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max = ~0u);
   /// Errors: not_found; layout_mismatch when the object has another size, which goes to `bytes`.
   errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes);
-  errc free(const where& at);
+  outcome free(const where& at, held how = held::exclusive);
   /// The object gets an identity of the block where it lives, if it has not one already.
-  errc release(where& at);
+  outcome release(where& at, held how = held::exclusive);
   /// Bytes of the object; 0 when there is none.
-  [[nodiscard]] std::uint32_t bytes_of(where at) const;
+  [[nodiscard]] std::uint32_t bytes_of(const where& at) const;
+
+  // What follows takes the structure exclusively, but for what is said to be readable.
 
   // ---- compaction (shared_compaction.cc) ----
   void begin_round();
   /// A bounded piece of the round: moves at most `objects` objects and about `bytes` bytes. False: nothing is left to do.
   bool compact_step(std::uint32_t objects = 256, std::uint64_t bytes = 128u << 10);
+  /// Readable with the structure shared, as is_sparse.
   [[nodiscard]] bool in_round() const noexcept { return plan_.running; }
   /// A class has a larger share of free slots than `above`, of 65536, and has lost enough objects for a round to be worth it.
   [[nodiscard]] bool is_sparse(std::uint32_t above) const;
@@ -91,7 +126,7 @@ class shared_blocks {
   [[nodiscard]] std::uint64_t graves() const noexcept { return graves_.size(); }
   [[nodiscard]] std::uint64_t grave_bytes() const noexcept { return grave_bytes_; }
 
-  // ---- introspection ----
+  // ---- introspection; readable with the structure shared, but for what looks at frames: fill and audit ----
   [[nodiscard]] const blocks::layout& layout() const noexcept { return options_.layout; }
   [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
   [[nodiscard]] blocks::place chunk(std::uint32_t i) const { return chunks_[i]; }
@@ -119,11 +154,12 @@ class shared_blocks {
     bool changed = false;  ///< since a merge copied it
   };
   struct frame {
+    std::mutex mutex;
     std::uint32_t number = 0;
     frame_state state = frame_state::unused;
     std::uint8_t size_class = 0;
     std::uint16_t arena = 0;
-    bool listed = false;  ///< in its arena's list of frames with room
+    bool listed = false;  ///< in its arena's list
     blocks::place at;
     std::uint32_t slots = 0;
     std::uint32_t live = 0;
@@ -136,6 +172,13 @@ class shared_blocks {
     std::vector<std::uint32_t> vblocks;  ///< that are mapped here
     std::vector<std::uint64_t> ids;      ///< random ids that are taken, a bit each
   };
+  /// What one serving thread allocates in, for one arena of the clients, of one class.
+  struct arena {
+    std::atomic<std::uint32_t> current{none};  ///< the frame that had room last: a guess that saves the list
+    std::mutex mutex;
+    std::vector<std::uint32_t> with_room;  ///< frames; some of them have none any more, or are not the arena's any more
+    std::uint32_t empty = none;            ///< structure: a frame that is kept though it is empty, perhaps
+  };
   struct vblock {
     std::uint32_t frame = none;
     std::uint32_t last_generation = 0;
@@ -144,13 +187,13 @@ class shared_blocks {
     std::uint32_t in_frame = 0;          ///< in frame::vblocks
     std::vector<std::uint16_t> slot_of;  ///< by index; empty with random ids
   };
-  struct size_class_state {
+  struct alignas(fm::detail::cache_line_bytes) size_class_state {
     blocks::naming naming = blocks::naming::birth;
     bool compactable = true;
     [[nodiscard]] bool random() const noexcept { return blocks::random_bits(naming) != 0; }
-    std::vector<std::uint32_t> frames;                  ///< open and merging
-    std::vector<std::vector<std::uint32_t>> with_room;  ///< by arena; may name frames that have none any more
-    std::vector<std::uint32_t> empty;                   ///< by arena; a frame that is kept though it is empty, perhaps
+    std::vector<std::uint32_t> frames;  ///< open and merging
+    std::vector<std::unique_ptr<arena>>
+        arenas;  ///< by serving thread, then by the clients' arenas; those that were used
     class_counts counts;
   };
   struct found {
@@ -179,13 +222,21 @@ class shared_blocks {
   [[nodiscard]] std::byte* slot_memory(const frame& f, std::uint32_t slot) const {
     return frames_.memory(f.at) + std::uint64_t{slot} * blocks::slot_bytes(f.size_class);
   }
-  [[nodiscard]] found find(const where& at) const;
+  using frame_guard = std::unique_lock<std::mutex>;
+  [[nodiscard]] frame_guard enter(frame& f) const;
+  /// An object, with its frame entered.
+  [[nodiscard]] found find(const where& at, frame_guard& inside) const;
   [[nodiscard]] where where_of(const frame& f, std::uint32_t slot) const;
   [[nodiscard]] std::uint64_t word_of(std::uint32_t vblock) const;
   void set_word(std::uint32_t vblock, std::uint64_t word);
 
-  frame* frame_with_room(std::uint32_t size_class, std::uint32_t arena, errc& why);
-  frame* new_frame(std::uint32_t size_class, std::uint32_t arena, errc& why);
+  /// A frame of the arena with a free slot, entered; null when it has none.
+  frame* frame_with_room(size_class_state& c, std::uint32_t arena_number, frame_guard& inside);
+  frame* current_frame(size_class_state& c, std::uint32_t arena_number, frame_guard& inside);
+  /// Sees to it that the arena has one. Errors as allocate.
+  errc add_frame(std::uint32_t size_class, std::uint32_t arena_number);
+  errc new_frame(std::uint32_t size_class, std::uint32_t arena_number);
+  bool take_over(std::uint32_t size_class, std::uint32_t arena_number);
   void list_room(frame& f);
   /// A virtual block for births in `f`, which it becomes the primary of.
   errc add_primary(frame& f);
@@ -204,6 +255,13 @@ class shared_blocks {
   /// Gives a new birth in f's primary block to the resident of `slot`; `f` has room for it. False: the block is out of generations.
   errc bear(frame& f, std::uint32_t slot);
   void unbear(frame& f, const resident& r);
+  /// unbear() of this one unmaps its block.
+  [[nodiscard]] bool is_last_of_block(const frame& f, const resident& r) const {
+    return vblocks_[r.vblock].live == 1 && r.vblock != f.primary;
+  }
+  [[nodiscard]] bool out_of_births(const frame& f) const {
+    return vblocks_[f.primary].last_generation == generation_max;
+  }
   void store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload);
   [[nodiscard]] errc load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const;
   void mark(const frame& f, std::uint32_t slot, std::uint16_t flags);
@@ -218,7 +276,8 @@ class shared_blocks {
 
   shared_frames& frames_;
   const options options_;
-  random_source random_;
+  std::mutex random_mutex_;
+  random_source random_;  ///< random_mutex_
   std::vector<size_class_state> classes_;
   std::vector<std::unique_ptr<frame>> all_;
   std::vector<std::uint32_t> unused_;  ///< frames without memory
@@ -232,10 +291,11 @@ class shared_blocks {
   std::deque<grave> graves_;
   std::uint64_t grave_bytes_ = 0;
   std::uint64_t epoch_ = 1;
-  std::uint64_t changes_ = 0;       ///< of table words
-  std::uint32_t last_version_ = 0;  ///< no two states of any slot have the same one, but for 2^32 changes in between
-  std::uint64_t vblocks_mapped_ = 0, vblocks_reused_ = 0, vblocks_retired_ = 0;
-  std::vector<std::byte> scratch_;
+  std::uint64_t changes_ = 0;  ///< of table words
+  alignas(fm::detail::cache_line_bytes) std::atomic<std::uint32_t> last_version_{
+      0};  ///< no two states of any slot have the same one, but for 2^32 changes in between
+  alignas(fm::detail::cache_line_bytes) std::uint64_t vblocks_mapped_ = 0;
+  std::uint64_t vblocks_reused_ = 0, vblocks_retired_ = 0;
   plan plan_;
   merge merge_;
 };

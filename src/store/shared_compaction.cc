@@ -23,7 +23,9 @@ bool shared_blocks::is_sparse(std::uint32_t above) const {
     const size_class_state& s = classes_[c];
     if (!s.compactable || s.counts.frames < 2) continue;
     const std::uint64_t slots = layout().slots(c), all = s.counts.frames * slots;
-    if (s.counts.freed_since >= slots && (all - s.counts.objects) * 65536 > all * above) return true;
+    if (s.counts.freed.load(std::memory_order_relaxed) - s.counts.freed_before >= slots &&
+        (all - s.counts.objects()) * 65536 > all * above)
+      return true;
   }
   return false;
 }
@@ -67,7 +69,7 @@ void shared_blocks::collect_some(std::uint32_t n) {
     return;
   }
   size_class_state& c = classes_[plan_.size_class];
-  if (plan_.next == 0) c.counts.freed_since = 0;
+  if (plan_.next == 0) c.counts.freed_before = c.counts.freed;
   for (; n > 0 && plan_.next < c.frames.size(); --n) {
     frame& f = *all_[c.frames[plan_.next]];
     if (f.live == 0 && f.taken == 0) {

@@ -4,7 +4,7 @@
 // Invariants owned here
 //   - Frames in use do not overlap, and their bytes are at most the quota.
 //   - Regions are numbered (ordinals) in the order in which they came; an ordinal is never used again.
-// Not thread-safe: everything belongs to whoever holds the pool's mutex.
+// Not thread-safe: everything belongs to whoever has the pool's structure lock exclusively; what is const is also for those who share it.
 #pragma once
 
 #include <farmem/store/pool_format.h>

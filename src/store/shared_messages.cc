@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <shared_mutex>
 
 #include "agent_store.h"
 #include "shared_pool.h"
@@ -32,6 +33,12 @@ shared_blocks::where where_of(const pool_object& o) { return {{o.vblock, o.gener
 pool_where wire_of(const shared_blocks::where& w) {
   return {{w.id.vblock, w.id.generation, w.id.index, w.slot, 0}, w.word};
 }
+
+bool is_change(message_type t) {
+  return t == message_type::pool_alloc || t == message_type::pool_write || t == message_type::pool_free ||
+         t == message_type::pool_release;
+}
+bool is_about_objects(message_type t) { return is_change(t) || t == message_type::pool_read; }
 
 /// The fixed part of a body, and what follows it.
 template <class T>
@@ -90,7 +97,7 @@ errc agent_store::open_pool(session& s, body b, fabric::answer& out) {
                 quota);
   }
   const std::shared_ptr<shared_pool>& p = found->second;
-  std::lock_guard lock(p->mutex);
+  std::lock_guard lock(p->structure);
   if (m.resume == 1 && p->instance != m.instance)
     return refuse(out, type, errc::not_found, fmt::format("pool {} is another one now", m.name));
   std::shared_ptr<shared_client> c = p->find(m.client);
@@ -123,59 +130,72 @@ errc agent_store::open_pool(session& s, body b, fabric::answer& out) {
 }
 
 errc agent_store::pool_message(session& s, shared_pool& p, message_type type, body b, fabric::answer& out) {
-  p.waiting.fetch_add(1, std::memory_order_relaxed);
-  std::lock_guard lock(p.mutex);
-  p.waiting.fetch_sub(1, std::memory_order_relaxed);
-  if (p.closed || s.client->gone || s.client->owner != &s) return errc::stale;
+  const auto may_speak = [&] { return !p.closed && !s.client->gone && s.client->owner == &s; };
   shared_client& c = *s.client;
-  const time_point at = now();
-  c.heard = at;
+  outcome done;
+  if (is_about_objects(type)) {
+    const std::shared_lock lock(p.structure);
+    if (!may_speak()) return errc::stale;
+    c.heard.store(now(), std::memory_order_relaxed);
+    done = pool_object_message(c, p, type, b, out, held::shared);
+    if (done && !(is_change(type) && p.wants_round())) return *done;
+  }
+  const std::lock_guard lock(p.structure);
+  if (!may_speak()) return done.value_or(errc::stale);
+  c.heard.store(now(), std::memory_order_relaxed);
   const std::uint64_t epoch = p.blocks->epoch();
-  errc result = errc::bad_frame;
-  switch (type) {
-    case message_type::pool_alloc:
-    case message_type::pool_write:
-    case message_type::pool_free:
-    case message_type::pool_release: result = pool_change_message(c, p, type, b, out); break;
-    case message_type::pool_read: result = pool_read(p, b, out); break;
-    case message_type::pool_pass: result = pool_pass(c, p, b, out); break;
-    case message_type::pool_table:
-    case message_type::pool_region: result = pool_location(p, type, b, out); break;
-    case message_type::pool_compact: result = pool_compact(p, b, out); break;
-    case message_type::pool_statistics:
-      if (b.empty()) result = pool_statistics(p, out);
-      break;
-    case message_type::pool_audit:
-      if (b.empty()) {
-        std::string text;
-        const audit_answer a = p.blocks->audit(text);
-        begin_answer(out, type, &a, sizeof a);
-        append_answer(out, text.data(), text.size());
-        result = errc::ok;
-      }
-      break;
-    case message_type::pool_close:
-      if (b.empty()) {
-        p.remove(c, at);
-        begin_answer(out, type, nullptr, 0);
-        wake();
-        result = errc::ok;
-      }
-      break;
-    default: break;
+  if (!done)
+    done = is_about_objects(type) ? pool_object_message(c, p, type, b, out, held::exclusive)
+                                  : pool_structure_message(c, p, type, b, out);
+  FM_CHECK(done.has_value(), "an operation on a pool that has all of it");
+  if (is_change(type) && p.wants_round()) {
+    p.blocks->begin_round();
+    wake();
   }
   if (p.blocks->epoch() != epoch) p.ask_to_pass();
-  return result;
+  return *done;
 }
 
-errc agent_store::pool_change_message(shared_client& c, shared_pool& p, message_type type, body b,
-                                      fabric::answer& out) {
+errc agent_store::pool_structure_message(shared_client& c, shared_pool& p, message_type type, body b,
+                                         fabric::answer& out) {
+  switch (type) {
+    case message_type::pool_pass: return pool_pass(c, p, b, out);
+    case message_type::pool_table:
+    case message_type::pool_region: return pool_location(p, type, b, out);
+    case message_type::pool_compact: return pool_compact(p, b, out);
+    case message_type::pool_statistics: return b.empty() ? pool_statistics(p, out) : errc::bad_frame;
+    case message_type::pool_audit: {
+      if (!b.empty()) return errc::bad_frame;
+      std::string text;
+      const audit_answer a = p.blocks->audit(text);
+      begin_answer(out, type, &a, sizeof a);
+      append_answer(out, text.data(), text.size());
+      return errc::ok;
+    }
+    case message_type::pool_close:
+      if (!b.empty()) return errc::bad_frame;
+      p.remove(c, now());
+      begin_answer(out, type, nullptr, 0);
+      wake();
+      return errc::ok;
+    default: return errc::bad_frame;
+  }
+}
+
+outcome agent_store::pool_object_message(shared_client& c, shared_pool& p, message_type type, body b,
+                                         fabric::answer& out, held how) {
+  if (type == message_type::pool_read) return pool_read(p, b, out);
   pool_change change;
   body rest;
   if (!split(b, change, rest) || change.number == 0 || change.stream >= pool_streams_max || change.zero != 0)
     return errc::bad_frame;
-  if (change.stream >= c.streams.size()) c.streams.resize(change.stream + 1);
-  shared_client::stream& in = c.streams[change.stream];
+  if (change.stream >= c.streams.size() || c.streams[change.stream] == nullptr) {
+    if (how == held::shared) return {};
+    if (change.stream >= c.streams.size()) c.streams.resize(change.stream + 1);
+    c.streams[change.stream] = std::make_unique<shared_client::stream>();
+  }
+  shared_client::stream& in = *c.streams[change.stream];
+  const std::lock_guard one(in.mutex);
   if (change.number < in.number) return refuse(out, type, errc::stale, "a change that its client has given up");
   if (change.number == in.number) {
     out.payload = in.answer;
@@ -183,10 +203,10 @@ errc agent_store::pool_change_message(shared_client& c, shared_pool& p, message_
     std::memcpy(&head, out.payload.data(), sizeof head);
     return head.type == static_cast<std::uint16_t>(type) ? errc::ok : errc::bad_frame;
   }
-  const errc e = type == message_type::pool_alloc   ? pool_alloc(p, b, out)
-                 : type == message_type::pool_write ? pool_write(p, b, out)
-                                                    : pool_object_change(p, type, b, out);
-  if (e != errc::ok) return e;
+  const outcome e = type == message_type::pool_alloc   ? pool_alloc(p, b, out, how)
+                    : type == message_type::pool_write ? pool_write(p, b, out)
+                                                       : pool_object_change(p, type, b, out, how);
+  if (!e || *e != errc::ok) return e;
   answer_head head;
   std::memcpy(&head, out.payload.data(), sizeof head);
   const bool waits = type == message_type::pool_alloc && head.code == 0 && p.short_of_memory &&
@@ -196,20 +216,18 @@ errc agent_store::pool_change_message(shared_client& c, shared_pool& p, message_
     in.number = change.number;
     in.answer = out.payload;
   }
-  if (p.blocks->is_sparse(p.settings.compact_above) && !p.blocks->in_round()) {
-    p.blocks->begin_round();
-    wake();
-  }
   return errc::ok;
 }
 
-errc agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out) {
+outcome agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out, held how) {
   constexpr auto type = message_type::pool_alloc;
   pool_alloc_body m;
   body payload;
   if (!split(b, m, payload) || m.bytes != payload.size()) return errc::bad_frame;
   shared_blocks::where at;
-  errc e = p.blocks->allocate(payload, m.arena, at);
+  const outcome first = p.blocks->allocate(payload, m.arena, at, how);
+  if (!first) return {};
+  errc e = *first;
   pool_alloc_answer a{};
   if (e == errc::quota_exceeded || e == errc::agent_full) {
     // Memory may come back by compaction, and from frames whose epoch is passed.
@@ -220,7 +238,7 @@ errc agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out) {
     }
     if (p.short_of_memory) p.compact();
     p.reclaim();
-    const errc again = p.blocks->allocate(payload, m.arena, at);
+    const errc again = p.blocks->allocate(payload, m.arena, at).value_or(errc::agent_full);
     if (again != errc::ok && (p.short_of_memory || p.blocks->graves() != 0)) {
       a.wait = 1;
       p.short_of_memory = true;
@@ -242,7 +260,6 @@ errc agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out) {
                                                           p.frames->used_bytes(), p.quota_bytes)
                                             : fmt::format("{} of {} regions of the agent are in use",
                                                           pool_.regions_in_use(), pool_.regions_max()));
-  ++p.count.allocations;
   a.at = wire_of(at);
   begin_answer(out, type, &a, sizeof a);
   return errc::ok;
@@ -253,11 +270,11 @@ errc agent_store::pool_read(shared_pool& p, body b, fabric::answer& out) {
   pool_read_body m;
   if (!read_exactly(b, m) || m.zero != 0 || m.object.zero != 0) return errc::bad_frame;
   shared_blocks::where at = where_of(m.object);
-  const std::uint32_t bytes = p.blocks->bytes_of(at);
-  if (bytes > m.bytes_max)
-    return refuse(out, type, errc::too_large, fmt::format("an object of {} bytes, {} are wanted", bytes, m.bytes_max));
   std::vector<std::byte> payload;
-  const errc e = p.blocks->read(at, payload);
+  const errc e = p.blocks->read(at, payload, m.bytes_max);
+  if (e == errc::too_large)
+    return refuse(out, type, e,
+                  fmt::format("an object of {} bytes, {} are wanted", p.blocks->bytes_of(at), m.bytes_max));
   if (e == errc::not_found) return refuse(out, type, e, text_of(m.object));
   if (e != errc::ok)
     return refuse(out, type, e,
@@ -287,18 +304,18 @@ errc agent_store::pool_write(shared_pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc agent_store::pool_object_change(shared_pool& p, message_type type, body b, fabric::answer& out) {
+outcome agent_store::pool_object_change(shared_pool& p, message_type type, body b, fabric::answer& out, held how) {
   pool_object_body m;
   if (!read_exactly(b, m) || m.object.zero != 0) return errc::bad_frame;
   shared_blocks::where at = where_of(m.object);
+  const outcome e = type == message_type::pool_free ? p.blocks->free(at, how) : p.blocks->release(at, how);
+  if (!e) return {};
+  if (*e != errc::ok) return refuse(out, type, *e, text_of(m.object));
   if (type == message_type::pool_free) {
-    if (const errc e = p.blocks->free(at); e != errc::ok) return refuse(out, type, e, text_of(m.object));
-    ++p.count.frees;
-    p.round_in_vain = false;
+    if (p.round_in_vain.load(std::memory_order_relaxed)) p.round_in_vain = false;
     begin_answer(out, type, nullptr, 0);
     return errc::ok;
   }
-  if (const errc e = p.blocks->release(at); e != errc::ok) return refuse(out, type, e, text_of(m.object));
   ++p.count.releases;
   const pool_where a = wire_of(at);
   begin_answer(out, type, &a, sizeof a);
@@ -378,9 +395,9 @@ bool agent_store::maintain_pools() {
   const time_point at = now();
   for (auto next = pools_.begin(); next != pools_.end();) {
     const std::shared_ptr<shared_pool> p = next->second;
-    std::lock_guard lock(p->mutex);
+    std::lock_guard lock(p->structure);
     for (const auto& c : std::vector(p->clients)) {
-      const time_point until = c->heard + std::chrono::milliseconds(c->lease_ms);
+      const time_point until = c->heard.load() + std::chrono::milliseconds(c->lease_ms);
       if (until > at) {
         wake_at_ = std::min(wake_at_, until);
         continue;
@@ -408,7 +425,7 @@ bool agent_store::maintain_pools() {
       p->ask_to_pass();
       if (p->ask_again) wake_at_ = std::min(wake_at_, at + ask_retry);
     }
-    if (p->blocks->in_round() && p->waiting.load(std::memory_order_relaxed) != 0) {
+    if (p->blocks->in_round() && p->structure.is_waited_for()) {
       more = true;  // who asks for something goes first
     } else if (p->blocks->in_round()) {
       const std::uint64_t epoch = p->blocks->epoch();

@@ -5,19 +5,21 @@
 //   - A frame is used again only when every client has passed its epoch, or is gone: closed, or fenced because its lease ran out.
 //   - A change is made once, however often its message comes.
 //   - Sessions read regions of their own pool, and write none.
-// Everything belongs to whoever holds `mutex`, but what is const or atomic. The mutex comes after the store's map of pools and before
-// the mutex of regions (pool.h).
+// Everything belongs to whoever has `structure` exclusively, and may be read by who shares it, but what is const or atomic; a stream of
+// changes belongs to its mutex. Messages about objects share the structure, so that serving threads work on a pool side by side, and
+// come again with it exclusively when they turn out to change it (shared_blocks.h). All else takes it exclusively, for a bounded time.
+// Order: the store's map of pools -> structure -> a stream -> what shared_blocks.h has -> the mutex of regions (pool.h).
 #pragma once
 
 #include <farmem/store/pool_protocol.h>
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include "session.h"
 #include "shared_blocks.h"
+#include "structure_lock.h"
 
 namespace fm::store::node {
 
@@ -26,18 +28,19 @@ struct shared_client {
   session* owner = nullptr;  ///< null while it is not connected
   bool gone = false;         ///< closed or fenced
   std::uint32_t lease_ms = 0;
-  time_point heard{};
+  std::atomic<time_point> heard{};
   std::uint64_t passed = 0;  ///< epoch
   std::uint64_t asked = 0;   ///< epoch that it was last asked to pass
   struct stream {
+    std::mutex mutex;          ///< one change at a time
     std::uint64_t number = 0;  ///< of the last change that was made
     std::vector<std::byte> answer;
   };
-  std::vector<stream> streams;
+  std::vector<std::unique_ptr<stream>> streams;  ///< those that were used
 };
 
 struct shared_counters {
-  std::uint64_t allocations = 0, frees = 0, writes = 0, reads = 0, releases = 0;
+  std::atomic<std::uint64_t> writes{0}, reads{0}, releases{0};
   std::uint64_t steps = 0, step_ns_max = 0, fenced = 0;
 };
 
@@ -52,24 +55,27 @@ class shared_pool {
   const pool_settings settings;
   const std::uint64_t quota_bytes;
 
-  std::atomic<std::uint32_t> waiting{0};  ///< messages that wait for the mutex, for which background work steps back
-  std::mutex mutex;
+  structure_lock structure;
   bool closed = false;  ///< without memory; nothing is answered any more
   std::unique_ptr<shared_frames> frames;
   std::unique_ptr<shared_blocks> blocks;
   std::vector<std::shared_ptr<shared_client>> clients;
   time_point empty_since{};  ///< when the last client left
   shared_counters count;
-  bool short_of_memory = false;       ///< an allocation failed, and a round was begun for it
-  bool round_in_vain = false;         ///< that round is over
-  pool_compact_answer round_began{};  ///< totals when the last round that was asked for began
-  bool ask_again = false;             ///< a client could not be asked to pass an epoch
+  bool short_of_memory = false;            ///< an allocation failed, and a round was begun for it
+  std::atomic<bool> round_in_vain{false};  ///< that round is over, and nothing was freed since
+  pool_compact_answer round_began{};       ///< totals when the last round that was asked for began
+  bool ask_again = false;                  ///< a client could not be asked to pass an epoch
 
   [[nodiscard]] std::shared_ptr<shared_client> find(const std::uint64_t (&id)[2]) const;
   /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.
   void ask_to_pass();
   /// Frees frames that nobody can be reading any more. True when there were any.
   bool reclaim();
+  /// A class has become sparse, and nothing is being compacted. With the structure shared.
+  [[nodiscard]] bool wants_round() const {
+    return settings.compact_above != 0 && !blocks->in_round() && blocks->is_sparse(settings.compact_above);
+  }
   /// One bounded step of compaction; true when there is more to do in this round.
   bool compact();
   /// The client is gone: what it held back is not held back any more.

@@ -29,9 +29,12 @@ struct settings {
   naming wanted = naming::birth;
   fallback otherwise = fallback::birth;
   shared_blocks::names names{};  ///< of single classes, in place of `wanted`
+  void (*in_frame)(void* context, std::uint32_t frame) = nullptr;
+  void* context = nullptr;
 
   [[nodiscard]] shared_blocks::options options(std::uint64_t region, std::uint32_t first_generation) const {
-    shared_blocks::options o{{region, block, versions_upto}, arenas, names, otherwise, first_generation};
+    shared_blocks::options o{
+        {region, block, versions_upto}, arenas, names, otherwise, first_generation, in_frame, context};
     for (naming& n : o.wanted)
       if (n == naming::birth) n = wanted;
     return o;

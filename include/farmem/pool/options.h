@@ -56,7 +56,8 @@ struct pool_options {
   // ---- settings of the pool; whoever opens it first decides them ----
   std::uint64_t quota = 0;         ///< bytes on each agent; 0: what it gives
   std::uint64_t block = 64 << 10;  ///< power of two, 4 KiB to 1 MiB; larger for objects over an eighth of it
-  std::uint32_t arenas = 4;        ///< 1 to 64: allocators an agent, each with blocks of its own; threads take turns
+  /// 1 to 64: allocators that each serving thread of an agent has, with blocks of their own; the client's threads take turns.
+  std::uint32_t arenas = 4;
   pool_identity identity = pool_identity::birth;
   /// Size classes that differ, in rising order of slot_bytes; what is larger than the last one has `identity`.
   std::vector<pool_class_identity> identity_by_class{};

@@ -32,7 +32,7 @@ constexpr std::uint32_t pool_streams_max = 256;
 struct pool_settings {
   std::uint32_t block_bytes;    ///< power of two, 4 KiB to 1 MiB
   std::uint32_t versions_upto;  ///< see blocks::layout
-  std::uint32_t arenas;         ///< 1 to 64: allocators, of which each has blocks of its own
+  std::uint32_t arenas;         ///< 1 to 64: allocators of a serving thread, of which each has blocks of its own
   std::uint32_t compact_above;  ///< share of free slots, of 65536, above which a class is compacted unasked; 0: never
   std::uint32_t keep_ms;        ///< the pool stays so long without a client
   std::uint8_t naming[blocks::class_count];  ///< blocks::naming that is wanted for each class
