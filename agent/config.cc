@@ -227,7 +227,7 @@ const std::vector<setting>& settings() {
        [](config& c, text v) { c.store.clean_reserve = parse_share(v); }},
       {"connections", "N", "most connections at a time (default 256)", false,
        [](config& c, text v) { c.fabric.connections_max = parse_count(v); }},
-      {"io-threads", "N", "threads that serve each address (default 2: one for messages, one for fetches)", false,
+      {"io-threads", "N", "threads that serve each address: half for messages, half for fetches (default 2)", false,
        [](config& c, text v) { c.fabric.io_threads = parse_count(v); }},
       {"spin", "TIME", "how long a thread polls for the next fetch before it blocks (default 20us)", false,
        [](config& c, text v) { c.fabric.spin_for = parse_spin(v); }},

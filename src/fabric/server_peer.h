@@ -23,8 +23,13 @@ class server_peer final : public peer {
     std::function<void()> attention;
   };
 
-  server_peer(service& s, std::string name, std::uint64_t token0, std::uint64_t token1, std::uint32_t message_bytes_max)
-      : token{token0, token1}, service_(s), name_(std::move(name)), message_bytes_max_(message_bytes_max) {}
+  server_peer(service& s, std::string name, std::uint64_t token0, std::uint64_t token1, std::uint32_t message_bytes_max,
+              std::size_t thread)
+      : token{token0, token1},
+        home(thread),
+        service_(s),
+        name_(std::move(name)),
+        message_bytes_max_(message_bytes_max) {}
 
   [[nodiscard]] const std::string& name() const noexcept override { return name_; }
   bool notify(std::span<const std::byte> payload) noexcept override;
@@ -40,6 +45,7 @@ class server_peer final : public peer {
   bool notices_handled(std::uint32_t count) noexcept;
 
   const std::uint64_t token[2];
+  const std::size_t home;  ///< the listener's thread for its lanes, but for those of fetches
 
  private:
   service& service_;

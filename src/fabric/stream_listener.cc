@@ -78,18 +78,19 @@ std::function<void()> stream_listener::attention_of(std::size_t thread, std::uin
   };
 }
 
-/// Fetch lanes are spread over the threads after the first.
 std::size_t stream_listener::home_of(const server_connection& c) noexcept {
-  if (threads_.size() == 1 || c.kind() != lane::fetch) return 0;
-  return 1 + next_fetch_thread_++ % (threads_.size() - 1);
+  if (c.kind() != lane::fetch || threads_.size() == 1) return c.session()->home;
+  const std::size_t first = std::min(message_threads(), threads_.size() - 1);
+  return first + next_fetch_thread_++ % (threads_.size() - first);
 }
 
 errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
                             std::shared_ptr<server_peer>& out) noexcept {
   if (hello.token[0] == 0 && hello.token[1] == 0) {
-    auto p = std::make_shared<server_peer>(service_, c.name(), random_word(), random_word(), hello.message_bytes_max);
+    auto p = std::make_shared<server_peer>(service_, c.name(), random_word(), random_word(), hello.message_bytes_max,
+                                           next_message_thread_++ % message_threads());
     if (const errc e = service_.connected(*p); e != errc::ok) return e;
-    p->join({c.id(), c.socket(), attention_of(0, c.id())});
+    p->join({c.id(), c.socket(), attention_of(p->home, c.id())});
     const std::lock_guard lock(sessions_mutex_);
     std::erase_if(sessions_, [](const auto& s) { return s.second.expired(); });
     sessions_[{p->token[0], p->token[1]}] = p;
@@ -108,10 +109,11 @@ errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
 }
 
 void stream_listener::run(std::size_t index) noexcept {
-  os::name_thread(index == 0 ? "fm-io" : "fm-io-fetch");
+  const bool has_messages = index < message_threads();
+  os::name_thread(has_messages ? "fm-io" : "fm-io-fetch");
   io_thread& t = *threads_[index];
-  // Only where fetches are served: there somebody waits for each answer. The first of several threads has the bulk.
-  const bool spins = options_.spin_for > duration{} && (index != 0 || threads_.size() == 1);
+  // Only where fetches are served: there somebody waits for each answer. The first of several threads have the bulk.
+  const bool spins = options_.spin_for > duration{} && (!has_messages || threads_.size() == 1);
   std::array<epoll_event, 64> events;
   while (!stopping_.load(std::memory_order_acquire)) {
     const bool ticking = t.watched != 0 || (index == 0 && accepting_paused_);
@@ -249,7 +251,12 @@ void stream_listener::take_arrivals(io_thread& t) noexcept {
     const std::lock_guard lock(t.mutex);
     arrived.swap(t.arriving);
   }
-  for (auto& c : arrived) adopt(t, std::move(c));
+  for (auto& c : arrived) {
+    const std::uint64_t id = c->id();
+    adopt(t, std::move(c));
+    const std::lock_guard lock(t.mutex);
+    t.attention.push_back(id);  // a notice may have come for it before it did
+  }
 }
 
 void stream_listener::send_notices(io_thread& t) noexcept {

@@ -1,7 +1,8 @@
 // The server half of tcp:// and shm://: a listening socket and I/O threads, each with an epoll set and the connections
 // it owns. The first thread also accepts. A connection is touched by its own thread only; what comes from outside (a
-// notice to send) is left in the thread's `attention_` list. Fetch lanes go to the threads after the first, where there
-// are several, so that a miss does not wait for the service to handle a batch.
+// notice to send) is left in the thread's `attention_` list. Sessions take turns with the threads that serve messages: the
+// first half of them. The others, where there are several, serve fetch lanes, so that a miss does not wait for the service to
+// handle a batch; but over shm:// there are no such lanes, and all threads serve messages.
 #pragma once
 
 #include <map>
@@ -48,6 +49,10 @@ class stream_listener final : public listener, private connection_host {
   void settle(io_thread& t, server_connection& c) noexcept;
   void remove(io_thread& t, std::uint64_t id) noexcept;
   void adopt(io_thread& t, std::unique_ptr<server_connection> c) noexcept;
+  /// The first threads, that serve messages; one or more.
+  [[nodiscard]] std::size_t message_threads() const noexcept {
+    return unix_family_ ? threads_.size() : std::max<std::size_t>(threads_.size() / 2, 1);
+  }
   [[nodiscard]] std::size_t home_of(const server_connection& c) noexcept;
   [[nodiscard]] std::function<void()> attention_of(std::size_t thread, std::uint64_t id) noexcept;
 
@@ -62,7 +67,7 @@ class stream_listener final : public listener, private connection_host {
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<std::uint32_t> connections_{0}, handshakes_{0};
-  std::uint32_t next_fetch_thread_ = 0;
+  std::uint32_t next_fetch_thread_ = 0, next_message_thread_ = 0;  ///< of the first thread, where all connections begin
   std::vector<std::unique_ptr<io_thread>> threads_;
 
   std::mutex sessions_mutex_;

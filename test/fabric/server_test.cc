@@ -173,6 +173,44 @@ TEMPLATE_TEST_CASE("connections that have not said who they are have a cap of th
   }
 }
 
+TEMPLATE_TEST_CASE("while a message of one session is served, another thread answers the next session's", "", over_shm,
+                   over_tcp) {
+  listen_options listening;
+  listening.io_threads = std::is_same_v<TestType, over_shm> ? 2 : 4;
+  pair_over<TestType> p({}, listening);
+  recorded_events events;
+  const auto next = connect(p.server->url(), {}, events);
+  const auto ask = [&](session& s, command c, lane on) {
+    request r;
+    r.kind = op_kind::message;
+    r.on = on;
+    r.sg_count = 1;
+    r.sg[0] = {&c, sizeof c};
+    s.post(r);
+    s.wait(r);
+    return r.status;
+  };
+  const std::array lanes{lane::control, lane::fetch, lane::bulk};
+  // It has all of them before the thread that lets connections in is kept.
+  for (const lane on : lanes) CHECK(ask(*next, {}, on) == errc::ok);
+  command hold{.what = verb::hold};
+  request held;
+  held.kind = op_kind::message;
+  held.on = lane::control;
+  held.sg_count = 1;
+  held.sg[0] = {&hold, sizeof hold};
+  p.link->post(held);
+  REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
+  for (const lane on : lanes) CHECK(ask(*next, {}, on) == errc::ok);
+  CHECK(ask(*next, {.what = verb::notify, .count = 50}, lane::control) == errc::ok);
+  CHECK(events.until([](auto& e) { return e.notices.size() == 50; }));
+  CHECK_FALSE(held.done());
+  p.agent.release();
+  p.link->wait(held);
+  CHECK(held.status == errc::ok);
+  next->close();
+}
+
 TEST_CASE("a plaintext listener beyond this host has to be asked for") {
   memory_service agent;
   try {
