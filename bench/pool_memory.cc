@@ -1,8 +1,14 @@
 // What compaction leaves of a pool's memory: CoRM's synthetic traces (section 4.4), with identities by birth, with objects that keep
-// their offsets, with random ids of 8, 12 and 16 bits, and with those and offsets where ids are too short, beside Mesh's rule, no compaction, and the ideal; and how often two blocks with random ids can be merged,
+// their offsets, with random ids of 8, 12 and 16 bits, and with those and offsets where ids are too short, beside Mesh's rule, no compaction, and the ideal; its Redis traces (section 4.4.3) with 1 to 32 allocating threads; and how often two blocks with random ids can be merged,
 // beside the paper's formula.
+#include <atomic>
+#include <barrier>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <span>
+#include <thread>
+#include <tuple>
 
 #include "support/managed.h"
 #include "support/zipf.h"
@@ -127,6 +133,160 @@ void trace_rows(program& p) {
     }
 }
 
+/// What Redis asks an allocator for in one of CoRM's traces: keys and values, each an object of its own.
+struct redis_trace {
+  std::string name;
+  std::vector<std::uint32_t> bytes;            ///< of the objects, in order; a key is followed by its value
+  std::uint64_t capacity = ~std::uint64_t{0};  ///< in payload; beyond, the oldest are freed
+  std::size_t spared = 0;  ///< of those after the first so many, a random half of the keys is freed in the end
+  bool frees_half = false;
+};
+
+std::vector<redis_trace> redis_traces(program& p) {
+  const auto some = [&](std::size_t n) { return p.sized<std::size_t>(n, n / 20); };
+  const auto add = [](redis_trace& t, std::size_t keys, const std::function<std::uint32_t()>& value) {
+    for (std::size_t i = 0; i < keys; ++i) {
+      t.bytes.push_back(8);
+      t.bytes.push_back(value());
+    }
+  };
+  random_source random(17);
+  redis_trace t1{"t1", {}}, t2{"t2", {}}, t3{"t3", {}};
+  add(t1, some(10'000), [&] { return std::uint32_t(1024 + random.below(15 * 1024 + 1)); });
+  t2.capacity = some(100u << 20);
+  add(t2, some(700'000), [] { return 150; });
+  add(t2, some(170'000), [] { return 300; });
+  add(t3, 5, [] { return 160u << 10; });
+  t3.spared = t3.bytes.size();
+  t3.frees_half = true;
+  add(t3, some(50'000), [] { return 150; });
+  return {t1, t2, t3};
+}
+
+/// Threads that allocate side by side; which one makes an object is chosen at random, as in the paper.
+class allocating_threads {
+ public:
+  allocating_threads(fm::pool& pool, std::size_t n) : pool_(pool), work_(n), turn_(std::ptrdiff_t(n) + 1) {
+    for (std::size_t i = 0; i < n; ++i) threads_.emplace_back([this, i] { run(work_[i]); });
+  }
+  allocating_threads(const allocating_threads&) = delete;
+  allocating_threads& operator=(const allocating_threads&) = delete;
+  ~allocating_threads() {
+    over_ = true;
+    turn_.arrive_and_wait();
+    for (std::thread& t : threads_) t.join();
+  }
+  /// Makes those objects, and adds where they are.
+  void make(std::span<const std::uint32_t> bytes, std::vector<fm::pool_address>& all) {
+    const std::size_t before = all.size();
+    all.resize(before + bytes.size());
+    for (auto& w : work_) w.clear();
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      work_[random_.below(work_.size())].push_back({bytes[i], &all[before + i]});
+    turn_.arrive_and_wait();
+    turn_.arrive_and_wait();
+    if (failed_) throw fm::error(fm::errc::quota_exceeded, "an object of a Redis trace");
+  }
+
+ private:
+  struct wanted {
+    std::uint32_t bytes;
+    fm::pool_address* to;
+  };
+  void run(const std::vector<wanted>& mine) {
+    std::vector<std::byte> payload;
+    for (;;) {
+      turn_.arrive_and_wait();
+      if (over_) return;
+      for (const wanted& w : mine) {
+        payload.resize(w.bytes);
+        if (const auto made = pool_.try_alloc_bytes(payload))
+          *w.to = *made;
+        else
+          failed_ = true;
+      }
+      turn_.arrive_and_wait();
+    }
+  }
+
+  fm::pool& pool_;
+  std::vector<std::vector<wanted>> work_;
+  random_source random_{23};
+  std::barrier<> turn_;
+  std::atomic<bool> over_{false}, failed_{false};
+  std::vector<std::thread> threads_;
+};
+
+struct redis_outcome {
+  double before = 0, after = 0, ideal = 0;
+};
+
+redis_outcome run_redis(const redis_trace& t, std::size_t threads, fm::pool_identity identity,
+                        fm::pool_fallback fallback) {
+  fm::pool pool({.agents = {"local:"},
+                 .name = "redis trace",
+                 .block = 1 << 20,
+                 .arenas = 1,
+                 .identity = identity,
+                 .fallback = fallback,
+                 .compact_above = 0,
+                 .keep = fm::duration::zero(),
+                 .local_memory = memory});
+  std::vector<fm::pool_address> all;
+  all.reserve(t.bytes.size());
+  allocating_threads makers(pool, threads);
+  std::uint64_t live = 0;
+  std::size_t oldest = 0;
+  for (std::size_t i = 0; i < t.bytes.size();) {
+    const std::size_t n = std::min<std::size_t>(4096, t.bytes.size() - i);
+    makers.make(std::span(t.bytes).subspan(i, n), all);
+    for (const std::size_t end = i + n; i < end; ++i) live += t.bytes[i];
+    for (; live > t.capacity; ++oldest) {
+      live -= t.bytes[oldest];
+      pool.free(all[oldest]);
+    }
+  }
+  random_source random(31);
+  for (std::size_t i = t.spared; t.frees_half && i + 1 < all.size(); i += 2) {
+    if (random.below(2) != 0) continue;
+    pool.free(all[i]);
+    pool.free(all[i + 1]);
+  }
+  redis_outcome o;
+  o.before = double(frames_in(pool));
+  pool.compact();
+  o.after = double(frames_in(pool));
+  for (const fm::pool_agent_stats& a : pool.stats().agents)
+    for (const fm::pool_class_stats& c : a.classes) o.ideal += double(c.objects * c.slot_bytes);
+  return o;
+}
+
+void redis_rows(program& p) {
+  using fm::pool_fallback;
+  using fm::pool_identity;
+  for (const redis_trace& t : redis_traces(p))
+    for (const std::size_t threads : {1u, 2u, 4u, 8u, 16u, 32u}) {
+      const auto row = [&](const std::string& strategy, double bytes, const redis_outcome& o) {
+        p.measure({"redis_memory",
+                   {{"trace", t.name}, {"threads", std::to_string(threads)}, {"by", strategy}},
+                   "of the ideal",
+                   {},
+                   {}},
+                  bytes / o.ideal);
+      };
+      const redis_outcome birth = run_redis(t, threads, pool_identity::birth, pool_fallback::birth);
+      row("nobody", birth.before, birth);
+      row("birth", birth.after, birth);
+      for (const auto& [name, identity, otherwise] :
+           {std::tuple{"offset", pool_identity::offset, pool_fallback::offset},
+            {"random 16", pool_identity::random_16, pool_fallback::none},
+            {"hybrid 16", pool_identity::random_16, pool_fallback::offset}}) {
+        const redis_outcome o = run_redis(t, threads, identity, otherwise);
+        row(name, o.after, o);
+      }
+    }
+}
+
 /// No id of b1 is among those of b2, all drawn from n (CoRM, section 3.1.3).
 double formula(double n, double b) {
   return std::exp(2 * std::lgamma(n - b + 1) - std::lgamma(n - 2 * b + 1) - std::lgamma(n + 1));
@@ -181,6 +341,7 @@ int main(int argc, char** argv) {
   p.parse(argc, argv);
   return p.run([&] {
     if (p.wants("memory")) trace_rows(p);
+    if (p.wants("redis_memory")) redis_rows(p);
     if (p.wants("merge_probability")) probability_rows(p);
   });
 }
