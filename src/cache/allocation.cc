@@ -17,6 +17,12 @@ constexpr std::uint64_t slots_per_run = simulated ? 1024 : 2048;
 constexpr std::uint32_t tablets_per_grant = simulated ? 1 : 4;
 constexpr std::uint64_t report_every = 256 << 10;  // bytes that a thread allocates before the heap hears of them
 
+// Before the frame is published.
+void make_young(char* payload) noexcept {
+  std::atomic<std::uint32_t>& shape = frame::prefix(payload).shape;
+  shape.store(shape.load(std::memory_order_relaxed) | frame::young_bit, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 // Slots of dead objects come first: a page of them at a time. Then a run of a tablet that was never used.
@@ -118,6 +124,7 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
   mutator& m = here();
   if (m.next_slot == m.end_slot) refill_slots(m);
   char* payload = frame_for_new(m, payload_bytes);
+  make_young(payload);
   char* body = payload;
   std::uint64_t room = payload_bytes;
   if (type.kind == type_kind::array) {
@@ -133,6 +140,7 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
   pages_.open(slot);
   frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
   word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
+  note_news(slot);
   settle(m.young);
   return new_object(slot);
 }
@@ -144,6 +152,7 @@ object_cache::taken object_cache::begin_together(const type_descriptor& type, st
   mutator& m = here();
   if (m.next_slot == m.end_slot) refill_slots(m);
   char* const payload = frame_for_new(m, payload_bytes);
+  make_young(payload);
   bump& b = m.young;
   const std::uint64_t total = frame::total_bytes(payload_bytes);
   std::uint64_t n = 1;
@@ -154,7 +163,7 @@ object_cache::taken object_cache::begin_together(const type_descriptor& type, st
     frame_prefix& px = *reinterpret_cast<frame_prefix*>(b.at);
     px.home.store(0, std::memory_order_relaxed);
     px.pins.store(0, std::memory_order_relaxed);
-    px.shape.store(static_cast<std::uint32_t>(total / frame::unit_bytes), std::memory_order_relaxed);
+    px.shape.store(static_cast<std::uint32_t>(total / frame::unit_bytes) | frame::young_bit, std::memory_order_relaxed);
     px.header.store(0, std::memory_order_relaxed);
   }
   count_allocated(m, n, payload_bytes);
@@ -171,6 +180,7 @@ void object_cache::publish_together(const taken& t, const type_descriptor& type)
     pages_.open(slot);
     frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
     word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
+    note_news(slot);
   }
   settle(here().young);
 }
@@ -186,7 +196,8 @@ void object_cache::ask_for_collection() noexcept {
   if (tell_at_.exchange(~std::uint64_t{0}, std::memory_order_acq_rel) != ~std::uint64_t{0}) tell_(tell_context_);
 }
 
-void object_cache::collect_with(void (*f)(void*) noexcept, void* context) noexcept {
+void object_cache::collect_with(void (*f)(void*) noexcept, void* context, void (*log)(slot_t) noexcept) noexcept {
+  log_ = log;
   tell_ = f;
   tell_context_ = context;
 }

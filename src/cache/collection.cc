@@ -77,7 +77,8 @@ void slot_hold::note_runs() noexcept {
   }
 }
 
-std::unique_ptr<slot_marks> slot_hold::allocated() {
+std::unique_ptr<slot_marks> slot_hold::allocated(bool news) {
+  if (news) std::erase_if(tablets_, [](std::uint32_t t) { return !object_cache::has_news(t); });
   auto marks = std::make_unique<slot_marks>(std::move(tablets_));
   if (mutated(mutation::sweep_by_entry)) return marks;
   for (const run& r : free_runs_) marks->except(r.first, r.end - r.first);
@@ -122,9 +123,10 @@ void visit_frame(slot_t slot, word_t w, const std::atomic<word_t>* word, std::ve
   // The home copy is as new if the word was clean, then no write-back was under way, and then it was clean still. Copying out
   // sets `writing` before `clean`, which the first two looks catch; a write-back that fails clears `clean` before `writing`,
   // which the last one does.
-  const bool writing = (px.shape.load(std::memory_order_acquire) & frame::writing_bit) != 0;
+  const std::uint32_t shape = px.shape.load(std::memory_order_acquire);
+  const bool writing = (shape & frame::writing_bit) != 0, young = (shape & frame::young_bit) != 0;
   const bool clean = word::is_clean(w) && !writing && (!word || word::is_clean(word->load(std::memory_order_acquire)));
-  if (visitor.frame(slot, !clean) && read_refs(payload, refs)) visitor.references(slot, refs);
+  if (visitor.frame(slot, !clean, young) && read_refs(payload, refs)) visitor.references(slot, refs);
 }
 
 // A word of the table; in a section. What is cold may be moved by whoever takes its lock, so the lock is taken.
@@ -147,32 +149,35 @@ void visit_word(slot_t slot, std::vector<slot_t>& refs, frame_visitor& visitor) 
 
 }  // namespace
 
-void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor) {
+void object_cache::scan_aside(frame_visitor& visitor) {
   std::vector<slot_t> refs;
-  std::array<std::uint16_t, page_slots> resident;  // of a page; their frames are prefetched together
+  const section in_section;
+  pages_.for_each_sided([&](slot_t slot, word_t w) {
+    if (word::is_resident(w)) visit_frame(slot, w, nullptr, refs, visitor);
+  });
+}
+
+void object_cache::scan_page(std::uint64_t page, frame_visitor& visitor) {
+  if (hit.pages[page].state.load(std::memory_order_acquire) == page_given_back) return;
+  visitor.between_pages();
+  std::vector<slot_t> refs;
+  std::array<std::uint16_t, page_slots> resident;  // their frames are prefetched together
+  const section in_section;
+  std::uint32_t n = 0;
+  for (std::uint32_t i = 0; i < page_slots; ++i) {
+    const word_t w = word_at(page * page_slots + i).load(std::memory_order_relaxed);
+    if (!word::is_resident(w)) continue;
+    __builtin_prefetch(word::payload(w) - sizeof(frame_prefix));
+    resident[n++] = static_cast<std::uint16_t>(i);
+  }
+  for (std::uint32_t i = 0; i < n; ++i) visit_word(page * page_slots + resident[i], refs, visitor);
+}
+
+void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor) {
   // Words only return to the table meanwhile, since pages are held: so the ones that are aside come first.
-  {
-    const section in_section;
-    pages_.for_each_sided([&](slot_t slot, word_t w) {
-      if (word::is_resident(w)) visit_frame(slot, w, nullptr, refs, visitor);
-    });
-  }
-  for (const std::uint32_t t : tablets) {
-    for (std::uint64_t page = std::uint64_t{t} * pages_per_tablet; page < std::uint64_t{t + 1} * pages_per_tablet;
-         ++page) {
-      if (hit.pages[page].state.load(std::memory_order_acquire) == page_given_back) continue;
-      visitor.between_pages();
-      const section in_section;
-      std::uint32_t n = 0;
-      for (std::uint32_t i = 0; i < page_slots; ++i) {
-        const word_t w = word_at(page * page_slots + i).load(std::memory_order_relaxed);
-        if (!word::is_resident(w)) continue;
-        __builtin_prefetch(word::payload(w) - sizeof(frame_prefix));
-        resident[n++] = static_cast<std::uint16_t>(i);
-      }
-      for (std::uint32_t i = 0; i < n; ++i) visit_word(page * page_slots + resident[i], refs, visitor);
-    }
-  }
+  scan_aside(visitor);
+  for (const std::uint32_t t : tablets)
+    for (std::uint64_t page = t * pages_per_tablet; page < (t + 1) * pages_per_tablet; ++page) scan_page(page, visitor);
 }
 
 bool object_cache::read_references(slot_t slot, std::vector<slot_t>& out) {
@@ -204,18 +209,29 @@ void object_cache::hold_pages(bool hold) {
   if (pages_.wanting()) evictor_->wake();
 }
 
-// Whether the slot's word says free now, or nothing, so that the slot may be used again.
-bool object_cache::free_slot(slot_t slot) noexcept {
+namespace {
+
+std::uint64_t home_bytes_of(char* payload) noexcept {
+  return object_cache::home_bytes(frame::prefix(payload).header.load(std::memory_order_relaxed), payload,
+                                  frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes);
+}
+
+}  // namespace
+
+bool object_cache::free_slot(slot_t slot, bool young, std::uint64_t& bytes) noexcept {
   std::atomic<word_t>& word = word_at(slot);
   for (std::uint32_t round = 0; round < sweep_rounds_max; ++round) {
     word_t w = word.load(std::memory_order_acquire);
     if (w == word::free) return true;
     if (w == word::unknown) {
-      bool gone = true;
+      bool gone = !young;
       const auto at = pages_.with_sided(slot, [&](word_t& aside) {
-        if (!word::is_resident(aside)) return false;
-        gone = may_free(aside);
-        if (gone) bury_frame(word::payload(aside));
+        if (!word::is_resident(aside)) return young;
+        gone = may_free(aside, young);
+        if (gone) {
+          if (young) bytes += home_bytes_of(word::payload(aside));
+          bury_frame(word::payload(aside));
+        }
         return !gone;
       });
       if (at == hit_pages::found::in_table) continue;
@@ -233,27 +249,31 @@ bool object_cache::free_slot(slot_t slot) noexcept {
         continue;
       }
       if (!word.compare_exchange_strong(w, w | word::busy_bit, std::memory_order_acq_rel)) continue;
-      if (!may_free(w)) {
+      if (!may_free(w, young)) {
         word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
         return false;
       }
+      if (young) bytes += home_bytes_of(word::payload(w));
       bury_frame(word::payload(w));
       word.store(word::free, std::memory_order_release);
       return true;
     }
+    if (young) return false;  // it went home meanwhile
     if (word.compare_exchange_strong(w, word::free, std::memory_order_acq_rel)) return true;
   }
   return false;
 }
 
-bool object_cache::may_free(word_t w) noexcept {
+bool object_cache::may_free(word_t w, bool young) noexcept {
   const frame_prefix& px = frame::prefix(word::payload(w));
-  return px.pins.load(std::memory_order_acquire) == 0 &&
-         (px.shape.load(std::memory_order_acquire) & frame::writing_bit) == 0;
+  const std::uint32_t shape = px.shape.load(std::memory_order_acquire);
+  return px.pins.load(std::memory_order_acquire) == 0 && (shape & frame::writing_bit) == 0 &&
+         (!young || (shape & frame::young_bit) != 0);
 }
 
-void object_cache::free_dead(std::uint32_t tablet, std::size_t begin, std::size_t end, const std::uint64_t* dead,
-                             std::vector<slot_page>& freed) {
+std::uint64_t object_cache::free_dead(std::uint32_t tablet, std::size_t begin, std::size_t end,
+                                      const std::uint64_t* dead, std::vector<slot_page>& freed, bool young) {
+  std::uint64_t bytes = 0;
   const slot_t first = std::uint64_t{tablet} * tablet_slots;
   slot_page page;
   for (std::size_t from = begin; from < end; from += words_with_one_hold) {
@@ -271,7 +291,7 @@ void object_cache::free_dead(std::uint32_t tablet, std::size_t begin, std::size_
         if (!no_eviction.owns_lock()) no_eviction = evictor_->hold();
         const section in_section;
         const int bit = __builtin_ctzll(w);
-        if (free_slot(here + static_cast<std::uint64_t>(bit)))
+        if (free_slot(here + static_cast<std::uint64_t>(bit), young, bytes))
           page.bits[i % (page_slots / 64)] |= std::uint64_t{1} << bit;
       }
       if ((here + 64) % page_slots == 0 &&
@@ -279,6 +299,7 @@ void object_cache::free_dead(std::uint32_t tablet, std::size_t begin, std::size_
         freed.push_back(page);
     }
   }
+  return bytes;
 }
 
 }  // namespace fm::detail

@@ -29,11 +29,11 @@ bool with_frame(std::atomic<word_t>& word, F&& f) {
   }
 }
 
-/// The references of an object as its frame has them now, null ones left out. The frame stays meanwhile. False for a type
-/// without references.
-inline bool read_refs(char* payload, std::vector<slot_t>& out) {
+/// The references in a payload of the type that `h` names, as they are now, null ones left out. The payload stays meanwhile. False for a
+/// type without references.
+inline bool read_refs(std::uint64_t h, const char* payload, std::vector<slot_t>& out) {
   out.clear();
-  const type_descriptor* type = find_type(header::type(frame::prefix(payload).header.load(std::memory_order_relaxed)));
+  const type_descriptor* type = find_type(header::type(h));
   if (!type || type->ref_offsets.empty()) return false;
   const auto read = [&](const char* element) {
     for (const std::uint32_t at : type->ref_offsets)
@@ -49,6 +49,9 @@ inline bool read_refs(char* payload, std::vector<slot_t>& out) {
   std::memcpy(&length, payload, sizeof length);
   for (std::uint64_t i = 0; i < length; ++i) read(payload + 8 + i * type->bytes);
   return true;
+}
+inline bool read_refs(char* payload, std::vector<slot_t>& out) {
+  return read_refs(frame::prefix(payload).header.load(std::memory_order_relaxed), payload, out);
 }
 
 }  // namespace fm::detail

@@ -212,8 +212,8 @@ void object_cache::move_frame(char* from, char* to) noexcept {
   px.home.store(old.home.load(std::memory_order_relaxed), std::memory_order_relaxed);
   px.header.store(old.header.load(std::memory_order_relaxed), std::memory_order_relaxed);
   std::memcpy(to, from, frame::total_bytes_of(from) - sizeof(frame_prefix));
+  px.shape.fetch_or(shape & (frame::writing_bit | frame::young_bit), std::memory_order_relaxed);
   if ((shape & frame::writing_bit) != 0) {
-    px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
     arena_.of(to).writing.fetch_add(1, std::memory_order_relaxed);
     arena_.of(from).writing.fetch_sub(1, std::memory_order_acq_rel);
   }
@@ -278,7 +278,7 @@ char* object_cache::resolve_here(slot_t slot, access how, section_kind section) 
         continue;
       }
       if (how == access::write && word::is_clean(w)) {
-        word.compare_exchange_strong(w, w & ~word::clean_bit, std::memory_order_acq_rel);
+        if (word.compare_exchange_strong(w, w & ~word::clean_bit, std::memory_order_acq_rel)) note_news(slot);
         continue;
       }
       return word::payload(w);

@@ -47,6 +47,7 @@ void hit_pages::restore(shard& sh, std::uint64_t page) {
   // Nobody else writes words of a page that is given back.
   if (const auto it = sh.pages.find(page); it != sh.pages.end()) {
     for (const sided& s : it->second) word_at(s.slot).store(s.word, std::memory_order_release);
+    hit.pages[page].news.store(1, std::memory_order_release);
     sided_.fetch_sub(it->second.size(), std::memory_order_relaxed);
     sh.pages.erase(it);
   }

@@ -44,16 +44,22 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   FM_CHECK(bytes != 0 && bytes <= bytes_max, "a frame's header describes an object");
   store::batch& b = *open_[agent];
   const word_t home = b.next(bytes).pack();
-  std::memcpy(b.data + b.used, frame::home_copy(payload), bytes);
+  std::byte* const copy = b.data + b.used;
+  std::memcpy(copy, frame::home_copy(payload), bytes);
   b.used += static_cast<std::uint32_t>(bytes);
   ++b.count;
   static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});
   ++waiting_;
+  px.shape.fetch_and(~frame::young_bit, std::memory_order_relaxed);
   px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
   s.writing.fetch_add(1, std::memory_order_relaxed);
   counts.written.fetch_add(1, std::memory_order_relaxed);
   counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);
   word.store((seen | word::clean_bit) & ~word::busy_bit, std::memory_order_release);
+  // Before the batch can be acknowledged: as long as it is not, whoever looks for roots of young objects looks at this frame. And
+  // not before the word is released: one of its references may be to itself.
+  if (object_cache::references_of(h, reinterpret_cast<const char*>(copy) + header::bytes, references_))
+    for (const slot_t r : references_) cache_.no_longer_young(r);
   return true;
 }
 
@@ -113,8 +119,10 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
       if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
       // Dirty again first: a frame that is neither dirty nor being written is one whose home copy is as new (scan_frames).
-      if (code != errc::ok && !mutated(mutation::clean_when_copied))
+      if (code != errc::ok && !mutated(mutation::clean_when_copied)) {
         word.fetch_and(~word::clean_bit, std::memory_order_acq_rel);
+        note_news(r.objects[i].slot);
+      }
       px.shape.fetch_and(~frame::writing_bit, std::memory_order_release);
       const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_acquire);
       if (code != errc::ok) {

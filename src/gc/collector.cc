@@ -28,7 +28,18 @@ std::string evacuation_text(const cycle_part& a) {
 std::string cycle_report::text() const {
   const auto ms = [](std::uint64_t ns) { return double(ns) / 1e6; };
   if (status != errc::ok)
-    return fmt::format("cycle {} ({}) given up after {:.1f} ms: {}", number, cause, ms(total_ns), failure);
+    return fmt::format("{} {} ({}) given up after {:.1f} ms: {}",
+                       of == generation::young ? "young collection" : "cycle", number, cause, ms(total_ns), failure);
+  if (of == generation::young)
+    return fmt::format(
+        "young collection {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, slept {:.1f}; {:.1f} of CPU), "
+        "pauses "
+        "{:.3f} and {:.3f} ms, {} abandoned; {} roots, {} young, {} traced, {} overwritten; {} marked, {} dead, {} "
+        "freed of "
+        "{} bytes, {} weak handles cleared",
+        number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(cpu_ns),
+        ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, marked,
+        dead, freed, freed_bytes, weak_cleared);
   std::string s = fmt::format(
       "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, evacuation {:.1f}, slept {:.1f}; {:.1f} of "
       "CPU), pauses {:.3f} "
@@ -63,7 +74,7 @@ constexpr double most_used = 0.8;  // share of the agents' memory that a heap ma
 }  // namespace
 
 collector::collector(object_cache& cache, const collector_options& options) : cache_(cache), options_(options) {
-  cache_.collect_with([](void* self) noexcept { static_cast<collector*>(self)->ask("allocation"); }, this);
+  cache_.collect_with([](void* self) noexcept { static_cast<collector*>(self)->ask_as_due(); }, this, log_overwritten);
   arm({});
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
@@ -120,8 +131,43 @@ void collector::arm(const cycle_report& r) noexcept {
         std::min(std::max({live, least_between, cache_.options().capacity_bytes / 2}), room), 1 << 20);
   }
   between_ = between;
+  due_at_.store(grown() + (options_.continuous ? std::min(between, least_between_continuous) : between),
+                std::memory_order_relaxed);
+  young_between_ = cache_.options().capacity_bytes / young_share;
+  arm_next();
+}
+
+void collector::arm_young(const cycle_report& r) noexcept {
+  young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
+  if (r.freed_bytes * young_worth < cache_.allocated_bytes() - begun_at_)
+    young_between_ = std::min(young_between_ * 2, between_);  // which comes with a cycle, so not before that
+  else
+    young_between_ = cache_.options().capacity_bytes / young_share;
+  arm_next();
+}
+
+void collector::arm_next() noexcept {
   if (!options_.automatic) return;
-  cache_.when_allocated(options_.continuous ? std::min(between, least_between_continuous) : between);
+  const auto left = [](std::uint64_t of, std::uint64_t used) { return of > used ? of - used : 1; };
+  std::uint64_t next = left(due_at_.load(std::memory_order_relaxed), grown());
+  if (options_.young) next = std::min(next, left(young_between_, cache_.allocated_bytes() - begun_at_));
+  cache_.when_allocated(next);
+}
+
+std::uint64_t collector::grown() const noexcept {
+  return cache_.allocated_bytes() - young_freed_.load(std::memory_order_relaxed);
+}
+
+void collector::ask_as_due() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!options_.young || cache_.awaits_collection() || grown() >= due_at_.load(std::memory_order_relaxed)) {
+      if (wanted_.empty()) wanted_ = "allocation";
+    } else if (young_wanted_.empty()) {
+      young_wanted_ = "allocation";
+    }
+  }
+  changed_.notify_all();
 }
 
 cycle_report collector::collect(std::string_view why, evacuate what) {
@@ -145,6 +191,22 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     if (!left || again == again_max || stopping_.load()) return r;
     freed = r.freed;
   }
+}
+
+cycle_report collector::collect_young(std::string_view why) {
+  FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
+  std::unique_lock lock(mutex_);
+  const std::uint64_t until = young_begun_ + 1;
+  young_wanted_ = why.empty() ? "asked for" : std::string(why);
+  if (std::this_thread::get_id() == thread_.get_id()) return last_young_;  // a notice asks: it runs after the notices
+  ++young_callers_;
+  callers_.fetch_add(1, std::memory_order_release);
+  changed_.notify_all();
+  traced();  // a cycle that takes its time goes on at once
+  changed_.wait(lock, [&] { return young_ended_ >= until || stopping_.load(); });
+  callers_.fetch_sub(1, std::memory_order_relaxed);
+  --young_callers_;
+  return last_young_;
 }
 
 void collector::on_dead(slot_t slot, std::function<void()> notice) {
@@ -180,25 +242,36 @@ void collector::tell_dead() noexcept {
   }
 }
 
-cycle_report collector::last() const {
+cycle_report collector::last(generation of) const {
   const std::lock_guard lock(mutex_);
-  return last_;
+  return of == generation::young ? last_young_ : last_;
 }
 
 void collector::run() noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto called = [this] { return !wanted_.empty() || stopping_.load(); };
+    const auto called = [this] { return !wanted_.empty() || !young_wanted_.empty() || stopping_.load(); };
     if (!(options_.automatic && options_.continuous))
       changed_.wait(lock, called);
     else if (!changed_.wait_until(lock, clock::now() + longest_rest, called))
       wanted_ = "continuous";
     if (stopping_.load()) break;
+    if (wanted_.empty()) {
+      const std::string why = std::exchange(young_wanted_, {});
+      ++young_begun_;
+      lock.unlock();
+      cycle_report r = run_young(why);
+      lock.lock();
+      last_young_ = std::move(r);
+      young_ended_ = young_begun_;
+      changed_.notify_all();
+      continue;
+    }
+    if (young_callers_ == 0) young_wanted_.clear();  // the cycle collects what is young, too
     const std::string why = std::exchange(wanted_, {});
     const evacuate what = std::exchange(wanted_evacuation_, evacuate::sparse);
     ++begun_;
     lock.unlock();
-    hurry_at_.store(cache_.allocated_bytes() + between_ / 4, std::memory_order_relaxed);
     cycle_report r = run_cycle(why, what);
     lock.lock();
     last_ = std::move(r);
@@ -208,10 +281,10 @@ void collector::run() noexcept {
   changed_.notify_all();
 }
 
-cycle_report collector::run_cycle(const std::string& why, evacuate what) {
-  cycle_report r;
-  r.number = begun_;
-  r.cause = why;
+// One of either kind, but for what follows it.
+void collector::run_timed(cycle_report& r, std::uint64_t between) {
+  begun_at_ = cache_.allocated_bytes();
+  hurry_at_.store(begun_at_ + between / 4, std::memory_order_relaxed);
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();
   {
@@ -220,10 +293,37 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
     c.run();
   }
   r.cpu_ns = os::thread_cpu_ns() - cpu_before;
+  r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
   if (r.faults != 0 && r.status == errc::ok) {
     r.status = errc::corrupt;
     r.failure = fmt::format("{} contradictions, the first: {}", r.faults, r.fault_texts.front());
   }
+}
+
+cycle_report collector::run_young(const std::string& why) {
+  cycle_report r;
+  r.number = young_begun_;
+  r.of = generation::young;
+  r.cause = why;
+  run_timed(r, young_between_);
+  arm_young(r);
+  if (r.weak_cleared != 0) tell_dead();
+  counts.young_cycles.fetch_add(1, std::memory_order_relaxed);
+  if (r.status != errc::ok) counts.young_failed.fetch_add(1, std::memory_order_relaxed);
+  counts.young_freed_objects.fetch_add(r.freed, std::memory_order_relaxed);
+  counts.young_freed_bytes.fetch_add(r.freed_bytes, std::memory_order_relaxed);
+  // One that could not stop the threads in time was in vain, and nothing else.
+  const bool quiet = r.status == errc::ok || r.status == errc::heap_closed || r.status == errc::timed_out;
+  spdlog::log(quiet ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
+  return r;
+}
+
+cycle_report collector::run_cycle(const std::string& why, evacuate what) {
+  cycle_report r;
+  r.number = begun_;
+  r.cause = why;
+  const time_point begin = clock::now();
+  run_timed(r, between_);
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
   cache_.collected();
   arm(r);

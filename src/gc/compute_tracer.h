@@ -31,6 +31,8 @@ class tracing_elsewhere {
 
 class compute_tracer {
  public:
+  static constexpr std::size_t near_stack_slots = 1 << 20;  ///< for what is newer here
+
   /// Marks in `marks`, on one thread. With `elsewhere` only what is newer here is marked and traced.
   compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max, tracing_elsewhere* elsewhere = nullptr);
 

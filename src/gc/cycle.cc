@@ -34,7 +34,11 @@ std::uint64_t ns_since(time_point begin) {
 }  // namespace
 
 cycle::cycle(collector& owner, cycle_report& report)
-    : owner_(owner), cache_(owner.cache_), report_(report), who_(owner.tracing_.load(std::memory_order_acquire)) {
+    : owner_(owner),
+      cache_(owner.cache_),
+      report_(report),
+      young_(report.of == generation::young),
+      who_(owner.tracing_.load(std::memory_order_acquire)) {
   object_cache::links& links = cache_.agents();
   by_number_.resize(links.size());
   agents_.reserve(links.size());
@@ -44,7 +48,7 @@ cycle::cycle(collector& owner, cycle_report& report)
     a.link = links[i].get();
     a.number = static_cast<std::uint32_t>(i);
     by_number_[i] = &a;
-    report_.agents.push_back({.agent = links[i]->url()});
+    if (!young_) report_.agents.push_back({.agent = links[i]->url()});
   }
 }
 
@@ -53,36 +57,11 @@ cycle::~cycle() = default;
 void cycle::run() noexcept {
   bool completed = false;
   try {
-    if (agents_.empty()) throw error(errc::agent_lost, "all agents are lost");
-    if (owner_.options_.verify) {
-      verify_agents("before the cycle");
-      check_faults();
-    }
-    cache_.hold_pages(true);
-    pages_held_ = true;
-    snapshot();
-    slice_from_ = os::thread_cpu_ns();
-    const time_point scanned_from = clock::now();
-    for (agent& a : agents_) check(a.link->begin_cycle(report_.number, call_deadline()), a, "begins no cycle");
-    begun_ = true;
-    scan();
-    report_.scan_ns = ns_since(scanned_from);
-    const time_point marked_from = clock::now();
-    do {
-      mark();
-      read_marks();
-    } while (!final_pause());
-    report_.mark_ns = ns_since(marked_from);
-    if (who_ == tracing::both) compare_tracers();
-    if (owner_.options_.verify) {
-      verify_marks();
-      verify_agents("after marking");
-      check_faults();
-    }
-    const time_point swept_from = clock::now();
-    sweep();
+    if (young_)
+      run_young();
+    else
+      run_all();
     completed = true;
-    report_.sweep_ns = ns_since(swept_from);
     if (owner_.options_.verify) verify_references();
   } catch (const error& e) {
     report_.status = e.code();
@@ -92,12 +71,63 @@ void cycle::run() noexcept {
     report_.failure = "no memory for the collection itself";
   }
   finish(completed);
-  if (owner_.options_.verify) verify_agents("after the cycle");
+  if (owner_.options_.verify && !young_) verify_agents("after the cycle");
+}
+
+void cycle::run_all() {
+  if (agents_.empty()) throw error(errc::agent_lost, "all agents are lost");
+  if (owner_.options_.verify) {
+    verify_agents("before the cycle");
+    check_faults();
+  }
+  cache_.hold_pages(true);
+  pages_held_ = true;
+  snapshot();
+  slice_from_ = os::thread_cpu_ns();
+  const time_point scanned_from = clock::now();
+  for (agent& a : agents_) check(a.link->begin_cycle(report_.number, call_deadline()), a, "begins no cycle");
+  begun_ = true;
+  scan();
+  report_.scan_ns = ns_since(scanned_from);
+  const time_point marked_from = clock::now();
+  do {
+    mark();
+    read_marks();
+  } while (!final_pause());
+  report_.mark_ns = ns_since(marked_from);
+  if (who_ == tracing::both) compare_tracers();
+  if (owner_.options_.verify) {
+    verify_marks();
+    verify_agents("after marking");
+    check_faults();
+  }
+  const time_point swept_from = clock::now();
+  sweep();
+  report_.sweep_ns = ns_since(swept_from);
+}
+
+void cycle::run_young() {
+  cache_.hold_pages(true);
+  pages_held_ = true;
+  snapshot();
+  slice_from_ = os::thread_cpu_ns();
+  const time_point scanned_from = clock::now();
+  scan_young();
+  report_.scan_ns = ns_since(scanned_from);
+  const time_point marked_from = clock::now();
+  do {
+    mark_young();
+  } while (!final_pause());
+  report_.mark_ns = ns_since(marked_from);
+  const time_point swept_from = clock::now();
+  sweep_young();
+  report_.sweep_ns = ns_since(swept_from);
 }
 
 // Also after a failure at any step.
 void cycle::finish(bool completed) noexcept {
   if (marking_) satb::end();
+  cache_.young_marking.store(false, std::memory_order_relaxed);
   cache_.dying.store(nullptr, std::memory_order_seq_cst);
   if (marks_) {
     // lock() may be looking at the marks: until those sections have ended they stay.
@@ -118,6 +148,12 @@ void cycle::finish(bool completed) noexcept {
     part.regions = a.regions;
     part.tracing_ns = a.tracing_ns;
   }
+}
+
+// A young collection that cannot begin is not worth waiting for: the next one may.
+duration cycle::pause_within() const {
+  constexpr duration young_within = std::chrono::seconds(1);
+  return young_ ? std::min(young_within, owner_.options_.pause_within) : owner_.options_.pause_within;
 }
 
 time_point cycle::call_deadline() const { return clock::now() + owner_.options_.call_within; }
@@ -159,7 +195,7 @@ bool cycle::pause(std::uint32_t attempt, void (*work)(cycle&), std::uint64_t& to
 // ---- snapshot ----
 
 void cycle::snapshot() {
-  const time_point deadline = clock::now() + owner_.options_.pause_within;
+  const time_point deadline = clock::now() + pause_within();
   duration backoff = backoff_first;
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
@@ -170,6 +206,7 @@ void cycle::snapshot() {
         [](cycle& c) {
           satb::begin();
           c.marking_ = true;
+          c.cache_.young_marking.store(c.young_, std::memory_order_relaxed);
           c.hold_->note_runs();
           c.note_waiting();
         },
@@ -184,7 +221,7 @@ void cycle::snapshot() {
     owner_.wait_traced(owner_.traced_.load(std::memory_order_acquire), backoff);
     backoff = std::min<duration>(backoff * 2, backoff_most);
   }
-  marks_ = hold_->allocated();
+  marks_ = hold_->allocated(young_);
   hold_.reset();
 }
 
@@ -332,7 +369,7 @@ void cycle::read_marks() {
 
 // Marking ends in a pause in which everything that was logged is marked. False: it has to go on, with what is left over.
 bool cycle::final_pause() {
-  const time_point deadline = clock::now() + owner_.options_.pause_within;
+  const time_point deadline = clock::now() + pause_within();
   duration backoff = backoff_first;
   logged_.clear();
   logged_.reserve(1 << 16);
@@ -349,6 +386,7 @@ bool cycle::final_pause() {
           if (!c.left_over_.empty()) return;
           satb::end();
           c.marking_ = false;
+          c.cache_.young_marking.store(false, std::memory_order_relaxed);
           c.cache_.dying.store(c.marks_.get(), std::memory_order_seq_cst);
         },
         report_.final_pause_ns);
@@ -374,17 +412,9 @@ void cycle::sweep() {
   std::vector<std::uint64_t> dead(slot_marks::tablet_words);
   std::vector<slot_page> freed;
   for (std::size_t i = 0; i < tablets.size(); ++i) {
-    const std::uint64_t* allocated = marks_->allocated(i);
-    const std::uint64_t* marked = marks_->marked(i);
-    std::uint64_t any = 0;
-    for (std::size_t w = 0; w < slot_marks::tablet_words; ++w) {
-      dead[w] = allocated[w] & ~marked[w];
-      report_.dead += static_cast<std::uint64_t>(__builtin_popcountll(dead[w]));
-      report_.marked += static_cast<std::uint64_t>(__builtin_popcountll(allocated[w] & marked[w]));
-      any |= dead[w];
-    }
+    const bool any = count_dead(i, dead);
     agent* a = by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)];
-    if (any == 0 || !a) continue;
+    if (!any || !a) continue;
     freed.clear();
     for (std::size_t w = 0; w < slot_marks::tablet_words; w += words_swept_at_once) {
       cache_.free_dead(tablets[i], w, w + words_swept_at_once, dead.data(), freed);
@@ -399,6 +429,19 @@ void cycle::sweep() {
     a->returned.insert(a->returned.end(), freed.begin(), freed.end());
   }
   for (agent& a : agents_) release(a);
+}
+
+bool cycle::count_dead(std::size_t tablet, std::vector<std::uint64_t>& dead) {
+  const std::uint64_t* allocated = marks_->allocated(tablet);
+  const std::uint64_t* marked = marks_->marked(tablet);
+  std::uint64_t any = 0;
+  for (std::size_t w = 0; w < slot_marks::tablet_words; ++w) {
+    dead[w] = allocated[w] & ~marked[w];
+    report_.dead += static_cast<std::uint64_t>(__builtin_popcountll(dead[w]));
+    report_.marked += static_cast<std::uint64_t>(__builtin_popcountll(allocated[w] & marked[w]));
+    any |= dead[w];
+  }
+  return any != 0;
 }
 
 // The agent forgets the slots, and only then may they be used again.

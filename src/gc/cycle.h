@@ -8,6 +8,9 @@
 //   sweep      dead = allocated at the snapshot and not marked: words free, frames dropped; weak cells null; agents
 //              forget the slots; the slots may be used again
 //
+// A collection of young objects (cache/frame.h) is the same without agents (young.cc): what may die is what is young, everything
+// that is newer than at home and not young is a root beside the others, and slots may be used again at once.
+//
 // Whatever fails ends the cycle and nothing else: marks are thrown away, and nothing is freed that was not proven dead.
 #pragma once
 
@@ -22,6 +25,7 @@ namespace fm::detail {
 
 class cycle final : private frame_visitor, private tracing_elsewhere {
  public:
+  /// Of `report.of`.
   cycle(collector& owner, cycle_report& report);
   ~cycle() override;
   /// Fills the report in. Throws nothing.
@@ -43,10 +47,14 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
     std::vector<slot_page> returned;
   };
 
+  void run_all();
+  void run_young();
   void snapshot();
   /// What threads are about to reach that wait for memory outside of sections; in the snapshot's pause.
   void note_waiting() noexcept;
   void scan();
+  void find_roots();
+  void add_found();
   void mark();
   void mark_by_agents();
   void mark_here();
@@ -55,8 +63,15 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void mark_lost(slot_marks& marks);
   bool final_pause();
   void sweep();
+  /// The dead slots of marks_->tablets()[tablet], 1024 words; whether there are any.
+  bool count_dead(std::size_t tablet, std::vector<std::uint64_t>& dead);
   void release(agent& a);
   void finish(bool completed) noexcept;
+
+  // ---- young.cc ----
+  void scan_young();
+  void mark_young();
+  void sweep_young();
 
   // ---- verify_cycle.cc: what collector_options::verify asks for ----
   void verify_agents(const char* when);
@@ -68,7 +83,7 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void compare_tracers();
 
   // frame_visitor
-  bool frame(slot_t slot, bool newer) override;
+  bool frame(slot_t slot, bool newer, bool young) override;
   void references(slot_t slot, std::span<const slot_t> refs) override;
   void pinned(slot_t slot) override;
   void between_pages() override;
@@ -86,10 +101,12 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void pace() noexcept;
   void check_stop() const;
   [[nodiscard]] time_point call_deadline() const;
+  [[nodiscard]] duration pause_within() const;
 
   collector& owner_;
   object_cache& cache_;
   cycle_report& report_;
+  const bool young_;  ///< a collection of young objects
   std::vector<agent> agents_;
   std::vector<agent*> by_number_;  ///< null: lost before the cycle began
   std::unique_ptr<slot_hold> hold_;

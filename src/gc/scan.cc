@@ -13,7 +13,6 @@ namespace fm::detail {
 
 namespace {
 
-constexpr std::size_t near_stack_slots = 1 << 20;
 constexpr std::uint64_t roots_between_looks = 8192;
 constexpr std::uint64_t pages_between_looks = 8;
 
@@ -31,12 +30,13 @@ void cycle::add(slot_t slot) {
 }
 
 void cycle::refers_to(slot_t slot) {
+  if (young_) return;  // not young: what it refers to that is young is a root, if it is newer, or was none any more
   agent* a = agent_of(slot);
   if (a && marks_->mark(slot)) a->pending.push_back(slot);
 }
 
 void cycle::went_home(slot_t slot) {
-  if (mutated(mutation::forget_gone_home)) return;
+  if (mutated(mutation::forget_gone_home) || young_) return;  // what it referred to was logged then
   if (agent* a = agent_of(slot)) a->pending.push_back(slot | store::scan_at_home);
 }
 
@@ -47,6 +47,17 @@ void cycle::scan() {
     mark_lost(marks);
     here_ = std::make_unique<compute_tracer>(cache_, marks, owner_.trace_stack_.load(std::memory_order_relaxed));
   }
+  find_roots();
+  cache_.scan_frames(marks_->tablets(), *this);
+  if (who_ != tracing::compute_node) {
+    send_newer();
+    tracing_elsewhere* const agents = this;
+    near_ = std::make_unique<compute_tracer>(cache_, *marks_, compute_tracer::near_stack_slots, agents);
+  }
+  add_found();
+}
+
+void cycle::find_roots() {
   marks_->expect_newer();
   roots::for_each(
       [](root_cell&, slot_t slot, void* self) {
@@ -58,12 +69,9 @@ void cycle::scan() {
       this);
   found_.insert(found_.end(), waiting_.begin(), waiting_.end());
   check_stop();
-  cache_.scan_frames(marks_->tablets(), *this);
-  if (who_ != tracing::compute_node) {
-    send_newer();
-    tracing_elsewhere* const agents = this;
-    near_ = std::make_unique<compute_tracer>(cache_, *marks_, near_stack_slots, agents);
-  }
+}
+
+void cycle::add_found() {
   for (std::size_t i = 0; i < found_.size(); ++i) {
     add(found_[i]);
     if (i % roots_between_looks == 0) pace();
@@ -71,7 +79,13 @@ void cycle::scan() {
   found_ = {};
 }
 
-bool cycle::frame(slot_t slot, bool newer) {
+bool cycle::frame(slot_t slot, bool newer, bool young) {
+  if (young_) {
+    if (!young) return newer && !mutated(mutation::young_only);
+    if (marks_->covers(slot)) marks_->note_newer(slot);
+    ++report_.newer;
+    return false;
+  }
   if (!marks_->covers(slot)) return false;
   // Of an agent that is lost only the frames are left: nobody else can say what they refer to.
   if (!agent_of(slot)) return true;
@@ -82,7 +96,10 @@ bool cycle::frame(slot_t slot, bool newer) {
   return false;
 }
 
-void cycle::references(slot_t, std::span<const slot_t> refs) { found_.insert(found_.end(), refs.begin(), refs.end()); }
+void cycle::references(slot_t, std::span<const slot_t> refs) {
+  for (const slot_t r : refs)
+    if (marks_->covers(r)) found_.push_back(r);
+}
 
 void cycle::pinned(slot_t slot) { found_.push_back(slot); }
 

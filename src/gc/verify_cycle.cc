@@ -7,7 +7,8 @@
 //                                       refers to a freed slot
 //
 // The last ones hold at any moment, since only cycles free slots and one runs at a time: whatever an object that was not found
-// dead refers to was not found dead either. Dead objects that had to stay for a later cycle are passed over.
+// dead refers to was not found dead either. Dead objects that had to stay for a later cycle are passed over. A collection of young
+// objects looks at these only: the others may be such that had to stay.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -97,7 +98,9 @@ void cycle::verify_references() {
   class frames final : public frame_visitor {
    public:
     explicit frames(cycle& c) : cycle_(c) {}
-    bool frame(slot_t slot, bool) override { return !cycle_.marks_->dead(slot); }
+    bool frame(slot_t slot, bool, bool young) override {
+      return (young || !cycle_.young_) && !cycle_.marks_->dead(slot);
+    }
     void references(slot_t slot, std::span<const slot_t> refs) override {
       for (const slot_t r : refs)
         if (is_freed(r)) cycle_.fault(fmt::format("slot {:#x} refers to slot {:#x}, which was freed", slot, r));

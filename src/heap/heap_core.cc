@@ -90,6 +90,7 @@ void heap_core::open(const heap_options& options) {
   collector_options go;
   go.automatic = options.collect;
   go.every = options.collect_every;
+  go.young = options.collect_young;
   go.continuous = options.collect_continuously;
   go.share = options.collect_share;
   go.verify = options.verify_cycles;
@@ -105,6 +106,8 @@ void heap_core::open(const heap_options& options) {
 heap_core::~heap_core() { close(); }
 
 cycle_report heap_core::collect(std::string_view why, evacuate what) { return collector_->collect(why, what); }
+
+cycle_report heap_core::collect_young(std::string_view why) { return collector_->collect_young(why); }
 
 void heap_core::collect_soon(std::string_view why) { collector_->ask(why); }
 
@@ -189,7 +192,12 @@ heap_stats heap_core::stats(detail_level level) {
   s.evacuated_objects = collector_->counts.evacuated_objects.load(std::memory_order_relaxed);
   s.evacuated_bytes = collector_->counts.evacuated_bytes.load(std::memory_order_relaxed);
   s.emptied_regions = collector_->counts.emptied_regions.load(std::memory_order_relaxed);
+  s.young_collections = collector_->counts.young_cycles.load(std::memory_order_relaxed);
+  s.young_collections_failed = collector_->counts.young_failed.load(std::memory_order_relaxed);
+  s.young_collected_objects = collector_->counts.young_freed_objects.load(std::memory_order_relaxed);
+  s.young_collected_bytes = collector_->counts.young_freed_bytes.load(std::memory_order_relaxed);
   s.last_cycle = collector_->last();
+  s.last_young = collector_->last(generation::young);
   s.pause_ns = collector_->pause_ns.snapshot();
   s.miss_ns = c.miss_ns.snapshot();
   s.stall_ns = c.stall_ns.snapshot();
@@ -220,6 +228,7 @@ std::string heap_stats::text() const {
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects; {} bytes copied on their way to or from a device\n"
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
+      "{} collections of young objects, {} failed; {} objects, {} bytes freed; "
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
       "          threads waited for pauses {} times, p99 {:.1f} us, max {:.1f} us; utilisation in 10 ms at least "
       "{:.3f}\n",
@@ -231,9 +240,9 @@ std::string heap_stats::text() const {
       hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
       us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
       reconnects, bytes_bounced, collections, collections_failed, collected_objects, collected_bytes, evacuated_objects,
-      evacuated_bytes, emptied_regions, us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)),
-      us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns),
-      bmu(std::chrono::milliseconds(10)));
+      evacuated_bytes, emptied_regions, young_collections, young_collections_failed, young_collected_objects,
+      young_collected_bytes, us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns),
+      gate_ns.count, us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
 }
 
 }  // namespace fm

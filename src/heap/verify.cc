@@ -6,6 +6,7 @@
 //   away word                 the agent's entry is an address too, and the same one unless the agent moved the object since;
 //                             of a slot that is allocated: an answer with the hints of a page that was given back may have been
 //                             asked for before the agent forgot a dead one (object_cache::free_slot)
+//   young                     never copied out, and no clean frame refers to it; the agent's entry is 0
 //   resident, never written   the agent's entry is 0, or older
 #include <farmem/heap.h>
 #include <fmt/format.h>
@@ -25,7 +26,14 @@ struct findings {
   }
 };
 
+bool is_young(object_cache& cache, slot_t slot) {
+  if (slot >= hit.slots) return false;
+  const word_t w = cache.pages().now(slot);
+  return word::is_resident(w) && (frame::prefix(word::payload(w)).shape.load() & frame::young_bit) != 0;
+}
+
 void verify_frames(object_cache& cache, findings& out) {
+  std::vector<slot_t> refs;
   cache.memory().for_each([&](segment& s) {
     if (s.state.load() == segment_state::filling) return;  // its end is its thread's business
     std::uint32_t writing = 0;
@@ -53,6 +61,14 @@ void verify_frames(object_cache& cache, findings& out) {
       if (word::is_busy(w)) out.fault("slot {:#x}: its word is busy although nothing runs", slot);
       const bool in_flight = (px.shape.load() & frame::writing_bit) != 0;
       writing += in_flight;
+      const bool young = (px.shape.load() & frame::young_bit) != 0;
+      if (young && (word::is_clean(w) || in_flight || px.home.load() != 0))
+        out.fault("slot {:#x}: young, though it was copied out", slot);
+      if (word::is_clean(w) && !in_flight && object_cache::references_of(h, payload, refs)) {
+        for (const slot_t r : refs)
+          if (is_young(cache, r))
+            out.fault("slot {:#x}: as at home, and refers to slot {:#x}, which is young", slot, r);
+      }
       if (word::is_clean(w) && !in_flight && !word::is_away(px.home.load()))
         out.fault("slot {:#x}: clean without a home copy", slot);
     }
@@ -86,6 +102,8 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& 
         out.fault("slot {:#x}: its frame names slot {:#x}", first + i,
                   header::slot(frame::prefix(payload).header.load()));
       const bool in_flight = (frame::prefix(payload).shape.load() & frame::writing_bit) != 0;
+      if ((frame::prefix(payload).shape.load() & frame::young_bit) != 0 && entry != 0)
+        out.fault("slot {:#x}: young, but its agent stores it", first + i);
       if (word::is_clean(w) && !in_flight && entry == 0)
         out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
     } else if (word::is_away(w)) {

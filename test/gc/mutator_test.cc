@@ -274,7 +274,7 @@ void mutate_and_compare(fm::detail::tracing who, bool verify, fm::evacuation_ord
     });
   const auto until = fm::clock::now() + seconds;
   std::uint64_t cycles = 0, freed = 0, overwritten = 0, left_for_later = 0;
-  std::uint64_t evacuations_failed = 0, traversed = 0;
+  std::uint64_t evacuations_failed = 0, traversed = 0, died_young = 0;
   // However slow the machine: some cycles.
   while (!stop.load() && (fm::clock::now() < until || (cycles < 4 && fm::clock::now() < until + seconds * 10))) {
     const auto r = h.collect("always", what);
@@ -290,15 +290,24 @@ void mutate_and_compare(fm::detail::tracing who, bool verify, fm::evacuation_ord
     freed += r.freed;
     overwritten += r.overwritten;
     left_for_later += r.dead - r.freed;
+    for (int i = 0; i < 3; ++i) {
+      const auto young = h.collect_young("in between");
+      if (!young.ok() && young.status != fm::errc::timed_out) {
+        wrong[0] = young.text();
+        stop = true;
+      }
+      died_young += young.freed;
+    }
   }
   stop = true;
   for (auto& t : threads) t.join();
   for (const std::string& w : wrong) REQUIRE(w == "");
   UNSCOPED_INFO(cycles << " cycles, " << freed << " freed, " << overwritten << " overwritten, " << left_for_later
-                       << " left for a later cycle");
+                       << " left for a later cycle, " << died_young << " died young");
   REQUIRE(h.stats().collections_failed == 0);
   REQUIRE(cycles > 3);
   REQUIRE(freed > 1000);
+  REQUIRE(died_young > 0);
   REQUIRE(overwritten > 0);
   REQUIRE(evacuations_failed == 0);
   REQUIRE(traversed > 0);

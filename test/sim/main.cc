@@ -46,6 +46,10 @@ constexpr std::pair<const char*, mutation> mutations[] = {
     {"move_while_pinned", mutation::move_while_pinned},
     {"scan_old_homes", mutation::scan_old_homes},
     {"forget_gone_home", mutation::forget_gone_home},
+    {"young_for_ever", mutation::young_for_ever},
+    {"grow_up_unnoticed", mutation::grow_up_unnoticed},
+    {"believe_no_news", mutation::believe_no_news},
+    {"young_only", mutation::young_only},
 };
 
 constexpr int not_possible = 77;

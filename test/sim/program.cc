@@ -211,13 +211,18 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
       }
       --working;
     });
-  std::uint64_t cycles = 0, freed = 0, failed = 0;
+  std::uint64_t cycles = 0, freed = 0, failed = 0, died_young = 0;
   while (working != 0) {
     const cycle_report r = h.collect("always");
     require(r.ok() || p.death, r.text());
     ++cycles;
     freed += r.freed;
     failed += !r.ok();
+    if (random() % 2 == 0) {
+      const cycle_report young = h.collect_young("in between");
+      require(young.ok() || p.death || young.status == errc::timed_out, young.text());
+      died_young += young.freed;
+    }
     if (p.rest_ns != 0) sleep_until(now() + random() % p.rest_ns);
   }
   for (std::thread& t : threads) t.join();
@@ -248,12 +253,13 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
   const heap_stats s = h.stats();
   const network::counters& n = network::get().counts;
   return fmt::format(
-      "{} threads, {} agents; {} objects made, {} freed in {} cycles ({} failed), weak {} locked {} gone; {} written, "
+      "{} threads, {} agents; {} objects made, {} freed in {} cycles ({} failed), {} young, weak {} locked {} gone; {} "
+      "written, "
       "{} misses, {} by slot, {} neighbours, {} relocations; {} regions retired, {} pages given back; {} requests, {} "
       "repeated, {} breaks, {} answers lost, {} steps failed",
-      p.threads, p.agents, s.allocated_objects, freed, cycles, failed, locked, gone, s.written_objects, s.misses,
-      s.misses_by_slot, s.elastic_installs, s.relocations, s.regions_retired, s.hit_pages_given_back, n.requests,
-      n.repeated, n.breaks, n.lost_on_the_way, lost);
+      p.threads, p.agents, s.allocated_objects, freed, cycles, failed, died_young, locked, gone, s.written_objects,
+      s.misses, s.misses_by_slot, s.elastic_installs, s.relocations, s.regions_retired, s.hit_pages_given_back,
+      n.requests, n.repeated, n.breaks, n.lost_on_the_way, lost);
 }
 
 }  // namespace

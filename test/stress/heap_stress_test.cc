@@ -120,7 +120,10 @@ void stress_heap(stress::plan p) {
   std::atomic<bool> over{false};
   std::thread collecting(
       [&] {  // cycles beside the ones that start by themselves: broken connections, every page on its way
-        for (int n = 0; !over.load(); ++n) h.collect("stress", n % 2 == 0 ? fm::evacuate::all : fm::evacuate::sparse);
+        for (int n = 0; !over.load(); ++n) {
+          h.collect_young("stress");
+          h.collect("stress", n % 2 == 0 ? fm::evacuate::all : fm::evacuate::sparse);
+        }
       });
   do {
     program.run();

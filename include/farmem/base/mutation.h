@@ -23,6 +23,10 @@ enum class mutation : std::uint8_t {
   move_while_pinned,       ///< a pin does not keep its frame in place
   scan_old_homes,          ///< agents are not told what is newer at the owner
   forget_gone_home,        ///< what was newer and is evicted before the owner scans it is scanned by nobody
+  young_for_ever,          ///< what a home copy refers to stays young
+  grow_up_unnoticed,       ///< what ceases to be young while young objects are marked is not logged
+  believe_no_news,         ///< a page that a look found newer objects in has no news afterwards
+  young_only,              ///< old objects that are newer here than at home are no roots of young ones
 };
 
 #ifdef FARMEM_SIM

@@ -62,6 +62,10 @@ class slot_marks {
     const std::size_t at = position(s);
     return at != 0 && !newer_.empty() && bit(newer_.data() + (at - 1) * tablet_words, s);
   }
+  /// Takes everything else for not allocated: what is dead is among what was noted.
+  void only_newer() noexcept {
+    for (std::size_t i = 0; i < allocated_.size(); ++i) allocated_[i] &= newer_[i];
+  }
   /// Of the tablet of a slot that is covered: where it is in tablets().
   [[nodiscard]] std::size_t index_of(slot_t s) const noexcept { return position(s) - 1; }
   /// Not allocated, after all.
@@ -93,8 +97,9 @@ class slot_hold {
 
   /// In a pause: notes the threads' runs. O(threads).
   void note_runs() noexcept;
-  /// Afterwards: everything of the tablets is allocated except what was free.
-  [[nodiscard]] std::unique_ptr<slot_marks> allocated();
+  /// Afterwards: everything of the tablets is allocated except what was free. With `news`, of the tablets that have any
+  /// (object_cache::has_news).
+  [[nodiscard]] std::unique_ptr<slot_marks> allocated(bool news = false);
 
  private:
   object_cache& cache_;
@@ -111,8 +116,8 @@ class slot_hold {
 class frame_visitor {
  public:
   virtual ~frame_visitor() = default;
-  /// A frame; `newer` than its home copy, or it may be. Whether references() is wanted.
-  virtual bool frame(slot_t slot, bool newer) = 0;
+  /// A frame: `newer` than its home copy, or it may be; `young`, which is newer, too (frame.h). Whether references() is wanted.
+  virtual bool frame(slot_t slot, bool newer, bool young) = 0;
   /// The slots that the frame refers to, null ones left out. Not called for types without references.
   virtual void references(slot_t slot, std::span<const slot_t> refs) = 0;
   /// The object is pinned.

@@ -99,6 +99,7 @@ class evictor {
   bump moved_;  ///< where a pause moves stragglers to
   time_point no_pause_before_{};
   std::vector<store::batch*> open_;  ///< per agent
+  std::vector<slot_t> references_;   ///< of the object that was copied out last
   std::mutex records_mutex_;
   batch_record* free_records_ = nullptr;
   std::vector<std::unique_ptr<batch_record>> records_;

@@ -196,17 +196,27 @@ class object_cache {
   /// Shows every frame of these tablets that is pinned, or newer than its home copy. Concurrent with everything; a frame that becomes
   /// newer meanwhile may or may not be shown. Pages must be held. O(slots), in sections of a page each.
   void scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
+  /// As scan_frames, for collections of young objects: pages in which nothing can be newer than at home are left out. By one thread.
+  void scan_news(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
+  /// Whether scan_news would look at any page of the tablet.
+  [[nodiscard]] static bool has_news(std::uint32_t tablet) noexcept;
+  /// A home copy is about to refer to the object (frame.h). In a section. The slot is not trusted.
+  void no_longer_young(slot_t slot) noexcept;
+  /// The references in a payload of the type that header `h` names, null left out; false when it has none.
+  static bool references_of(std::uint64_t h, const char* payload, std::vector<slot_t>& out);
   /// Keeps pages of the HIT from being given back, or lets them go again. Holds add up.
   void hold_pages(bool hold);
   /// Makes the words of dead slots free and drops their frames, dirty or not; appends to `freed` which could be: the others are in
   /// use by a write-back or a fetch, and stay as they are. Nobody may be able to reach the dead. `dead`: the tablet's 1024 words,
-  /// of which those in [from, to) count; whole pages.
-  void free_dead(std::uint32_t tablet, std::size_t from, std::size_t to, const std::uint64_t* dead,
-                 std::vector<slot_page>& freed);
+  /// of which those in [from, to) count; whole pages. With `young` only what is young still; returns the
+  /// bytes that their home copies would have had, and 0 without it.
+  std::uint64_t free_dead(std::uint32_t tablet, std::size_t from, std::size_t to, const std::uint64_t* dead,
+                          std::vector<slot_page>& freed, bool young = false);
   /// These slots may be allocated again: their agent has forgotten them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
-  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block.
-  void collect_with(void (*f)(void*) noexcept, void* context) noexcept;
+  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block; `log(slot)`, in
+  /// a section, when an object ceases to be young.
+  void collect_with(void (*f)(void*) noexcept, void* context, void (*log)(slot_t) noexcept) noexcept;
   /// Calls it once when the heap has allocated `bytes` more, or when the agents are full before that.
   void when_allocated(std::uint64_t bytes) noexcept;
   /// Whether an allocation waits for a cycle, because the agents are full; until the next one has ended.
@@ -217,6 +227,9 @@ class object_cache {
   }
   /// What the cycle found dead, until no weak cell names it; null otherwise. Changes to non-null in a pause only. Read in sections.
   std::atomic<const slot_marks*> dying{nullptr};
+  /// A collection of young objects marks: what ceases to be young is logged. Changes in pauses, and at the end of one that was given up. In
+  /// other cycles it would keep garbage that is written home just then.
+  std::atomic<bool> young_marking{false};
 
   histogram miss_ns, stall_ns;
   std::atomic<std::uint64_t> failed_misses{0};
@@ -276,8 +289,10 @@ class object_cache {
   void retire_segments(mutator& m) noexcept;
   void refill_slots(mutator& m);
   bool next_run(mutator& m) noexcept;
-  bool free_slot(slot_t slot) noexcept;
-  static bool may_free(word_t w) noexcept;
+  /// Whether its word says free now, or nothing, so that the slot may be used again; With `young` only if it is
+  /// young, and its bytes are added.
+  bool free_slot(slot_t slot, bool young, std::uint64_t& bytes) noexcept;
+  static bool may_free(word_t w, bool young) noexcept;
   void report_allocated(mutator& m) noexcept;
   /// Of an object of that length; throws heap_closed, too_large.
   [[nodiscard]] std::uint64_t checked_payload_bytes(const type_descriptor& type, std::uint64_t length) const;
@@ -294,6 +309,8 @@ class object_cache {
   taken begin_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count);
   void publish_together(const taken& t, const type_descriptor& type);
   void ask_for_collection() noexcept;
+  void scan_aside(frame_visitor& visitor);
+  void scan_page(std::uint64_t page, frame_visitor& visitor);
   std::atomic<bool> awaits_collection_{false};
   friend class slot_hold;
   /// Objects of that size exist: a user's section begins only with room for one of them.
@@ -326,6 +343,7 @@ class object_cache {
   std::atomic<std::uint64_t> tell_at_{~std::uint64_t{0}};  ///< of allocated_reported_
   void (*tell_)(void*) noexcept = nullptr;                 ///< set once
   void* tell_context_ = nullptr;
+  void (*log_)(slot_t) noexcept = nullptr;
 
   struct retirement {
     std::uint32_t agent, region, generation;

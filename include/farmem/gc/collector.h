@@ -35,6 +35,12 @@ enum class evacuate {
   all,     ///< every region that is full, in the order that the options say
 };
 
+/// What a collection is of.
+enum class generation : std::uint8_t {
+  all,
+  young,  ///< objects that were never written home, and that nothing which was refers to: no agent takes part
+};
+
 /// One agent's part in a cycle.
 struct cycle_part {
   std::string agent;
@@ -56,7 +62,8 @@ struct cycle_part {
 
 /// What one collection did. Times in ns.
 struct cycle_report {
-  std::uint64_t number = 0;  ///< 0: there was none
+  std::uint64_t number = 0;  ///< 0: there was none; collections of young objects are counted by themselves
+  generation of = generation::all;
   std::string cause;
   errc status = errc::ok;  ///< anything else: given up, and `failure` says why; `freed` is what was proven dead before
   std::string failure;
@@ -66,10 +73,13 @@ struct cycle_report {
   std::uint32_t pauses = 0, pauses_abandoned = 0;
   std::uint64_t roots = 0;
   std::uint64_t newer = 0,
-                traced_here = 0;  ///< frames that may be newer than home copies / of them, reached and traced
+                traced_here =
+                    0;  ///< frames that may be newer than home copies (or young ones) / of them, reached and traced
   std::uint64_t overwritten = 0;  ///< slots from the threads' logs
   std::uint64_t marked = 0, dead = 0;
   std::uint64_t freed = 0;  ///< of the dead; the others were being written or fetched, and stay for the next cycle
+  std::uint64_t freed_bytes =
+      0;  ///< of young ones, as their home copies would have had; of a whole cycle see the agents' parts
   std::uint64_t weak_cleared = 0;
   std::uint64_t cpu_ns = 0;  ///< CPU time of the collector's thread; the agents' is in their parts
   std::vector<cycle_part> agents;
@@ -83,13 +93,20 @@ struct cycle_report {
 
 namespace detail {
 
-/// Bytes allocated between two cycles, where there is room for that.
+/// Bytes allocated between two cycles, where there is room for that; collections of young objects not counted, and what they freed
+/// taken off.
 constexpr std::uint64_t least_between = 32ull << 20;
+/// Of the cache, allocated between two collections of young objects: so that they are over before what is young has to be evicted.
+constexpr std::uint64_t young_share = 4;
+/// A collection that frees less than this part of what was allocated since the last one was in vain, and the next comes later.
+constexpr std::uint64_t young_worth = 4;
+
 constexpr std::uint64_t least_between_continuous = 1ull << 20;
 
 struct collector_options {
   bool automatic = true;    ///< start cycles when much was allocated since the last one
   std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
+  bool young = true;        ///< if automatic: collections of young objects in between
   bool continuous = false;  ///< if automatic: at most least_between_continuous, and no longer than a second
   double share = 1;         ///< of a core, while nothing waits for the cycle
   std::uint64_t quota = 0;  ///< bytes of all agents together
@@ -118,10 +135,13 @@ class collector {
   /// the return, if the report is ok and has as many freed as dead. What is being written or fetched when its turn comes is left, and
   /// then another cycle follows, up to four; the report is the last one's, with what all of them freed. Not inside a section.
   cycle_report collect(std::string_view why, evacuate what = evacuate::sparse);
+  /// The same of young objects only: what was young and unreachable at the call is gone at the return, but for what was being written
+  /// home just then.
+  cycle_report collect_young(std::string_view why);
   /// Asks for a cycle and does not wait for it. Thread-safe.
   void ask(std::string_view why);
-  /// The report of the last cycle.
-  [[nodiscard]] cycle_report last() const;
+  /// The report of the last cycle, or of the last collection of young objects.
+  [[nodiscard]] cycle_report last(generation of = generation::all) const;
   /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws out_of_memory.
   void on_dead(slot_t slot, std::function<void()> notice);
   /// Who traces in the cycles that begin from now on, and with room for how many slots on this node. Internal: for tests and
@@ -138,6 +158,7 @@ class collector {
   struct counters {
     std::atomic<std::uint64_t> cycles{0}, failed{0}, freed_objects{0}, freed_bytes{0};
     std::atomic<std::uint64_t> evacuated_objects{0}, evacuated_bytes{0}, emptied_regions{0};
+    std::atomic<std::uint64_t> young_cycles{0}, young_failed{0}, young_freed_objects{0}, young_freed_bytes{0};
   } counts;
   histogram pause_ns;  ///< pauses that succeeded, from the closing of the gate to its opening
 
@@ -145,8 +166,17 @@ class collector {
   friend class cycle;
   friend class evacuation;
   void run() noexcept;
+  /// Decides when the next one is wanted, after a cycle and after a collection of young objects.
   void arm(const cycle_report& r) noexcept;
+  void arm_young(const cycle_report& r) noexcept;
+  void arm_next() noexcept;
+  /// Enough was allocated for one of both, or the agents are full.
+  void ask_as_due() noexcept;
   cycle_report run_cycle(const std::string& why, evacuate what);
+  cycle_report run_young(const std::string& why);
+  void run_timed(cycle_report& r, std::uint64_t between);
+  /// Bytes that were allocated and not freed as young ones.
+  [[nodiscard]] std::uint64_t grown() const noexcept;
   void tell_dead() noexcept;
   /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or whether so much
   /// was allocated meanwhile that the next one is near.
@@ -162,15 +192,22 @@ class collector {
   std::atomic<std::uint32_t> traced_{0};
   std::atomic<std::uint32_t> callers_{0};  ///< in collect
   std::uint64_t between_ =
-      least_between;  ///< bytes allocated between the last cycle and the next; the collector's thread's
+      least_between;                 ///< bytes allocated between the last cycle and the next; the collector's thread's
+  std::uint64_t young_between_ = 0;  ///< the same of collections of young objects
+  std::uint64_t begun_at_ = 0;       ///< bytes that were allocated when the last one of either kind began
+  std::atomic<std::uint64_t> young_freed_{0};  ///< bytes
+  std::atomic<std::uint64_t> due_at_{0};       ///< of grown(): a cycle is due
   std::atomic<std::uint64_t> hurry_at_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::string wanted_;  ///< why a cycle is wanted; empty: it is not
   evacuate wanted_evacuation_ = evacuate::sparse;
-  std::uint64_t begun_ = 0, ended_ = 0;  ///< cycles
-  cycle_report last_;
+  std::string young_wanted_;
+  std::uint64_t begun_ = 0, ended_ = 0;              ///< cycles
+  std::uint64_t young_begun_ = 0, young_ended_ = 0;  ///< collections of young objects
+  std::uint32_t young_callers_ = 0;                  ///< in collect_young
+  cycle_report last_, last_young_;
 
   struct watched {
     root_cell* weak;

@@ -75,6 +75,11 @@ class heap {
     return core_.collect(why, what);
   }
 
+  /// Runs a collection of young objects now: those that were never written home, and that nothing which was refers to. No agent
+  /// takes part. What was young and unreachable at the call is gone afterwards, if the report is ok(), but for what was written home meanwhile.
+  /// They start by themselves, too (heap_options::collect_young). Otherwise as collect. O(what is newer here than at home).
+  cycle_report collect_young(std::string_view why = "asked for") { return core_.collect_young(why); }
+
   /// Asks for a collection and does not wait for it: it takes heap_options::collect_share of a core, where collect() takes all that
   /// it can use. stats().last_cycle tells of it. Thread-safe, also inside a scope. O(1).
   void collect_soon(std::string_view why = "asked for") { core_.collect_soon(why); }

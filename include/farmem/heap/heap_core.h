@@ -23,6 +23,7 @@ class heap_core {
   [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters);
   [[nodiscard]] verify_report verify();
   cycle_report collect(std::string_view why, evacuate what);
+  cycle_report collect_young(std::string_view why);
   void collect_soon(std::string_view why);
   void on_dead(slot_t slot, std::function<void()> notice);
   void close() noexcept;

@@ -61,7 +61,9 @@ struct heap_stats {
   std::uint64_t collected_objects = 0, collected_bytes = 0;  ///< home copies that are gone
   std::uint64_t evacuated_objects = 0, evacuated_bytes = 0;  ///< moved by agents after collections, as far as was told
   std::uint64_t emptied_regions = 0;                         ///< by that
-  cycle_report last_cycle;
+  std::uint64_t young_collections = 0, young_collections_failed = 0;     ///< of young objects, between the others
+  std::uint64_t young_collected_objects = 0, young_collected_bytes = 0;  ///< that never went home
+  cycle_report last_cycle, last_young;
   histogram_snapshot pause_ns;  ///< of the collections: all threads stopped
   histogram_snapshot miss_ns;   ///< from the failed test to the usable object
   histogram_snapshot stall_ns;  ///< waiting for memory

@@ -1,0 +1,290 @@
+// Collections of young objects: what they free without an agent, what they must keep because something at home, or on its way there, refers
+// to it, and that they start by themselves.
+#include <random>
+#include <set>
+#include <thread>
+
+#include "fixture.h"
+
+using namespace gc_test;
+
+namespace {
+
+/// A cache that holds everything that the tests below make.
+fm::heap_options roomy(std::size_t agents = 1) {
+  auto o = small(agents);
+  o.cache = 32_MiB;
+  o.segment = 256_KiB;
+  o.verify_cycles = true;
+  return o;
+}
+
+fm::cycle_report collect_young(fm::heap& h, std::string_view cause = "test") {
+  const auto r = h.collect_young(cause);
+  require_ok(r);
+  REQUIRE(r.of == fm::generation::young);
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("young garbage dies without an agent, and its slots are used again") {
+  for (const std::size_t agents : {1, 3}) {
+    fm::heap h(roomy(agents));
+    const auto kept = make_list(h, 5'000);
+    std::uint64_t tablets = 0;
+    for (int round = 0; round < 12; ++round) {
+      {
+        const auto dropped = make_list(h, 20'000);
+        dropped.write()->right = dropped;  // a cycle, too
+      }
+      const auto r = collect_young(h, "round");
+      REQUIRE(r.marked == 5'000);
+      REQUIRE(r.dead == 20'000);
+      REQUIRE(r.freed == 20'000);
+      REQUIRE(r.freed_bytes == 20'000 * (8 + sizeof(gc_node)));
+      REQUIRE(r.agents.empty());
+      if (round == 2) tablets = h.core().cache().tablets().size();
+    }
+    REQUIRE(h.core().cache().tablets().size() == tablets);
+    const auto s = h.stats();
+    REQUIRE(s.written_objects == 0);
+    REQUIRE(s.collections == 0);
+    REQUIRE(s.young_collections == 12);
+    REQUIRE(s.young_collected_objects == 240'000);
+    REQUIRE(s.last_young.cause == "round");
+    require_list(kept, 5'000);
+    REQUIRE(require_sound_at_home(h).agent_objects == 5'000);
+  }
+}
+
+TEST_CASE("what is at home, or was, is not for a collection of young objects, dead or alive") {
+  fm::heap h(roomy());
+  const auto kept = make_list(h, 1'000);
+  {
+    const auto dropped = make_list(h, 2'000);
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    REQUIRE(dropped->id == 1'999);  // near again
+    dropped.write()->id = 5;        // and newer than at home
+  }
+  const auto r = collect_young(h);
+  REQUIRE(r.newer == 0);
+  REQUIRE(r.freed == 0);
+  REQUIRE(collect(h).freed == 2'000);
+  require_list(kept, 1'000);
+}
+
+TEST_CASE("an old object that is newer here than at home keeps what it refers to") {
+  fm::heap h(roomy(2));
+  const auto old = h.make<gc_node>({.id = 1});
+  const auto far = h.make<gc_node>({.id = 2});
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  {
+    const auto w = old.write();
+    w->left = make_list(h, 3'000);
+    w->right = h.make<gc_node>({.id = 3, .left = far});
+  }
+  { const auto dropped = make_list(h, 1'000); }
+  const auto r = collect_young(h);
+  REQUIRE(r.marked == 3'001);
+  REQUIRE(r.freed == 1'000);
+  require_list(old->left, 3'000);
+  REQUIRE(old->right->left->id == 2);
+  // Overwritten, they are young garbage.
+  old.write()->left = nullptr;
+  REQUIRE(collect_young(h, "again").freed == 3'000);
+  require_sound_at_home(h);
+  REQUIRE(old->right->id == 3);
+}
+
+TEST_CASE("what a home copy refers to is not young any more, and lives until a cycle says otherwise") {
+  auto o = roomy();
+  o.background_evictor = false;
+  fm::heap h(o);
+  auto holder = h.make<gc_node>({.id = 1});
+  {
+    // Pinned, so that it stays here while what refers to it goes home; the rest of its list goes, too.
+    const auto child = h.make<gc_node>({.id = 2, .left = make_list(h, 100)});
+    const auto pin = child.read();
+    holder.write()->left = child;
+    REQUIRE(h.evict_all(std::chrono::milliseconds(200)) == fm::errc::timed_out);
+  }
+  REQUIRE(h.stats().written_objects == 101);
+  const auto r = collect_young(h);
+  REQUIRE(r.newer == 0);
+  REQUIRE(r.freed == 0);
+  REQUIRE(holder->left->id == 2);
+  require_list(holder->left->left, 100);
+  require_sound(h);
+  holder = nullptr;
+  REQUIRE(collect_young(h, "still").freed == 0);
+  REQUIRE(collect(h).freed == 102);
+}
+
+TEST_CASE("weak handles and notices follow young objects into death") {
+  fm::heap h(roomy());
+  std::atomic<int> said{0};
+  auto young = h.make<gc_node>({.id = 5});
+  const auto old = h.make<gc_node>({.id = 6});
+  const fm::weak<gc_node> w(young), of_old(old);
+  h.on_dead(young, [&] { ++said; });
+  collect_young(h, "alive");
+  REQUIRE(w.lock() == young);
+  young = nullptr;
+  REQUIRE(h.core().cache().here().counters.misses.get() == 0);
+  const auto r = collect_young(h, "dead");
+  REQUIRE(r.weak_cleared == 2);  // the notice has one of its own
+  REQUIRE_FALSE(w.lock());
+  collect_young(h, "once more");
+  REQUIRE(said == 1);
+  REQUIRE(of_old.lock() == old);
+}
+
+TEST_CASE("a weak handle of an old object is not for a collection of young ones") {
+  fm::heap h(roomy());
+  fm::weak<gc_node> w;
+  {
+    const auto old = h.make<gc_node>({.id = 6});
+    w = fm::weak<gc_node>(old);
+    REQUIRE(h.evict_all() == fm::errc::ok);
+  }
+  const auto others = make_list(h, 100);
+  REQUIRE(collect_young(h).weak_cleared == 0);
+  REQUIRE(w.lock()->id == 6);
+  REQUIRE(collect(h).weak_cleared == 1);
+  REQUIRE_FALSE(w.lock());
+}
+
+TEST_CASE("pins keep young objects and what they refer to") {
+  fm::heap h(roomy());
+  auto pin = h.make<gc_node>({.id = 8, .left = make_list(h, 10)}).read();
+  REQUIRE(collect_young(h, "pinned").marked == 11);
+  require_list(pin->left, 10);
+  { const auto gone = std::move(pin); }
+  REQUIRE(collect_young(h, "given back").freed == 11);
+}
+
+TEST_CASE("young objects whose words are aside live and die like others") {
+  auto o = roomy();
+  o.cache = 4_MiB;
+  o.hit = 8 * 4096;
+  o.hit_residents = 512;
+  fm::heap h(o);
+  const auto kept = make_list(h, 2'000);
+  std::vector<fm::ptr<gc_node>> dropped;
+  for (std::uint64_t i = 0; i < 20'000; ++i) dropped.push_back(h.make<gc_node>({.id = i}));
+  const auto deadline = fm::clock::now() + std::chrono::seconds(20);
+  while (h.stats().hit_words_aside == 0 && fm::clock::now() < deadline) h.core().cache().eviction().help();
+  REQUIRE(h.stats().hit_words_aside > 0);
+  const std::uint64_t written = h.stats().written_objects;
+  dropped.clear();
+  const auto r = collect_young(h);
+  REQUIRE(r.freed >= 20'000 - written);
+  require_list(kept, 2'000);
+  REQUIRE(require_sound_at_home(h).ok());
+  collect(h);
+  REQUIRE(h.stats().last_cycle.marked == 2'000);
+}
+
+TEST_CASE("collections of young objects start by themselves, and little of the garbage goes home") {
+  auto o = roomy();
+  o.collect = true;
+  o.verify_cycles = false;
+  fm::heap h(o);
+  const auto kept = make_list(h, 1'000);
+  // Some hundred times the cache at most, and less as soon as enough died young.
+  for (std::uint64_t i = 0; i < 40'000'000; ++i) {
+    (void)h.make<gc_node>({.id = i});
+    if (i % 10'000 == 0 && h.stats().young_collected_objects > 1'000'000) break;
+  }
+  const auto s = h.stats();
+  INFO(s.text());
+  REQUIRE(s.young_collected_objects > 1'000'000);
+  REQUIRE(s.young_collections_failed == 0);
+  require_list(kept, 1'000);
+  require_sound_at_home(h);
+}
+
+TEST_CASE("a heap can be told not to collect young objects of its own accord") {
+  auto o = small();
+  o.collect = true;
+  o.collect_young = false;
+  fm::heap h(o);
+  for (std::uint64_t i = 0; i < 400'000; ++i) (void)h.make<gc_node>({.id = i});
+  REQUIRE(h.stats().young_collections == 0);
+  collect_young(h);
+  REQUIRE(h.stats().young_collections == 1);
+}
+
+// Threads that make, link, overwrite and drop lists, between objects that go home and come back all the time, while young objects
+// are collected without end.
+TEST_CASE("nothing that is reachable dies young beside eviction, write-back and threads that change it") {
+  auto o = small(2);
+  o.cache = 1_MiB;
+  o.segment = 16_KiB;
+  o.verify_cycles = true;
+  fm::heap h(o);
+  constexpr std::size_t threads = 2, chains = 400;
+  std::atomic<bool> stop{false};
+  std::vector<std::string> wrong(threads);
+  std::vector<std::thread> working;
+  for (std::size_t t = 0; t < threads; ++t)
+    working.emplace_back([&, t] {
+      try {
+        std::mt19937_64 random(t + 1);
+        // The heads are old most of the time: each is an element of an array, which goes home like anything else.
+        const auto heads = h.array<fm::ref<gc_node>>(chains);
+        std::vector<std::uint64_t> lengths(chains);
+        for (std::uint64_t step = 0; !stop.load(std::memory_order_relaxed); ++step) {
+          const std::size_t c = random() % chains;
+          if (lengths[c] > 30 || random() % 16 == 0) {
+            heads.write()->at(c) = nullptr;
+            lengths[c] = 0;
+          } else if (random() % 4 == 0) {
+            // The list changes hands: only the log, or the new place, knows of it.
+            const std::size_t d = random() % chains;
+            fm::ptr<gc_node> taken = heads->at(c);
+            heads.write()->at(c) = nullptr;
+            heads.write()->at(d) = taken;
+            if (c != d)
+              lengths[d] = std::exchange(lengths[c], 0);
+            else
+              heads.write()->at(c) = taken;
+          } else {
+            heads.write()->at(c) = h.make<gc_node>({.id = lengths[c]++, .left = heads->at(c).root()});
+          }
+          if (step % 64 == 0) {
+            const std::size_t e = random() % chains;
+            std::uint64_t expected = lengths[e];
+            for (fm::ptr<gc_node> at = heads->at(e); at; at = at->left)
+              if (at->id != --expected) throw std::runtime_error("a node is another");
+            if (expected != 0) throw std::runtime_error("a list has lost its end");
+          }
+        }
+      } catch (const std::exception& e) {
+        wrong[t] = e.what();
+        stop = true;
+      }
+    });
+  const auto until = fm::clock::now() + std::chrono::seconds(3);
+  const auto enough = [&] {
+    const auto s = h.stats();
+    return s.written_objects > 10'000 && s.young_collected_objects > 10'000 && s.young_collections > 10;
+  };
+  const auto give_up = until + std::chrono::seconds(60);
+  while (!stop.load() && fm::clock::now() < give_up && (fm::clock::now() < until || !enough())) {
+    const auto r = h.collect_young("always");
+    if (!r.ok() && r.status != fm::errc::timed_out) {
+      UNSCOPED_INFO(r.text());
+      stop = true;
+      wrong[0] = r.text();
+    }
+    if (h.stats().young_collections % 8 == 0) require_ok(h.collect("in between"));
+  }
+  stop = true;
+  for (auto& t : working) t.join();
+  for (const std::string& w : wrong) REQUIRE(w == "");
+  INFO(h.stats().text());
+  REQUIRE(enough());
+  require_sound_at_home(h);
+}
