@@ -188,6 +188,7 @@ void evictor::run_cooling() {
 void evictor::run_sweeping() {
   {
     const section in_section;
+    if (grow_up()) return;
     const char* end = segment_->base + segment_->used;
     looked_at frames[look_ahead];
     for (std::uint32_t done = 0; done < frames_per_step;) {
@@ -218,7 +219,12 @@ void evictor::run_sweeping() {
           continue;
         }
         if (!word::is_clean(w)) {
-          if (copy_out(payload, word, w, *segment_)) continue;
+          if (copy_out(payload, word, w, *segment_)) {
+            if (!growing_.payload) continue;
+            cursor_ = payload - sizeof(frame_prefix) +
+                      frame::total_bytes_of(payload);  // a long array: the rest of it comes first
+            return;
+          }
           // No batch to be had until acknowledgements or a region come. The rest of the segment, and others that wait
           // only to be swept, are not held up by that.
           if (last_error() == errc::ok) {

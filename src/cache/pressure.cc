@@ -43,8 +43,7 @@ void object_cache::wait_for_memory(std::uint32_t segments, time_point deadline) 
   here().counters.stalls_for_memory += 1;
   while (arena_.available() < segments) {
     if (evictor_->last_error() != errc::ok) {  // the agents are full: garbage can make room
-      awaits_collection_.store(true, std::memory_order_release);
-      ask_for_collection();
+      if (!awaits_collection_.exchange(true, std::memory_order_acq_rel) && tell_) tell_(tell_context_);
     }
     if (closed() || clock::now() >= deadline) throw_cache_full(segments * arena_.segment_bytes());
     const std::uint32_t seen = arena_.release_count();

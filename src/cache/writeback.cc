@@ -10,13 +10,20 @@
 namespace fm::detail {
 
 namespace {
-constexpr std::size_t acknowledged_ahead = 16;  // words that are prefetched
-}
+constexpr std::size_t acknowledged_ahead = 16;       // words that are prefetched
+constexpr std::uint64_t references_per_step = 4096;  // or elements, that have some
+}  // namespace
 
 bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s) {
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
   const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
+  // It dies as soon as the sweep comes to it.
+  if (const slot_marks* doomed = cache_.doomed.load(std::memory_order_acquire);
+      doomed && doomed->dead(header::slot(h))) {
+    ++kept_;
+    return true;
+  }
   // The payload is not looked at before the word is busy: until then a touch may move the object and bury the frame.
   const std::uint64_t room = frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes;
   const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
@@ -50,20 +57,34 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   ++b.count;
   static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});
   ++waiting_;
-  px.shape.fetch_and(~frame::young_bit, std::memory_order_relaxed);
+  const bool was_young = (px.shape.fetch_and(~frame::young_bit, std::memory_order_relaxed) & frame::young_bit) != 0;
   px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
   s.writing.fetch_add(1, std::memory_order_relaxed);
   counts.written.fetch_add(1, std::memory_order_relaxed);
   counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);
   word.store((seen | word::clean_bit) & ~word::busy_bit, std::memory_order_release);
-  // Before the batch can be acknowledged: as long as it is not, whoever looks for roots of young objects looks at this frame. And
-  // not before the word is released: one of its references may be to itself.
-  if (object_cache::references_of(h, reinterpret_cast<const char*>(copy) + header::bytes, references_))
-    for (const slot_t r : references_) cache_.no_longer_young(r);
+  if (was_young) cache_.grew_up(header::slot(h));
+  // Not before the word is released: one of its references may be to itself.
+  growing_ = {h, reinterpret_cast<const char*>(copy) + header::bytes, 0};
+  grow_up();
   return true;
 }
 
+// A piece of what the last copy refers to. All of it before its batch can be acknowledged: as long as it is not, whoever looks for
+// roots of young objects looks at its frame.
+bool evictor::grow_up() noexcept {
+  if (!growing_.payload) return false;
+  growing_.next = cache_.end_youth(growing_.header, growing_.payload, growing_.next, references_per_step);
+  if (growing_.next == 0) growing_.payload = nullptr;
+  return growing_.payload != nullptr;
+}
+
 void evictor::submit(std::size_t agent) noexcept {
+  {
+    const section in_section;
+    while (grow_up()) {
+    }
+  }
   store::batch* b = open_[agent];
   open_[agent] = nullptr;
   if (b->count == 0) {  // every object for it was touched at the last moment: nobody will acknowledge it

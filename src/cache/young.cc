@@ -18,6 +18,25 @@ bool object_cache::references_of(std::uint64_t h, const char* payload, std::vect
   return read_refs(h, payload, out);
 }
 
+std::uint64_t object_cache::end_youth(std::uint64_t h, const char* payload, std::uint64_t from,
+                                      std::uint64_t elements) noexcept {
+  const type_descriptor* type = find_type(header::type(h));
+  if (!type || type->ref_offsets.empty()) return 0;
+  std::uint64_t length = 1;
+  if (type->kind == type_kind::array) {
+    std::memcpy(&length, payload, sizeof length);
+    payload += sizeof length;
+  }
+  const std::uint64_t end = from + std::min(elements, length - from);
+  for (std::uint64_t i = from; i < end; ++i)
+    for (const std::uint32_t at : type->ref_offsets) {
+      slot_t r = 0;
+      std::memcpy(&r, payload + i * type->bytes + at, sizeof r);
+      if (r != 0) no_longer_young(r);
+    }
+  return end < length ? end : 0;
+}
+
 bool object_cache::has_news(std::uint32_t tablet) noexcept {
   const std::uint64_t first = tablet * pages_per_tablet;
   for (std::uint64_t page = first; page < first + pages_per_tablet; ++page)
@@ -57,7 +76,10 @@ void object_cache::scan_news(const std::vector<std::uint32_t>& tablets, frame_vi
   for (const std::uint32_t t : tablets) {
     for (std::uint64_t page = t * pages_per_tablet; page < (t + 1) * pages_per_tablet; ++page) {
       std::atomic<std::uint32_t>& news = hit.pages[page].news;
-      if (news.load(std::memory_order_acquire) == 0) continue;
+      // One that is given back keeps its news, for when its words return; these were seen aside. If it is open, they have returned.
+      if (news.load(std::memory_order_acquire) == 0 ||
+          hit.pages[page].state.load(std::memory_order_acquire) == page_given_back)
+        continue;
       noting notes(visitor, news);
       scan_page(page, notes);
       notes.whole();
@@ -81,7 +103,11 @@ void object_cache::no_longer_young(slot_t slot) noexcept {
     });
     if (at != hit_pages::found::in_table) break;
   }
-  if (was_young && young_marking.load(std::memory_order_relaxed) && !mutated(mutation::grow_up_unnoticed)) log_(slot);
+  if (was_young) grew_up(slot);
+}
+
+void object_cache::grew_up(slot_t slot) noexcept {
+  if (young_marking.load(std::memory_order_relaxed) && !mutated(mutation::grow_up_unnoticed)) log_(slot);
 }
 
 }  // namespace fm::detail

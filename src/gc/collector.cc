@@ -133,16 +133,19 @@ void collector::arm(const cycle_report& r) noexcept {
   between_ = between;
   due_at_.store(grown() + (options_.continuous ? std::min(between, least_between_continuous) : between),
                 std::memory_order_relaxed);
-  young_between_ = cache_.options().capacity_bytes / young_share;
+  young_between_ = young_base();
   arm_next();
+}
+
+// Before a cycle is due, where little may be allocated between cycles.
+std::uint64_t collector::young_base() const noexcept {
+  return std::min(cache_.options().capacity_bytes / young_share, between_ / 2);
 }
 
 void collector::arm_young(const cycle_report& r) noexcept {
   young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
-  if (r.freed_bytes * young_worth < cache_.allocated_bytes() - begun_at_)
-    young_between_ = std::min(young_between_ * 2, between_);  // which comes with a cycle, so not before that
-  else
-    young_between_ = cache_.options().capacity_bytes / young_share;
+  // In vain for long, they leave it to the cycles.
+  young_between_ = r.freed_bytes * young_worth < since_ ? std::min(young_between_ * 2, between_) : young_base();
   arm_next();
 }
 
@@ -155,16 +158,21 @@ void collector::arm_next() noexcept {
 }
 
 std::uint64_t collector::grown() const noexcept {
-  return cache_.allocated_bytes() - young_freed_.load(std::memory_order_relaxed);
+  const std::uint64_t allocated = cache_.allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
+  return allocated > freed ? allocated - freed : 0;
 }
 
 void collector::ask_as_due() noexcept {
+  if (!options_.automatic) return;
   {
     const std::lock_guard lock(mutex_);
-    if (!options_.young || cache_.awaits_collection() || grown() >= due_at_.load(std::memory_order_relaxed)) {
+    const std::uint64_t due = due_at_.load(std::memory_order_relaxed), now = grown();
+    if (!options_.young || cache_.awaits_collection() || now >= due) {
       if (wanted_.empty()) wanted_ = "allocation";
-    } else if (young_wanted_.empty()) {
-      young_wanted_ = "allocation";
+    } else {
+      if (young_wanted_.empty()) young_wanted_ = "allocation";
+      // An evacuation may keep it waiting, and a cycle be due meanwhile.
+      cache_.when_allocated(due - now);
     }
   }
   changed_.notify_all();
@@ -207,6 +215,16 @@ cycle_report collector::collect_young(std::string_view why) {
   callers_.fetch_sub(1, std::memory_order_relaxed);
   --young_callers_;
   return last_young_;
+}
+
+void collector::keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept {
+  const std::uint64_t stamp = epochs::stamp();
+  try {
+    outlived_.push_back({stamp, std::move(marks)});
+  } catch (const std::bad_alloc&) {
+    (void)marks.release();  // there is no room to remember them by
+  }
+  std::erase_if(outlived_, [](const outlived& o) { return epochs::try_pass(o.stamp); });
 }
 
 void collector::on_dead(slot_t slot, std::function<void()> notice) {
@@ -256,7 +274,9 @@ void collector::run() noexcept {
     else if (!changed_.wait_until(lock, clock::now() + longest_rest, called))
       wanted_ = "continuous";
     if (stopping_.load()) break;
-    if (wanted_.empty()) {
+    // Who waits for either kind gets it in turn.
+    if (wanted_.empty() || (young_callers_ != 0 && !young_wanted_.empty() && !young_last_)) {
+      young_last_ = true;
       const std::string why = std::exchange(young_wanted_, {});
       ++young_begun_;
       lock.unlock();
@@ -267,6 +287,7 @@ void collector::run() noexcept {
       changed_.notify_all();
       continue;
     }
+    young_last_ = false;
     if (young_callers_ == 0) young_wanted_.clear();  // the cycle collects what is young, too
     const std::string why = std::exchange(wanted_, {});
     const evacuate what = std::exchange(wanted_evacuation_, evacuate::sparse);
@@ -283,7 +304,9 @@ void collector::run() noexcept {
 
 // One of either kind, but for what follows it.
 void collector::run_timed(cycle_report& r, std::uint64_t between) {
-  begun_at_ = cache_.allocated_bytes();
+  const std::uint64_t allocated = cache_.allocated_bytes();
+  since_ = allocated - begun_at_;
+  begun_at_ = allocated;
   hurry_at_.store(begun_at_ + between / 4, std::memory_order_relaxed);
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();

@@ -129,11 +129,8 @@ void cycle::finish(bool completed) noexcept {
   if (marking_) satb::end();
   cache_.young_marking.store(false, std::memory_order_relaxed);
   cache_.dying.store(nullptr, std::memory_order_seq_cst);
-  if (marks_) {
-    // lock() may be looking at the marks: until those sections have ended they stay.
-    // A scope that is open for longer than that keeps them for good.
-    if (!epochs::wait_passed(epochs::stamp(), clock::now() + owner_.options_.pause_within)) (void)marks_.release();
-  }
+  cache_.doomed.store(nullptr, std::memory_order_seq_cst);
+  if (published_) owner_.keep_for_readers(std::move(marks_));
   if (pages_held_) cache_.hold_pages(false);
   if (!begun_) return;
   for (std::size_t i = 0; i < agents_.size(); ++i) {
@@ -387,7 +384,9 @@ bool cycle::final_pause() {
           satb::end();
           c.marking_ = false;
           c.cache_.young_marking.store(false, std::memory_order_relaxed);
+          c.cache_.doomed.store(c.marks_.get(), std::memory_order_seq_cst);
           c.cache_.dying.store(c.marks_.get(), std::memory_order_seq_cst);
+          c.published_ = true;
         },
         report_.final_pause_ns);
     if (stopped) break;

@@ -120,6 +120,7 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   std::vector<slot_t> logged_, left_over_, waiting_;
   std::uint64_t slice_from_ = 0, pages_passed_ = 0;
   bool pages_held_ = false, marking_ = false, begun_ = false;
+  bool published_ = false;  ///< sections may be looking at marks_
 };
 
 }  // namespace fm::detail

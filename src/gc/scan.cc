@@ -36,7 +36,8 @@ void cycle::refers_to(slot_t slot) {
 }
 
 void cycle::went_home(slot_t slot) {
-  if (mutated(mutation::forget_gone_home) || young_) return;  // what it referred to was logged then
+  if (mutated(mutation::forget_gone_home) || young_)
+    return;  // what it referred to was logged, or had been, as not young any more
   if (agent* a = agent_of(slot)) a->pending.push_back(slot | store::scan_at_home);
 }
 

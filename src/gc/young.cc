@@ -5,7 +5,7 @@
 // Soundness: a young object that is reachable at the snapshot is reached from a root, a pin, or a thread that waits, over objects; the
 // last one on that way that is not young refers to a young one, so it was newer than its home copy in the snapshot's pause. The scan
 // finds it newer still, and takes what it refers to for roots; or it was copied out meanwhile, and what ceased to be young thereby was
-// logged (object_cache::no_longer_young); or the reference was overwritten since, and logged. From there on the way leads over
+// logged, as what was copied out itself (object_cache::grew_up); or the reference was overwritten since, and logged. From there on the way leads over
 // young objects, whose frames are here.
 //
 // Work: words of pages that have news (table/hit.h), and what lives of the young.
@@ -42,8 +42,6 @@ void cycle::sweep_young() {
   std::vector<slot_page> freed;
   for (std::size_t i = 0; i < tablets.size(); ++i) {
     count_dead(i, dead);
-    const agent* a = by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)];
-    if (!a) continue;  // nobody is to make objects there
     freed.clear();
     constexpr std::size_t page_words = page_slots / 64;
     for (std::size_t w = 0; w < slot_marks::tablet_words; w += page_words) {
@@ -57,7 +55,9 @@ void cycle::sweep_young() {
     for (const slot_page& p : freed)
       for (const std::uint64_t b : p.bits) report_.freed += static_cast<std::uint64_t>(__builtin_popcountll(b));
     // No agent has ever heard of these slots since they were taken: there is nothing that it could have to forget.
-    cache_.return_slots(a->number, freed);
+    // Of a lost one they stay out of use, and nobody makes objects there.
+    if (const agent* a = by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)])
+      cache_.return_slots(a->number, freed);
   }
 }
 

@@ -159,6 +159,29 @@ TEST_CASE(
   require_sound_at_home(h);
 }
 
+TEST_CASE("young objects of an agent that is lost die like others, and keep what they refer to while they live") {
+  meddled_agent first;
+  auto second = std::make_unique<meddled_agent>();
+  auto o = over({first.url(), second->url()});
+  o.cache = 32_MiB;
+  o.reconnect_within = std::chrono::milliseconds(300);
+  o.verify_cycles = true;
+  fm::heap h(o);
+  const auto kept = make_list(h, 10'000);  // over both
+  second->die();
+  const auto give_up = fm::clock::now() + std::chrono::seconds(60);
+  while (!h.core().cache().agents()[1]->lost() && fm::clock::now() < give_up) std::this_thread::yield();
+  REQUIRE(h.core().cache().agents()[1]->lost());
+  { const auto dropped = make_list(h, 10'000); }
+  const auto r = h.collect_young("without it");
+  require_ok(r);
+  REQUIRE(r.marked == 10'000);
+  REQUIRE(r.freed == 10'000);
+  require_list(kept, 10'000);
+  REQUIRE(collect(h, "all").ok());
+  require_list(kept, 10'000);
+}
+
 TEST_CASE("an agent that dies in a cycle ends it, and cycles go on for the agents that are left") {
   meddled_agent first;
   auto second = std::make_unique<meddled_agent>();

@@ -30,10 +30,12 @@ fm::cycle_report collect_young(fm::heap& h, std::string_view cause = "test") {
 
 TEST_CASE("young garbage dies without an agent, and its slots are used again") {
   for (const std::size_t agents : {1, 3}) {
-    fm::heap h(roomy(agents));
+    auto o = roomy(agents);
+    o.cache = 128_MiB;  // without eviction
+    fm::heap h(o);
     const auto kept = make_list(h, 5'000);
     std::uint64_t tablets = 0;
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < 40; ++round) {  // of three times the slots that are granted at a time
       {
         const auto dropped = make_list(h, 20'000);
         dropped.write()->right = dropped;  // a cycle, too
@@ -50,8 +52,8 @@ TEST_CASE("young garbage dies without an agent, and its slots are used again") {
     const auto s = h.stats();
     REQUIRE(s.written_objects == 0);
     REQUIRE(s.collections == 0);
-    REQUIRE(s.young_collections == 12);
-    REQUIRE(s.young_collected_objects == 240'000);
+    REQUIRE(s.young_collections == 40);
+    REQUIRE(s.young_collected_objects == 800'000);
     REQUIRE(s.last_young.cause == "round");
     require_list(kept, 5'000);
     REQUIRE(require_sound_at_home(h).agent_objects == 5'000);
@@ -107,9 +109,11 @@ TEST_CASE("what a home copy refers to is not young any more, and lives until a c
     const auto child = h.make<gc_node>({.id = 2, .left = make_list(h, 100)});
     const auto pin = child.read();
     holder.write()->left = child;
-    REQUIRE(h.evict_all(std::chrono::milliseconds(200)) == fm::errc::timed_out);
+    const auto give_up = fm::clock::now() + std::chrono::seconds(60);
+    while (h.stats().acknowledged_objects != 101 && fm::clock::now() < give_up)
+      REQUIRE(h.evict_all(std::chrono::milliseconds(200)) == fm::errc::timed_out);
   }
-  REQUIRE(h.stats().written_objects == 101);
+  REQUIRE(h.stats().acknowledged_objects == 101);
   const auto r = collect_young(h);
   REQUIRE(r.newer == 0);
   REQUIRE(r.freed == 0);
@@ -176,14 +180,71 @@ TEST_CASE("young objects whose words are aside live and die like others") {
   const auto deadline = fm::clock::now() + std::chrono::seconds(20);
   while (h.stats().hit_words_aside == 0 && fm::clock::now() < deadline) h.core().cache().eviction().help();
   REQUIRE(h.stats().hit_words_aside > 0);
-  const std::uint64_t written = h.stats().written_objects;
   dropped.clear();
   const auto r = collect_young(h);
-  REQUIRE(r.freed >= 20'000 - written);
+  REQUIRE(r.freed >= 20'000 - std::min<std::uint64_t>(20'000, h.stats().written_objects));
   require_list(kept, 2'000);
   REQUIRE(require_sound_at_home(h).ok());
   collect(h);
   REQUIRE(h.stats().last_cycle.marked == 2'000);
+}
+
+TEST_CASE("young objects of a tablet whose pages are all given back keep what they refer to") {
+  auto o = roomy();
+  o.hit = 4096;  // less than what is open anyway, because slots of it are being allocated
+  o.hit_residents = 512;
+  fm::heap h(o);
+  const auto holder = h.make<gc_node>({.id = 1});
+  const std::uint32_t tablet = fm::detail::tablet_of(holder.slot());
+  std::vector<fm::ptr<gc_node>> others;
+  fm::ptr<gc_node> far;
+  do {
+    others.push_back(h.make<gc_node>());
+    far = others.back();
+  } while (fm::detail::tablet_of(far.slot()) == tablet);
+  holder.write()->left = h.make<gc_node>({.id = 2, .left = make_list(h, 10)});
+  const auto all_aside = [&] {
+    using namespace fm::detail;
+    for (std::uint64_t page = tablet * pages_per_tablet; page < (tablet + 1) * pages_per_tablet; ++page)
+      if (hit.pages[page].state.load() != page_given_back) return false;
+    return true;
+  };
+  const auto deadline = fm::clock::now() + std::chrono::seconds(60);
+  while (!all_aside() && fm::clock::now() < deadline) {
+    h.core().cache().eviction().wake();
+    std::this_thread::yield();
+  }
+  REQUIRE(all_aside());
+  REQUIRE(h.stats().written_objects == 0);
+  for (int i = 0; i < 3; ++i) {
+    const auto r = collect_young(h);
+    REQUIRE(r.freed == 0);
+    REQUIRE(all_aside());
+  }
+  REQUIRE(holder->left->id == 2);
+  require_list(holder->left->left, 10);
+  require_sound_at_home(h);
+}
+
+TEST_CASE("a long array of references goes home in pieces, and all that it refers to is old then") {
+  auto o = small();
+  o.cache = 16_MiB;
+  o.verify_cycles = true;
+  o.local_region = 16_MiB;
+  fm::heap h(o);
+  auto array = h.array<fm::ref<gc_node>>(100'000);
+  for (std::size_t i = 0; i < array->size(); i += 10) {
+    const auto node = h.make<gc_node>({.id = i});
+    array.write()->at(i) = node;
+  }
+  const auto pin = array->at(50'000).root().read();  // stays, and is referred to from home
+  const auto give_up = fm::clock::now() + std::chrono::seconds(60);
+  while (h.stats().acknowledged_objects != 10'000 && fm::clock::now() < give_up)
+    (void)h.evict_all(std::chrono::milliseconds(200));
+  REQUIRE(h.stats().acknowledged_objects == 10'000);
+  REQUIRE(collect_young(h).newer == 0);
+  REQUIRE(pin->id == 50'000);
+  require_sound(h);
 }
 
 TEST_CASE("collections of young objects start by themselves, and little of the garbage goes home") {
@@ -200,7 +261,7 @@ TEST_CASE("collections of young objects start by themselves, and little of the g
   const auto s = h.stats();
   INFO(s.text());
   REQUIRE(s.young_collected_objects > 1'000'000);
-  REQUIRE(s.young_collections_failed == 0);
+  REQUIRE(s.young_collections > s.young_collections_failed);
   require_list(kept, 1'000);
   require_sound_at_home(h);
 }
@@ -227,6 +288,7 @@ TEST_CASE("nothing that is reachable dies young beside eviction, write-back and 
   constexpr std::size_t threads = 2, chains = 400;
   std::atomic<bool> stop{false};
   std::vector<std::string> wrong(threads);
+  std::string failed;
   std::vector<std::thread> working;
   for (std::size_t t = 0; t < threads; ++t)
     working.emplace_back([&, t] {
@@ -235,6 +297,7 @@ TEST_CASE("nothing that is reachable dies young beside eviction, write-back and 
         // The heads are old most of the time: each is an element of an array, which goes home like anything else.
         const auto heads = h.array<fm::ref<gc_node>>(chains);
         std::vector<std::uint64_t> lengths(chains);
+        std::vector<fm::weak<gc_node>> last(chains);  // of each list, the element without a next one
         for (std::uint64_t step = 0; !stop.load(std::memory_order_relaxed); ++step) {
           const std::size_t c = random() % chains;
           if (lengths[c] > 30 || random() % 16 == 0) {
@@ -246,12 +309,15 @@ TEST_CASE("nothing that is reachable dies young beside eviction, write-back and 
             fm::ptr<gc_node> taken = heads->at(c);
             heads.write()->at(c) = nullptr;
             heads.write()->at(d) = taken;
-            if (c != d)
+            if (c != d) {
               lengths[d] = std::exchange(lengths[c], 0);
-            else
+              last[d] = last[c];
+            } else {
               heads.write()->at(c) = taken;
+            }
           } else {
             heads.write()->at(c) = h.make<gc_node>({.id = lengths[c]++, .left = heads->at(c).root()});
+            if (lengths[c] == 1) last[c] = fm::weak<gc_node>(heads->at(c).root());
           }
           if (step % 64 == 0) {
             const std::size_t e = random() % chains;
@@ -259,6 +325,7 @@ TEST_CASE("nothing that is reachable dies young beside eviction, write-back and 
             for (fm::ptr<gc_node> at = heads->at(e); at; at = at->left)
               if (at->id != --expected) throw std::runtime_error("a node is another");
             if (expected != 0) throw std::runtime_error("a list has lost its end");
+            if (lengths[e] != 0 && !last[e].lock()) throw std::runtime_error("a weak handle of the living is null");
           }
         }
       } catch (const std::exception& e) {
@@ -273,16 +340,16 @@ TEST_CASE("nothing that is reachable dies young beside eviction, write-back and 
   };
   const auto give_up = until + std::chrono::seconds(60);
   while (!stop.load() && fm::clock::now() < give_up && (fm::clock::now() < until || !enough())) {
-    const auto r = h.collect_young("always");
+    auto r = h.collect_young("always");
+    if (r.ok() && r.number % 8 == 0) r = h.collect("in between");
     if (!r.ok() && r.status != fm::errc::timed_out) {
-      UNSCOPED_INFO(r.text());
+      failed = r.text();
       stop = true;
-      wrong[0] = r.text();
     }
-    if (h.stats().young_collections % 8 == 0) require_ok(h.collect("in between"));
   }
   stop = true;
   for (auto& t : working) t.join();
+  REQUIRE(failed == "");
   for (const std::string& w : wrong) REQUIRE(w == "");
   INFO(h.stats().text());
   REQUIRE(enough());

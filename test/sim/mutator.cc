@@ -35,7 +35,8 @@ std::uint64_t word_of(std::uint64_t id, std::size_t i, std::uint64_t version) {
 /// What an agent that is lost takes with it.
 bool is_loss(errc e) {
   return e == errc::agent_lost || e == errc::disconnected || e == errc::timed_out || e == errc::cancelled ||
-         e == errc::cache_full;
+         e == errc::cache_full ||
+         e == errc::access_denied;  // the last one: a batch was refused, and no memory came in time
 }
 
 }  // namespace

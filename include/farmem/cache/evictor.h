@@ -73,6 +73,8 @@ class evictor {
   bool relocate_stragglers(segment& s);
   /// False when no batch can be had now.
   bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s);
+  /// True while there is more to do; then nothing else is copied out, and its batch stays.
+  bool grow_up() noexcept;
   bool submit_open_batches() noexcept;
   void submit(std::size_t agent) noexcept;
   static void acknowledged(store::batch& b, errc code) noexcept;
@@ -99,7 +101,11 @@ class evictor {
   bump moved_;  ///< where a pause moves stragglers to
   time_point no_pause_before_{};
   std::vector<store::batch*> open_;  ///< per agent
-  std::vector<slot_t> references_;   ///< of the object that was copied out last
+  struct {
+    std::uint64_t header = 0;
+    const char* payload = nullptr;  ///< in its batch; null: all of its references were looked at
+    std::uint64_t next = 0;         ///< element
+  } growing_;                       ///< the object that was copied out last
   std::mutex records_mutex_;
   batch_record* free_records_ = nullptr;
   std::vector<std::unique_ptr<batch_record>> records_;

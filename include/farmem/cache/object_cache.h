@@ -200,8 +200,12 @@ class object_cache {
   void scan_news(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
   /// Whether scan_news would look at any page of the tablet.
   [[nodiscard]] static bool has_news(std::uint32_t tablet) noexcept;
-  /// A home copy is about to refer to the object (frame.h). In a section. The slot is not trusted.
+  /// What a copy refers to that is not acknowledged yet is not young any more (frame.h): of an array `elements` elements from `from` on. In a
+  /// section. Returns where to go on; 0 when that was all. The references are not trusted.
+  std::uint64_t end_youth(std::uint64_t h, const char* payload, std::uint64_t from, std::uint64_t elements) noexcept;
   void no_longer_young(slot_t slot) noexcept;
+  /// It has ceased to be young, just now in this section.
+  void grew_up(slot_t slot) noexcept;
   /// The references in a payload of the type that header `h` names, null left out; false when it has none.
   static bool references_of(std::uint64_t h, const char* payload, std::vector<slot_t>& out);
   /// Keeps pages of the HIT from being given back, or lets them go again. Holds add up.
@@ -212,12 +216,12 @@ class object_cache {
   /// bytes that their home copies would have had, and 0 without it.
   std::uint64_t free_dead(std::uint32_t tablet, std::size_t from, std::size_t to, const std::uint64_t* dead,
                           std::vector<slot_page>& freed, bool young = false);
-  /// These slots may be allocated again: their agent has forgotten them.
+  /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
   /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block; `log(slot)`, in
   /// a section, when an object ceases to be young.
   void collect_with(void (*f)(void*) noexcept, void* context, void (*log)(slot_t) noexcept) noexcept;
-  /// Calls it once when the heap has allocated `bytes` more, or when the agents are full before that.
+  /// Calls it once when the heap has allocated `bytes` more. It is called besides when the agents are full, once until collected().
   void when_allocated(std::uint64_t bytes) noexcept;
   /// Whether an allocation waits for a cycle, because the agents are full; until the next one has ended.
   [[nodiscard]] bool awaits_collection() const noexcept { return awaits_collection_.load(std::memory_order_acquire); }
@@ -227,6 +231,9 @@ class object_cache {
   }
   /// What the cycle found dead, until no weak cell names it; null otherwise. Changes to non-null in a pause only. Read in sections.
   std::atomic<const slot_marks*> dying{nullptr};
+  /// What the cycle found dead, until its sweep is over: eviction does not copy it out any more. Slots that are used again meanwhile may
+  /// still be called dead, and are copied out later. As `dying`.
+  std::atomic<const slot_marks*> doomed{nullptr};
   /// A collection of young objects marks: what ceases to be young is logged. Changes in pauses, and at the end of one that was given up. In
   /// other cycles it would keep garbage that is written home just then.
   std::atomic<bool> young_marking{false};

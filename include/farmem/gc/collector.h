@@ -175,9 +175,12 @@ class collector {
   cycle_report run_cycle(const std::string& why, evacuate what);
   cycle_report run_young(const std::string& why);
   void run_timed(cycle_report& r, std::uint64_t between);
-  /// Bytes that were allocated and not freed as young ones.
+  [[nodiscard]] std::uint64_t young_base() const noexcept;
+  /// Bytes that were allocated and not freed as young ones, about: threads tell of what they allocate now and then.
   [[nodiscard]] std::uint64_t grown() const noexcept;
   void tell_dead() noexcept;
+  /// Marks that sections may be looking at: lock() of a weak handle, eviction. They stay until those have ended.
+  void keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept;
   /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or whether so much
   /// was allocated meanwhile that the next one is near.
   [[nodiscard]] bool urgent() const noexcept;
@@ -194,7 +197,9 @@ class collector {
   std::uint64_t between_ =
       least_between;                 ///< bytes allocated between the last cycle and the next; the collector's thread's
   std::uint64_t young_between_ = 0;  ///< the same of collections of young objects
-  std::uint64_t begun_at_ = 0;       ///< bytes that were allocated when the last one of either kind began
+  std::uint64_t begun_at_ = 0;       ///< bytes that were allocated when the last one of either kind began ...
+  std::uint64_t since_ = 0;          ///< ... and of them, since the one before began
+  bool young_last_ = false;          ///< that was one of young objects
   std::atomic<std::uint64_t> young_freed_{0};  ///< bytes
   std::atomic<std::uint64_t> due_at_{0};       ///< of grown(): a cycle is due
   std::atomic<std::uint64_t> hurry_at_{0};
@@ -208,6 +213,12 @@ class collector {
   std::uint64_t young_begun_ = 0, young_ended_ = 0;  ///< collections of young objects
   std::uint32_t young_callers_ = 0;                  ///< in collect_young
   cycle_report last_, last_young_;
+
+  struct outlived {
+    std::uint64_t stamp;
+    std::unique_ptr<slot_marks> marks;
+  };
+  std::vector<outlived> outlived_;  ///< the collector's thread's
 
   struct watched {
     root_cell* weak;

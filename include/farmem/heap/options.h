@@ -22,7 +22,7 @@ struct heap_options {
                                      ///< name few near objects are given back and ask the agents when needed again
   std::uint32_t hit_residents = 64;  ///< near objects (of 512) up to which a page of the HIT may be given back
   bool collect = true;               ///< start collections when enough was allocated; heap::collect works without
-  /// Bytes allocated between collections; 0: as much as is live and at least half of the cache, within what the agents have.
+  /// Bytes allocated between collections, those not counted that died young; 0: as much as is live and at least half of the cache, within what the agents have.
   std::uint64_t collect_every = 0;
   /// In between, when a quarter of the cache was allocated, collect young objects here, without the agents: those that were never
   /// written home, and that nothing which was refers to. They die without having gone anywhere. With `collect`.
