@@ -218,7 +218,7 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
     ++cycles;
     freed += r.freed;
     failed += !r.ok();
-    if (random() % 2 == 0) {
+    for (std::uint64_t n = random() % 6; n != 0 && working != 0; --n) {
       const cycle_report young = h.collect_young("in between");
       require(young.ok() || p.death || young.status == errc::timed_out, young.text());
       died_young += young.freed;
