@@ -201,6 +201,10 @@ void object_cache::help_eviction() noexcept {
   if (!evictor_->help()) evictor_->wake();
 }
 
+void object_cache::send_batches() noexcept { evictor_->send(); }
+
+void object_cache::await_batches(time_point deadline) noexcept { evictor_->await_acknowledged(deadline); }
+
 void object_cache::hold_pages(bool hold) {
   {
     const auto no_step = evictor_->hold();  // a step that is under way ends first

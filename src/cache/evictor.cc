@@ -83,6 +83,7 @@ void evictor::run() noexcept {
     if (!short_of_memory() && !cache_.pages().wanting()) {
       time_point until = clock::now() + std::chrono::milliseconds(100);
       if (cache_.pages().over()) until = std::min(until, cache_.pages().again_at());
+      send();  // nobody would for as long as memory is not short
       os::futex_wait(work_, seen, until);
       cache_.acknowledge_retired();
       continue;
@@ -98,6 +99,21 @@ void evictor::run() noexcept {
     if (!moved || refused)
       os::futex_wait(work_, seen,
                      clock::now() + (refused ? std::chrono::microseconds(5000) : std::chrono::microseconds(100)));
+  }
+}
+
+void evictor::send() noexcept {
+  const std::lock_guard lock(mutex_);
+  submit_open_batches();
+}
+
+void evictor::await_acknowledged(time_point deadline) noexcept {
+  send();
+  for (;;) {
+    const std::uint32_t seen = work_.load(std::memory_order_acquire);
+    if (batches_unacknowledged_.load(std::memory_order_acquire) == 0 || clock::now() >= deadline) return;
+    for (auto& link : cache_.agents()) link->poll();
+    os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }
 }
 

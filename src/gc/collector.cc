@@ -67,7 +67,8 @@ namespace {
 
 std::mutex one_cycle;  // of the process; outermost
 
-constexpr auto longest_rest = std::chrono::seconds(1);  // of continuous collection, though nothing is allocated
+constexpr auto longest_rest = std::chrono::seconds(1);    // of continuous collection, though nothing is allocated
+constexpr auto written_within = std::chrono::seconds(1);  // of what keeps some of the dead: then the next cycle begins
 constexpr int again_max = 4;       // cycles after the one that was asked for, while some of the dead could not be freed
 constexpr double most_used = 0.8;  // share of the agents' memory that a heap may use before it is urgent
 
@@ -198,6 +199,9 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     r.dead += freed;
     if (!left || again == again_max || stopping_.load()) return r;
     freed = r.freed;
+    lock.unlock();
+    cache_.await_batches(clock::now() + std::min<duration>(options_.call_within, written_within));
+    lock.lock();
   }
 }
 

@@ -80,6 +80,7 @@ void cycle::run_all() {
     verify_agents("before the cycle");
     check_faults();
   }
+  cache_.send_batches();
   cache_.hold_pages(true);
   pages_held_ = true;
   snapshot();

@@ -145,6 +145,17 @@ TEST_CASE("slots of dead objects are used again, and their regions are given bac
   REQUIRE(h.stats().regions_retired > 10);
 }
 
+TEST_CASE("what waits in a batch that is not full yet is freed as well") {
+  auto o = small();
+  o.background_evictor = false;
+  fm::heap h(o);
+  { const auto dropped = make_list(h, 20'000); }  // more than the cache holds, so that some of it was copied out
+  REQUIRE(h.stats().written_objects > 0);
+  const auto r = collect(h);
+  REQUIRE(r.dead >= 20'000);
+  REQUIRE(h.stats(fm::detail_level::types).types.empty());
+}
+
 TEST_CASE("a weak handle becomes null with its object, and locks it while it lives") {
   fm::heap h(small());
   auto a = h.make<gc_node>({.id = 5});

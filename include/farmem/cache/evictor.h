@@ -28,6 +28,10 @@ class evictor {
   bool help() noexcept;
   /// While the lock is held no step is made; for verification.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+  /// Hands open batches to their links, full or not: as long as memory is not short, nobody else would.
+  void send() noexcept;
+  /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
+  void await_acknowledged(time_point deadline) noexcept;
   /// Wakes the background thread.
   void wake() noexcept;
   void start();

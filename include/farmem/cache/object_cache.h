@@ -185,6 +185,10 @@ class object_cache {
   bool read_references(slot_t slot, std::vector<slot_t>& out);
   /// The same for a payload that resolve gave, in its section.
   static void references_in(char* payload, std::vector<slot_t>& out);
+  /// What was copied out goes home now, and not when its batch is full: until it is acknowledged, its objects cannot be freed.
+  void send_batches() noexcept;
+  /// Does so, and waits for that, at most until the deadline. Outside of sections.
+  void await_batches(time_point deadline) noexcept;
   /// One step of eviction, if nobody else is at it. Outside of sections.
   void help_eviction() noexcept;
   /// Lets the segments that this thread fills enter their queues, so that they can be evicted.
