@@ -291,9 +291,9 @@ std::uint64_t object_cache::free_dead(std::uint32_t tablet, std::size_t begin, s
             word_at(here + static_cast<std::uint64_t>(__builtin_ctzll(w))).load(std::memory_order_relaxed);
         if (word::is_resident(at)) __builtin_prefetch(word::payload(at) - sizeof(frame_prefix), 1);
       }
+      if (dead[i] != 0 && !no_eviction.owns_lock()) no_eviction = evictor_->hold();
+      const section in_section;
       for (std::uint64_t w = dead[i]; w != 0; w &= w - 1) {
-        if (!no_eviction.owns_lock()) no_eviction = evictor_->hold();
-        const section in_section;
         const int bit = __builtin_ctzll(w);
         if (free_slot(here + static_cast<std::uint64_t>(bit), young, bytes))
           page.bits[i % (page_slots / 64)] |= std::uint64_t{1} << bit;

@@ -171,9 +171,11 @@ void collector::ask_as_due() noexcept {
     if (!options_.young || cache_.awaits_collection() || now >= due) {
       if (wanted_.empty()) wanted_ = "allocation";
     } else {
-      if (young_wanted_.empty()) young_wanted_ = "allocation";
+      // As long as half of the cache is free, what is young is in nobody's way.
+      if (young_wanted_.empty() && cache_.memory().available() < cache_.memory().capacity_segments() / 2)
+        young_wanted_ = "allocation";
       // An evacuation may keep it waiting, and a cycle be due meanwhile.
-      cache_.when_allocated(due - now);
+      cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, young_base()) : due - now);
     }
   }
   changed_.notify_all();

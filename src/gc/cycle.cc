@@ -240,7 +240,9 @@ void cycle::note_waiting() noexcept {
 void cycle::pace() noexcept {
   const std::uint64_t used = os::thread_cpu_ns() - slice_from_;
   if (used < slice_ns) return;
-  if (const double share = owner_.options_.share; share < 1 && !owner_.urgent() && !owner_.stopping_.load()) {
+  // What is young has to be collected before it is evicted: not with its work, but with its time the program would pay for it.
+  if (const double share = owner_.options_.share;
+      share < 1 && !young_ && !owner_.urgent() && !owner_.stopping_.load()) {
     const auto rest = std::chrono::nanoseconds(static_cast<std::int64_t>(double(used) * (1 / share - 1)));
     const time_point begin = clock::now();
     owner_.wait_traced(owner_.traced_.load(std::memory_order_acquire), std::min<duration>(rest, rest_most));

@@ -97,7 +97,7 @@ namespace detail {
 /// taken off.
 constexpr std::uint64_t least_between = 32ull << 20;
 /// Of the cache, allocated between two collections of young objects: so that they are over before what is young has to be evicted.
-constexpr std::uint64_t young_share = 4;
+constexpr std::uint64_t young_share = 8;
 /// A collection that frees less than this part of what was allocated since the last one was in vain, and the next comes later.
 constexpr std::uint64_t young_worth = 4;
 
