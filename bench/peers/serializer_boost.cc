@@ -73,6 +73,11 @@ class boost_serializer final : public serializer {
     }
     return sum;
   }
+  void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
+    boost::iostreams::stream_buffer<boost::iostreams::array_source> buffer(data, bytes);
+    boost::archive::binary_iarchive archive(buffer, plain);
+    archive >> to;
+  }
 };
 
 }  // namespace

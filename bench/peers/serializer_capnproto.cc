@@ -65,6 +65,13 @@ class capnproto_serializer final : public serializer {
     }
     return sum;
   }
+  void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
+    capnp::FlatArrayMessageReader m(
+        kj::arrayPtr(reinterpret_cast<const capnp::word*>(data), bytes / sizeof(capnp::word)));
+    const auto v = m.getRoot<peer_capnp::Floats>().getV();
+    to.resize(v.size());
+    for (unsigned i = 0; i < v.size(); ++i) to[i] = v[i];
+  }
 };
 
 }  // namespace

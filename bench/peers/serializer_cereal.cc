@@ -84,6 +84,12 @@ class cereal_serializer final : public serializer {
     }
     return sum;
   }
+  void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
+    from_bytes buffer(data, bytes);
+    std::istream stream(&buffer);
+    cereal::BinaryInputArchive archive(stream);
+    archive(to);
+  }
 };
 
 }  // namespace

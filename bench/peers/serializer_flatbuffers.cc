@@ -56,6 +56,10 @@ class flatbuffers_serializer final : public serializer {
     }
     return sum;
   }
+  void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
+    const auto* const v = verified<peer_fb::Floats>(data, bytes)->v();
+    to.assign(v->begin(), v->end());
+  }
 
  private:
   template <class Table>

@@ -61,6 +61,11 @@ class protobuf_serializer final : public serializer {
     }
     return sum;
   }
+  void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
+    arena_.Reset();
+    const auto& v = parsed<peer_pb::Floats>(data, bytes).v();
+    to.assign(v.begin(), v.end());
+  }
 
  private:
   template <class M>

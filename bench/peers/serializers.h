@@ -50,6 +50,8 @@ class serializer {
   virtual void encode(const shape_data& from, std::string& out) = 0;
   /// Reads them, as a receiver that does not trust them would, and every element once; the sum. `data` is aligned to 8.
   virtual double decode(shape kind, const char* data, std::size_t bytes) = 0;
+  /// The same of floats that the receiver keeps: they replace what is in `to`.
+  virtual void take(const char* data, std::size_t bytes, std::vector<float>& to) = 0;
 };
 
 /// boost, cereal, protobuf, flatbuffers, capnproto.
