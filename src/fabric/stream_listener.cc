@@ -253,7 +253,9 @@ void stream_listener::take_arrivals(io_thread& t) noexcept {
   }
   for (auto& c : arrived) {
     const std::uint64_t id = c->id();
+    const bool notified = c->kind() == lane::control;
     adopt(t, std::move(c));
+    if (!notified) continue;
     const std::lock_guard lock(t.mutex);
     t.attention.push_back(id);  // a notice may have come for it before it did
   }

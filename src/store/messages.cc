@@ -72,8 +72,12 @@ errc agent_store::open_heap(session& s, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc agent_store::close_heap(session& s, heap&, body b, fabric::answer& out) {
+errc agent_store::close_heap(session& s, heap& h, body b, fabric::answer& out) {
   if (!b.empty()) return errc::bad_frame;
+  {
+    const std::lock_guard lock(h.mutex);
+    if (h.owner != &s) return not_the_owner(h, out, message_type::close_heap);
+  }
   free_heap(s.keep, "closed by its owner", false);
   begin_answer(out, message_type::close_heap, nullptr, 0);
   return errc::ok;

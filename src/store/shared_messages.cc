@@ -13,6 +13,7 @@ namespace fm::store::node {
 namespace {
 
 constexpr std::uint32_t keep_max_ms = 600'000;
+constexpr std::uint32_t steps_back_max = 4;  // of background compaction, one after the other
 constexpr auto ask_retry = std::chrono::milliseconds(5);
 
 bool sound(const pool_settings& s, std::uint64_t region_bytes) {
@@ -136,13 +137,13 @@ errc agent_store::pool_message(session& s, shared_pool& p, message_type type, bo
   if (is_about_objects(type)) {
     const std::shared_lock lock(p.structure);
     if (!may_speak()) return errc::stale;
-    c.heard.store(now(), std::memory_order_relaxed);
+    c.hear(now());
     done = pool_object_message(c, p, type, b, out, held::shared);
     if (done && !(is_change(type) && p.wants_round())) return *done;
   }
   const std::lock_guard lock(p.structure);
   if (!may_speak()) return done.value_or(errc::stale);
-  c.heard.store(now(), std::memory_order_relaxed);
+  c.hear(now());
   const std::uint64_t epoch = p.blocks->epoch();
   if (!done)
     done = is_about_objects(type) ? pool_object_message(c, p, type, b, out, held::exclusive)
@@ -425,10 +426,12 @@ bool agent_store::maintain_pools() {
       p->ask_to_pass();
       if (p->ask_again) wake_at_ = std::min(wake_at_, at + ask_retry);
     }
-    if (p->blocks->in_round() && p->structure.is_waited_for()) {
-      more = true;  // who asks for something goes first
+    // Messages that change the structure, too, go first, though not for ever: the lock knows no order among those.
+    if (p->blocks->in_round() && p->structure.is_wanted_exclusively() && p->stepped_back++ < steps_back_max) {
+      more = true;
     } else if (p->blocks->in_round()) {
       const std::uint64_t epoch = p->blocks->epoch();
+      p->stepped_back = 0;
       more = p->compact() || more;
       if (p->blocks->epoch() != epoch) p->ask_to_pass();
     }

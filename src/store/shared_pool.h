@@ -7,7 +7,7 @@
 //   - Sessions read regions of their own pool, and write none.
 // Everything belongs to whoever has `structure` exclusively, and may be read by who shares it, but what is const or atomic; a stream of
 // changes belongs to its mutex. Messages about objects share the structure, so that serving threads work on a pool side by side, and
-// come again with it exclusively when they turn out to change it (shared_blocks.h). All else takes it exclusively, for a bounded time.
+// come again with it exclusively when they turn out to change it (shared_blocks.h). All else takes it exclusively, for a bounded time but for audits.
 // Order: the store's map of pools -> structure -> a stream -> what shared_blocks.h has -> the mutex of regions (pool.h).
 #pragma once
 
@@ -29,6 +29,12 @@ struct shared_client {
   bool gone = false;         ///< closed or fenced
   std::uint32_t lease_ms = 0;
   std::atomic<time_point> heard{};
+  /// Its lanes are served by several threads: not back to an earlier moment that one of them has noted before.
+  void hear(time_point at) noexcept {
+    time_point before = heard.load(std::memory_order_relaxed);
+    while (before < at && !heard.compare_exchange_weak(before, at, std::memory_order_relaxed)) {
+    }
+  }
   std::uint64_t passed = 0;  ///< epoch
   std::uint64_t asked = 0;   ///< epoch that it was last asked to pass
   struct stream {
@@ -65,6 +71,7 @@ class shared_pool {
   bool short_of_memory = false;            ///< an allocation failed, and a round was begun for it
   std::atomic<bool> round_in_vain{false};  ///< that round is over, and nothing was freed since
   pool_compact_answer round_began{};       ///< totals when the last round that was asked for began
+  std::uint32_t stepped_back = 0;          ///< turns that background compaction left to others
   bool ask_again = false;                  ///< a client could not be asked to pass an epoch
 
   [[nodiscard]] std::shared_ptr<shared_client> find(const std::uint64_t (&id)[2]) const;

@@ -132,20 +132,29 @@ errc shared_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_numb
   return errc::ok;
 }
 
-/// For want of memory, a frame with room that another thread's arena has, or another of this thread's.
+/// For want of memory, a frame with room that another thread's arena has, or another of this thread's: rather one of several than the only
+/// one, and not the one that is allocated in there, which is at the back.
 bool shared_blocks::take_over(std::uint32_t size_class, std::uint32_t arena_number) {
   size_class_state& c = classes_[size_class];
-  for (std::uint32_t n = 0; n < c.arenas.size(); ++n) {
-    if (n == arena_number || c.arenas[n] == nullptr) continue;
-    frame_guard inside;
-    frame* const f = frame_with_room(c, n, inside);
-    if (f == nullptr) continue;
-    inside.unlock();
-    c.arenas[n]->with_room.pop_back();  // where it was found
-    f->listed = false;
-    f->arena = static_cast<std::uint16_t>(arena_number);
-    list_room(*f);
-    return true;
+  const auto arenas = static_cast<std::uint32_t>(c.arenas.size());
+  for (const std::size_t at_least : {2, 1}) {
+    for (std::uint32_t i = 1; i < arenas; ++i) {
+      const std::uint32_t n = (arena_number + i) % arenas;
+      if (c.arenas[n] == nullptr) continue;
+      std::vector<std::uint32_t>& listed = c.arenas[n]->with_room;
+      if (listed.size() < at_least) continue;
+      const auto at = std::find_if(listed.begin(), listed.end(), [&](std::uint32_t number) {
+        const frame& f = *all_[number];
+        return f.state == frame_state::open && &classes_[f.size_class] == &c && f.arena == n && f.taken < f.slots;
+      });
+      if (at == listed.end()) continue;
+      frame& f = *all_[*at];
+      listed.erase(at);
+      f.listed = false;
+      f.arena = static_cast<std::uint16_t>(arena_number);
+      list_room(f);
+      return true;
+    }
   }
   return false;
 }
@@ -176,7 +185,9 @@ void shared_blocks::list_room(frame& f) {
   if (a.with_room.size() > 2 * c.frames.size() + 64)  // frames that were buried leave their numbers behind
     std::erase_if(a.with_room, [&](std::uint32_t n) {
       const frame& o = *all_[n];
-      return o.state != frame_state::open || o.size_class != f.size_class || o.arena != f.arena || n == f.number;
+      // One that is being merged comes back, and is listed still.
+      return (o.state != frame_state::open && o.state != frame_state::merging) || o.size_class != f.size_class ||
+             o.arena != f.arena || n == f.number;
     });
   a.with_room.push_back(f.number);
 }

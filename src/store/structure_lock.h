@@ -4,8 +4,8 @@
 // Invariants owned here
 //   - While somebody has it exclusively, nobody else is inside. Either the one who comes in sees `exclusive_`, or the one who has set
 //     that sees who is inside: both write first and look then, sequentially consistent.
-//   - Neither side keeps the other out. Who wants it exclusively waits for those inside, and not for who comes later: they queue. Who
-//     queues is inside before it is had exclusively again.
+//   - Neither side keeps the other out. Who wants it exclusively waits for those inside and those that queue, and not for who comes
+//     later: they queue. Who queues is inside before it is had exclusively again, or the time after that.
 // Not recursive: a thread that is inside must not come in again.
 #pragma once
 
@@ -38,7 +38,9 @@ class structure_lock {
       queue(mine);
   }
   void unlock_shared() noexcept { leave(seats_[serving_number()]); }
-  /// Somebody waits for it, shared or exclusively: background work steps back.
+  /// Somebody else wants it exclusively. Who wants to share it gets in between two exclusive turns without anybody stepping back.
+  [[nodiscard]] bool is_wanted_exclusively() const noexcept { return waiting_.load(std::memory_order_relaxed) != 0; }
+  /// Somebody waits for it, shared or exclusively.
   [[nodiscard]] bool is_waited_for() const noexcept {
     return queued_.load(std::memory_order_relaxed) != 0 || waiting_.load(std::memory_order_relaxed) != 0;
   }
