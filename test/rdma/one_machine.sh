@@ -17,6 +17,7 @@ step "the doctor" ./farmem-agent --doctor
 step "a killed agent" ./rdma_faults --use-colour no "[one]"
 step "a stressed heap and a cycle" ./rdma_heap --use-colour no
 step "pools, channels and paged ranges" ./rdma_shared --use-colour no
+step "a pool for a minute" env FARMEM_STRESS_SECONDS=10 ./rdma_shared --use-colour no "nobody reads a wrong byte*"
 [ ! -x index ] || step index sh ./index.sh
 step "a removed device" ./rdma_faults --use-colour no "[removal]"  # the last one: it is gone then
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }
