@@ -27,6 +27,7 @@ struct plan {
   std::uint64_t cache = 0, segment = 0, agent_memory = 0, hit = 0;
   bool elastic = true, breaks = false, death = false;
   std::uint64_t break_every_ns = 0, death_after_ns = 0, rest_ns = 0;
+  std::uint64_t young = 5;  ///< collections of young objects after a cycle, at most
 };
 
 // A mistake shows itself sooner where what it breaks happens often.
@@ -47,6 +48,7 @@ void lean_towards(detail::mutation m, plan& p) {
     p.net.slow_max = 20'000'000;
     p.net.delay_max = 2'500;
     p.rest_ns = 0;
+    p.young = 0;  // they return no slot that an agent could have to forget
     p.cache = 16 * p.segment;
     p.agents = 1;
     p.steps = 1500;
@@ -218,7 +220,7 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
     ++cycles;
     freed += r.freed;
     failed += !r.ok();
-    for (std::uint64_t n = random() % 6; n != 0 && working != 0; --n) {
+    for (std::uint64_t n = random() % (p.young + 1); n != 0 && working != 0; --n) {
       const cycle_report young = h.collect_young("in between");
       require(young.ok() || p.death || young.status == errc::timed_out, young.text());
       died_young += young.freed;
