@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "agent/live_agent.h"
@@ -53,6 +54,41 @@ errc walk_nodes(const ptr<fault_node>& head, std::uint64_t n) {
   }
 }
 
+/// farmem-agent over verbs://.
+class lab_agent {
+ public:
+  explicit lab_agent(const std::string& listen = over_verbs::listen_url())
+      : process_({"/lab/farmem-agent", "--listen", listen, "--insecure", "--memory", "32MiB", "--region", "1MiB",
+                  "--ready-file", directory_.path + "/ready", "--admin", directory_.path + "/admin"},
+                 directory_.path + "/log") {
+    const time_point deadline = clock::now() + std::chrono::seconds(60);
+    while (url_.empty()) {
+      std::ifstream in(directory_.path + "/ready");
+      std::getline(in, url_);
+      if (clock::now() > deadline) FAIL("the agent does not say that it is ready");
+      std::this_thread::yield();
+    }
+  }
+  [[nodiscard]] const std::string& url() const noexcept { return url_; }
+  int end(int signal) { return process_.end(signal); }
+
+ private:
+  agent_test::directory directory_;
+  agent_test::process process_;
+  std::string url_;
+};
+
+/// Whether the kernel has removed rxe0, for which it waits until nobody holds anything of it.
+bool remove_device() {
+  const char* done = "/tmp/removed";
+  std::remove(done);
+  if (std::system("(rdma link delete rxe0 && echo yes >/tmp/removed.new && mv /tmp/removed.new /tmp/removed) &") != 0)
+    return false;
+  const time_point deadline = clock::now() + std::chrono::seconds(60);
+  while (!std::ifstream(done).good() && clock::now() < deadline) std::this_thread::yield();
+  return std::ifstream(done).good();
+}
+
 /// Tells the lab to do something to the cable.
 void wish(const char* what) {
   std::ofstream out("/dev/ttyS2");
@@ -65,30 +101,67 @@ constexpr std::uint64_t nodes = 20'000;  // more than the cache holds
 }  // namespace
 
 TEST_CASE("an agent that is killed is noticed, and its objects say so", "[one]") {
-  agent_test::directory d;
-  const std::string ready = d.path + "/ready";
-  auto agent = std::make_unique<agent_test::process>(
-      std::vector<std::string>{"/lab/farmem-agent", "--listen", over_verbs::listen_url(), "--insecure", "--memory",
-                               "32MiB", "--region", "1MiB", "--ready-file", ready, "--admin", d.path + "/admin"},
-      d.path + "/log");
-  const time_point deadline = clock::now() + std::chrono::seconds(60);
-  std::string url;
-  while (url.empty()) {
-    std::ifstream in(ready);
-    std::getline(in, url);
-    if (clock::now() > deadline) FAIL("the agent does not say that it is ready");
-    std::this_thread::yield();
-  }
-  auto options = far_away(url);
+  lab_agent agent;
+  auto options = far_away(agent.url());
   options.reconnect_within = std::chrono::seconds(3);
   heap h(options);
   const auto head = make_nodes(h, nodes);
   REQUIRE(h.evict_all() == errc::ok);
   CHECK(walk_nodes(head, nodes) == errc::ok);
-  CHECK(agent->end(SIGKILL) == -SIGKILL);
+  CHECK(agent.end(SIGKILL) == -SIGKILL);
   const time_point killed = clock::now();
   CHECK(walk_nodes(head, nodes) == errc::agent_lost);
   CHECK(clock::now() - killed < std::chrono::seconds(30));
+}
+
+TEST_CASE("a device that was removed and came back is used again by the processes that had it", "[removal]") {
+  // One agent listens at every address, and so on no device of its own; the other one, in this process, at the device's.
+  lab_agent agent("verbs://0.0.0.0:0");
+  auto options =
+      far_away("verbs://" + std::string(std::getenv("LAB_ADDRESS")) + agent.url().substr(agent.url().rfind(':')));
+  options.access_within = options.reconnect_within = std::chrono::seconds(90);
+  heap h(options);
+  const auto head = make_nodes(h, nodes);
+  REQUIRE(h.evict_all() == errc::ok);
+  REQUIRE(walk_nodes(head, nodes) == errc::ok);
+  // Program and agent have one handle of the device here.
+  pair_over<over_verbs> p({}, {}, std::chrono::seconds(90));
+  auto data = pattern(100'000, 7);
+  REQUIRE(p.transfer(op_kind::write, data.data(), data.size(), 0) == errc::ok);
+  for (std::uint64_t round = 1; round <= 2; ++round) {
+    const auto generation = p.link->generation();
+    std::atomic<bool> over{false};
+    std::atomic<std::uint64_t> walks{0};
+    errc walked = errc::ok;
+    std::thread walker([&] {
+      do {
+        walked = walk_nodes(head, nodes);
+        ++walks;
+      } while (walked == errc::ok && !over.load());
+    });
+    while (walks.load() == 0) std::this_thread::yield();
+    const bool removed = remove_device();
+    CHECK(p.events.until([&](auto& e) { return e.downs.size() >= round; }));
+    const bool added = std::system("rdma link add rxe0 type rxe netdev d0") == 0;
+    const time_point deadline = clock::now() + std::chrono::seconds(90);
+    while ((p.link->generation() == generation || p.link->state() != session_state::up) && clock::now() < deadline)
+      std::this_thread::yield();
+    const std::uint64_t before = walks.load();
+    while (walks.load() == before && clock::now() < deadline) std::this_thread::yield();
+    over = true;
+    walker.join();
+    CHECK(walked == errc::ok);  // the access that was under way waited for the device
+    REQUIRE(removed);
+    REQUIRE(added);
+    REQUIRE(p.link->state() == session_state::up);
+    p.attach_all();
+    std::vector<std::byte> back(data.size());
+    CHECK(p.transfer(op_kind::read, back.data(), back.size(), 0) == errc::ok);
+    CHECK(back == data);
+    CHECK(h.stats().reconnects >= round);
+  }
+  REQUIRE(h.evict_all() == errc::ok);
+  CHECK(h.verify().ok());
 }
 
 // The last thing that runs in its machine: the device does not come back.

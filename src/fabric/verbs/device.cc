@@ -2,19 +2,88 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "../memlock.h"
 
 namespace fm::fabric::verbs {
+namespace {
+
+/// Devices that this process has shares in.
+struct shared_device {
+  std::uint32_t shares = 0;
+  bool removed = false;
+};
+struct shared_devices {
+  std::mutex mutex;
+  std::map<ibv_context*, shared_device> all;
+};
+shared_devices& devices() {
+  static auto& d = *new shared_devices;  // sessions may end later than static objects
+  return d;
+}
+
+/// Closes the kernel's files of a device; the handle's owner still closes the descriptors, which are of /dev/null then.
+void close_files(const ibv_context& device) noexcept {
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nothing < 0) return;
+  for (const int fd : {device.cmd_fd, device.async_fd}) ::dup3(nothing, fd, O_CLOEXEC);
+  ::close(nothing);
+}
+
+}  // namespace
 
 failure system_failure(errc code, const char* what) {
   return {code, fmt::format("{}: {}", what, std::strerror(errno))};
+}
+
+failure device_share::make(rdma_event_channel* channel, rdma_cm_id* bound, device_share& out) {
+  rdma_cm_id* made = nullptr;
+  if (rdma_create_id(channel, &made, nullptr, RDMA_PS_TCP) != 0)
+    return system_failure(errc::unsupported, "creating a connection id");
+  device_share s;
+  s.anchor_.reset(made);
+  const sockaddr* const address = rdma_get_local_addr(bound);
+  sockaddr_storage at{};
+  if (address->sa_family == AF_INET6) {
+    std::memcpy(&at, address, sizeof(sockaddr_in6));
+    reinterpret_cast<sockaddr_in6&>(at).sin6_port = 0;
+  } else {
+    std::memcpy(&at, address, sizeof(sockaddr_in));
+    reinterpret_cast<sockaddr_in&>(at).sin_port = 0;
+  }
+  if (rdma_bind_addr(made, reinterpret_cast<sockaddr*>(&at)) != 0)
+    return system_failure(errc::unreachable, "binding to the RDMA device");
+  if (made->verbs == nullptr || made->verbs != bound->verbs)
+    return {errc::unreachable, "the RDMA device has changed meanwhile"};
+  {
+    const std::lock_guard lock(devices().mutex);
+    shared_device& d = devices().all[made->verbs];
+    if (d.removed) return {errc::unreachable, "the RDMA device is being removed"};
+    ++d.shares;
+    s.device_ = made->verbs;
+  }
+  out = std::move(s);
+  return {};
+}
+
+device_share::~device_share() {
+  if (device_ == nullptr) return;
+  const std::lock_guard lock(devices().mutex);
+  const auto found = devices().all.find(device_);
+  found->second.removed = found->second.removed || removed_;
+  if (--found->second.shares != 0) return;
+  if (found->second.removed) close_files(*device_);
+  devices().all.erase(found);
 }
 
 failure query(ibv_context* device, std::uint8_t port, limits& out) {

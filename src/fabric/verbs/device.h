@@ -34,6 +34,39 @@ using completion_channel = handle<ibv_comp_channel, ibv_destroy_comp_channel>;
 using completion_queue = handle<ibv_cq, ibv_destroy_cq>;
 using memory_region = handle<ibv_mr, ibv_dereg_mr>;
 
+/// A share in this process's use of a device. librdmacm opens a device when a first id is bound to it, and keeps it open,
+/// also when it was removed, until it meets a new one. A driver that cannot take a device from under its users, as
+/// soft-RoCE's, waits for them: the device would never go, and so never come back. Therefore the last holder of a device that
+/// was removed closes the kernel's files under librdmacm's handle; librdmacm drops the handle when it meets the device's
+/// successor.
+///
+/// A holder has an id of its own, bound to the device and reporting to the holder's channel. So librdmacm keeps the
+/// handle, and the holder hears of the removal, whatever became of other ids. Shares may be made and dropped by any
+/// thread, one share by one thread at a time.
+class device_share {
+ public:
+  device_share() = default;
+  ~device_share();
+  device_share(device_share&& o) noexcept
+      : anchor_(std::move(o.anchor_)), device_(std::exchange(o.device_, nullptr)), removed_(o.removed_) {}
+  device_share& operator=(device_share&& o) noexcept {
+    std::swap(anchor_, o.anchor_);
+    std::swap(device_, o.device_);
+    std::swap(removed_, o.removed_);
+    return *this;
+  }
+  /// Of the device that `bound` is bound to. Fails when the device is on its way out.
+  static failure make(rdma_event_channel* channel, rdma_cm_id* bound, device_share& out);
+  [[nodiscard]] ibv_context* device() const noexcept { return device_; }
+  /// The device was removed (RDMA_CM_EVENT_DEVICE_REMOVAL). To be dropped once the holder has nothing of it any more.
+  void removed() noexcept { removed_ = true; }
+
+ private:
+  connection_id anchor_;
+  ibv_context* device_ = nullptr;
+  bool removed_ = false;
+};
+
 /// What of a device's limits matters here.
 struct limits {
   std::uint64_t message_bytes_max = 0;  ///< of one operation (port's max_msg_sz)

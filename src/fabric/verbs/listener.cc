@@ -49,14 +49,14 @@ verbs_listener::verbs_listener(const address& at, const std::string& url, const 
   (bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
                                : reinterpret_cast<sockaddr_in*>(&bound)->sin_port) = 0;
   bound_ = bound;
-  if (!listen_for_lanes())
-    throw error(errc::unreachable, fmt::format("listening on {}: no RDMA device has that address: {}; see farmem-agent "
-                                               "--doctor",
-                                               url, std::strerror(errno)));
   epoll_ = descriptor(::epoll_create1(EPOLL_CLOEXEC));
   wake_ = descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!epoll_ || !wake_)
     throw error(errc::out_of_memory, fmt::format("listening on {}: {}", url, std::strerror(errno)));
+  if (!listen_for_lanes())
+    throw error(errc::unreachable, fmt::format("listening on {}: no RDMA device has that address: {}; see farmem-agent "
+                                               "--doctor",
+                                               url, std::strerror(errno)));
   watch(epoll_.get(), listening_.get(), tag_listening, EPOLLIN);
   watch(epoll_.get(), wake_.get(), tag_wake, EPOLLIN);
   watch(epoll_.get(), events_->fd, tag_events, EPOLLIN);
@@ -70,6 +70,8 @@ bool verbs_listener::listen_for_lanes() noexcept {
   sockaddr_storage at = bound_;
   if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)) != 0 || rdma_listen(id, 64) != 0) return false;
   port_ = ntohs(rdma_get_src_port(id));
+  // So that it can go when it is removed, even if nothing else has used it.
+  if (id->verbs != nullptr && channel_of(id) == nullptr) return false;
   listening_id_ = std::move(made);
   return true;
 }
@@ -111,7 +113,7 @@ void verbs_listener::run() noexcept {
     if (ticking) tick();
   }
   while (!sessions_.empty()) end(sessions_.begin()->first);
-  channels_.clear();
+  devices_.clear();
 }
 
 void verbs_listener::handle(std::uint64_t tag) noexcept {
@@ -166,17 +168,22 @@ void verbs_listener::take_attention() noexcept {
   }
 }
 
-ibv_comp_channel* verbs_listener::channel_of(ibv_context* device) noexcept {
-  completion_channel& c = channels_[device];
-  if (!c) {
-    c.reset(ibv_create_comp_channel(device));
-    if (!c || make_non_blocking(c->fd).failed()) {
-      c.reset();
-      return nullptr;
-    }
-    watch(epoll_.get(), c->fd, reinterpret_cast<std::uintptr_t>(device) | device_mark, EPOLLIN);
+/// The completion channel of the device that an id is bound to.
+ibv_comp_channel* verbs_listener::channel_of(rdma_cm_id* bound) noexcept {
+  ibv_context* const device = bound->verbs;
+  if (const auto found = devices_.find(device); found != devices_.end()) return found->second.channel.get();
+  device_in_use d;
+  failure f = device_share::make(events_.get(), bound, d.share);
+  if (!f.failed()) {
+    d.channel.reset(ibv_create_comp_channel(device));
+    f = d.channel ? make_non_blocking(d.channel->fd) : system_failure(errc::out_of_memory, "a completion channel");
   }
-  return c.get();
+  if (f.failed()) {
+    spdlog::warn("{}: {}", url_, f.text);
+    return nullptr;
+  }
+  watch(epoll_.get(), d.channel->fd, reinterpret_cast<std::uintptr_t>(device) | device_mark, EPOLLIN);
+  return devices_.emplace(device, std::move(d)).first->second.channel.get();
 }
 
 void verbs_listener::connection_asked(const connection_event& e) noexcept {
@@ -186,7 +193,7 @@ void verbs_listener::connection_asked(const connection_event& e) noexcept {
   if (d.code == errc::ok)
     for (auto& [number, candidate] : sessions_)
       if (candidate->greeted() && candidate->id()[0] == j.id[0] && candidate->id()[1] == j.id[1]) s = candidate.get();
-  ibv_comp_channel* const channel = s != nullptr && e.id->verbs != nullptr ? channel_of(e.id->verbs) : nullptr;
+  ibv_comp_channel* const channel = s != nullptr && e.id->verbs != nullptr ? channel_of(e.id) : nullptr;
   if (channel != nullptr && s->join(e.id, j, e.parameters, channel)) return;
   spdlog::warn("{}: a lane was rejected: {}", url_, d.reason != nullptr ? d.reason : "no session waits for it");
   rdma_reject(e.id, nullptr, 0);
@@ -200,8 +207,8 @@ void verbs_listener::take_connection_events() noexcept {
       connection_asked(e);
       continue;
     }
-    if (listening_id_ && e.id == listening_id_.get()) {
-      if (e.type == RDMA_CM_EVENT_DEVICE_REMOVAL) device_removed();
+    if (e.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+      if (e.id->verbs != nullptr) device_removed(e.id->verbs);
       continue;
     }
     std::uint64_t whose = 0;
@@ -217,7 +224,6 @@ void verbs_listener::take_connection_events() noexcept {
         if (!good) end(whose);
         break;
       }
-      case RDMA_CM_EVENT_DEVICE_REMOVAL: spdlog::warn("{}: the RDMA device was removed", s.name()); [[fallthrough]];
       case RDMA_CM_EVENT_DISCONNECTED:
       case RDMA_CM_EVENT_CONNECT_ERROR:
       case RDMA_CM_EVENT_UNREACHABLE:
@@ -228,20 +234,27 @@ void verbs_listener::take_connection_events() noexcept {
 }
 
 /// The device cannot go while anything of it is held; a tick listens again, for when it comes back.
-void verbs_listener::device_removed() noexcept {
+void verbs_listener::device_removed(ibv_context* device) noexcept {
   spdlog::warn("{}: the RDMA device was removed", url_);
-  while (!sessions_.empty()) end(sessions_.begin()->first);
-  listening_id_.reset();
-  channels_.clear();
+  std::vector<std::uint64_t> its;
+  for (const auto& [number, s] : sessions_)
+    if (s->device() == device) its.push_back(number);
+  for (const std::uint64_t n : its) end(n);
+  if (listening_id_ && listening_id_->verbs == device) listening_id_.reset();
+  if (const auto found = devices_.find(device); found != devices_.end()) {
+    found->second.share.removed();
+    found->second.channel.reset();
+    devices_.erase(found);
+  }
 }
 
 void verbs_listener::take_completions(std::uint64_t device) noexcept {
-  const auto found = channels_.find(reinterpret_cast<ibv_context*>(device));
-  if (found == channels_.end()) return;
+  const auto found = devices_.find(reinterpret_cast<ibv_context*>(device));
+  if (found == devices_.end()) return;
   ibv_cq* cq = nullptr;
   void* context = nullptr;
   // At most one event a lane is out, so this ends.
-  while (ibv_get_cq_event(found->second.get(), &cq, &context) == 0) {
+  while (ibv_get_cq_event(found->second.channel.get(), &cq, &context) == 0) {
     ibv_ack_cq_events(cq, 1);
     auto* l = static_cast<server_lane*>(context);
     l->disarmed();

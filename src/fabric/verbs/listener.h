@@ -44,9 +44,9 @@ class verbs_listener final : public listener, private session_host {
   void spin() noexcept;
   void tick() noexcept;
   bool listen_for_lanes() noexcept;
-  void device_removed() noexcept;
+  void device_removed(ibv_context* device) noexcept;
   void end(std::uint64_t session) noexcept;
-  ibv_comp_channel* channel_of(ibv_context* device) noexcept;
+  ibv_comp_channel* channel_of(rdma_cm_id* bound) noexcept;
 
   const listen_options options_;
   service& service_;
@@ -56,7 +56,11 @@ class verbs_listener final : public listener, private session_host {
   descriptor listening_, epoll_, wake_;
   event_channel events_;
   connection_id listening_id_;
-  std::map<ibv_context*, completion_channel> channels_;
+  struct device_in_use {
+    device_share share;
+    completion_channel channel;
+  };
+  std::map<ibv_context*, device_in_use> devices_;  ///< of the listening id and of lanes; until they are removed
   session_map sessions_;
   std::uint64_t next_session_;
   sockaddr_storage bound_{};

@@ -53,6 +53,8 @@ class server_session final : public peer, private lane_service {
   bool join(rdma_cm_id* id, const packet::join& j, const rdma_conn_param& asked, ibv_comp_channel* channel);
   bool on_established(const rdma_cm_id* id);
   [[nodiscard]] bool has(const rdma_cm_id* id) const noexcept;
+  /// What its lanes are on; null before the first one.
+  [[nodiscard]] const ibv_context* device() const noexcept { return device_; }
 
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] int control() const noexcept { return control_.get(); }

@@ -24,6 +24,7 @@ verbs_session::verbs_session(const address& to, const std::string& url, const se
 
 verbs_session::~verbs_session() {
   close();
+  leave_removed_device();
   memory_.use(nullptr);
 }
 
@@ -58,6 +59,7 @@ failure verbs_session::next_step(rdma_cm_id* id, rdma_cm_event_type wanted, time
       pollfd p{events_->fd, POLLIN, 0};
       if (!wait_sockets({&p, 1}, deadline)) return {errc::timed_out, {}};
     }
+    if (got.type == RDMA_CM_EVENT_DEVICE_REMOVAL) device_gone_ = true;
     if (got.id != id) {
       if (got.type == RDMA_CM_EVENT_DISCONNECTED || got.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
         return {errc::unreachable, "a lane was closed while the others were being connected"};
@@ -69,11 +71,13 @@ failure verbs_session::next_step(rdma_cm_id* id, rdma_cm_event_type wanted, time
   }
 }
 
-failure verbs_session::use_device(ibv_context* device) {
-  if (device == device_ && domain_) return {};
+failure verbs_session::use_device(rdma_cm_id* bound) {
+  if (bound->verbs == device_.device() && domain_) return {};
   memory_.use(nullptr);
-  domain_.reset(ibv_alloc_pd(device));
-  device_ = device;
+  domain_.reset();
+  device_ = device_share();
+  if (failure f = device_share::make(events_.get(), bound, device_); f.failed()) return f;
+  domain_.reset(ibv_alloc_pd(device_.device()));
   if (!domain_) return system_failure(errc::out_of_memory, "a protection domain");
   memory_.use(domain_.get());
   return {};
@@ -106,7 +110,7 @@ failure verbs_session::connect_lane(std::uint32_t index, const packet::welcome& 
   if (rdma_resolve_route(made, timeout_ms) != 0) return system_failure(errc::unreachable, "resolving the route");
   if (failure f = next_step(made, RDMA_CM_EVENT_ROUTE_RESOLVED, deadline, got); f.failed()) return f;
 
-  if (failure f = use_device(made->verbs); f.failed()) return f;
+  if (failure f = use_device(made); f.failed()) return f;
   out.channel.reset(ibv_create_comp_channel(made->verbs));
   if (!out.channel) return system_failure(errc::out_of_memory, "a completion channel");
   if (failure f = make_non_blocking(out.channel->fd); f.failed()) return f;
@@ -161,7 +165,19 @@ failure verbs_session::dial_lanes(std::uint32_t generation, time_point deadline)
   return {};
 }
 
+/// It does not go while anything of it is held. Called while there is no connection.
+void verbs_session::leave_removed_device() noexcept {
+  connection_event old;
+  while (next_event(events_.get(), old)) device_gone_ = device_gone_ || old.type == RDMA_CM_EVENT_DEVICE_REMOVAL;
+  if (!device_gone_.exchange(false)) return;
+  memory_.use(nullptr);
+  domain_.reset();
+  device_.removed();
+  device_ = device_share();
+}
+
 errc verbs_session::dial(std::uint32_t generation, time_point deadline) noexcept {
+  leave_removed_device();
   failure f;
   try {
     f = dial_lanes(generation, deadline);
@@ -170,6 +186,7 @@ errc verbs_session::dial(std::uint32_t generation, time_point deadline) noexcept
   }
   if (!f.failed()) return errc::ok;
   explain(f.text);
+  leave_removed_device();
   const std::lock_guard lock(end_mutex_);
   control_.reset();
   return f.code;
@@ -192,13 +209,7 @@ void verbs_session::hang_up(errc why) noexcept {
     const std::lock_guard lock(end_mutex_);
     control_.reset();
   }
-  connection_event old;
-  while (next_event(events_.get(), old)) device_gone_ = device_gone_ || old.type == RDMA_CM_EVENT_DEVICE_REMOVAL;
-  if (device_gone_.exchange(false)) {  // it cannot go while anything of it is held
-    memory_.use(nullptr);
-    domain_.reset();
-    device_ = nullptr;
-  }
+  leave_removed_device();
 }
 
 void verbs_session::take_events() noexcept {

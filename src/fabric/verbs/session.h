@@ -54,15 +54,16 @@ class verbs_session final : public lane_session, private lane_home {
   failure greet(std::uint32_t generation, time_point deadline, packet::welcome& w);
   failure connect_lane(std::uint32_t index, const packet::welcome& w, time_point deadline, lane_connection& out);
   failure next_step(rdma_cm_id* id, rdma_cm_event_type wanted, time_point deadline, connection_event& got);
-  failure use_device(ibv_context* device);
+  failure use_device(rdma_cm_id* bound);
+  void leave_removed_device() noexcept;
   errc ask(const packet::region_request& q, packet::region_answer& a) noexcept;
   void watch(int fd, std::uint32_t index, std::uint32_t events) noexcept;
   verbs_lane& lane_at(std::uint32_t index) noexcept { return static_cast<verbs_lane&>(*lanes_[index]); }
 
   const address to_;
   event_channel events_;
-  ibv_context* device_ = nullptr;  ///< what domain_ belongs to; librdmacm keeps it open
-  protection_domain domain_;
+  device_share device_;
+  protection_domain domain_;  ///< on it; kept from connection to connection, because memory is registered with it
   std::atomic<bool> device_gone_{false};
   region_keys regions_;
   local_memory memory_;
