@@ -232,6 +232,12 @@ const std::vector<setting>& settings() {
        false, [](config& c, text v) { c.fabric.io_threads = parse_count(v); }},
       {"spin", "TIME", "how long a thread polls for the next fetch before it blocks (default 20us)", false,
        [](config& c, text v) { c.fabric.spin_for = parse_spin(v); }},
+      {"on-demand-paging", "",
+       "verbs://: the device looks pages of regions up when it needs them, and they are not locked, where it can do "
+       "that",
+       false, [](config& c, text v) { c.fabric.on_demand_paging = parse_switch(v); }},
+      {"huge-pages", "", "ask the kernel for huge pages for regions; --doctor says whether it gives any", false,
+       [](config& c, text v) { c.store.huge_pages = parse_switch(v); }},
       {"trace-threads", "N", "threads that trace for collections (default 1)", false,
        [](config& c, text v) { c.store.trace_threads = parse_count(v); }},
       {"trace-nice", "N", "how far they give way to the threads that serve, 0 to 19 (default 10)", false,

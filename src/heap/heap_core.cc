@@ -42,6 +42,7 @@ void heap_core::open(const heap_options& options) {
   lo.session.connect_within = options.connect_within;
   lo.session.reconnect_for = options.reconnect_within;
   lo.session.operation_within = options.access_within;
+  lo.session.on_demand_paging = options.on_demand_paging;
   lo.heap_name = options.name.empty() ? program_invocation_short_name : options.name;
   lo.heap_id[0] = random_word();
   lo.heap_id[1] = random_word();

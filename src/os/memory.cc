@@ -48,6 +48,13 @@ void reservation::keep_small_pages(void* from, std::uint64_t bytes) noexcept {
   [[maybe_unused]] const int done = ::madvise(from, bytes, MADV_NOHUGEPAGE);
 }
 
+bool shared_huge_pages() {
+  std::ifstream in("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  std::string choices;  // "always within_size advise [never] deny force"
+  return std::getline(in, choices) && choices.find("[never]") == std::string::npos &&
+         choices.find("[deny]") == std::string::npos;
+}
+
 memory_file::memory_file(const char* name, std::uint64_t bytes) {
   bytes = detail::round_up(bytes, detail::page_bytes);
   const int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

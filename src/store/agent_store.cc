@@ -72,7 +72,7 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
 }
 
 agent_store::agent_store(const store_options& o)
-    : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve), paged_(options_, pool_) {
+    : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve, o.huge_pages), paged_(options_, pool_) {
   if (!o.hooks.background) return;
   try {
     thread_ = std::thread([this] { run(); });

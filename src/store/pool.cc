@@ -21,13 +21,19 @@ bool same(const std::uint64_t (&a)[3], const owner_key& k) {
 
 }  // namespace
 
-pool::pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve)
+pool::pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages)
     : region_bytes_(region_bytes),
+      huge_pages_(huge_pages),
       limit_(std::min<std::uint64_t>(memory_bytes / region_bytes, region_limit)),
       reserved_(reserve > 0 && limit_ > 1
                     ? std::clamp<std::uint64_t>(std::uint64_t(double(limit_) * reserve), 1, limit_ - 1)
                     : 0),
-      records_(region_limit * sizeof(slot_in_table), detail::page_bytes) {}
+      records_(region_limit * sizeof(slot_in_table), detail::page_bytes) {
+  if (huge_pages_ && !os::shared_huge_pages())
+    spdlog::warn(
+        "huge pages were asked for, and the kernel gives none for regions: echo advise > "
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+}
 
 pool::~pool() {
   for (std::uint32_t i = 0; i < next_number_; ++i) delete table(records_)[i].load(std::memory_order_relaxed);
@@ -73,8 +79,8 @@ region* pool::take(heap* owner, const owner_key& key, region_use use) {
     r = bare_.back();
     try {
       os::memory_file fresh("farmem-region", region_bytes_);
-      allocate_pages(
-          fresh);  // the agent's memory, whoever writes to it first; and no memory is an answer, not a fault later
+      // The agent's memory, whoever writes to it first; and no memory is an answer, not a fault later.
+      allocate_pages(fresh, huge_pages_);
       r->memory = std::move(fresh);
     } catch (const error& e) {
       spdlog::error("no memory for a region: {}", e.what());

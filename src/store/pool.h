@@ -21,7 +21,7 @@ struct owner_key {
 
 class pool {
  public:
-  pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve);
+  pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages);
   pool(const pool&) = delete;
   pool& operator=(const pool&) = delete;
   ~pool();
@@ -63,6 +63,7 @@ class pool {
   bool evict_kept();
 
   std::uint64_t region_bytes_;
+  const bool huge_pages_;
   std::uint64_t limit_;
   std::uint64_t reserved_;
   os::reservation records_;  ///< atomic<region*> by number

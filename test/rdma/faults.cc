@@ -7,76 +7,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <thread>
 
-#include "agent/live_agent.h"
 #include "fabric/fixture.h"
+#include "lab_agent.h"
 
 using namespace fm;
 using namespace fm::fabric;
 using namespace fm::fabric::test;
+using namespace lab;
 using namespace fm::literals;
 
 namespace {
-
-struct fault_node {
-  std::uint64_t value = 0;
-  fm::ref<fault_node> next;
-};
-
-heap_options far_away(const std::string& url) {
-  return {.cache = 1_MiB,
-          .agents = {url},
-          .segment = 32_KiB,
-          .collect = false,
-          .access_within = std::chrono::seconds(20),
-          .memory_within = std::chrono::seconds(20),
-          .reconnect_within = std::chrono::seconds(30),
-          .connect_within = std::chrono::seconds(30)};
-}
-
-ptr<fault_node> make_nodes(heap& h, std::uint64_t n) {
-  ptr<fault_node> head;
-  for (std::uint64_t i = 0; i < n; ++i) head = h.make<fault_node>({.value = i, .next = head});
-  return head;
-}
-
-/// Walks the list; the error that it ended with, or ok.
-errc walk_nodes(const ptr<fault_node>& head, std::uint64_t n) {
-  try {
-    std::uint64_t expected = n;
-    for (const fault_node& e : fm::walk(head, &fault_node::next))
-      if (e.value != --expected) FAIL("node " << e.value << " instead of " << expected);
-    return expected == 0 ? errc::ok : errc::corrupt;
-  } catch (const error& e) {
-    return e.code();
-  }
-}
-
-/// farmem-agent over verbs://.
-class lab_agent {
- public:
-  explicit lab_agent(const std::string& listen = over_verbs::listen_url())
-      : process_({"/lab/farmem-agent", "--listen", listen, "--insecure", "--memory", "32MiB", "--region", "1MiB",
-                  "--ready-file", directory_.path + "/ready", "--admin", directory_.path + "/admin"},
-                 directory_.path + "/log") {
-    const time_point deadline = clock::now() + std::chrono::seconds(60);
-    while (url_.empty()) {
-      std::ifstream in(directory_.path + "/ready");
-      std::getline(in, url_);
-      if (clock::now() > deadline) FAIL("the agent does not say that it is ready");
-      std::this_thread::yield();
-    }
-  }
-  [[nodiscard]] const std::string& url() const noexcept { return url_; }
-  int end(int signal) { return process_.end(signal); }
-
- private:
-  agent_test::directory directory_;
-  agent_test::process process_;
-  std::string url_;
-};
 
 /// Whether the kernel has removed rxe0, for which it waits until nobody holds anything of it.
 bool remove_device() {
@@ -95,8 +37,6 @@ void wish(const char* what) {
   out << what << std::endl;
   REQUIRE(out.good());
 }
-
-constexpr std::uint64_t nodes = 20'000;  // more than the cache holds
 
 }  // namespace
 

@@ -57,6 +57,7 @@ struct listen_options {
   duration handshake_within = std::chrono::seconds(2);
   std::uint32_t message_bytes_max = 1u << 20;
   std::uint32_t requests_in_flight = 4096;  ///< per connection, refused beyond
+  bool on_demand_paging = false;            ///< verbs: do not pin regions, where the device can do without
 };
 
 /// A listening transport; destruction stops it, disconnects every peer and joins its threads.

@@ -44,6 +44,9 @@ struct heap_options {
   duration memory_within = std::chrono::seconds(5);   ///< an allocation waits at most this for memory, then cache_full
   duration reconnect_within = std::chrono::seconds(5);  ///< a broken connection is retried so long, then agent_lost
   duration connect_within = std::chrono::seconds(5);    ///< opening fails after this
+  /// `verbs://`: let the device look pages of the cache up when it needs them, instead of locking them in memory. Where it cannot,
+  /// there is a warning that names it, and they are locked.
+  bool on_demand_paging = false;
 };
 
 }  // namespace fm

@@ -37,6 +37,10 @@ class reservation {
   std::uint64_t bytes_ = 0;
 };
 
+constexpr std::uint64_t huge_page_bytes = 2ull << 20;
+/// Whether the kernel backs shared memory with huge pages where it is asked to. Reads /sys.
+bool shared_huge_pages();
+
 /// A memfd and its mapping in this process.
 class memory_file {
  public:

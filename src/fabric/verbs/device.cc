@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -108,8 +109,19 @@ failure check_memlock(std::uint64_t bytes) {
                       bytes >> 10, m.locked_bytes >> 10, m.limit_bytes >> 10, memlock_fix)};
 }
 
+paging paging_of(ibv_context* device, bool wanted, int access, const std::string& user) {
+  if (!wanted) return {};
+  ibv_device_attr_ex x{};
+  ibv_query_device_ex(device, nullptr, &x);  // a device that does not answer can do none of it
+  if (const std::string lacks = on_demand_lacks(x.odp_caps, access); !lacks.empty())
+    spdlog::warn("{}: {} cannot do on-demand paging (it lacks {}): memory is locked", user,
+                 ibv_get_device_name(device->device), lacks);
+  return {wanted, x.odp_caps};
+}
+
 failure register_memory(ibv_pd* domain, void* base, std::uint64_t bytes, int access, memory_region& out) {
-  if (failure f = check_memlock(bytes); f.failed()) return f;
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0)
+    if (failure f = check_memlock(bytes); f.failed()) return f;
   out.reset(ibv_reg_mr(domain, base, bytes, access));
   if (out) return {};
   return system_failure(errc::out_of_memory, fmt::format("registering {} KiB of memory for RDMA", bytes >> 10).c_str());

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "on_demand.h"
+
 namespace fm::fabric::verbs {
 
 struct failure {
@@ -82,7 +84,11 @@ failure query(ibv_context* device, std::uint8_t port, limits& out);
 /// have no limit.
 failure check_memlock(std::uint64_t bytes);
 
-/// Registers memory that stays the caller's.
+/// What `device` can do of on-demand paging, if it is wanted; where it cannot do all that `access` needs, a warning names it and
+/// `user` (an address).
+paging paging_of(ibv_context* device, bool wanted, int access, const std::string& user);
+
+/// Registers memory that stays the caller's. With IBV_ACCESS_ON_DEMAND none of it is locked.
 failure register_memory(ibv_pd* domain, void* base, std::uint64_t bytes, int access, memory_region& out);
 
 /// Anonymous memory, faulted in and registered for local use.

@@ -84,14 +84,17 @@ void examine(std::vector<finding>& out) {
     ibv_device_attr_ex x{};
     if (ibv_query_device_ex(device.get(), nullptr, &x) != 0) continue;
     const ibv_device_attr& a = x.orig_attr;
-    const bool odp = (x.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0;
+    const auto on_demand = [&x](int access) {
+      const std::string lacks = on_demand_lacks(x.odp_caps, access);
+      return lacks.empty() ? "yes" : lacks == "everything" ? "no" : "without " + lacks;
+    };
     const bool deep = a.max_qp_wr >= int(queue_pair::depth);
     out.push_back(
         {deep ? level::good : level::wrong,
          fmt::format("{}: firmware {}, queues of {}, {} reads outstanding, regions up to {} MiB, atomics {}, "
-                     "on-demand paging {}",
+                     "on-demand paging of an agent's memory {}, of a program's {}",
                      name, a.fw_ver, a.max_qp_wr, a.max_qp_rd_atom, a.max_mr_size >> 20,
-                     a.atomic_cap != IBV_ATOMIC_NONE ? "yes" : "no", odp ? "yes" : "no"),
+                     a.atomic_cap != IBV_ATOMIC_NONE ? "yes" : "no", on_demand(region_access), on_demand(local_access)),
          deep ? std::string() : fmt::format("verbs:// needs queues of {}: use another device", queue_pair::depth)});
     for (std::uint8_t port = 1; port <= a.phys_port_cnt; ++port) examine_port(device.get(), name, port, out);
   }

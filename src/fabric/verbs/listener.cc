@@ -71,7 +71,7 @@ bool verbs_listener::listen_for_lanes() noexcept {
   if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&at)) != 0 || rdma_listen(id, 64) != 0) return false;
   port_ = ntohs(rdma_get_src_port(id));
   // So that it can go when it is removed, even if nothing else has used it.
-  if (id->verbs != nullptr && channel_of(id) == nullptr) return false;
+  if (id->verbs != nullptr && device_of(id) == nullptr) return false;
   listening_id_ = std::move(made);
   return true;
 }
@@ -168,10 +168,10 @@ void verbs_listener::take_attention() noexcept {
   }
 }
 
-/// The completion channel of the device that an id is bound to.
-ibv_comp_channel* verbs_listener::channel_of(rdma_cm_id* bound) noexcept {
+/// What is kept of the device that an id is bound to.
+const verbs_listener::device_in_use* verbs_listener::device_of(rdma_cm_id* bound) noexcept {
   ibv_context* const device = bound->verbs;
-  if (const auto found = devices_.find(device); found != devices_.end()) return found->second.channel.get();
+  if (const auto found = devices_.find(device); found != devices_.end()) return &found->second;
   device_in_use d;
   failure f = device_share::make(events_.get(), bound, d.share);
   if (!f.failed()) {
@@ -182,20 +182,22 @@ ibv_comp_channel* verbs_listener::channel_of(rdma_cm_id* bound) noexcept {
     spdlog::warn("{}: {}", url_, f.text);
     return nullptr;
   }
+  d.memory = paging_of(device, options_.on_demand_paging, region_access, url_);
   watch(epoll_.get(), d.channel->fd, reinterpret_cast<std::uintptr_t>(device) | device_mark, EPOLLIN);
-  return devices_.emplace(device, std::move(d)).first->second.channel.get();
+  return &devices_.emplace(device, std::move(d)).first->second;
 }
 
 void verbs_listener::connection_asked(const connection_event& e) noexcept {
   packet::join j;
-  const auto d = packet::decode_join({e.private_data, e.parameters.private_data_len}, j);
+  const auto decoded = packet::decode_join({e.private_data, e.parameters.private_data_len}, j);
   server_session* s = nullptr;
-  if (d.code == errc::ok)
+  if (decoded.code == errc::ok)
     for (auto& [number, candidate] : sessions_)
       if (candidate->greeted() && candidate->id()[0] == j.id[0] && candidate->id()[1] == j.id[1]) s = candidate.get();
-  ibv_comp_channel* const channel = s != nullptr && e.id->verbs != nullptr ? channel_of(e.id) : nullptr;
-  if (channel != nullptr && s->join(e.id, j, e.parameters, channel)) return;
-  spdlog::warn("{}: a lane was rejected: {}", url_, d.reason != nullptr ? d.reason : "no session waits for it");
+  const device_in_use* const d = s != nullptr && e.id->verbs != nullptr ? device_of(e.id) : nullptr;
+  if (d != nullptr && s->join(e.id, j, e.parameters, d->channel.get(), d->memory)) return;
+  spdlog::warn("{}: a lane was rejected: {}", url_,
+               decoded.reason != nullptr ? decoded.reason : "no session waits for it");
   rdma_reject(e.id, nullptr, 0);
   rdma_destroy_id(e.id);
 }

@@ -24,6 +24,11 @@ class verbs_listener final : public listener, private session_host {
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
 
  private:
+  struct device_in_use {
+    device_share share;
+    completion_channel channel;
+    paging memory;
+  };
   using session_map = std::unordered_map<std::uint64_t, std::unique_ptr<server_session>>;
 
   // session_host
@@ -46,7 +51,7 @@ class verbs_listener final : public listener, private session_host {
   bool listen_for_lanes() noexcept;
   void device_removed(ibv_context* device) noexcept;
   void end(std::uint64_t session) noexcept;
-  ibv_comp_channel* channel_of(rdma_cm_id* bound) noexcept;
+  const device_in_use* device_of(rdma_cm_id* bound) noexcept;
 
   const listen_options options_;
   service& service_;
@@ -56,10 +61,6 @@ class verbs_listener final : public listener, private session_host {
   descriptor listening_, epoll_, wake_;
   event_channel events_;
   connection_id listening_id_;
-  struct device_in_use {
-    device_share share;
-    completion_channel channel;
-  };
   std::map<ibv_context*, device_in_use> devices_;  ///< of the listening id and of lanes; until they are removed
   session_map sessions_;
   std::uint64_t next_session_;

@@ -37,10 +37,11 @@ void local_memory::take_back(std::byte* base, std::uint64_t bytes, bool for_good
   if (for_good) all_.erase(all_.begin() + (l - all_.data()));
 }
 
-void local_memory::use(ibv_pd* domain) noexcept {
+void local_memory::use(ibv_pd* domain, const paging& how) noexcept {
   const std::unique_lock lock(mutex_);
   if (domain == domain_) return;
   domain_ = domain;
+  access_ = how.flags(local_access);
   for (lent& l : all_) {
     for (memory_region& m : l.slabs) m.reset();
     l.refused = false;
@@ -70,8 +71,9 @@ std::uint64_t local_memory::find(void* at, std::uint64_t bytes, std::uint32_t& k
   if (!l->slabs[i]) {
     std::byte* const base = l->base + i * l->slab_bytes;
     const std::uint64_t n = std::min<std::uint64_t>(l->slab_bytes, std::uint64_t(l->base + l->bytes - base));
-    failure f = check_memlock(n + left_for_connections);
-    if (!f.failed()) f = register_memory(domain_, base, n, IBV_ACCESS_LOCAL_WRITE, l->slabs[i]);
+    const bool pinned = (access_ & IBV_ACCESS_ON_DEMAND) == 0;
+    failure f = pinned ? check_memlock(n + left_for_connections) : failure{};
+    if (!f.failed()) f = register_memory(domain_, base, n, access_, l->slabs[i]);
     if (f.failed()) {
       spdlog::warn("verbs: {}; transfers of this memory are copied", f.text);
       l->refused = true;

@@ -18,8 +18,8 @@ class local_memory {
   void lend(std::byte* base, std::uint64_t bytes, std::uint64_t slab_bytes);
   /// Memory inside what was lent, or all of it: no device reaches it any more.
   void take_back(std::byte* base, std::uint64_t bytes, bool for_good) noexcept;
-  /// Everything is registered with `domain` from now on, when it is used.
-  void use(ibv_pd* domain) noexcept;
+  /// Everything is registered with `domain` from now on, when it is used, and pinned or not as `how` says.
+  void use(ibv_pd* domain, const paging& how = {}) noexcept;
   /// How much at `at`, up to `bytes`, one key covers; registers it if need be. 0: it was not lent, or cannot be
   /// registered.
   std::uint64_t find(void* at, std::uint64_t bytes, std::uint32_t& key) noexcept;
@@ -37,6 +37,7 @@ class local_memory {
 
   std::shared_mutex mutex_;
   ibv_pd* domain_ = nullptr;
+  int access_ = local_access;
   std::vector<lent> all_;
 };
 

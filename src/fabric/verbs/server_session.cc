@@ -144,9 +144,8 @@ errc server_session::attach(const packet::region_request& q, packet::region_answ
   const bool writable = s.memory(*this, whole, 0, access::write) != nullptr;
   if (writable) s.memory_done(*this, q.region);
   registered r{q.region, q.generation, {}};
-  int flags = IBV_ACCESS_REMOTE_READ;
-  if (writable) flags |= IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  if (const failure f = register_memory(domain_.get(), base, q.bytes, flags, r.key); f.failed()) {
+  const int flags = writable ? region_access : IBV_ACCESS_REMOTE_READ;
+  if (const failure f = register_memory(domain_.get(), base, q.bytes, memory_.flags(flags), r.key); f.failed()) {
     s.memory_done(*this, q.region);
     spdlog::error("{}: region {}: {}", name_, q.region, f.text);
     return f.code;
@@ -167,11 +166,12 @@ void server_session::detach(std::uint32_t region) noexcept {
 }
 
 bool server_session::join(rdma_cm_id* id, const packet::join& j, const rdma_conn_param& asked,
-                          ibv_comp_channel* channel) {
+                          ibv_comp_channel* channel, const paging& memory) {
   if (open_ || j.lane >= lanes_.size() || lanes_[j.lane]) return false;
   if (!domain_) {
     domain_.reset(ibv_alloc_pd(id->verbs));
     device_ = id->verbs;
+    memory_ = memory;
   }
   if (!domain_ || device_ != id->verbs) return false;
   auto l = std::make_unique<server_lane>(static_cast<lane_service&>(*this), number_, host_.limits().message_bytes_max,

@@ -50,7 +50,8 @@ class server_session final : public peer, private lane_service {
   bool on_control_readable();
   bool on_attention();
   /// Takes a lane's connection request; false: it is rejected, which ends nothing.
-  bool join(rdma_cm_id* id, const packet::join& j, const rdma_conn_param& asked, ibv_comp_channel* channel);
+  bool join(rdma_cm_id* id, const packet::join& j, const rdma_conn_param& asked, ibv_comp_channel* channel,
+            const paging& memory);
   bool on_established(const rdma_cm_id* id);
   [[nodiscard]] bool has(const rdma_cm_id* id) const noexcept;
   /// What its lanes are on; null before the first one.
@@ -95,6 +96,7 @@ class server_session final : public peer, private lane_service {
 
   protection_domain domain_;
   ibv_context* device_ = nullptr;
+  paging memory_;
   std::vector<std::unique_ptr<server_lane>> lanes_;
   std::unordered_map<std::uint32_t, registered> regions_;
 

@@ -79,7 +79,7 @@ failure verbs_session::use_device(rdma_cm_id* bound) {
   if (failure f = device_share::make(events_.get(), bound, device_); f.failed()) return f;
   domain_.reset(ibv_alloc_pd(device_.device()));
   if (!domain_) return system_failure(errc::out_of_memory, "a protection domain");
-  memory_.use(domain_.get());
+  memory_.use(domain_.get(), paging_of(device_.device(), options_.on_demand_paging, local_access, url()));
   return {};
 }
 
