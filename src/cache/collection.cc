@@ -157,10 +157,9 @@ void object_cache::scan_aside(frame_visitor& visitor) {
   });
 }
 
-void object_cache::scan_page(std::uint64_t page, frame_visitor& visitor) {
+void object_cache::scan_page(std::uint64_t page, std::vector<slot_t>& refs, frame_visitor& visitor) {
   if (hit.pages[page].state.load(std::memory_order_acquire) == page_given_back) return;
   visitor.between_pages();
-  std::vector<slot_t> refs;
   std::array<std::uint16_t, page_slots> resident;  // their frames are prefetched together
   const section in_section;
   std::uint32_t n = 0;
@@ -176,8 +175,10 @@ void object_cache::scan_page(std::uint64_t page, frame_visitor& visitor) {
 void object_cache::scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor) {
   // Words only return to the table meanwhile, since pages are held: so the ones that are aside come first.
   scan_aside(visitor);
+  std::vector<slot_t> refs;
   for (const std::uint32_t t : tablets)
-    for (std::uint64_t page = t * pages_per_tablet; page < (t + 1) * pages_per_tablet; ++page) scan_page(page, visitor);
+    for (std::uint64_t page = t * pages_per_tablet; page < (t + 1) * pages_per_tablet; ++page)
+      scan_page(page, refs, visitor);
 }
 
 bool object_cache::read_references(slot_t slot, std::vector<slot_t>& out) {

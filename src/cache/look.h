@@ -2,8 +2,10 @@
 // and census.cc.
 #pragma once
 
-#include <cstring>
 #include <farmem/cache/object_cache.h>
+
+#include <algorithm>
+#include <cstring>
 
 namespace fm::detail {
 
@@ -29,26 +31,32 @@ bool with_frame(std::atomic<word_t>& word, F&& f) {
   }
 }
 
-/// The references in a payload of the type that `h` names, as they are now, null ones left out. The payload stays meanwhile. False for a
-/// type without references.
+/// Calls `f(slot)` for the references in a payload of the type that `h` names, as they are now, null ones left out: those of up to
+/// `elements` of its elements from `from` on. The payload stays meanwhile. How many elements it has: 1 unless it is an array, 0 for
+/// a type without references.
+template <class F>
+std::uint64_t for_each_ref(std::uint64_t h, const char* payload, std::uint64_t from, std::uint64_t elements, F&& f) {
+  const type_descriptor* type = find_type(header::type(h));
+  if (!type || type->ref_offsets.empty()) return 0;
+  std::uint64_t length = 1;
+  if (type->kind == type_kind::array) {
+    std::memcpy(&length, payload, sizeof length);
+    payload += sizeof length;
+  }
+  const std::uint64_t end = from < length ? from + std::min(elements, length - from) : from;
+  for (std::uint64_t i = from; i < end; ++i)
+    for (const std::uint32_t at : type->ref_offsets)
+      if (const slot_t s =
+              __atomic_load_n(reinterpret_cast<const std::uint64_t*>(payload + i * type->bytes + at), __ATOMIC_ACQUIRE);
+          s != 0)
+        f(s);
+  return length;
+}
+
+/// All of them; false for a type without references.
 inline bool read_refs(std::uint64_t h, const char* payload, std::vector<slot_t>& out) {
   out.clear();
-  const type_descriptor* type = find_type(header::type(h));
-  if (!type || type->ref_offsets.empty()) return false;
-  const auto read = [&](const char* element) {
-    for (const std::uint32_t at : type->ref_offsets)
-      if (const slot_t s = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(element + at), __ATOMIC_ACQUIRE);
-          s != 0)
-        out.push_back(s);
-  };
-  if (type->kind == type_kind::object) {
-    read(payload);
-    return true;
-  }
-  std::uint64_t length = 0;
-  std::memcpy(&length, payload, sizeof length);
-  for (std::uint64_t i = 0; i < length; ++i) read(payload + 8 + i * type->bytes);
-  return true;
+  return for_each_ref(h, payload, 0, ~std::uint64_t{0}, [&](slot_t s) { out.push_back(s); }) != 0;
 }
 inline bool read_refs(char* payload, std::vector<slot_t>& out) {
   return read_refs(frame::prefix(payload).header.load(std::memory_order_relaxed), payload, out);

@@ -57,8 +57,8 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   ++b.count;
   static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});
   ++waiting_;
-  const bool was_young = (px.shape.fetch_and(~frame::young_bit, std::memory_order_relaxed) & frame::young_bit) != 0;
-  px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
+  const bool was_young = (px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed) & frame::young_bit) != 0;
+  if (was_young) px.shape.fetch_and(~frame::young_bit, std::memory_order_relaxed);
   s.writing.fetch_add(1, std::memory_order_relaxed);
   counts.written.fetch_add(1, std::memory_order_relaxed);
   counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);

@@ -14,27 +14,10 @@
 
 namespace fm::detail {
 
-bool object_cache::references_of(std::uint64_t h, const char* payload, std::vector<slot_t>& out) {
-  return read_refs(h, payload, out);
-}
-
 std::uint64_t object_cache::end_youth(std::uint64_t h, const char* payload, std::uint64_t from,
                                       std::uint64_t elements) noexcept {
-  const type_descriptor* type = find_type(header::type(h));
-  if (!type || type->ref_offsets.empty()) return 0;
-  std::uint64_t length = 1;
-  if (type->kind == type_kind::array) {
-    std::memcpy(&length, payload, sizeof length);
-    payload += sizeof length;
-  }
-  const std::uint64_t end = from + std::min(elements, length - from);
-  for (std::uint64_t i = from; i < end; ++i)
-    for (const std::uint32_t at : type->ref_offsets) {
-      slot_t r = 0;
-      std::memcpy(&r, payload + i * type->bytes + at, sizeof r);
-      if (r != 0) no_longer_young(r);
-    }
-  return end < length ? end : 0;
+  const std::uint64_t length = for_each_ref(h, payload, from, elements, [this](slot_t s) { no_longer_young(s); });
+  return from + elements < length ? from + elements : 0;
 }
 
 bool object_cache::has_news(std::uint32_t tablet) noexcept {
@@ -73,6 +56,7 @@ void object_cache::scan_news(const std::vector<std::uint32_t>& tablets, frame_vi
     bool any_ = false, whole_ = false;
   };
   scan_aside(visitor);  // first: words only return to the table, since pages are held
+  std::vector<slot_t> refs;
   for (const std::uint32_t t : tablets) {
     for (std::uint64_t page = t * pages_per_tablet; page < (t + 1) * pages_per_tablet; ++page) {
       std::atomic<std::uint32_t>& news = hit.pages[page].news;
@@ -81,7 +65,7 @@ void object_cache::scan_news(const std::vector<std::uint32_t>& tablets, frame_vi
           hit.pages[page].state.load(std::memory_order_acquire) == page_given_back)
         continue;
       noting notes(visitor, news);
-      scan_page(page, notes);
+      scan_page(page, refs, notes);
       notes.whole();
     }
   }

@@ -226,6 +226,8 @@ cycle_report collector::collect_young(std::string_view why) {
 void collector::keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept {
   const std::uint64_t stamp = epochs::stamp();
   try {
+    outlived_.reserve(outlived_.size() +
+                      1);  // what fails must not take the marks along: readers may be looking at them
     outlived_.push_back({stamp, std::move(marks)});
   } catch (const std::bad_alloc&) {
     (void)marks.release();  // there is no room to remember them by

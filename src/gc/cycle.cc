@@ -24,7 +24,7 @@ constexpr std::uint32_t ghosts_per_answer = 65536;
 constexpr int near_steps_a_round = 32;
 constexpr std::uint64_t slice_ns = 300'000;
 constexpr auto rest_most = std::chrono::milliseconds(30);
-constexpr std::size_t words_swept_at_once = 64;
+constexpr std::size_t words_swept_at_once = 2 * (page_slots / 64);
 constexpr std::size_t threads_expected = 1024;
 
 std::uint64_t ns_since(time_point begin) {
@@ -57,10 +57,7 @@ cycle::~cycle() = default;
 void cycle::run() noexcept {
   bool completed = false;
   try {
-    if (young_)
-      run_young();
-    else
-      run_all();
+    run_steps();
     completed = true;
     if (owner_.options_.verify) verify_references();
   } catch (const error& e) {
@@ -74,54 +71,41 @@ void cycle::run() noexcept {
   if (owner_.options_.verify && !young_) verify_agents("after the cycle");
 }
 
-void cycle::run_all() {
-  if (agents_.empty()) throw error(errc::agent_lost, "all agents are lost");
-  if (owner_.options_.verify) {
-    verify_agents("before the cycle");
-    check_faults();
+void cycle::run_steps() {
+  if (!young_) {
+    if (agents_.empty()) throw error(errc::agent_lost, "all agents are lost");
+    if (owner_.options_.verify) {
+      verify_agents("before the cycle");
+      check_faults();
+    }
+    cache_.send_batches();
   }
-  cache_.send_batches();
   cache_.hold_pages(true);
   pages_held_ = true;
   snapshot();
   slice_from_ = os::thread_cpu_ns();
   const time_point scanned_from = clock::now();
-  for (agent& a : agents_) check(a.link->begin_cycle(report_.number, call_deadline()), a, "begins no cycle");
-  begun_ = true;
+  if (!young_) {
+    for (agent& a : agents_) check(a.link->begin_cycle(report_.number, call_deadline()), a, "begins no cycle");
+    begun_ = true;
+  }
   scan();
   report_.scan_ns = ns_since(scanned_from);
   const time_point marked_from = clock::now();
   do {
     mark();
-    read_marks();
   } while (!final_pause());
   report_.mark_ns = ns_since(marked_from);
-  if (who_ == tracing::both) compare_tracers();
-  if (owner_.options_.verify) {
-    verify_marks();
-    verify_agents("after marking");
-    check_faults();
+  if (!young_) {
+    if (who_ == tracing::both) compare_tracers();
+    if (owner_.options_.verify) {
+      verify_marks();
+      verify_agents("after marking");
+      check_faults();
+    }
   }
   const time_point swept_from = clock::now();
   sweep();
-  report_.sweep_ns = ns_since(swept_from);
-}
-
-void cycle::run_young() {
-  cache_.hold_pages(true);
-  pages_held_ = true;
-  snapshot();
-  slice_from_ = os::thread_cpu_ns();
-  const time_point scanned_from = clock::now();
-  scan_young();
-  report_.scan_ns = ns_since(scanned_from);
-  const time_point marked_from = clock::now();
-  do {
-    mark_young();
-  } while (!final_pause());
-  report_.mark_ns = ns_since(marked_from);
-  const time_point swept_from = clock::now();
-  sweep_young();
   report_.sweep_ns = ns_since(swept_from);
 }
 
@@ -281,8 +265,12 @@ bool cycle::exchange(agent& a) {
 }
 
 void cycle::mark() {
-  if (who_ != tracing::agents) mark_here();
-  if (who_ != tracing::compute_node) mark_by_agents();
+  if (here_) mark_with(*here_);
+  if (young_)
+    mark_with(*near_);
+  else if (near_)
+    mark_by_agents();
+  read_marks();
 }
 
 void cycle::take_logged() {
@@ -292,12 +280,12 @@ void cycle::take_logged() {
   for (const slot_t s : logged_) add(s);
 }
 
-void cycle::mark_here() {
+void cycle::mark_with(compute_tracer& tracer) {
   do {
     check_stop();
     pace();
     take_logged();
-  } while (here_->step() || !logged_.empty());
+  } while (tracer.step() || !logged_.empty());
   cache_.retire_segments();
 }
 
@@ -342,9 +330,10 @@ void cycle::mark_lost(slot_marks& marks) {
 }
 
 void cycle::read_marks() {
-  if (who_ == tracing::compute_node) return;
-  mark_lost(*marks_);
+  if (!near_) return;
   report_.traced_here = near_->traced();
+  if (young_) return;  // all of them are here
+  mark_lost(*marks_);
   const std::vector<std::uint32_t>& tablets = marks_->tablets();
   std::vector<std::uint64_t> said(store::marks_tablets_max * slot_marks::tablet_words);
   for (std::size_t i = 0; i < tablets.size();) {
@@ -416,21 +405,36 @@ void cycle::sweep() {
   for (std::size_t i = 0; i < tablets.size(); ++i) {
     const bool any = count_dead(i, dead);
     agent* a = by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)];
-    if (!any || !a) continue;
-    freed.clear();
-    for (std::size_t w = 0; w < slot_marks::tablet_words; w += words_swept_at_once) {
-      cache_.free_dead(tablets[i], w, w + words_swept_at_once, dead.data(), freed);
-      pace();
+    if (!any || (!a && !young_)) continue;
+    free_dead(i, dead, freed);
+    // Of an agent that is lost they stay out of use: nobody makes objects there.
+    if (!a) continue;
+    if (young_) {
+      // No agent has heard of these slots since they were taken: there is nothing that it could have to forget.
+      cache_.return_slots(a->number, freed);
+      continue;
     }
     for (const slot_page& p : freed) {
       store::slot_bits& r = a->pages.emplace_back();
       r.first_slot = p.first;
       std::memcpy(r.bits, p.bits.data(), sizeof r.bits);
-      for (const std::uint64_t b : p.bits) report_.freed += static_cast<std::uint64_t>(__builtin_popcountll(b));
     }
     a->returned.insert(a->returned.end(), freed.begin(), freed.end());
   }
   for (agent& a : agents_) release(a);
+}
+
+void cycle::free_dead(std::size_t tablet, const std::vector<std::uint64_t>& dead, std::vector<slot_page>& freed) {
+  freed.clear();
+  for (std::size_t w = 0; w < slot_marks::tablet_words; w += words_swept_at_once) {
+    const auto from = dead.begin() + static_cast<std::ptrdiff_t>(w);
+    if (std::all_of(from, from + words_swept_at_once, [](std::uint64_t b) { return b == 0; })) continue;
+    report_.freed_bytes +=
+        cache_.free_dead(marks_->tablets()[tablet], w, w + words_swept_at_once, dead.data(), freed, young_);
+    pace();
+  }
+  for (const slot_page& p : freed)
+    for (const std::uint64_t b : p.bits) report_.freed += static_cast<std::uint64_t>(__builtin_popcountll(b));
 }
 
 bool cycle::count_dead(std::size_t tablet, std::vector<std::uint64_t>& dead) {

@@ -47,8 +47,7 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
     std::vector<slot_page> returned;
   };
 
-  void run_all();
-  void run_young();
+  void run_steps();
   void snapshot();
   /// What threads are about to reach that wait for memory outside of sections; in the snapshot's pause.
   void note_waiting() noexcept;
@@ -57,21 +56,21 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void add_found();
   void mark();
   void mark_by_agents();
-  void mark_here();
+  /// All that `tracer` has, and all that is logged meanwhile.
+  void mark_with(compute_tracer& tracer);
   void take_logged();
   void read_marks();
   void mark_lost(slot_marks& marks);
   bool final_pause();
   void sweep();
+  /// Makes the dead slots of one of marks_->tablets() free; what can be used again is in `freed`.
+  void free_dead(std::size_t tablet, const std::vector<std::uint64_t>& dead, std::vector<slot_page>& freed);
   /// The dead slots of marks_->tablets()[tablet], 1024 words; whether there are any.
   bool count_dead(std::size_t tablet, std::vector<std::uint64_t>& dead);
   void release(agent& a);
   void finish(bool completed) noexcept;
 
-  // ---- young.cc ----
-  void scan_young();
-  void mark_young();
-  void sweep_young();
+  void scan_young();  ///< young.cc
 
   // ---- verify_cycle.cc: what collector_options::verify asks for ----
   void verify_agents(const char* when);

@@ -42,6 +42,7 @@ void cycle::went_home(slot_t slot) {
 }
 
 void cycle::scan() {
+  if (young_) return scan_young();
   if (who_ == tracing::both) second_marks_ = std::make_unique<slot_marks>(*marks_);
   if (who_ != tracing::agents) {
     slot_marks& marks = second_marks_ ? *second_marks_ : *marks_;

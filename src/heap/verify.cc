@@ -64,7 +64,8 @@ void verify_frames(object_cache& cache, findings& out) {
       const bool young = (px.shape.load() & frame::young_bit) != 0;
       if (young && (word::is_clean(w) || in_flight || px.home.load() != 0))
         out.fault("slot {:#x}: young, though it was copied out", slot);
-      if (word::is_clean(w) && !in_flight && object_cache::references_of(h, payload, refs)) {
+      if (word::is_clean(w) && !in_flight) {
+        object_cache::references_in(payload, refs);
         for (const slot_t r : refs)
           if (is_young(cache, r))
             out.fault("slot {:#x}: as at home, and refers to slot {:#x}, which is young", slot, r);

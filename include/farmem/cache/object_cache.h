@@ -183,7 +183,7 @@ class object_cache {
   // ---- for tracing on this node (src/gc/compute_tracer.h) ----
   /// What a resident object refers to, null left out, without touching it; false when it is not resident. In a section.
   bool read_references(slot_t slot, std::vector<slot_t>& out);
-  /// The same for a payload that resolve gave, in its section.
+  /// The same for a payload that stays where it is meanwhile: what resolve gave, in its section.
   static void references_in(char* payload, std::vector<slot_t>& out);
   /// What was copied out goes home now, and not when its batch is full: until it is acknowledged, its objects cannot be freed.
   void send_batches() noexcept;
@@ -210,8 +210,6 @@ class object_cache {
   void no_longer_young(slot_t slot) noexcept;
   /// It has ceased to be young, just now in this section.
   void grew_up(slot_t slot) noexcept;
-  /// The references in a payload of the type that header `h` names, null left out; false when it has none.
-  static bool references_of(std::uint64_t h, const char* payload, std::vector<slot_t>& out);
   /// Keeps pages of the HIT from being given back, or lets them go again. Holds add up.
   void hold_pages(bool hold);
   /// Makes the words of dead slots free and drops their frames, dirty or not; appends to `freed` which could be: the others are in
@@ -321,7 +319,7 @@ class object_cache {
   void publish_together(const taken& t, const type_descriptor& type);
   void ask_for_collection() noexcept;
   void scan_aside(frame_visitor& visitor);
-  void scan_page(std::uint64_t page, frame_visitor& visitor);
+  void scan_page(std::uint64_t page, std::vector<slot_t>& refs, frame_visitor& visitor);
   std::atomic<bool> awaits_collection_{false};
   friend class slot_hold;
   /// Objects of that size exist: a user's section begins only with room for one of them.
