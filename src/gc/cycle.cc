@@ -408,20 +408,16 @@ void cycle::sweep() {
     if (!any || (!a && !young_)) continue;
     free_dead(i, dead, freed);
     // Of an agent that is lost they stay out of use: nobody makes objects there.
-    if (!a) continue;
-    if (young_) {
-      // No agent has heard of these slots since they were taken: there is nothing that it could have to forget.
-      cache_.return_slots(a->number, freed);
-      continue;
-    }
-    for (const slot_page& p : freed) {
-      store::slot_bits& r = a->pages.emplace_back();
-      r.first_slot = p.first;
-      std::memcpy(r.bits, p.bits.data(), sizeof r.bits);
-    }
-    a->returned.insert(a->returned.end(), freed.begin(), freed.end());
+    if (a) a->returned.insert(a->returned.end(), freed.begin(), freed.end());
   }
-  for (agent& a : agents_) release(a);
+  // As with `dying`: an object that gets one of these slots is copied out like any other.
+  cache_.doomed.store(nullptr, std::memory_order_seq_cst);
+  for (agent& a : agents_) {
+    if (young_)  // nobody has heard of these slots since they were taken: there is nothing to forget
+      cache_.return_slots(a.number, a.returned);
+    else
+      release(a);
+  }
 }
 
 void cycle::free_dead(std::size_t tablet, const std::vector<std::uint64_t>& dead, std::vector<slot_page>& freed) {
@@ -453,15 +449,20 @@ bool cycle::count_dead(std::size_t tablet, std::vector<std::uint64_t>& dead) {
 // The agent forgets the slots, and only then may they be used again.
 void cycle::release(agent& a) {
   cycle_part& part = report_.agents[static_cast<std::size_t>(&a - agents_.data())];
-  for (std::size_t from = 0; from < a.pages.size(); from += pages_per_message) {
-    const std::size_t n = std::min(pages_per_message, a.pages.size() - from);
+  std::vector<store::slot_bits> pages;
+  for (std::size_t from = 0; from < a.returned.size(); from += pages_per_message) {
+    const auto some = std::span(a.returned).subspan(from, std::min(pages_per_message, a.returned.size() - from));
+    pages.resize(some.size());
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      pages[i].first_slot = some[i].first;
+      std::memcpy(pages[i].bits, some[i].bits.data(), sizeof pages[i].bits);
+    }
     store::release_answer answer{};
-    if (mutated(mutation::return_slots_early)) cache_.return_slots(a.number, std::span(a.returned).subspan(from, n));
-    check(a.link->release_slots(report_.number, std::span(a.pages).subspan(from, n), call_deadline(), answer), a,
-          "does not release slots");
+    if (mutated(mutation::return_slots_early)) cache_.return_slots(a.number, some);
+    check(a.link->release_slots(report_.number, pages, call_deadline(), answer), a, "does not release slots");
     part.freed_objects += answer.entries;
     part.freed_bytes += answer.bytes;
-    if (!mutated(mutation::return_slots_early)) cache_.return_slots(a.number, std::span(a.returned).subspan(from, n));
+    if (!mutated(mutation::return_slots_early)) cache_.return_slots(a.number, some);
   }
 }
 

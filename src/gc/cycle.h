@@ -43,8 +43,8 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
     std::uint32_t message = 0;     ///< number of its last trace
     bool idle = false;
     store::trace_answer said{};
-    std::vector<store::slot_bits> pages;  ///< of newer slots, later of released ones
-    std::vector<slot_page> returned;
+    std::vector<store::slot_bits> pages;  ///< of newer slots
+    std::vector<slot_page> returned;      ///< by the sweep
   };
 
   void run_steps();

@@ -45,7 +45,7 @@ void lean_towards(detail::mutation m, plan& p) {
   } else if (m == mutation::return_slots_early) {
     // The new object is stored before the slow message that releases its slot: of few slots, in a small cache.
     p.net.control_slow_one_in = 3;
-    p.net.slow_max = 20'000'000;
+    p.net.slow_max = 2'000'000;
     p.net.delay_max = 2'500;
     p.rest_ns = 0;
     p.young = 0;  // they return no slot that an agent could have to forget

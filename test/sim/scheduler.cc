@@ -94,7 +94,7 @@ thread& choose(thread* last) {
 }
 
 void hand_over(thread* last) {
-  if (++result.decisions > how.decisions_max) give_up("no progress");
+  if (++result.decisions > how.decisions_max) give_up(out_of_decisions);
   thread& next = choose(last);
   result.hash = (result.hash ^ (next.number + (clock_ns << 8))) * 0x9e3779b97f4a7c15;
   result.hash ^= result.hash >> 29;

@@ -233,8 +233,8 @@ class object_cache {
   }
   /// What the cycle found dead, until no weak cell names it; null otherwise. Changes to non-null in a pause only. Read in sections.
   std::atomic<const slot_marks*> dying{nullptr};
-  /// What the cycle found dead, until its sweep is over: eviction does not copy it out any more. Slots that are used again meanwhile may
-  /// still be called dead, and are copied out later. As `dying`.
+  /// What the cycle found dead, while the sweep frees it: eviction does not copy it out any more. Null before any of the slots may
+  /// be used again. As `dying`.
   std::atomic<const slot_marks*> doomed{nullptr};
   /// A collection of young objects marks: what ceases to be young is logged. Changes in pauses, and at the end of one that was given up. In
   /// other cycles it would keep garbage that is written home just then.
