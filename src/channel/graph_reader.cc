@@ -165,8 +165,10 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
   // In pieces, into the frame that it will have; its length is there from the beginning, so that it is sound throughout.
   slot_t slot = 0;
   {
-    const new_object made = cache_.allocate(*t.type, length, nullptr, 0);
-    slot = made;
+    const new_objects made = cache_.allocate_together(*t.type, length, 1, [&](std::uint64_t, char* payload) noexcept {
+      if (t.is_array()) std::memcpy(payload, &length, 8);
+    });
+    slot = made.first();
     link(p, slot, 1);
   }
   hold(slot);
