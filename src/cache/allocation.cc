@@ -113,6 +113,7 @@ char* object_cache::frame_for_new(mutator& m, std::uint64_t payload_bytes) {
 }
 
 void object_cache::count_allocated(mutator& m, std::uint64_t objects, std::uint64_t payload_bytes) noexcept {
+  m.objects_unreported += objects;
   if ((m.allocated_unreported += objects * (payload_bytes + header::bytes)) >= report_every) report_allocated(m);
   m.counters.allocated_objects += objects;
   m.counters.allocated_bytes += objects * payload_bytes;
@@ -186,6 +187,7 @@ void object_cache::publish_together(const taken& t, const type_descriptor& type)
 }
 
 void object_cache::report_allocated(mutator& m) noexcept {
+  objects_reported_.fetch_add(std::exchange(m.objects_unreported, 0), std::memory_order_relaxed);
   const std::uint64_t total =
       allocated_reported_.fetch_add(m.allocated_unreported, std::memory_order_relaxed) + m.allocated_unreported;
   m.allocated_unreported = 0;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::uint64_t address_space_factor = 4;
 constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 constexpr std::uint64_t huge_pages_from = 64ull << 20;  // bytes of cache; below, a page more or less matters
+constexpr std::size_t free_runs_max = 64;
 
 // How many heaps of the process are short of memory; the gate's bit is set while it is not 0.
 std::mutex short_mutex;
@@ -29,6 +30,8 @@ arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
   segments_ = std::vector<segment>(std::size_t{capacity_} * address_space_factor);
   for (std::size_t i = 0; i < segments_.size(); ++i) segments_[i].base = base_ + (i << shift_);
   available_ = capacity_;
+  freed_.reserve(segments_.size());
+  free_runs_.reserve(free_runs_max);
 }
 
 #if FM_ASAN
@@ -73,6 +76,52 @@ void arena::discard(char* from, std::uint64_t bytes) noexcept {
   os::reservation::discard(from, bytes);
 }
 
+// With mutex_ held. The run that was released last, if it is still whole: its memory is warm, and the kernel need not clear it.
+segment* arena::take_free_run(std::uint32_t span) noexcept {
+  while (!free_runs_.empty()) {
+    run& r = free_runs_.back();
+    if (r.span < span) break;  // runs are mostly of one size, so those below are no longer
+    const std::uint32_t first = r.first;
+    bool whole = true;
+    for (std::uint32_t i = first; i < first + span; ++i)
+      whole = whole && segments_[i].state.load(std::memory_order_relaxed) == segment_state::free;
+    r.first += span;
+    r.span -= span;
+    if (!whole || r.span == 0) free_runs_.pop_back();
+    if (!whole) continue;
+    for (std::uint32_t i = first; i < first + span; ++i) {
+      free_.erase(queue::s_iterator_to(segments_[i]));
+      segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
+    }
+    return &segments_[first];
+  }
+  return nullptr;
+}
+
+// With mutex_ held. By next fit. Free segments give their memory up for it where the capacity needs that.
+segment* arena::take_unbacked_run(std::uint32_t span) {
+  const auto n = static_cast<std::uint32_t>(segments_.size());
+  std::uint32_t length = 0, at = next_unbacked_;
+  for (std::uint32_t step = 0; step < 2 * n && length < span; ++step, ++at) {
+    if (at == n) at = length = 0;
+    length = segments_[at].state.load(std::memory_order_relaxed) == segment_state::unbacked ? length + 1 : 0;
+  }
+  if (length < span) return nullptr;
+  next_unbacked_ = at == n ? 0 : at;
+  while (backed_ + span > capacity_) {
+    FM_CHECK(!free_.empty(), "backed segments are accounted for");
+    segment& f = free_.front();
+    free_.pop_front();
+    discard(f.base, segment_bytes());
+    f.state.store(segment_state::unbacked, std::memory_order_relaxed);
+    --backed_;
+  }
+  for (std::uint32_t i = at - span; i < at; ++i)
+    segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
+  backed_ += span;
+  return &segments_[at - span];
+}
+
 segment* arena::take(std::uint32_t span, std::uint32_t leave) {
   const std::lock_guard lock(mutex_);
   if (available_.load(std::memory_order_relaxed) < span + leave) return nullptr;
@@ -81,27 +130,9 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
     s = &free_.back();
     free_.pop_back();
   } else {
-    // A run of unbacked segments, by next fit. Free segments give their memory up for it where the capacity needs that.
-    const auto n = static_cast<std::uint32_t>(segments_.size());
-    std::uint32_t length = 0, at = next_unbacked_;
-    for (std::uint32_t step = 0; step < 2 * n && length < span; ++step, ++at) {
-      if (at == n) at = length = 0;
-      length = segments_[at].state.load(std::memory_order_relaxed) == segment_state::unbacked ? length + 1 : 0;
-    }
-    if (length < span) return nullptr;
-    next_unbacked_ = at == n ? 0 : at;
-    while (backed_ + span > capacity_) {
-      FM_CHECK(!free_.empty(), "backed segments are accounted for");
-      segment& f = free_.back();
-      free_.pop_back();
-      discard(f.base, segment_bytes());
-      f.state.store(segment_state::unbacked, std::memory_order_relaxed);
-      --backed_;
-    }
-    for (std::uint32_t i = at - span; i < at; ++i)
-      segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
-    backed_ += span;
-    s = &segments_[at - span];
+    if (span > 1) s = take_free_run(span);
+    if (!s) s = take_unbacked_run(span);
+    if (!s) return nullptr;
   }
 #if FM_ASAN
   if (!__asan_address_is_poisoned(s->base)) bury(s->base, std::uint64_t{span} << shift_);  // its first use
@@ -111,6 +142,7 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
   s->rounds = 0;
   s->reactivated = 0;
   s->used = 0;
+  s->freed = 0;
   s->cold_stamp.store(0, std::memory_order_relaxed);
   available_.fetch_sub(span, std::memory_order_relaxed);
   update_gate();
@@ -125,8 +157,7 @@ void arena::retire(segment& s, std::uint64_t used, bool proactive) {
 }
 
 void arena::release(segment& s) {
-  // What is given back to the system reads as zero without being filled.
-  if (FM_ASAN || s.span == 1) bury(s.base, std::uint64_t{s.span} << shift_);
+  bury(s.base, std::uint64_t{s.span} << shift_);
   {
     const std::lock_guard lock(mutex_);
     const std::uint32_t span = s.span;
@@ -135,12 +166,15 @@ void arena::release(segment& s) {
       s.state.store(segment_state::free, std::memory_order_relaxed);
       free_.push_back(s);
     } else {
-      discard(s.base, std::uint64_t{span} << shift_);
-      const auto first = static_cast<std::size_t>(&s - segments_.data());
-      for (std::size_t i = first; i < first + span; ++i)
-        segments_[i].state.store(segment_state::unbacked, std::memory_order_relaxed);
+      const auto first = static_cast<std::uint32_t>(&s - segments_.data());
       s.span = 1;
-      backed_ -= span;
+      // Single segments come from the other end.
+      for (std::uint32_t i = first; i < first + span; ++i) {
+        segments_[i].state.store(segment_state::free, std::memory_order_relaxed);
+        free_.push_front(segments_[i]);
+      }
+      if (free_runs_.size() == free_runs_max) free_runs_.erase(free_runs_.begin());
+      free_runs_.push_back({first, span});
     }
     available_.fetch_add(span, std::memory_order_relaxed);
     if (const std::uint32_t wanted = gate_wanted_.load(std::memory_order_relaxed);
@@ -179,6 +213,33 @@ void arena::enter_inactive(segment& s, std::uint64_t stamp) {
   s.cold_stamp.store(stamp, std::memory_order_release);
   inactive_.push_back(s);
   inactive_count_.store(static_cast<std::uint32_t>(inactive_.size()), std::memory_order_relaxed);
+}
+
+bool arena::set_dead_aside(std::uint64_t stamp) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (segment* s : freed_) {
+    s->noted = false;
+    const segment_state state = s->state.load(std::memory_order_relaxed);
+    if (state != segment_state::active && state != segment_state::proactive) continue;
+    if (s->freed + 8 != s->used || s->rounds != 0 || s->reactivated != 0) continue;
+    if (s->inflight.load(std::memory_order_acquire) != 0 || s->writing.load(std::memory_order_acquire) != 0) continue;
+    queue& from = state == segment_state::active ? active_ : proactive_;
+    from.erase(queue::s_iterator_to(*s));
+    s->state.store(segment_state::dead, std::memory_order_relaxed);
+    s->cold_stamp.store(stamp, std::memory_order_release);
+    dead_.push_back(*s);
+  }
+  freed_.clear();
+  return !dead_.empty();
+}
+
+segment* arena::next_dead(std::uint64_t passed_below) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (dead_.empty() || dead_.front().cold_stamp.load(std::memory_order_relaxed) >= passed_below) return nullptr;
+  segment& s = dead_.front();
+  dead_.pop_front();
+  s.state.store(segment_state::sweeping, std::memory_order_relaxed);
+  return &s;
 }
 
 segment* arena::next_to_sweep(std::uint64_t passed_below) {
@@ -238,7 +299,7 @@ void arena::wake_waiters() {
 arena::counts arena::queue_lengths() {
   const std::lock_guard lock(mutex_);
   return {available_.load(), static_cast<std::uint32_t>(active_.size()), static_cast<std::uint32_t>(proactive_.size()),
-          static_cast<std::uint32_t>(inactive_.size()), static_cast<std::uint32_t>(writing_.size())};
+          static_cast<std::uint32_t>(inactive_.size() + dead_.size()), static_cast<std::uint32_t>(writing_.size())};
 }
 
 }  // namespace fm::detail

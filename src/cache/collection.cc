@@ -198,6 +198,8 @@ bool object_cache::read_references(slot_t slot, std::vector<slot_t>& out) {
 
 void object_cache::references_in(char* payload, std::vector<slot_t>& out) { read_refs(payload, out); }
 
+void object_cache::release_dead() noexcept { evictor_->release_dead(); }
+
 void object_cache::help_eviction() noexcept {
   if (!evictor_->help()) evictor_->wake();
 }
@@ -235,6 +237,7 @@ bool object_cache::free_slot(slot_t slot, bool young, std::uint64_t& bytes) noex
         gone = may_free(aside, young);
         if (gone) {
           if (young) bytes += home_bytes_of(word::payload(aside));
+          arena_.note_freed(word::payload(aside));
           bury_frame(word::payload(aside));
         }
         return !gone;
@@ -259,6 +262,7 @@ bool object_cache::free_slot(slot_t slot, bool young, std::uint64_t& bytes) noex
         return false;
       }
       if (young) bytes += home_bytes_of(word::payload(w));
+      arena_.note_freed(word::payload(w));
       bury_frame(word::payload(w));
       word.store(word::free, std::memory_order_release);
       return true;

@@ -117,6 +117,25 @@ void evictor::await_acknowledged(time_point deadline) noexcept {
   }
 }
 
+void evictor::release_dead() noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t stamp = epochs::stamp();
+  if (!arena_.set_dead_aside(stamp)) return;
+  epochs::try_pass(stamp);
+  release_passed();
+}
+
+// mutex_.
+bool evictor::release_passed() noexcept {
+  bool any = false;
+  while (segment* s = arena_.next_dead(epochs::passed_.load(std::memory_order_acquire))) {
+    counts.segments_released.fetch_add(1, std::memory_order_relaxed);
+    arena_.release(*s);
+    any = true;
+  }
+  return any;
+}
+
 bool evictor::help() noexcept {
   if (!short_of_memory()) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -130,7 +149,8 @@ bool evictor::short_of_memory() const noexcept {
 bool evictor::step() noexcept {
   for (auto& link : cache_.agents()) link->poll();
   cache_.acknowledge_retired();
-  const bool gave_back = cache_.pages().step([this] { return cache_.tablets(); });
+  const bool released = release_passed();
+  const bool gave_back = cache_.pages().step([this] { return cache_.tablets(); }) || released;
   if (job_ == job::none) {
     if (!draining_ && !short_of_memory()) return gave_back;
     if (!pick_job()) return submit_open_batches() || gave_back;

@@ -1,5 +1,5 @@
-// Looking at a frame without touching it: whoever only wants to know what is in a frame does not make it warm. For collection.cc
-// and census.cc.
+// Looking at a frame without touching it: whoever only wants to know what is in a frame does not make it warm. For
+// collection.cc and census.cc.
 #pragma once
 
 #include <farmem/cache/object_cache.h>
@@ -31,9 +31,9 @@ bool with_frame(std::atomic<word_t>& word, F&& f) {
   }
 }
 
-/// Calls `f(slot)` for the references in a payload of the type that `h` names, as they are now, null ones left out: those of up to
-/// `elements` of its elements from `from` on. The payload stays meanwhile. How many elements it has: 1 unless it is an array, 0 for
-/// a type without references.
+/// Calls `f(slot)` for the references in a payload of the type that `h` names, as they are now, null ones left out: those of up
+/// to `elements` of its elements from `from` on. The payload stays meanwhile. How many elements it has: 1 unless it is an
+/// array, 0 for a type without references.
 template <class F>
 std::uint64_t for_each_ref(std::uint64_t h, const char* payload, std::uint64_t from, std::uint64_t elements, F&& f) {
   const type_descriptor* type = find_type(header::type(h));

@@ -70,8 +70,8 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   return true;
 }
 
-// A piece of what the last copy refers to. All of it before its batch can be acknowledged: as long as it is not, whoever looks for
-// roots of young objects looks at its frame.
+// A piece of what the last copy refers to. All of it before its batch can be acknowledged: as long as it is not, whoever looks
+// for roots of young objects looks at its frame.
 bool evictor::grow_up() noexcept {
   if (!growing_.payload) return false;
   growing_.next = cache_.end_youth(growing_.header, growing_.payload, growing_.next, references_per_step);

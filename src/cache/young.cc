@@ -1,5 +1,5 @@
-// Young objects (frame.h): where they are found, and when they cease to be. What a collection of them needs of the cache, and what the
-// evictor does so that it stays true.
+// Young objects (frame.h): where they are found, and when they cease to be. What a collection of them needs of the cache, and
+// what the evictor does so that it stays true.
 //
 // Invariants owned here
 //   - When a batch is acknowledged, nothing that a copy in it refers to is young. Until then the frames of those copies are `writing`,
@@ -60,7 +60,8 @@ void object_cache::scan_news(const std::vector<std::uint32_t>& tablets, frame_vi
   for (const std::uint32_t t : tablets) {
     for (std::uint64_t page = t * pages_per_tablet; page < (t + 1) * pages_per_tablet; ++page) {
       std::atomic<std::uint32_t>& news = hit.pages[page].news;
-      // One that is given back keeps its news, for when its words return; these were seen aside. If it is open, they have returned.
+      // One that is given back keeps its news, for when its words return; these were seen aside. If it is open, they have
+      // returned.
       if (news.load(std::memory_order_acquire) == 0 ||
           hit.pages[page].state.load(std::memory_order_acquire) == page_given_back)
         continue;

@@ -119,8 +119,9 @@ void collector::ask(std::string_view why) {
   changed_.notify_all();
 }
 
-// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage may fill half
-// of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room is left for what is allocated while it runs.
+// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage may fill
+// half of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room is left for what
+// is allocated while it runs.
 void collector::arm(const cycle_report& r) noexcept {
   std::uint64_t live = 0;
   for (const cycle_part& a : r.agents) live += a.live_bytes;
@@ -158,6 +159,13 @@ void collector::arm_next() noexcept {
   cache_.when_allocated(next);
 }
 
+/// What was allocated since the last collection, on average.
+bool collector::are_large() const noexcept {
+  const std::uint64_t objects = cache_.allocated_objects() - objects_begun_at_.load(std::memory_order_relaxed);
+  return (cache_.allocated_bytes() - begun_at_.load(std::memory_order_relaxed)) / std::max<std::uint64_t>(objects, 1) >=
+         young_large;
+}
+
 std::uint64_t collector::grown() const noexcept {
   const std::uint64_t allocated = cache_.allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
   return allocated > freed ? allocated - freed : 0;
@@ -171,9 +179,10 @@ void collector::ask_as_due() noexcept {
     if (!options_.young || cache_.awaits_collection() || now >= due) {
       if (wanted_.empty()) wanted_ = "allocation";
     } else {
-      // As long as half of the cache is free, what is young is in nobody's way.
-      if (young_wanted_.empty() && cache_.memory().available() < cache_.memory().capacity_segments() / 2)
-        young_wanted_ = "allocation";
+      // As long as half of the cache is free, what is young is in nobody's way; but large objects cost next to nothing to
+      // free, and their memory is better used again while it is warm than taken new.
+      const bool little_free = cache_.memory().available() < cache_.memory().capacity_segments() / 2;
+      if (young_wanted_.empty() && (little_free || are_large())) young_wanted_ = "allocation";
       // An evacuation may keep it waiting, and a cycle be due meanwhile.
       cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, young_base()) : due - now);
     }
@@ -315,6 +324,7 @@ void collector::run_timed(cycle_report& r, std::uint64_t between) {
   const std::uint64_t allocated = cache_.allocated_bytes();
   since_ = allocated - begun_at_;
   begun_at_ = allocated;
+  objects_begun_at_.store(cache_.allocated_objects(), std::memory_order_relaxed);
   hurry_at_.store(begun_at_ + between / 4, std::memory_order_relaxed);
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();

@@ -4,13 +4,13 @@
 //   - Of everything, through the cache: the baseline that tracing on the agents has to beat, and a second tracer to compare
 //     with it. Only collector::trace_by, which tests and benchmarks call, asks for that.
 //
-// As the baseline it is as good as it can be made without the agents: a bounded stack with overflow to lists of tablets to scan again, words
-// and frames prefetched ahead, and objects that are away fetched many at a time. What is resident is looked at and not touched,
-// so that only what has to be fetched takes room in the cache.
+// As the baseline it is as good as it can be made without the agents: a bounded stack with overflow to lists of tablets to scan
+// again, words and frames prefetched ahead, and objects that are away fetched many at a time. What is resident is looked at and
+// not touched, so that only what has to be fetched takes room in the cache.
 //
-// Soundness: a reference is read from the frame, or from the home copy through a fetch, so it is never older than what the program
-// sees, and hence not older than the snapshot; what was overwritten since is logged. Objects die in the sweep only, which comes
-// later. A section lasts for one object, or one fetch.
+// Soundness: a reference is read from the frame, or from the home copy through a fetch, so it is never older than what the
+// program sees, and hence not older than the snapshot; what was overwritten since is logged. Objects die in the sweep only,
+// which comes later. A section lasts for one object, or one fetch.
 #pragma once
 
 #include <farmem/gc.h>

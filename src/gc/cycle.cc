@@ -219,8 +219,8 @@ void cycle::note_waiting() noexcept {
 
 // ---- the owner's share ----
 
-// The owner's part of a cycle runs on the program's cores. While nobody waits for its end it works for a slice and sleeps as much
-// longer as its share asks, so that no stretch of time belongs to it. Never inside a section or with a lock.
+// The owner's part of a cycle runs on the program's cores. While nobody waits for its end it works for a slice and sleeps as
+// much longer as its share asks, so that no stretch of time belongs to it. Never inside a section or with a lock.
 void cycle::pace() noexcept {
   const std::uint64_t used = os::thread_cpu_ns() - slice_from_;
   if (used < slice_ns) return;
@@ -289,8 +289,8 @@ void cycle::mark_with(compute_tracer& tracer) {
   cache_.retire_segments();
 }
 
-// Until a round in which nothing was left to trace here, every agent was idle, and nothing was sent or found. An agent becomes busy
-// by what it is sent only, so at the end of such a round all of them are idle, and no slot is under way.
+// Until a round in which nothing was left to trace here, every agent was idle, and nothing was sent or found. An agent becomes
+// busy by what it is sent only, so at the end of such a round all of them are idle, and no slot is under way.
 void cycle::mark_by_agents() {
   time_point progress = clock::now();
   duration look_again = look_again_first;
@@ -412,6 +412,7 @@ void cycle::sweep() {
   }
   // As with `dying`: an object that gets one of these slots is copied out like any other.
   cache_.doomed.store(nullptr, std::memory_order_seq_cst);
+  cache_.release_dead();
   for (agent& a : agents_) {
     if (young_)  // nobody has heard of these slots since they were taken: there is nothing to forget
       cache_.return_slots(a.number, a.returned);

@@ -8,8 +8,8 @@
 //   sweep      dead = allocated at the snapshot and not marked: words free, frames dropped; weak cells null; agents
 //              forget the slots; the slots may be used again
 //
-// A collection of young objects (cache/frame.h) is the same without agents (young.cc): what may die is what is young, everything
-// that is newer than at home and not young is a root beside the others, and slots may be used again at once.
+// A collection of young objects (cache/frame.h) is the same without agents (young.cc): what may die is what is young,
+// everything that is newer than at home and not young is a root beside the others, and slots may be used again at once.
 //
 // Whatever fails ends the cycle and nothing else: marks are thrown away, and nothing is freed that was not proven dead.
 #pragma once

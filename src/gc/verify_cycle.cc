@@ -7,8 +7,8 @@
 //                                       refers to a freed slot
 //
 // The last ones hold at any moment, since only cycles free slots and one runs at a time: whatever an object that was not found
-// dead refers to was not found dead either. Dead objects that had to stay for a later cycle are passed over. A collection of young
-// objects looks at these only: the others may be such that had to stay.
+// dead refers to was not found dead either. Dead objects that had to stay for a later cycle are passed over. A collection of
+// young objects looks at these only: the others may be such that had to stay.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 

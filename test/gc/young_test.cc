@@ -355,3 +355,68 @@ TEST_CASE("nothing that is reachable dies young beside eviction, write-back and 
   REQUIRE(enough());
   require_sound_at_home(h);
 }
+
+TEST_CASE("segments in which everything died young are given back at once, and nothing else is") {
+  auto o = roomy();
+  o.collect = false;
+  fm::heap h(o);
+  const auto kept = make_list(h, 1'000);
+  const std::uint32_t before = h.stats().segments_free;
+  {
+    const auto dropped = make_list(h, 60'000);  // several segments of 256 KiB, the first and the last of them shared
+    REQUIRE(h.stats().segments_free < before - 8);
+    const auto survivor = collect_young(h);
+    REQUIRE(survivor.freed == 0);
+    REQUIRE(h.stats().segments_free < before - 8);
+    dropped.write()->id = 1;
+  }
+  // While others come and go, a grace period may not be over when the collection is.
+  std::atomic<bool> inside{false}, leave{false};
+  std::thread other([&] {
+    while (!leave) {
+      const fm::scope s;
+      inside = true;
+    }
+  });
+  while (!inside) std::this_thread::yield();
+  const auto r = collect_young(h);
+  leave = true;
+  other.join();
+  REQUIRE(r.freed == 60'000);
+  const auto again = collect_young(h);  // whatever had to wait for that thread
+  REQUIRE(again.freed == 0);
+  const auto s = h.stats();
+  REQUIRE(s.segments_free >= before - 2);  // those that the thread fills
+  REQUIRE(s.segments_cooled == 0);
+  REQUIRE(s.written_objects == 0);
+  require_list(kept, 1'000);
+  REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("a large object that died young leaves its memory to the next") {
+  auto o = roomy();
+  o.segment = 64_KiB;
+  o.collect = false;
+  fm::heap h(o);
+  const auto address = [&](std::uint64_t fill) {
+    const auto a = h.array<std::uint64_t>(32'000);  // four segments
+    const auto w = a.write();
+    for (auto& v : *w) v = fill;
+    return static_cast<const void*>(w->data());
+  };
+  const void* const first = address(1);
+  collect_young(h);
+  REQUIRE(address(2) == first);
+  // Two of them side by side, of which one may be taken apart.
+  const auto kept = h.array<std::uint64_t>(32'000);
+  collect_young(h);
+  const auto small_ones = make_list(h, 20'000);
+  for (int i = 0; i < 100; ++i) {
+    address(3);
+    collect_young(h);
+  }
+  const auto r = kept.read();
+  REQUIRE((*r)[31'999] == 0);
+  require_list(small_ones, 20'000);
+  REQUIRE(h.verify().ok());
+}

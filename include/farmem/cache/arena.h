@@ -10,6 +10,7 @@
 //   proactive  filled by re-referenced objects, or active by luck (probability epsilon); its oldest goes to active
 //   inactive   cooled: every word into it had its cold bit set, at the stamp in cold_stamp
 //   sweeping   the evictor is at it
+//   dead       a collection has freed every frame in it, and it was never cooled: a grace period later it is free
 //   writing    all that is left in it waits for acknowledgements, or for pins to be given back
 //
 // Invariant: backed segments never exceed the capacity. The queues' lock is taken once per segment, not per object.
@@ -23,11 +24,22 @@
 #include <farmem/os.h>
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace fm::detail {
 
-enum class segment_state : std::uint8_t { unbacked, free, filling, active, proactive, inactive, sweeping, writing };
+enum class segment_state : std::uint8_t {
+  unbacked,
+  free,
+  filling,
+  active,
+  proactive,
+  inactive,
+  sweeping,
+  writing,
+  dead
+};
 
 struct segment : boost::intrusive::list_base_hook<> {
   std::atomic<std::uint64_t> cold_stamp{0};  ///< epoch stamp of its cooling; 0 while it is not cooled
@@ -38,6 +50,8 @@ struct segment : boost::intrusive::list_base_hook<> {
   std::uint32_t rounds = 0;       ///< times it was cooled without becoming empty
   std::uint64_t reactivated = 0;  ///< stamp of its last return to active; not cooled again before that is passed
   std::uint64_t used = 0;         ///< bytes bump-allocated, set when filling ends
+  std::uint64_t freed = 0;        ///< of those, bytes of frames that collections have freed
+  bool noted = false;             ///< in arena::freed_
   char* base = nullptr;
 };
 
@@ -93,6 +107,18 @@ class arena {
   /// Back to active's young end: it holds objects that could not leave.
   void enter_active(segment& s, std::uint64_t stamp);
 
+  // ---- for collections; nobody evicts meanwhile ----
+  /// The object in this frame is dead, and no word names the frame any more.
+  void note_freed(char* payload) noexcept {
+    segment& s = of(payload);
+    s.freed += frame::total_bytes_of(payload);
+    if (!std::exchange(s.noted, true)) freed_.push_back(&s);
+  }
+  /// Segments of which every frame was noted, and that were never cooled, so that no object has moved out of them: they
+  /// wait for `stamp`, which is later, and are then to be released by who gets them from next_dead. Whether there are any.
+  bool set_dead_aside(std::uint64_t stamp) noexcept;
+  segment* next_dead(std::uint64_t passed_below) noexcept;
+
   /// Sleeps until a segment is released or the deadline. Returns false on the deadline.
   bool wait_released(std::uint32_t seen, time_point deadline);
   [[nodiscard]] std::uint32_t release_count() const noexcept { return released_.load(std::memory_order_acquire); }
@@ -129,6 +155,8 @@ class arena {
   using queue = boost::intrusive::list<segment>;
 
   void discard(char* from, std::uint64_t bytes) noexcept;
+  segment* take_free_run(std::uint32_t span) noexcept;
+  segment* take_unbacked_run(std::uint32_t span);
 
   os::reservation memory_;
   std::function<void(std::byte*, std::uint64_t)> before_discard_;
@@ -138,7 +166,13 @@ class arena {
   queue_policy policy_;
   std::vector<segment> segments_;
   std::mutex mutex_;
-  queue free_, active_, proactive_, inactive_, writing_;
+  queue free_, active_, proactive_, inactive_, writing_, dead_;
+  std::vector<segment*> freed_;  ///< noted since the last set_dead_aside; room for all
+  /// Runs that were released one after the other, and have their memory still; some may have been taken apart meanwhile.
+  struct run {
+    std::uint32_t first, span;
+  };
+  std::vector<run> free_runs_;
   std::uint32_t backed_ = 0;  ///< segments with memory: everything but unbacked
   std::uint32_t next_unbacked_ = 0;
   std::atomic<std::uint32_t> available_{0};

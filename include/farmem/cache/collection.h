@@ -87,7 +87,8 @@ class slot_marks {
   std::vector<std::uint64_t> allocated_, marked_, newer_;
 };
 
-/// Holds the sources of slots still, so that a pause can tell what is allocated. Waits for threads that are being granted tablets.
+/// Holds the sources of slots still, so that a pause can tell what is allocated. Waits for threads that are being granted
+/// tablets.
 class slot_hold {
  public:
   explicit slot_hold(object_cache& cache);

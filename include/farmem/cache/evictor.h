@@ -32,6 +32,9 @@ class evictor {
   void send() noexcept;
   /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
   void await_acknowledged(time_point deadline) noexcept;
+  /// After a collection has freed frames: segments in which nothing else is go back at once, if nobody is inside a section that
+  /// began before, and with the next step otherwise.
+  void release_dead() noexcept;
   /// Wakes the background thread.
   void wake() noexcept;
   void start();
@@ -67,6 +70,7 @@ class evictor {
 
   bool step() noexcept;
   [[nodiscard]] bool short_of_memory() const noexcept;
+  bool release_passed() noexcept;
   bool pick_job();
   void run_cooling();
   void run_sweeping();

@@ -55,6 +55,7 @@ class mutator {
   slot_t filling = 0;                      ///< the pages of the HIT that are kept open for this thread ...
   std::uint64_t filling_slots = 0;         ///< ... and how many slots they have
   std::uint64_t allocated_unreported = 0;  ///< bytes, see object_cache::when_allocated
+  std::uint64_t objects_unreported = 0;
   std::uint32_t next_agent = 0;
   std::unique_ptr<fetch[]> fetches;  ///< [0] for the miss that the thread waits for, the rest for detached fetches
   std::uint32_t next_fetch = 1;

@@ -93,13 +93,13 @@ class object_cache {
   object_cache(const object_cache&) = delete;
   object_cache& operator=(const object_cache&) = delete;
 
-  /// The payload of the object, resident, warm, and for `write` dirty. Inside a section. Throws fm::error: null_handle, heap_closed,
-  /// not_found, cache_full, agent_lost, timed_out, corrupt. O(1) when resident; one fetch otherwise.
+  /// The payload of the object, resident, warm, and for `write` dirty. Inside a section. Throws fm::error: null_handle,
+  /// heap_closed, not_found, cache_full, agent_lost, timed_out, corrupt. O(1) when resident; one fetch otherwise.
   static char* resolve(slot_t slot, access how, section_kind section);
 
-  /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Not inside a user's section when
-  /// avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted, agent_lost, agent_full.
-  /// The section in which the slot was taken stays open until the answer dies: root the object by then.
+  /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Not inside a user's
+  /// section when avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted, agent_lost,
+  /// agent_full. The section in which the slot was taken stays open until the answer dies: root the object by then.
   new_object allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes);
 
   /// Allocates at least one and at most `count` objects of the same type and length, as many as go together, and lets
@@ -197,33 +197,37 @@ class object_cache {
   }
 
   // ---- for collections (cache/collection.h, src/cache/collection.cc) ----
-  /// Shows every frame of these tablets that is pinned, or newer than its home copy. Concurrent with everything; a frame that becomes
-  /// newer meanwhile may or may not be shown. Pages must be held. O(slots), in sections of a page each.
+  /// Shows every frame of these tablets that is pinned, or newer than its home copy. Concurrent with everything; a frame that
+  /// becomes newer meanwhile may or may not be shown. Pages must be held. O(slots), in sections of a page each.
   void scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
-  /// As scan_frames, for collections of young objects: pages in which nothing can be newer than at home are left out. By one thread.
+  /// As scan_frames, for collections of young objects: pages in which nothing can be newer than at home are left out. By one
+  /// thread.
   void scan_news(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
   /// Whether scan_news would look at any page of the tablet.
   [[nodiscard]] static bool has_news(std::uint32_t tablet) noexcept;
-  /// What a copy refers to that is not acknowledged yet is not young any more (frame.h): of an array `elements` elements from `from` on. In a
-  /// section. Returns where to go on; 0 when that was all. The references are not trusted.
+  /// What a copy refers to that is not acknowledged yet is not young any more (frame.h): of an array `elements` elements from
+  /// `from` on. In a section. Returns where to go on; 0 when that was all. The references are not trusted.
   std::uint64_t end_youth(std::uint64_t h, const char* payload, std::uint64_t from, std::uint64_t elements) noexcept;
   void no_longer_young(slot_t slot) noexcept;
   /// It has ceased to be young, just now in this section.
   void grew_up(slot_t slot) noexcept;
+  /// After free_dead: the memory of segments in which nothing else is goes back. Outside of sections.
+  void release_dead() noexcept;
   /// Keeps pages of the HIT from being given back, or lets them go again. Holds add up.
   void hold_pages(bool hold);
-  /// Makes the words of dead slots free and drops their frames, dirty or not; appends to `freed` which could be: the others are in
-  /// use by a write-back or a fetch, and stay as they are. Nobody may be able to reach the dead. `dead`: the tablet's 1024 words,
-  /// of which those in [from, to) count; whole pages. With `young` only what is young still; returns the
-  /// bytes that their home copies would have had, and 0 without it.
+  /// Makes the words of dead slots free and drops their frames, dirty or not; appends to `freed` which could be: the others are
+  /// in use by a write-back or a fetch, and stay as they are. Nobody may be able to reach the dead. `dead`: the tablet's 1024
+  /// words, of which those in [from, to) count; whole pages. With `young` only what is young still; returns the bytes that
+  /// their home copies would have had, and 0 without it.
   std::uint64_t free_dead(std::uint32_t tablet, std::size_t from, std::size_t to, const std::uint64_t* dead,
                           std::vector<slot_page>& freed, bool young = false);
   /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
-  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block; `log(slot)`, in
-  /// a section, when an object ceases to be young.
+  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block;
+  /// `log(slot)`, in a section, when an object ceases to be young.
   void collect_with(void (*f)(void*) noexcept, void* context, void (*log)(slot_t) noexcept) noexcept;
-  /// Calls it once when the heap has allocated `bytes` more. It is called besides when the agents are full, once until collected().
+  /// Calls it once when the heap has allocated `bytes` more. It is called besides when the agents are full, once until
+  /// collected().
   void when_allocated(std::uint64_t bytes) noexcept;
   /// Whether an allocation waits for a cycle, because the agents are full; until the next one has ended.
   [[nodiscard]] bool awaits_collection() const noexcept { return awaits_collection_.load(std::memory_order_acquire); }
@@ -231,13 +235,18 @@ class object_cache {
   [[nodiscard]] std::uint64_t allocated_bytes() const noexcept {
     return allocated_reported_.load(std::memory_order_relaxed);
   }
-  /// What the cycle found dead, until no weak cell names it; null otherwise. Changes to non-null in a pause only. Read in sections.
+  /// How many objects these were.
+  [[nodiscard]] std::uint64_t allocated_objects() const noexcept {
+    return objects_reported_.load(std::memory_order_relaxed);
+  }
+  /// What the cycle found dead, until no weak cell names it; null otherwise. Changes to non-null in a pause only. Read in
+  /// sections.
   std::atomic<const slot_marks*> dying{nullptr};
-  /// What the cycle found dead, while the sweep frees it: eviction does not copy it out any more. Null before any of the slots may
-  /// be used again. As `dying`.
+  /// What the cycle found dead, while the sweep frees it: eviction does not copy it out any more. Null before any of the slots
+  /// may be used again. As `dying`.
   std::atomic<const slot_marks*> doomed{nullptr};
-  /// A collection of young objects marks: what ceases to be young is logged. Changes in pauses, and at the end of one that was given up. In
-  /// other cycles it would keep garbage that is written home just then.
+  /// A collection of young objects marks: what ceases to be young is logged. Changes in pauses, and at the end of one that was
+  /// given up. In other cycles it would keep garbage that is written home just then.
   std::atomic<bool> young_marking{false};
 
   histogram miss_ns, stall_ns;
@@ -274,8 +283,8 @@ class object_cache {
   char* frame_for_miss(mutator& m, slot_t slot, std::uint64_t payload_bytes, section_kind section);
   /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
   word_t load(fetch& f, mutator& m, store::link& link);
-  /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0 when the
-  /// header names something else.
+  /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0 when
+  /// the header names something else.
   std::uint64_t read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window);
   /// How many were installed.
   std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip,
@@ -348,7 +357,7 @@ class object_cache {
   mutable std::mutex tablets_mutex_;
   std::vector<std::uint32_t> tablets_;
 
-  std::atomic<std::uint64_t> allocated_reported_{0};
+  std::atomic<std::uint64_t> allocated_reported_{0}, objects_reported_{0};
   std::atomic<std::uint64_t> tell_at_{~std::uint64_t{0}};  ///< of allocated_reported_
   void (*tell_)(void*) noexcept = nullptr;                 ///< set once
   void* tell_context_ = nullptr;

@@ -93,13 +93,16 @@ struct cycle_report {
 
 namespace detail {
 
-/// Bytes allocated between two cycles, where there is room for that; collections of young objects not counted, and what they freed
-/// taken off.
+/// Bytes allocated between two cycles, where there is room for that; collections of young objects not counted, and what they
+/// freed taken off.
 constexpr std::uint64_t least_between = 32ull << 20;
-/// Of the cache, allocated between two collections of young objects: so that they are over before what is young has to be evicted.
+/// Of the cache, allocated between two collections of young objects: so that they are over before what is young has to be
+/// evicted.
 constexpr std::uint64_t young_share = 8;
 /// A collection that frees less than this part of what was allocated since the last one was in vain, and the next comes later.
 constexpr std::uint64_t young_worth = 4;
+/// Bytes of an object, on average, from which on they begin however much of the cache is free.
+constexpr std::uint64_t young_large = 1024;
 
 constexpr std::uint64_t least_between_continuous = 1ull << 20;
 
@@ -132,17 +135,19 @@ class collector {
   collector& operator=(const collector&) = delete;
 
   /// Runs a cycle, or waits for the one that is running and then runs another: what was unreachable at the call is gone at
-  /// the return, if the report is ok and has as many freed as dead. What is being written or fetched when its turn comes is left, and
-  /// then another cycle follows, up to four; the report is the last one's, with what all of them freed. Not inside a section.
+  /// the return, if the report is ok and has as many freed as dead. What is being written or fetched when its turn comes is
+  /// left, and then another cycle follows, up to four; the report is the last one's, with what all of them freed. Not inside a
+  /// section.
   cycle_report collect(std::string_view why, evacuate what = evacuate::sparse);
-  /// The same of young objects only: what was young and unreachable at the call is gone at the return, but for what was being written
-  /// home just then.
+  /// The same of young objects only: what was young and unreachable at the call is gone at the return, but for what was being
+  /// written home just then.
   cycle_report collect_young(std::string_view why);
   /// Asks for a cycle and does not wait for it. Thread-safe.
   void ask(std::string_view why);
   /// The report of the last cycle, or of the last collection of young objects.
   [[nodiscard]] cycle_report last(generation of = generation::all) const;
-  /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws out_of_memory.
+  /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws
+  /// out_of_memory.
   void on_dead(slot_t slot, std::function<void()> notice);
   /// Who traces in the cycles that begin from now on, and with room for how many slots on this node. Internal: for tests and
   /// benchmarks.
@@ -176,13 +181,14 @@ class collector {
   cycle_report run_young(const std::string& why);
   void run_timed(cycle_report& r, std::uint64_t between);
   [[nodiscard]] std::uint64_t young_base() const noexcept;
+  [[nodiscard]] bool are_large() const noexcept;
   /// Bytes that were allocated and not freed as young ones, about: threads tell of what they allocate now and then.
   [[nodiscard]] std::uint64_t grown() const noexcept;
   void tell_dead() noexcept;
   /// Marks that sections may be looking at: lock() of a weak handle, eviction. They stay until those have ended.
   void keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept;
-  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or whether so much
-  /// was allocated meanwhile that the next one is near.
+  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or whether so
+  /// much was allocated meanwhile that the next one is near.
   [[nodiscard]] bool urgent() const noexcept;
   /// Sleeps until an agent said something after `seen`, or for `at_most`.
   void wait_traced(std::uint32_t seen, duration at_most) noexcept;
@@ -197,11 +203,12 @@ class collector {
   std::uint64_t between_ =
       least_between;                 ///< bytes allocated between the last cycle and the next; the collector's thread's
   std::uint64_t young_between_ = 0;  ///< the same of collections of young objects
-  std::uint64_t begun_at_ = 0;       ///< bytes that were allocated when the last one of either kind began ...
-  std::uint64_t since_ = 0;          ///< ... and of them, since the one before began
-  bool young_last_ = false;          ///< that was one of young objects
-  std::atomic<std::uint64_t> young_freed_{0};  ///< bytes
-  std::atomic<std::uint64_t> due_at_{0};       ///< of grown(): a cycle is due
+  std::atomic<std::uint64_t> begun_at_{0};  ///< bytes that were allocated when the last one of either kind began ...
+  std::atomic<std::uint64_t> objects_begun_at_{0};  ///< ... and objects ...
+  std::uint64_t since_ = 0;                         ///< ... and of them, since the one before began
+  bool young_last_ = false;                         ///< that was one of young objects
+  std::atomic<std::uint64_t> young_freed_{0};       ///< bytes
+  std::atomic<std::uint64_t> due_at_{0};            ///< of grown(): a cycle is due
   std::atomic<std::uint64_t> hurry_at_{0};
 
   mutable std::mutex mutex_;

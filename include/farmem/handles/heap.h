@@ -65,27 +65,28 @@ class heap {
   }
 
   /// Runs a collection now, beside the program, and says what it did; `why` is for the log. Cycles start by themselves, too
-  /// (heap_options::collect). What was unreachable at the call is gone afterwards, if the report is ok() and has as many freed as dead
-  /// (what is being written home or fetched when its turn comes takes another cycle, up to four): what is not ok is in its
-  /// status and failure (agent_lost, timed_out with the scope that kept threads from being stopped), and nothing is lost then.
-  /// Blocks the caller until the cycle is over and its notices (on_dead) are given; a notice that calls it only asks for another
-  /// cycle. The cycle ends with evacuation, of sparse regions or of all that are full; what agents could not do, or were not waited
-  /// for, is in the report's parts, and is no failure. Thread-safe. Not inside a scope. Mako, section 5.
+  /// (heap_options::collect). What was unreachable at the call is gone afterwards, if the report is ok() and has as many freed
+  /// as dead (what is being written home or fetched when its turn comes takes another cycle, up to four): what is not ok is in
+  /// its status and failure (agent_lost, timed_out with the scope that kept threads from being stopped), and nothing is lost
+  /// then. Blocks the caller until the cycle is over and its notices (on_dead) are given; a notice that calls it only asks for
+  /// another cycle. The cycle ends with evacuation, of sparse regions or of all that are full; what agents could not do, or
+  /// were not waited for, is in the report's parts, and is no failure. Thread-safe. Not inside a scope. Mako, section 5.
   cycle_report collect(std::string_view why = "asked for", evacuate what = evacuate::sparse) {
     return core_.collect(why, what);
   }
 
   /// Runs a collection of young objects now: those that were never written home, and that nothing which was refers to. No agent
-  /// takes part. What was young and unreachable at the call is gone afterwards, if the report is ok(), but for what was written home meanwhile.
-  /// They start by themselves, too (heap_options::collect_young). Otherwise as collect. O(what is newer here than at home).
+  /// takes part. What was young and unreachable at the call is gone afterwards, if the report is ok(), but for what was written
+  /// home meanwhile. They start by themselves, too (heap_options::collect_young). Otherwise as collect. O(what is newer here
+  /// than at home).
   cycle_report collect_young(std::string_view why = "asked for") { return core_.collect_young(why); }
 
-  /// Asks for a collection and does not wait for it: it takes heap_options::collect_share of a core, where collect() takes all that
-  /// it can use. stats().last_cycle tells of it. Thread-safe, also inside a scope. O(1).
+  /// Asks for a collection and does not wait for it: it takes heap_options::collect_share of a core, where collect() takes all
+  /// that it can use. stats().last_cycle tells of it. Thread-safe, also inside a scope. O(1).
   void collect_soon(std::string_view why = "asked for") { core_.collect_soon(why); }
 
-  /// Calls `notice()` once, after a collection has found `p`'s object dead: on the collector's thread, outside of scopes, with all of
-  /// the heap usable. The object itself is gone: what the notice needs of it, it carries as a value (no destructors, no
+  /// Calls `notice()` once, after a collection has found `p`'s object dead: on the collector's thread, outside of scopes, with
+  /// all of the heap usable. The object itself is gone: what the notice needs of it, it carries as a value (no destructors, no
   /// resurrection). Nothing is called for what is alive when the heap closes. A notice that holds a root to the object keeps it
   /// alive. Thread-safe. O(1); throws null_handle.
   template <class T, std::invocable F>

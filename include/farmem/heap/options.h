@@ -22,11 +22,12 @@ struct heap_options {
                                      ///< name few near objects are given back and ask the agents when needed again
   std::uint32_t hit_residents = 64;  ///< near objects (of 512) up to which a page of the HIT may be given back
   bool collect = true;               ///< start collections when enough was allocated; heap::collect works without
-  /// Bytes allocated between collections, those not counted that died young; 0: as much as is live and at least half of the cache, within what the agents have.
+  /// Bytes allocated between collections, those not counted that died young; 0: as much as is live and at least half of the
+  /// cache, within what the agents have.
   std::uint64_t collect_every = 0;
-  /// In between, when an eighth of the cache was allocated and less than half of it is free, collect young objects here, without the
-  /// agents: those that were never written home, and that nothing which was refers to. They die without having gone anywhere. With
-  /// `collect`; not held to `collect_share`.
+  /// In between, when an eighth of the cache was allocated, and less than half of it is free or what was allocated is of 1 KiB
+  /// and more on average, collect young objects here, without the agents: those that were never written home, and that nothing
+  /// which was refers to. They die without having gone anywhere. With `collect`; not held to `collect_share`.
   bool collect_young = true;
   /// Begin the next collection when the last one has ended and 1 MiB was allocated since, or after a second: garbage is found
   /// soonest, and agents trace all the time (Semeru, section 4). With `collect`.
