@@ -46,17 +46,22 @@ struct outcome {
   double before = 0, after = 0, conflicts = 0;  ///< bytes of blocks; share of the merges tried
 };
 
+/// Of one arena that is compacted when it is told to.
+fm::pool_options bare_pool(std::uint64_t block, fm::pool_identity identity, fm::pool_fallback fallback) {
+  return {.agents = {"local:"},
+          .name = "memory",
+          .block = block,
+          .arenas = 1,
+          .identity = identity,
+          .fallback = fallback,
+          .compact_above = 0,
+          .keep = fm::duration::zero(),
+          .local_memory = memory};
+}
+
 outcome run_pool(const trace& t, fm::pool_identity identity, std::uint64_t block,
                  fm::pool_fallback fallback = fm::pool_fallback::none) {
-  fm::pool pool({.agents = {"local:"},
-                 .name = "memory",
-                 .block = block,
-                 .arenas = 1,
-                 .identity = identity,
-                 .fallback = fallback,
-                 .compact_above = 0,
-                 .keep = fm::duration::zero(),
-                 .local_memory = memory});
+  fm::pool pool(bare_pool(block, identity, fallback));
   const std::vector<std::byte> payload(t.bytes - 24);
   const std::vector<bool> freed = freed_of(t);
   std::vector<fm::pool_address> all;
@@ -223,15 +228,7 @@ struct redis_outcome {
 
 redis_outcome run_redis(const redis_trace& t, std::size_t threads, fm::pool_identity identity,
                         fm::pool_fallback fallback) {
-  fm::pool pool({.agents = {"local:"},
-                 .name = "redis trace",
-                 .block = 1 << 20,
-                 .arenas = 1,
-                 .identity = identity,
-                 .fallback = fallback,
-                 .compact_above = 0,
-                 .keep = fm::duration::zero(),
-                 .local_memory = memory});
+  fm::pool pool(bare_pool(1 << 20, identity, fallback));
   std::vector<fm::pool_address> all;
   all.reserve(t.bytes.size());
   allocating_threads makers(pool, threads);
@@ -301,15 +298,7 @@ void probability_rows(program& p) {
       constexpr std::uint32_t slot = 64;
       const std::uint64_t slots = block / slot, keep = slots / 2 - slots / 16, blocks = p.sized<std::uint64_t>(500, 40);
       if (slots > (std::uint64_t{1} << bits)) continue;
-      fm::pool pool({.agents = {"local:"},
-                     .name = "probability",
-                     .block = block,
-                     .arenas = 1,
-                     .identity = identity,
-                     .fallback = fm::pool_fallback::none,
-                     .compact_above = 0,
-                     .keep = fm::duration::zero(),
-                     .local_memory = memory});
+      fm::pool pool(bare_pool(block, identity, fm::pool_fallback::none));
       std::map<std::uint32_t, std::vector<fm::pool_address>> of_block;
       const std::vector<std::byte> payload(slot - 24);
       for (std::uint64_t i = 0; i < blocks * slots; ++i) {

@@ -40,7 +40,7 @@ class structure_lock {
   void unlock_shared() noexcept { leave(seats_[serving_number()]); }
   /// Somebody else wants it exclusively. Who wants to share it gets in between two exclusive turns without anybody stepping back.
   [[nodiscard]] bool is_wanted_exclusively() const noexcept { return waiting_.load(std::memory_order_relaxed) != 0; }
-  /// Somebody waits for it, shared or exclusively.
+  /// Somebody waits for it, shared or exclusively; for tests.
   [[nodiscard]] bool is_waited_for() const noexcept {
     return queued_.load(std::memory_order_relaxed) != 0 || waiting_.load(std::memory_order_relaxed) != 0;
   }

@@ -43,7 +43,7 @@ struct settings {
 
 struct world {
   static constexpr std::uint64_t region = 256_KiB;
-  fm::store::node::pool regions{16 * region, region, 0.0};
+  fm::store::node::pool regions{16 * region, region, 0.0, false};
   const fm::store::node::owner_key key{{1, 2}, 3};
   shared_frames frames{regions, key, this, 12 * region};
   shared_blocks blocks;

@@ -13,22 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include "support/await.h"
+
 namespace {
 
 using namespace fm;
 using namespace fm::store;
+using fm::test::await;
 using namespace fm::literals;
-
-constexpr auto patience = std::chrono::seconds(60);
-
-bool await(const std::function<bool()>& what) {
-  const time_point until = clock::now() + patience;
-  while (!what()) {
-    if (clock::now() >= until) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 class peer final : public fabric::peer {
  public:

@@ -7,6 +7,7 @@
 
 #include "pool/blocks_fixture.h"
 #include "store/structure_lock.h"
+#include "support/await.h"
 
 namespace {
 
@@ -15,17 +16,7 @@ using fm::store::node::held;
 using fm::store::node::outcome;
 using fm::store::node::serving_number;
 using fm::store::node::structure_lock;
-
-constexpr auto patience = std::chrono::seconds(60);
-
-bool await(const std::function<bool()>& what) {
-  const time_point until = clock::now() + patience;
-  while (!what()) {
-    if (clock::now() >= until) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+using fm::test::await;
 
 /// As messages do it: with others, and alone when that is not enough. For any thread.
 template <class F>
@@ -139,6 +130,24 @@ TEST_CASE("who waits to share a structure does so before it is had exclusively a
   exclusive.join();
   CHECK(queued);
   CHECK(shared.load() == 1);  // before any of those who came after it
+}
+
+TEST_CASE("who waits to share a structure does not want it exclusively, and who wants that says so") {
+  structure_lock lock;
+  lock.lock();
+  std::thread sharing([&] { const std::shared_lock inside(lock); });
+  const bool queued = await([&] { return lock.is_waited_for(); });
+  const bool mistaken = lock.is_wanted_exclusively();
+  std::thread exclusive([&] { const std::lock_guard alone(lock); });
+  const bool wanted = await([&] { return lock.is_wanted_exclusively(); });
+  lock.unlock();
+  sharing.join();
+  exclusive.join();
+  CHECK(queued);
+  CHECK_FALSE(mistaken);
+  CHECK(wanted);
+  CHECK_FALSE(lock.is_wanted_exclusively());
+  CHECK_FALSE(lock.is_waited_for());
 }
 
 TEST_CASE("threads that live at the same time have numbers of their own, as long as there are some") {
