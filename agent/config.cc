@@ -246,7 +246,11 @@ const std::vector<setting>& settings() {
          if (n > 19) throw fmt::format("'{}' is more than 19", v);
          c.store.trace_nice = static_cast<int>(n);
        }},
-      {"insecure", "", "allow plaintext TCP on an address that is not loopback", false,
+      {"peers", "YES|NO",
+       "while tracing, send references to other agents' objects to those agents, and take theirs; no: only through the "
+       "owners (default yes)",
+       false, [](config& c, text v) { c.store.peers = parse_switch(v); }},
+      {"insecure", "", "allow plaintext TCP with an address that is not loopback, listening and to other agents", false,
        [](config& c, text v) { c.fabric.insecure = parse_switch(v); }},
       {"admin", "PATH",
        "Unix socket for --status; only this user and root may use it (default $XDG_RUNTIME_DIR/farmem-agent.sock)",
@@ -281,6 +285,13 @@ config load_config(const std::vector<flag_values>& flags, const std::string& fil
   if (!file.empty()) apply_file(c, file);
   apply_environment(c, environment);
   for (const flag_values& f : flags) apply(c, *find_setting(dashes_to_underscores(f.name)), f.values, "--" + f.name);
+  // It connects to other agents as it lets itself be connected to.
+  c.store.peers_beyond_host = c.fabric.insecure;
+  std::vector<std::string>& schemes = c.store.peer_schemes;
+  for (const std::string& url : c.listen)
+    if (const std::string s = url.substr(0, url.find(':'));
+        std::find(schemes.begin(), schemes.end(), s) == schemes.end())
+      schemes.push_back(s);
   return c;
 }
 

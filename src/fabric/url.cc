@@ -1,5 +1,7 @@
+#include <arpa/inet.h>
 #include <farmem/fabric/url.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <sys/un.h>
 
 #include <charconv>
@@ -71,6 +73,14 @@ result<address> parse_url(std::string_view url) {
   if (a.scheme == "tcp" || a.scheme == "verbs") return parse_host_port(url, rest, std::move(a));
   a.path = rest;  // some other scheme: the registry of transports says that nobody serves it
   return a;
+}
+
+bool stays_on_host(const address& a) {
+  if (a.scheme == "shm" || a.scheme == "local" || a.host == "localhost") return true;
+  in_addr four{};
+  if (::inet_pton(AF_INET, a.host.c_str(), &four) == 1) return (ntohl(four.s_addr) >> 24) == 127;
+  in6_addr six{};
+  return ::inet_pton(AF_INET6, a.host.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
 }
 
 std::string format_url(std::string_view scheme, std::string_view host, std::uint16_t port) {

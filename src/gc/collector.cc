@@ -46,18 +46,20 @@ std::string cycle_report::text() const {
       "and {:.3f} ms, "
       "{} abandoned; "
       "{} "
-      "roots, {} newer frames, {} traced here, {} overwritten; {} marked, {} dead, {} freed, {} weak handles cleared",
+      "roots, {} newer frames, {} traced here, {} overwritten, {} waves; {} marked, {} dead, {} freed, {} weak handles "
+      "cleared",
       number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(evacuate_ns), ms(paced_ns), ms(cpu_ns),
-      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, marked, dead,
-      freed, weak_cleared);
+      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, waves,
+      marked, dead, freed, weak_cleared);
   for (const cycle_part& a : agents)
-    s += fmt::format(
-             "; {}: {} marked and {} bytes scanned in {:.1f} ms, {} ghosts, {} objects of {} bytes freed, {} of {} "
-             "left in "
-             "{} regions",
-             a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.ghosts, a.freed_objects, a.freed_bytes, a.objects,
-             a.live_bytes, a.regions) +
-         evacuation_text(a);
+    s +=
+        fmt::format(
+            "; {}: {} marked and {} bytes scanned in {:.1f} ms, ghosts: {} through the owner, {} to other agents{}, {} "
+            "objects of {} bytes freed, {} of {} left in {} regions",
+            a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.ghosts, a.ghosts_sent,
+            a.peers_lost == 0 ? std::string() : fmt::format(" ({} not reached)", a.peers_lost), a.freed_objects,
+            a.freed_bytes, a.objects, a.live_bytes, a.regions) +
+        evacuation_text(a);
   return s;
 }
 

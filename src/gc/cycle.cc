@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "evacuation.h"
-
 namespace fm::detail {
 
 namespace {
@@ -19,9 +17,6 @@ constexpr auto longest_attempt = std::chrono::milliseconds(10);
 // An attempt may hold the program for its 200 us even if it fails: few enough of them fit into any 10 ms.
 constexpr auto backoff_first = std::chrono::milliseconds(1);
 constexpr auto backoff_most = std::chrono::milliseconds(20);
-constexpr std::size_t slots_per_message = 32768;  // 256 KiB
-constexpr std::uint32_t ghosts_per_answer = 65536;
-constexpr int near_steps_a_round = 32;
 constexpr std::uint64_t slice_ns = 300'000;
 constexpr auto rest_most = std::chrono::milliseconds(30);
 constexpr std::size_t words_swept_at_once = 2 * (page_slots / 64);
@@ -86,8 +81,9 @@ void cycle::run_steps() {
   slice_from_ = os::thread_cpu_ns();
   const time_point scanned_from = clock::now();
   if (!young_) {
-    for (agent& a : agents_) check(a.link->begin_cycle(report_.number, call_deadline()), a, "begins no cycle");
+    begin_on_agents();
     begun_ = true;
+    introduce_agents();
   }
   scan();
   report_.scan_ns = ns_since(scanned_from);
@@ -237,33 +233,6 @@ void cycle::pace() noexcept {
 
 // ---- mark ----
 
-// One message to an agent; true when it brought or found something.
-bool cycle::exchange(agent& a) {
-  const std::size_t n = std::min(slots_per_message, a.pending.size() - a.pending_from);
-  std::vector<slot_t> ghosts;
-  store::trace_answer said{};
-  check(a.link->trace(report_.number, ++a.message, std::span(a.pending).subspan(a.pending_from, n), ghosts_per_answer,
-                      call_deadline(), said, ghosts),
-        a, "does not trace");
-  a.pending_from += n;
-  if (a.pending_from == a.pending.size()) {
-    a.pending.clear();
-    a.pending_from = 0;
-  }
-  a.idle = said.idle != 0;
-  cycle_part& part = report_.agents[static_cast<std::size_t>(&a - agents_.data())];
-  part.ghosts += ghosts.size();
-  part.marked = said.marked;
-  part.scanned_bytes = said.scanned_bytes;
-  const bool moved = said.marked != a.said.marked || said.scanned_bytes != a.said.scanned_bytes;
-  a.said = said;
-  for (const slot_t g : ghosts) {
-    if (g == 0 || g >= hit.slots) throw error(errc::corrupt, fmt::format("{} names slot {:#x}", a.link->url(), g));
-    if (agent_of(g) != &a || marks_->is_newer(g)) add(g);
-  }
-  return n != 0 || !ghosts.empty() || moved;
-}
-
 void cycle::mark() {
   if (here_) mark_with(*here_);
   if (young_)
@@ -287,39 +256,6 @@ void cycle::mark_with(compute_tracer& tracer) {
     take_logged();
   } while (tracer.step() || !logged_.empty());
   cache_.retire_segments();
-}
-
-// Until a round in which nothing was left to trace here, every agent was idle, and nothing was sent or found. An agent becomes
-// busy by what it is sent only, so at the end of such a round all of them are idle, and no slot is under way.
-void cycle::mark_by_agents() {
-  time_point progress = clock::now();
-  duration look_again = look_again_first;
-  for (;;) {
-    const std::uint32_t seen = owner_.traced_.load(std::memory_order_acquire);
-    take_logged();
-    bool quiet = true, near_left = true;
-    for (int steps = 0; near_left && steps < near_steps_a_round; ++steps) {
-      near_left = near_->step();
-      pace();
-    }
-    bool moved = near_left;
-    for (agent& a : agents_) {
-      moved |= exchange(a);
-      quiet &= a.idle;
-    }
-    const bool pending = std::any_of(agents_.begin(), agents_.end(), [](const agent& a) { return !a.pending.empty(); });
-    if (quiet && !moved && !pending && logged_.empty()) return;
-    if (mutated(mutation::end_marking_early) && quiet) return;
-    if (moved) {
-      progress = clock::now();
-      look_again = look_again_first;
-    } else if (clock::now() - progress > owner_.options_.call_within) {
-      throw error(errc::timed_out, "the agents make no progress");
-    }
-    if (pending || quiet || near_left) continue;
-    owner_.wait_traced(seen, look_again);
-    look_again = std::min<duration>(look_again * 2, look_again_most);
-  }
 }
 
 // Of the objects of an agent that is lost nothing is known, so they live.

@@ -2,8 +2,8 @@
 //
 //   snapshot   pause: marking on; what is allocated is noted
 //   scan       concurrently: roots; frames that may be newer than their home copies, of which agents are told; then they may trace
-//   mark       what is newer here is traced here; other roots, references and ghosts go to the agents that store them, until a
-//              round in which every agent was idle brought nothing
+//   mark       what is newer here is traced here; other roots and references go to the agents that store them, and so do ghosts, from agent
+//              to agent or through here, until nobody has anything left (waves.h)
 //   final      marks are read; pause: what was logged and is not marked yet goes on being traced, otherwise marking ends here
 //   sweep      dead = allocated at the snapshot and not marked: words free, frames dropped; weak cells null; agents
 //              forget the slots; the slots may be used again
@@ -22,6 +22,8 @@
 #include "compute_tracer.h"
 
 namespace fm::detail {
+
+class waves;
 
 class cycle final : private frame_visitor, private tracing_elsewhere {
  public:
@@ -42,6 +44,9 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
     std::size_t pending_from = 0;  ///< those before were sent
     std::uint32_t message = 0;     ///< number of its last trace
     bool idle = false;
+    bool talks = false;   ///< to other agents; they are told of it, and it of them
+    bool counts = false;  ///< it has been told of others, so its answers say what it has sent and received
+    store::begin_cycle_answer ticket{};
     store::trace_answer said{};
     std::vector<store::slot_bits> pages;  ///< of newer slots
     std::vector<slot_page> returned;      ///< by the sweep
@@ -55,7 +60,6 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void find_roots();
   void add_found();
   void mark();
-  void mark_by_agents();
   /// All that `tracer` has, and all that is logged meanwhile.
   void mark_with(compute_tracer& tracer);
   void take_logged();
@@ -69,6 +73,14 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   bool count_dead(std::size_t tablet, std::vector<std::uint64_t>& dead);
   void release(agent& a);
   void finish(bool completed) noexcept;
+
+  // ---- marking.cc ----
+  void begin_on_agents();
+  /// Tells those of each other that talk. After the snapshot, and before anybody traces.
+  void introduce_agents();
+  [[nodiscard]] std::vector<store::trace_peer> trace_peers() const;
+  void mark_by_agents();
+  bool exchange(agent& a, waves& w);
 
   void scan_young();  ///< young.cc
 
@@ -95,7 +107,6 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   agent* agent_of(slot_t slot) noexcept;
   void add(slot_t slot);
   void send_newer();
-  bool exchange(agent& a);
   void check(errc e, const agent& a, const char* what);
   void pace() noexcept;
   void check_stop() const;

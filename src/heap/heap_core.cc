@@ -62,6 +62,7 @@ void heap_core::open(const heap_options& options) {
       store::store_options so;
       so.memory_bytes = options.local_memory;
       so.region_bytes = options.local_region;
+      so.peers = false;   // to send to an agent elsewhere, this process would connect to it once more
       so.trace_nice = 0;  // here it is the program that would outrun it, and fill the memory with garbage
       local_ = store::store::create(so);
     }
@@ -97,6 +98,7 @@ void heap_core::open(const heap_options& options) {
   go.verify = options.verify_cycles;
   go.call_within = options.access_within;
   go.evacuation = options.evacuation;
+  go.agents_talk = options.agents_talk;
   std::set<std::string> counted;  // the same agent may be named twice
   for (const auto& link : links_)
     if (counted.insert(link->url()).second) go.quota += link->quota_bytes();

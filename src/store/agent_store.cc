@@ -30,6 +30,7 @@ std::unique_ptr<store> store::create(const store_options& o) {
   const auto in_range = [](std::uint64_t n) { return n >= 64 && n <= std::uint64_t{1} << 32; };
   if (!in_range(o.trace_queue_slots))
     bad(fmt::format("trace_queue_slots {} is not in [64, 2^32]", o.trace_queue_slots));
+  if (o.peer_within <= duration::zero()) bad("peer_within is not more than nothing");
   if (!in_range(o.trace_ghosts_max)) bad(fmt::format("trace_ghosts_max {} is not in [64, 2^32]", o.trace_ghosts_max));
   return std::make_unique<node::agent_store>(o);
 }
@@ -72,7 +73,10 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
 }
 
 agent_store::agent_store(const store_options& o)
-    : options_(o), pool_(o.memory_bytes, o.region_bytes, o.clean_reserve, o.huge_pages), paged_(options_, pool_) {
+    : options_(o),
+      pool_(o.memory_bytes, o.region_bytes, o.clean_reserve, o.huge_pages),
+      paged_(options_, pool_),
+      ghosts_(options_, [this] { return all_heaps(); }) {
   if (!o.hooks.background) return;
   try {
     thread_ = std::thread([this] { run(); });
@@ -89,6 +93,7 @@ void agent_store::join() {
   bell_.ring();
   if (thread_.joinable()) thread_.join();
   for (std::thread& t : tracing_) t.join();
+  ghosts_.stop();
 }
 
 agent_store::~agent_store() {
@@ -174,6 +179,12 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
     const std::lock_guard one(s.opening);
     return open_pool(s, b, out);
   }
+  if (type == message_type::open_peer) {
+    const std::lock_guard one(s.opening);
+    return open_peer(s, b, out);
+  }
+  if (s.is_peer.load(std::memory_order_acquire))
+    return type == message_type::ghosts ? take_ghosts(s, b, out) : errc::bad_frame;
   if (shared_pool* const shared = s.pool.load(std::memory_order_acquire); shared != nullptr)
     return pool_message(s, *shared, type, b, out);
   if (const auto t = static_cast<std::uint16_t>(type); paged_service::serves(t)) return paged_.message(s, t, b, out);
@@ -198,6 +209,7 @@ errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer
     case message_type::begin_cycle: return begin_cycle(s, *h, b, out);
     case message_type::add_newer: return add_newer(s, *h, b, out);
     case message_type::trace: return trace(s, *h, b, out);
+    case message_type::trace_peers: return trace_peers(s, *h, b, out);
     case message_type::read_marks: return read_marks(s, *h, b, out);
     case message_type::release_slots: return release_slots(s, *h, b, out);
     case message_type::end_cycle: return end_cycle(s, *h, b, out);

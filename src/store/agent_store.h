@@ -1,5 +1,5 @@
 // The store behind store::create: sessions, heaps by id, message dispatch, one-sided access, the thread that does what
-// nobody asked for (leases, lost notices, cleaning), and those that trace.
+// nobody asked for (leases, lost notices, cleaning), those that trace, and the one that sends ghosts to other agents.
 //
 // Lock order: heaps_mutex_ before a heap's mutex before the pool's; pools_mutex_ before a shared pool's locks (shared_pool.h) before the pool's. A peer's notify and close may be called under a
 // heap's mutex; they return at once.
@@ -14,6 +14,7 @@
 #include <thread>
 #include <tuple>
 
+#include "ghost_links.h"
 #include "heap.h"
 #include "paged_service.h"
 #include "session.h"
@@ -76,9 +77,17 @@ class agent_store final : public store {
   errc release_slots(session& s, heap& h, body b, fabric::answer& out);
   errc end_cycle(session& s, heap& h, body b, fabric::answer& out);
   errc evacuate(session& s, heap& h, body b, fabric::answer& out);
+  /// Of a new cycle; none if this agent does not talk to others.
+  trace_ticket new_ticket();
   /// The cycle of that number that runs; null: `out` and `result` say why not.
   std::shared_ptr<tracer> find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type, fabric::answer& out,
                                      errc& result);
+
+  // ---- peer_messages.cc: agents that talk to each other ----
+  errc trace_peers(session& s, heap& h, body b, fabric::answer& out);
+  errc open_peer(session& s, body b, fabric::answer& out);
+  errc take_ghosts(session& s, body b, fabric::answer& out);
+
   // ---- shared_messages.cc, shared_statistics.cc: pools that clients share ----
   errc open_pool(session& s, body b, fabric::answer& out);
   /// Everything else of a session that has opened a pool.
@@ -139,12 +148,18 @@ class agent_store final : public store {
       pools_;                  ///< tenant, name
   random_source pool_random_;  ///< pools_mutex_
 
+  std::mutex tickets_mutex_;
+  random_source ticket_random_;  ///< tickets_mutex_
+  std::atomic<std::uint64_t> ghosts_received_{0}, ghosts_refused_{0};
+  std::atomic<std::int64_t> refusal_logged_{0};  ///< when, in ticks of the clock
+
   std::mutex maintain_mutex_;   ///< one step at a time
   std::size_t clean_next_ = 0;  ///< heaps take turns
 
   std::atomic<std::uint32_t> work_{0};      ///< goes up when there may be something to do
   time_point wake_at_ = time_point::max();  ///< maintain_mutex_; when there will be something to do in any case
   trace_bell bell_;
+  ghost_links ghosts_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
   std::vector<std::thread> tracing_;
@@ -155,6 +170,15 @@ template <class T>
 bool read_exactly(std::span<const std::byte> b, T& out) {
   if (b.size() != sizeof out) return false;
   std::memcpy(&out, b.data(), sizeof out);
+  return true;
+}
+
+/// Splits off the fixed part of a body; false when it is too short.
+template <class T>
+bool read_front(std::span<const std::byte>& b, T& out) {
+  if (b.size() < sizeof out) return false;
+  std::memcpy(&out, b.data(), sizeof out);
+  b = b.subspan(sizeof out);
   return true;
 }
 

@@ -22,6 +22,8 @@ constexpr std::uint64_t quota_per_tablet = 16u << 10;
 constexpr std::uint32_t types_max = 1u << 17;
 constexpr std::uint64_t type_bytes_max = 64ull << 20;
 
+}  // namespace
+
 std::string readable_name(const char (&raw)[48]) {
   std::string s;
   for (const char c : raw) {
@@ -30,8 +32,6 @@ std::string readable_name(const char (&raw)[48]) {
   }
   return s;
 }
-
-}  // namespace
 
 heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
     : regions_pool(p),

@@ -267,6 +267,9 @@ struct heap {
   std::shared_ptr<tracer> cycle_;  ///< cycle_mutex_; changes only under mutex as well
 };
 
+/// A name from a message, for logs.
+std::string readable_name(const char (&raw)[48]);
+
 /// Applies one index message; heap.mutex is held and `r` is an open region of the heap, entered by the caller.
 /// ok; corrupt (the bytes are not the batch); anything else is a protocol violation, and `why` says which.
 errc index_batch(heap& h, region& r, const index_body& b, const char*& why);

@@ -17,10 +17,49 @@ errc link_impl::cycle_call(message_type type, const void* body, std::size_t body
   return out.code;
 }
 
-errc link_impl::begin_cycle(std::uint64_t cycle, time_point deadline) noexcept {
+errc link_impl::begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept {
   const cycle_name body{cycle};
   reply r;
-  return cycle_call(message_type::begin_cycle, &body, sizeof body, {}, deadline, r);
+  talks = false;
+  if (const errc e = cycle_call(message_type::begin_cycle, &body, sizeof body, {}, deadline, r); e != errc::ok)
+    return e;
+  std::span<const std::byte> rest = r.body();
+  if (rest.empty()) return errc::ok;
+  if (!take(rest, out) || !rest.empty()) {
+    session().drop_connection();
+    return errc::bad_frame;
+  }
+  talks = true;
+  return errc::ok;
+}
+
+errc link_impl::trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept {
+  std::vector<std::byte> message(sizeof(peers_body));
+  const auto append = [&](const void* from, std::size_t bytes) {
+    const auto* b = static_cast<const std::byte*>(from);
+    message.insert(message.end(), b, b + bytes);
+  };
+  peers_body body{.cycle = cycle, .count = 0, .zero = 0};
+  std::size_t room = std::min<std::size_t>(options_.session.message_bytes_max, 1 << 20) - 4096;
+  for (const trace_peer& p : peers) {
+    const std::size_t fixed = sizeof(peer_record) + detail::round_up(p.url.size(), 8);
+    if (body.count == trace_peers_max || p.url.size() > peer_url_bytes_max || room < fixed) continue;
+    const std::size_t ranges = std::min(p.tablets.size(), (room - fixed) / sizeof(tablet_range));
+    room -= fixed + ranges * sizeof(tablet_range);
+    peer_record record{};
+    std::copy(std::begin(p.heap_id), std::end(p.heap_id), std::begin(record.heap_id));
+    std::copy(std::begin(p.ticket), std::end(p.ticket), std::begin(record.ticket));
+    record.ranges = static_cast<std::uint32_t>(ranges);
+    record.url_bytes = static_cast<std::uint32_t>(p.url.size());
+    append(&record, sizeof record);
+    append(p.tablets.data(), ranges * sizeof(tablet_range));
+    append(p.url.data(), p.url.size());
+    message.resize(detail::round_up(message.size(), 8));
+    ++body.count;
+  }
+  reply r;
+  return cycle_call(message_type::trace_peers, &body, sizeof body, std::span(message).subspan(sizeof body), deadline,
+                    r);
 }
 
 errc link_impl::add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept {
@@ -30,7 +69,7 @@ errc link_impl::add_newer(std::uint64_t cycle, std::span<const slot_bits> slots,
 }
 
 errc link_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
-                      std::uint32_t ghosts_max, time_point deadline, trace_answer& out,
+                      std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
                       std::vector<detail::slot_t>& ghosts) noexcept {
   const trace_body body{.cycle = cycle,
                         .number = number,
@@ -42,7 +81,7 @@ errc link_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const
       e != errc::ok)
     return e;
   std::span<const std::byte> rest = r.body();
-  if (!take(rest, out) || out.ghosts > ghosts_max || out.idle > 1 ||
+  if (!take(rest, out) || (counts != nullptr && !take(rest, *counts)) || out.ghosts > ghosts_max || out.idle > 1 ||
       rest.size() != out.ghosts * sizeof(detail::slot_t)) {
     session().drop_connection();
     return errc::bad_frame;

@@ -75,6 +75,7 @@ class link_impl final : public link, public fabric::session_events {
   void start(const std::string& url);
 
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
+  [[nodiscard]] std::span<const std::uint64_t, 2> heap_id() const noexcept override { return options_.heap_id; }
   [[nodiscard]] std::uint64_t region_bytes() const noexcept override { return region_bytes_; }
   [[nodiscard]] std::uint64_t quota_bytes() const noexcept override { return quota_bytes_; }
   [[nodiscard]] bool lost() const noexcept override { return ended_.load(std::memory_order_acquire) == ended::lost; }
@@ -100,10 +101,12 @@ class link_impl final : public link, public fabric::session_events {
 
   void retired(std::uint32_t region, std::uint32_t generation) noexcept override;
 
-  errc begin_cycle(std::uint64_t cycle, time_point deadline) noexcept override;
+  errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept override;
+  errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept override;
   errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept override;
   errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots, std::uint32_t ghosts_max,
-             time_point deadline, trace_answer& out, std::vector<detail::slot_t>& ghosts) noexcept override;
+             time_point deadline, trace_answer& out, trace_counts* counts,
+             std::vector<detail::slot_t>& ghosts) noexcept override;
   errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
                   time_point deadline) noexcept override;
   errc release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,

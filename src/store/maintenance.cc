@@ -1,5 +1,5 @@
 // What the store does of its own accord, in bounded steps: lets leases run out, repeats retirement notices that did not
-// get through, and cleans when memory is short. Runs on the store's thread, or in a test's hands (store::maintain); then it traces and evacuates, too.
+// get through, and cleans when memory is short. Runs on the store's thread, or in a test's hands (store::maintain); then it traces, evacuates and sends ghosts, too.
 #include <spdlog/spdlog.h>
 
 #include "agent_store.h"
@@ -73,6 +73,7 @@ bool agent_store::maintain() {
   const bool compacted = maintain_pools();
   const bool traced = !options_.hooks.background && trace_step(0);
   const bool evacuated = !options_.hooks.background && evacuate_some();
+  const bool sent = !options_.hooks.background && ghosts_.step();
   const auto heaps = all_heaps();
   for (std::size_t i = 0; i < heaps.size(); ++i) {
     clean_next_ = (clean_next_ + 1) % heaps.size();
@@ -80,7 +81,7 @@ bool agent_store::maintain() {
                    options_.hooks.context))
       return true;
   }
-  return compacted || traced || evacuated;
+  return compacted || traced || evacuated || sent;
 }
 
 void agent_store::wake() noexcept {

@@ -1,4 +1,5 @@
-// One connected session as the store sees it: which heap, pool or space it is for, and whether it still speaks for it.
+// One connected session as the store sees it: which heap, pool or space it is for, and whether it still speaks for it; or that it is
+// another agent's.
 #pragma once
 
 #include <farmem/fabric.h>
@@ -25,12 +26,14 @@ struct session {
   std::atomic<shared_pool*> pool{nullptr};
   std::shared_ptr<node::space> keep_space;  ///< as `keep`, for a session that opened a space instead
   std::atomic<node::space*> space{nullptr};
+  std::atomic<bool> is_peer{false};  ///< another agent's, for ghosts
+  std::atomic<std::uint32_t> wrong_tickets{0};
   std::mutex opening;                       ///< a session opens one thing, once, whatever it says on how many lanes
   std::atomic<bool> revoked{false};         ///< a later session has taken the heap over, or the pool's client is fenced
   std::atomic<std::uint32_t> in_flight{0};  ///< one-sided operations between memory and memory_done
 
   [[nodiscard]] bool is_open() const noexcept {
-    return opened.load() != nullptr || pool.load() != nullptr || space.load() != nullptr;
+    return opened.load() != nullptr || pool.load() != nullptr || space.load() != nullptr || is_peer.load();
   }
 };
 

@@ -85,11 +85,11 @@ std::string agent_store::statistics() const {
       R"({{"name":{},"memory_bytes":{},"region_bytes":{},"regions_max":{},"regions_in_use":{},"regions_reserved":{},)"
       R"("memory_used_bytes":{},"sessions":{},"sessions_opened":{},"heaps_expired":{},)"
       R"("totals":{{"heaps":{},"regions":{},"live_bytes":{},"garbage_bytes":{},"metadata_bytes":{},"objects":{},"batches":{}}},)"
-      R"("heaps":[{}],"pools":[{}],"spaces":{}}})",
+      R"("peers":{{{},"ghosts_received":{},"messages_refused":{}}},"heaps":[{}],"pools":[{}],"spaces":{}}})",
       quoted(options_.name), pool_.memory_bytes(), pool_.region_bytes(), pool_.regions_max(), used,
       pool_.regions_reserved(), used * pool_.region_bytes(), sessions_open_.load(), sessions_opened_.load(), expired,
-      all.size(), total.regions, total.live, total.garbage, total.metadata, total.objects, total.batches, heaps,
-      pools_json(), paged_.statistics());
+      all.size(), total.regions, total.live, total.garbage, total.metadata, total.objects, total.batches,
+      ghosts_.statistics(), ghosts_received_.load(), ghosts_refused_.load(), heaps, pools_json(), paged_.statistics());
 }
 
 errc agent_store::heap_statistics(session&, heap& h, body b, fabric::answer& out) {

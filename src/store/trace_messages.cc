@@ -24,15 +24,6 @@ constexpr auto trace_sleep_max = std::chrono::seconds(1);
 /// A slot, or one that is to be scanned at home.
 constexpr bool is_slot(std::uint64_t s) { return (s & ~scan_at_home) != 0 && (s & ~scan_at_home) < detail::slot_limit; }
 
-/// Splits off the fixed part of a body; false when it is too short.
-template <class T>
-bool read_front(std::span<const std::byte>& b, T& out) {
-  if (b.size() < sizeof out) return false;
-  std::memcpy(&out, b.data(), sizeof out);
-  b = b.subspan(sizeof out);
-  return true;
-}
-
 /// The rest of a body as `count` slots; false unless it is exactly that, with no null and no impossible slot.
 bool read_slots(std::span<const std::byte> b, std::uint32_t count, std::vector<slot_t>& out) {
   if (b.size() != std::uint64_t{count} * 8) return false;
@@ -81,13 +72,19 @@ errc agent_store::begin_cycle(session& s, heap& h, body b, fabric::answer& out) 
   if (!repeated) {
     if (m.cycle <= h.cycle_begun)
       return refuse(out, type, errc::stale, fmt::format("cycle {} after cycle {}", m.cycle, h.cycle_begun));
-    auto next = std::make_shared<tracer>(
-        h, m.cycle, trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max, options_.trace_threads}, bell_);
+    auto next = std::make_shared<tracer>(h, m.cycle,
+                                         trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max,
+                                                      options_.trace_threads, options_.peer_within},
+                                         new_ticket(), bell_, ghosts_.bell());
     h.end_cycle();
     h.begin_cycle(std::move(next));
     h.cycle_begun = m.cycle;
   }
   begin_answer(out, type, nullptr, 0);
+  if (const trace_ticket t = h.running_cycle()->ticket) {
+    const begin_cycle_answer a{{(*t)[0], (*t)[1]}};
+    append_answer(out, &a, sizeof a);
+  }
   return errc::ok;
 }
 
@@ -107,21 +104,22 @@ errc agent_store::add_newer(session& s, heap& h, body b, fabric::answer& out) {
 errc agent_store::trace(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::trace;
   trace_body m;
-  std::vector<slot_t> slots, ghosts;
+  std::vector<slot_t> slots;
   if (!read_front(b, m) || m.zero != 0 || m.number == 0 || !read_slots(b, m.count, slots)) return errc::bad_frame;
   errc result = errc::ok;
   const auto running = find_cycle(s, h, m.cycle, type, out, result);
   if (running == nullptr) return result;
   m.ghosts_max = std::min(m.ghosts_max, answer_ghosts_max);
   auto how = tracer::sequence::ok;
-  trace_answer a{};
-  if (!running->post(m, slots, how, a, ghosts)) return refuse_stale(out, type, h, m.cycle);
+  tracer::reply a{};
+  if (!running->post(m, slots, how, a)) return refuse_stale(out, type, h, m.cycle);
   if (how == tracer::sequence::gap) return errc::bad_frame;
   if (how == tracer::sequence::stale)
     return refuse(out, type, errc::stale, fmt::format("trace message {} of cycle {} comes late", m.number, m.cycle));
-  out.payload.reserve(sizeof(answer_head) + sizeof a + ghosts.size() * 8);
-  begin_answer(out, type, &a, sizeof a);
-  append_answer(out, ghosts.data(), ghosts.size() * 8);
+  out.payload.reserve(sizeof(answer_head) + sizeof a.answer + sizeof(trace_counts) + a.ghosts.size() * 8);
+  begin_answer(out, type, &a.answer, sizeof a.answer);
+  if (a.counts) append_answer(out, &*a.counts, sizeof *a.counts);
+  append_answer(out, a.ghosts.data(), a.ghosts.size() * 8);
   return errc::ok;
 }
 

@@ -16,12 +16,16 @@ constexpr std::uint64_t ghosts_worth_telling = 8192;
 
 constexpr std::uint64_t seen_ghosts_bytes = 65536 * 8;
 
-tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, trace_bell& bell)
+tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, const trace_ticket& t, trace_bell& bell,
+               trace_bell& peers_bell)
     : cycle(n),
+      ticket(t),
       h_(h),
       bell_(bell),
+      peers_bell_(peers_bell),
       shared_max_(limits.queue_slots),
       ghosts_max_(limits.ghosts_max),
+      peer_within_(limits.peer_within),
       room_(limits.queue_slots),
       shared_(limits.queue_slots * 8, detail::page_bytes),
       seen_ghosts_(seen_ghosts_bytes, detail::page_bytes) {
@@ -35,8 +39,10 @@ tracer::~tracer() = default;
 
 std::uint64_t tracer::memory_bytes() const {
   std::lock_guard lock(mutex_);
-  return std::uint64_t{h_.tablets} * 2 * marks_bytes + (shared_count_ + outbox_.capacity()) * 8 + seen_ghosts_bytes +
-         workers_.size() * (sizeof(worker) + private_slots_max * 8);
+  std::uint64_t for_peers = peers_.routes_memory;
+  for (const trace_peer_box& p : peers_.boxes) for_peers += (p.outbox.size() + p.under_way.size()) * 8;
+  return std::uint64_t{h_.tablets} * 2 * marks_bytes + (shared_count_ + std::max(outbox_.size(), ghosts_max_)) * 8 +
+         seen_ghosts_bytes + for_peers + workers_.size() * (sizeof(worker) + private_slots_max * 8);
 }
 
 std::optional<bool> tracer::marks_add_up() const {
@@ -79,8 +85,7 @@ bool tracer::add_newer(std::span<const slot_bits> pages) {
   return true;
 }
 
-bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& how, trace_answer& answer,
-                  std::vector<slot_t>& ghosts) {
+bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& how, reply& out) {
   std::vector<slot_t> fresh;
   fresh.reserve(slots.size());
   {
@@ -91,6 +96,7 @@ bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& 
       return true;
     }
     how = sequence::ok;
+    lose_silent_peers();
     if (m.number == last_number_ + 1) {
       const auto n = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(outbox_.size(), m.ghosts_max));
       answered_.assign(outbox_.end() - n, outbox_.end());
@@ -101,11 +107,30 @@ bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& 
       outbox_.insert(outbox_.end(), answered_.begin() + m.ghosts_max, answered_.end());
       answered_.resize(m.ghosts_max);
     }
-    ghosts = answered_;
+    out.ghosts = answered_;
     started_.store(true, std::memory_order_relaxed);
     ++inside_;
     ++busy_;  // until what is marked here is queued, whoever else may ask meanwhile
   }
+  mark_all(slots, fresh);
+
+  std::lock_guard lock(mutex_);
+  queue_all(fresh);
+  --busy_;
+  if (--inside_ == 0) left_.notify_all();
+  const bool idle = is_done() && outbox_.empty();
+  told_ = idle;
+  told_ghosts_ = false;
+  std::uint64_t queued = shared_count_;
+  for (const auto& w : workers_) queued += w->held.load(std::memory_order_relaxed);
+  out.answer = {marked_.load(std::memory_order_relaxed), scanned_bytes_.load(std::memory_order_relaxed), queued,
+                idle ? 1u : 0u, static_cast<std::uint32_t>(out.ghosts.size())};
+  if (has_peers_) out.counts = counts_;
+  if (busy_ != 0 || has_shared_work()) bell_.ring();
+  return true;
+}
+
+void tracer::mark_all(std::span<const slot_t> slots, std::vector<slot_t>& fresh) {
   std::uint64_t marked = 0;
   for (const std::uint64_t sent : slots) {
     const slot_t slot = sent & ~scan_at_home;
@@ -123,22 +148,25 @@ bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& 
     if (unmarked || returned) fresh.push_back(slot);
   }
   marked_.fetch_add(marked, std::memory_order_relaxed);
+}
 
-  std::lock_guard lock(mutex_);
+void tracer::queue_all(const std::vector<slot_t>& fresh) {
   for (std::uint64_t i = share(fresh.data(), fresh.size()); i < fresh.size(); ++i) {
     const std::uint32_t tablet = detail::tablet_of(fresh[i]);
     if (needs_rescan(h_.tablet_block_of(tablet))) rescans_.push_back(tablet);
   }
-  --busy_;
-  if (--inside_ == 0) left_.notify_all();
-  const bool done = busy_ == 0 && !has_shared_work();
-  const bool idle = done && outbox_.empty();
-  told_ = idle;
-  std::uint64_t queued = shared_count_;
-  for (const auto& w : workers_) queued += w->held.load(std::memory_order_relaxed);
-  answer = {marked_.load(std::memory_order_relaxed), scanned_bytes_.load(std::memory_order_relaxed), queued,
-            idle ? 1u : 0u, static_cast<std::uint32_t>(ghosts.size())};
-  if (!done) bell_.ring();
+}
+
+// Once for each message of the owner that it is done, or that much waits: that other agents made it busy again in between is
+// none of the owner's business, who looks by itself. But what waits for the owner then would wait for long.
+bool tracer::should_tell() noexcept {
+  const bool done = is_done();
+  const bool much = outbox_.size() >= std::min(ghosts_max_ / 2, ghosts_worth_telling);
+  const bool first = !told_ && (done || much);
+  const bool again = !told_ghosts_ && done && !outbox_.empty();
+  if (!first && !again) return false;
+  told_ = true;
+  told_ghosts_ = !outbox_.empty();
   return true;
 }
 
@@ -146,10 +174,15 @@ bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& 
 
 bool tracer::begin_step(worker& w) {
   std::lock_guard lock(mutex_);
+  if (detail::mutated(detail::mutation::acknowledge_ghosts_early) && !unqueued_.empty()) {
+    std::vector<slot_t> fresh;
+    mark_all(std::exchange(unqueued_, {}), fresh);
+    queue_all(fresh);
+  }
   if (ended_.load(std::memory_order_relaxed) || !started_.load(std::memory_order_relaxed)) return false;
   if (!w.busy && !has_shared_work()) return false;
   if (w.ghost_count != 0) flush_ghosts(w);
-  if (w.ghost_count == worker::ghosts_batch) return false;  // the owner must take some first
+  if (w.ghost_count == worker::ghosts_batch) return false;  // somebody must take some first
   ++inside_;
   return true;
 }
@@ -168,8 +201,7 @@ step_result tracer::end_step(worker& w) {
   if (ended_.load(std::memory_order_relaxed)) return {};
   step_result r;
   r.more = has_shared_work() || (w.has_work() && w.ghost_count < worker::ghosts_batch);
-  const bool done = busy_ == 0 && !has_shared_work();
-  if (!told_ && (done || outbox_.size() >= std::min(ghosts_max_ / 2, ghosts_worth_telling))) r.tell = told_ = true;
+  r.tell = should_tell();
   return r;
 }
 
@@ -221,10 +253,12 @@ void tracer::resize_shared(std::uint64_t count) noexcept {
 }
 
 void tracer::flush_ghosts(worker& w) {
-  const std::uint64_t room = ghosts_max_ - std::min<std::uint64_t>(ghosts_max_, outbox_.size());
-  const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(room, w.ghost_count));
-  outbox_.insert(outbox_.end(), w.ghosts + w.ghost_count - n, w.ghosts + w.ghost_count);
-  w.ghost_count -= n;
+  const std::uint64_t sent = counts_.ghosts_sent;
+  std::uint32_t left = 0;
+  for (std::uint32_t i = 0; i < w.ghost_count; ++i)
+    if (!queue_ghost(w.ghosts[i])) w.ghosts[left++] = w.ghosts[i];
+  w.ghost_count = left;
+  if (counts_.ghosts_sent != sent) peers_bell_.ring();
 }
 
 void tracer::spill(worker& w) {

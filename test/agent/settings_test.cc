@@ -50,7 +50,7 @@ void check_wrong(const outcome& o, const std::string& names) {
 TEST_CASE("right settings are called right", "[agent]") {
   const file f(
       "listen = [\"tcp://127.0.0.1:0\", \"shm:///tmp/x\"]\nmemory = \"512MiB\"\nregion = \"1MiB\"\nlease = "
-      "\"5s\"\npools = 3\npool_clients = 5\ninsecure = false\n");
+      "\"5s\"\npools = 3\npool_clients = 5\ninsecure = false\npeers = false\n");
   const outcome o = run("--check-config --config " + f.path);
   INFO(o.text);
   CHECK(o.code == 0);
@@ -68,6 +68,7 @@ TEST_CASE("a mistake in the file names the line and the key", "[agent]") {
   check_wrong(with("log_level = \"loud\""), ":2: log_level: 'loud' is no log level");
   check_wrong(with("memory = "), ":2: ");
   check_wrong(with("region = \"100KiB\""), "region of 102400 bytes");
+  check_wrong(with("peers = \"perhaps\""), ":2: peers: 'perhaps' is neither true nor false");
   check_wrong(with("pools = 0"), ":2: pools: '0' is not a count from 1");
   check_wrong(with("pool_clients = \"many\""), ":2: pool_clients: 'many' is not a count from 1");
   check_wrong(with("pool_client = 3"), "did you mean 'pool_clients'?");

@@ -1,89 +1,16 @@
 // What bad luck does to a cycle: connections that break at every one of its messages, agents that hang and agents that die.
-#include <condition_variable>
-#include <functional>
-#include <mutex>
-
-#include "fixture.h"
-#include "support/served_store.h"
+#include "meddled_agent.h"
 
 using namespace gc_test;
 using fm::store::message_type;
-
-namespace {
-
-// An agent whose messages a test can meddle with.
-class meddled_agent final : public fm::test::served_store {
- public:
-  meddled_agent() : served_store({.memory_bytes = 64_MiB, .region_bytes = 1_MiB}) { serve(); }
-  ~meddled_agent() override { die(); }
-  meddled_agent(const meddled_agent&) = delete;
-  meddled_agent& operator=(const meddled_agent&) = delete;
-
-  enum class meddling : std::uint8_t { none, lose_message, lose_answer, hang };
-  /// The next message of this type is lost with its connection, or its answer is, or it waits for let_go.
-  void meddle(message_type type, meddling how) {
-    const std::lock_guard lock(mutex_);
-    type_ = type;
-    how_ = how;
-    met_ = false;
-  }
-  /// Whether the message came; waits for it.
-  bool met() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return met_; });
-  }
-  void let_go() {
-    const std::lock_guard lock(mutex_);
-    how_ = meddling::none;
-    changed_.notify_all();
-  }
-  void die() {
-    let_go();
-    stop();
-  }
-
-  fm::errc message(fm::fabric::peer& p, std::span<const std::byte> payload, fm::fabric::answer& out) noexcept override {
-    meddling how = meddling::none;
-    {
-      std::unique_lock lock(mutex_);
-      if (type_of(payload) == type_ && how_ != meddling::none && !met_) {
-        met_ = true;
-        how = how_;
-        changed_.notify_all();
-        if (how == meddling::hang)
-          changed_.wait_for(lock, std::chrono::seconds(30), [this] { return how_ == meddling::none; });
-      }
-    }
-    if (how == meddling::lose_message) return lose(p, "the test loses a message");
-    const fm::errc e = served_store::message(p, payload, out);
-    return how == meddling::lose_answer ? lose(p, "the test loses an answer") : e;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  message_type type_ = message_type::renew;
-  meddling how_ = meddling::none;
-  bool met_ = false;
-};
-using meddling = meddled_agent::meddling;
-
-fm::heap_options over(const std::vector<std::string>& agents) {
-  auto o = small();
-  o.agents = agents;
-  o.access_within = o.memory_within = std::chrono::seconds(20);
-  return o;
-}
-
-}  // namespace
 
 TEST_CASE("a connection that breaks at any message of a cycle costs nothing but time") {
   meddled_agent first, second;
   fm::heap h(over({first.url(), second.url()}));
   const auto kept = make_list(h, 5'000);
   for (const message_type type :
-       {message_type::begin_cycle, message_type::add_newer, message_type::trace, message_type::read_marks,
-        message_type::release_slots, message_type::end_cycle, message_type::evacuate}) {
+       {message_type::begin_cycle, message_type::trace_peers, message_type::add_newer, message_type::trace,
+        message_type::read_marks, message_type::release_slots, message_type::end_cycle, message_type::evacuate}) {
     for (const meddling how : {meddling::lose_message, meddling::lose_answer}) {
       CAPTURE(static_cast<int>(type), static_cast<int>(how));
       { const auto dropped = make_list(h, 3'000); }

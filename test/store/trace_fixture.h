@@ -73,7 +73,36 @@ class tracing_owner : public owner {
     if (r.ok()) {
       cycle_ = cycle;
       number_ = 0;
+      counted_ = false;
+      ticket = r.body.empty() ? begin_cycle_answer{} : r.as<begin_cycle_answer>();
     }
+    return r;
+  }
+  /// Another agent, as a message tells of it.
+  struct peer_entry {
+    std::string url;
+    std::uint64_t heap_id[2] = {0, 0};
+    begin_cycle_answer ticket{};
+    std::vector<tablet_range> tablets;
+  };
+  [[nodiscard]] static std::vector<std::byte> peers_message(std::uint64_t cycle, const std::vector<peer_entry>& all) {
+    std::vector<std::byte> m;
+    add(m, peers_body{cycle, static_cast<std::uint32_t>(all.size()), 0});
+    for (const peer_entry& p : all) {
+      add(m, peer_record{{p.heap_id[0], p.heap_id[1]},
+                         {p.ticket.ticket[0], p.ticket.ticket[1]},
+                         static_cast<std::uint32_t>(p.tablets.size()),
+                         static_cast<std::uint32_t>(p.url.size())});
+      for (const tablet_range& t : p.tablets) add(m, t);
+      for (const char c : p.url) add(m, c);
+      while (m.size() % 8 != 0) m.push_back(std::byte{0});
+    }
+    return m;
+  }
+  reply tell_peers(const std::vector<peer_entry>& all) {
+    const auto m = peers_message(cycle_, all);
+    reply r = send(message_type::trace_peers, m.data(), m.size());
+    if (r.ok()) counted_ = true;
     return r;
   }
   /// Tells that these slots are newer here than at home.
@@ -82,6 +111,7 @@ class tracing_owner : public owner {
     reply raw;
     trace_answer answer;
     std::vector<slot_t> ghosts;
+    trace_counts counts{};
   };
   trace_reply trace_as(std::uint32_t number, const std::vector<slot_t>& slots, std::uint32_t ghosts_max = 1 << 16) {
     std::vector<std::byte> m;
@@ -90,9 +120,14 @@ class tracing_owner : public owner {
     trace_reply r{send(message_type::trace, m.data(), m.size()), {}, {}};
     if (!r.raw.ok()) return r;
     r.answer = r.raw.as<trace_answer>();
-    REQUIRE(r.raw.body.size() == sizeof r.answer + r.answer.ghosts * 8);
+    std::size_t at = sizeof r.answer;
+    if (counted_) {
+      r.counts = r.raw.as<trace_counts>(at);
+      at += sizeof r.counts;
+    }
+    REQUIRE(r.raw.body.size() == at + r.answer.ghosts * 8);
     r.ghosts.resize(r.answer.ghosts);
-    if (!r.ghosts.empty()) std::memcpy(r.ghosts.data(), r.raw.body.data() + sizeof r.answer, r.ghosts.size() * 8);
+    if (!r.ghosts.empty()) std::memcpy(r.ghosts.data(), r.raw.body.data() + at, r.ghosts.size() * 8);
     return r;
   }
   /// The next trace message of the cycle; it must be accepted.
@@ -143,6 +178,8 @@ class tracing_owner : public owner {
   }
   reply end(std::uint64_t cycle) { return send(message_type::end_cycle, cycle_name{cycle}); }
 
+  begin_cycle_answer ticket{};  ///< of the cycle that was begun last
+
   template <class T>
   static void add(std::vector<std::byte>& to, const T& value) {
     const auto* b = reinterpret_cast<const std::byte*>(&value);
@@ -172,6 +209,7 @@ class tracing_owner : public owner {
   std::uint64_t at_ = 0;
   std::uint64_t cycle_ = 0;
   std::uint32_t number_ = 0;
+  bool counted_ = false;  ///< it was told of peers, so its answers have counts
 };
 
 }  // namespace store_test

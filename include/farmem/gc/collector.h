@@ -44,10 +44,15 @@ enum class generation : std::uint8_t {
 /// One agent's part in a cycle.
 struct cycle_part {
   std::string agent;
-  std::uint64_t marked = 0;                                ///< objects
-  std::uint64_t scanned_bytes = 0;                         ///< of home copies
-  std::uint64_t tracing_ns = 0;                            ///< CPU time
-  std::uint64_t ghosts = 0;                                ///< references to other agents' objects that it met
+  std::uint64_t marked = 0;         ///< objects
+  std::uint64_t scanned_bytes = 0;  ///< of home copies
+  std::uint64_t tracing_ns = 0;     ///< CPU time
+  std::uint64_t ghosts =
+      0;  ///< references that it met and left to the owner: to other agents' objects, and to newer ones
+  std::uint64_t ghosts_sent =
+      0;  ///< references to other agents' objects that it sent to those agents (collector_options::agents_talk)
+  std::uint32_t peers_lost =
+      0;  ///< agents that it could not, or could no longer, reach for that: through the owner, then
   std::uint64_t freed_objects = 0, freed_bytes = 0;        ///< home copies that nothing names any more
   std::uint64_t objects = 0, live_bytes = 0, regions = 0;  ///< after the sweep
   // evacuation
@@ -71,6 +76,7 @@ struct cycle_report {
   std::uint64_t paced_ns = 0;  ///< of them slept away, to leave the program its cores (heap_options::collect_share)
   std::uint64_t snapshot_pause_ns = 0, final_pause_ns = 0;  ///< of those that succeeded
   std::uint32_t pauses = 0, pauses_abandoned = 0;
+  std::uint64_t waves = 0;  ///< rounds of messages to all agents while they marked
   std::uint64_t roots = 0;
   std::uint64_t newer = 0,
                 traced_here =
@@ -114,6 +120,7 @@ struct collector_options {
   double share = 1;         ///< of a core, while nothing waits for the cycle
   std::uint64_t quota = 0;  ///< bytes of all agents together
   bool verify = false;      ///< before, within and after every cycle: src/gc/verify_cycle.cc
+  bool agents_talk = true;  ///< agents send references to each other's objects to each other, where they can
   evacuation_options evacuation;
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together

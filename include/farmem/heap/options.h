@@ -37,6 +37,9 @@ struct heap_options {
   bool verify_cycles =
       false;  ///< verify both sides before, within and after every collection, beside the program; slow,
               ///< for tests and debugging. What it finds is logged and in cycle_report::faults
+  /// While they trace, agents tell each other of references to each other's objects. Where they cannot reach each other, or one is too
+  /// old, or does not want to (its setting `peers`), and with false, that goes through this process.
+  bool agents_talk = true;
   evacuation_options evacuation;  ///< what the agents move after each collection, and in which order they lay it down
   double promote_probability = 0.1;                   ///< dcm's epsilon
   bool elastic = true;                                ///< fetch neighbours where that pays

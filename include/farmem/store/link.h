@@ -75,6 +75,14 @@ struct slot_answer {
   std::vector<std::byte> copy;       ///< header and payload, or empty when larger than asked for
 };
 
+/// What an agent is told of another one.
+struct trace_peer {
+  std::string url;
+  std::uint64_t heap_id[2] = {0, 0};
+  std::uint64_t ticket[2] = {0, 0};
+  std::vector<tablet_range> tablets;
+};
+
 class link {
  public:
   /// Connects and opens the heap; throws fm::error naming the URL (unreachable, refused, quota_exceeded, ...).
@@ -82,6 +90,8 @@ class link {
   virtual ~link() = default;
 
   [[nodiscard]] virtual const std::string& url() const noexcept = 0;
+  /// The heap's id on this agent.
+  [[nodiscard]] virtual std::span<const std::uint64_t, 2> heap_id() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t region_bytes() const noexcept = 0;
   /// What the agent gives this heap.
   [[nodiscard]] virtual std::uint64_t quota_bytes() const noexcept = 0;
@@ -124,11 +134,15 @@ class link {
   virtual void retired(std::uint32_t region, std::uint32_t generation) noexcept = 0;
 
   // ---- collecting (protocol.h, "Collecting"); each is one message that is repeated across reconnects until the deadline ----
-  virtual errc begin_cycle(std::uint64_t cycle, time_point deadline) noexcept = 0;
+  /// `talks`: the agent takes ghosts of other agents that show it this ticket.
+  virtual errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept = 0;
+  /// Tells an agent that talks of its peers, before the first trace of the cycle. As many of their tablets go as a message holds.
+  virtual errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept = 0;
   virtual errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
   /// Brings slots to mark (with scan_at_home, some of them) and takes ghosts. `number` is one more than that of the cycle's last trace.
+  /// `counts` is null unless the agent was told of peers in this cycle.
   virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
-                     std::uint32_t ghosts_max, time_point deadline, trace_answer& out,
+                     std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
                      std::vector<detail::slot_t>& ghosts) noexcept = 0;
   /// Mark bits of `count` tablets (at most marks_tablets_max), 8 KiB each, to `out`.
   virtual errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,

@@ -11,11 +11,17 @@
 // every slot whose home copy may be older than the snapshot, then trace. A `trace` message brings slots to mark (roots,
 // overwritten references, other agents' ghosts) and takes the ghosts: slots that were met here and belong to tablets
 // of other agents, or that are newer at the owner: these are marked here and scanned there. When such an object turns out to have
-// been written back and evicted meanwhile, the owner sends its slot with `scan_at_home`. An agent that has answered `idle`
-// stays idle until the owner sends it slots, because nobody else does; so a round in which every agent was idle and nothing
-// was under way ends the marking. Every message names the cycle; one that names another is refused as `stale`. All of them may be repeated without harm
-// after a reconnect: marking twice changes nothing, and a `trace` that repeats the last number is answered with the same
-// ghosts again.
+// been written back and evicted meanwhile, the owner sends its slot with `scan_at_home`. Every message names the cycle; one that
+// names another is refused as `stale`. All of them may be repeated without harm after a reconnect: marking twice changes nothing,
+// and a `trace` that repeats the last number is answered with the same ghosts again.
+//
+// Agents that talk. Agents may send their ghosts to each other. Whoever is willing answers begin_cycle with a ticket, a random
+// number of this agent for this cycle; the owner gives it to the other agents, with the address, the heap's id there and the tablets there (trace_peers),
+// before it sends the first trace of the cycle to anybody. An agent then says open_peer on a session of its own to the other one, and sends it
+// `ghosts`, which are marked and queued before they are answered. It is `idle` only if all that it has sent was answered so; what
+// cannot be sent, or is not answered in time, goes to the owner as if there were no other way, and so does all that follows for that
+// agent in the cycle. So at a moment at which every agent is idle and the owner has nothing left, marking is over; how the owner
+// finds out that there was such a moment is in src/gc/waves.h. Agents that do not talk become busy by what the owner sends only.
 //
 // What is dead is for the owner to say, since it alone knows what was allocated at the snapshot: it reads the marks, makes its
 // own words free, and releases the slots. A slot is released only when no batch that is not applied can name it. An agent refuses,
@@ -33,7 +39,7 @@
 namespace fm::store {
 
 constexpr std::uint16_t protocol_major = 2;
-constexpr std::uint16_t protocol_minor = 0;
+constexpr std::uint16_t protocol_minor = 1;  ///< 1: agents that talk
 
 enum class message_type : std::uint16_t {
   open_heap = 1,        ///< open_heap_body -> open_heap_answer
@@ -52,15 +58,19 @@ enum class message_type : std::uint16_t {
   audit = 14,           ///< {} -> audit_answer + text: the agent verifies this heap
   statistics = 15,      ///< {} -> text, JSON
   begin_cycle =
-      16,          ///< cycle_name -> {}: marks for every tablet that is granted now; whatever was before is thrown away
+      16,  ///< cycle_name -> begin_cycle_answer, or {} of an agent that does not talk: marks for every tablet that is
+           ///< granted now; whatever was before is thrown away
   add_newer = 17,  ///< newer_body + slot_bits[] -> {}: slots that the owner scans, see "Collecting"
-  trace = 18,      ///< trace_body + u64 slots[] -> trace_answer + u64 ghosts[]
+  trace = 18,  ///< trace_body + u64 slots[] -> trace_answer + trace_counts, if it has been told of peers + u64 ghosts[]
   read_marks = 19,     ///< read_marks_body -> 8 KiB of mark bits for each tablet
   release_slots = 20,  ///< release_body + slot_bits[] -> release_answer: no entry of these slots any more
   end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks are thrown away
   traced = 22,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
   census = 23,         ///< census_body -> a bit for each slot that has a home copy + census_record[]: what those are
   evacuate = 24,       ///< evacuate_body -> evacuate_answer, see "Evacuating"
+  trace_peers = 25,    ///< peers_body + (peer_record + tablet_range[] + address)[] -> {}, see "Agents that talk"
+  open_peer = 26,      ///< open_peer_body -> {}: the other end of this session is an agent
+  ghosts = 27,         ///< ghosts_body + u64 slots[] -> {}, of such a session: they are marked and queued
 
   // Of pools; the bodies are in pool_protocol.h.
   pool_open = 64,        ///< pool_open_body -> pool_open_answer
@@ -217,6 +227,50 @@ struct cycle_name {
   std::uint64_t cycle;  ///< from 1, growing
 };
 
+struct begin_cycle_answer {
+  std::uint64_t ticket[2];  ///< whoever sends ghosts of this cycle has to know it
+};
+
+/// Of no use once tracing has begun, and refused as stale then. Whatever an earlier one of the same cycle said is forgotten.
+struct peers_body {
+  std::uint64_t cycle;
+  std::uint32_t count;  ///< peers that follow, at most trace_peers_max
+  std::uint32_t zero;
+};
+constexpr std::uint32_t trace_peers_max = 254;
+constexpr std::uint32_t peer_url_bytes_max = 1024;
+
+/// Followed by `ranges` tablet_range and `url_bytes` characters, padded to a multiple of 8: the address as the owner uses it.
+struct peer_record {
+  std::uint64_t heap_id[2];  ///< the heap's on that agent
+  std::uint64_t ticket[2];
+  std::uint32_t ranges;
+  std::uint32_t url_bytes;
+};
+
+/// Tablets that the peer has, each named once in a message, and none of them the receiver's own. References to
+/// tablets that nobody is said to have go to the owner.
+struct tablet_range {
+  std::uint32_t first;
+  std::uint32_t count;
+};
+
+struct open_peer_body {
+  std::uint16_t major, minor;
+  std::uint32_t zero;
+  char name[48];  ///< of the agent that asks, for logs, zero-terminated
+};
+
+/// Refused as not_found or stale when there is no such heap or cycle, and as access_denied when the ticket is another one.
+struct ghosts_body {
+  std::uint64_t heap_id[2];  ///< of the receiver's heap
+  std::uint64_t ticket[2];   ///< the receiver's
+  std::uint64_t cycle;
+  std::uint32_t count;  ///< slots that follow, at most ghosts_slots_max
+  std::uint32_t zero;
+};
+constexpr std::uint32_t ghosts_slots_max = 8192;
+
 /// Some slots of a page of 512.
 struct slot_bits {
   std::uint64_t first_slot;  ///< a multiple of 512
@@ -245,8 +299,18 @@ struct trace_answer {
   std::uint64_t marked;         ///< objects of this agent, so far
   std::uint64_t scanned_bytes;  ///< of home copies
   std::uint64_t queued;         ///< objects that are marked and not scanned yet, about
-  std::uint32_t idle;           ///< 1: nothing to do, and no ghosts left behind
-  std::uint32_t ghosts;         ///< that follow
+  std::uint32_t idle;    ///< 1: nothing to do, no ghosts left behind, and all that were sent to peers acknowledged
+  std::uint32_t ghosts;  ///< that follow
+};
+
+/// Of the cycle so far.
+struct trace_counts {
+  std::uint64_t ghosts_sent;      ///< queued for peers, before anything is sent
+  std::uint64_t ghosts_received;  ///< from peers, counted when all that came of them is queued
+  std::uint64_t
+      ghosts_returned;       ///< of those sent: not acknowledged when their peer was given up, and left to the owner
+  std::uint32_t peers_lost;  ///< given up for this cycle
+  std::uint32_t zero;
 };
 
 struct read_marks_body {
@@ -315,6 +379,7 @@ constexpr std::uint32_t batch_magic = 0x31424d46;  // "FMB1"
 #pragma pack(pop)
 
 static_assert(sizeof(open_heap_body) == 96 && sizeof(type_record) == 32 && sizeof(index_body) == 48);
+static_assert(sizeof(peer_record) == 40 && sizeof(ghosts_body) == 48 && sizeof(open_peer_body) == 56);
 static_assert(sizeof(batch_header) == 24 && sizeof(region_answer) == 32 && sizeof(audit_answer) == 40);
 
 }  // namespace fm::store

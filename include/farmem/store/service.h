@@ -12,6 +12,7 @@
 #include <farmem/fabric.h>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace fm::store {
 
@@ -47,8 +48,16 @@ struct store_options {
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
   std::uint32_t pools_max = 64;
   std::uint32_t pool_clients_max = 1024;  ///< of one pool; one more is refused (agent_full), as is one pool more
-  std::string name = "local";             ///< in logs
-  bool log_heaps = false;                 ///< log heaps coming and going as info; otherwise as debug
+  bool peers =
+      true;  ///< send references to other agents' objects to those agents, and take theirs (protocol.h, "Agents that talk")
+  /// Kinds of addresses that it connects to for that. Addresses beyond this host only with `peers_beyond_host`: what is sent
+  /// is plaintext.
+  std::vector<std::string> peer_schemes = {"shm", "tcp"};
+  bool peers_beyond_host = false;
+  duration peer_within =
+      std::chrono::seconds(3);  ///< a peer that acknowledges nothing for so long is given up for the cycle
+  std::string name = "local";   ///< in logs
+  bool log_heaps = false;       ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
 };
 

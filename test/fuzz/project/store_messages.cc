@@ -24,7 +24,10 @@ class hostile_owner {
   hostile_owner(fm::store::store& s, std::uint64_t id) : s_(s), id_(id) { connect(); }
   hostile_owner(const hostile_owner&) = delete;
   hostile_owner& operator=(const hostile_owner&) = delete;
-  ~hostile_owner() { s_.disconnected(*peer_); }
+  ~hostile_owner() {
+    s_.disconnected(*peer_);
+    if (other_ != nullptr) s_.disconnected(*other_);
+  }
 
   void reconnect() {
     s_.disconnected(*peer_);
@@ -150,12 +153,14 @@ class hostile_owner {
     std::vector<std::byte> b;
     const std::uint64_t named = in.below(16) == 0 ? in.name() : cycle_;
     const std::uint32_t count = in.below(32) == 0 ? in.name() : in.below(6);
-    switch (in.below(7)) {
-      case 0:
+    switch (in.below(9)) {
+      case 0: {
         if (in.below(4) != 0) ++cycle_;
         number_ = 0;
-        send(message_type::begin_cycle, cycle_name{in.below(16) == 0 ? in.word() : cycle_});
+        const auto a = send(message_type::begin_cycle, cycle_name{in.below(16) == 0 ? in.word() : cycle_});
+        if (a.size() == sizeof ticket_) std::memcpy(&ticket_, a.data(), sizeof ticket_);
         return;
+      }
       case 1:
         append(b, newer_body{named, count, 0});
         pages(in, count, b);
@@ -170,6 +175,8 @@ class hostile_owner {
       case 4:
         if (in.below(4) == 0) send(message_type::end_cycle, cycle_name{named});
         return;
+      case 5: peers(in, named); return;
+      case 6: ghosts(in, named); return;
       default: {
         if (in.below(8) != 0) ++number_;
         append(b, trace_body{named, in.below(16) == 0 ? in.name() : number_, count, in.name(), 0});
@@ -178,9 +185,60 @@ class hostile_owner {
         trace_answer answer{};
         if (a.size() < sizeof answer) return;
         std::memcpy(&answer, a.data(), sizeof answer);
-        FM_CHECK(a.size() == sizeof answer + answer.ghosts * std::uint64_t{8}, "a trace answer of a wrong length");
+        const std::uint64_t without_counts = sizeof answer + answer.ghosts * std::uint64_t{8};
+        FM_CHECK(a.size() == without_counts || a.size() == without_counts + sizeof(trace_counts),
+                 "a trace answer of a wrong length");
       }
     }
+  }
+
+  // Other agents, of which none can be reached, with tablets that may be anybody's.
+  void peers(input& in, std::uint64_t named) {
+    std::vector<std::byte> b;
+    const std::uint32_t count = in.below(3);
+    append(b, peers_body{named, in.below(32) == 0 ? in.name() : count, 0});
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t ranges = in.below(3);
+      append(b, peer_record{{in.word(), in.word()},
+                            {in.word(), in.word()},
+                            in.below(32) == 0 ? in.name() : ranges,
+                            in.below(32) == 0 ? in.name() : 8});
+      for (std::uint32_t r = 0; r < ranges; ++r)
+        append(b, tablet_range{in.below(16) == 0 ? in.name() : in.below(256),
+                               in.below(16) == 0 ? in.name() : in.below(8)});
+      append(b, std::array<char, 8>{'f', 'u', 'z', 'z', ':', in.below(32) == 0 ? static_cast<char>(in.byte()) : '/',
+                                    '/', 'x'});
+    }
+    send(message_type::trace_peers, b);
+  }
+
+  // What another agent would send, most often with the right ticket.
+  void ghosts(input& in, std::uint64_t named) {
+    if (other_ == nullptr || in.below(8) == 0) {
+      if (other_ != nullptr) s_.disconnected(*other_);
+      other_ = std::make_unique<silent_peer>();
+      FM_CHECK(s_.connected(*other_) == errc::ok, "a peer was refused");
+      std::vector<std::byte> hello;
+      append(hello, message_head{static_cast<std::uint16_t>(message_type::open_peer), 0, sizeof(open_peer_body)});
+      append(hello, open_peer_body{in.below(32) == 0 ? std::uint16_t{9} : protocol_major, 0, 0, "fuzz"});
+      fabric::answer ignored;
+      (void)s_.message(*other_, hello, ignored);
+    }
+    const std::uint32_t count = 1 + in.below(6);
+    ghosts_body g{{id_, ~id_}, {ticket_.ticket[0], ticket_.ticket[1]}, named, count, 0};
+    if (in.below(16) == 0) g.ticket[in.below(2)] ^= in.word();
+    if (in.below(16) == 0) g.heap_id[0] = in.below(4);
+    if (in.below(16) == 0) g.count = in.name();
+    std::vector<std::byte> b, m;
+    append(b, g);
+    for (std::uint32_t i = 0; i < count; ++i) append(b, slot(in));
+    append(m, message_head{static_cast<std::uint16_t>(in.below(32) == 0 ? message_type::trace : message_type::ghosts),
+                           0, static_cast<std::uint32_t>(b.size())});
+    m.insert(m.end(), b.begin(), b.end());
+    fabric::answer a;
+    if (s_.message(*other_, m, a) == errc::ok && !other_->closed) return;
+    s_.disconnected(*other_);
+    other_.reset();
   }
 
   // Asks for an evacuation, most often of everything, or how far the last one is.
@@ -237,6 +295,8 @@ class hostile_owner {
   std::uint64_t end_ = 0, seq_ = 1;
   std::uint64_t cycle_ = 0;
   std::uint32_t number_ = 0;
+  begin_cycle_answer ticket_{};
+  std::unique_ptr<silent_peer> other_;  ///< another agent's session, as it says
   std::uint64_t evacuation_ = 0;
   std::uint32_t order_ = 0;
 };
@@ -244,7 +304,7 @@ class hostile_owner {
 void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& now_ns) {
   switch (in.below(22)) {
     case 0: owner.send_raw(in.bytes(in.below(64))); break;
-    case 1: owner.send(static_cast<message_type>(in.below(27)), in.bytes(in.below(100))); break;
+    case 1: owner.send(static_cast<message_type>(in.below(30)), in.bytes(in.below(100))); break;
     case 2: owner.open(in); break;
     case 3: owner.types(in); break;
     case 4: owner.send(message_type::grant_tablets, grant_tablets_body{in.name(), in.name()}); break;
