@@ -19,9 +19,11 @@ void network::add(const std::string& host, fabric::service& s) {
 void network::remove(const std::string& host) {
   std::unique_lock lock(mutex_);
   nodes_[host].service = nullptr;
-  for (breakable* s : sessions_)
-    if (s->host() == host) s->break_now();
-  left_.wait(lock, [&] { return nodes_[host].connections == 0; });
+  // Again and again: a connection that was on its way to be one cannot be broken before it is.
+  do {
+    for (breakable* s : sessions_)
+      if (s->host() == host) s->break_now();
+  } while (!left_.wait_for(lock, std::chrono::milliseconds(1), [&] { return nodes_[host].connections == 0; }));
 }
 
 void network::break_one() {

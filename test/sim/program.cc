@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -28,6 +29,9 @@ struct plan {
   bool elastic = true, breaks = false, death = false;
   std::uint64_t break_every_ns = 0, death_after_ns = 0, rest_ns = 0;
   std::uint64_t young = 5;  ///< collections of young objects after a cycle, at most
+  bool talk = true;         ///< agents to each other
+  bool home_at_the_end = false;
+  std::uint64_t ghosts_max = 0;
 };
 
 // A mistake shows itself sooner where what it breaks happens often.
@@ -54,6 +58,26 @@ void lean_towards(detail::mutation m, plan& p) {
     p.steps = 1500;
   } else if (m == mutation::clean_when_copied) {
     p.net.refuse_one_in = 8;
+  } else if (m == mutation::one_wave || m == mutation::acknowledge_ghosts_early) {
+    // Agents have much to say to each other, and nothing else goes wrong.
+    p.talk = p.home_at_the_end = true;
+    p.breaks = false;
+    p.agents = 3;
+    p.cache = 16 * p.segment;
+    p.net.refuse_one_in = 0;
+    p.young = 0;
+    // Who traces stops in the middle of it, and messages are fast.
+    p.scheduling.freeze_one_in = 4;
+    p.scheduling.freeze_bits_max = 17;
+    p.net.delay_min = 200;
+    p.net.delay_max = 2'500;
+    p.net.slow_one_in = p.net.control_slow_one_in = 0;
+    // Who traces stops in the middle of it, and messages are fast.
+    p.scheduling.freeze_one_in = 4;
+    p.scheduling.freeze_bits_max = 17;
+    p.net.delay_min = 200;
+    p.net.delay_max = 2'500;
+    p.net.slow_one_in = p.net.control_slow_one_in = 0;
   } else if (m == mutation::read_past_acknowledged) {
     p.elastic = true;
     p.net.mapped = false;
@@ -109,6 +133,9 @@ plan plan_of(std::uint64_t seed, faults f) {
   p.death_after_ns = pick(100'000, 20'000'000);
   p.rest_ns = one_of({0, 0, 100'000});
   if (p.death) p.agents = pick(2, 3);
+  p.talk = one_of({0, 1, 1, 1}) != 0;
+  p.ghosts_max = one_of({64, 1 << 18});
+  p.home_at_the_end = one_of({0, 1}) != 0;
   lean_towards(detail::chosen_mutation, p);
   return p;
 }
@@ -117,6 +144,18 @@ struct agent {
   std::string host;
   std::unique_ptr<store::store> store;
 };
+
+std::unique_ptr<store::store> make_store(const plan& p, const std::string& name) {
+  store::store_options o;
+  o.memory_bytes = p.agent_memory;
+  o.region_bytes = 64_KiB;
+  o.trace_nice = 0;
+  o.trace_ghosts_max = p.ghosts_max;
+  o.peer_schemes = {"sim"};
+  o.peers_beyond_host = true;
+  o.name = name;
+  return store::store::create(o);
+}
 
 /// What goes wrong beside the program, on a thread of its own.
 class bad_luck {
@@ -145,7 +184,7 @@ class bad_luck {
       a.store.reset();
       if (!one_in(2)) continue;
       // One that knows nothing comes in its place.
-      a.store = store::store::create({.memory_bytes = plan_.agent_memory, .region_bytes = 64_KiB, .trace_nice = 0});
+      a.store = make_store(plan_, a.host);
       network::get().add(a.host, *a.store);
     }
   }
@@ -180,6 +219,34 @@ void verify(heap& h) {
   require(v.ok(), v.messages.empty() ? "verify" : v.messages.front());
 }
 
+struct hop {
+  ref<hop> next;
+};
+
+/// A list of which every element is stored with another agent than the one before.
+ptr<hop> back_and_forth(heap& h, std::uint64_t agents) {
+  constexpr std::size_t of_each = 12, most = 1 << 14;
+  std::vector<std::vector<ptr<hop>>> all(agents);
+  const auto have_all = [&] {
+    return std::all_of(all.begin(), all.end(), [](const auto& some) { return some.size() == of_each; });
+  };
+  for (std::size_t made = 0; made < most && !have_all(); ++made) {
+    ptr<hop> p = h.make<hop>();
+    auto& some = all[detail::tablet_info_of(p.slot()).agent.load(std::memory_order_relaxed)];
+    if (some.size() < of_each) some.push_back(std::move(p));
+  }
+  ptr<hop> first;
+  for (const auto& some : all)
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      // The ith of one agent, then the ith of the next one.
+      const auto& next = &some == &all.back() ? all.front() : (&some)[1];
+      const std::size_t at = &some == &all.back() ? i + 1 : i;
+      if (at < next.size()) some[i].write()->next = next[at];
+      if (!first) first = some[i];
+    }
+  return first;
+}
+
 std::string run_heap(const plan& p, std::vector<agent>& agents) {
   std::vector<std::string> urls;
   for (const agent& a : agents) urls.push_back("sim://" + a.host);
@@ -190,6 +257,7 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
           .slots = 1ull << 24,
           .hit = p.hit,
           .collect = false,
+          .agents_talk = p.talk,
           .elastic = p.elastic,
           .access_within = p.death ? std::chrono::seconds(2) : std::chrono::seconds(100),
           .memory_within = p.death ? std::chrono::milliseconds(5) : std::chrono::milliseconds(100'000),
@@ -213,13 +281,18 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
       }
       --working;
     });
-  std::uint64_t cycles = 0, freed = 0, failed = 0, died_young = 0;
+  std::uint64_t cycles = 0, freed = 0, failed = 0, died_young = 0, ghosts = 0, sent = 0, peers_lost = 0;
   while (working != 0) {
     const cycle_report r = h.collect("always");
     require(r.ok() || p.death, r.text());
     ++cycles;
     freed += r.freed;
     failed += !r.ok();
+    for (const cycle_part& part : r.agents) {
+      ghosts += part.ghosts;
+      sent += part.ghosts_sent;
+      peers_lost += part.peers_lost;
+    }
     for (std::uint64_t n = random() % (p.young + 1); n != 0 && working != 0; --n) {
       const cycle_report young = h.collect_young("in between");
       require(young.ok() || p.death || young.status == errc::timed_out, young.text());
@@ -231,11 +304,18 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
   luck.end();
   network::get().options.refuse_one_in = 0;
 
-  // With everybody still, a cycle marks exactly what the shadows reach.
+  // With everybody still, a cycle marks exactly what the shadows reach. With everything at home, agents do most of it.
+  ptr<hop> hops;
+  if (p.home_at_the_end && !p.death) {
+    hops = back_and_forth(h, p.agents);
+    (void)h.evict_all();
+  }
   const cycle_report last = h.collect("at the end");
+  for (const cycle_part& part : last.agents) sent += part.ghosts_sent;
   if (!p.death) {
     require(last.ok(), last.text());
     std::uint64_t reachable = 1;  // the shared array
+    for (ptr<hop> at = hops; at; at = at->next) ++reachable;
     for (const auto& w : work) reachable += w->reachable;
     {
       const auto places = shared.read();
@@ -255,13 +335,13 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
   const heap_stats s = h.stats();
   const network::counters& n = network::get().counts;
   return fmt::format(
-      "{} threads, {} agents; {} objects made, {} freed in {} cycles ({} failed), {} young, weak {} locked {} gone; {} "
-      "written, "
+      "{} threads, {} agents; {} objects made, {} freed in {} cycles ({} failed), {} young, weak {} locked {} gone; "
+      "{} ghosts through the owner, {} to agents, {} not reached; {} written, "
       "{} misses, {} by slot, {} neighbours, {} relocations; {} regions retired, {} pages given back; {} requests, {} "
       "repeated, {} breaks, {} answers lost, {} steps failed",
-      p.threads, p.agents, s.allocated_objects, freed, cycles, failed, died_young, locked, gone, s.written_objects,
-      s.misses, s.misses_by_slot, s.elastic_installs, s.relocations, s.regions_retired, s.hit_pages_given_back,
-      n.requests, n.repeated, n.breaks, n.lost_on_the_way, lost);
+      p.threads, p.agents, s.allocated_objects, freed, cycles, failed, died_young, locked, gone, ghosts, sent,
+      peers_lost, s.written_objects, s.misses, s.misses_by_slot, s.elastic_installs, s.relocations, s.regions_retired,
+      s.hit_pages_given_back, n.requests, n.repeated, n.breaks, n.lost_on_the_way, lost);
 }
 
 }  // namespace
@@ -276,12 +356,15 @@ std::string run_program(std::uint64_t seed, faults f) {
   {
     std::vector<agent> agents;
     for (std::uint64_t i = 0; i < p.agents; ++i) {
-      agents.push_back(
-          {"agent" + std::to_string(i),
-           store::store::create({.memory_bytes = p.agent_memory, .region_bytes = 64_KiB, .trace_nice = 0})});
+      const std::string host = "agent" + std::to_string(i);
+      agents.push_back({host, make_store(p, host)});
       network::get().add(agents.back().host, *agents.back().store);
     }
-    text = run_heap(p, agents);
+    try {
+      text = run_heap(p, agents);
+    } catch (const std::exception& e) {
+      give_up(e.what());
+    }
     for (const agent& a : agents) network::get().remove(a.host);
   }
   const outcome o = so_far();

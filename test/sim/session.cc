@@ -104,8 +104,8 @@ class sim_session final : public fabric::driver, private breakable {
 void sim_session::begin() {
   for (std::size_t kind = 0; kind < lane_kinds; ++kind)
     for (std::size_t i = 0; i < workers_of[kind]; ++i) workers_.emplace_back([this, kind] { work(kind); });
-  start();
   network_.add(*this);
+  start();
 }
 
 sim_session::~sim_session() {
@@ -271,6 +271,8 @@ void sim_session::work(std::size_t kind) noexcept {
       }
     }
     --unfinished_;
+    // What nobody waits for is seen at once, or when the session's thread looks for itself.
+    if (r->on_done != nullptr && r->on == fabric::lane::control && one_in(2)) wake();
     finished_.emplace_back(r, e);
     finished_changed_.notify_all();
     if (!l.again.empty() && open_ && one_in(3)) {
