@@ -1,14 +1,21 @@
-/* How the owner knows that tracing is over: two agents that trace their own objects, ghosts that the owner relays, answers that
- * say idle, messages that are lost and repeated, and the final pause.
+/* How the owner knows that tracing is over: two agents that trace their own objects, and send ghosts to each other, or
+ * leave them to the owner; answers that say idle and how much was received; messages that are lost and repeated; and the final
+ * pause.
  *
  * Proved for every interleaving within the bounds, for every heap of four objects with one reference each (up to symmetry):
  * when marking ends, everything that is reachable from a root, or from what was overwritten while marking, is marked.
  *
- * The protocol is that of store/protocol.h, section "Collecting". An agent has a handler, which takes messages and answers, and a
- * tracer, which takes an object in hand, looks at its reference, and passes ghosts on later. They share the agent's lock, so what
- * is done under it is one step. Messages and answers are steps of their own; either may be lost (LOSSES), and then the
- * same number is sent again. What threads overwrite appears in the log at any time (LATE); the heap does not change otherwise,
- * since collector.pml covers that.
+ * The protocol is that of store/protocol.h, "Collecting" and "Agents that talk", and the end that of src/gc/waves.h. An agent has a
+ * handler, which takes messages and answers; a tracer, which takes an object in hand, looks at its reference, and passes ghosts on
+ * later; and a courier, which brings ghosts to the other agent, one message at a time: it is sent, queued there, and
+ * acknowledged, which are steps of their own. They share the agent's lock, so what is done under it is one step. Messages of
+ * the owner and answers are steps of their own; either may be lost, and then the same number is sent again. A courier's message, or what acknowledges it, may
+ * be lost, too, or come late: then what was not acknowledged goes to the owner, and so does all that follows, and the message may
+ * still be queued at any time later. All of that happens LOSSES times in total. What threads overwrite appears in the log at
+ * any time (LATE); the heap does not change otherwise, since collector.pml covers that. With THROUGH_OWNER agents do not talk.
+ *
+ * Of the counts of waves.h only what was received is compared, and whether anything was ever sent. That is enough. What would go
+ * wrong without comparing takes six objects to be seen, which are too many to search.
  *
  * Each macro puts one known mistake back, and spin must find an error then:
  *   ANSWER_BEFORE_QUEUEING  the slots of a message are on their way to the tracer when idle is answered
@@ -17,6 +24,10 @@
  *   END_WITH_PENDING        marking ends when all agents are idle, whatever they gave in that round
  *   NO_FINAL_CHECK          marking ends though something unmarked was logged
  *   REPEATED_AS_NEW         a repeated message is answered with new ghosts: those of the lost answer are lost
+ *   ONE_WAVE                marking ends with the first quiet round, though agents talk
+ *   ACKNOWLEDGE_EARLY       an agent acknowledges ghosts, and queues them later
+ *   IDLE_UNACKNOWLEDGED     idle is answered while the other agent has not acknowledged what was sent
+ *   LOST_WITH_PEER          what a lost peer has not acknowledged is not given to the owner
  * And one that is no mistake, which must verify:
  *   END_IN_ROUND_WITH_SLOTS a round may be the last though slots were sent in it, since they are queued before the answer; the
  *                           owner does another round nevertheless
@@ -42,6 +53,12 @@ byte roots = 1;                                /* and whatever was logged: what 
 byte marked, gray;                             /* of both agents */
 byte in_hand[2] = NIL;                         /* taken from gray, not looked at */
 byte own_ghosts, ghosts;                       /* the tracers', and what the handlers may give; of the other agent */
+byte outbox, under_way;                        /* what the couriers have to bring there, and what they have sent */
+byte late_ghosts;                              /* of messages that were given up, and may come nevertheless */
+bool queued[2];                                /* what is under way from the agent was marked and queued */
+bool talks[2] = 1;                             /* its courier has not lost the other agent */
+bool ever_sent[2];
+byte received[2];                              /* messages with ghosts */
 byte inbox;                                    /* of a mistaken agent: received, not queued */
 byte logged;
 byte late = LATE, losses = LOSSES;
@@ -49,7 +66,7 @@ bool done;
 
 mtype = { answered, lost };
 chan to[2] = [1] of { bit, byte };             /* number, slots */
-chan from[2] = [1] of { mtype, bool, byte };   /* idle, ghosts */
+chan from[2] = [1] of { mtype, bool, byte, bool, byte };  /* idle, ghosts, whether any were ever sent, received */
 
 hidden byte i, n;
 
@@ -82,10 +99,15 @@ end:
      }
   :: atomic {
        (own_ghosts & OWN(1 - a)) != 0 ->
-       ghosts = ghosts | (own_ghosts & OWN(1 - a));
+       if
+#ifndef THROUGH_OWNER
+       :: talks[a] -> outbox = outbox | (own_ghosts & OWN(1 - a)); ever_sent[a] = 1
+#endif
+       :: else -> ghosts = ghosts | (own_ghosts & OWN(1 - a))
+       fi;
        own_ghosts = own_ghosts & ~OWN(1 - a)
      }
-#ifdef ANSWER_BEFORE_QUEUEING
+#if defined(ANSWER_BEFORE_QUEUEING) || defined(ACKNOWLEDGE_EARLY)
   :: atomic {
        (inbox & OWN(a)) != 0 ->
        gray = gray | (inbox & OWN(a) & ~marked);
@@ -96,15 +118,63 @@ end:
   od
 }
 
+inline queue(set, by) {
+  gray = gray | ((set) & ~marked);
+  marked = marked | (set);
+  received[by]++
+}
+
+#ifndef THROUGH_OWNER
+proctype courier(bit a) {
+end:
+  do
+  :: atomic {
+       (outbox & OWN(1 - a)) != 0 && (under_way & OWN(1 - a)) == 0 ->
+       under_way = under_way | (outbox & OWN(1 - a));
+       outbox = outbox & ~OWN(1 - a)
+     }
+  :: atomic {
+       (under_way & OWN(1 - a)) != 0 && !queued[a] ->
+#ifdef ACKNOWLEDGE_EARLY
+       inbox = inbox | (under_way & OWN(1 - a));
+       received[1 - a]++;
+#else
+       queue(under_way & OWN(1 - a), 1 - a);
+#endif
+       queued[a] = 1
+     }
+  :: atomic { queued[a] -> under_way = under_way & ~OWN(1 - a); queued[a] = 0 }
+  :: atomic {
+       losses > 0 && (under_way & OWN(1 - a)) != 0 ->
+       losses--;
+       talks[a] = 0;
+#ifndef LOST_WITH_PEER
+       ghosts = ghosts | ((outbox | under_way) & OWN(1 - a));
+#endif
+       late_ghosts = late_ghosts | (queued[a] -> 0 : (under_way & OWN(1 - a)));
+       outbox = outbox & ~OWN(1 - a);
+       under_way = under_way & ~OWN(1 - a);
+       queued[a] = 0
+     }
+  :: atomic {
+       (late_ghosts & OWN(1 - a)) != 0 ->
+       queue(late_ghosts & OWN(1 - a), 1 - a);
+       late_ghosts = late_ghosts & ~OWN(1 - a)
+     }
+  od
+}
+#endif
+
 proctype handler(bit a) {
   bit number, last;
   byte slots, given;                           /* given: with the last answer */
-  bool idle;
+  bool idle, sent;
+  byte count;
 end:
   do
   :: to[a] ? number, slots ->
      if
-     :: atomic { losses > 0 -> losses--; slots = 0; from[a] ! lost, 0, 0 }  /* before it arrived */
+     :: atomic { losses > 0 -> losses--; slots = 0; from[a] ! lost, 0, 0, 0, 0 }  /* before it arrived */
      :: skip ->
 #ifdef ANSWER_BEFORE_QUEUEING
         inbox = inbox | slots;
@@ -139,14 +209,19 @@ end:
 #ifndef IDLE_WITH_GHOSTS
           idle = idle && (own_ghosts & OWN(1 - a)) == 0;
 #endif
-          idle = idle && (ghosts & OWN(1 - a)) == 0
+#ifndef IDLE_UNACKNOWLEDGED
+          idle = idle && ((outbox | under_way) & OWN(1 - a)) == 0;
+#endif
+          idle = idle && (ghosts & OWN(1 - a)) == 0;
+          sent = ever_sent[a];
+          count = received[a]
         };
         if
-        :: from[a] ! answered, idle, given
-        :: atomic { losses > 0 -> losses--; from[a] ! lost, 0, 0 }
+        :: from[a] ! answered, idle, given, sent, count
+        :: atomic { losses > 0 -> losses--; from[a] ! lost, 0, 0, 0, 0 }
         fi
      fi;
-     atomic { idle = 0; number = 0 }
+     atomic { idle = 0; number = 0; sent = 0; count = 0 }
   od
 }
 
@@ -175,13 +250,16 @@ byte pending;
 proctype owner() {
   bit number[2], a;
   byte slots, given;
-  bool idle, quiet;
+  bool idle, quiet, was_quiet, sent, none_sent, same;
+  byte count, counts[2];
   mtype outcome;
 
   pending = roots;
 mark:
   atomic {
     quiet = 1;
+    same = 1;
+    none_sent = 1;
     if                                         /* logs that are full */
     :: skip
     :: logged != 0 -> pending = pending | logged; logged = 0; quiet = 0
@@ -195,7 +273,7 @@ mark:
      };
      do
      :: to[a] ! number[a], slots;
-        from[a] ? outcome, idle, given;
+        from[a] ? outcome, idle, given, sent, count;
         if
         :: outcome == answered -> break
         :: else
@@ -212,7 +290,10 @@ mark:
 #ifndef END_WITH_PENDING
        quiet = quiet && given == 0;
 #endif
-       slots = 0; given = 0; idle = 0;
+       none_sent = none_sent && !sent;
+       same = same && count == counts[a];
+       counts[a] = count;
+       slots = 0; given = 0; idle = 0; sent = 0; count = 0;
        a = 1 - a
      };
      if
@@ -220,10 +301,15 @@ mark:
      :: else
      fi
   od;
-  if
-  :: !quiet -> goto mark
-  :: else
-  fi;
+  atomic {
+    if
+    :: quiet && (none_sent || (was_quiet && same)) -> was_quiet = 0
+#ifdef ONE_WAVE
+    :: quiet && !(none_sent || (was_quiet && same)) -> was_quiet = 0
+#endif
+    :: else -> was_quiet = quiet; goto mark
+    fi
+  };
   atomic {                                     /* the final pause */
     pending = pending | (logged & ~marked);
     logged = 0;
@@ -277,6 +363,10 @@ init {
     run handler(1);
     run tracer(0);
     run tracer(1);
+#ifndef THROUGH_OWNER
+    run courier(0);
+    run courier(1);
+#endif
     run threads();
     run owner()
   }
