@@ -189,9 +189,9 @@ bool ghost_links::settle_answered() {
   return any;
 }
 
-void ghost_links::settle(const letter& l, errc outcome) {
-  if (outcome != errc::ok) failures_.fetch_add(1, std::memory_order_relaxed);
-  if (l.from->delivered(l.peer, l.number, outcome).tell) l.of_heap->tell_traced(*l.from);
+void ghost_links::settle(const letter& l, errc how) {
+  if (how != errc::ok) failures_.fetch_add(1, std::memory_order_relaxed);
+  if (l.from->delivered(l.peer, l.number, how).tell) l.of_heap->tell_traced(*l.from);
 }
 
 // ---- sessions ----

@@ -50,7 +50,7 @@ class ghost_links {
   void run();
   bool send_waiting(const std::shared_ptr<heap>& h, const std::shared_ptr<tracer>& t);
   bool settle_answered();
-  void settle(const letter& l, errc outcome);
+  void settle(const letter& l, errc how);
   /// The session for an address, or null and why there is none.
   peer_link* link_to(const std::string& url, errc& why);
   /// What the options say of it.

@@ -71,16 +71,16 @@ bool tracer::take(std::uint32_t peer, dispatch& out) {
   return true;
 }
 
-step_result tracer::delivered(std::uint32_t peer, std::uint32_t number, errc outcome) {
+step_result tracer::delivered(std::uint32_t peer, std::uint32_t number, errc how) {
   std::lock_guard lock(mutex_);
   trace_peer_box& p = peers_.boxes[peer];
   if (ended_.load(std::memory_order_relaxed) || p.lost || p.number != number) return {};
-  if (outcome == errc::ok) {
+  if (how == errc::ok) {
     unacknowledged_ -= p.under_way.size();
     p.under_way.clear();
     p.moved = clock::now();
   } else {
-    lose(p, to_string(outcome).data());
+    lose(p, to_string(how).data());
   }
   return {.more = !p.outbox.empty(), .tell = should_tell()};
 }

@@ -98,7 +98,7 @@ class tracer {
   /// Takes what may be sent to a peer now; false when there is nothing, or it has not answered the last.
   bool take(std::uint32_t peer, dispatch& out);
   /// How that went: ok when the peer has acknowledged it. Otherwise the peer is lost.
-  step_result delivered(std::uint32_t peer, std::uint32_t number, errc outcome);
+  step_result delivered(std::uint32_t peer, std::uint32_t number, errc how);
 
   /// Nobody enters any more; those inside leave soon. Thread-safe.
   void abandon() noexcept;
