@@ -2,8 +2,9 @@
 // for the same device (lab.sh runs both). Needs nothing but the library, because it runs where nothing else is.
 //
 //   transfers serve URL BYTES                 serves BYTES of memory until it is killed; prints the URL
-//   transfers read|write|latency URL BYTES SIZE COUNT [SPIN_US]
+//   transfers read|write|message|latency URL BYTES SIZE COUNT [SPIN_US]
 //     read, write   COUNT transfers of SIZE bytes, 64 in flight, posted 16 at a time: MiB/s
+//     message       the same with messages, each answered with nothing
 //     latency       COUNT reads of SIZE bytes, one after the other: median and mean in us
 #include <farmem/fabric.h>
 #include <farmem/os.h>
@@ -113,8 +114,9 @@ void throughput(session& s, op_kind kind, std::byte* local, std::size_t size, st
 int run(const std::vector<std::string>& a) {
   if (a.size() == 3 && a[0] == "serve") return serve(a[1], std::stoull(a[2]));
   if (a.size() < 5) {
-    fmt::print(stderr,
-               "usage: transfers serve URL BYTES | transfers read|write|latency URL BYTES SIZE COUNT [SPIN_US]\n");
+    fmt::print(
+        stderr,
+        "usage: transfers serve URL BYTES | transfers read|write|message|latency URL BYTES SIZE COUNT [SPIN_US]\n");
     return 2;
   }
   const std::uint64_t bytes = std::stoull(a[2]), size = std::stoull(a[3]), count = std::stoull(a[4]);
@@ -131,7 +133,11 @@ int run(const std::vector<std::string>& a) {
   if (a[0] == "latency")
     latency(*s, local.base(), size, count);
   else
-    throughput(*s, a[0] == "read" ? op_kind::read : op_kind::write, local.base(), size, count);
+    throughput(*s,
+               a[0] == "read"    ? op_kind::read
+               : a[0] == "write" ? op_kind::write
+                                 : op_kind::message,
+               local.base(), size, count);
   if (s->bounced_bytes() != 0) fmt::print(stderr, "{} bytes were bounced\n", s->bounced_bytes());
   s->close();
   s->take_back(local.base(), local.bytes(), true);

@@ -19,7 +19,8 @@
 //   credit      both    -
 //
 // Credits: a side may send as many packets (other than `credit`) as the other has said it has posted buffers for. Every
-// packet gives back what was consumed since; `credit` does it when nothing else is said, and has buffers put aside.
+// packet gives back what was consumed since; `credit` does it when nothing else is said, and has buffers put aside. An agent
+// whose lanes share their buffers begins with less than credits_max, and gives more or less back than was consumed.
 #pragma once
 
 #include <farmem/fabric/wire.h>
@@ -32,8 +33,8 @@ constexpr std::uint8_t version_major = 1;
 constexpr std::uint8_t version_minor = 0;
 constexpr std::uint32_t bytes_max = 4096;  ///< of a packet, header included
 constexpr std::uint32_t lanes_max = 66;
-/// Receive buffers of a lane, and those among them that only `credit` packets use: at most two of these can be on the
-/// way, because each follows half of the credit having been used.
+/// Receive buffers of a lane that has its own, and those among them that only `credit` packets use: at most two of these
+/// are on the way at a time, because each follows half of the credit having been used, or by the agent's bookkeeping.
 constexpr std::uint32_t receives = 64;
 constexpr std::uint32_t receives_aside = 4;
 constexpr std::uint32_t credits_max = receives - receives_aside;

@@ -91,9 +91,10 @@ void examine(std::vector<finding>& out) {
     const bool deep = a.max_qp_wr >= int(queue_pair::depth);
     out.push_back(
         {deep ? level::good : level::wrong,
-         fmt::format("{}: firmware {}, queues of {}, {} reads outstanding, regions up to {} MiB, atomics {}, "
+         fmt::format("{}: firmware {}, queues of {}, {} shared receive queues of {}, {} reads outstanding, regions up "
+                     "to {} MiB, atomics {}, "
                      "on-demand paging of an agent's memory {}, of a program's {}",
-                     name, a.fw_ver, a.max_qp_wr, a.max_qp_rd_atom, a.max_mr_size >> 20,
+                     name, a.fw_ver, a.max_qp_wr, a.max_srq, a.max_srq_wr, a.max_qp_rd_atom, a.max_mr_size >> 20,
                      a.atomic_cap != IBV_ATOMIC_NONE ? "yes" : "no", on_demand(region_access), on_demand(local_access)),
          deep ? std::string() : fmt::format("verbs:// needs queues of {}: use another device", queue_pair::depth)});
     for (std::uint8_t port = 1; port <= a.phys_port_cnt; ++port) examine_port(device.get(), name, port, out);

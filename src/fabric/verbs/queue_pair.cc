@@ -9,15 +9,17 @@
 
 namespace fm::fabric::verbs {
 
-failure queue_pair::create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel, void* context) {
+failure queue_pair::create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel, void* context,
+                           shared_receives* shared, std::uint32_t lane) {
+  shared_ = shared;
+  lane_ = lane;
   if (failure f = query(id->verbs, id->port_num, limits_); f.failed()) return f;
   constexpr std::uint32_t completions = depth + packet::receives + 1;
   if (limits_.queue_depth < depth || limits_.cq_depth < completions)
     return {errc::unsupported,
             fmt::format("the RDMA device has queues of {} requests and {} completions; {} and {} are needed",
                         limits_.queue_depth, limits_.cq_depth, depth, completions)};
-  if (failure f = slab::make(domain, std::uint64_t(packet::receives + packets) * packet::bytes_max, buffers_);
-      f.failed())
+  if (failure f = slab::make(domain, std::uint64_t(own_receives() + packets) * packet::bytes_max, buffers_); f.failed())
     return f;
   cq_.reset(ibv_create_cq(id->verbs, int(completions), context, channel, 0));
   if (!cq_) return system_failure(errc::out_of_memory, "creating a completion queue");
@@ -30,9 +32,12 @@ failure queue_pair::create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* cha
     a.send_cq = a.recv_cq = cq_.get();
     a.qp_type = IBV_QPT_RC;
     a.cap.max_send_wr = depth;
-    a.cap.max_recv_wr = packet::receives;
+    if (shared_ != nullptr)
+      a.srq = shared_->queue();
+    else
+      a.cap.max_recv_wr = packet::receives;
     a.cap.max_send_sge = pieces_max_;
-    a.cap.max_recv_sge = 1;
+    a.cap.max_recv_sge = shared_ != nullptr ? 0 : 1;
     a.cap.max_inline_data = wanted;
     if (rdma_create_qp(id, domain, &a) == 0) {
       id_ = id;
@@ -42,7 +47,7 @@ failure queue_pair::create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* cha
   }
   if (qp_ == nullptr) return system_failure(errc::out_of_memory, "creating a queue pair");
   inline_max_ = a.cap.max_inline_data;
-  for (std::uint32_t i = 0; i < packet::receives; ++i) repost(receive_mark | i, false);
+  for (std::uint32_t i = 0; i < own_receives(); ++i) repost(receive_mark | i, false);
   if (broken_) return system_failure(errc::out_of_memory, "posting receives");
   return {};
 }
@@ -119,8 +124,9 @@ ibv_send_wr& queue_pair::next(const posted& record) noexcept {
 
 void queue_pair::send(packet::header h, std::span<const std::byte> payload, std::uint32_t op, bool fence) noexcept {
   h.length = std::uint32_t(payload.size());
-  h.credits = std::uint16_t(std::exchange(owed_, 0));
-  std::byte* to = receive_buffer(packet::receives + packets_sent_++ % packets);
+  const bool is_credit = static_cast<packet::type>(h.type) == packet::type::credit;
+  h.credits = std::uint16_t(shared_ != nullptr ? shared_->credits.tell(lane_, is_credit) : std::exchange(owed_, 0));
+  std::byte* to = send_buffer(packets_sent_++ % packets);
   std::memcpy(to, &h, sizeof h);
   if (!payload.empty()) std::memcpy(to + sizeof h, payload.data(), payload.size());
   const auto bytes = std::uint32_t(sizeof h + payload.size());
@@ -130,11 +136,12 @@ void queue_pair::send(packet::header h, std::span<const std::byte> payload, std:
   w.num_sge = 1;
   if (fence) w.send_flags |= IBV_SEND_FENCE;
   if (bytes <= inline_max_) w.send_flags |= IBV_SEND_INLINE;
-  if (static_cast<packet::type>(h.type) != packet::type::credit) --credits_;
+  if (!is_credit) --credits_;
 }
 
 void queue_pair::return_credits() noexcept {
-  if (owed_ < packet::credits_max / 2 || !has_buffer()) return;
+  const bool due = shared_ != nullptr ? shared_->credits.wants_packet(lane_) : owed_ >= packet::credits_max / 2;
+  if (!due || !has_buffer()) return;
   packet::header h{};
   h.type = std::uint8_t(packet::type::credit);
   send(h, {}, posted::none, false);
@@ -210,18 +217,34 @@ std::span<const std::byte> queue_pair::received(const ibv_wc& w) const noexcept 
   return {receive_buffer(w.wr_id & ~receive_mark), std::min(w.byte_len, packet::bytes_max)};
 }
 
-void queue_pair::repost(std::uint64_t wr_id, bool owed) noexcept {
-  if (qp_ == nullptr) return;
-  ibv_sge s{reinterpret_cast<std::uintptr_t>(receive_buffer(wr_id & ~receive_mark)), packet::bytes_max, buffers_.key()};
+bool queue_pair::came(const packet::header& h) noexcept {
+  if (shared_ == nullptr) return true;  // a packet without a credit found no buffer
+  shared_->came();
+  return static_cast<packet::type>(h.type) == packet::type::credit || shared_->credits.arrived(lane_);
+}
+
+bool queue_pair::post_receive(std::uint64_t wr_id) noexcept {
+  const std::uint64_t i = wr_id & ~receive_mark;
+  if (shared_ != nullptr) return shared_->post(i);
+  ibv_sge s{reinterpret_cast<std::uintptr_t>(receive_buffer(i)), packet::bytes_max, buffers_.key()};
   ibv_recv_wr w{};
   w.wr_id = wr_id;
   w.sg_list = &s;
   w.num_sge = 1;
   ibv_recv_wr* refused = nullptr;
-  if (ibv_post_recv(qp_, &w, &refused) != 0)
+  return ibv_post_recv(qp_, &w, &refused) == 0;
+}
+
+void queue_pair::repost(std::uint64_t wr_id, bool paid) noexcept {
+  if (qp_ == nullptr) return;
+  if (!post_receive(wr_id)) {
     broken_ = true;
-  else if (owed)
+  } else if (shared_ != nullptr) {
+    if (paid) shared_->credits.posted_again(lane_);
+    FM_AUDIT(shared_->sound(), "the buffers of the credits are posted");
+  } else if (paid) {
     ++owed_;
+  }
 }
 
 bool queue_pair::take_credits(const packet::header& h) noexcept {

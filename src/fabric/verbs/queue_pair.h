@@ -2,7 +2,8 @@
 // order. Not thread-safe: its owner has a lock or a thread of its own.
 //
 // Invariants owned here
-//   - A packet is sent only against a credit, so the peer has a buffer posted: receiver-not-ready never happens.
+//   - A packet is sent only against a credit, so the peer has a buffer posted: receiver-not-ready never happens. The buffers
+//     are the queue pair's own, with a credit each, or those of a queue that lanes share (lane_credits.h).
 //   - Work requests complete in the order of their sequence numbers; the buffers that one names are free when its
 //     number is completed, or when drain() has returned. A request is signalled every `signal_every` and at the end of a
 //     chain, so that everything posted is followed by a completion.
@@ -15,7 +16,7 @@
 
 #include <array>
 
-#include "device.h"
+#include "shared_receives.h"
 
 namespace fm::fabric::verbs {
 
@@ -52,12 +53,16 @@ class queue_pair {
   queue_pair(const queue_pair&) = delete;
   queue_pair& operator=(const queue_pair&) = delete;
 
-  /// Makes the queue pair of `id`, with all receives posted. The completion queue reports to `channel` as `context`.
-  failure create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel, void* context);
+  /// Makes the queue pair of `id`, with all receives posted. The completion queue reports to `channel` as `context`. With
+  /// `shared`, receives are that queue's, and credits are of its lane `lane`.
+  failure create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel, void* context,
+                 shared_receives* shared = nullptr, std::uint32_t lane = 0);
   /// The peer's word on its receive buffers, and what the connection allows.
   void connected(std::uint32_t credits, std::uint32_t outstanding_reads) noexcept;
   /// What this side says of its own.
-  [[nodiscard]] static constexpr std::uint32_t own_credits() noexcept { return packet::credits_max; }
+  [[nodiscard]] std::uint32_t own_credits() const noexcept {
+    return shared_ != nullptr ? lane_credits::minimum : packet::credits_max;
+  }
   [[nodiscard]] rdma_conn_param parameters(const void* private_data, std::uint8_t bytes) const noexcept;
 
   /// How long a side waits for an acknowledgement before it sends again, as an exponent: 4.096 us * 2^n. 14, 67 ms, finds a
@@ -106,8 +111,10 @@ class queue_pair {
   [[nodiscard]] static bool is_receive(const ibv_wc& w) noexcept { return (w.wr_id >> 63) != 0; }
   /// The bytes of a receive that succeeded.
   [[nodiscard]] std::span<const std::byte> received(const ibv_wc& w) const noexcept;
-  /// Posts a receive's buffer again; `owed`: a credit was spent on it, which goes back to the peer.
-  void repost(std::uint64_t wr_id, bool owed) noexcept;
+  /// Accounts for a packet that has come; false: it costs a credit, and the peer had none.
+  [[nodiscard]] bool came(const packet::header& h) noexcept;
+  /// Posts a receive's buffer again; `paid`: a credit was spent on it, and the peer may get one for it.
+  void repost(std::uint64_t wr_id, bool paid) noexcept;
   /// Credits that a packet brought.
   [[nodiscard]] bool take_credits(const packet::header& h) noexcept;
   /// Everything up to `wr_id` is complete: calls `each` for its records, in order.
@@ -130,19 +137,26 @@ class queue_pair {
   }
 
  private:
-  static constexpr std::uint64_t receive_mark = 1ull << 63;
+  static constexpr std::uint64_t receive_mark = shared_receives::receive_mark;
   static constexpr std::uint32_t chain_max = 64;
 
   [[nodiscard]] bool has_buffer() const noexcept { return room() != 0 && packets_sent_ - packets_done_ < packets; }
+  [[nodiscard]] bool post_receive(std::uint64_t wr_id) noexcept;
   [[nodiscard]] std::byte* receive_buffer(std::uint64_t i) const noexcept {
-    return buffers_.base() + i * packet::bytes_max;
+    return shared_ != nullptr ? shared_->buffer(i) : buffers_.base() + i * packet::bytes_max;
   }
+  [[nodiscard]] std::byte* send_buffer(std::uint64_t i) const noexcept {
+    return buffers_.base() + (own_receives() + i) * packet::bytes_max;
+  }
+  [[nodiscard]] std::uint32_t own_receives() const noexcept { return shared_ != nullptr ? 0 : packet::receives; }
   ibv_send_wr& next(const posted& record) noexcept;
 
   rdma_cm_id* id_ = nullptr;  ///< the owner's; null when there is no queue pair
   ibv_qp* qp_ = nullptr;
   completion_queue cq_;
-  slab buffers_;  ///< receives, then sends
+  shared_receives* shared_ = nullptr;  ///< the session's
+  std::uint32_t lane_ = 0;             ///< there
+  slab buffers_;                       ///< receives, unless they are shared, then sends
   limits limits_;
   std::uint32_t inline_max_ = 0, pieces_max_ = 1;
   bool armed_ = false;

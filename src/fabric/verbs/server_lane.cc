@@ -13,9 +13,10 @@ server_lane::~server_lane() {
   qp_.drain(clock::now() + std::chrono::milliseconds(200));
 }
 
-failure server_lane::create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel) {
+failure server_lane::create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel, shared_receives* shared,
+                            std::uint32_t lane) {
   id_.reset(id);
-  failure f = qp_.create(id, domain, channel, this);
+  failure f = qp_.create(id, domain, channel, this, shared, lane);
   if (!f.failed()) (void)qp_.arm();  // nothing can have come yet
   return f;
 }
@@ -25,7 +26,7 @@ failure server_lane::accept(const packet::join& j, const rdma_conn_param& asked)
   mine.magic = packet::magic;
   mine.major = packet::version_major;
   mine.length = sizeof mine;
-  mine.credits = queue_pair::own_credits();
+  mine.credits = qp_.own_credits();
   qp_.connected(j.credits, 1);
   rdma_conn_param p = qp_.parameters(&mine, sizeof mine);
   p.responder_resources = std::min(p.responder_resources, asked.responder_resources);
@@ -65,6 +66,10 @@ bool server_lane::arrived(const ibv_wc& w) noexcept {
   if (const auto d = packet::decode(in.bytes, wire::receiver::server, message_bytes_max_, in.head);
       d.code != errc::ok) {
     service_.violation(d.code, d.reason);
+    return false;
+  }
+  if (!qp_.came(in.head)) {
+    service_.violation(errc::bad_frame, "a packet without a credit");
     return false;
   }
   if (!qp_.take_credits(in.head)) {

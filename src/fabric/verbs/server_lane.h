@@ -34,7 +34,8 @@ class server_lane {
   ~server_lane();
 
   /// Takes the id of a connection request over, also on failure.
-  failure create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel);
+  failure create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel, shared_receives* shared,
+                 std::uint32_t lane);
   failure accept(const packet::join& j, const rdma_conn_param& asked);
 
   /// Handles what has come. Returns how much; negative: the lane is over.

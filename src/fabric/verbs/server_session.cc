@@ -172,11 +172,12 @@ bool server_session::join(rdma_cm_id* id, const packet::join& j, const rdma_conn
     domain_.reset(ibv_alloc_pd(id->verbs));
     device_ = id->verbs;
     memory_ = memory;
+    if (domain_) receives_ = shared_receives::make(domain_.get(), std::uint32_t(lanes_.size()));
   }
   if (!domain_ || device_ != id->verbs) return false;
   auto l = std::make_unique<server_lane>(static_cast<lane_service&>(*this), number_, host_.limits().message_bytes_max,
                                          client_message_max_);
-  failure f = l->create(id, domain_.get(), channel);
+  failure f = l->create(id, domain_.get(), channel, receives_.get(), j.lane);
   if (!f.failed()) f = l->accept(j, asked);
   if (f.failed()) spdlog::error("{}: lane {}: {}", name_, j.lane, f.text);
   if (!f.failed()) lanes_[j.lane] = std::move(l);

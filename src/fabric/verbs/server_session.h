@@ -95,6 +95,7 @@ class server_session final : public peer, private lane_service {
   std::vector<std::byte> received_;
 
   protection_domain domain_;
+  std::unique_ptr<shared_receives> receives_;  ///< of all lanes; null where the device has no shared queues
   ibv_context* device_ = nullptr;
   paging memory_;
   std::vector<std::unique_ptr<server_lane>> lanes_;

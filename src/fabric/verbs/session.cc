@@ -126,7 +126,7 @@ failure verbs_session::connect_lane(std::uint32_t index, const packet::welcome& 
   j.length = sizeof j;
   j.lane = std::uint16_t(index);
   std::memcpy(j.id, w.id, sizeof j.id);
-  j.credits = queue_pair::own_credits();
+  j.credits = out.qp->own_credits();
   std::uint8_t timeout = queue_pair::ack_timeout();
   rdma_set_option(made, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);  // older kernels: theirs
   rdma_conn_param p = out.qp->parameters(&j, sizeof j);
