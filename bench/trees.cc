@@ -1,5 +1,6 @@
 // Garbage in a heap that is all near: GCBench and binary-trees against the Boehm collector. Each turn has a heap of its own; opening
-// and closing it is not timed.
+// and closing it is not timed. And the same heap against itself without collections of young objects; with --no-pin, the collector
+// has a core of its own where there is one.
 #include <cstdio>
 
 #include "peers/boehm.h"
@@ -46,8 +47,8 @@ class managed_trees {
 };
 
 template <class Run>
-turn with_heap(std::uint64_t cache, Run&& run) {
-  fm::heap h({.cache = cache, .local_memory = std::uint64_t{2} << 30});
+turn with_heap(std::uint64_t cache, Run&& run, bool young = true) {
+  fm::heap h({.cache = cache, .collect_young = young, .local_memory = std::uint64_t{2} << 30});
   managed_trees t(h);
   const turn done{run(t), {}, 0};
   const fm::heap_stats s = h.stats();
@@ -89,6 +90,20 @@ int main(int argc, char** argv) {
           },
           3);
     }
+    p.compare(
+        {"young_objects",
+         {{"program", "binary-trees"},
+          {"depth", std::to_string(depth)},
+          {"cache", std::to_string(little >> 20) + " MiB"}},
+         "ms",
+         {},
+         "collect_young = false"},
+        [&] { return with_heap(little, [&](managed_trees& t) { return binary_trees_ms(t, depth, ours); }); },
+        [&] {
+          return with_heap(
+              little, [&](managed_trees& t) { return binary_trees_ms(t, depth, ours); }, false);
+        },
+        3);
     if (ours != theirs) throw fm::error(fm::errc::corrupt, "binary-trees counts other nodes than its peer");
   });
 }

@@ -1,5 +1,6 @@
 #include <farmem/cache/arena.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "bury.h"
@@ -76,39 +77,34 @@ void arena::discard(char* from, std::uint64_t bytes) noexcept {
   os::reservation::discard(from, bytes);
 }
 
-// With mutex_ held. The run that was released last, if it is still whole: its memory is warm, and the kernel need not clear it.
+// With mutex_ held. A run that was released, the last one first: its memory is warm, and the kernel need not clear it.
 segment* arena::take_free_run(std::uint32_t span) noexcept {
-  while (!free_runs_.empty()) {
-    run& r = free_runs_.back();
-    if (r.span < span) break;  // runs are mostly of one size, so those below are no longer
-    const std::uint32_t first = r.first;
-    bool whole = true;
-    for (std::uint32_t i = first; i < first + span; ++i)
-      whole = whole && segments_[i].state.load(std::memory_order_relaxed) == segment_state::free;
-    r.first += span;
-    r.span -= span;
-    if (!whole || r.span == 0) free_runs_.pop_back();
-    if (!whole) continue;
-    for (std::uint32_t i = first; i < first + span; ++i) {
-      free_.erase(queue::s_iterator_to(segments_[i]));
-      segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
-    }
-    return &segments_[first];
+  for (std::size_t i = free_runs_.size(); i-- > 0;) {
+    run& r = free_runs_[i];
+    if (r.span < span) continue;
+    const run taken{r.first, span};
+    const bool whole = std::all_of(&segments_[r.first], &segments_[r.first] + span, [](const segment& s) {
+      return s.state.load(std::memory_order_relaxed) == segment_state::free;
+    });
+    r = {r.first + span, r.span - span};
+    if (!whole || r.span < 2) free_runs_.erase(free_runs_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (whole) return take_run(taken);
   }
   return nullptr;
 }
 
-// With mutex_ held. By next fit. Free segments give their memory up for it where the capacity needs that.
-segment* arena::take_unbacked_run(std::uint32_t span) {
-  const auto n = static_cast<std::uint32_t>(segments_.size());
-  std::uint32_t length = 0, at = next_unbacked_;
-  for (std::uint32_t step = 0; step < 2 * n && length < span; ++step, ++at) {
-    if (at == n) at = length = 0;
-    length = segments_[at].state.load(std::memory_order_relaxed) == segment_state::unbacked ? length + 1 : 0;
+// With mutex_ held. Segments that are free have their memory already; the others get it, and where the capacity needs that, free segments
+// elsewhere give theirs up: enough of them do, as long as so many are available.
+segment* arena::take_run(run r) {
+  std::uint32_t fresh = 0;
+  for (segment* s = &segments_[r.first]; s != &segments_[r.first] + r.span; ++s) {
+    if (s->state.load(std::memory_order_relaxed) == segment_state::free)
+      free_.erase(queue::s_iterator_to(*s));
+    else
+      ++fresh;
+    s->state.store(segment_state::filling, std::memory_order_relaxed);
   }
-  if (length < span) return nullptr;
-  next_unbacked_ = at == n ? 0 : at;
-  while (backed_ + span > capacity_) {
+  while (backed_ + fresh > capacity_) {
     FM_CHECK(!free_.empty(), "backed segments are accounted for");
     segment& f = free_.front();
     free_.pop_front();
@@ -116,10 +112,25 @@ segment* arena::take_unbacked_run(std::uint32_t span) {
     f.state.store(segment_state::unbacked, std::memory_order_relaxed);
     --backed_;
   }
-  for (std::uint32_t i = at - span; i < at; ++i)
-    segments_[i].state.store(segment_state::filling, std::memory_order_relaxed);
-  backed_ += span;
-  return &segments_[at - span];
+  backed_ += fresh;
+  return &segments_[r.first];
+}
+
+// With mutex_ held. By next fit: where nothing has memory, and if there is no such place, anywhere.
+segment* arena::take_any_run(std::uint32_t span) {
+  const auto n = static_cast<std::uint32_t>(segments_.size());
+  for (const bool among_free : {false, true}) {
+    std::uint32_t length = 0, at = next_unbacked_;
+    for (std::uint32_t step = 0; step < 2 * n && length < span; ++step, ++at) {
+      if (at == n) at = length = 0;
+      const segment_state s = segments_[at].state.load(std::memory_order_relaxed);
+      length = s == segment_state::unbacked || (among_free && s == segment_state::free) ? length + 1 : 0;
+    }
+    if (length < span) continue;
+    next_unbacked_ = at == n ? 0 : at;
+    return take_run({at - span, span});
+  }
+  return nullptr;
 }
 
 segment* arena::take(std::uint32_t span, std::uint32_t leave) {
@@ -131,7 +142,7 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
     free_.pop_back();
   } else {
     if (span > 1) s = take_free_run(span);
-    if (!s) s = take_unbacked_run(span);
+    if (!s) s = take_any_run(span);
     if (!s) return nullptr;
   }
 #if FM_ASAN
@@ -228,6 +239,7 @@ bool arena::set_dead_aside(std::uint64_t stamp) noexcept {
     s->state.store(segment_state::dead, std::memory_order_relaxed);
     s->cold_stamp.store(stamp, std::memory_order_release);
     dead_.push_back(*s);
+    newest_dead_.store(stamp, std::memory_order_relaxed);
   }
   freed_.clear();
   return !dead_.empty();
@@ -238,6 +250,7 @@ segment* arena::next_dead(std::uint64_t passed_below) noexcept {
   if (dead_.empty() || dead_.front().cold_stamp.load(std::memory_order_relaxed) >= passed_below) return nullptr;
   segment& s = dead_.front();
   dead_.pop_front();
+  if (dead_.empty()) newest_dead_.store(0, std::memory_order_relaxed);
   s.state.store(segment_state::sweeping, std::memory_order_relaxed);
   return &s;
 }

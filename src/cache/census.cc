@@ -1,5 +1,7 @@
 // What is resident, by type: the owner's half of counting objects (heap_core::live_types). Concurrent with everything; the
 // frames are looked at and not touched.
+#include <farmem/cache/evictor.h>
+
 #include "look.h"
 
 namespace fm::detail {
@@ -24,6 +26,7 @@ void object_cache::list_aside(std::vector<resident_object>& out) {
 void object_cache::list_resident(slot_t first, std::uint64_t slots, std::vector<resident_object>& out) {
   for (slot_t page = first; page < first + slots; page += page_slots) {
     if (page_of(page).state.load(std::memory_order_acquire) == page_given_back) continue;
+    const auto nothing_dies = evictor_->hold();  // a frame that is freed meanwhile is buried
     const section in_section;
     for (slot_t s = page; s < page + page_slots; ++s)
       if (word::is_resident(word_at(s).load(std::memory_order_relaxed)))

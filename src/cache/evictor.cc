@@ -83,7 +83,12 @@ void evictor::run() noexcept {
     if (!short_of_memory() && !cache_.pages().wanting()) {
       time_point until = clock::now() + std::chrono::milliseconds(100);
       if (cache_.pages().over()) until = std::min(until, cache_.pages().again_at());
-      send();  // nobody would for as long as memory is not short
+      send();                           // nobody would for as long as memory is not short
+      if (arena_.newest_dead() != 0) {  // somebody was inside a section when they were set aside
+        const std::lock_guard lock(mutex_);
+        release_passed();
+        until = std::min(until, clock::now() + std::chrono::milliseconds(1));
+      }
       os::futex_wait(work_, seen, until);
       cache_.acknowledge_retired();
       continue;
@@ -120,14 +125,15 @@ void evictor::await_acknowledged(time_point deadline) noexcept {
 void evictor::release_dead() noexcept {
   const std::lock_guard lock(mutex_);
   const std::uint64_t stamp = epochs::stamp();
-  if (!arena_.set_dead_aside(stamp)) return;
-  epochs::try_pass(stamp);
-  release_passed();
+  if (arena_.set_dead_aside(stamp)) release_passed();
 }
 
 // mutex_.
 bool evictor::release_passed() noexcept {
   bool any = false;
+  const std::uint64_t newest = arena_.newest_dead();
+  if (newest == 0) return false;
+  if (!epochs::passed(newest)) epochs::try_pass(newest);
   while (segment* s = arena_.next_dead(epochs::passed_.load(std::memory_order_acquire))) {
     counts.segments_released.fetch_add(1, std::memory_order_relaxed);
     arena_.release(*s);

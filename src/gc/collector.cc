@@ -163,9 +163,10 @@ void collector::arm_next() noexcept {
 
 /// What was allocated since the last collection, on average.
 bool collector::are_large() const noexcept {
-  const std::uint64_t objects = cache_.allocated_objects() - objects_begun_at_.load(std::memory_order_relaxed);
-  return (cache_.allocated_bytes() - begun_at_.load(std::memory_order_relaxed)) / std::max<std::uint64_t>(objects, 1) >=
-         young_large;
+  // One may begin meanwhile.
+  const std::uint64_t bytes_then = begun_at_.load(), objects_then = objects_begun_at_.load();
+  const std::uint64_t bytes = cache_.allocated_bytes(), objects = cache_.allocated_objects();
+  return bytes > bytes_then && objects > objects_then && (bytes - bytes_then) / (objects - objects_then) >= young_large;
 }
 
 std::uint64_t collector::grown() const noexcept {

@@ -118,6 +118,8 @@ class arena {
   /// wait for `stamp`, which is later, and are then to be released by who gets them from next_dead. Whether there are any.
   bool set_dead_aside(std::uint64_t stamp) noexcept;
   segment* next_dead(std::uint64_t passed_below) noexcept;
+  /// The latest stamp that such segments wait for; 0 when there are none. Wait-free.
+  [[nodiscard]] std::uint64_t newest_dead() const noexcept { return newest_dead_.load(std::memory_order_relaxed); }
 
   /// Sleeps until a segment is released or the deadline. Returns false on the deadline.
   bool wait_released(std::uint32_t seen, time_point deadline);
@@ -155,8 +157,6 @@ class arena {
   using queue = boost::intrusive::list<segment>;
 
   void discard(char* from, std::uint64_t bytes) noexcept;
-  segment* take_free_run(std::uint32_t span) noexcept;
-  segment* take_unbacked_run(std::uint32_t span);
 
   os::reservation memory_;
   std::function<void(std::byte*, std::uint64_t)> before_discard_;
@@ -173,10 +173,14 @@ class arena {
     std::uint32_t first, span;
   };
   std::vector<run> free_runs_;
+  segment* take_free_run(std::uint32_t span) noexcept;
+  segment* take_any_run(std::uint32_t span);
+  segment* take_run(run r);
   std::uint32_t backed_ = 0;  ///< segments with memory: everything but unbacked
   std::uint32_t next_unbacked_ = 0;
   std::atomic<std::uint32_t> available_{0};
   std::atomic<std::uint32_t> inactive_count_{0};
+  std::atomic<std::uint64_t> newest_dead_{0};
   std::atomic<std::uint32_t> released_{0};
   std::atomic<std::uint32_t> waiters_{0};
   std::atomic<std::uint32_t> gate_level_{0}, gate_wanted_{0};

@@ -33,7 +33,7 @@ class evictor {
   /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
   void await_acknowledged(time_point deadline) noexcept;
   /// After a collection has freed frames: segments in which nothing else is go back at once, if nobody is inside a section that
-  /// began before, and with the next step otherwise.
+  /// began before, and otherwise when those have ended.
   void release_dead() noexcept;
   /// Wakes the background thread.
   void wake() noexcept;
