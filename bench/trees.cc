@@ -48,7 +48,7 @@ class managed_trees {
 
 template <class Run>
 turn with_heap(std::uint64_t cache, Run&& run, bool young = true) {
-  fm::heap h({.cache = cache, .collect_young = young, .local_memory = std::uint64_t{2} << 30});
+  fm::heap h({.cache = cache, .local_memory = std::uint64_t{2} << 30, .collect_young = young});
   managed_trees t(h);
   const turn done{run(t), {}, 0};
   const fm::heap_stats s = h.stats();
