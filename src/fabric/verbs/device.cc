@@ -36,9 +36,12 @@ shared_devices& devices() {
 /// Closes the kernel's files of a device; the handle's owner still closes the descriptors, which are of /dev/null then.
 void close_files(const ibv_context& device) noexcept {
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (nothing < 0) return;
-  for (const int fd : {device.cmd_fd, device.async_fd}) ::dup3(nothing, fd, O_CLOEXEC);
-  ::close(nothing);
+  bool closed = nothing >= 0;
+  for (const int fd : {device.cmd_fd, device.async_fd}) closed = closed && ::dup3(nothing, fd, O_CLOEXEC) >= 0;
+  if (!closed)
+    spdlog::error("the RDMA device that was removed stays open in this process, and may not go before it ends: {}",
+                  std::strerror(errno));
+  if (nothing >= 0) ::close(nothing);
 }
 
 }  // namespace
@@ -165,6 +168,7 @@ bool next_event(rdma_event_channel* channel, connection_event& out) noexcept {
   out.type = e->event;
   out.status = e->status;
   out.id = e->id;
+  out.device = e->id != nullptr ? e->id->verbs : nullptr;
   out.parameters = e->param.conn;
   const std::size_t n = e->param.conn.private_data != nullptr
                             ? std::min<std::size_t>(e->param.conn.private_data_len, sizeof out.private_data)

@@ -123,6 +123,7 @@ struct connection_event {
   rdma_cm_event_type type{};
   int status = 0;
   rdma_cm_id* id = nullptr;
+  ibv_context* device = nullptr;  ///< that the id was bound to
   rdma_conn_param parameters{};
   std::byte private_data[256]{};
 };

@@ -100,14 +100,11 @@ void verbs_listener::run() noexcept {
     const bool polling = last_ != nullptr || !busy_.empty();
     const int n = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), polling ? 0 : ticking ? tick_ms : -1);
     for (int i = 0; i < n; ++i) handle(events[std::size_t(i)].data.u64);
-    std::vector<server_lane*> again;
-    again.swap(busy_);
-    while (!again.empty()) {
-      server_lane* l = again.back();
-      again.pop_back();
-      const std::uint64_t session = l->session();
+    serving_.swap(busy_);
+    while (!serving_.empty()) {
+      server_lane* l = serving_.back();
+      serving_.pop_back();
       serve_lane(*l);
-      if (!sessions_.contains(session)) std::erase_if(again, [&](server_lane* o) { return o->session() == session; });
     }
     if (n == 0 && last_ != nullptr) spin();
     if (ticking) tick();
@@ -296,7 +293,8 @@ void verbs_listener::end(std::uint64_t session) noexcept {
   if (found == sessions_.end()) return;
   if (!found->second->open()) --unopened_;
   if (last_ != nullptr && last_->session() == session) last_ = nullptr;
-  std::erase_if(busy_, [session](server_lane* l) { return l->session() == session; });
+  for (std::vector<server_lane*>* lanes : {&busy_, &serving_})  // while they exist
+    std::erase_if(*lanes, [session](server_lane* l) { return l->session() == session; });
   const auto gone = std::move(found->second);
   sessions_.erase(found);
 }

@@ -65,8 +65,9 @@ class verbs_listener final : public listener, private session_host {
   session_map sessions_;
   std::uint64_t next_session_;
   sockaddr_storage bound_{};
-  server_lane* last_ = nullptr;     ///< the lane that is polled because it was served last; no event is asked for
-  std::vector<server_lane*> busy_;  ///< lanes to be served now
+  server_lane* last_ = nullptr;        ///< the lane that is polled because it was served last; no event is asked for
+  std::vector<server_lane*> busy_;     ///< lanes to be served now
+  std::vector<server_lane*> serving_;  ///< of those, what is left of this round
   time_point spin_until_{};
   std::size_t unopened_ = 0;  ///< sessions whose deadline runs
   bool accepting_paused_ = false;

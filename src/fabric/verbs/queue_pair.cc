@@ -14,7 +14,8 @@ failure queue_pair::create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* cha
   shared_ = shared;
   lane_ = lane;
   if (failure f = query(id->verbs, id->port_num, limits_); f.failed()) return f;
-  constexpr std::uint32_t completions = depth + packet::receives + 1;
+  // A peer that keeps no rules can send into all buffers that the lanes share before it is noticed.
+  const std::uint32_t completions = depth + std::max(packet::receives, shared != nullptr ? shared->buffers() : 0u) + 1;
   if (limits_.queue_depth < depth || limits_.cq_depth < completions)
     return {errc::unsupported,
             fmt::format("the RDMA device has queues of {} requests and {} completions; {} and {} are needed",

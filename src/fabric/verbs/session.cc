@@ -59,7 +59,7 @@ failure verbs_session::next_step(rdma_cm_id* id, rdma_cm_event_type wanted, time
       pollfd p{events_->fd, POLLIN, 0};
       if (!wait_sockets({&p, 1}, deadline)) return {errc::timed_out, {}};
     }
-    if (got.type == RDMA_CM_EVENT_DEVICE_REMOVAL) device_gone_ = true;
+    note_removal(got);
     if (got.id != id) {
       if (got.type == RDMA_CM_EVENT_DISCONNECTED || got.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
         return {errc::unreachable, "a lane was closed while the others were being connected"};
@@ -71,12 +71,22 @@ failure verbs_session::next_step(rdma_cm_id* id, rdma_cm_event_type wanted, time
   }
 }
 
-failure verbs_session::use_device(rdma_cm_id* bound) {
+bool verbs_session::note_removal(const connection_event& e) noexcept {
+  // The address may lead to another device by now, of which something was held for a moment only.
+  if (e.type != RDMA_CM_EVENT_DEVICE_REMOVAL || e.device != used_device_.load()) return false;
+  if (!device_gone_.exchange(true)) spdlog::warn("{}: the RDMA device was removed", url());
+  return true;
+}
+
+failure verbs_session::use_device(rdma_cm_id* bound, bool first) {
   if (bound->verbs == device_.device() && domain_) return {};
+  if (!first) return {errc::unreachable, "the lanes of one session lead to different RDMA devices"};
   memory_.use(nullptr);
   domain_.reset();
+  used_device_ = nullptr;
   device_ = device_share();
   if (failure f = device_share::make(events_.get(), bound, device_); f.failed()) return f;
+  used_device_ = device_.device();
   domain_.reset(ibv_alloc_pd(device_.device()));
   if (!domain_) return system_failure(errc::out_of_memory, "a protection domain");
   memory_.use(domain_.get(), paging_of(device_.device(), options_.on_demand_paging, local_access, url()));
@@ -110,7 +120,7 @@ failure verbs_session::connect_lane(std::uint32_t index, const packet::welcome& 
   if (rdma_resolve_route(made, timeout_ms) != 0) return system_failure(errc::unreachable, "resolving the route");
   if (failure f = next_step(made, RDMA_CM_EVENT_ROUTE_RESOLVED, deadline, got); f.failed()) return f;
 
-  if (failure f = use_device(made); f.failed()) return f;
+  if (failure f = use_device(made, index == 0); f.failed()) return f;
   out.channel.reset(ibv_create_comp_channel(made->verbs));
   if (!out.channel) return system_failure(errc::out_of_memory, "a completion channel");
   if (failure f = make_non_blocking(out.channel->fd); f.failed()) return f;
@@ -168,11 +178,12 @@ failure verbs_session::dial_lanes(std::uint32_t generation, time_point deadline)
 /// It does not go while anything of it is held. Called while there is no connection.
 void verbs_session::leave_removed_device() noexcept {
   connection_event old;
-  while (next_event(events_.get(), old)) device_gone_ = device_gone_ || old.type == RDMA_CM_EVENT_DEVICE_REMOVAL;
+  while (next_event(events_.get(), old)) note_removal(old);
   if (!device_gone_.exchange(false)) return;
   memory_.use(nullptr);
   domain_.reset();
   device_.removed();
+  used_device_ = nullptr;
   device_ = device_share();
 }
 
@@ -215,15 +226,7 @@ void verbs_session::hang_up(errc why) noexcept {
 void verbs_session::take_events() noexcept {
   connection_event e;
   while (next_event(events_.get(), e)) {
-    switch (e.type) {
-      case RDMA_CM_EVENT_DISCONNECTED:
-      case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        if (e.type == RDMA_CM_EVENT_DEVICE_REMOVAL && !device_gone_.exchange(true))
-          spdlog::warn("{}: the RDMA device was removed", url());
-        break_connection(generation(), errc::disconnected);
-        break;
-      default: break;
-    }
+    if (note_removal(e) || e.type == RDMA_CM_EVENT_DISCONNECTED) break_connection(generation(), errc::disconnected);
   }
 }
 

@@ -54,7 +54,9 @@ class verbs_session final : public lane_session, private lane_home {
   failure greet(std::uint32_t generation, time_point deadline, packet::welcome& w);
   failure connect_lane(std::uint32_t index, const packet::welcome& w, time_point deadline, lane_connection& out);
   failure next_step(rdma_cm_id* id, rdma_cm_event_type wanted, time_point deadline, connection_event& got);
-  failure use_device(rdma_cm_id* bound);
+  failure use_device(rdma_cm_id* bound, bool first);
+  /// Whether the event tells of the removal of the device in use, which is noted.
+  bool note_removal(const connection_event& e) noexcept;
   void leave_removed_device() noexcept;
   errc ask(const packet::region_request& q, packet::region_answer& a) noexcept;
   void watch(int fd, std::uint32_t index, std::uint32_t events) noexcept;
@@ -64,6 +66,7 @@ class verbs_session final : public lane_session, private lane_home {
   event_channel events_;
   device_share device_;
   protection_domain domain_;  ///< on it; kept from connection to connection, because memory is registered with it
+  std::atomic<ibv_context*> used_device_{nullptr};  ///< device_'s, for whoever takes events
   std::atomic<bool> device_gone_{false};
   region_keys regions_;
   local_memory memory_;

@@ -19,6 +19,7 @@ class shared_receives {
   static std::unique_ptr<shared_receives> make(ibv_pd* domain, std::uint32_t lanes);
 
   [[nodiscard]] ibv_srq* queue() const noexcept { return queue_.get(); }
+  [[nodiscard]] std::uint32_t buffers() const noexcept { return count_; }
   [[nodiscard]] std::byte* buffer(std::uint64_t i) const noexcept { return buffers_.base() + i * packet::bytes_max; }
   /// Posts a buffer; false: the queue takes none any more.
   [[nodiscard]] bool post(std::uint64_t i) noexcept;
