@@ -288,6 +288,7 @@ config load_config(const std::vector<flag_values>& flags, const std::string& fil
   // It connects to other agents as it lets itself be connected to.
   c.store.peers_beyond_host = c.fabric.insecure;
   std::vector<std::string>& schemes = c.store.peer_schemes;
+  schemes.clear();
   for (const std::string& url : c.listen)
     if (const std::string s = url.substr(0, url.find(':'));
         std::find(schemes.begin(), schemes.end(), s) == schemes.end())

@@ -39,7 +39,9 @@ void object_cache::refill_slots(mutator& m) {
       }
       const std::uint32_t first = take_tablets(this, agent, tablets_per_grant);
       if (const errc e = links_[agent]->grant_tablets(first, tablets_per_grant); e != errc::ok) {
-        give_back_tablets(first, tablets_per_grant);
+        // Who was not heard of may have granted them: they are nobody's then, for good. With another agent they could be the same
+        // slots twice, and each would take references to the other's for its own.
+        if (e == errc::quota_exceeded || e == errc::agent_full) give_back_tablets(first, tablets_per_grant);
         if (attempt < links_.size()) continue;
         throw error(e, fmt::format("{} grants no tablets", links_[agent]->url()));
       }

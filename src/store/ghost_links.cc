@@ -21,6 +21,8 @@ constexpr std::size_t unreachable_max = 1024;
 constexpr duration unused_for = std::chrono::seconds(30);
 constexpr duration leave_alone_first = std::chrono::seconds(1);
 constexpr duration leave_alone_most = std::chrono::seconds(60);
+constexpr int connect_share = 4;  ///< of store_options::peer_within: a connection that takes longer is not worth it
+constexpr duration long_try = std::chrono::milliseconds(50);
 constexpr duration reconnect_for = std::chrono::seconds(2);
 constexpr duration look_again = std::chrono::seconds(1);  ///< a lost wake-up costs at most this
 
@@ -64,6 +66,7 @@ class ghost_links::peer_link final : public fabric::session_events {
 struct ghost_links::letter {
   std::shared_ptr<heap> of_heap;
   std::shared_ptr<tracer> from;
+  std::string url;
   std::uint32_t peer = 0;
   std::uint32_t number = 0;
   peer_link* over = nullptr;
@@ -109,8 +112,8 @@ void ghost_links::run() {
     bool more = false;
     try {
       more = step();
-    } catch (const std::bad_alloc&) {  // what was taken and not sent is lost when its tracer finds it silent
-      spdlog::error("store {}: no memory to send to other agents", options_.name);
+    } catch (const std::exception& e) {  // what was taken and not sent is lost when its tracer finds it silent
+      spdlog::error("store {}: nothing is sent to other agents: {}", options_.name, e.what());
     }
     if (more) continue;
     bell_.sleepers.fetch_add(1);
@@ -120,6 +123,7 @@ void ghost_links::run() {
 }
 
 bool ghost_links::step() {
+  may_try_ = true;
   bool more = settle_answered();
   for (const auto& h : heaps_())
     if (const auto t = h->running_cycle(); t != nullptr && t->peer_count() != 0) more |= send_waiting(h, t);
@@ -139,9 +143,10 @@ bool ghost_links::send_waiting(const std::shared_ptr<heap>& h, const std::shared
     l.from = t;
     l.peer = peer;
     l.number = d.number;
+    l.url = d.url;
     l.links = this;
     errc why = errc::ok;
-    l.over = link_to(t->peer_url(peer), why);
+    l.over = link_to(d.url, why);
     if (l.over == nullptr) {
       settle(l, why);
       continue;
@@ -191,6 +196,11 @@ bool ghost_links::settle_answered() {
 
 void ghost_links::settle(const letter& l, errc how) {
   if (how != errc::ok) failures_.fetch_add(1, std::memory_order_relaxed);
+  // One that is connected and says nothing would cost every cycle as long.
+  if (how == errc::timed_out && l.over != nullptr) {
+    l.over->session->drop_connection();
+    leave_alone(l.url, how, fmt::format("{} does not answer", l.url));
+  }
   if (l.from->delivered(l.peer, l.number, how).tell) l.of_heap->tell_traced(*l.from);
 }
 
@@ -221,20 +231,29 @@ ghost_links::peer_link* ghost_links::link_to(const std::string& url, errc& why) 
     why = errc::agent_full;
     return nullptr;
   }
+  if (!may_try_) {  // others have waited for one address already
+    why = errc::unreachable;
+    return nullptr;
+  }
   auto l = std::make_unique<peer_link>(*this);
   std::string text;
   if ((why = may_connect(url)) != errc::ok) {
     text = fmt::format("{}: {}: this agent's settings do not allow to connect there", to_string(why), url);
   } else {
+    const time_point begin = clock::now();
     try {
       fabric::session_options o;
-      o.connect_within = options_.peer_within;
+      o.connect_within = options_.peer_within / connect_share;
       o.reconnect_for = reconnect_for;
       o.operation_within = options_.peer_within;
       o.fetch_lanes = 1;
       l->session = fabric::connect(url, o, *l);
     } catch (const error& e) {
       why = e.code();
+      text = e.what();
+      may_try_ = clock::now() - begin < long_try;
+    } catch (const std::exception& e) {  // no thread, say
+      why = errc::out_of_memory;
       text = e.what();
     }
   }

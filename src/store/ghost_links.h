@@ -2,8 +2,9 @@
 //
 // One thread, `fm-ghosts`, which is started when an owner first tells of peers, takes what waits in the tracers' outboxes and sends it,
 // one message at a time for each tracer and peer: what comes meanwhile goes with the next one. Sessions are kept by address, for all
-// heaps, and closed when they were of no use for a while. An address that cannot be reached is left alone for a time that
-// doubles; until then whatever is for it is lost at once, which its tracer takes to the owner.
+// heaps, and closed when they were of no use for a while. An address that cannot be reached, or does not answer, is left alone for a
+// time that doubles; until then whatever is for it is lost at once, which its tracer takes to the owner. All wait while one is
+// connected to, for a quarter of peer_within at most; after one for which that was long no other is tried in the same round.
 //
 // Invariants owned here
 //   - What was taken from a tracer is answered for once (tracer::delivered), whatever becomes of the session.
@@ -76,6 +77,7 @@ class ghost_links {
     time_point until;
     duration wait = duration::zero();
   };
+  bool may_try_ = true;  ///< nobody has waited long in this round for an address that cannot be reached
   link_map links_;
   std::map<std::string, unreachable> unreachable_;
   std::list<letter> letters_;  ///< posted, not settled

@@ -16,7 +16,6 @@ namespace {
 // What a heap may be granted: each tablet costs the agent's memory (entries, a record, bits of a cycle) and the time of
 // whoever walks them all, so it goes by the quota. A tablet full of the smallest objects is 1 MiB of home memory; 64 times
 // as many tablets leave room for slots that are not in use, and for objects that are only near.
-constexpr std::uint32_t tablets_max = 1u << 20;
 constexpr std::uint32_t tablets_least = 1024;
 constexpr std::uint64_t quota_per_tablet = 16u << 10;
 constexpr std::uint32_t types_max = 1u << 17;

@@ -47,6 +47,7 @@ struct heap_type {
 
 struct heap {
   static constexpr std::uint32_t tablet_limit = 1u << 24;
+  static constexpr std::uint32_t tablets_max = 1u << 20;  ///< that a heap is given here
   static constexpr std::uint32_t type_limit = 1u << 20;
   static constexpr std::uint32_t page_slots = 512;
   /// Of an object while one looks for it; the bound only guards against a defect.

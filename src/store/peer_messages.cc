@@ -10,8 +10,6 @@ namespace fm::store::node {
 
 namespace {
 
-/// Wrong tickets that a session may show before it is ended. A right one is of no use for long, so some are wrong by being late.
-constexpr std::uint32_t wrong_tickets_max = 8;
 constexpr duration between_refusals_logged = std::chrono::seconds(10);
 
 /// Without a branch that depends on where they differ.
@@ -30,11 +28,13 @@ bool read_peer(std::span<const std::byte>& b, const heap& h, trace_peer_set& out
   trace_peer_box& box = out.boxes.emplace_back();
   std::copy(std::begin(r.heap_id), std::end(r.heap_id), std::begin(box.heap_id));
   std::copy(std::begin(r.ticket), std::end(r.ticket), std::begin(box.ticket));
+  std::uint32_t in_all = 0;  // an agent gives a heap no more
   for (std::uint32_t i = 0; i < r.ranges; ++i) {
     tablet_range tablets;
-    if (!read_front(b, tablets) || tablets.count == 0 || tablets.count > heap::tablet_limit ||
+    if (!read_front(b, tablets) || tablets.count == 0 || tablets.count > heap::tablets_max - in_all ||
         tablets.first > heap::tablet_limit - tablets.count)
       return false;
+    in_all += tablets.count;
     for (std::uint32_t t = tablets.first; t < tablets.first + tablets.count; ++t) {
       if (*out.route(t) != 0 || h.tablet_block_of(t) != nullptr) return false;
       *out.route(t) = static_cast<std::uint8_t>(out.boxes.size());
@@ -44,6 +44,11 @@ bool read_peer(std::span<const std::byte>& b, const heap& h, trace_peer_set& out
   box.url.assign(reinterpret_cast<const char*>(b.data()), r.url_bytes);
   b = b.subspan(detail::round_up(r.url_bytes, 8));
   return std::all_of(box.url.begin(), box.url.end(), [](char c) { return c > 32 && c < 127; });
+}
+
+errc refuse_traced(fabric::answer& out, const heap& h, std::uint64_t cycle) {
+  return refuse(out, message_type::trace_peers, errc::stale,
+                fmt::format("cycle {} of heap {} is being traced already", cycle, h.name));
 }
 
 }  // namespace
@@ -59,17 +64,17 @@ errc agent_store::trace_peers(session& s, heap& h, body b, fabric::answer& out) 
   peers_body m;
   if (!read_front(b, m) || m.zero != 0 || m.count > trace_peers_max) return errc::bad_frame;
   if (!options_.peers) return refuse(out, type, errc::refused, "this agent does not talk to others");
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  if (running->has_traced()) return refuse_traced(out, h, m.cycle);
   trace_peer_set peers;
   peers.routes = os::reservation(heap::tablet_limit, detail::page_bytes);
   for (std::uint32_t i = 0; i < m.count; ++i)
     if (!read_peer(b, h, peers)) return errc::bad_frame;
   if (!b.empty()) return errc::bad_frame;
-  errc result = errc::ok;
-  const auto running = find_cycle(s, h, m.cycle, type, out, result);
-  if (running == nullptr) return result;
   if (m.count != 0) ghosts_.start();
-  if (!running->set_peers(std::move(peers)))
-    return refuse(out, type, errc::stale, fmt::format("cycle {} of heap {} is being traced already", m.cycle, h.name));
+  if (!running->set_peers(std::move(peers))) return refuse_traced(out, h, m.cycle);
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
@@ -119,7 +124,7 @@ errc agent_store::take_ghosts(session& s, body b, fabric::answer& out) {
         refusal_logged_.compare_exchange_strong(logged, at, std::memory_order_relaxed))
       spdlog::warn("store {}: {} sends ghosts for cycle {} of heap {} without the ticket", options_.name, s.peer.name(),
                    m.cycle, h->name);
-    if (s.wrong_tickets.fetch_add(1, std::memory_order_relaxed) + 1 >= wrong_tickets_max) return errc::access_denied;
+    // Not the end of the session, which carries other heaps' ghosts: an owner may have told of a wrong one.
     return refused(errc::access_denied, fmt::format("not the ticket of cycle {}", m.cycle));
   }
   if (!running->receive(slots)) return refused(errc::stale, fmt::format("cycle {} has ended", m.cycle));

@@ -26,8 +26,7 @@ struct session {
   std::atomic<shared_pool*> pool{nullptr};
   std::shared_ptr<node::space> keep_space;  ///< as `keep`, for a session that opened a space instead
   std::atomic<node::space*> space{nullptr};
-  std::atomic<bool> is_peer{false};  ///< another agent's, for ghosts
-  std::atomic<std::uint32_t> wrong_tickets{0};
+  std::atomic<bool> is_peer{false};         ///< another agent's, for ghosts
   std::mutex opening;                       ///< a session opens one thing, once, whatever it says on how many lanes
   std::atomic<bool> revoked{false};         ///< a later session has taken the heap over, or the pool's client is fenced
   std::atomic<std::uint32_t> in_flight{0};  ///< one-sided operations between memory and memory_done

@@ -13,18 +13,20 @@ constexpr std::uint64_t peer_ghosts_least = 64;
 }  // namespace
 
 bool tracer::set_peers(trace_peer_set peers) {
+  const auto count = static_cast<std::uint32_t>(peers.boxes.size());
+  const std::uint64_t each = std::max(ghosts_max_ / std::max<std::uint64_t>(count, 1), peer_ghosts_least);
+  const std::uint64_t in_message = std::min<std::uint64_t>(each, ghosts_slots_max);
+  // So that nothing that follows asks for memory; and before anything has changed.
+  for (trace_peer_box& p : peers.boxes) {
+    p.outbox.reserve(each);
+    p.under_way.reserve(in_message);
+  }
   std::lock_guard lock(mutex_);
   if (ended_.load(std::memory_order_relaxed) || started_.load(std::memory_order_relaxed)) return false;
-  const auto count = static_cast<std::uint32_t>(peers.boxes.size());
-  peers_ = std::move(peers);
+  outbox_.reserve(ghosts_max_ + count * (each + in_message));
+  std::swap(peers_, peers);
   has_peers_ = true;
-  peer_ghosts_max_ = std::max(ghosts_max_ / std::max<std::uint64_t>(count, 1), peer_ghosts_least);
-  // So that nothing that follows asks for memory.
-  for (trace_peer_box& p : peers_.boxes) {
-    p.outbox.reserve(peer_ghosts_max_);
-    p.under_way.reserve(std::min<std::uint64_t>(peer_ghosts_max_, ghosts_slots_max));
-  }
-  outbox_.reserve(ghosts_max_ + count * (peer_ghosts_max_ + ghosts_slots_max));
+  peer_ghosts_max_ = each;
   peer_count_.store(count, std::memory_order_release);
   return true;
 }
@@ -45,21 +47,20 @@ bool tracer::queue_ghost(slot_t slot) {
   return true;
 }
 
-std::string tracer::peer_url(std::uint32_t peer) const {
-  std::lock_guard lock(mutex_);
-  return peers_.boxes[peer].url;
-}
-
 bool tracer::take(std::uint32_t peer, dispatch& out) {
   out.slots.reserve(ghosts_slots_max);
   std::lock_guard lock(mutex_);
-  if (ended_.load(std::memory_order_relaxed)) return false;
+  // Until tracing has begun, the owner may tell of others.
+  if (ended_.load(std::memory_order_relaxed) || !started_.load(std::memory_order_relaxed)) return false;
+  if (peer >= peers_.boxes.size()) return false;
   trace_peer_box& p = peers_.boxes[peer];
   if (p.lost || !p.under_way.empty() || p.outbox.empty()) return false;
   const auto n = static_cast<std::ptrdiff_t>(std::min<std::size_t>(p.outbox.size(), ghosts_slots_max));
   const bool was_full = p.outbox.size() >= peer_ghosts_max_;
   p.under_way.assign(p.outbox.end() - n, p.outbox.end());
   p.outbox.resize(p.outbox.size() - static_cast<std::size_t>(n));
+  p.moved = clock::now();
+  out.url = p.url;
   out.number = ++p.number;
   out.slots = p.under_way;
   out.body = {.heap_id = {p.heap_id[0], p.heap_id[1]},

@@ -89,9 +89,9 @@ class tracer {
   /// Ghosts from another agent, which has shown the ticket. False when the cycle has ended.
   bool receive(std::span<const slot_t> slots);
   [[nodiscard]] std::uint32_t peer_count() const noexcept { return peer_count_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::string peer_url(std::uint32_t peer) const;
   struct dispatch {
     ghosts_body body;
+    std::string url;
     std::uint32_t number;
     std::vector<slot_t> slots;
   };
