@@ -14,13 +14,6 @@ namespace {
 
 using namespace fm::bench;
 
-struct tree_node {
-  std::uint64_t value = 0;
-  fm::ref<tree_node> left, right;
-  std::array<std::uint64_t, 5> more{};
-};
-static_assert(sizeof(tree_node) == 64);
-
 double seconds_of(std::uint64_t ns) { return double(ns) * 1e-9; }
 
 fm::cycle_report collect(fm::heap& h) {

@@ -12,13 +12,6 @@ namespace {
 using namespace fm::bench;
 using fm::evacuation_order;
 
-struct tree_node {
-  std::uint64_t value = 0;
-  fm::ref<tree_node> left, right;
-  std::array<std::uint64_t, 5> more{};
-};
-static_assert(sizeof(tree_node) == 64);
-
 const char* name_of(evacuation_order o) {
   switch (o) {
     case evacuation_order::address: return "address";

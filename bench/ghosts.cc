@@ -15,12 +15,6 @@ namespace {
 
 using namespace fm::bench;
 
-struct tree_node {
-  std::uint64_t value = 0;
-  fm::ref<tree_node> left, right;
-  std::array<std::uint64_t, 5> more{};
-};
-
 /// A binary tree at home. A child is on its parent's agent or, as often, on one of the others.
 fm::ptr<tree_node> make_tree(fm::heap& h, std::size_t agents, std::size_t count) {
   std::vector<std::vector<fm::ptr<tree_node>>> free(agents);

@@ -21,6 +21,14 @@ struct managed_node {
 };
 static_assert(sizeof(managed_node) == 64);
 
+/// The same with two references.
+struct tree_node {
+  std::uint64_t value = 0;
+  fm::ref<tree_node> left, right;
+  std::array<std::uint64_t, 5> more{};
+};
+static_assert(sizeof(tree_node) == 64);
+
 /// A managed object of `Bytes` without references; its first word tells which one it is.
 template <std::size_t Bytes>
 struct blob {

@@ -7,7 +7,9 @@
 // were acknowledged, which their receiver does when it has marked and queued them. So if at one moment all agents are idle and the
 // owner has nothing, it is over: a message of which an agent does not know yet that it was received leaves that agent busy, and one that
 // it has given up holds nothing that the owner was not given as well. It stays over, since an idle agent becomes busy by what it
-// receives only; what comes late of a message that was given up is marked already.
+// receives only; what comes late of a message that was given up is marked already. But for slots that are newer with the owner,
+// who alone marks those, and ones that no longer matter: they make the receiver busy once more, to no effect, since what
+// they refer to is marked and a slot that the owner has marked is never released.
 //
 // That there was such a moment is known after
 //   - two waves in a row that were quiet, the second begun when the first had ended, with the same counts. Quiet: all were idle, and

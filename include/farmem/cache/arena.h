@@ -3,8 +3,9 @@
 //   unbacked -> free -> filling -> active | proactive -> ... -> inactive -> sweeping -> free
 //                                     ^---- proactive's oldest          \-> writing -> sweeping
 //
-//   unbacked   address space without memory. Objects larger than a segment take a run of these.
-//   free       memory that nothing uses; taken last-in-first-out
+//   unbacked   address space without memory
+//   free       memory that nothing uses; taken last-in-first-out. Objects larger than a segment take a run of these that was
+//              released as one, or else a run of unbacked ones, or of both
 //   filling    one thread bump-allocates in it
 //   active     filled by fetches and allocations; its oldest segment is the next to be cooled
 //   proactive  filled by re-referenced objects, or active by luck (probability epsilon); its oldest goes to active
