@@ -31,23 +31,33 @@ class sink final : public part_sink {
 
 class source final : public part_source {
  public:
-  /// `copy`: where parts in shared memory are copied to before they are shown, if they are.
+  /// `copy`: where parts are copied to before they are shown, if they are.
   source(endpoint& end, endpoint::arrival first, time_point deadline, std::vector<std::byte>* copy)
       : end_(end), graph_(first.head.number), current_(std::move(first)), deadline_(deadline), copy_(copy) {}
   part next() override {
+    if (current_.rest != 0) {
+      end_.more_of(current_, deadline_);
+      return shown(0);
+    }
     done();
     current_ = end_.next_part(graph_, deadline_);
     held_ = true;
     return shown(0);
   }
+  std::uint64_t next_into(std::span<std::byte> to, bool& last) override {
+    if (current_.rest == 0) return 0;
+    const std::uint64_t n = end_.more_into(current_, to, deadline_);
+    last = last_seen() && current_.rest == 0;
+    return n;
+  }
   [[nodiscard]] part shown(std::size_t skip) {
     std::span<const std::byte> bytes = current_.payload().subspan(skip);
-    if (copy_ != nullptr && !current_.shared.empty()) {
+    if (copy_ != nullptr) {
       copy_->assign(bytes.begin(), bytes.end());
       bytes = *copy_;
       done();
     }
-    return {bytes, last_seen(), current_.head.b};
+    return {bytes, last_seen() && current_.rest == 0, current_.head.b};
   }
   [[nodiscard]] bool last_seen() const noexcept { return (current_.head.flags & channel_wire::flag_last) != 0; }
   [[nodiscard]] const endpoint::arrival& current() const noexcept { return current_; }
@@ -73,7 +83,9 @@ void channel_core::send_graph(const graph_schema& schema, const send_options& o,
   refuse_inside_scope("a send on a channel");
   const time_point deadline = clock::now() + o.within;
   const std::lock_guard lock(sending_);
-  const std::uint64_t graph = end_->begin_graph(schema, o.acyclic ? flags | channel_wire::flag_acyclic : flags);
+  if (o.acyclic) flags |= channel_wire::flag_acyclic;
+  if (o.until == delivery::accepted) flags |= channel_wire::flag_wanted;
+  const std::uint64_t graph = end_->begin_graph(schema, flags);
   std::uint64_t objects = 0;
   try {
     sink s(*end_, deadline);
@@ -111,7 +123,7 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
   const time_point deadline = clock::now() + o.within;
   const std::lock_guard lock(receiving_);
   // Objects are read one by one, and where another core has just written that means to wait for every line; a copy streams.
-  const bool many = schema.types.size() > 1 || schema.types.front().has_refs();
+  const bool many = end_->in_shared_memory() && (schema.types.size() > 1 || schema.types.front().has_refs());
   source parts(*end_, end_->first_part(deadline), deadline, many ? &part_ : nullptr);
   const auto refuse = [&](errc code, const char* text) {
     parts.done();

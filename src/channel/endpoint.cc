@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ring.h"
+
 namespace fm::detail {
 
 using namespace channel_wire;
 
 namespace {
 
-constexpr std::uint64_t parts_over_credit = 4;  // that give a graph up
+constexpr std::uint64_t parts_over_credit = 4;         // that give a graph up
+constexpr auto word_within = std::chrono::seconds(1);  // as in endpoint_receiving.cc
 
 }  // namespace
 
@@ -29,6 +32,8 @@ channel_terms channel_terms::of(const channel_options& o) {
     bad("window_parts", o.window_parts, "it must be 4 to 64");
   return {o.window, o.window_parts, o.part};
 }
+
+std::uint64_t channel_terms::ring_bytes() const noexcept { return ring_pair::bytes_for(window, window_parts, part); }
 
 head channel_terms::hello() const noexcept {
   head h = make(kind::hello);
@@ -63,7 +68,7 @@ errc endpoint::arrived(std::span<const std::byte> message) noexcept {
     take_answers_locked();  // what was told before this message
     if (broken_ != errc::ok) return broken_;
     switch (static_cast<kind>(h.kind)) {
-      case kind::part: e = ring_ ? errc::bad_frame : part_arrived(h, message); break;
+      case kind::part: e = conduit_ ? errc::bad_frame : part_arrived(h, message); break;
       case kind::credit: e = credit_arrived(h); break;
       case kind::verdict: e = verdict_arrived(h, payload); break;
       case kind::ask: {
@@ -83,10 +88,22 @@ errc endpoint::arrived(std::span<const std::byte> message) noexcept {
         broken_text_ = "the other end has closed the channel";
         e = errc::ok;
         break;
+      case kind::want:
+        if (!conduit_) break;
+        wanted_in_ = std::max(wanted_in_, h.a);
+        wanted_parts_ = std::max(wanted_parts_, h.b);
+        answer_locked();
+        e = errc::ok;
+        break;
+      case kind::aside:
+        if (!conduit_ || aside_) break;
+        aside_.emplace(h.a, std::vector<std::byte>(payload.begin(), payload.end()));
+        e = errc::ok;
+        break;
       case kind::hello: break;
     }
     changed_.notify_all();
-    if (ring_) ring_->kick();
+    if (conduit_) conduit_->kick();
     return e;
   } catch (const std::bad_alloc&) {
     return errc::out_of_memory;
@@ -117,7 +134,8 @@ errc endpoint::credit_arrived(const head& h) noexcept {
 }
 
 errc endpoint::verdict_arrived(const head& h, std::span<const std::byte> text) {
-  const bool is_next = ring_ ? h.number > judged_ && static_cast<errc>(h.status) != errc::ok : h.number == judged_ + 1;
+  const bool is_next =
+      conduit_ ? h.number > judged_ && static_cast<errc>(h.status) != errc::ok : h.number == judged_ + 1;
   if (!is_next || h.number > graph_) return errc::bad_frame;
   if (h.number == graph_ && graph_open_ && (graph_flags_ & flag_first) != 0)
     return errc::bad_frame;  // none of it was sent
@@ -133,13 +151,14 @@ errc endpoint::verdict_arrived(const head& h, std::span<const std::byte> text) {
 void endpoint::break_locked(errc why, std::string_view text) noexcept {
   if (broken_ == errc::ok) {
     broken_ = why;
+    broken_at_ = clock::now();
     try {
       broken_text_ = text;
     } catch (const std::bad_alloc&) {  // then there is only the code
     }
   }
   changed_.notify_all();
-  if (ring_) ring_->kick();
+  if (conduit_) conduit_->kick();
 }
 
 void endpoint::broken(errc why, std::string_view text) noexcept {
@@ -149,21 +168,24 @@ void endpoint::broken(errc why, std::string_view text) noexcept {
 
 void endpoint::found_bad(std::string_view text) noexcept {
   broken(errc::bad_frame, text);
-  // Where messages come, the next one ends the connection. In shared memory the other end would not notice.
-  if (ring_) (void)tell(make(kind::bye));
+  // Where messages come, the next one ends the connection. By a conduit nothing is read any more, and the other end would not notice.
+  if (conduit_) (void)tell(make(kind::bye));
 }
 
-/// What the receiver tells by counters; impossible ones are the end.
-void endpoint::take_answers_locked() noexcept {
-  if (!ring_) return;
-  const ring_answers a = ring_->out.answers();
+/// What the receiver tells by totals; impossible ones are the end. From shared memory they are never older than its messages.
+part_answers endpoint::take_answers_locked() noexcept {
+  if (!conduit_) return {};
+  const part_answers a = conduit_->writer().answers();
   const bool none_sent = graph_open_ && (graph_flags_ & flag_first) != 0;
-  if (ring_->out.broken() || a.bytes > sent_bytes_ || a.parts > sent_parts_ || a.refused < refused_ ||
-      a.judged > graph_ - (none_sent ? 1 : 0))
-    return break_rules_locked("the other end answers what cannot be");
+  if (conduit_->writer().broken() || a.bytes > sent_bytes_ || a.parts > sent_parts_ ||
+      (a.refused < refused_ && conduit_->in_shared_memory()) || a.judged > graph_ - (none_sent ? 1 : 0)) {
+    break_rules_locked("the other end answers what cannot be");
+    return a;
+  }
   their_bytes_ = std::max(their_bytes_, a.bytes);
   their_parts_ = std::max(their_parts_, a.parts);
-  if (a.refused == refused_) judged_ = std::max(judged_, a.judged);  // else a refusal among them is on its way
+  if (a.refused <= refused_) judged_ = std::max(judged_, a.judged);  // else a refusal among them is on its way
+  return a;
 }
 
 void endpoint::break_rules_locked(std::string_view text) noexcept {
@@ -174,17 +196,34 @@ void endpoint::break_rules_locked(std::string_view text) noexcept {
 
 template <class Ready>
 bool endpoint::wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, const Ready& ready) {
-  if (!ring_) return changed_.wait_until(lock, deadline, ready);
+  if (!conduit_) return changed_.wait_until(lock, deadline, ready);
+  conduit_writer& out = conduit_->writer();
   for (;;) {
-    const std::uint32_t seen = ring_->out.watch();
-    const ring_answers before = ring_->out.answers();
-    take_answers_locked();
+    const std::uint32_t seen = out.watch();
+    const part_answers before = take_answers_locked();
     if (ready()) return true;
+    time_point until = deadline;
+    if (const time_point ended = out.ended_at(); ended != time_point::max() && broken_ == errc::ok) {
+      until = std::min(deadline, ended + word_within);
+      if (clock::now() >= ended + word_within) break_locked(errc::disconnected, "the connection broke");
+      if (ready()) return true;
+    }
     if (clock::now() >= deadline) return false;
     lock.unlock();
-    ring_->out.wait(seen, before, deadline);
+    out.wait(seen, before, until);
     lock.lock();
   }
+}
+
+void endpoint::want_verdict(std::uint64_t graph) noexcept {
+  head h = make(kind::want);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!conduit_ || conduit_->in_shared_memory() || judged_ >= graph || wanted_ >= graph || broken_ != errc::ok)
+      return;
+    wanted_ = h.a = graph;
+  }
+  if (const errc e = tell(h); e != errc::ok) broken(e, "a verdict could not be asked for");
 }
 
 void endpoint::throw_broken_locked() const {
@@ -214,7 +253,9 @@ std::uint64_t endpoint::begin_graph(const graph_schema& schema, std::uint16_t fl
   graph_flags_ = flags | flag_first;
   graph_hash_ = schema.hash;
   graph_open_ = true;
-  return ++graph_;
+  ++graph_;
+  if ((flags & flag_wanted) != 0) wanted_ = graph_;
+  return graph_;
 }
 
 bool endpoint::may_send_locked(std::size_t bytes) const noexcept {
@@ -223,8 +264,9 @@ bool endpoint::may_send_locked(std::size_t bytes) const noexcept {
 }
 
 // Refusals are messages, of which only so many may wait.
-bool endpoint::ring_has_room_locked(std::size_t bytes) const noexcept {
-  return !ring_ || (graph_ - judged_ <= terms_.window_parts && ring_->out.has_room(bytes, ring_reserve));
+bool endpoint::conduit_has_room_locked(std::size_t bytes) const noexcept {
+  return !conduit_ || (graph_ - judged_ <= terms_.window_parts && their_parts_ >= aside_parts_ &&
+                       conduit_->writer().has_room(bytes, ring_reserve));
 }
 
 std::span<char> endpoint::part_room(time_point deadline) {
@@ -232,9 +274,9 @@ std::span<char> endpoint::part_room(time_point deadline) {
   {
     std::unique_lock lock(mutex_);
     const auto ready = [&] {
-      return broken_ != errc::ok || judged_ >= graph_ || (may_send_locked(bytes) && ring_has_room_locked(bytes));
+      return broken_ != errc::ok || judged_ >= graph_ || (may_send_locked(bytes) && conduit_has_room_locked(bytes));
     };
-    take_answers_locked();
+    if (!ready()) take_answers_locked();
     if (!ready()) {
       ++stats_.waits_for_credit;
       if (!wait_answer(lock, deadline, ready))
@@ -246,7 +288,7 @@ std::span<char> endpoint::part_room(time_point deadline) {
     throw_broken_locked();
     if (judged_ >= graph_) throw_refusal_locked(graph_);  // a verdict before the end is a refusal
   }
-  room_ = ring_ ? ring_->out.room(bytes, ring_reserve) : line_->room(bytes, deadline);
+  room_ = conduit_ ? conduit_->writer().room(bytes, ring_reserve) : line_->room(bytes, deadline);
   if (room_.empty())
     throw error(errc::bad_frame, fmt::format("channel with {}: the other end answers what cannot be", name_));
   std::size_t skip = sizeof(head);
@@ -274,14 +316,64 @@ void endpoint::send_part(std::size_t bytes, bool last, std::uint64_t objects, ti
     ++stats_.parts_sent;
     stats_.wire_bytes_sent += sizeof h + bytes;
     graph_flags_ &= static_cast<std::uint16_t>(~flag_first);
-    if (last) graph_open_ = false;
+    if (last && !conduit_) graph_open_ = false;
   }
   std::memcpy(room_.data(), &h, sizeof h);
-  if (ring_) return ring_->out.publish(sizeof h + bytes);
+  if (conduit_) {
+    const auto in_vain = [this] {
+      const std::lock_guard lock(mutex_);
+      return broken_ != errc::ok || judged_ >= graph_;
+    };
+    if (!conduit_->writer().send(sizeof h + bytes, deadline, in_vain)) give_up_part(last);
+    const std::lock_guard lock(mutex_);
+    if (last) graph_open_ = false;
+    return;
+  }
   if (const errc e = line_->send(sizeof h + bytes, deadline); e != errc::ok) {
     broken(e, "a part could not be sent");
     const std::lock_guard lock(mutex_);
     throw_broken_locked();
+  }
+}
+
+// The rest of a graph's last part goes aside, and the graph may still arrive. Of any other, abort_graph comes next.
+void endpoint::give_up_part(bool last) {
+  if (last) {
+    {
+      const std::lock_guard lock(mutex_);
+      graph_open_ = false;
+    }
+    if (const errc e = send_aside({}); e != errc::ok) broken(e, "the rest of a part could not be sent");
+  }
+  std::unique_lock lock(mutex_);
+  if (conduit_->writer().ended_at() != time_point::max()) {
+    changed_.wait_for(lock, word_within, [&] { return broken_ != errc::ok; });
+    break_locked(errc::disconnected, "the connection broke");
+  }
+  throw_broken_locked();
+  if (judged_ >= graph_) throw_refusal_locked(graph_);
+  throw error(errc::timed_out,
+              fmt::format("channel with {}: the receiver does not read, and a part could not be sent whole", name_));
+}
+
+errc endpoint::send_aside(std::span<const std::byte> follows) noexcept {
+  try {
+    head h = make(kind::aside), want = make(kind::want);
+    const std::span<const std::byte> rest = conduit_->writer().rest(h.a);
+    h.bytes = static_cast<std::uint32_t>(rest.size() + follows.size());
+    {
+      const std::lock_guard lock(mutex_);
+      aside_parts_ = sent_parts_;
+      want.b = sent_parts_;
+    }
+    std::vector<std::byte> message(sizeof h);
+    std::memcpy(message.data(), &h, sizeof h);
+    message.insert(message.end(), rest.begin(), rest.end());
+    message.insert(message.end(), follows.begin(), follows.end());
+    if (const errc e = line_->tell(message); e != errc::ok) return e;
+    return tell(want);
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
   }
 }
 
@@ -292,7 +384,7 @@ void endpoint::abort_graph(errc why, const std::string& text) noexcept {
     if (!graph_open_) return;
     graph_open_ = false;
     if ((graph_flags_ & flag_first) != 0) {  // nobody has heard of it
-      --graph_;
+      wanted_ = std::min(wanted_, --graph_);
       return;
     }
     if (broken_ != errc::ok) return;
@@ -305,19 +397,30 @@ void endpoint::abort_graph(errc why, const std::string& text) noexcept {
   const time_point deadline = clock::now() + std::chrono::seconds(1);
   try {
     const std::size_t bytes = sizeof h + shown.size();
-    const std::span<std::byte> room = ring_ ? ring_->out.room(bytes, 0) : line_->room(bytes, deadline);
+    const bool part_way = conduit_ && !conduit_->writer().has_room(bytes, 0) && !conduit_->in_shared_memory();
+    std::vector<std::byte> after(part_way ? bytes : 0);
+    const std::span<std::byte> room = part_way   ? std::span<std::byte>(after)
+                                      : conduit_ ? conduit_->writer().room(bytes, 0)
+                                                 : line_->room(bytes, deadline);
     if (room.empty()) return broken(errc::bad_frame, "the other end answers what cannot be");
     {
       const std::lock_guard lock(mutex_);
-      sent_bytes_ += sizeof h + shown.size();
+      sent_bytes_ += bytes;
       ++sent_parts_;
       ++stats_.parts_sent;
-      stats_.wire_bytes_sent += sizeof h + shown.size();
+      stats_.wire_bytes_sent += bytes;
     }
     std::memcpy(room.data(), &h, sizeof h);
     if (!shown.empty()) std::memcpy(room.data() + sizeof h, shown.data(), shown.size());
-    if (ring_) return ring_->out.publish(bytes);
-    if (const errc e = line_->send(bytes, deadline); e != errc::ok) broken(e, "the end of a graph could not be sent");
+    errc e = errc::ok;
+    if (part_way)
+      e = send_aside(after);
+    else if (!conduit_)
+      e = line_->send(bytes, deadline);
+    else if (!conduit_->writer().send(bytes, clock::now(),
+                                      [] { return true; }))  // without waiting: the rest goes aside
+      e = send_aside({});
+    if (e != errc::ok) broken(e, "the end of a graph could not be sent");
   } catch (const std::exception& e) {
     broken(errc::disconnected, e.what());
   }
@@ -331,6 +434,7 @@ void endpoint::throw_refusal_locked(std::uint64_t up_to) {
 }
 
 void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
+  want_verdict(graph);
   std::unique_lock lock(mutex_);
   if (!wait_answer(lock, deadline, [&] { return judged_ >= graph || broken_ != errc::ok; }))
     throw error(errc::timed_out,
@@ -339,18 +443,11 @@ void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
   if (judged_ < graph) throw_broken_locked();
 }
 
-bool endpoint::has_verdict(std::uint64_t graph) {
-  const std::lock_guard lock(mutex_);
-  take_answers_locked();
-  if (judged_ >= graph) return true;
-  throw_broken_locked();
-  return false;
-}
-
 // ---- the end ----
 
 void endpoint::close(duration linger) noexcept {
   const time_point deadline = clock::now() + linger;
+  want_verdict(graph_);
   {
     std::unique_lock lock(mutex_);
     wait_answer(lock, deadline, [&] { return judged_ >= graph_ || broken_ != errc::ok; });
@@ -360,6 +457,7 @@ void endpoint::close(duration linger) noexcept {
   bool gone = false;
   {
     const std::lock_guard lock(mutex_);
+    if (conduit_) conduit_->writer().finish();
     gone = broken_ != errc::ok;
   }
   if (!gone) tell(make(kind::bye));

@@ -6,8 +6,10 @@
 // an earlier one changes nothing. A sender may have a window of bytes and of parts on their way; one part is
 // always allowed. The part that gives a graph up needs no credit: a graph that has begun ends, even when nobody reads.
 //
-// Over memory that both have mapped (ring.h) parts come in order, and are read where they lie; credit and verdicts are counters. A
-// refusal is a message, too, because it has a text: verdicts count when all refusals among them have been heard.
+// Over a conduit (conduit.h), which is memory that both have mapped or a connection for each direction, parts come in order, and are
+// read by the thread that receives; credit and verdicts are totals. A refusal is a message of the session, too, because it has a text:
+// verdicts count when all refusals among them have been heard. Over connections the totals are told as credit is, and when the sender
+// wants to hear of a graph: it says so in the graph's parts, or later (kind::want).
 //
 // Verdicts come in the order of graphs, exactly one for each that was begun. A refused graph's remaining parts are thrown
 // away as they are received.
@@ -21,9 +23,10 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
+#include "conduit.h"
 #include "line.h"
-#include "ring.h"
 
 namespace fm::detail {
 
@@ -45,7 +48,7 @@ struct channel_terms {
   static errc agree(const channel_wire::head& theirs, channel_terms& mine) noexcept;
   [[nodiscard]] channel_wire::head hello() const noexcept;
   /// Of one direction of shared memory.
-  [[nodiscard]] std::uint64_t ring_bytes() const noexcept { return ring_pair::bytes_for(window, window_parts, part); }
+  [[nodiscard]] std::uint64_t ring_bytes() const noexcept;
 };
 
 class endpoint {
@@ -59,8 +62,8 @@ class endpoint {
 
   void set_line(std::unique_ptr<line> l) noexcept { line_ = std::move(l); }
   void agree(const channel_terms& t) noexcept { terms_ = t; }
-  /// Parts go through shared memory; before anybody sends.
-  void set_ring(std::unique_ptr<ring_pair> r) noexcept { ring_ = std::move(r); }
+  /// Parts go that way; before anybody sends or receives.
+  void set_conduit(std::unique_ptr<conduit> c) noexcept { conduit_ = std::move(c); }
   [[nodiscard]] const channel_terms& terms() const noexcept { return terms_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -85,25 +88,30 @@ class endpoint {
   /// Waits for the verdict of all graphs up to `graph`; throws the first refusal that nobody has seen.
   void wait_verdict(std::uint64_t graph, time_point deadline);
   [[nodiscard]] std::uint64_t last_graph() const noexcept { return graph_; }
-  /// Whether the verdict of a graph is here; throws what broke the channel.
-  [[nodiscard]] bool has_verdict(std::uint64_t graph);
 
   // ---- receiving; one thread ----
   struct arrival {
-    std::vector<std::byte> message;
-    std::span<const std::byte> shared;  ///< the message, in memory that its sender can change; then `message` is empty
+    std::vector<std::byte> message;   ///< one of the session's
+    std::span<const std::byte> here;  ///< of a conduit's payload, what is here
+    std::uint64_t rest = 0;           ///< of a conduit's payload, how much is still to come
     channel_wire::head head{};
-    [[nodiscard]] std::size_t bytes() const noexcept { return message.size() + shared.size(); }
+    [[nodiscard]] std::size_t bytes() const noexcept { return sizeof(channel_wire::head) + head.bytes; }
     [[nodiscard]] std::span<const std::byte> payload() const noexcept {
-      return (shared.empty() ? std::span<const std::byte>(message) : shared).subspan(sizeof(channel_wire::head));
+      return message.empty() ? here : std::span<const std::byte>(message).subspan(sizeof(channel_wire::head));
     }
   };
+  /// Whether payloads can change while they are read.
+  [[nodiscard]] bool in_shared_memory() const noexcept { return conduit_ && conduit_->in_shared_memory(); }
   /// The schema hash of the graph that comes next, left where it is; nothing at the deadline.
   std::optional<std::uint64_t> peek(time_point deadline);
   /// The first part of the next graph, whose hash is taken off.
   arrival first_part(time_point deadline);
   /// The next part of the graph; throws timed_out, sender_gave_up, and what broke the channel.
   arrival next_part(std::uint64_t graph, time_point deadline);
+  /// More of a part that has a rest, in place of what was here, or to where it belongs: whole words; returns how many bytes. Throw as
+  /// next_part does.
+  void more_of(arrival& a, time_point deadline);
+  std::uint64_t more_into(arrival& a, std::span<std::byte> to, time_point deadline);
   /// A part is done with.
   void consumed(const arrival& a) noexcept;
   /// The graph was taken, or refused with an error. Its last part has been seen, or is thrown away when it comes.
@@ -132,12 +140,25 @@ class endpoint {
   [[nodiscard]] bool may_send_locked(std::size_t bytes) const noexcept;
   arrival take_locked();
   [[nodiscard]] const arrival* next_locked() const noexcept;
-  void ring_next_locked();
+  bool conduit_next_locked(std::unique_lock<std::mutex>& lock);
+  /// Until attempt() gives true, which it is asked as long as something can come; false at the deadline. Throws what broke the channel.
+  template <class Attempt>
+  bool wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_point deadline, const Attempt& attempt);
+  template <class Attempt>
+  void wait_rest(arrival& a, time_point deadline, const Attempt& attempt);
+  void hand_aside_locked() noexcept;
   void break_locked(errc why, std::string_view text) noexcept;
   void break_rules_locked(std::string_view text) noexcept;
-  [[nodiscard]] bool ring_has_room_locked(std::size_t bytes) const noexcept;
-  void take_answers_locked() noexcept;
+  [[nodiscard]] bool conduit_has_room_locked(std::size_t bytes) const noexcept;
+  part_answers take_answers_locked() noexcept;
+  [[nodiscard]] bool credit_is_due_locked() const noexcept;
   void answer_locked() noexcept;
+  /// Sees to it that the receiver says when it has judged a graph.
+  void want_verdict(std::uint64_t graph) noexcept;
+  /// A part could not be sent whole.
+  [[noreturn]] void give_up_part(bool last);
+  /// Sends by the session what did not go of a part, with what follows it.
+  errc send_aside(std::span<const std::byte> follows) noexcept;
   /// Waits until ready(), which what the other end answers may bring about; false at the deadline.
   template <class Ready>
   bool wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, const Ready& ready);
@@ -147,13 +168,14 @@ class endpoint {
 
   channel_terms terms_;
   const std::string name_;
-  std::unique_ptr<ring_pair> ring_;
-  std::unique_ptr<line> line_;  ///< closed before the ring goes
+  std::unique_ptr<conduit> conduit_;
+  std::unique_ptr<line> line_;  ///< closed before the conduit goes
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   errc broken_ = errc::ok;
   std::string broken_text_;
+  time_point broken_at_{};
 
   // sending
   std::uint64_t graph_ = 0;        ///< the last that was begun
@@ -165,14 +187,19 @@ class endpoint {
   std::uint64_t their_bytes_ = 0, their_parts_ = 0;  ///< what the receiver has consumed of them
   std::uint64_t judged_ = 0;                         ///< graphs with a verdict
   std::deque<refusal> refusals_;
-  std::uint64_t refused_ = 0;  ///< refusals heard of
+  std::uint64_t refused_ = 0;      ///< refusals heard of
+  std::uint64_t wanted_ = 0;       ///< graphs up to this one whose verdict is wanted
+  std::uint64_t aside_parts_ = 0;  ///< parts that must be consumed before more are sent: one of them went aside
   std::span<std::byte> room_;
   std::map<std::uint64_t, std::string> descriptions_;  ///< of what was sent, by hash
 
   // receiving
   std::map<std::uint64_t, arrival> inbox_;        ///< by sequence
-  std::optional<arrival> front_;                  ///< of the ring, found and not taken
-  std::uint64_t judged_in_ = 0, refused_in_ = 0;  ///< what the ring's writer is told
+  std::optional<arrival> front_;                  ///< of the conduit, found and not taken
+  std::uint64_t judged_in_ = 0, refused_in_ = 0;  ///< what the conduit's writer is told
+  std::uint64_t told_judged_ = 0;
+  std::uint64_t wanted_in_ = 0, wanted_parts_ = 0;                         ///< what the writer wants to hear of
+  std::optional<std::pair<std::uint64_t, std::vector<std::byte>>> aside_;  ///< came by the session; for the reader
   std::uint64_t next_sequence_ = 0;
   std::uint64_t inbox_bytes_ = 0;
   std::uint64_t consumed_bytes_ = 0, consumed_parts_ = 0;

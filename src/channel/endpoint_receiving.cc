@@ -12,43 +12,75 @@ using namespace channel_wire;
 
 namespace {
 constexpr auto verdict_within = std::chrono::seconds(10);
+/// When a conduit has ended, the session says why, and when the session has, the conduit ends: so soon, or it is not waited for.
+constexpr auto word_within = std::chrono::seconds(1);
 }  // namespace
 
-/// Looks at the ring. What lies there is checked as what comes by message is, but that it is in order.
-void endpoint::ring_next_locked() {
-  std::span<const std::byte> message, payload;
-  const ring_reader::found found = ring_->in.next(sizeof(head) + std::max(terms_.part, text_bytes_max), message);
-  if (found == ring_reader::found::nothing) return;
+/// Looks at the conduit. What lies there is checked as what comes by message is, but that it is in order.
+bool endpoint::conduit_next_locked(std::unique_lock<std::mutex>& lock) {
+  if (front_) return true;
+  std::span<const std::byte> message;
   arrival a;
-  a.shared = message;
-  const bool good = found == ring_reader::found::message && decode(message, a.head, payload) == errc::ok &&
+  lock.unlock();  // only the thread that receives comes here
+  const conduit_reader::found found =
+      conduit_->reader().next(sizeof(head) + std::max(terms_.part, text_bytes_max), message, a.rest);
+  lock.lock();
+  if (found == conduit_reader::found::nothing) return false;
+  const bool good = found == conduit_reader::found::message && decode(message, a.head, a.here, a.rest) == errc::ok &&
                     a.head.kind == static_cast<std::uint8_t>(kind::part) && a.head.a == next_sequence_ &&
                     (a.head.bytes <= terms_.part || (a.head.flags & flag_abort) != 0);
-  if (!good) return break_rules_locked("the other end broke the rules");
-  stats_.wire_bytes_received += message.size();
+  if (!good) {
+    break_rules_locked("the other end broke the rules");
+    return false;
+  }
+  stats_.wire_bytes_received += a.bytes();
   ++stats_.parts_received;
   front_.emplace(std::move(a));
+  return true;
 }
 
 const endpoint::arrival* endpoint::next_locked() const noexcept {
-  if (ring_) return front_ ? &*front_ : nullptr;
+  if (conduit_) return front_ ? &*front_ : nullptr;
   return !inbox_.empty() && inbox_.begin()->first == next_sequence_ ? &inbox_.begin()->second : nullptr;
 }
 
-bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline) {
-  while (ring_) {
-    const std::uint32_t seen = ring_->in.watch();
+void endpoint::hand_aside_locked() noexcept {
+  if (!aside_) return;
+  if (!conduit_->reader().take_aside(aside_->first, std::move(aside_->second)))
+    break_rules_locked("the other end sends aside what has come");
+  aside_.reset();
+}
+
+template <class Attempt>
+bool endpoint::wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_point deadline, const Attempt& attempt) {
+  conduit_reader& in = conduit_->reader();
+  for (;;) {
+    const std::uint32_t seen = in.watch();
+    hand_aside_locked();
     // Also what came before the channel broke; but whoever goes on writing then is not listened to for ever.
     const bool over =
         broken_ == errc::bad_frame || broken_ == errc::cancelled || (broken_ != errc::ok && clock::now() >= deadline);
-    if (!front_ && !over) ring_next_locked();
-    if (front_) return true;
-    throw_broken_locked();
+    if (!over && attempt()) return true;
+    time_point until = deadline;
+    if (const time_point ended = in.ended_at(); ended != time_point::max() && broken_ == errc::ok) {
+      until = std::min(deadline, ended + word_within);
+      if (clock::now() >= until) break_locked(errc::disconnected, "the connection broke");
+    } else if (broken_ != errc::ok && !over && !conduit_->in_shared_memory() && ended == time_point::max()) {
+      // By another connection, on which more may be under way.
+      until = std::min(deadline, broken_at_ + word_within);
+      if (clock::now() >= until) throw_broken_locked();
+    } else {
+      throw_broken_locked();
+    }
     if (clock::now() >= deadline) return false;
     lock.unlock();
-    ring_->in.wait(seen, deadline);
+    in.wait(seen, until);
     lock.lock();
   }
+}
+
+bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline) {
+  if (conduit_) return front_ || wait_conduit_locked(lock, deadline, [&] { return conduit_next_locked(lock); });
   const auto here = [&] { return next_locked() != nullptr; };
   changed_.wait_until(lock, deadline, [&] { return here() || broken_ != errc::ok; });
   if (here()) return true;  // also what came before the channel broke
@@ -56,9 +88,45 @@ bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_poin
   return false;
 }
 
+template <class Attempt>
+void endpoint::wait_rest(arrival& a, time_point deadline, const Attempt& attempt) {
+  std::unique_lock lock(mutex_);
+  std::uint64_t n = 0;
+  const bool in_time = wait_conduit_locked(lock, deadline, [&] {
+    lock.unlock();
+    n = attempt();
+    lock.lock();
+    return n != 0;
+  });
+  if (!in_time)
+    throw error(errc::timed_out,
+                fmt::format("channel with {}: the rest of graph {} has not come", name_, a.head.number));
+  a.rest -= n;
+}
+
+void endpoint::more_of(arrival& a, time_point deadline) {
+  wait_rest(a, deadline, [&] {
+    a.here = conduit_->reader().more();
+    return a.here.size();
+  });
+}
+
+std::uint64_t endpoint::more_into(arrival& a, std::span<std::byte> to, time_point deadline) {
+  std::uint64_t n = 0;
+  a.here = {};
+  do
+    wait_rest(a, deadline, [&] {
+      const std::uint64_t got = conduit_->reader().more_into(to.subspan(n));
+      n += got;
+      return got;
+    });
+  while (n % 8 != 0);
+  return n;
+}
+
 endpoint::arrival endpoint::take_locked() {
   arrival a;
-  if (ring_) {
+  if (conduit_) {
     a = std::move(*front_);
     front_.reset();
   } else {
@@ -135,8 +203,9 @@ void endpoint::consumed(const arrival& a) noexcept {
     inbox_bytes_ -= a.message.size();
     consumed_bytes_ += a.bytes();
     ++consumed_parts_;
-    if (ring_) {
-      ring_->in.release();
+    if (conduit_) {
+      conduit_->reader().release();
+      if ((a.head.flags & flag_wanted) != 0) wanted_in_ = std::max(wanted_in_, a.head.number);
       return answer_locked();
     }
   }
@@ -145,13 +214,16 @@ void endpoint::consumed(const arrival& a) noexcept {
 
 // Told when a quarter of the window has come together: a sender that waits has used up more than that, since a part is at most
 // a quarter.
+bool endpoint::credit_is_due_locked() const noexcept {
+  return consumed_bytes_ - told_bytes_ >= terms_.window / 4 ||
+         consumed_parts_ - told_parts_ >= std::max(1u, terms_.window_parts / 4);
+}
+
 void endpoint::give_credit(bool all) noexcept {
   head h = make(kind::credit);
   {
     const std::lock_guard lock(mutex_);
-    const bool due = consumed_bytes_ - told_bytes_ >= terms_.window / 4 ||
-                     consumed_parts_ - told_parts_ >= std::max(1u, terms_.window_parts / 4);
-    if (broken_ != errc::ok || (!due && !all)) return;
+    if (broken_ != errc::ok || (!credit_is_due_locked() && !all)) return;
     h.a = told_bytes_ = consumed_bytes_;
     h.b = told_parts_ = consumed_parts_;
     stats_.wire_bytes_sent += sizeof h;
@@ -160,7 +232,18 @@ void endpoint::give_credit(bool all) noexcept {
 }
 
 void endpoint::answer_locked() noexcept {
-  ring_->in.answer({consumed_bytes_, consumed_parts_, judged_in_, refused_in_});
+  if (!conduit_->in_shared_memory()) {
+    const bool judged = told_judged_ < wanted_in_ && judged_in_ >= wanted_in_;
+    const bool consumed = wanted_parts_ != 0 && consumed_parts_ >= wanted_parts_;
+    if (broken_ != errc::ok || !(judged || consumed || credit_is_due_locked())) return;
+    if (consumed) wanted_parts_ = 0;
+    told_bytes_ = consumed_bytes_;
+    told_parts_ = consumed_parts_;
+    told_judged_ = judged_in_;
+    stats_.wire_bytes_sent += sizeof(part_answers);
+  }
+  if (!conduit_->reader().answer({consumed_bytes_, consumed_parts_, judged_in_, refused_in_}))
+    break_rules_locked("the other end does not listen to answers");
 }
 
 void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool seen_last) noexcept {
@@ -172,7 +255,7 @@ void endpoint::judge(std::uint64_t graph, errc code, std::string_view text, bool
     if (!seen_last) skipping_ = graph;
     if (code != errc::ok) ++stats_.graphs_refused;
     if (broken_ != errc::ok) return;
-    if (ring_) {
+    if (conduit_) {
       judged_in_ = graph;
       refused_in_ += code != errc::ok;
       answer_locked();

@@ -8,6 +8,9 @@ namespace fm::detail {
 
 namespace {
 
+/// Of an object that has not come whole: so much of it is worth a call of its own.
+constexpr std::uint64_t straight_from = 4096;
+
 /// Takes a word out of a part: once, whatever the compiler thinks of what it is used for.
 std::uint64_t take_word(const std::byte* at) noexcept {
   std::uint64_t w = 0;
@@ -175,7 +178,15 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
   std::uint64_t from = t.is_array() ? 8 : 0;
   at_ += from;
   while (from < bytes) {
-    if (available() == 0) next_part();
+    if (available() == 0) {
+      if (bytes - from >= straight_from && !last_) {
+        const std::span<char> to(held_payload_ + from, bytes - from);
+        const std::uint64_t n = source_.next_into(std::as_writable_bytes(to), last_);
+        from += n;
+        if (n != 0) continue;
+      }
+      next_part();
+    }
     const std::uint64_t step = std::min(bytes - from, available());
     std::memcpy(held_payload_ + from, at_, step);
     at_ += step;

@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cstring>
+
+#include "ring.h"
+#include "stream.h"
 
 namespace fm::detail {
 
@@ -121,6 +126,7 @@ void hub::disconnected(fabric::peer& p) noexcept {
     --connections_;
   }
   if (!c) return;
+  if (c->parts_in >= 0) ::close(c->parts_in);
   {
     const std::lock_guard lock(c->way->mutex);
     c->way->peer = nullptr;
@@ -146,24 +152,57 @@ errc hub::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::ans
     auto ring = std::make_unique<ring_pair>(terms.ring_bytes());
     answer.flags = flag_ring;
     out.key.fd = ring->fd();
-    c->end->set_ring(std::move(ring));
+    c->end->set_conduit(std::move(ring));
+  }
+  if ((h.flags & flag_stream) != 0) {
+    if (!url_.starts_with("tcp:")) return errc::bad_frame;
+    answer.flags = flag_stream;
+    c->waits_for_streams = true;
   }
   out.payload.resize(sizeof answer);
   std::memcpy(out.payload.data(), &answer, sizeof answer);
+  if (!c->waits_for_streams)
+    if (const errc e = let_in(*c); e != errc::ok) return e;
+  p.user = c.release();
+  return errc::ok;
+}
+
+errc hub::let_in(connection& c) {
   {
     const std::lock_guard lock(mutex_);
     if (shut_) return errc::refused;
-    waiting_.push_back(c->end);
+    waiting_.push_back(c.end);
   }
-  p.user = c.release();
   changed_.notify_all();
   return errc::ok;
+}
+
+errc hub::stream(fabric::peer& p, std::uint16_t index, int socket) noexcept {
+  auto* c = static_cast<connection*>(p.user);
+  if (!c || !c->waits_for_streams || index != (c->parts_in >= 0 ? 1 : 0)) return errc::bad_frame;
+  if (index == 0) {
+    c->parts_in = socket;
+    return errc::ok;
+  }
+  c->waits_for_streams = false;
+  errc e = errc::ok;
+  try {
+    c->end->set_conduit(stream_pair::of(socket, std::exchange(c->parts_in, -1)));
+    e = let_in(*c);
+  } catch (const error& why) {
+    e = why.code();
+  } catch (const std::bad_alloc&) {
+    e = errc::out_of_memory;
+  }
+  if (e != errc::ok) p.close(e, "a channel that nobody can accept");
+  return errc::ok;  // the socket is not the caller's any more
 }
 
 errc hub::message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept {
   try {
     auto* c = static_cast<connection*>(p.user);
     if (!c) return hello(p, payload, out);
+    if (c->waits_for_streams) return errc::bad_frame;
     const errc e = c->end->arrived(payload);
     if (e != errc::ok) c->end->broken(e, "the other end broke the rules");
     return e;

@@ -1,7 +1,8 @@
 // The listener's end: a fabric service whose peers become endpoints when they have said hello, and wait to be accepted.
 //
 // A hub lives as long as a listener or a channel that it accepted; it is destroyed by a thread of the program, never by the
-// fabric's, because that stops the fabric's. It opens nothing to one-sided operations.
+// fabric's, because that stops the fabric's. It opens nothing to one-sided operations. Its listener has one thread, which makes all
+// calls of the service; over tcp:// the streams of a peer come on it, too.
 #pragma once
 
 #include <farmem/fabric.h>
@@ -53,14 +54,19 @@ class hub final : public fabric::service {
     return nullptr;
   }
   void memory_done(fabric::peer&, std::uint32_t) noexcept override {}
+  errc stream(fabric::peer& p, std::uint16_t index, int socket) noexcept override;
 
  private:
   struct connection {
     std::shared_ptr<endpoint> end;
     std::shared_ptr<peer_line::way> way;
+    int parts_in = -1;               ///< the first stream, until the second is here, too
+    bool waits_for_streams = false;  ///< who connected has said that they come; until then nobody accepts the end
   };
   hub(std::string_view url, const channel_options& options);
   errc hello(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out);
+  /// Its end can be accepted.
+  errc let_in(connection& c);
 
   const channel_options options_;
   std::string url_;

@@ -100,9 +100,9 @@ void ring_writer::publish(std::uint64_t bytes) noexcept {
   wake(p_.shared->reader_waits, p_.shared->reader_bell);
 }
 
-ring_answers ring_writer::answers() const noexcept {
+part_answers ring_writer::answers() noexcept {
   const ring_shared& s = *p_.shared;
-  ring_answers a;
+  part_answers a;
   a.bytes = s.bytes.load(std::memory_order_seq_cst);
   a.parts = s.parts.load(std::memory_order_seq_cst);
   a.judged = s.judged.load(std::memory_order_seq_cst);
@@ -110,9 +110,9 @@ ring_answers ring_writer::answers() const noexcept {
   return a;
 }
 
-void ring_writer::wait(std::uint32_t seen, const ring_answers& before, time_point deadline) noexcept {
+void ring_writer::wait(std::uint32_t seen, const part_answers& before, time_point deadline) noexcept {
   wait_on(p_.shared->writer_bell, p_.shared->writer_waits, seen, deadline, [&] {
-    const ring_answers now = answers();
+    const part_answers now = answers();
     return now.bytes != before.bytes || now.parts != before.parts || now.judged != before.judged;
   });
 }
@@ -150,13 +150,14 @@ void ring_reader::release() noexcept {
   p_.shared->taken.store(taken_, std::memory_order_seq_cst);
 }
 
-void ring_reader::answer(const ring_answers& a) noexcept {
+bool ring_reader::answer(const part_answers& a) noexcept {
   ring_shared& s = *p_.shared;
   s.bytes.store(a.bytes, std::memory_order_seq_cst);
   s.parts.store(a.parts, std::memory_order_seq_cst);
   s.refused.store(a.refused, std::memory_order_seq_cst);
   s.judged.store(a.judged, std::memory_order_seq_cst);
   wake(s.writer_waits, s.writer_bell);
+  return true;
 }
 
 void ring_reader::wait(std::uint32_t seen, time_point deadline) noexcept {

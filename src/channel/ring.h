@@ -22,17 +22,12 @@
 #include <atomic>
 #include <span>
 
+#include "conduit.h"
+
 namespace fm::detail {
 
 /// What ordinary messages leave free, for the few that must always find room (a graph that is given up).
 constexpr std::uint64_t ring_reserve = 16u << 10;
-
-/// What the reader of a ring tells the writer: totals.
-struct ring_answers {
-  std::uint64_t bytes = 0, parts = 0;  ///< consumed
-  std::uint64_t judged = 0;            ///< graphs with a verdict
-  std::uint64_t refused = 0;           ///< of these; why is told beside the ring
-};
 
 /// The beginning of a direction's memory; a page.
 struct ring_shared {
@@ -54,26 +49,25 @@ struct ring_place {
 };
 
 /// The writing side. room() and publish(): one thread at a time; the rest: any.
-class ring_writer {
+class ring_writer final : public conduit_writer {
  public:
   explicit ring_writer(const ring_place& p) noexcept : p_(p) {}
 
-  /// Whether a message of `bytes` fits now and leaves `reserve` bytes of the ring.
-  [[nodiscard]] bool has_room(std::uint64_t bytes, std::uint64_t reserve) const noexcept;
-  /// Where it goes to; empty when it does not fit.
-  std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) noexcept;
+  [[nodiscard]] bool has_room(std::uint64_t bytes, std::uint64_t reserve) const noexcept override;
+  std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) noexcept override;
   /// The first `bytes` of the room given last are a message.
   void publish(std::uint64_t bytes) noexcept;
-
-  /// Whoever sees a verdict sees with it whether it was a refusal.
-  [[nodiscard]] ring_answers answers() const noexcept;
-  /// What the reader says of its place cannot be.
-  [[nodiscard]] bool broken() const noexcept;
-  /// Before looking at answers() and has_room(): what wait() needs.
-  [[nodiscard]] std::uint32_t watch() const noexcept { return p_.shared->writer_bell.load(std::memory_order_seq_cst); }
-  /// Until the reader has told something since `seen` and `before`, or kick(), or the deadline; may return early.
-  void wait(std::uint32_t seen, const ring_answers& before, time_point deadline) noexcept;
-  void kick() noexcept;
+  bool send(std::uint64_t bytes, time_point, const std::function<bool()>&) noexcept override {
+    publish(bytes);
+    return true;
+  }
+  [[nodiscard]] part_answers answers() noexcept override;
+  [[nodiscard]] bool broken() const noexcept override;
+  [[nodiscard]] std::uint32_t watch() const noexcept override {
+    return p_.shared->writer_bell.load(std::memory_order_seq_cst);
+  }
+  void wait(std::uint32_t seen, const part_answers& before, time_point deadline) noexcept override;
+  void kick() noexcept override;
 
  private:
   [[nodiscard]] static std::uint64_t record(std::uint64_t bytes) noexcept { return round_up(8 + bytes, 64); }
@@ -92,22 +86,24 @@ class ring_writer {
 };
 
 /// The reading side. next() and release(): one thread at a time; the rest: any.
-class ring_reader {
+class ring_reader final : public conduit_reader {
  public:
-  enum class found : std::uint8_t { nothing, message, broken };
-
   explicit ring_reader(const ring_place& p) noexcept : p_(p) {}
 
-  /// The next message, of 1 to `most` bytes, left where it is until release(). Broken: the writer has written what cannot be.
+  /// Messages are whole here.
   found next(std::uint64_t most, std::span<const std::byte>& message) noexcept;
-  /// The message found last is done with.
-  void release() noexcept;
-  void answer(const ring_answers& a) noexcept;
+  found next(std::uint64_t most, std::span<const std::byte>& message, std::uint64_t& rest) noexcept override {
+    rest = 0;
+    return next(most, message);
+  }
+  void release() noexcept override;
+  bool answer(const part_answers& a) noexcept override;
 
-  [[nodiscard]] std::uint32_t watch() const noexcept { return p_.shared->reader_bell.load(std::memory_order_seq_cst); }
-  /// Until there is a message, or kick() since `seen`, or the deadline; may return early.
-  void wait(std::uint32_t seen, time_point deadline) noexcept;
-  void kick() noexcept;
+  [[nodiscard]] std::uint32_t watch() const noexcept override {
+    return p_.shared->reader_bell.load(std::memory_order_seq_cst);
+  }
+  void wait(std::uint32_t seen, time_point deadline) noexcept override;
+  void kick() noexcept override;
 
  private:
   const ring_place p_;
@@ -118,7 +114,7 @@ class ring_reader {
 };
 
 /// The memory of both directions, and this process's sides of them.
-class ring_pair {
+class ring_pair final : public conduit {
  public:
   /// The size of one direction for messages of up to `part` bytes, of which so many parts and `window` bytes may be on their way.
   static std::uint64_t bytes_for(std::uint64_t window, std::uint64_t parts, std::uint64_t part) noexcept;
@@ -130,10 +126,9 @@ class ring_pair {
   ring_pair(os::memory_file memory, std::uint64_t bytes);
 
   [[nodiscard]] int fd() const noexcept { return memory_.fd(); }
-  void kick() noexcept {
-    out.kick();
-    in.kick();
-  }
+  [[nodiscard]] conduit_writer& writer() noexcept override { return out; }
+  [[nodiscard]] conduit_reader& reader() noexcept override { return in; }
+  [[nodiscard]] bool in_shared_memory() const noexcept override { return true; }
 
  private:
   [[nodiscard]] ring_place place(std::uint64_t which, std::uint64_t bytes) const noexcept;

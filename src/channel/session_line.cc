@@ -6,6 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include "ring.h"
+#include "stream.h"
+
 namespace fm::detail {
 
 using namespace channel_wire;
@@ -24,7 +27,11 @@ struct told {
 
 session_line::session_line(endpoint& end, std::string_view url, const channel_options& options,
                            fabric::service* in_process)
-    : end_(end), shares_memory_(url.starts_with("shm:")) {
+    : end_(end),
+      connect_within_(options.connect_within),
+      asks_for_(url.starts_with("shm:")   ? flag_ring
+                : url.starts_with("tcp:") ? flag_stream
+                                          : 0) {
   fabric::session_options o;
   o.connect_within = options.connect_within;
   o.reconnect_for = duration{};
@@ -42,7 +49,7 @@ void session_line::close() noexcept {
 errc session_line::connected(fabric::session& s, std::uint32_t g) {
   if (g > 1) return errc::refused;
   head h = end_.terms().hello();
-  if (shares_memory_) h.flags = flag_ring;
+  h.flags = asks_for_;
   fabric::request r;
   r.kind = fabric::op_kind::message;
   r.on = fabric::lane::control;
@@ -50,9 +57,29 @@ errc session_line::connected(fabric::session& s, std::uint32_t g) {
   r.sg_count = 1;
   s.post(r);
   s.wait(r);
-  const errc e = r.status == errc::ok ? welcomed(r) : r.status;
+  errc e = r.status == errc::ok ? welcomed(r) : r.status;
   if (r.reply_key.fd >= 0) ::close(r.reply_key.fd);
+  if (e == errc::ok && asks_for_ == flag_stream) e = open_streams(s);
   return e;
+}
+
+errc session_line::open_streams(fabric::session& s) {
+  const time_point deadline = clock::now() + connect_within_;
+  int out = -1, in = -1;
+  errc e = s.open_stream(0, deadline, out);
+  if (e == errc::ok) e = s.open_stream(1, deadline, in);
+  if (e != errc::ok) {
+    if (out >= 0) ::close(out);
+    return e;
+  }
+  try {
+    end_.set_conduit(stream_pair::of(out, in));
+    return errc::ok;
+  } catch (const error& why) {
+    return why.code();
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
 }
 
 errc session_line::welcomed(fabric::request& r) {
@@ -62,13 +89,13 @@ errc session_line::welcomed(fabric::request& r) {
   if (answer.kind != static_cast<std::uint8_t>(kind::hello)) return errc::bad_frame;
   channel_terms terms = end_.terms();
   if (const errc e = channel_terms::agree(answer, terms); e != errc::ok) return e;
-  if (((answer.flags & flag_ring) != 0) != shares_memory_) return errc::bad_frame;
+  if (answer.flags != asks_for_) return errc::bad_frame;
   end_.agree(terms);
-  if (!shares_memory_) return errc::ok;
+  if (asks_for_ != flag_ring) return errc::ok;
   if (r.reply_key.fd < 0) return errc::bad_frame;
   try {
     os::memory_file memory = ring_pair::mapped(std::exchange(r.reply_key.fd, -1), terms.ring_bytes());
-    end_.set_ring(std::make_unique<ring_pair>(std::move(memory), terms.ring_bytes()));
+    end_.set_conduit(std::make_unique<ring_pair>(std::move(memory), terms.ring_bytes()));
     return errc::ok;
   } catch (const error& e) {
     return e.code();

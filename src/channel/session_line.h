@@ -25,6 +25,7 @@ class session_line final : public line, private fabric::session_events {
 
  private:
   errc connected(fabric::session& s, std::uint32_t g) override;
+  errc open_streams(fabric::session& s);
   /// Takes the answer to hello apart.
   errc welcomed(fabric::request& r);
   void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
@@ -38,7 +39,8 @@ class session_line final : public line, private fabric::session_events {
   };
 
   endpoint& end_;
-  const bool shares_memory_;
+  const duration connect_within_;
+  const std::uint16_t asks_for_;  ///< flag_ring, flag_stream, or neither
   std::unique_ptr<fabric::session> session_;
   std::array<buffer, 4> buffers_;
   std::size_t current_ = 0;

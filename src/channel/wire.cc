@@ -5,20 +5,23 @@
 
 namespace fm::detail::channel_wire {
 
-errc decode(std::span<const std::byte> message, head& h, std::span<const std::byte>& payload) noexcept {
+errc decode(std::span<const std::byte> message, head& h, std::span<const std::byte>& payload,
+            std::uint64_t rest) noexcept {
   if (message.size() < sizeof h) return errc::bad_frame;
   std::memcpy(&h, message.data(), sizeof h);
   __asm__ volatile("" ::: "memory");  // the head that is checked is the one that is used: the message may change
   if (h.magic != magic) return errc::bad_frame;
   if (h.version != version_major) return errc::version_mismatch;
   payload = message.subspan(sizeof h);
-  if (h.zero != 0 || h.bytes != payload.size() || to_string(static_cast<errc>(h.status)) == "unknown_error")
+  if (h.zero != 0 || h.bytes != payload.size() + rest || to_string(static_cast<errc>(h.status)) == "unknown_error")
     return errc::bad_frame;
   const auto k = static_cast<kind>(h.kind);
   const bool part = k == kind::part;
-  if (!part && (h.flags & ~(k == kind::hello ? flag_ring : 0)) != 0) return errc::bad_frame;
+  if (!part && (h.flags & ~(k == kind::hello ? flag_ring | flag_stream : 0)) != 0) return errc::bad_frame;
+  if (k == kind::hello && h.flags == (flag_ring | flag_stream)) return errc::bad_frame;
   const bool text = k == kind::verdict || k == kind::describe;
-  if (!part && !text && h.bytes != 0) return errc::bad_frame;
+  if (k == kind::aside && (h.bytes == 0 || h.bytes > aside_bytes_max)) return errc::bad_frame;
+  if (!part && !text && k != kind::aside && h.bytes != 0) return errc::bad_frame;
   if (text && h.bytes > text_bytes_max) return errc::bad_frame;
   const auto ok = static_cast<std::uint16_t>(errc::ok);
   switch (k) {
@@ -33,6 +36,8 @@ errc decode(std::span<const std::byte> message, head& h, std::span<const std::by
     case kind::credit:
     case kind::ask:
     case kind::describe:
+    case kind::want:
+    case kind::aside:
     case kind::bye: return h.status == ok ? errc::ok : errc::bad_frame;
   }
   return errc::bad_frame;

@@ -95,7 +95,7 @@ bool server_connection::on_readable() {
 
 bool server_connection::process() {
   output_was_full_ = false;
-  while (!refused_) {
+  while (!refused_ && !is_stream_) {
     if (output_.full()) {
       output_was_full_ = true;
       break;
@@ -258,7 +258,9 @@ bool server_connection::message(std::span<const std::byte> payload) {
 bool server_connection::hello(std::span<const std::byte> payload) {
   wire::hello_body b;
   if (const auto d = wire::decode_hello(payload, b); d.code != errc::ok) return protocol_error(d.code, d.reason);
-  kind_ = static_cast<lane>(b.lane);
+  is_stream_ = b.lane == wire::lane_stream;
+  stream_index_ = b.lane_index;
+  if (!is_stream_) kind_ = static_cast<lane>(b.lane);
   client_message_max_ = b.message_bytes_max;
   const errc e = host_.greet(*this, b, peer_);
   auto h = wire::make_header(frame_type::welcome, sizeof(wire::welcome_body));

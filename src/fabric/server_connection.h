@@ -52,8 +52,21 @@ class server_connection {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] bool open() const noexcept { return peer_ != nullptr; }
   [[nodiscard]] lane kind() const noexcept { return kind_; }
+  /// The hello named a stream: nothing more is read here.
+  [[nodiscard]] bool is_stream() const noexcept { return is_stream_; }
+  [[nodiscard]] std::uint16_t stream_index() const noexcept { return stream_index_; }
+  /// Whether it is a stream's and nothing of it was read or is to be sent: it can be handed over.
+  [[nodiscard]] bool can_be_released() const noexcept {
+    return is_stream_ && open() && !in_frame() && output_.empty() && !refused_;
+  }
+  /// Gives the socket away, and the session, which this connection does not leave then.
+  descriptor release(std::shared_ptr<server_peer>& session) noexcept {
+    session = std::move(peer_);
+    peer_.reset();
+    return std::move(socket_);
+  }
   [[nodiscard]] bool wants_output() const noexcept { return !output_.empty(); }
-  [[nodiscard]] bool wants_input() const noexcept { return !output_.full() && !refused_; }
+  [[nodiscard]] bool wants_input() const noexcept { return !output_.full() && !refused_ && !is_stream_; }
   /// Whether a deadline runs: for the hello, or for the rest of a frame.
   [[nodiscard]] bool watched() const noexcept { return !open() || in_frame() || wants_output(); }
   [[nodiscard]] time_point deadline() const noexcept {
@@ -86,6 +99,8 @@ class server_connection {
   const bool descriptors_;
   std::shared_ptr<server_peer> peer_;
   lane kind_ = lane::control;
+  bool is_stream_ = false;
+  std::uint16_t stream_index_ = 0;
   std::uint32_t client_message_max_ = 0;
   bool refused_ = false;  ///< the welcome said no; the connection ends when it is sent
   time_point progress_;

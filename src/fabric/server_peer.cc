@@ -15,11 +15,17 @@ bool server_peer::notify(std::span<const std::byte> payload) noexcept {
   return true;
 }
 
+/// With mutex_ held. Their I/O threads see it and remove them.
+void server_peer::end_lanes() noexcept {
+  for (const lane_ref& l : lanes_)
+    if (l.socket >= 0) ::shutdown(l.socket, SHUT_RDWR);
+}
+
 void server_peer::close(errc why, std::string_view reason) noexcept {
   spdlog::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
   const std::lock_guard lock(mutex_);
   ending_ = true;
-  for (const lane_ref& l : lanes_) ::shutdown(l.socket, SHUT_RDWR);  // their I/O threads see it and remove them
+  end_lanes();
 }
 
 bool server_peer::join(lane_ref l) {
@@ -34,11 +40,20 @@ bool server_peer::leave(std::uint64_t id) noexcept {
     const std::lock_guard lock(mutex_);
     ending_ = true;
     std::erase_if(lanes_, [id](const lane_ref& l) { return l.id == id; });
-    for (const lane_ref& l : lanes_) ::shutdown(l.socket, SHUT_RDWR);
+    end_lanes();
     if (!lanes_.empty()) return false;
   }
   service_.disconnected(*this);
   return true;
+}
+
+void server_peer::let_go(std::uint64_t id) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(lanes_, [id](const lane_ref& l) { return l.id == id; });
+    if (!lanes_.empty()) return;
+  }
+  service_.disconnected(*this);
 }
 
 std::deque<std::vector<std::byte>> server_peer::take_notices() noexcept {

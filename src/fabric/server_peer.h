@@ -19,7 +19,7 @@ class server_peer final : public peer {
   /// A lane: its socket, and how to make its I/O thread look at it.
   struct lane_ref {
     std::uint64_t id;
-    int socket;
+    int socket;  ///< -1: of a stream
     std::function<void()> attention;
   };
 
@@ -35,10 +35,13 @@ class server_peer final : public peer {
   bool notify(std::span<const std::byte> payload) noexcept override;
   void close(errc why, std::string_view reason) noexcept override;
 
-  /// Adds a connection; false when the session is ending. The first one is the control lane, which carries notices.
+  /// Adds a connection; false when the session is ending. The first one is the control lane, which carries notices. A stream is
+  /// here only until the service has it, and has no socket.
   bool join(lane_ref l);
   /// Removes one, ends its siblings; calls service::disconnected and returns true when it was the last.
   bool leave(std::uint64_t id) noexcept;
+  /// Removes a stream, which lives on without the session; as leave when the others have gone meanwhile.
+  void let_go(std::uint64_t id) noexcept;
   /// Notices to be sent now. Called by the control lane's I/O thread.
   std::deque<std::vector<std::byte>> take_notices() noexcept;
   /// The client has handled `count` notices; false when it claims more than there were.
@@ -48,6 +51,8 @@ class server_peer final : public peer {
   const std::size_t home;  ///< the listener's thread for its lanes, but for those of fetches
 
  private:
+  void end_lanes() noexcept;
+
   service& service_;
   const std::string name_;
   const std::uint32_t message_bytes_max_;  ///< what the client takes

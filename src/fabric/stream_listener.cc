@@ -103,7 +103,8 @@ errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
     const auto found = sessions_.find({hello.token[0], hello.token[1]});
     if (found != sessions_.end()) p = found->second.lock();
   }
-  if (!p || !p->join({c.id(), c.socket(), [] {}})) return errc::stale;  // its control lane has ended meanwhile
+  // It may be that its control lane has ended meanwhile.
+  if (!p || !p->join({c.id(), c.is_stream() ? -1 : c.socket(), [] {}})) return errc::stale;
   out = std::move(p);
   return errc::ok;
 }
@@ -174,6 +175,7 @@ void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t event
   if (!alive) return remove(t, id);
   if (was_open || !c.open()) return settle(t, c);
   handshakes_.fetch_sub(1, std::memory_order_relaxed);
+  if (c.is_stream()) return hand_over(t, id);
   const std::size_t home = home_of(c);
   if (threads_[home].get() == &t) return settle(t, c);
   // It has said who it is: it moves to the thread that serves lanes of its kind.
@@ -189,6 +191,25 @@ void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t event
   }
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n = ::write(to.wake.get(), &one, sizeof one);
+}
+
+/// A stream is the service's from its welcome on. The session is kept until the service has it: no call for the peer may come after
+/// service::disconnected.
+void stream_listener::hand_over(io_thread& t, std::uint64_t id) noexcept {
+  server_connection& c = *t.connections.at(id);
+  if (!c.can_be_released()) return remove(t, id);  // it did not wait for its welcome, or does not take it
+  ::epoll_ctl(t.epoll.get(), EPOLL_CTL_DEL, c.socket(), nullptr);
+  const std::uint16_t index = c.stream_index();
+  std::shared_ptr<server_peer> p;
+  descriptor s = c.release(p);
+  if ((t.interest[id] & watched_mark) != 0) --t.watched;
+  t.interest.erase(id);
+  connections_.fetch_sub(1, std::memory_order_relaxed);
+  t.connections.erase(id);
+  const errc e = service_.stream(*p, index, s.get());
+  if (e == errc::ok) (void)s.release();
+  p->let_go(id);
+  if (e != errc::ok) p->close(e, "a stream that is not wanted");
 }
 
 void stream_listener::adopt(io_thread& t, std::unique_ptr<server_connection> c) noexcept {

@@ -48,6 +48,7 @@ class stream_listener final : public listener, private connection_host {
   void check_deadlines(io_thread& t) noexcept;
   void settle(io_thread& t, server_connection& c) noexcept;
   void remove(io_thread& t, std::uint64_t id) noexcept;
+  void hand_over(io_thread& t, std::uint64_t id) noexcept;
   void adopt(io_thread& t, std::unique_ptr<server_connection> c) noexcept;
   /// The first threads, that serve messages; one or more.
   [[nodiscard]] std::size_t message_threads() const noexcept {

@@ -23,16 +23,16 @@ stream_session::stream_session(const address& to, const std::string& url, const 
 
 stream_session::~stream_session() { close(); }
 
-errc stream_session::greet(int socket, std::uint32_t index, std::uint32_t generation, time_point deadline,
-                           greeting& known) noexcept {
+errc stream_session::greet(int socket, std::uint16_t lane, std::uint16_t index, std::uint32_t generation,
+                           time_point deadline, greeting& known) noexcept {
   using namespace wire;
   struct {
     frame_header header = make_header(frame_type::hello, sizeof(hello_body));
     hello_body body{};
   } hello;
   static_assert(sizeof hello == sizeof(frame_header) + sizeof(hello_body));
-  hello.body.lane = std::uint16_t(kind_of(index));
-  hello.body.lane_index = std::uint16_t(index);
+  hello.body.lane = lane;
+  hello.body.lane_index = index;
   hello.body.generation = generation;
   std::memcpy(hello.body.token, known.token, sizeof known.token);
   hello.body.message_bytes_max = std::min(options_.message_bytes_max, message_bytes_limit);
@@ -59,12 +59,24 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) noexcep
   greeting known;
   for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
     if (const errc e = connect_socket(to_, deadline, sockets[i]); e != errc::ok) return e;
-    if (const errc e = greet(sockets[i].get(), i, generation, deadline, known); e != errc::ok) return e;
+    const errc e = greet(sockets[i].get(), std::uint16_t(kind_of(i)), std::uint16_t(i), generation, deadline, known);
+    if (e != errc::ok) return e;
   }
+  greeting_ = known;
   const std::uint32_t credit =
       std::clamp(std::min(options_.requests_in_flight, known.requests_in_flight), 1u, 1u << 20);
   for (std::uint32_t i = 0; i < lanes_.size(); ++i) lane_at(i).open(std::move(sockets[i]), generation, credit);
   return errc::ok;
+}
+
+errc stream_session::open_stream(std::uint16_t index, time_point deadline, int& socket) noexcept {
+  if (shared_memory_ || !on_session_thread()) return errc::unsupported;
+  descriptor s;
+  if (const errc e = connect_socket(to_, deadline, s); e != errc::ok) return e;
+  greeting known = greeting_;
+  const errc e = greet(s.get(), wire::lane_stream, index, std::max(generation(), 1u), deadline, known);
+  if (e == errc::ok) socket = s.release();
+  return e;
 }
 
 /// One-sided operations over shared memory: a copy, now. False when the request has to go over the connection: a fenced

@@ -19,6 +19,7 @@ class stream_session final : public lane_session {
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept override;
   void detach(std::uint32_t region) noexcept override;
   std::byte* direct(std::uint32_t region) noexcept override;
+  errc open_stream(std::uint16_t index, time_point deadline, int& socket) noexcept override;
 
  private:
   struct greeting {
@@ -28,12 +29,14 @@ class stream_session final : public lane_session {
 
   errc dial(std::uint32_t generation, time_point deadline) noexcept override;
   bool perform_here(request& r, errc& status) noexcept override;
-  errc greet(int socket, std::uint32_t index, std::uint32_t generation, time_point deadline, greeting& known) noexcept;
+  errc greet(int socket, std::uint16_t lane, std::uint16_t index, std::uint32_t generation, time_point deadline,
+             greeting& known) noexcept;
   stream_lane& lane_at(std::uint32_t index) noexcept { return static_cast<stream_lane&>(*lanes_[index]); }
 
   const address to_;
   const bool shared_memory_;
   region_map regions_;  ///< shm only
+  greeting greeting_;   ///< of the connection that was made last; the session thread's
 };
 
 }  // namespace fm::fabric

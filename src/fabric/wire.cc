@@ -86,7 +86,7 @@ decoded decode_hello(std::span<const std::byte> payload, hello_body& out) noexce
   hello_body b;
   if (payload.size() != sizeof b) return bad("hello of a wrong size");
   std::memcpy(&b, payload.data(), sizeof b);
-  if (b.lane > std::uint16_t(lane::bulk)) return bad("unknown lane");
+  if (b.lane > lane_stream) return bad("unknown lane");
   if (b.zero != 0) return bad("reserved bytes are set");
   if (b.generation == 0) return bad("generation 0");
   if (b.message_bytes_max > message_bytes_limit) return {errc::too_large, "message_bytes_max over the limit"};

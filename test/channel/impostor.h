@@ -2,6 +2,10 @@
 #pragma once
 
 #include <farmem/channel/wire.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include <condition_variable>
 #include <mutex>
@@ -14,26 +18,27 @@ namespace channel_test {
 const fm::channel_options narrow{.window = 16_KiB, .window_parts = 8, .part = 4_KiB};
 
 /// Somebody who connects and says what he likes, and remembers what he is told. Over shared memory, if he asks for it, what he says
-/// of graphs lies in the ring.
+/// of graphs lies in the ring; and over connections of their own, if he asks for those and opens them.
 class impostor final : public fm::fabric::session_events {
  public:
-  explicit impostor(const std::string& url, bool shares_memory = false) {
+  /// `asks_for`: the flags of his hello; then he opens the streams of these indices.
+  explicit impostor(const std::string& url, std::uint16_t asks_for = 0, std::vector<std::uint16_t> streams = {})
+      : asks_for_(asks_for), streams_(std::move(streams)) {
     namespace wire = fm::detail::channel_wire;
     fm::fabric::session_options o;
     o.reconnect_for = fm::duration{};
     session_ = fm::fabric::connect(url, o, *this);
-    auto h = wire::make(wire::kind::hello);
-    h.flags = shares_memory ? wire::flag_ring : 0;
-    h.a = narrow.window;
-    h.b = std::uint64_t{narrow.part} << 32 | narrow.window_parts;
-    int memory = -1;
-    REQUIRE(say(h, {}, &memory) == fm::errc::ok);
-    REQUIRE((memory >= 0) == shares_memory);
+    REQUIRE(welcomed_ == fm::errc::ok);
+    const bool shares_memory = asks_for == wire::flag_ring;
+    REQUIRE((memory_ >= 0) == shares_memory);
     if (!shares_memory) return;
     const auto bytes = fm::detail::ring_pair::bytes_for(narrow.window, narrow.window_parts, narrow.part);
-    ring = std::make_unique<fm::detail::ring_pair>(fm::detail::ring_pair::mapped(memory, bytes), bytes);
+    ring = std::make_unique<fm::detail::ring_pair>(fm::detail::ring_pair::mapped(memory_, bytes), bytes);
   }
-  ~impostor() override { session_->close(); }
+  ~impostor() override {
+    session_->close();
+    for (const int s : sockets) ::close(s);
+  }
   impostor(const impostor&) = delete;
   impostor& operator=(const impostor&) = delete;
 
@@ -50,15 +55,24 @@ class impostor final : public fm::fabric::session_events {
       ring->out.publish(message.size());
       return fm::errc::ok;
     }
-    fm::fabric::request r;
-    r.kind = fm::fabric::op_kind::message;
-    r.on = fm::fabric::lane::bulk;
-    r.sg[0] = {message.data(), message.size()};
-    r.sg_count = 1;
-    session_->post(r);
-    session_->wait(r);
-    if (fd != nullptr) *fd = r.reply_key.fd;
-    return r.status;
+    if (!sockets.empty()) {
+      // The other end may have left in the middle.
+      for (std::size_t at = 0; at < message.size();) {
+        const ssize_t n = ::send(sockets[0], message.data() + at, message.size() - at, MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN) break;
+        at += n < 0 ? 0 : static_cast<std::size_t>(n);
+      }
+      return fm::errc::ok;
+    }
+    return post(*session_, fm::fabric::lane::bulk, message, fd);
+  }
+  /// The same by the session, whatever he asked for.
+  fm::errc message(fm::detail::channel_wire::head h, const std::vector<std::uint64_t>& words) {
+    std::vector<std::byte> m(sizeof h + words.size() * 8);
+    h.bytes = static_cast<std::uint32_t>(words.size() * 8);
+    std::memcpy(m.data(), &h, sizeof h);
+    std::memcpy(m.data() + sizeof h, words.data(), words.size() * 8);
+    return post(*session_, fm::fabric::lane::bulk, m, nullptr);
   }
   /// What the receiver says of a graph; timed_out when it says nothing.
   fm::errc verdict(std::uint64_t graph) {
@@ -86,9 +100,34 @@ class impostor final : public fm::fabric::session_events {
   }
 
   std::unique_ptr<fm::detail::ring_pair> ring;
+  std::vector<int> sockets;  ///< of the streams
 
  private:
-  fm::errc connected(fm::fabric::session&, std::uint32_t) override { return fm::errc::ok; }
+  static fm::errc post(fm::fabric::session& s, fm::fabric::lane on, std::span<std::byte> message, int* fd) {
+    fm::fabric::request r;
+    r.kind = fm::fabric::op_kind::message;
+    r.on = on;
+    r.sg[0] = {message.data(), message.size()};
+    r.sg_count = 1;
+    s.post(r);
+    s.wait(r);
+    if (fd != nullptr) *fd = r.reply_key.fd;
+    return r.status;
+  }
+  fm::errc connected(fm::fabric::session& s, std::uint32_t) override {
+    namespace wire = fm::detail::channel_wire;
+    auto h = wire::make(wire::kind::hello);
+    h.flags = asks_for_;
+    h.a = narrow.window;
+    h.b = std::uint64_t{narrow.part} << 32 | narrow.window_parts;
+    welcomed_ = post(s, fm::fabric::lane::control, std::as_writable_bytes(std::span(&h, 1)), &memory_);
+    for (const std::uint16_t index : streams_) {
+      int socket = -1;
+      if (s.open_stream(index, fm::clock::now() + std::chrono::seconds(10), socket) != fm::errc::ok) break;
+      sockets.push_back(socket);
+    }
+    return fm::errc::ok;
+  }
   void disconnected(fm::fabric::session&, std::uint32_t, fm::errc) noexcept override { leave(); }
   void lost(fm::fabric::session&, fm::errc) noexcept override { leave(); }
   void notice(fm::fabric::session&, std::span<const std::byte> message) noexcept override {
@@ -111,6 +150,10 @@ class impostor final : public fm::fabric::session_events {
   std::condition_variable changed_;
   std::map<std::uint64_t, fm::errc> verdicts_;
   bool left_ = false;
+  const std::uint16_t asks_for_;
+  const std::vector<std::uint16_t> streams_;
+  fm::errc welcomed_ = fm::errc::timed_out;
+  int memory_ = -1;
   std::unique_ptr<fm::fabric::session> session_;
 };
 

@@ -233,7 +233,7 @@ TEST_CASE("messages with anything wrong in their head are refused") {
   REQUIRE(with([](head& h) { h.version = version_major + 1; }) == fm::errc::version_mismatch);
   REQUIRE(with([](head& h) { h.kind = 0; }) == fm::errc::bad_frame);
   REQUIRE(with([](head& h) { h.kind = 99; }) == fm::errc::bad_frame);
-  REQUIRE(with([](head& h) { h.flags = 32; }) == fm::errc::bad_frame);
+  REQUIRE(with([](head& h) { h.flags = 64; }) == fm::errc::bad_frame);
   REQUIRE(with([](head& h) { h.zero = 1; }) == fm::errc::bad_frame);
   REQUIRE(with([](head& h) { h.status = 5; }) == fm::errc::bad_frame);
   REQUIRE(with([](head& h) { h.status = 9999; }) == fm::errc::bad_frame);
@@ -245,8 +245,26 @@ TEST_CASE("messages with anything wrong in their head are refused") {
             h.kind = 3;
             h.flags = 0;
           }) == fm::errc::bad_frame);
-  std::vector<std::byte> tiny(10);
+  REQUIRE(decoded(make(kind::want), 0) == fm::errc::ok);
+  head aside = make(kind::aside);
+  REQUIRE(decoded(aside, 0) == fm::errc::bad_frame);
+  aside.bytes = aside_bytes_max;
+  REQUIRE(decoded(aside, aside_bytes_max) == fm::errc::ok);
+  ++aside.bytes;
+  REQUIRE(decoded(aside, aside_bytes_max + 1) == fm::errc::bad_frame);
+  head hello = make(kind::hello);
+  hello.flags = flag_stream;
+  REQUIRE(decoded(hello, 0) == fm::errc::ok);
+  hello.flags = flag_stream | flag_ring;
+  REQUIRE(decoded(hello, 0) == fm::errc::bad_frame);
+  // Of a part that has not come whole, the head says how much is to come.
+  std::vector<std::byte> half(sizeof good + 8);
+  std::memcpy(half.data(), &good, sizeof good);
   head out;
   std::span<const std::byte> rest;
+  REQUIRE(decode(half, out, rest, 8) == fm::errc::ok);
+  REQUIRE(rest.size() == 8);
+  REQUIRE(decode(half, out, rest, 16) == fm::errc::bad_frame);
+  std::vector<std::byte> tiny(10);
   REQUIRE(decode(tiny, out, rest) == fm::errc::bad_frame);
 }

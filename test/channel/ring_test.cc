@@ -11,7 +11,7 @@
 #include <vector>
 
 using namespace fm;
-using detail::ring_answers;
+using detail::part_answers;
 using detail::ring_pair;
 using detail::ring_place;
 using detail::ring_reader;
@@ -204,7 +204,7 @@ TEST_CASE("who waits on a ring is woken, by messages, by answers and by its own 
   while (sent < count && clock::now() < until) {
     const std::size_t bytes = sizeof sent + static_cast<std::size_t>(sent) % 3000;
     const std::uint32_t seen = mine.out.watch();
-    const ring_answers before = mine.out.answers();
+    const part_answers before = mine.out.answers();
     const std::span<std::byte> room = mine.out.room(bytes, ring_reserve);
     if (room.empty()) {
       mine.out.wait(seen, before, soon());
@@ -217,7 +217,7 @@ TEST_CASE("who waits on a ring is woken, by messages, by answers and by its own 
       const auto all = static_cast<std::uint64_t>(sent);
       for (;;) {
         const std::uint32_t at = mine.out.watch();
-        const ring_answers a = mine.out.answers();
+        const part_answers a = mine.out.answers();
         if (a.parts == all || clock::now() >= until) break;
         mine.out.wait(at, a, soon());
       }

@@ -11,7 +11,7 @@ namespace {
 struct shared {
   fm::heap to{small()};
   fm::channel_listener listener{to, fresh_url("shm"), narrow};
-  impostor other{listener.url(), true};
+  impostor other{listener.url(), flag_ring};
   fm::channel rx{listener.accept()};
 
   void require_ended() {
@@ -57,8 +57,8 @@ TEST_CASE("what is written into shared memory is checked, and ends the channel a
 }
 
 TEST_CASE("a receiver that answers what cannot be ends the channel") {
-  for (const fm::detail::ring_answers lie :
-       {fm::detail::ring_answers{1 << 20, 1, 0, 0}, {40, 9, 0, 0}, {40, 1, 2, 0}, {0, 0, ~std::uint64_t{0}, 0}}) {
+  for (const fm::detail::part_answers lie :
+       {fm::detail::part_answers{1 << 20, 1, 0, 0}, {40, 9, 0, 0}, {40, 1, 2, 0}, {0, 0, ~std::uint64_t{0}, 0}}) {
     shared s;
     beside sender([&] { s.rx.send(s.to.make<node>({.id = 1})); });
     std::span<const std::byte> message;

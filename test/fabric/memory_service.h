@@ -77,6 +77,15 @@ class memory_service final : public service {
     changed_.notify_all();
   }
 
+  errc stream(peer& p, std::uint16_t index, int socket) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (peers_.count(&p) == 0) ++violations_;
+    if (!takes_streams) return errc::refused;
+    streams.emplace_back(index, socket);
+    changed_.notify_all();
+    return errc::ok;
+  }
+
   errc message(peer& p, std::span<const std::byte> payload, answer& out) noexcept override {
     const call c(*this, p);
     if (payload.size() < sizeof(command)) {  // anything short is echoed, empty messages included
@@ -103,6 +112,8 @@ class memory_service final : public service {
   }
 
   errc refuse_with = errc::ok;
+  bool takes_streams = false;
+  std::vector<std::pair<std::uint16_t, int>> streams;  ///< that were given to it; closed by the test
   int sessions_seen = 0, sessions_ended = 0, held = 0;
   std::uint64_t memory_calls = 0, messages = 0;
 

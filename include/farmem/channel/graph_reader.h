@@ -28,6 +28,10 @@ class part_source {
   };
   /// The next part of the graph; the last one is done with. Waits; throws what ends the graph. Outside of sections.
   virtual part next() = 0;
+  /// What comes next of the part that was given last, when not all of it was, straight to where it belongs: whole words, at least one.
+  /// Returns how many bytes; 0, and nothing else happens, when the part was given whole. `last`: no more of the graph follows. Waits
+  /// and throws as next.
+  virtual std::uint64_t next_into(std::span<std::byte> /*to*/, bool& /*last*/) { return 0; }
 };
 
 class graph_reader {

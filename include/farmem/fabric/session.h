@@ -86,6 +86,14 @@ class session {
   /// Valid until detach.
   virtual std::byte* direct(std::uint32_t region) noexcept = 0;
 
+  /// Opens a connection beside the session's own, which the service gets as stream number `index` (service::stream), and which
+  /// carries whatever the two agree on: a non-blocking socket, the caller's from here on. The session neither looks at it nor ends
+  /// it. Only in session_events::connected. Returns unsupported where there are no such connections (all but tcp://), otherwise
+  /// what connecting comes to.
+  virtual errc open_stream(std::uint16_t /*index*/, time_point /*deadline*/, int& /*socket*/) noexcept {
+    return errc::unsupported;
+  }
+
   [[nodiscard]] virtual session_state state() const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t generation() const noexcept = 0;
   [[nodiscard]] virtual const std::string& url() const noexcept = 0;

@@ -18,7 +18,9 @@
 //
 // A connection begins with hello and welcome. The first connection of a session is its control lane and brings a zero
 // token; the server's welcome gives the session's token, which the other lanes present. A connection's requests are
-// carried out in the order of their frames, which is what makes `fence` hold, and each is answered once.
+// carried out in the order of their frames, which is what makes `fence` hold, and each is answered once. A connection whose hello
+// names lane_stream is no lane: after its welcome no frame follows, and it carries what the owner of the session and the service
+// have agreed on.
 #pragma once
 
 #include <bit>
@@ -71,7 +73,7 @@ struct frame_header {
 };
 
 struct hello_body {
-  std::uint16_t lane;        ///< fabric::lane
+  std::uint16_t lane;        ///< fabric::lane, or lane_stream
   std::uint16_t lane_index;  ///< among the lanes of that kind
   std::uint32_t generation;  ///< of the session, as the client counts
   std::uint64_t token[2];    ///< zero on a session's first connection
@@ -98,6 +100,9 @@ static_assert(sizeof(frame_header) == 48 && sizeof(hello_body) == 40 && sizeof(w
 
 /// Features that this build knows; none are defined in 1.0.
 constexpr std::uint64_t features_known = 0;
+
+/// In place of a fabric::lane in a hello: a stream, whose number is its lane_index.
+constexpr std::uint16_t lane_stream = 3;
 
 enum class receiver : std::uint8_t { client, server };
 

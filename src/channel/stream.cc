@@ -1,0 +1,263 @@
+#include "stream.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace fm::detail {
+
+using channel_wire::head;
+
+namespace {
+
+constexpr auto spin_for = std::chrono::microseconds(30);
+constexpr auto wait_max = std::chrono::milliseconds(100);
+constexpr std::size_t answer_bytes = sizeof(part_answers);
+static_assert(answer_bytes == 32 && std::is_trivially_copyable_v<part_answers>);
+/// What is read beyond a head while large messages come.
+constexpr std::size_t ahead_of_large = 4096;
+
+constexpr std::uint64_t whole_words(std::uint64_t bytes) noexcept { return bytes & ~std::uint64_t{7}; }
+
+}  // namespace
+
+// ---- the socket ----
+
+held_socket::~held_socket() {
+  if (socket >= 0) ::close(socket);
+}
+
+stream_socket::stream_socket(held_socket& s) : socket_(s.socket), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (bell_ < 0) throw error(errc::out_of_memory, "a descriptor for a channel's waits");
+  s.socket = -1;
+}
+
+stream_socket::~stream_socket() {
+  ::close(socket_);
+  ::close(bell_);
+}
+
+void stream_socket::end() noexcept {
+  time_point never = time_point::max();
+  ended_at_.compare_exchange_strong(never, clock::now(), std::memory_order_acq_rel);
+}
+
+std::uint64_t stream_socket::send(std::span<const std::byte> from) noexcept {
+  ssize_t n = 0;
+  do n = ::send(socket_, from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n >= 0) return static_cast<std::uint64_t>(n);
+  if (errno != EAGAIN && errno != ENOBUFS) end();
+  return 0;
+}
+
+std::uint64_t stream_socket::receive(std::span<std::byte> to) noexcept {
+  ssize_t n = 0;
+  do n = ::recv(socket_, to.data(), to.size(), MSG_DONTWAIT);
+  while (n < 0 && errno == EINTR);
+  if (n > 0) return static_cast<std::uint64_t>(n);
+  if (n == 0 || errno != EAGAIN) end();
+  return 0;
+}
+
+void stream_socket::finish() noexcept { ::shutdown(socket_, SHUT_WR); }
+
+void stream_socket::kick() noexcept {
+  rung_.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(bell_, &one, sizeof one);
+}
+
+void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) noexcept {
+  // One that has ended is always ready, and there is nothing to wait for.
+  std::array<pollfd, 2> on{{{ended_at() == time_point::max() ? socket_ : -1, events, 0}, {bell_, POLLIN, 0}}};
+  const time_point now = clock::now(), spin_until = std::min(deadline, now + spin_for);
+  const auto ready = [&](const timespec& within) {
+    if (rung_.load(std::memory_order_seq_cst) == seen && ::ppoll(on.data(), on.size(), &within, nullptr) <= 0)
+      return false;
+    if ((on[1].revents & POLLIN) != 0) {
+      std::uint64_t count = 0;
+      [[maybe_unused]] const auto n = ::read(bell_, &count, sizeof count);
+    }
+    return true;
+  };
+  do {
+    if (ready({})) return;
+    cpu_relax();
+  } while (clock::now() < spin_until);
+  const auto left = std::min(deadline, now + wait_max) - clock::now();
+  if (left <= duration{}) return;
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  ready({ns / 1'000'000'000, ns % 1'000'000'000});
+}
+
+// ---- writing ----
+
+std::span<std::byte> stream_writer::room(std::uint64_t bytes, std::uint64_t) {
+  if (rest_begin_ != rest_end_) return {};
+  if (buffer_.size() < bytes) buffer_.resize(bytes);
+  return {buffer_.data(), bytes};
+}
+
+bool stream_writer::send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) {
+  std::uint64_t at = 0;
+  while (at < bytes) {
+    const std::uint32_t seen = socket_.watch();
+    const std::uint64_t n = socket_.send({buffer_.data() + at, bytes - at});
+    at += n;
+    sent_ += n;
+    if (n != 0) continue;
+    if (ended_at() != time_point::max() || clock::now() >= deadline || give_up()) {
+      rest_begin_ = at;
+      rest_end_ = bytes;
+      return false;
+    }
+    socket_.wait(POLLOUT, seen, deadline);
+  }
+  return true;
+}
+
+std::span<const std::byte> stream_writer::rest(std::uint64_t& place) noexcept {
+  place = sent_;
+  const std::span<const std::byte> out{buffer_.data() + rest_begin_, rest_end_ - rest_begin_};
+  sent_ += out.size();
+  rest_begin_ = rest_end_ = 0;
+  return out;
+}
+
+void stream_writer::finish() noexcept {
+  (void)answers();  // what is not read when a socket is closed would cost what is on its way
+  socket_.finish();
+}
+
+part_answers stream_writer::answers() noexcept {
+  for (;;) {
+    const std::size_t n = socket_.receive({heard_.data() + heard_bytes_, heard_.size() - heard_bytes_});
+    if (n == 0) return last_;
+    heard_bytes_ += n;
+    const std::size_t whole = heard_bytes_ - heard_bytes_ % answer_bytes;
+    if (whole != 0) std::memcpy(&last_, heard_.data() + whole - answer_bytes, answer_bytes);
+    std::memmove(heard_.data(), heard_.data() + whole, heard_bytes_ - whole);
+    heard_bytes_ -= whole;
+    if (n < heard_.size() / 2) return last_;
+  }
+}
+
+void stream_writer::wait(std::uint32_t seen, const part_answers&, time_point deadline) noexcept {
+  socket_.wait(POLLIN, seen, deadline);
+}
+
+// ---- reading ----
+
+std::uint64_t stream_reader::receive(std::span<std::byte> to) noexcept {
+  std::uint64_t n = 0;
+  if (!aside_.empty() && received_ >= aside_at_) {
+    const std::uint64_t from = received_ - aside_at_;
+    n = std::min<std::uint64_t>(to.size(), aside_.size() - from);
+    std::memcpy(to.data(), aside_.data() + from, n);
+    if (from + n == aside_.size()) aside_ = {};
+  } else {
+    if (!aside_.empty()) to = to.first(std::min<std::uint64_t>(to.size(), aside_at_ - received_));
+    n = socket_.receive(to);
+  }
+  received_ += n;
+  return n;
+}
+
+time_point stream_reader::ended_at() const noexcept { return aside_.empty() ? socket_.ended_at() : time_point::max(); }
+
+bool stream_reader::take_aside(std::uint64_t place, std::vector<std::byte> bytes) noexcept {
+  if (!aside_.empty() || bytes.empty() || place < received_) return false;
+  aside_ = std::move(bytes);
+  aside_at_ = place;
+  return true;
+}
+
+/// Until so many bytes are here, as far as they have come; up to `ahead` more are taken with them.
+bool stream_reader::gather(std::size_t bytes, std::size_t ahead) noexcept {
+  if (begin_ == end_) begin_ = end_ = 0;
+  while (here() < bytes) {
+    if (buffer_.size() - begin_ < bytes) {
+      std::memmove(buffer_.data(), buffer_.data() + begin_, here());
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    const std::uint64_t n = receive({buffer_.data() + end_, std::min(bytes - here() + ahead, buffer_.size() - end_)});
+    if (n == 0) return false;
+    end_ += n;
+  }
+  return true;
+}
+
+bool stream_reader::skip() noexcept {
+  while (skip_ != 0) {
+    if (here() == 0 && !gather(1, buffer_.size())) return false;
+    const std::uint64_t n = std::min<std::uint64_t>(skip_, here());
+    begin_ += n;
+    skip_ -= n;
+  }
+  return true;
+}
+
+void stream_reader::pass_shown() noexcept { begin_ += std::exchange(shown_, 0); }
+
+conduit_reader::found stream_reader::next(std::uint64_t most, std::span<const std::byte>& message,
+                                          std::uint64_t& rest) noexcept {
+  const std::size_t ahead = large_ ? ahead_of_large : buffer_.size();
+  if (!skip() || !gather(sizeof(head), ahead)) return found::nothing;
+  head h;
+  std::memcpy(&h, buffer_.data() + begin_, sizeof h);
+  const std::uint64_t whole = sizeof h + std::uint64_t{h.bytes};
+  if (whole > most) return found::broken;
+  large_ = whole > buffer_.size();
+  if (!gather(large_ ? sizeof h + 8 : whole, large_ ? 0 : buffer_.size())) return found::nothing;
+  shown_ = large_ ? sizeof h + whole_words(std::min<std::uint64_t>(here() - sizeof h, h.bytes)) : whole;
+  rest = rest_ = whole - shown_;
+  message = {buffer_.data() + begin_, shown_};
+  return found::message;
+}
+
+std::span<const std::byte> stream_reader::more() noexcept {
+  pass_shown();
+  if (rest_ < 8 || !gather(8, buffer_.size())) return {};
+  shown_ = whole_words(std::min<std::uint64_t>(here(), rest_));
+  rest_ -= shown_;
+  return {buffer_.data() + begin_, shown_};
+}
+
+std::uint64_t stream_reader::more_into(std::span<std::byte> to) noexcept {
+  pass_shown();
+  to = to.first(std::min<std::uint64_t>(to.size(), rest_));
+  std::uint64_t n = std::min<std::uint64_t>(here(), to.size());
+  std::memcpy(to.data(), buffer_.data() + begin_, n);
+  begin_ += n;
+  if (n < to.size()) n += receive(to.subspan(n));
+  rest_ -= n;
+  return n;
+}
+
+void stream_reader::release() noexcept {
+  pass_shown();
+  skip_ += std::exchange(rest_, 0);
+}
+
+bool stream_reader::answer(const part_answers& a) noexcept {
+  return socket_.send(std::as_bytes(std::span(&a, 1))) == sizeof a || socket_.ended_at() != time_point::max();
+}
+
+void stream_reader::wait(std::uint32_t seen, time_point deadline) noexcept { socket_.wait(POLLIN, seen, deadline); }
+
+// ---- both ----
+
+std::unique_ptr<stream_pair> stream_pair::of(int out, int in) {
+  held_socket first(out), second(in);
+  return std::unique_ptr<stream_pair>(new stream_pair(first, second));
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,230 @@
+// Channels over tcp://, whose parts go over connections of their own: graphs that no buffer holds, senders that give up in the middle
+// of a part, goodbyes that overtake what was sent, and another end that opens connections and says on them what it likes.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "impostor.h"
+
+using namespace channel_test;
+using fm::errc;
+using namespace fm::detail::channel_wire;
+
+namespace {
+
+/// More on the way than the kernel keeps for a receiver that does not read.
+const fm::channel_options wide{.window = 64_MiB, .window_parts = 64, .part = 512_KiB};
+const fm::heap_options large_heap = [] {
+  fm::heap_options o = small(64_MiB);
+  o.local_memory = 256_MiB;
+  o.local_region = 4_MiB;
+  return o;
+}();
+
+fm::ptr<fm::ref<double[]>[]> make_arrays(fm::heap& h, std::uint64_t arrays, std::uint64_t each) {
+  const auto all = h.array<fm::ref<double[]>>(arrays);
+  for (std::uint64_t i = 0; i < arrays; ++i) {
+    const auto one = h.array<double>(each);
+    {
+      const fm::write_pin to = one.write();
+      for (std::uint64_t k = 0; k < each; ++k) (*to)[k] = static_cast<double>(i * each + k);
+    }
+    const fm::write_pin to = all.write();
+    (*to)[i] = one;
+  }
+  return all;
+}
+
+void require_arrays(const fm::ptr<fm::ref<double[]>[]>& all, std::uint64_t arrays, std::uint64_t each) {
+  REQUIRE(all->size() == arrays);
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < arrays; ++i) {
+    const fm::ptr<double[]> one = [&] {
+      const fm::read_pin from = all.read();
+      return (*from)[i].root();
+    }();
+    const fm::read_pin from = one.read();
+    if (from->size() != each) ++wrong;
+    for (std::uint64_t k = 0; k < from->size(); ++k) wrong += (*from)[k] != static_cast<double>(i * each + k) ? 1 : 0;
+  }
+  REQUIRE(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("arrays larger than a part come straight to where they belong, of every length") {
+  ends e("tcp", {.window = 64_KiB, .part = 16_KiB}, large_heap, large_heap);
+  for (const std::uint64_t each : {1u, 511u, 512u, 2046u, 2047u, 2048u, 5000u, 20'001u}) {
+    beside sender([&] { e.tx.send(make_arrays(e.from, 9, each)); });
+    require_arrays(e.rx.recv<fm::ref<double[]>[]>(), 9, each);
+    require_ok(sender);
+  }
+  require_sound(e.to);
+}
+
+TEST_CASE("a sender that gives up in the middle of a part leaves a channel that goes on") {
+  ends e("tcp", wide, large_heap, large_heap);
+  const auto all = make_arrays(e.from, 40, 100'000);  // 32 MB
+  const thrown t = thrown_by([&] { e.tx.send(all, {.within = std::chrono::milliseconds(500)}); });
+  INFO(t.text);
+  REQUIRE(t.code == errc::timed_out);
+  REQUIRE(t.text.find("could not be sent whole") != std::string::npos);
+  // Nothing goes past what was given up.
+  REQUIRE(thrown_by([&] { e.tx.send(make_arrays(e.from, 1, 1), {.within = std::chrono::milliseconds(50)}); }).code ==
+          errc::timed_out);
+  const thrown there = thrown_by([&] { e.rx.recv<fm::ref<double[]>[]>(); });
+  INFO(there.text);
+  REQUIRE(there.text.find("gave graph") != std::string::npos);
+  beside again([&] { e.tx.send(all); });
+  require_arrays(e.rx.recv<fm::ref<double[]>[]>(), 40, 100'000);
+  require_ok(again);
+  require_sound(e.to);
+}
+
+TEST_CASE("the end of a graph that could not be sent in time arrives all the same") {
+  ends e("tcp", wide, large_heap, large_heap);
+  const auto one = make_arrays(e.from, 1, 60'000);  // a part
+  std::uint64_t sent = 0;
+  thrown t;
+  while (t.code == errc::ok) {
+    t = thrown_by([&] { e.tx.send(one, {.until = fm::delivery::sent, .within = std::chrono::milliseconds(300)}); });
+    ++sent;
+    REQUIRE(sent < 64);
+  }
+  INFO(t.text);
+  REQUIRE(t.code == errc::timed_out);
+  REQUIRE(t.text.find("could not be sent whole") != std::string::npos);
+  for (std::uint64_t i = 0; i < sent; ++i) require_arrays(e.rx.recv<fm::ref<double[]>[]>(), 1, 60'000);
+  beside again([&] { e.tx.send(one); });
+  require_arrays(e.rx.recv<fm::ref<double[]>[]>(), 1, 60'000);
+  require_ok(again);
+}
+
+TEST_CASE("a refusal reaches a sender that waits in the middle of a part") {
+  fm::channel_options o = wide;
+  o.bytes_max = 1_MiB;
+  ends e("tcp", o, large_heap, large_heap);
+  const auto all = make_arrays(e.from, 40, 100'000);
+  thrown sent;
+  beside sender([&] { sent = thrown_by([&] { e.tx.send(all); }); });
+  REQUIRE(thrown_by([&] { e.rx.recv<fm::ref<double[]>[]>(); }).code == errc::too_large);
+  require_ok(sender);
+  INFO(sent.text);
+  REQUIRE(sent.code == errc::too_large);
+  beside again([&] { e.tx.send(make_arrays(e.from, 1, 10)); });
+  require_arrays(e.rx.recv<fm::ref<double[]>[]>(), 1, 10);
+  require_ok(again);
+}
+
+TEST_CASE("what was sent before a goodbye is received after it") {
+  ends e("tcp", {.linger = fm::duration{}});
+  const fm::send_options quick{.until = fm::delivery::sent};
+  for (std::uint64_t i = 0; i < 20; ++i) e.tx.send(e.from.make<node>({.id = i}), quick);
+  e.tx.close();
+  for (std::uint64_t i = 0; i < 20; ++i) REQUIRE(e.rx.recv<node>()->id == i);
+  REQUIRE(thrown_by([&] { e.rx.recv<node>(); }).code == errc::disconnected);
+}
+
+TEST_CASE("verdicts over connections come when they are wanted") {
+  ends e("tcp");
+  const fm::send_options quick{.until = fm::delivery::sent};
+  for (std::uint64_t i = 0; i < 5; ++i) e.tx.send(e.from.make<node>({.id = i}), quick);
+  REQUIRE(thrown_by([&] { e.tx.flush(std::chrono::milliseconds(50)); }).code == errc::timed_out);
+  for (std::uint64_t i = 0; i < 5; ++i) REQUIRE(e.rx.recv<node>()->id == i);
+  e.tx.flush();
+  // Both ways at once, and more than the parts that may be on their way.
+  beside other([&] {
+    for (std::uint64_t i = 0; i < 300; ++i) {
+      e.rx.send(e.to.make<node>({.id = i}), quick);
+      if (e.rx.recv<node>()->id != i) throw fm::error(errc::corrupt, "another node");
+    }
+    e.rx.flush();
+  });
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    e.tx.send(e.from.make<node>({.id = i}), quick);
+    REQUIRE(e.tx.recv<node>()->id == i);
+  }
+  e.tx.flush();
+  require_ok(other);
+}
+
+TEST_CASE("connections that nobody agreed on cost who opens them the channel") {
+  fm::heap to(small());
+  fm::channel_listener listener(to, "tcp://127.0.0.1:0", narrow);
+  const auto refused = [&](const std::vector<std::uint16_t>& indices, bool asks) {
+    impostor other(listener.url(), asks ? flag_stream : std::uint16_t{0}, indices);
+    REQUIRE(other.is_left());
+  };
+  refused({0}, false);       // none were agreed on
+  refused({1}, true);        // the second one first
+  refused({0, 0}, true);     // one twice
+  refused({0, 1, 1}, true);  // one too many
+  refused({7}, true);
+  impostor good(listener.url(), flag_stream, {0, 1});
+  fm::channel rx = [&] {
+    for (;;) {
+      fm::channel c = listener.accept();
+      if (thrown_by([&] { (void)c.readable(std::chrono::milliseconds(20)); }).code == errc::ok) return c;
+    }
+  }();
+  REQUIRE(good.part(0, flag_first | flag_last, {7, 0, 0}, 1) == errc::ok);
+  REQUIRE(rx.recv<node>()->id == 7);
+}
+
+TEST_CASE("what is said on a connection of its own is checked, and ends the channel at both ends") {
+  fm::heap to(small());
+  fm::channel_listener listener{to, "tcp://127.0.0.1:0", narrow};
+  impostor other{listener.url(), flag_stream, {0, 1}};
+  fm::channel rx{listener.accept()};
+  other.part(0, flag_first | flag_last, {7, 0, 0}, 1);
+  REQUIRE(rx.recv<node>()->id == 7);
+  SECTION("a reference to what is not there") { other.part(1, flag_first | flag_last, {1, 9, 0}, 1, 2); }
+  SECTION("a part out of its turn") { other.part(2, flag_first | flag_last, {1, 0, 0}, 1, 2); }
+  SECTION("a part that is larger than was agreed") {
+    other.part(1, flag_first, std::vector<std::uint64_t>(narrow.part / 8 + 1), 0, 2);
+  }
+  SECTION("a length that no message has") {
+    auto h = make(kind::part, 2);
+    h.a = 1;
+    h.bytes = 0xffffffff;
+    REQUIRE(::send(other.sockets[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h);
+  }
+  SECTION("what is no part") { other.say(make(kind::credit)); }
+  SECTION("what goes aside where that has come") {
+    auto h = make(kind::aside);
+    h.a = 3;
+    (void)other.message(h, {1, 2, 3});
+  }
+  SECTION("a part by the session") {
+    auto h = make(kind::part, 2);
+    h.a = 1;
+    h.flags = flag_first | flag_last;
+    (void)other.message(h, {1, 2, 3});
+  }
+  REQUIRE(thrown_by([&] { rx.recv<node>(); }).code == errc::bad_frame);
+  REQUIRE(other.is_left());
+  REQUIRE(objects_left(to) == 0);
+  require_sound(to);
+}
+
+TEST_CASE("a connection of its own that breaks by itself ends the channel, and what had come is there") {
+  fm::heap to(small());
+  fm::channel_listener listener{to, "tcp://127.0.0.1:0", narrow};
+  impostor other{listener.url(), flag_stream, {0, 1}};
+  fm::channel rx{listener.accept()};
+  SECTION("that of what it sends") {
+    other.part(0, flag_first | flag_last, {7, 0, 0}, 1);
+    ::shutdown(other.sockets[0], SHUT_RDWR);
+    REQUIRE(rx.recv<node>()->id == 7);
+    REQUIRE(thrown_by([&] { rx.recv<node>(); }).code == errc::disconnected);
+  }
+  SECTION("that of what it is sent") {
+    ::shutdown(other.sockets[1], SHUT_RDWR);
+    REQUIRE(thrown_by([&] { rx.send(to.make<node>({.id = 1})); }).code == errc::disconnected);
+  }
+  SECTION("and a receiver that answers what cannot be") {
+    const fm::detail::part_answers lie{1u << 20, 1, 1, 0};
+    REQUIRE(::send(other.sockets[1], &lie, sizeof lie, MSG_NOSIGNAL) == sizeof lie);
+    REQUIRE(thrown_by([&] { rx.send(to.make<node>({.id = 1})); }).code == errc::bad_frame);
+    REQUIRE(other.is_left());
+  }
+}
