@@ -31,9 +31,7 @@ double value_in(const fm::ref<far_point>& r, const fm::scope& s) { return value_
 // A function of its own, as the peers' are: with a call after the loop, the compiler keeps the sum in memory throughout.
 template <class T>
 [[gnu::noinline]] double sum_of(std::span<const T> values, const fm::scope& s) {
-  double sum = 0;
-  for (const T& v : values) sum += value_in(v, s);
-  return sum;
+  return sum_each(values.size(), [&](std::size_t i) { return value_in(values[i], s); });
 }
 template <class T>
 double sum_of(const fm::ptr<T[]>& array) {

@@ -32,13 +32,11 @@ class coded_stream {
   coded_stream(stream s, const std::string& serializer_name)
       : stream_(std::move(s)), serializer_(make_serializer(serializer_name)) {}
   void send(std::uint64_t what, std::uint64_t key, const shape_data* value) {
-    bytes_.clear();
-    if (value) serializer_->encode(*value, bytes_);
-    const message_head h{bytes_.size(), what, key};
-    // One write for both, so that no small packet goes ahead.
-    whole_.assign(reinterpret_cast<const char*>(&h), sizeof h);
-    whole_ += bytes_;
-    if (!stream_.send(whole_.data(), whole_.size())) throw fm::error(fm::errc::disconnected, "the other process");
+    const std::string_view bytes = value ? serializer_->encode(*value, bytes_) : std::string_view();
+    const message_head h{bytes.size(), what, key};
+    // One call for both, so that no small packet goes ahead.
+    if (!stream_.send(std::string_view(reinterpret_cast<const char*>(&h), sizeof h), bytes))
+      throw fm::error(fm::errc::disconnected, "the other process");
   }
   /// False when the other end is gone. What comes with a value replaces `value`.
   bool receive(message_head& h, std::vector<float>& value) {
@@ -53,7 +51,7 @@ class coded_stream {
  private:
   stream stream_;
   std::unique_ptr<serializer> serializer_;
-  std::string bytes_, whole_;
+  std::string bytes_;
   std::vector<std::uint64_t> buffer_;
 };
 

@@ -34,7 +34,7 @@ constexpr unsigned plain = boost::archive::no_header | boost::archive::no_tracki
 
 class boost_serializer final : public serializer {
  public:
-  void encode(const shape_data& from, std::string& out) override {
+  std::string_view encode(const shape_data& from, std::string& out) override {
     out.clear();
     boost::iostreams::stream_buffer<boost::iostreams::back_insert_device<std::string>> buffer(out);
     {
@@ -47,6 +47,7 @@ class boost_serializer final : public serializer {
       }
     }
     buffer.close();
+    return out;
   }
   double decode(shape kind, const char* data, std::size_t bytes) override {
     boost::iostreams::stream_buffer<boost::iostreams::array_source> buffer(data, bytes);
@@ -56,19 +57,19 @@ class boost_serializer final : public serializer {
     switch (kind) {
       case shape::floats:
         archive >> d.floats;
-        for (const float f : d.floats) sum += f;
+        sum = sum_each(d.floats.size(), [&](std::size_t i) -> double { return d.floats[i]; });
         break;
       case shape::points:
         archive >> d.points;
-        for (const shape_point& p : d.points) sum += value_of(p);
+        sum = sum_each(d.points.size(), [&](std::size_t i) { return value_of(d.points[i]); });
         break;
       case shape::point_objects:
         archive >> d.point_objects;
-        for (const auto& p : d.point_objects) sum += value_of(*p);
+        sum = sum_each(d.point_objects.size(), [&](std::size_t i) { return value_of(*d.point_objects[i]); });
         break;
       case shape::pairs:
         archive >> d.pairs;
-        for (const shape_pair& p : d.pairs) sum += value_of(p);
+        sum = sum_each(d.pairs.size(), [&](std::size_t i) { return value_of(d.pairs[i]); });
         break;
     }
     return sum;

@@ -10,7 +10,7 @@ namespace {
 
 class capnproto_serializer final : public serializer {
  public:
-  void encode(const shape_data& from, std::string& out) override {
+  std::string_view encode(const shape_data& from, std::string& out) override {
     capnp::MallocMessageBuilder m(1 << 17);
     switch (from.kind) {
       case shape::floats: {
@@ -44,26 +44,32 @@ class capnproto_serializer final : public serializer {
     out.resize(capnp::computeSerializedSizeInWords(m) * sizeof(capnp::word));
     kj::ArrayOutputStream to(kj::arrayPtr(reinterpret_cast<kj::byte*>(out.data()), out.size()));
     capnp::writeMessage(to, m);
+    return out;
   }
   double decode(shape kind, const char* data, std::size_t bytes) override {
     capnp::ReaderOptions any_size;
     any_size.traversalLimitInWords = std::uint64_t{1} << 32;
     capnp::FlatArrayMessageReader m(
         kj::arrayPtr(reinterpret_cast<const capnp::word*>(data), bytes / sizeof(capnp::word)), any_size);
-    double sum = 0;
     switch (kind) {
-      case shape::floats:
-        for (const float f : m.getRoot<peer_capnp::Floats>().getV()) sum += f;
-        break;
+      case shape::floats: {
+        const auto v = m.getRoot<peer_capnp::Floats>().getV();
+        return sum_each(v.size(), [&](std::size_t i) -> double { return v[unsigned(i)]; });
+      }
       case shape::points:
-      case shape::point_objects:
-        for (const auto p : m.getRoot<peer_capnp::Points>().getV()) sum += p.getX() + p.getY();
-        break;
-      case shape::pairs:
-        for (const auto p : m.getRoot<peer_capnp::Pairs>().getV()) sum += p.getNumber() + p.getText()[4];
-        break;
+      case shape::point_objects: {
+        const auto v = m.getRoot<peer_capnp::Points>().getV();
+        return sum_each(v.size(),
+                        [&](std::size_t i) -> double { return v[unsigned(i)].getX() + v[unsigned(i)].getY(); });
+      }
+      case shape::pairs: {
+        const auto v = m.getRoot<peer_capnp::Pairs>().getV();
+        return sum_each(v.size(), [&](std::size_t i) -> double {
+          return v[unsigned(i)].getNumber() + v[unsigned(i)].getText()[4];
+        });
+      }
     }
-    return sum;
+    return 0;
   }
   void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
     capnp::FlatArrayMessageReader m(

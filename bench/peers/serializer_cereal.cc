@@ -46,7 +46,7 @@ class from_bytes final : public std::streambuf {
 
 class cereal_serializer final : public serializer {
  public:
-  void encode(const shape_data& from, std::string& out) override {
+  std::string_view encode(const shape_data& from, std::string& out) override {
     out.clear();
     into_string buffer(out);
     std::ostream stream(&buffer);
@@ -57,6 +57,7 @@ class cereal_serializer final : public serializer {
       case shape::point_objects: archive(from.point_objects); break;
       case shape::pairs: archive(from.pairs); break;
     }
+    return out;
   }
   double decode(shape kind, const char* data, std::size_t bytes) override {
     from_bytes buffer(data, bytes);
@@ -67,19 +68,19 @@ class cereal_serializer final : public serializer {
     switch (kind) {
       case shape::floats:
         archive(d.floats);
-        for (const float f : d.floats) sum += f;
+        sum = sum_each(d.floats.size(), [&](std::size_t i) -> double { return d.floats[i]; });
         break;
       case shape::points:
         archive(d.points);
-        for (const shape_point& p : d.points) sum += value_of(p);
+        sum = sum_each(d.points.size(), [&](std::size_t i) { return value_of(d.points[i]); });
         break;
       case shape::point_objects:
         archive(d.point_objects);
-        for (const auto& p : d.point_objects) sum += value_of(*p);
+        sum = sum_each(d.point_objects.size(), [&](std::size_t i) { return value_of(*d.point_objects[i]); });
         break;
       case shape::pairs:
         archive(d.pairs);
-        for (const shape_pair& p : d.pairs) sum += value_of(p);
+        sum = sum_each(d.pairs.size(), [&](std::size_t i) { return value_of(d.pairs[i]); });
         break;
     }
     return sum;

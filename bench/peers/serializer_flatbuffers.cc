@@ -11,7 +11,7 @@ namespace {
 
 class flatbuffers_serializer final : public serializer {
  public:
-  void encode(const shape_data& from, std::string& out) override {
+  std::string_view encode(const shape_data& from, std::string& /*room*/) override {
     auto& b = builder_;
     b.Clear();
     switch (from.kind) {
@@ -36,25 +36,34 @@ class flatbuffers_serializer final : public serializer {
         break;
       }
     }
-    out.assign(reinterpret_cast<const char*>(b.GetBufferPointer()), b.GetSize());
+    return {reinterpret_cast<const char*>(b.GetBufferPointer()), b.GetSize()};
   }
   double decode(shape kind, const char* data, std::size_t bytes) override {
-    double sum = 0;
     switch (kind) {
-      case shape::floats:
-        for (const float f : *verified<peer_fb::Floats>(data, bytes)->v()) sum += f;
-        break;
-      case shape::points:
-        for (const auto* p : *verified<peer_fb::Points>(data, bytes)->v()) sum += p->x() + p->y();
-        break;
-      case shape::point_objects:
-        for (const auto* p : *verified<peer_fb::PointObjects>(data, bytes)->v()) sum += p->x() + p->y();
-        break;
-      case shape::pairs:
-        for (const auto* p : *verified<peer_fb::Pairs>(data, bytes)->v()) sum += p->number() + p->text()->Get(4);
-        break;
+      case shape::floats: {
+        const auto* const v = verified<peer_fb::Floats>(data, bytes)->v();
+        return sum_each(v->size(), [&](std::size_t i) -> double { return v->Get(flatbuffers::uoffset_t(i)); });
+      }
+      case shape::points: {
+        const auto* const v = verified<peer_fb::Points>(data, bytes)->v();
+        return sum_each(v->size(), [&](std::size_t i) -> double {
+          return v->Get(flatbuffers::uoffset_t(i))->x() + v->Get(flatbuffers::uoffset_t(i))->y();
+        });
+      }
+      case shape::point_objects: {
+        const auto* const v = verified<peer_fb::PointObjects>(data, bytes)->v();
+        return sum_each(v->size(), [&](std::size_t i) -> double {
+          return v->Get(flatbuffers::uoffset_t(i))->x() + v->Get(flatbuffers::uoffset_t(i))->y();
+        });
+      }
+      case shape::pairs: {
+        const auto* const v = verified<peer_fb::Pairs>(data, bytes)->v();
+        return sum_each(v->size(), [&](std::size_t i) -> double {
+          return v->Get(flatbuffers::uoffset_t(i))->number() + v->Get(flatbuffers::uoffset_t(i))->text()->Get(4);
+        });
+      }
     }
-    return sum;
+    return 0;
   }
   void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
     const auto* const v = verified<peer_fb::Floats>(data, bytes)->v();

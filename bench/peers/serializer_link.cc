@@ -50,9 +50,11 @@ serializer_link::serializer_link(const worker& receiver, socket_kind kind, const
 }
 
 void serializer_link::send(const shape_data& data) {
-  serializer_->encode(data, bytes_);
-  const message_head h{bytes_.size(), std::uint64_t(data.kind)};
-  if (!stream_.send(&h, sizeof h) || !stream_.send(bytes_.data(), bytes_.size()))
+  const std::string_view bytes = serializer_->encode(data, bytes_);
+  wire_bytes_ = sizeof(message_head) + bytes.size();
+  const message_head h{bytes.size(), std::uint64_t(data.kind)};
+  // One call for both, so that no small packet goes ahead.
+  if (!stream_.send(std::string_view(reinterpret_cast<const char*>(&h), sizeof h), bytes))
     throw error(errc::disconnected, "the serializer's receiver");
 }
 

@@ -21,12 +21,13 @@ class serializer_link {
   void send(const shape_data& data);
   /// Waits for the next answer.
   double answer();
-  [[nodiscard]] std::size_t wire_bytes() const noexcept { return bytes_.size() + 16; }  ///< of the last one
+  [[nodiscard]] std::size_t wire_bytes() const noexcept { return wire_bytes_; }  ///< of the last one
 
  private:
   std::unique_ptr<serializer> serializer_;
   stream stream_;
   std::string bytes_;
+  std::size_t wire_bytes_ = 0;
 };
 
 }  // namespace fm::bench

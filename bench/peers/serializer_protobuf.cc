@@ -10,7 +10,7 @@ namespace {
 
 class protobuf_serializer final : public serializer {
  public:
-  void encode(const shape_data& from, std::string& out) override {
+  std::string_view encode(const shape_data& from, std::string& out) override {
     arena_.Reset();
     switch (from.kind) {
       case shape::floats: {
@@ -43,23 +43,28 @@ class protobuf_serializer final : public serializer {
         break;
       }
     }
+    return out;
   }
   double decode(shape kind, const char* data, std::size_t bytes) override {
     arena_.Reset();
-    double sum = 0;
     switch (kind) {
-      case shape::floats:
-        for (const float f : parsed<peer_pb::Floats>(data, bytes).v()) sum += f;
-        break;
+      case shape::floats: {
+        const auto& m = parsed<peer_pb::Floats>(data, bytes);
+        return sum_each(std::size_t(m.v_size()), [&](std::size_t i) -> double { return m.v(int(i)); });
+      }
       case shape::points:
-      case shape::point_objects:
-        for (const auto& p : parsed<peer_pb::Points>(data, bytes).v()) sum += p.x() + p.y();
-        break;
-      case shape::pairs:
-        for (const auto& p : parsed<peer_pb::Pairs>(data, bytes).v()) sum += p.number() + p.text()[4];
-        break;
+      case shape::point_objects: {
+        const auto& m = parsed<peer_pb::Points>(data, bytes);
+        return sum_each(std::size_t(m.v_size()),
+                        [&](std::size_t i) -> double { return m.v(int(i)).x() + m.v(int(i)).y(); });
+      }
+      case shape::pairs: {
+        const auto& m = parsed<peer_pb::Pairs>(data, bytes);
+        return sum_each(std::size_t(m.v_size()),
+                        [&](std::size_t i) -> double { return m.v(int(i)).number() + m.v(int(i)).text()[4]; });
+      }
     }
-    return sum;
+    return 0;
   }
   void take(const char* data, std::size_t bytes, std::vector<float>& to) override {
     arena_.Reset();

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
@@ -85,6 +86,21 @@ bool stream::send(const void* from, std::size_t bytes) noexcept {
     bytes -= std::size_t(n);
   }
   return true;
+}
+
+bool stream::send(std::string_view head, std::string_view body) noexcept {
+  iovec both[2] = {{const_cast<char*>(head.data()), head.size()}, {const_cast<char*>(body.data()), body.size()}};
+  msghdr m{};
+  m.msg_iov = both;
+  m.msg_iovlen = 2;
+  ssize_t n = 0;
+  do n = ::sendmsg(fd_, &m, MSG_NOSIGNAL);
+  while (n < 0 && errno == EINTR);
+  if (n <= 0) return false;
+  const auto sent = std::size_t(n);
+  if (sent < head.size() && !send(head.data() + sent, head.size() - sent)) return false;
+  const std::size_t of_body = sent < head.size() ? 0 : sent - head.size();
+  return send(body.data() + of_body, body.size() - of_body);
 }
 
 bool stream::receive(void* to, std::size_t bytes) noexcept {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace fm::bench {
 
@@ -23,6 +24,8 @@ class stream {
   [[nodiscard]] int fd() const noexcept { return fd_; }
   /// All of it; false when the other end is gone.
   bool send(const void* from, std::size_t bytes) noexcept;
+  /// Both, by one call where the kernel takes them.
+  bool send(std::string_view head, std::string_view body) noexcept;
   bool receive(void* to, std::size_t bytes) noexcept;
 
  private:
