@@ -138,18 +138,22 @@ void collector::arm(const cycle_report& r) noexcept {
   due_at_.store(grown() + (options_.continuous ? std::min(between, least_between_continuous) : between),
                 std::memory_order_relaxed);
   young_between_ = young_base();
+  large_between_ = std::min(young_base(), young_large_between);
   arm_next();
 }
 
 // Before a cycle is due, where little may be allocated between cycles.
 std::uint64_t collector::young_base() const noexcept {
-  return std::min(cache_.options().capacity_bytes / young_share, between_ / 2);
+  return std::min(cache_.options().capacity_bytes / young_share, between_.load() / 2);
 }
 
 void collector::arm_young(const cycle_report& r) noexcept {
   young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
   // In vain for long, they leave it to the cycles.
-  young_between_ = r.freed_bytes * young_worth < since_ ? std::min(young_between_ * 2, between_) : young_base();
+  const bool in_vain = r.freed_bytes * young_worth < since_;
+  young_between_ = in_vain ? std::min(young_between_ * 2, between_.load()) : young_base();
+  large_between_ =
+      in_vain ? std::min(large_between_ * 2, between_.load()) : std::min(young_base(), young_large_between);
   arm_next();
 }
 
@@ -157,7 +161,8 @@ void collector::arm_next() noexcept {
   if (!options_.automatic) return;
   const auto left = [](std::uint64_t of, std::uint64_t used) { return of > used ? of - used : 1; };
   std::uint64_t next = left(due_at_.load(std::memory_order_relaxed), grown());
-  if (options_.young) next = std::min(next, left(young_between_, cache_.allocated_bytes() - begun_at_));
+  const std::uint64_t young = std::min(young_between_.load(), large_between_.load());
+  if (options_.young) next = std::min(next, left(young, cache_.allocated_bytes() - begun_at_));
   cache_.when_allocated(next);
 }
 
@@ -184,10 +189,16 @@ void collector::ask_as_due() noexcept {
     } else {
       // As long as half of the cache is free, what is young is in nobody's way; but large objects cost next to nothing to
       // free, and their memory is better used again while it is warm than taken new.
-      const bool little_free = cache_.memory().available() < cache_.memory().capacity_segments() / 2;
-      if (young_wanted_.empty() && (little_free || are_large())) young_wanted_ = "allocation";
+      const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
+      const std::uint64_t since = cache_.allocated_bytes() - begun;
+      const bool little_free =
+          since >= young_between_ && cache_.memory().available() < cache_.memory().capacity_segments() / 2;
+      const bool large = since >= large_between_ && are_large();
+      if (young_wanted_.empty() && (little_free || large)) young_wanted_ = "allocation";
       // An evacuation may keep it waiting, and a cycle be due meanwhile.
-      cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, young_base()) : due - now);
+      const std::uint64_t look = std::min(young_base(), young_large_between);
+      cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, look) : due - now);
+      if (young_wanted_.empty()) return;
     }
   }
   changed_.notify_all();

@@ -107,8 +107,10 @@ constexpr std::uint64_t least_between = 32ull << 20;
 constexpr std::uint64_t young_share = 8;
 /// A collection that frees less than this part of what was allocated since the last one was in vain, and the next comes later.
 constexpr std::uint64_t young_worth = 4;
-/// Bytes of an object, on average, from which on they begin however much of the cache is free.
+/// Bytes of an object, on average, from which on they begin however much of the cache is free, and when so much was allocated: what
+/// fits in a processor's cache, so that memory is used again while it is warm, and new memory is not taken for what dies at once.
 constexpr std::uint64_t young_large = 1024;
+constexpr std::uint64_t young_large_between = 8ull << 20;
 
 constexpr std::uint64_t least_between_continuous = 1ull << 20;
 
@@ -207,9 +209,10 @@ class collector {
   std::atomic<std::size_t> trace_stack_{0};
   std::atomic<std::uint32_t> traced_{0};
   std::atomic<std::uint32_t> callers_{0};  ///< in collect
-  std::uint64_t between_ =
-      least_between;                 ///< bytes allocated between the last cycle and the next; the collector's thread's
-  std::uint64_t young_between_ = 0;  ///< the same of collections of young objects
+  // Set by the collector's thread.
+  std::atomic<std::uint64_t> between_{least_between};  ///< bytes allocated between the last cycle and the next
+  std::atomic<std::uint64_t> young_between_{0};        ///< the same of collections of young objects ...
+  std::atomic<std::uint64_t> large_between_{0};        ///< ... where objects are large
   std::atomic<std::uint64_t> begun_at_{0};  ///< bytes that were allocated when the last one of either kind began ...
   std::atomic<std::uint64_t> objects_begun_at_{0};  ///< ... and objects ...
   std::uint64_t since_ = 0;                         ///< ... and of them, since the one before began
