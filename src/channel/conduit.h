@@ -31,8 +31,9 @@ class conduit_writer {
   /// The first `bytes` of the room given last are a message. False: only a part of it went, or nothing, because the deadline is
   /// over, or `give_up` says so, or the way has ended. Nothing more can be sent then but what rest() says.
   virtual bool send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) = 0;
-  /// What did not go of the last message, and its place among all bytes that were sent. They count as sent from here on.
-  virtual std::span<const std::byte> rest(std::uint64_t& /*place*/) noexcept { return {}; }
+  /// What did not go of the last message, and its place among all bytes that were sent. They count as sent from here on, and so do
+  /// `follows` bytes after them.
+  virtual std::span<const std::byte> rest(std::uint64_t /*follows*/, std::uint64_t& /*place*/) noexcept { return {}; }
   /// No more comes after what was sent.
   virtual void finish() noexcept {}
 

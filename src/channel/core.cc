@@ -250,7 +250,10 @@ channel channel::connect(heap& h, std::string_view url, const channel_options& o
   std::shared_ptr<detail::hub> local;
   if (url.starts_with("local:")) local = detail::hub::find(url);
   auto end = std::make_shared<detail::endpoint>(detail::channel_terms::of(options), std::string(url));
-  end->set_line(std::make_unique<detail::session_line>(*end, local ? "local:" : url, options, local.get()));
+  auto line = std::make_unique<detail::session_line>(*end, local ? "local:" : url, options);
+  detail::session_line& way = *line;
+  end->set_line(std::move(line));
+  way.connect(local.get());
   return channel(detail::channel_base(
       std::make_unique<detail::channel_core>(h.core().cache(), options, std::move(local), std::move(end))));
 }

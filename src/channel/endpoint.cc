@@ -84,8 +84,7 @@ errc endpoint::arrived(std::span<const std::byte> message) noexcept {
         if (e == errc::ok) description_.emplace(reinterpret_cast<const char*>(payload.data()), payload.size());
         break;
       case kind::bye:
-        broken_ = errc::disconnected;
-        broken_text_ = "the other end has closed the channel";
+        break_locked(errc::disconnected, "the other end has closed the channel");
         e = errc::ok;
         break;
       case kind::want:
@@ -182,9 +181,12 @@ part_answers endpoint::take_answers_locked() noexcept {
     break_rules_locked("the other end answers what cannot be");
     return a;
   }
+  const bool news = a.bytes > their_bytes_ || a.parts > their_parts_ || a.judged > judged_;
   their_bytes_ = std::max(their_bytes_, a.bytes);
   their_parts_ = std::max(their_parts_, a.parts);
   if (a.refused <= refused_) judged_ = std::max(judged_, a.judged);  // else a refusal among them is on its way
+  // What was read from a connection does not wake who waits for it there.
+  if (news && answer_waiters_ != 0 && !conduit_->in_shared_memory()) conduit_->writer().kick();
   return a;
 }
 
@@ -209,9 +211,11 @@ bool endpoint::wait_answer(std::unique_lock<std::mutex>& lock, time_point deadli
       if (ready()) return true;
     }
     if (clock::now() >= deadline) return false;
+    ++answer_waiters_;
     lock.unlock();
     out.wait(seen, before, until);
     lock.lock();
+    --answer_waiters_;
   }
 }
 
@@ -359,7 +363,7 @@ void endpoint::give_up_part(bool last) {
 errc endpoint::send_aside(std::span<const std::byte> follows) noexcept {
   try {
     head h = make(kind::aside), want = make(kind::want);
-    const std::span<const std::byte> rest = conduit_->writer().rest(h.a);
+    const std::span<const std::byte> rest = conduit_->writer().rest(follows.size(), h.a);
     h.bytes = static_cast<std::uint32_t>(rest.size() + follows.size());
     {
       const std::lock_guard lock(mutex_);

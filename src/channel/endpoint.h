@@ -122,6 +122,10 @@ class endpoint {
   /// Tells the other end that nothing more comes, and ends the connection.
   void close(duration linger) noexcept;
   [[nodiscard]] channel_stats stats() const;
+  [[nodiscard]] bool is_broken() const {
+    const std::lock_guard lock(mutex_);
+    return broken_ != errc::ok;
+  }
   void count_graph(bool sent, std::uint64_t objects) noexcept;
 
  private:
@@ -187,9 +191,10 @@ class endpoint {
   std::uint64_t their_bytes_ = 0, their_parts_ = 0;  ///< what the receiver has consumed of them
   std::uint64_t judged_ = 0;                         ///< graphs with a verdict
   std::deque<refusal> refusals_;
-  std::uint64_t refused_ = 0;      ///< refusals heard of
-  std::uint64_t wanted_ = 0;       ///< graphs up to this one whose verdict is wanted
-  std::uint64_t aside_parts_ = 0;  ///< parts that must be consumed before more are sent: one of them went aside
+  std::uint64_t refused_ = 0;         ///< refusals heard of
+  std::uint64_t wanted_ = 0;          ///< graphs up to this one whose verdict is wanted
+  std::uint64_t aside_parts_ = 0;     ///< parts that must be consumed before more are sent: one of them went aside
+  std::uint32_t answer_waiters_ = 0;  ///< threads that wait for the conduit's answers
   std::span<std::byte> room_;
   std::map<std::uint64_t, std::string> descriptions_;  ///< of what was sent, by hash
 

@@ -54,6 +54,7 @@ void endpoint::hand_aside_locked() noexcept {
 template <class Attempt>
 bool endpoint::wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_point deadline, const Attempt& attempt) {
   conduit_reader& in = conduit_->reader();
+  const time_point begun = conduit_->in_shared_memory() ? time_point{} : clock::now();
   for (;;) {
     const std::uint32_t seen = in.watch();
     hand_aside_locked();
@@ -64,10 +65,10 @@ bool endpoint::wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_poin
     time_point until = deadline;
     if (const time_point ended = in.ended_at(); ended != time_point::max() && broken_ == errc::ok) {
       until = std::min(deadline, ended + word_within);
-      if (clock::now() >= until) break_locked(errc::disconnected, "the connection broke");
+      if (clock::now() >= ended + word_within) break_locked(errc::disconnected, "the connection broke");
     } else if (broken_ != errc::ok && !over && !conduit_->in_shared_memory() && ended == time_point::max()) {
-      // By another connection, on which more may be under way.
-      until = std::min(deadline, broken_at_ + word_within);
+      // The session said so, and on the connection of the parts more may be under way: until that ends, or nothing comes any more.
+      until = std::min(deadline, std::max(broken_at_, begun) + word_within);
       if (clock::now() >= until) throw_broken_locked();
     } else {
       throw_broken_locked();
@@ -154,6 +155,7 @@ std::optional<std::uint64_t> endpoint::peek(time_point deadline) {
       if ((skipped.head.flags & (flag_last | flag_abort)) != 0) skipping_ = 0;
     }
     consumed(skipped);
+    if (clock::now() >= deadline) return std::nullopt;  // however much more of it there is
   }
 }
 
@@ -189,7 +191,12 @@ endpoint::arrival endpoint::next_part(std::uint64_t graph, time_point deadline) 
     consumed(a);
     throw sender_gave_up{static_cast<errc>(a.head.status), std::move(text)};
   }
-  if (a.head.number == graph && (a.head.flags & flag_first) == 0) return a;
+  if (a.head.number == graph && (a.head.flags & flag_first) == 0) {
+    if (a.head.bytes != 0 || (a.head.flags & flag_last) != 0 || clock::now() < deadline) return a;
+    consumed(a);
+    throw error(errc::timed_out,
+                fmt::format("channel with {}: parts of graph {} come with nothing in them", name_, graph));
+  }
   consumed(a);
   found_bad(fmt::format("a part of graph {} in the middle of graph {}", a.head.number, graph));
   const std::lock_guard lock(mutex_);
@@ -233,7 +240,7 @@ void endpoint::give_credit(bool all) noexcept {
 
 void endpoint::answer_locked() noexcept {
   if (!conduit_->in_shared_memory()) {
-    const bool judged = told_judged_ < wanted_in_ && judged_in_ >= wanted_in_;
+    const bool judged = told_judged_ < std::min(judged_in_, wanted_in_);
     const bool consumed = wanted_parts_ != 0 && consumed_parts_ >= wanted_parts_;
     if (broken_ != errc::ok || !(judged || consumed || credit_is_due_locked())) return;
     if (consumed) wanted_parts_ = 0;

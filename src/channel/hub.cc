@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ring.h"
@@ -167,10 +168,18 @@ errc hub::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::ans
   return errc::ok;
 }
 
+// Ends whose connection has gone may wait, too, because what had come can still be taken; but no more of them than may be connected.
 errc hub::let_in(connection& c) {
+  std::shared_ptr<endpoint> gone;
   {
     const std::lock_guard lock(mutex_);
     if (shut_) return errc::refused;
+    if (waiting_.size() >= options_.channels_max) {
+      const auto oldest = std::find_if(waiting_.begin(), waiting_.end(), [](const auto& e) { return e->is_broken(); });
+      if (oldest == waiting_.end()) return errc::refused;
+      gone = std::move(*oldest);
+      waiting_.erase(oldest);
+    }
     waiting_.push_back(c.end);
   }
   changed_.notify_all();

@@ -21,23 +21,27 @@ constexpr auto operation_within = std::chrono::seconds(10);
 struct told {
   fabric::request request;
   std::vector<std::byte> bytes;
+  fabric::session* session = nullptr;
 };
 
 }  // namespace
 
-session_line::session_line(endpoint& end, std::string_view url, const channel_options& options,
-                           fabric::service* in_process)
+session_line::session_line(endpoint& end, std::string_view url, const channel_options& options)
     : end_(end),
+      url_(url),
       connect_within_(options.connect_within),
       asks_for_(url.starts_with("shm:")   ? flag_ring
                 : url.starts_with("tcp:") ? flag_stream
-                                          : 0) {
+                                          : 0) {}
+
+void session_line::connect(fabric::service* in_process) {
+  connect_by_ = clock::now() + connect_within_;
   fabric::session_options o;
-  o.connect_within = options.connect_within;
+  o.connect_within = connect_within_;
   o.reconnect_for = duration{};
   o.operation_within = operation_within;
   o.fetch_lanes = 1;
-  session_ = fabric::connect(url, o, *this, in_process);
+  session_ = fabric::connect(url_, o, *this, in_process);
 }
 
 session_line::~session_line() { close(); }
@@ -60,14 +64,14 @@ errc session_line::connected(fabric::session& s, std::uint32_t g) {
   errc e = r.status == errc::ok ? welcomed(r) : r.status;
   if (r.reply_key.fd >= 0) ::close(r.reply_key.fd);
   if (e == errc::ok && asks_for_ == flag_stream) e = open_streams(s);
+  if (e == errc::ok) connected_.store(&s, std::memory_order_release);
   return e;
 }
 
 errc session_line::open_streams(fabric::session& s) {
-  const time_point deadline = clock::now() + connect_within_;
   int out = -1, in = -1;
-  errc e = s.open_stream(0, deadline, out);
-  if (e == errc::ok) e = s.open_stream(1, deadline, in);
+  errc e = s.open_stream(0, connect_by_, out);
+  if (e == errc::ok) e = s.open_stream(1, connect_by_, in);
   if (e != errc::ok) {
     if (out >= 0) ::close(out);
     return e;
@@ -117,6 +121,10 @@ void session_line::notice(fabric::session& s, std::span<const std::byte> payload
   s.drop_connection();
 }
 
+void session_line::drop() noexcept {
+  if (fabric::session* const s = connected_.load(std::memory_order_acquire)) s->drop_connection();
+}
+
 std::span<std::byte> session_line::room(std::size_t bytes, time_point) {
   current_ = (current_ + 1) % buffers_.size();
   buffer& b = buffers_[current_];
@@ -156,8 +164,15 @@ errc session_line::tell(std::span<const std::byte> message) noexcept {
     r.sg[0] = {t->bytes.data(), t->bytes.size()};
     r.sg_count = 1;
     r.context = t.get();
-    r.on_done = [](fabric::request& done) noexcept { delete static_cast<told*>(done.context); };
-    session_->post(t.release()->request);
+    // Where it did not go in time, the other end waits for it: that is the end of the channel, and not silence.
+    r.on_done = [](fabric::request& done) noexcept {
+      const std::unique_ptr<told> over(static_cast<told*>(done.context));
+      if (done.status == errc::timed_out) over->session->drop_connection();
+    };
+    fabric::session* const s = connected_.load(std::memory_order_acquire);
+    if (s == nullptr) return errc::disconnected;
+    t->session = s;
+    s->post(t.release()->request);
     return errc::ok;  // a session that breaks says so by itself
   } catch (const std::bad_alloc&) {
     return errc::out_of_memory;

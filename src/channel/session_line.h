@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 
 #include "endpoint.h"
@@ -12,15 +13,17 @@ namespace fm::detail {
 
 class session_line final : public line, private fabric::session_events {
  public:
-  /// Connects, and agrees on terms with whoever listens. `in_process` for local:. Throws as fabric::connect.
-  session_line(endpoint& end, std::string_view url, const channel_options& options, fabric::service* in_process);
+  session_line(endpoint& end, std::string_view url, const channel_options& options);
+  /// Connects, and agrees on terms with whoever listens; when the endpoint has this line, because what the other end says may come
+  /// before this returns. `in_process` for local:. Throws as fabric::connect.
+  void connect(fabric::service* in_process);
   ~session_line() override;
 
   std::span<std::byte> room(std::size_t bytes, time_point deadline) override;
   errc send(std::size_t bytes, time_point deadline) noexcept override;
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point deadline) noexcept override;
-  void drop() noexcept override { session_->drop_connection(); }
+  void drop() noexcept override;
   void close() noexcept override;
 
  private:
@@ -39,9 +42,12 @@ class session_line final : public line, private fabric::session_events {
   };
 
   endpoint& end_;
+  const std::string url_;
   const duration connect_within_;
+  time_point connect_by_{};
   const std::uint16_t asks_for_;  ///< flag_ring, flag_stream, or neither
   std::unique_ptr<fabric::session> session_;
+  std::atomic<fabric::session*> connected_{nullptr};  ///< the same, from the welcome on; for the session's thread, too
   std::array<buffer, 4> buffers_;
   std::size_t current_ = 0;
 };

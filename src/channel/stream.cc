@@ -123,10 +123,10 @@ bool stream_writer::send(std::uint64_t bytes, time_point deadline, const std::fu
   return true;
 }
 
-std::span<const std::byte> stream_writer::rest(std::uint64_t& place) noexcept {
+std::span<const std::byte> stream_writer::rest(std::uint64_t follows, std::uint64_t& place) noexcept {
   place = sent_;
   const std::span<const std::byte> out{buffer_.data() + rest_begin_, rest_end_ - rest_begin_};
-  sent_ += out.size();
+  sent_ += out.size() + follows;
   rest_begin_ = rest_end_ = 0;
   return out;
 }
@@ -137,7 +137,8 @@ void stream_writer::finish() noexcept {
 }
 
 part_answers stream_writer::answers() noexcept {
-  for (;;) {
+  // Several may have come; but whoever sends them without end is not listened to for longer.
+  for (int round = 0; round < 4; ++round) {
     const std::size_t n = socket_.receive({heard_.data() + heard_bytes_, heard_.size() - heard_bytes_});
     if (n == 0) return last_;
     heard_bytes_ += n;
@@ -145,8 +146,9 @@ part_answers stream_writer::answers() noexcept {
     if (whole != 0) std::memcpy(&last_, heard_.data() + whole - answer_bytes, answer_bytes);
     std::memmove(heard_.data(), heard_.data() + whole, heard_bytes_ - whole);
     heard_bytes_ -= whole;
-    if (n < heard_.size() / 2) return last_;
+    if (n < heard_.size() / 2) break;
   }
+  return last_;
 }
 
 void stream_writer::wait(std::uint32_t seen, const part_answers&, time_point deadline) noexcept {

@@ -63,7 +63,7 @@ class stream_writer final : public conduit_writer {
   [[nodiscard]] bool has_room(std::uint64_t, std::uint64_t) const noexcept override { return rest_begin_ == rest_end_; }
   std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) override;
   bool send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) override;
-  std::span<const std::byte> rest(std::uint64_t& place) noexcept override;
+  std::span<const std::byte> rest(std::uint64_t follows, std::uint64_t& place) noexcept override;
   void finish() noexcept override;
   [[nodiscard]] part_answers answers() noexcept override;
   [[nodiscard]] bool broken() const noexcept override { return false; }

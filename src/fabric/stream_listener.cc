@@ -172,7 +172,11 @@ void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t event
   if ((events & EPOLLOUT) != 0) alive = c.on_writable();
   if (alive && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) alive = c.on_readable();
   if (alive && (events & (EPOLLHUP | EPOLLERR)) != 0 && !c.wants_input()) alive = false;
-  if (!alive) return remove(t, id);
+  if (!alive) {
+    if (!was_open && c.open())
+      handshakes_.fetch_sub(1, std::memory_order_relaxed);  // remove() takes it for an older one
+    return remove(t, id);
+  }
   if (was_open || !c.open()) return settle(t, c);
   handshakes_.fetch_sub(1, std::memory_order_relaxed);
   if (c.is_stream()) return hand_over(t, id);
