@@ -13,8 +13,7 @@ using namespace channel_wire;
 
 namespace {
 
-constexpr std::uint64_t parts_over_credit = 4;         // that give a graph up
-constexpr auto word_within = std::chrono::seconds(1);  // as in endpoint_receiving.cc
+constexpr std::uint64_t parts_over_credit = 4;  // that give a graph up
 
 }  // namespace
 

@@ -130,6 +130,8 @@ class endpoint {
 
  private:
   static constexpr std::uint64_t refusals_max = 64;
+  /// When a conduit has ended, the session says why, and when the session has, the conduit ends: so soon, or it is not waited for.
+  static constexpr duration word_within = std::chrono::seconds(1);
   struct refusal {
     std::uint64_t graph;
     errc code;

@@ -12,8 +12,6 @@ using namespace channel_wire;
 
 namespace {
 constexpr auto verdict_within = std::chrono::seconds(10);
-/// When a conduit has ended, the session says why, and when the session has, the conduit ends: so soon, or it is not waited for.
-constexpr auto word_within = std::chrono::seconds(1);
 }  // namespace
 
 /// Looks at the conduit. What lies there is checked as what comes by message is, but that it is in order.

@@ -110,6 +110,7 @@ void verbs_listener::run() noexcept {
     if (ticking) tick();
   }
   while (!sessions_.empty()) end(sessions_.begin()->first);
+  take_connection_events();  // a removal among them is the business of who drops the device
   devices_.clear();
 }
 
@@ -207,7 +208,7 @@ void verbs_listener::take_connection_events() noexcept {
       continue;
     }
     if (e.type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-      if (e.id->verbs != nullptr) device_removed(e.id->verbs);
+      if (e.device != nullptr) device_removed(e.device);
       continue;
     }
     std::uint64_t whose = 0;
