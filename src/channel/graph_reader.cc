@@ -104,20 +104,20 @@ std::uint32_t graph_reader::type_of(std::uint64_t number) const noexcept {
   return std::prev(after)->type;
 }
 
-void graph_reader::make_known(std::uint32_t type, std::uint32_t holder_type, std::uint64_t field) {
-  if (known_ == limits_.objects)
+void graph_reader::make_known(std::uint32_t type, std::uint32_t holder_type, std::uint64_t field, std::uint64_t count) {
+  if (count > limits_.objects - known_)
     throw error(errc::too_large,
                 fmt::format("a graph with a '{}' as its root has more than the {} objects that are taken here",
                             schema_.root, limits_.objects));
   if (!acyclic_) {
-    slots_.push_back(0);
+    slots_.resize(slots_.size() + count);
     if (types_.empty() || types_.back().type != type) types_.push_back({known_, type});
   }
   if (!children_.empty() && children_.back().type == type && children_.back().field + children_.back().count == field)
-    ++children_.back().count;
+    children_.back().count += count;
   else
-    children_.push_back({known_, 1, 0, field, type, holder_type});
-  ++known_;
+    children_.push_back({known_, count, 0, field, type, holder_type});
+  known_ += count;
 }
 
 void graph_reader::push_children(slot_t holder) {
@@ -131,7 +131,16 @@ void graph_reader::link(const pending& p, slot_t first, std::uint64_t count) {
     for (std::uint64_t i = 0; i < count; ++i) roots_[p.field + i].move_to_slot(first + i);
   } else {
     const graph_type& t = schema_.types[p.holder_type];
-    for (std::uint64_t i = 0; i < count; ++i) store_ref(held_payload_, t.ref_at(p.field + i), first + i);
+    const std::vector<std::uint32_t>& offsets = t.type->ref_offsets;
+    const std::uint64_t each = t.is_array() ? t.type->bytes : 0;
+    std::uint64_t base = t.is_array() ? 8 + p.field / offsets.size() * each : 0;
+    std::size_t r = p.field % offsets.size();
+    for (std::uint64_t i = 0; i < count; ++i) {
+      store_ref(held_payload_, base + offsets[r], first + i);
+      if (++r < offsets.size()) continue;
+      r = 0;
+      base += each;
+    }
   }
   if (!acyclic_)
     for (std::uint64_t i = 0; i < count; ++i) slots_[p.number + i] = first + i;
@@ -203,7 +212,7 @@ void graph_reader::read_refs(const graph_type& t, std::uint32_t type, std::uint6
     const std::uint64_t number = w - 1;
     slot_t slot = 0;
     if (number == known_) {
-      make_known(target, type, field);
+      make_known(target, type, field, 1);
     } else if (number > known_ || acyclic_) {
       throw_bad(fmt::format("a reference to object {} of {} that are known", number, known_));
     } else if (const std::uint32_t actual = type_of(number); actual != target) {
@@ -219,6 +228,26 @@ void graph_reader::read_refs(const graph_type& t, std::uint32_t type, std::uint6
   std::uint64_t field = 0;
   if (!t.is_array()) {
     for (std::size_t r = 0; r < offsets.size(); ++r) read(offsets[r], t.targets[r], field++);
+    return;
+  }
+  if (t.type->bytes == 8) {  // nothing but references: those that make one object after the other known are one step
+    for (std::uint64_t at = 8; at < bytes;) {
+      const std::uint64_t most = std::min((bytes - at) / 8, limits_.objects - known_);
+      std::uint64_t n = 0, w = 0;
+      for (; n < most; ++n) {
+        std::memcpy(&w, body_.data() + at + n * 8, 8);
+        if (w != known_ + n + 1) break;
+      }
+      if (n < 2) {
+        read(at, t.targets[0], field++);
+        at += 8;
+        continue;
+      }
+      make_known(t.targets[0], type, field, n);
+      std::memset(body_.data() + at, 0, n * 8);
+      at += n * 8;
+      field += n;
+    }
     return;
   }
   for (std::uint64_t base = 8; base + t.type->bytes <= bytes; base += t.type->bytes)
@@ -308,7 +337,7 @@ ptr<char[]> graph_reader::read(const part_source::part& first) {
   last_ = first.last;
   claimed_objects_ = first.objects;
   roots_.resize(1);
-  make_known(0, 0, 0);
+  make_known(0, 0, 0, 1);
   push_children(0);
   read_pending();
   finish();
@@ -331,7 +360,7 @@ std::vector<ptr<char[]>> graph_reader::read_each(const part_source::part& first)
     if (n < 64 && bits >> n != 0) throw_bad("bits beyond the last root");
     std::uint64_t field = from;
     for (std::uint64_t i = 0; i < n; ++i, ++field)
-      if ((bits >> i & 1) != 0) make_known(0, 0, field);
+      if ((bits >> i & 1) != 0) make_known(0, 0, field, 1);
     for (std::uint64_t i = 0; i < n; ++i) {
       if ((bits >> i & 1) != 0) continue;
       const std::uint64_t w = word();

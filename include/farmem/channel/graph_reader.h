@@ -87,7 +87,7 @@ class graph_reader {
   void read_refs(const graph_type& t, std::uint32_t type, std::uint64_t bytes);
   /// Links objects that were just made to what made them known; in their section.
   void link(const pending& p, slot_t first, std::uint64_t count);
-  void make_known(std::uint32_t type, std::uint32_t holder_type, std::uint64_t field);
+  void make_known(std::uint32_t type, std::uint32_t holder_type, std::uint64_t field, std::uint64_t count);
   [[nodiscard]] std::uint32_t type_of(std::uint64_t number) const noexcept;
   void account(std::uint64_t objects, std::uint64_t bytes);
   void push_children(slot_t holder);
