@@ -237,7 +237,7 @@ std::uint64_t stream_reader::more_into(std::span<std::byte> to) noexcept {
   pass_shown();
   to = to.first(std::min<std::uint64_t>(to.size(), rest_));
   std::uint64_t n = std::min<std::uint64_t>(here(), to.size());
-  std::memcpy(to.data(), buffer_.data() + begin_, n);
+  if (n != 0) std::memcpy(to.data(), buffer_.data() + begin_, n);
   begin_ += n;
   if (n < to.size()) n += receive(to.subspan(n));
   rest_ -= n;
