@@ -63,8 +63,12 @@ class conduit_reader {
   virtual std::span<const std::byte> more() noexcept { return {}; }
   /// The same, straight to where it belongs. Returns how many bytes.
   virtual std::uint64_t more_into(std::span<std::byte>) noexcept { return 0; }
-  /// The message found last is done with, the rest included.
+  /// The message found last is done with, the rest included, which is thrown away as it comes.
   virtual void release() noexcept = 0;
+  /// Whether all of what was released has come.
+  [[nodiscard]] virtual bool is_through() const noexcept { return true; }
+  /// Bytes that have come so far.
+  [[nodiscard]] virtual std::uint64_t received() const noexcept { return 0; }
   /// Tells the writer. False: it cannot be told.
   virtual bool answer(const part_answers& a) noexcept = 0;
   /// Bytes at `place` among all that are sent come in another way: these. False: that cannot be.

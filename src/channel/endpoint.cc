@@ -196,18 +196,26 @@ void endpoint::break_rules_locked(std::string_view text) noexcept {
 }
 
 template <class Ready>
-bool endpoint::wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, const Ready& ready) {
-  if (!conduit_) return changed_.wait_until(lock, deadline, ready);
+bool endpoint::wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, bool late, const Ready& ready) {
+  if (!conduit_) return changed_.wait_until(lock, deadline, [&] { return ready() || broken_ != errc::ok; });
   conduit_writer& out = conduit_->writer();
+  late = late && !conduit_->in_shared_memory();
   for (;;) {
     const std::uint32_t seen = out.watch();
     const part_answers before = take_answers_locked();
     if (ready()) return true;
     time_point until = deadline;
-    if (const time_point ended = out.ended_at(); ended != time_point::max() && broken_ == errc::ok) {
+    const time_point ended = out.ended_at();
+    if (broken_ != errc::ok) {
+      // A goodbye comes by the session, and may overtake the answers.
+      until = std::min(deadline, broken_at_ + word_within);
+      if (!late || broken_ != errc::disconnected || ended != time_point::max() || clock::now() >= until) return true;
+    } else if (ended != time_point::max()) {
       until = std::min(deadline, ended + word_within);
-      if (clock::now() >= ended + word_within) break_locked(errc::disconnected, "the connection broke");
-      if (ready()) return true;
+      if (clock::now() >= ended + word_within) {
+        break_locked(errc::disconnected, "the connection broke");
+        return true;
+      }
     }
     if (clock::now() >= deadline) return false;
     ++answer_waiters_;
@@ -282,7 +290,7 @@ std::span<char> endpoint::part_room(time_point deadline) {
     if (!ready()) take_answers_locked();
     if (!ready()) {
       ++stats_.waits_for_credit;
-      if (!wait_answer(lock, deadline, ready))
+      if (!wait_answer(lock, deadline, false, ready))
         throw error(errc::timed_out,
                     fmt::format("channel with {}: the receiver has not read {} bytes in {} parts of what was sent, and "
                                 "there is no credit for more",
@@ -439,7 +447,7 @@ void endpoint::throw_refusal_locked(std::uint64_t up_to) {
 void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
   want_verdict(graph);
   std::unique_lock lock(mutex_);
-  if (!wait_answer(lock, deadline, [&] { return judged_ >= graph || broken_ != errc::ok; }))
+  if (!wait_answer(lock, deadline, true, [&] { return judged_ >= graph; }))
     throw error(errc::timed_out,
                 fmt::format("channel with {}: the receiver has not taken graph {} yet", name_, judged_ + 1));
   throw_refusal_locked(graph);
@@ -450,10 +458,15 @@ void endpoint::wait_verdict(std::uint64_t graph, time_point deadline) {
 
 void endpoint::close(duration linger) noexcept {
   const time_point deadline = clock::now() + linger;
-  want_verdict(graph_);
+  std::uint64_t last = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    last = graph_;
+  }
+  want_verdict(last);
   {
     std::unique_lock lock(mutex_);
-    wait_answer(lock, deadline, [&] { return judged_ >= graph_ || broken_ != errc::ok; });
+    wait_answer(lock, deadline, true, [&] { return judged_ >= graph_; });
   }
   if (!line_) return;
   line_->drain(deadline);

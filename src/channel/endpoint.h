@@ -149,7 +149,9 @@ class endpoint {
   bool conduit_next_locked(std::unique_lock<std::mutex>& lock);
   /// Until attempt() gives true, which it is asked as long as something can come; false at the deadline. Throws what broke the channel.
   template <class Attempt>
-  bool wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_point deadline, const Attempt& attempt);
+  bool wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_point deadline, bool look, const Attempt& attempt);
+  /// A part that was done with before all of it had come counts as consumed when it has.
+  void count_skipped_locked() noexcept;
   template <class Attempt>
   void wait_rest(arrival& a, time_point deadline, const Attempt& attempt);
   void hand_aside_locked() noexcept;
@@ -165,10 +167,12 @@ class endpoint {
   [[noreturn]] void give_up_part(bool last);
   /// Sends by the session what did not go of a part, with what follows it.
   errc send_aside(std::span<const std::byte> follows) noexcept;
-  /// Waits until ready(), which what the other end answers may bring about; false at the deadline.
+  /// Waits until ready(), which what the other end answers may bring about, or the channel is broken; false at the deadline. `late`:
+  /// what it answered before it left may still come.
   template <class Ready>
-  bool wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, const Ready& ready);
-  bool wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline);
+  bool wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, bool late, const Ready& ready);
+  /// `look`: what is here counts even when the channel broke and the deadline is over.
+  bool wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline, bool look = false);
   errc tell(channel_wire::head h, std::string_view text = {}) noexcept;
   void give_credit(bool all) noexcept;
 
@@ -205,6 +209,9 @@ class endpoint {
   std::optional<arrival> front_;                  ///< of the conduit, found and not taken
   std::uint64_t judged_in_ = 0, refused_in_ = 0;  ///< what the conduit's writer is told
   std::uint64_t told_judged_ = 0;
+  std::uint64_t skipped_bytes_ = 0;  ///< of the part that is done with and has not come
+  time_point heard_at_{};            ///< when the conduit brought something last
+  std::uint64_t heard_bytes_ = 0;
   std::uint64_t wanted_in_ = 0, wanted_parts_ = 0;                         ///< what the writer wants to hear of
   std::optional<std::pair<std::uint64_t, std::vector<std::byte>>> aside_;  ///< came by the session; for the reader
   std::uint64_t next_sequence_ = 0;

@@ -23,6 +23,7 @@ bool endpoint::conduit_next_locked(std::unique_lock<std::mutex>& lock) {
   const conduit_reader::found found =
       conduit_->reader().next(sizeof(head) + std::max(terms_.part, text_bytes_max), message, a.rest);
   lock.lock();
+  count_skipped_locked();
   if (found == conduit_reader::found::nothing) return false;
   const bool good = found == conduit_reader::found::message && decode(message, a.head, a.here, a.rest) == errc::ok &&
                     a.head.kind == static_cast<std::uint8_t>(kind::part) && a.head.a == next_sequence_ &&
@@ -49,27 +50,41 @@ void endpoint::hand_aside_locked() noexcept {
   aside_.reset();
 }
 
+void endpoint::count_skipped_locked() noexcept {
+  if (skipped_bytes_ == 0 || !conduit_->reader().is_through()) return;
+  consumed_bytes_ += std::exchange(skipped_bytes_, 0);
+  ++consumed_parts_;
+  answer_locked();
+}
+
 template <class Attempt>
-bool endpoint::wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_point deadline, const Attempt& attempt) {
+bool endpoint::wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_point deadline, bool look,
+                                   const Attempt& attempt) {
   conduit_reader& in = conduit_->reader();
-  const time_point begun = conduit_->in_shared_memory() ? time_point{} : clock::now();
-  for (;;) {
+  for (;; look = false) {
     const std::uint32_t seen = in.watch();
     hand_aside_locked();
     // Also what came before the channel broke; but whoever goes on writing then is not listened to for ever.
-    const bool over =
-        broken_ == errc::bad_frame || broken_ == errc::cancelled || (broken_ != errc::ok && clock::now() >= deadline);
+    const bool over = broken_ == errc::bad_frame || broken_ == errc::cancelled ||
+                      (broken_ != errc::ok && !look && clock::now() >= deadline);
     if (!over && attempt()) return true;
     time_point until = deadline;
-    if (const time_point ended = in.ended_at(); ended != time_point::max() && broken_ == errc::ok) {
-      until = std::min(deadline, ended + word_within);
-      if (clock::now() >= ended + word_within) break_locked(errc::disconnected, "the connection broke");
-    } else if (broken_ != errc::ok && !over && !conduit_->in_shared_memory() && ended == time_point::max()) {
-      // The session said so, and on the connection of the parts more may be under way: until that ends, or nothing comes any more.
-      until = std::min(deadline, std::max(broken_at_, begun) + word_within);
-      if (clock::now() >= until) throw_broken_locked();
-    } else {
+    if (conduit_->in_shared_memory() || over) {
       throw_broken_locked();
+    } else {
+      const time_point now = clock::now(), ended = in.ended_at();
+      if (in.received() != heard_bytes_) heard_at_ = now;
+      heard_bytes_ = in.received();
+      if (ended != time_point::max()) {
+        throw_broken_locked();
+        if (now >= ended + word_within) break_locked(errc::disconnected, "the connection broke");
+        until = std::min(deadline, ended + word_within);
+      } else if (broken_ != errc::ok) {
+        // The session said so, and on the connection of the parts more may be under way: until that ends, or nothing comes.
+        const time_point silent = std::max(broken_at_, heard_at_) + word_within;
+        if (now >= silent) throw_broken_locked();
+        until = std::min(deadline, silent);
+      }
     }
     if (clock::now() >= deadline) return false;
     lock.unlock();
@@ -78,8 +93,8 @@ bool endpoint::wait_conduit_locked(std::unique_lock<std::mutex>& lock, time_poin
   }
 }
 
-bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline) {
-  if (conduit_) return front_ || wait_conduit_locked(lock, deadline, [&] { return conduit_next_locked(lock); });
+bool endpoint::wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline, bool look) {
+  if (conduit_) return front_ || wait_conduit_locked(lock, deadline, look, [&] { return conduit_next_locked(lock); });
   const auto here = [&] { return next_locked() != nullptr; };
   changed_.wait_until(lock, deadline, [&] { return here() || broken_ != errc::ok; });
   if (here()) return true;  // also what came before the channel broke
@@ -91,7 +106,7 @@ template <class Attempt>
 void endpoint::wait_rest(arrival& a, time_point deadline, const Attempt& attempt) {
   std::unique_lock lock(mutex_);
   std::uint64_t n = 0;
-  const bool in_time = wait_conduit_locked(lock, deadline, [&] {
+  const bool in_time = wait_conduit_locked(lock, deadline, false, [&] {
     lock.unlock();
     n = attempt();
     lock.lock();
@@ -141,7 +156,7 @@ std::optional<std::uint64_t> endpoint::peek(time_point deadline) {
     arrival skipped;
     {
       std::unique_lock lock(mutex_);
-      if (!wait_arrival_locked(lock, deadline)) return std::nullopt;
+      if (!wait_arrival_locked(lock, deadline, true)) return std::nullopt;
       const arrival& next = *next_locked();
       if (next.head.number != skipping_ || skipping_ == 0) {
         std::uint64_t hash = 0;
@@ -205,14 +220,15 @@ endpoint::arrival endpoint::next_part(std::uint64_t graph, time_point deadline) 
 void endpoint::consumed(const arrival& a) noexcept {
   {
     const std::lock_guard lock(mutex_);
+    if (conduit_) {
+      if ((a.head.flags & flag_wanted) != 0) wanted_in_ = std::max(wanted_in_, a.head.number);
+      conduit_->reader().release();
+      skipped_bytes_ = a.bytes();
+      return count_skipped_locked();
+    }
     inbox_bytes_ -= a.message.size();
     consumed_bytes_ += a.bytes();
     ++consumed_parts_;
-    if (conduit_) {
-      conduit_->reader().release();
-      if ((a.head.flags & flag_wanted) != 0) wanted_in_ = std::max(wanted_in_, a.head.number);
-      return answer_locked();
-    }
   }
   give_credit(false);
 }

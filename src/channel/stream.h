@@ -90,6 +90,8 @@ class stream_reader final : public conduit_reader {
   std::span<const std::byte> more() noexcept override;
   std::uint64_t more_into(std::span<std::byte> to) noexcept override;
   void release() noexcept override;
+  [[nodiscard]] bool is_through() const noexcept override { return skip_ == 0; }
+  [[nodiscard]] std::uint64_t received() const noexcept override { return received_; }
   bool answer(const part_answers& a) noexcept override;
   bool take_aside(std::uint64_t place, std::vector<std::byte> bytes) noexcept override;
   [[nodiscard]] time_point ended_at() const noexcept override;

@@ -240,7 +240,6 @@ void driver::run() noexcept {
     const errc e = reconnect();
     if (closing()) break;
     if (e == errc::ok) continue;
-    given_up();
     phase_.store(phase::lost, std::memory_order_seq_cst);
     spdlog::warn("{}: given up: {}{}{}", url_, to_string(e), explanation_.empty() ? "" : ": ", explanation_);
     events_.lost(*this, e);

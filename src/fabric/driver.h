@@ -50,8 +50,6 @@ class driver : public session {
   virtual errc dial(std::uint32_t generation, time_point deadline) noexcept = 0;
   /// Ends the connection: when it returns, every request posted on it is done (`why` for those that had no outcome).
   virtual void hang_up(errc why) noexcept = 0;
-  /// There will be no other connection, the session is about to be lost: what was kept for one can go.
-  virtual void given_up() noexcept {}
   /// Handles whatever has come on lanes that nobody waits on; returns after a wake(), after some I/O, or at `until`.
   virtual void serve(time_point until) noexcept = 0;
   /// Makes everybody who is blocked on the connection of that generation look up. Called with no lock held, from any

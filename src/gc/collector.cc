@@ -151,9 +151,20 @@ void collector::arm_young(const cycle_report& r) noexcept {
   young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
   // In vain for long, they leave it to the cycles.
   const bool in_vain = r.freed_bytes * young_worth < since_;
-  young_between_ = in_vain ? std::min(young_between_ * 2, between_.load()) : young_base();
-  large_between_ =
-      in_vain ? std::min(large_between_ * 2, between_.load()) : std::min(young_base(), young_large_between);
+  const std::uint64_t between = between_, young = young_between_, large = large_between_;
+  if (!in_vain)
+    young_between_ = young_base();
+  else if (since_ >= young)
+    young_between_ = std::min(young * 2, between);
+  // What is young and alive is looked at each time, however little was allocated: that must not take a core for itself. (A
+  // simulation's runs do not depend on the time that they take.)
+  const time_point now = clock::now(), before = std::exchange(young_armed_at_, now);
+  const bool costly = !simulated && std::chrono::nanoseconds(r.cpu_ns) * young_worth > now - before;
+  if (in_vain || costly) {
+    if (since_ >= large) large_between_ = std::min(large * 2, between);
+  } else {
+    large_between_ = std::max(large / 2, std::min(young_base(), young_large_between));
+  }
   arm_next();
 }
 

@@ -216,6 +216,7 @@ class collector {
   std::atomic<std::uint64_t> begun_at_{0};  ///< bytes that were allocated when the last one of either kind began ...
   std::atomic<std::uint64_t> objects_begun_at_{0};  ///< ... and objects ...
   std::uint64_t since_ = 0;                         ///< ... and of them, since the one before began
+  time_point young_armed_at_{};                     ///< the last collection of young objects was over
   bool young_last_ = false;                         ///< that was one of young objects
   std::atomic<std::uint64_t> young_freed_{0};       ///< bytes
   std::atomic<std::uint64_t> due_at_{0};            ///< of grown(): a cycle is due

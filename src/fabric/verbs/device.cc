@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -128,13 +127,6 @@ failure register_memory(ibv_pd* domain, void* base, std::uint64_t bytes, int acc
     if (failure f = check_memlock(bytes); f.failed()) return f;
   out.reset(ibv_reg_mr(domain, base, bytes, access));
   if (out) return {};
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0) {
-    static std::atomic<bool> told{false};
-    if (!told.exchange(true))
-      spdlog::warn("{} says that it can do on-demand paging, and does not: memory is locked",
-                   ibv_get_device_name(domain->context->device));
-    return register_memory(domain, base, bytes, access & ~IBV_ACCESS_ON_DEMAND, out);
-  }
   return system_failure(errc::out_of_memory, fmt::format("registering {} KiB of memory for RDMA", bytes >> 10).c_str());
 }
 

@@ -180,21 +180,11 @@ void verbs_session::leave_removed_device() noexcept {
   connection_event old;
   while (next_event(events_.get(), old)) note_removal(old);
   if (!device_gone_.exchange(false)) return;
-  device_.removed();
-  let_go_of_device();
-}
-
-void verbs_session::let_go_of_device() noexcept {
   memory_.use(nullptr);
   domain_.reset();
+  device_.removed();
   used_device_ = nullptr;
   device_ = device_share();
-}
-
-/// Nobody would look at the device's events any more, and its removal would wait until the session is closed.
-void verbs_session::given_up() noexcept {
-  leave_removed_device();
-  let_go_of_device();
 }
 
 errc verbs_session::dial(std::uint32_t generation, time_point deadline) noexcept {

@@ -40,7 +40,6 @@ class verbs_session final : public lane_session, private lane_home {
   // driver
   errc dial(std::uint32_t generation, time_point deadline) noexcept override;
   void hang_up(errc why) noexcept override;
-  void given_up() noexcept override;
   void interrupt(std::uint32_t generation, errc why) noexcept override;
   // lane_session
   void on_watched(std::uint32_t index) noexcept override;
@@ -59,7 +58,6 @@ class verbs_session final : public lane_session, private lane_home {
   /// Whether the event tells of the removal of the device in use, which is noted.
   bool note_removal(const connection_event& e) noexcept;
   void leave_removed_device() noexcept;
-  void let_go_of_device() noexcept;
   errc ask(const packet::region_request& q, packet::region_answer& a) noexcept;
   void watch(int fd, std::uint32_t index, std::uint32_t events) noexcept;
   verbs_lane& lane_at(std::uint32_t index) noexcept { return static_cast<verbs_lane&>(*lanes_[index]); }
