@@ -138,7 +138,7 @@ void collector::arm(const cycle_report& r) noexcept {
   due_at_.store(grown() + (options_.continuous ? std::min(between, least_between_continuous) : between),
                 std::memory_order_relaxed);
   young_between_ = young_base();
-  large_between_ = std::min(young_base(), young_large_between);
+  large_between_ = young_large_between;
   arm_next();
 }
 
@@ -150,21 +150,20 @@ std::uint64_t collector::young_base() const noexcept {
 void collector::arm_young(const cycle_report& r) noexcept {
   young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
   // In vain for long, they leave it to the cycles.
-  const bool in_vain = r.freed_bytes * young_worth < since_;
+  const bool in_vain = r.freed_bytes * young_worth < since_, looks = looks_for_large();
   const std::uint64_t between = between_, young = young_between_, large = large_between_;
   if (!in_vain)
     young_between_ = young_base();
-  else if (since_ >= young)
+  else if (!looks || since_ >= young)
     young_between_ = std::min(young * 2, between);
   // What is young and alive is looked at each time, however little was allocated: that must not take a core for itself. (A
   // simulation's runs do not depend on the time that they take.)
   const time_point now = clock::now(), before = std::exchange(young_armed_at_, now);
   const bool costly = !simulated && std::chrono::nanoseconds(r.cpu_ns) * young_worth > now - before;
-  if (in_vain || costly) {
-    if (since_ >= large) large_between_ = std::min(large * 2, between);
-  } else {
-    large_between_ = std::max(large / 2, std::min(young_base(), young_large_between));
-  }
+  if (!in_vain && !costly)
+    large_between_ = std::max(large / 2, young_large_between);
+  else if (since_ >= large)
+    large_between_ = std::min(large * 2, between);
   arm_next();
 }
 
@@ -172,7 +171,8 @@ void collector::arm_next() noexcept {
   if (!options_.automatic) return;
   const auto left = [](std::uint64_t of, std::uint64_t used) { return of > used ? of - used : 1; };
   std::uint64_t next = left(due_at_.load(std::memory_order_relaxed), grown());
-  const std::uint64_t young = std::min(young_between_.load(), large_between_.load());
+  std::uint64_t young = young_between_;
+  if (looks_for_large()) young = std::min(young, large_between_.load());
   if (options_.young) next = std::min(next, left(young, cache_.allocated_bytes() - begun_at_));
   cache_.when_allocated(next);
 }
@@ -202,14 +202,15 @@ void collector::ask_as_due() noexcept {
       // free, and their memory is better used again while it is warm than taken new.
       const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
       const std::uint64_t since = cache_.allocated_bytes() - begun;
-      const bool little_free =
-          since >= young_between_ && cache_.memory().available() < cache_.memory().capacity_segments() / 2;
-      const bool large = since >= large_between_ && are_large();
-      if (young_wanted_.empty() && (little_free || large)) young_wanted_ = "allocation";
+      const bool looks = looks_for_large();
+      const bool little_free = cache_.memory().available() < cache_.memory().capacity_segments() / 2;
+      const bool due_young = looks
+                                 ? (little_free && since >= young_between_) || (since >= large_between_ && are_large())
+                                 : little_free || are_large();
+      if (young_wanted_.empty() && due_young) young_wanted_ = "allocation";
       // An evacuation may keep it waiting, and a cycle be due meanwhile.
-      const std::uint64_t look = std::min(young_base(), young_large_between);
+      const std::uint64_t look = looks ? young_large_between : young_base();
       cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, look) : due - now);
-      if (young_wanted_.empty()) return;
     }
   }
   changed_.notify_all();

@@ -190,6 +190,8 @@ class collector {
   cycle_report run_young(const std::string& why);
   void run_timed(cycle_report& r, std::uint64_t between);
   [[nodiscard]] std::uint64_t young_base() const noexcept;
+  /// Whether large objects have an interval of their own: in a cache of which an eighth is more than that.
+  [[nodiscard]] bool looks_for_large() const noexcept { return young_base() > young_large_between; }
   [[nodiscard]] bool are_large() const noexcept;
   /// Bytes that were allocated and not freed as young ones, about: threads tell of what they allocate now and then.
   [[nodiscard]] std::uint64_t grown() const noexcept;
