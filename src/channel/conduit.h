@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 namespace fm::detail {
 
@@ -72,7 +73,7 @@ class conduit_reader {
   /// Tells the writer. False: it cannot be told.
   virtual bool answer(const part_answers& a) noexcept = 0;
   /// Bytes at `place` among all that are sent come in another way: these. False: that cannot be.
-  virtual bool take_aside(std::uint64_t /*place*/, std::vector<std::byte> /*bytes*/) noexcept { return false; }
+  virtual bool take_aside(std::uint64_t /*place*/, std::vector<std::byte>&& /*bytes*/) noexcept { return false; }
   /// As a writer's. What came before is still to be had.
   [[nodiscard]] virtual time_point ended_at() const noexcept { return time_point::max(); }
 

@@ -174,7 +174,7 @@ std::uint64_t stream_reader::receive(std::span<std::byte> to) noexcept {
 
 time_point stream_reader::ended_at() const noexcept { return aside_.empty() ? socket_.ended_at() : time_point::max(); }
 
-bool stream_reader::take_aside(std::uint64_t place, std::vector<std::byte> bytes) noexcept {
+bool stream_reader::take_aside(std::uint64_t place, std::vector<std::byte>&& bytes) noexcept {
   if (!aside_.empty() || bytes.empty() || place < received_) return false;
   aside_ = std::move(bytes);
   aside_at_ = place;

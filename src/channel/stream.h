@@ -93,7 +93,7 @@ class stream_reader final : public conduit_reader {
   [[nodiscard]] bool is_through() const noexcept override { return skip_ == 0; }
   [[nodiscard]] std::uint64_t received() const noexcept override { return received_; }
   bool answer(const part_answers& a) noexcept override;
-  bool take_aside(std::uint64_t place, std::vector<std::byte> bytes) noexcept override;
+  bool take_aside(std::uint64_t place, std::vector<std::byte>&& bytes) noexcept override;
   [[nodiscard]] time_point ended_at() const noexcept override;
   [[nodiscard]] std::uint32_t watch() const noexcept override { return socket_.watch(); }
   void wait(std::uint32_t seen, time_point deadline) noexcept override;

@@ -159,13 +159,13 @@ TEST_CASE("what does not go in time goes aside, and comes in its place, again an
         const std::span<std::byte> after = d.out().room(d.put(24, number++), 0);
         aside.insert(aside.end(), after.begin(), after.end());
       }
-      REQUIRE(d.in().take_aside(place, aside));
-      REQUIRE(!d.in().take_aside(place, aside));  // one at a time
+      REQUIRE(d.in().take_aside(place, std::vector(aside)));
+      REQUIRE(!d.in().take_aside(place, std::vector(aside)));  // one at a time
       for (const std::uint32_t bytes : sizes) REQUIRE(take(d, bytes, read++, random));
       std::span<const std::byte> none;
       std::uint64_t left = 0;
       REQUIRE(d.in().next(most, none, left) == found::nothing);  // and what was passed over is passed
-      REQUIRE(!d.in().take_aside(place, aside));                 // that has come
+      REQUIRE(!d.in().take_aside(place, std::vector(aside)));    // that has come
     }
   }
 }
