@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "impostor.h"
+#include "support/await.h"
 
 using namespace channel_test;
 using fm::errc;
@@ -21,6 +22,38 @@ const fm::heap_options large_heap = [] {
   o.local_region = 4_MiB;
   return o;
 }();
+
+/// Says in one breath that a channel stands, and asks for the types of a graph that nobody has sent.
+class hasty_listener final : public fm::fabric::service {
+ public:
+  ~hasty_listener() override {
+    for (const int s : sockets_) ::close(s);
+  }
+  errc connected(fm::fabric::peer&) noexcept override { return errc::ok; }
+  void disconnected(fm::fabric::peer&) noexcept override {}
+  errc message(fm::fabric::peer& p, std::span<const std::byte> payload, fm::fabric::answer& out) noexcept override {
+    head h{};
+    std::span<const std::byte> rest;
+    if (decode(payload, h, rest) != errc::ok) return errc::bad_frame;
+    if (h.kind == static_cast<std::uint8_t>(kind::describe)) described = true;
+    if (h.kind != static_cast<std::uint8_t>(kind::hello)) return errc::ok;
+    out.payload.assign(payload.begin(), payload.end());
+    const head ask = make(kind::ask);
+    return p.notify(std::as_bytes(std::span(&ask, 1))) ? errc::ok : errc::disconnected;
+  }
+  std::byte* memory(fm::fabric::peer&, const fm::fabric::remote&, std::uint64_t, fm::fabric::access) noexcept override {
+    return nullptr;
+  }
+  void memory_done(fm::fabric::peer&, std::uint32_t) noexcept override {}
+  errc stream(fm::fabric::peer&, std::uint16_t, int socket) noexcept override {
+    sockets_.push_back(socket);
+    return errc::ok;
+  }
+  std::atomic<bool> described{false};
+
+ private:
+  std::vector<int> sockets_;  // of the listener's thread
+};
 
 fm::ptr<fm::ref<double[]>[]> make_arrays(fm::heap& h, std::uint64_t arrays, std::uint64_t each) {
   const auto all = h.array<fm::ref<double[]>>(arrays);
@@ -326,6 +359,16 @@ TEST_CASE("what is said on a connection of its own is checked, and ends the chan
   REQUIRE(other.is_left());
   REQUIRE(objects_left(to) == 0);
   require_sound(to);
+}
+
+TEST_CASE("a listener that asks before it is asked gets its answer") {
+  fm::heap from(small());
+  for (int i = 0; i < 20; ++i) {
+    hasty_listener listener;
+    const auto server = fm::fabric::listen("tcp://127.0.0.1:0", {}, listener);
+    const fm::channel tx = fm::channel::connect(from, server->url());
+    REQUIRE(fm::test::await([&] { return listener.described.load(); }));
+  }
 }
 
 TEST_CASE("a connection of its own that breaks by itself ends the channel, and what had come is there") {

@@ -60,6 +60,25 @@ TEMPLATE_TEST_CASE("a malformed frame closes its own connection only", "", over_
   CHECK(p.agent.until([](auto& a) { return a.sessions_ended == 11; }));
 }
 
+TEMPLATE_TEST_CASE("connections that break in their first breath take no place for ever", "", over_shm, over_tcp) {
+  pair_over<TestType> p({}, {.handshakes_max = 3});
+  for (int i = 0; i < 10; ++i) {
+    raw_client bad(p.server->url());
+    struct {
+      frame_header header = make_header(frame_type::hello, sizeof(hello_body));
+      hello_body body{};
+      frame_header more = corrupt(0);
+    } at_once;
+    at_once.body.generation = 1;
+    at_once.body.message_bytes_max = 1u << 20;
+    bad.send(at_once);
+    CHECK(bad.ended());
+  }
+  raw_client good(p.server->url());
+  good.greet();
+  unharmed(p);
+}
+
 TEMPLATE_TEST_CASE("a connection must begin with a hello", "", over_shm, over_tcp) {
   pair_over<TestType> p;
   {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "fixture.h"
+#include "support/await.h"
 
 using namespace gc_test;
 
@@ -264,6 +265,24 @@ TEST_CASE("collections of young objects start by themselves") {
   REQUIRE(s.young_collections > s.young_collections_failed);
   require_list(kept, 1'000);
   require_sound_at_home(h);
+}
+
+TEST_CASE(
+    "large objects in a large cache are collected young before an eighth of it was allocated, and small ones are not") {
+  auto o = roomy();
+  o.cache = 256_MiB;
+  o.local_memory = 1024_MiB;
+  o.collect = true;
+  o.verify_cycles = false;
+  {
+    fm::heap h(o);
+    for (std::uint64_t bytes = 0; bytes < 10_MiB; bytes += 64_KiB) (void)h.array<std::uint64_t>(8'191);
+    REQUIRE(fm::test::await([&] { return h.stats().young_collections != 0; }));
+    REQUIRE(fm::test::await([&] { return h.stats().young_collected_objects > 100; }));
+  }
+  fm::heap h(o);
+  for (std::uint64_t bytes = 0; bytes < 24_MiB; bytes += 128) (void)h.array<std::uint64_t>(15);
+  REQUIRE(h.stats().young_collections == 0);
 }
 
 TEST_CASE("a heap can be told not to collect young objects of its own accord") {
