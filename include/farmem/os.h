@@ -2,5 +2,6 @@
 #pragma once
 
 #include <farmem/base.h>
+#include <farmem/os/descriptor.h>
 #include <farmem/os/memory.h>
 #include <farmem/os/sync.h>

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -127,7 +125,6 @@ void hub::disconnected(fabric::peer& p) noexcept {
     --connections_;
   }
   if (!c) return;
-  if (c->parts_in >= 0) ::close(c->parts_in);
   {
     const std::lock_guard lock(c->way->mutex);
     c->way->peer = nullptr;
@@ -186,25 +183,22 @@ errc hub::let_in(connection& c) {
   return errc::ok;
 }
 
-errc hub::stream(fabric::peer& p, std::uint16_t index, int socket) noexcept {
+errc hub::stream(fabric::peer& p, std::uint16_t index, os::descriptor socket) noexcept {
   auto* c = static_cast<connection*>(p.user);
-  if (!c || !c->waits_for_streams || index != (c->parts_in >= 0 ? 1 : 0)) return errc::bad_frame;
+  if (!c || !c->waits_for_streams || index != (c->parts_in ? 1 : 0)) return errc::bad_frame;
   if (index == 0) {
-    c->parts_in = socket;
+    c->parts_in = std::move(socket);
     return errc::ok;
   }
   c->waits_for_streams = false;
-  errc e = errc::ok;
   try {
-    c->end->set_conduit(stream_pair::of(socket, std::exchange(c->parts_in, -1)));
-    e = let_in(*c);
-  } catch (const error& why) {
-    e = why.code();
+    c->end->set_conduit(std::make_unique<stream_pair>(std::move(socket), std::move(c->parts_in)));
+    return let_in(*c);
+  } catch (const error& e) {
+    return e.code();
   } catch (const std::bad_alloc&) {
-    e = errc::out_of_memory;
+    return errc::out_of_memory;
   }
-  if (e != errc::ok) p.close(e, "a channel that nobody can accept");
-  return errc::ok;  // the socket is not the caller's any more
 }
 
 errc hub::message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept {

@@ -54,13 +54,13 @@ class hub final : public fabric::service {
     return nullptr;
   }
   void memory_done(fabric::peer&, std::uint32_t) noexcept override {}
-  errc stream(fabric::peer& p, std::uint16_t index, int socket) noexcept override;
+  errc stream(fabric::peer& p, std::uint16_t index, os::descriptor socket) noexcept override;
 
  private:
   struct connection {
     std::shared_ptr<endpoint> end;
     std::shared_ptr<peer_line::way> way;
-    int parts_in = -1;               ///< the first stream, until the second is here, too
+    os::descriptor parts_in;         ///< the first stream, until the second is here, too
     bool waits_for_streams = false;  ///< who connected has said that they come; until then nobody accepts the end
   };
   hub(std::string_view url, const channel_options& options);

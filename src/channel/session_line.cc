@@ -69,15 +69,11 @@ errc session_line::connected(fabric::session& s, std::uint32_t g) {
 }
 
 errc session_line::open_streams(fabric::session& s) {
-  int out = -1, in = -1;
-  errc e = s.open_stream(0, connect_by_, out);
-  if (e == errc::ok) e = s.open_stream(1, connect_by_, in);
-  if (e != errc::ok) {
-    if (out >= 0) ::close(out);
-    return e;
-  }
+  os::descriptor out, in;
+  if (const errc e = s.open_stream(0, connect_by_, out); e != errc::ok) return e;
+  if (const errc e = s.open_stream(1, connect_by_, in); e != errc::ok) return e;
   try {
-    end_.set_conduit(stream_pair::of(out, in));
+    end_.set_conduit(std::make_unique<stream_pair>(std::move(out), std::move(in)));
     return errc::ok;
   } catch (const error& why) {
     return why.code();

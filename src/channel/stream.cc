@@ -29,18 +29,9 @@ constexpr std::uint64_t whole_words(std::uint64_t bytes) noexcept { return bytes
 
 // ---- the socket ----
 
-held_socket::~held_socket() {
-  if (socket >= 0) ::close(socket);
-}
-
-stream_socket::stream_socket(held_socket& s) : socket_(s.socket), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (bell_ < 0) throw error(errc::out_of_memory, "a descriptor for a channel's waits");
-  s.socket = -1;
-}
-
-stream_socket::~stream_socket() {
-  ::close(socket_);
-  ::close(bell_);
+stream_socket::stream_socket(os::descriptor socket)
+    : socket_(std::move(socket)), bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!bell_) throw error(errc::out_of_memory, "a descriptor for a channel's waits");
 }
 
 void stream_socket::end() noexcept {
@@ -50,7 +41,7 @@ void stream_socket::end() noexcept {
 
 std::uint64_t stream_socket::send(std::span<const std::byte> from) noexcept {
   ssize_t n = 0;
-  do n = ::send(socket_, from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  do n = ::send(socket_.get(), from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   if (n >= 0) return static_cast<std::uint64_t>(n);
   if (errno != EAGAIN && errno != ENOBUFS) end();
@@ -59,31 +50,32 @@ std::uint64_t stream_socket::send(std::span<const std::byte> from) noexcept {
 
 std::uint64_t stream_socket::receive(std::span<std::byte> to) noexcept {
   ssize_t n = 0;
-  do n = ::recv(socket_, to.data(), to.size(), MSG_DONTWAIT);
+  do n = ::recv(socket_.get(), to.data(), to.size(), MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   if (n > 0) return static_cast<std::uint64_t>(n);
   if (n == 0 || errno != EAGAIN) end();
   return 0;
 }
 
-void stream_socket::finish() noexcept { ::shutdown(socket_, SHUT_WR); }
+void stream_socket::finish() noexcept { ::shutdown(socket_.get(), SHUT_WR); }
 
 void stream_socket::kick() noexcept {
   rung_.fetch_add(1, std::memory_order_seq_cst);
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::write(bell_, &one, sizeof one);
+  [[maybe_unused]] const auto n = ::write(bell_.get(), &one, sizeof one);
 }
 
 void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) noexcept {
   // One that has ended is always ready, and there is nothing to wait for.
-  std::array<pollfd, 2> on{{{ended_at() == time_point::max() ? socket_ : -1, events, 0}, {bell_, POLLIN, 0}}};
+  std::array<pollfd, 2> on{
+      {{ended_at() == time_point::max() ? socket_.get() : -1, events, 0}, {bell_.get(), POLLIN, 0}}};
   const time_point now = clock::now(), spin_until = std::min(deadline, now + spin_for);
   const auto ready = [&](const timespec& within) {
     if (rung_.load(std::memory_order_seq_cst) == seen && ::ppoll(on.data(), on.size(), &within, nullptr) <= 0)
       return false;
     if ((on[1].revents & POLLIN) != 0) {
       std::uint64_t count = 0;
-      [[maybe_unused]] const auto n = ::read(bell_, &count, sizeof count);
+      [[maybe_unused]] const auto n = ::read(bell_.get(), &count, sizeof count);
     }
     return true;
   };
@@ -254,12 +246,5 @@ bool stream_reader::answer(const part_answers& a) noexcept {
 }
 
 void stream_reader::wait(std::uint32_t seen, time_point deadline) noexcept { socket_.wait(POLLIN, seen, deadline); }
-
-// ---- both ----
-
-std::unique_ptr<stream_pair> stream_pair::of(int out, int in) {
-  held_socket first(out), second(in);
-  return std::unique_ptr<stream_pair>(new stream_pair(first, second));
-}
 
 }  // namespace fm::detail

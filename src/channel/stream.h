@@ -10,33 +10,22 @@
 #pragma once
 
 #include <farmem/channel/wire.h>
+#include <farmem/os.h>
 
 #include <array>
 #include <atomic>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "conduit.h"
 
 namespace fm::detail {
 
-/// A socket that has an owner until somebody else takes it.
-struct held_socket {
-  int socket = -1;
-  explicit held_socket(int s) noexcept : socket(s) {}
-  ~held_socket();
-  held_socket(const held_socket&) = delete;
-  held_socket& operator=(const held_socket&) = delete;
-};
-
-/// A non-blocking socket that this closes, and a bell to sleep on beside it.
+/// A non-blocking socket, and a bell to sleep on beside it.
 class stream_socket {
  public:
-  /// Takes the socket unless it throws out_of_memory.
-  explicit stream_socket(held_socket& s);
-  ~stream_socket();
-  stream_socket(const stream_socket&) = delete;
-  stream_socket& operator=(const stream_socket&) = delete;
+  /// Throws out_of_memory.
+  explicit stream_socket(os::descriptor socket);
 
   /// As much as there is room for, or is there; 0 also when the connection has ended.
   std::uint64_t send(std::span<const std::byte> from) noexcept;
@@ -51,14 +40,14 @@ class stream_socket {
  private:
   void end() noexcept;
 
-  const int socket_, bell_;
+  const os::descriptor socket_, bell_;
   std::atomic<std::uint32_t> rung_{0};
   std::atomic<time_point> ended_at_{time_point::max()};
 };
 
 class stream_writer final : public conduit_writer {
  public:
-  explicit stream_writer(held_socket& s) : socket_(s) {}
+  explicit stream_writer(os::descriptor socket) : socket_(std::move(socket)) {}
 
   [[nodiscard]] bool has_room(std::uint64_t, std::uint64_t) const noexcept override { return rest_begin_ == rest_end_; }
   std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) override;
@@ -84,7 +73,7 @@ class stream_writer final : public conduit_writer {
 
 class stream_reader final : public conduit_reader {
  public:
-  explicit stream_reader(held_socket& s) : socket_(s), buffer_(buffer_bytes) {}
+  explicit stream_reader(os::descriptor socket) : socket_(std::move(socket)), buffer_(buffer_bytes) {}
 
   found next(std::uint64_t most, std::span<const std::byte>& message, std::uint64_t& rest) noexcept override;
   std::span<const std::byte> more() noexcept override;
@@ -123,15 +112,13 @@ class stream_reader final : public conduit_reader {
 
 class stream_pair final : public conduit {
  public:
-  /// Takes both sockets over, also when it throws out_of_memory or bad_alloc.
-  static std::unique_ptr<stream_pair> of(int out, int in);
+  /// Throws out_of_memory.
+  stream_pair(os::descriptor out, os::descriptor in) : out_(std::move(out)), in_(std::move(in)) {}
   [[nodiscard]] conduit_writer& writer() noexcept override { return out_; }
   [[nodiscard]] conduit_reader& reader() noexcept override { return in_; }
   [[nodiscard]] bool in_shared_memory() const noexcept override { return false; }
 
  private:
-  stream_pair(held_socket& out, held_socket& in) : out_(out), in_(in) {}
-
   stream_writer out_;
   stream_reader in_;
 };

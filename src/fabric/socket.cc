@@ -109,12 +109,6 @@ descriptor bind_and_listen(const endpoint& e, const std::string& url) {
 
 }  // namespace
 
-descriptor::~descriptor() { reset(); }
-
-void descriptor::reset() noexcept {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept {
   try {
     if (to.scheme == "shm") return connect_endpoint(unix_endpoint(to.path), deadline, out);

@@ -7,31 +7,13 @@
 
 #include <farmem/base.h>
 #include <farmem/fabric/url.h>
+#include <farmem/os.h>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace fm::fabric {
 
-/// A descriptor that closes itself.
-class descriptor {
- public:
-  descriptor() = default;
-  explicit descriptor(int fd) noexcept : fd_(fd) {}
-  descriptor(descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-  descriptor& operator=(descriptor&& o) noexcept {
-    std::swap(fd_, o.fd_);
-    return *this;
-  }
-  ~descriptor();
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
-  void reset() noexcept;
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
+using os::descriptor;
 
 /// Connects to tcp:// or shm://. Returns unreachable, timed_out, or ok with `out` set.
 errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept;

@@ -210,8 +210,7 @@ void stream_listener::hand_over(io_thread& t, std::uint64_t id) noexcept {
   t.interest.erase(id);
   connections_.fetch_sub(1, std::memory_order_relaxed);
   t.connections.erase(id);
-  const errc e = service_.stream(*p, index, s.get());
-  if (e == errc::ok) (void)s.release();
+  const errc e = service_.stream(*p, index, std::move(s));
   p->let_go(id);
   if (e != errc::ok) p->close(e, "a stream that is not wanted");
 }

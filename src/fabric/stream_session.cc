@@ -69,13 +69,13 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) noexcep
   return errc::ok;
 }
 
-errc stream_session::open_stream(std::uint16_t index, time_point deadline, int& socket) noexcept {
+errc stream_session::open_stream(std::uint16_t index, time_point deadline, descriptor& socket) noexcept {
   if (shared_memory_ || !on_session_thread()) return errc::unsupported;
   descriptor s;
   if (const errc e = connect_socket(to_, deadline, s); e != errc::ok) return e;
   greeting known = greeting_;
   const errc e = greet(s.get(), wire::lane_stream, index, std::max(generation(), 1u), deadline, known);
-  if (e == errc::ok) socket = s.release();
+  if (e == errc::ok) socket = std::move(s);
   return e;
 }
 

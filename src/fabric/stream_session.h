@@ -19,7 +19,7 @@ class stream_session final : public lane_session {
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept override;
   void detach(std::uint32_t region) noexcept override;
   std::byte* direct(std::uint32_t region) noexcept override;
-  errc open_stream(std::uint16_t index, time_point deadline, int& socket) noexcept override;
+  errc open_stream(std::uint16_t index, time_point deadline, descriptor& socket) noexcept override;
 
  private:
   struct greeting {

@@ -3,7 +3,6 @@
 
 #include <farmem/channel/wire.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -35,10 +34,7 @@ class impostor final : public fm::fabric::session_events {
     const auto bytes = fm::detail::ring_pair::bytes_for(narrow.window, narrow.window_parts, narrow.part);
     ring = std::make_unique<fm::detail::ring_pair>(fm::detail::ring_pair::mapped(memory_, bytes), bytes);
   }
-  ~impostor() override {
-    session_->close();
-    for (const int s : sockets) ::close(s);
-  }
+  ~impostor() override { session_->close(); }
   impostor(const impostor&) = delete;
   impostor& operator=(const impostor&) = delete;
 
@@ -58,7 +54,7 @@ class impostor final : public fm::fabric::session_events {
     if (!sockets.empty()) {
       // The other end may have left in the middle.
       for (std::size_t at = 0; at < message.size();) {
-        const ssize_t n = ::send(sockets[0], message.data() + at, message.size() - at, MSG_NOSIGNAL);
+        const ssize_t n = ::send(sockets[0].get(), message.data() + at, message.size() - at, MSG_NOSIGNAL);
         if (n < 0 && errno != EAGAIN) break;
         at += n < 0 ? 0 : static_cast<std::size_t>(n);
       }
@@ -100,7 +96,7 @@ class impostor final : public fm::fabric::session_events {
   }
 
   std::unique_ptr<fm::detail::ring_pair> ring;
-  std::vector<int> sockets;  ///< of the streams
+  std::vector<fm::os::descriptor> sockets;  ///< of the streams
 
  private:
   static fm::errc post(fm::fabric::session& s, fm::fabric::lane on, std::span<std::byte> message, int* fd) {
@@ -122,9 +118,9 @@ class impostor final : public fm::fabric::session_events {
     h.b = std::uint64_t{narrow.part} << 32 | narrow.window_parts;
     welcomed_ = post(s, fm::fabric::lane::control, std::as_writable_bytes(std::span(&h, 1)), &memory_);
     for (const std::uint16_t index : streams_) {
-      int socket = -1;
+      fm::os::descriptor socket;
       if (s.open_stream(index, fm::clock::now() + std::chrono::seconds(10), socket) != fm::errc::ok) break;
-      sockets.push_back(socket);
+      sockets.push_back(std::move(socket));
     }
     return fm::errc::ok;
   }

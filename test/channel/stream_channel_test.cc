@@ -1,7 +1,6 @@
 // Channels over tcp://, whose parts go over connections of their own: graphs that no buffer holds, senders that give up in the middle
 // of a part, goodbyes that overtake what was sent, and another end that opens connections and says on them what it likes.
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 
@@ -26,9 +25,6 @@ const fm::heap_options large_heap = [] {
 /// Says in one breath that a channel stands, and asks for the types of a graph that nobody has sent.
 class hasty_listener final : public fm::fabric::service {
  public:
-  ~hasty_listener() override {
-    for (const int s : sockets_) ::close(s);
-  }
   errc connected(fm::fabric::peer&) noexcept override { return errc::ok; }
   void disconnected(fm::fabric::peer&) noexcept override {}
   errc message(fm::fabric::peer& p, std::span<const std::byte> payload, fm::fabric::answer& out) noexcept override {
@@ -45,14 +41,14 @@ class hasty_listener final : public fm::fabric::service {
     return nullptr;
   }
   void memory_done(fm::fabric::peer&, std::uint32_t) noexcept override {}
-  errc stream(fm::fabric::peer&, std::uint16_t, int socket) noexcept override {
-    sockets_.push_back(socket);
+  errc stream(fm::fabric::peer&, std::uint16_t, fm::os::descriptor socket) noexcept override {
+    sockets_.push_back(std::move(socket));
     return errc::ok;
   }
   std::atomic<bool> described{false};
 
  private:
-  std::vector<int> sockets_;  // of the listener's thread
+  std::vector<fm::os::descriptor> sockets_;  // of the listener's thread
 };
 
 fm::ptr<fm::ref<double[]>[]> make_arrays(fm::heap& h, std::uint64_t arrays, std::uint64_t each) {
@@ -341,7 +337,7 @@ TEST_CASE("what is said on a connection of its own is checked, and ends the chan
     auto h = make(kind::part, 2);
     h.a = 1;
     h.bytes = 0xffffffff;
-    REQUIRE(::send(other.sockets[0], &h, sizeof h, MSG_NOSIGNAL) == sizeof h);
+    REQUIRE(::send(other.sockets[0].get(), &h, sizeof h, MSG_NOSIGNAL) == sizeof h);
   }
   SECTION("what is no part") { other.say(make(kind::credit)); }
   SECTION("what goes aside where that has come") {
@@ -378,17 +374,17 @@ TEST_CASE("a connection of its own that breaks by itself ends the channel, and w
   fm::channel rx{listener.accept()};
   SECTION("that of what it sends") {
     other.part(0, flag_first | flag_last, {7, 0, 0}, 1);
-    ::shutdown(other.sockets[0], SHUT_RDWR);
+    ::shutdown(other.sockets[0].get(), SHUT_RDWR);
     REQUIRE(rx.recv<node>()->id == 7);
     REQUIRE(thrown_by([&] { rx.recv<node>(); }).code == errc::disconnected);
   }
   SECTION("that of what it is sent") {
-    ::shutdown(other.sockets[1], SHUT_RDWR);
+    ::shutdown(other.sockets[1].get(), SHUT_RDWR);
     REQUIRE(thrown_by([&] { rx.send(to.make<node>({.id = 1})); }).code == errc::disconnected);
   }
   SECTION("and a receiver that answers what cannot be") {
     const fm::detail::part_answers lie{1u << 20, 1, 1, 0};
-    REQUIRE(::send(other.sockets[1], &lie, sizeof lie, MSG_NOSIGNAL) == sizeof lie);
+    REQUIRE(::send(other.sockets[1].get(), &lie, sizeof lie, MSG_NOSIGNAL) == sizeof lie);
     REQUIRE(thrown_by([&] { rx.send(to.make<node>({.id = 1})); }).code == errc::bad_frame);
     REQUIRE(other.is_left());
   }

@@ -25,18 +25,18 @@ struct sockets {
   sockets() {
     int both[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, both) == 0);
-    first = both[0];
-    second = both[1];
+    first = os::descriptor(both[0]);
+    second = os::descriptor(both[1]);
   }
-  int first = -1, second = -1;
+  os::descriptor first, second;
 };
 
 /// One direction, both ends here. What goes through the other is nothing.
 struct direction {
   direction() {
-    const sockets there, back;
-    left = stream_pair::of(there.first, back.first);
-    right = stream_pair::of(back.second, there.second);
+    sockets there, back;
+    left = std::make_unique<stream_pair>(std::move(there.first), std::move(back.first));
+    right = std::make_unique<stream_pair>(std::move(back.second), std::move(there.second));
   }
   std::unique_ptr<stream_pair> left, right;
   conduit_writer& out() { return left->writer(); }

@@ -77,11 +77,11 @@ class memory_service final : public service {
     changed_.notify_all();
   }
 
-  errc stream(peer& p, std::uint16_t index, int socket) noexcept override {
+  errc stream(peer& p, std::uint16_t index, os::descriptor socket) noexcept override {
     const std::lock_guard lock(mutex_);
     if (peers_.count(&p) == 0) ++violations_;
     if (!takes_streams) return errc::refused;
-    streams.emplace_back(index, socket);
+    streams.emplace_back(index, std::move(socket));
     changed_.notify_all();
     return errc::ok;
   }
@@ -113,7 +113,7 @@ class memory_service final : public service {
 
   errc refuse_with = errc::ok;
   bool takes_streams = false;
-  std::vector<std::pair<std::uint16_t, int>> streams;  ///< that were given to it; closed by the test
+  std::vector<std::pair<std::uint16_t, os::descriptor>> streams;  ///< that were given to it
   int sessions_seen = 0, sessions_ended = 0, held = 0;
   std::uint64_t memory_calls = 0, messages = 0;
 

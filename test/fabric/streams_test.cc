@@ -19,15 +19,15 @@ class opener final : public session_events {
   void lost(session&, errc) noexcept override {}
   void notice(session&, std::span<const std::byte>) noexcept override {}
   errc outcome = errc::timed_out;
-  int socket = -1;
+  os::descriptor socket;
 };
 
-bool passes(int from, int to) {
+bool passes(const os::descriptor& from, const os::descriptor& to) {
   const char out = 'x';
   char in = 0;
-  if (::send(from, &out, 1, MSG_NOSIGNAL) != 1) return false;
-  pollfd p{to, POLLIN, 0};
-  return ::poll(&p, 1, 10'000) == 1 && ::recv(to, &in, 1, 0) == 1 && in == out;
+  if (::send(from.get(), &out, 1, MSG_NOSIGNAL) != 1) return false;
+  pollfd p{to.get(), POLLIN, 0};
+  return ::poll(&p, 1, 10'000) == 1 && ::recv(to.get(), &in, 1, 0) == 1 && in == out;
 }
 
 }  // namespace
@@ -42,14 +42,12 @@ TEST_CASE("a stream is the service's from its welcome on, and outlives its sessi
   REQUIRE(s.until([](memory_service& m) { return m.streams.size() == 1; }));
   REQUIRE(s.streams[0].first == 5);
   REQUIRE(passes(o.socket, s.streams[0].second));
-  int late = -1;
+  os::descriptor late;
   REQUIRE(link->open_stream(6, clock::now() + std::chrono::seconds(1), late) == errc::unsupported);
   link->close();
   REQUIRE(s.until([](memory_service& m) { return m.sessions_ended == 1; }));
   server.reset();
   REQUIRE(passes(s.streams[0].second, o.socket));
-  ::close(o.socket);
-  ::close(s.streams[0].second);
 }
 
 TEST_CASE("there are no streams where there are no connections for them") {
@@ -125,6 +123,4 @@ TEST_CASE("streams of sessions that end meanwhile are handed over or not, and no
     control.reset();
     REQUIRE(s.until([&](memory_service& m) { return m.sessions_ended == round + 1; }));
   }
-  server.reset();
-  for (const auto& [index, socket] : s.streams) ::close(socket);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <farmem/fabric/request.h>
+#include <farmem/os.h>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,9 +46,9 @@ class service {
   /// pointer stays good until the call of memory_done for the same peer and region.
   virtual std::byte* memory(peer& p, const remote& where, std::uint64_t bytes, access how) noexcept = 0;
   virtual void memory_done(peer& p, std::uint32_t region) noexcept = 0;
-  /// The peer has opened a stream (session::open_stream): a non-blocking socket. ok: it is the service's from here on, also when the
-  /// peer goes. Anything else costs the peer its connection.
-  virtual errc stream(peer&, std::uint16_t /*index*/, int /*socket*/) noexcept { return errc::refused; }
+  /// The peer has opened a stream (session::open_stream): a non-blocking socket, the service's from here on, also when the peer goes.
+  /// Anything but ok costs the peer its connection.
+  virtual errc stream(peer&, std::uint16_t /*index*/, os::descriptor /*socket*/) noexcept { return errc::refused; }
 };
 
 struct listen_options {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <farmem/fabric/request.h>
+#include <farmem/os.h>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -87,10 +88,9 @@ class session {
   virtual std::byte* direct(std::uint32_t region) noexcept = 0;
 
   /// Opens a connection beside the session's own, which the service gets as stream number `index` (service::stream), and which
-  /// carries whatever the two agree on: a non-blocking socket, the caller's from here on. The session neither looks at it nor ends
-  /// it. Only in session_events::connected. Returns unsupported where there are no such connections (all but tcp://), otherwise
+  /// carries whatever the two agree on: a non-blocking socket. The session neither looks at it nor ends it. Only in session_events::connected. Returns unsupported where there are no such connections (all but tcp://), otherwise
   /// what connecting comes to.
-  virtual errc open_stream(std::uint16_t /*index*/, time_point /*deadline*/, int& /*socket*/) noexcept {
+  virtual errc open_stream(std::uint16_t /*index*/, time_point /*deadline*/, os::descriptor& /*socket*/) noexcept {
     return errc::unsupported;
   }
 

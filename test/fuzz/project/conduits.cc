@@ -3,7 +3,6 @@
 #include <channel/ring.h>
 #include <channel/stream.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <memory>
@@ -26,16 +25,10 @@ class connections {
     int in[2], out[2];
     FM_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, in) == 0, "sockets");
     FM_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, out) == 0, "sockets");
-    to_in_ = in[0];
-    from_out_ = out[0];
-    pair_ = stream_pair::of(out[1], in[1]);
+    to_in_ = os::descriptor(in[0]);
+    from_out_ = os::descriptor(out[0]);
+    pair_ = std::make_unique<stream_pair>(os::descriptor(out[1]), os::descriptor(in[1]));
   }
-  ~connections() {
-    ::close(to_in_);
-    ::close(from_out_);
-  }
-  connections(const connections&) = delete;
-  connections& operator=(const connections&) = delete;
 
   void run(fuzz::input& in) {
     conduit_reader& r = pair_->reader();
@@ -101,7 +94,7 @@ class connections {
         }
         default: {
           const auto any = in.bytes(in.below(80));
-          [[maybe_unused]] const auto n = ::send(from_out_, any.data(), any.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+          [[maybe_unused]] const auto n = ::send(from_out_.get(), any.data(), any.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
           (void)w.answers();
         }
       }
@@ -110,7 +103,7 @@ class connections {
 
  private:
   void feed(const void* from, std::size_t bytes) {
-    const ssize_t n = ::send(to_in_, from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = ::send(to_in_.get(), from, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) fed_ += static_cast<std::uint64_t>(n);
   }
   void shown(std::span<const std::byte> bytes) {
@@ -119,7 +112,7 @@ class connections {
     FM_CHECK(shown_ <= fed_ + aside_, "more was shown than has come");
   }
 
-  int to_in_ = -1, from_out_ = -1;
+  os::descriptor to_in_, from_out_;
   std::unique_ptr<stream_pair> pair_;
   std::uint64_t fed_ = 0, aside_ = 0, shown_ = 0;
   volatile unsigned sum_ = 0;

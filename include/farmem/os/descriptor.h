@@ -1,0 +1,27 @@
+// A file descriptor that closes itself.
+#pragma once
+
+#include <utility>
+
+namespace fm::os {
+
+class descriptor {
+ public:
+  descriptor() = default;
+  explicit descriptor(int fd) noexcept : fd_(fd) {}
+  descriptor(descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  descriptor& operator=(descriptor&& o) noexcept {
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+  ~descriptor() { reset(); }
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+  void reset() noexcept;
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace fm::os
