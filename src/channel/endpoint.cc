@@ -317,6 +317,7 @@ void endpoint::send_part(std::size_t bytes, bool last, std::uint64_t objects, ti
   if (last) h.flags |= flag_last;
   h.bytes = static_cast<std::uint32_t>(bytes);
   h.b = last ? objects : 0;
+  const bool may_be_cut = conduit_ && !conduit_->in_shared_memory();
   {
     // Counted before it goes: its credit may be here before send returns.
     const std::lock_guard lock(mutex_);
@@ -327,7 +328,7 @@ void endpoint::send_part(std::size_t bytes, bool last, std::uint64_t objects, ti
     ++stats_.parts_sent;
     stats_.wire_bytes_sent += sizeof h + bytes;
     graph_flags_ &= static_cast<std::uint16_t>(~flag_first);
-    if (last && !conduit_) graph_open_ = false;
+    if (last && !may_be_cut) graph_open_ = false;
   }
   std::memcpy(room_.data(), &h, sizeof h);
   if (conduit_) {
@@ -336,8 +337,9 @@ void endpoint::send_part(std::size_t bytes, bool last, std::uint64_t objects, ti
       return broken_ != errc::ok || judged_ >= graph_;
     };
     if (!conduit_->writer().send(sizeof h + bytes, deadline, in_vain)) give_up_part(last);
+    if (!last || !may_be_cut) return;
     const std::lock_guard lock(mutex_);
-    if (last) graph_open_ = false;
+    graph_open_ = false;
     return;
   }
   if (const errc e = line_->send(sizeof h + bytes, deadline); e != errc::ok) {
