@@ -136,6 +136,7 @@ class paged_core {
   [[noreturn]] void die(std::uint64_t page, const trouble& why) const noexcept;
   [[nodiscard]] int fault_waiter() const;
   void serve_faults(int waits) noexcept;
+  void serve_next_fault() noexcept;
 
   // ---- fill.cc ----
   /// The largest absent block that its page's hint allows; the group is locked.
@@ -228,6 +229,8 @@ class paged_core {
 
   ahead_queue ahead_;
   std::mutex ahead_at_work_, evictor_at_work_;  ///< held by those threads while they move blocks, and by verify
+  /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its thread gone on.
+  std::atomic<std::uint32_t> faults_at_work_{0};
   std::atomic<bool> stopping_{false};
   int stop_fd_ = -1;                ///< becomes readable when fault threads should end
   std::vector<int> fault_waiters_;  ///< epoll descriptors, one for each fault thread

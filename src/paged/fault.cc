@@ -235,21 +235,28 @@ void paged_core::serve_faults(int waits) noexcept {
   while (!stopping_.load()) {
     epoll_event ready;
     if (::epoll_wait(waits, &ready, 1, -1) != 1) continue;
-    uffd_msg m;
-    if (::read(memory_.fd(), &m, sizeof m) != sizeof m) continue;  // another thread has it
-    if (m.event != UFFD_EVENT_PAGEFAULT) continue;
-    const std::uint64_t page = (m.arg.pagefault.address - reinterpret_cast<std::uintptr_t>(base())) / page_bytes;
-    const bool write = (m.arg.pagefault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0;
-    fault_action then = fault_action::signal;
-    for (trouble why; !serve(page, write, why);)
-      if ((then = settle(page, why)) == fault_action::signal) {
-        if (!memory_.can_poison()) die(page, why);
-        poison(page);
-        break;
-      }
-    // Served by another thread's fault just now, perhaps; nobody may be left asleep.
-    memory_.wake(offset(page), page_bytes);
+    // From before the fault is read: until then the kernel takes it back when its page comes otherwise.
+    faults_at_work_.fetch_add(1);
+    serve_next_fault();
+    faults_at_work_.fetch_sub(1);
   }
+}
+
+void paged_core::serve_next_fault() noexcept {
+  uffd_msg m;
+  if (::read(memory_.fd(), &m, sizeof m) != sizeof m) return;  // another thread has it
+  if (m.event != UFFD_EVENT_PAGEFAULT) return;
+  const std::uint64_t page = (m.arg.pagefault.address - reinterpret_cast<std::uintptr_t>(base())) / page_bytes;
+  const bool write = (m.arg.pagefault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0;
+  fault_action then = fault_action::signal;
+  for (trouble why; !serve(page, write, why);)
+    if ((then = settle(page, why)) == fault_action::signal) {
+      if (!memory_.can_poison()) die(page, why);
+      poison(page);
+      break;
+    }
+  // Served by another thread's fault just now, perhaps; nobody may be left asleep.
+  memory_.wake(offset(page), page_bytes);
 }
 
 }  // namespace fm::detail

@@ -202,8 +202,10 @@ void paged_core::verify_group(std::uint64_t first, std::uint64_t& present, std::
 
 std::string paged_core::verify() {
   const std::scoped_lock quiet(ahead_at_work_, evictor_at_work_);
-  for (const time_point until = clock::now() + options_.access_within; writes_in_flight() && clock::now() < until;) {
+  // First the fault threads, which may begin writes and end them.
+  for (const time_point until = clock::now() + options_.access_within; clock::now() < until;) {
     const std::uint32_t seen = moved_.load();
+    if (faults_at_work_.load() == 0 && !writes_in_flight()) break;
     home_.poll();
     if (!harvest()) os::futex_wait(moved_, seen, clock::now() + std::chrono::milliseconds(2));
   }
