@@ -23,12 +23,21 @@ void object_cache::throw_cache_full(std::uint64_t bytes) {
               : ""));
 }
 
+void object_cache::ask_for_room() noexcept {
+  if (!awaits_collection_.exchange(true, std::memory_order_acq_rel) && tell_) tell_(tell_context_);
+}
+
+// A section that began although the agents take nothing more would use up the reserve, and could then not wait for a collection,
+// whose pauses wait for it. So the collection is waited for here.
 void object_cache::wait_at_gate(time_point deadline) noexcept {
   if (arena_.available() >= arena_.gate_level()) return;
   const time_point begin = clock::now();
   here().counters.stalls_for_memory += 1;
-  while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline &&
-         evictor_->last_error() == errc::ok) {
+  while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline) {
+    if (const errc refused = evictor_->last_error(); refused != errc::ok) {
+      if (refused != errc::agent_full && refused != errc::quota_exceeded) break;
+      ask_for_room();
+    }
     const std::uint32_t seen = arena_.release_count();
     if (evictor_->help()) continue;
     evictor_->wake();
@@ -42,9 +51,7 @@ void object_cache::wait_for_memory(std::uint32_t segments, time_point deadline) 
   const time_point begin = clock::now();
   here().counters.stalls_for_memory += 1;
   while (arena_.available() < segments) {
-    if (evictor_->last_error() != errc::ok) {  // the agents are full: garbage can make room
-      if (!awaits_collection_.exchange(true, std::memory_order_acq_rel) && tell_) tell_(tell_context_);
-    }
+    if (evictor_->last_error() != errc::ok) ask_for_room();  // the agents are full: garbage can make room
     if (closed() || clock::now() >= deadline) throw_cache_full(segments * arena_.segment_bytes());
     const std::uint32_t seen = arena_.release_count();
     if (evictor_->help()) continue;
@@ -101,6 +108,8 @@ char* object_cache::frame_for_miss(mutator& m, slot_t slot, std::uint64_t payloa
   const time_point begin = clock::now();
   const reading_nothing reads_nothing;
   for (bool late = false;;) {
+    // Its pauses wait for this section, but one that has marked already goes on, and it is sooner over when this fails.
+    if (evictor_->last_error() != errc::ok) ask_for_room();
     const std::uint32_t seen = arena_.release_count();
     if (!evictor_->help()) {
       // Memory that came while this thread did not run is not to be missed: the last attempt is after the deadline.

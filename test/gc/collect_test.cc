@@ -284,3 +284,41 @@ TEST_CASE("collections start by themselves, and a service that makes garbage doe
   REQUIRE(s.collections + s.young_collections > 3);
   REQUIRE(s.collections_failed == 0);
 }
+
+// Inside, the thread could wait for memory only: a collection's pauses wait for its scope.
+TEST_CASE("a scope that is to begin while the agents are full waits for a collection before it begins") {
+  auto o = small();
+  o.collect = true;
+  o.local_memory = 8_MiB;
+  o.local_region = 256_KiB;
+  o.elastic = false;
+  o.memory_within = std::chrono::seconds(1);
+  fm::heap h(o);
+  std::vector<fm::ptr<char[]>> kept, garbage;
+  for (int i = 0; i < 700; ++i) kept.push_back(h.array<char>(3'000));
+  fm::errc full = fm::errc::ok;
+  while (full == fm::errc::ok) try {
+      garbage.push_back(h.array<char>(3'000));
+    } catch (const fm::error& e) {
+      full = e.code();
+    }
+  REQUIRE(full == fm::errc::agent_full);
+  REQUIRE(collect(h, "all of it lives").freed == 0);
+  const std::uint64_t before = h.stats().collections;
+  garbage.clear();
+  // Nothing is allocated from here on, so nothing but the want of memory asks for a collection. What is near comes first, so that
+  // the scope has given something out when more is wanted.
+  const auto near = kept.front().read();
+  for (std::size_t i = 0; i < kept.size(); i += 4) {
+    const fm::scope s;
+    CHECK(kept.front().get(s)->size() == 3'000);
+    for (std::size_t k = i; k < i + 4; ++k) (*kept[k].get_for_write(s))[0] = 'x';
+  }
+  CHECK(h.stats().collections > before);
+  std::size_t written = 0;
+  for (const auto& p : kept) {
+    const fm::scope s;
+    written += (*p.get(s))[0] == 'x';
+  }
+  CHECK(written == kept.size());
+}

@@ -157,7 +157,8 @@ class object_cache {
   /// Stops eviction, fails whoever still asks, forgets all words. The links are closed by the heap afterwards.
   void close() noexcept;
 
-  /// Waits until the heap is no longer short of memory, evicting meanwhile; returns at the deadline too. Outside of sections.
+  /// Waits until the heap is no longer short of memory, evicting meanwhile, and for a collection when the agents are full; returns
+  /// at the deadline too. Outside of sections.
   void wait_at_gate(time_point deadline) noexcept;
 
   /// A region that an agent wants back: acknowledged when no read of it can be in flight any more.
@@ -229,7 +230,7 @@ class object_cache {
   /// Calls it once when the heap has allocated `bytes` more. It is called besides when the agents are full, once until
   /// collected().
   void when_allocated(std::uint64_t bytes) noexcept;
-  /// Whether an allocation waits for a cycle, because the agents are full; until the next one has ended.
+  /// Whether a thread waits for a cycle, because the agents are full; until the next one has ended.
   [[nodiscard]] bool awaits_collection() const noexcept { return awaits_collection_.load(std::memory_order_acquire); }
   void collected() noexcept { awaits_collection_.store(false, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t allocated_bytes() const noexcept {
@@ -303,6 +304,8 @@ class object_cache {
   /// Waits for memory with eviction; outside of a section. Throws cache_full at the deadline.
   void wait_for_memory(std::uint32_t segments, time_point deadline);
   [[noreturn]] void throw_cache_full(std::uint64_t bytes);
+  /// Wants a collection, because the agents are full: garbage can make room. Once until collected().
+  void ask_for_room() noexcept;
   mutator& attach_thread();
   void retire_segments(mutator& m) noexcept;
   void refill_slots(mutator& m);
