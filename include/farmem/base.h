@@ -2,6 +2,7 @@
 #pragma once
 
 #include <farmem/base/check.h>
+#include <farmem/base/copy.h>
 #include <farmem/base/crc32c.h>
 #include <farmem/base/error.h>
 #include <farmem/base/histogram.h>

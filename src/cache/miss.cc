@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 
 #include "miss.h"
@@ -117,7 +116,7 @@ std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, c
   if (header::slot(h) != f.slot) return 0;
   const std::uint64_t bytes = home_bytes(h, to + header::bytes, got);
   if (bytes == 0 || bytes > got || bytes > f.bytes) return 0;
-  if (window != 0) std::memcpy(frame::home_copy(f.payload), to, bytes);
+  if (window != 0) copy_bytes(frame::home_copy(f.payload), to, bytes);
   return bytes;
 }
 
@@ -170,7 +169,7 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
       if (bytes == 0 || bytes > a.copy.size() ||
           bytes > frame::total_bytes_of(f.payload) - sizeof(frame_prefix) + header::bytes)
         throw_access(errc::corrupt, f.slot, link);
-      std::memcpy(frame::home_copy(f.payload), a.copy.data(), bytes);
+      copy_bytes(frame::home_copy(f.payload), a.copy.data(), bytes);
       m.counters.fetched_bytes += a.copy.size();
       return hint;
     }
@@ -212,7 +211,7 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
   char* payload = frame_for_miss(m, slot, bytes - header::bytes, kind);
   if (!payload) return;
-  std::memcpy(frame::home_copy(payload), a.copy.data(), bytes);
+  copy_bytes(frame::home_copy(payload), a.copy.data(), bytes);
   frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);
   m.counters.fetched_bytes += a.copy.size();
   expected = a.entry;
@@ -252,7 +251,7 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
       if (word::is_away(w) && home_address::unpack(w) == here) {
         char* payload = bump_frame(m.young, false, copy - header::bytes, leave);
         if (!payload) return installed;
-        std::memcpy(frame::home_copy(payload), bytes + at, copy);
+        copy_bytes(frame::home_copy(payload), bytes + at, copy);
         frame_prefix& px = frame::prefix(payload);
         px.home.store(w, std::memory_order_relaxed);
         // Nobody else knows the frame yet; an atomic or here waited for the copied bytes to reach memory.

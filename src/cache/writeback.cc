@@ -3,7 +3,6 @@
 #include <farmem/cache/evictor.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "bury.h"
 
@@ -52,7 +51,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   store::batch& b = *open_[agent];
   const word_t home = b.next(bytes).pack();
   std::byte* const copy = b.data + b.used;
-  std::memcpy(copy, frame::home_copy(payload), bytes);
+  copy_bytes(copy, frame::home_copy(payload), bytes);
   b.used += static_cast<std::uint32_t>(bytes);
   ++b.count;
   static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});

@@ -22,11 +22,11 @@ std::uint64_t take_word(const std::byte* at) noexcept {
 /// A payload whose first word is known, and was checked: the length of an array.
 void copy_payload(char* payload, const std::byte* from, std::uint64_t bytes, const std::uint64_t* length) noexcept {
   if (length == nullptr) {
-    std::memcpy(payload, from, bytes);
+    copy_bytes(payload, from, bytes);
     return;
   }
   std::memcpy(payload, length, 8);
-  std::memcpy(payload + 8, from + 8, bytes - 8);
+  copy_bytes(payload + 8, from + 8, bytes - 8);
 }
 
 void store_ref(char* payload, std::uint64_t at, slot_t slot) noexcept {
@@ -197,7 +197,7 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
       next_part();
     }
     const std::uint64_t step = std::min(bytes - from, available());
-    std::memcpy(held_payload_ + from, at_, step);
+    copy_bytes(held_payload_ + from, at_, step);
     at_ += step;
     from += step;
   }

@@ -122,7 +122,7 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
     pieces_ = n;
     return;
   }
-  std::memcpy(at_, payload, n);
+  copy_bytes(at_, payload, n);
   if (t.has_refs()) number_refs(t, payload, at_, 0, n);
   at_ += n;
 }
@@ -133,7 +133,7 @@ void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64
   const char* payload = reinterpret_cast<const char*>(pin.get());
   for (std::uint64_t from = 0;;) {
     const std::uint64_t step = std::min<std::uint64_t>(n - from, static_cast<std::uint64_t>(end_ - at_));
-    std::memcpy(at_, payload + from, step);
+    copy_bytes(at_, payload + from, step);
     if (t.has_refs()) number_refs(t, payload, at_, from, from + step);
     at_ += step;
     from += step;

@@ -93,15 +93,20 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
 
 std::span<std::byte> stream_writer::room(std::uint64_t bytes, std::uint64_t) {
   if (rest_begin_ != rest_end_) return {};
-  if (buffer_.size() < bytes) buffer_.resize(bytes);
-  return {buffer_.data(), bytes};
+  if (buffer_.size() < bytes + page_bytes) {
+    buffer_.resize(bytes + page_bytes);
+    // In the middle of a page, because what is copied here begins at a page's beginning if it is large (base/copy.h).
+    const auto at = reinterpret_cast<std::uintptr_t>(buffer_.data());
+    message_ = buffer_.data() + (round_up(at + page_bytes / 2, page_bytes) - page_bytes / 2 - at);
+  }
+  return {message_, bytes};
 }
 
 bool stream_writer::send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) {
   std::uint64_t at = 0;
   while (at < bytes) {
     const std::uint32_t seen = socket_.watch();
-    const std::uint64_t n = socket_.send({buffer_.data() + at, bytes - at});
+    const std::uint64_t n = socket_.send({message_ + at, bytes - at});
     at += n;
     sent_ += n;
     if (n != 0) continue;
@@ -117,7 +122,7 @@ bool stream_writer::send(std::uint64_t bytes, time_point deadline, const std::fu
 
 std::span<const std::byte> stream_writer::rest(std::uint64_t follows, std::uint64_t& place) noexcept {
   place = sent_;
-  const std::span<const std::byte> out{buffer_.data() + rest_begin_, rest_end_ - rest_begin_};
+  const std::span<const std::byte> out{message_ + rest_begin_, rest_end_ - rest_begin_};
   sent_ += out.size() + follows;
   rest_begin_ = rest_end_ = 0;
   return out;
@@ -154,7 +159,7 @@ std::uint64_t stream_reader::receive(std::span<std::byte> to) noexcept {
   if (!aside_.empty() && received_ >= aside_at_) {
     const std::uint64_t from = received_ - aside_at_;
     n = std::min<std::uint64_t>(to.size(), aside_.size() - from);
-    std::memcpy(to.data(), aside_.data() + from, n);
+    copy_bytes(to.data(), aside_.data() + from, n);
     if (from + n == aside_.size()) aside_ = {};
   } else {
     if (!aside_.empty()) to = to.first(std::min<std::uint64_t>(to.size(), aside_at_ - received_));
@@ -229,7 +234,7 @@ std::uint64_t stream_reader::more_into(std::span<std::byte> to) noexcept {
   pass_shown();
   to = to.first(std::min<std::uint64_t>(to.size(), rest_));
   std::uint64_t n = std::min<std::uint64_t>(here(), to.size());
-  if (n != 0) std::memcpy(to.data(), buffer_.data() + begin_, n);
+  if (n != 0) copy_bytes(to.data(), buffer_.data() + begin_, n);
   begin_ += n;
   if (n < to.size()) n += receive(to.subspan(n));
   rest_ -= n;

@@ -63,7 +63,8 @@ class stream_writer final : public conduit_writer {
 
  private:
   stream_socket socket_;
-  std::vector<std::byte> buffer_;                ///< a message
+  std::vector<std::byte> buffer_;                ///< room for a message ...
+  std::byte* message_ = nullptr;                 ///< ... which begins here
   std::uint64_t rest_begin_ = 0, rest_end_ = 0;  ///< in it: what did not go
   std::uint64_t sent_ = 0;                       ///< bytes of messages, one way or the other
   std::array<std::byte, 32 * 32> heard_;         ///< answers, the last one perhaps not whole

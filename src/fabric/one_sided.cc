@@ -53,12 +53,13 @@ void walk(const request& r, std::uint64_t from, std::span<Byte> bytes, const Cop
 }  // namespace
 
 void gather(const request& r, std::uint64_t from, std::span<std::byte> to) noexcept {
-  walk(r, from, to, [](const std::byte* at, std::span<std::byte> part) { std::memcpy(part.data(), at, part.size()); });
+  walk(r, from, to,
+       [](const std::byte* at, std::span<std::byte> part) { detail::copy_bytes(part.data(), at, part.size()); });
 }
 
 void scatter(const request& r, std::uint64_t from, std::span<const std::byte> bytes) noexcept {
   walk(r, from, bytes,
-       [](std::byte* at, std::span<const std::byte> part) { std::memcpy(at, part.data(), part.size()); });
+       [](std::byte* at, std::span<const std::byte> part) { detail::copy_bytes(at, part.data(), part.size()); });
 }
 
 errc apply_one_sided(request& r, std::byte* at) noexcept {
@@ -68,9 +69,9 @@ errc apply_one_sided(request& r, std::byte* at) noexcept {
     const buffer& b = r.sg[i];
     if (b.bytes == 0) continue;
     if (r.kind == op_kind::read)
-      std::memcpy(b.data, at, b.bytes);
+      detail::copy_bytes(b.data, at, b.bytes);
     else
-      std::memcpy(at, b.data, b.bytes);
+      detail::copy_bytes(at, b.data, b.bytes);
     at += b.bytes;
   }
   return errc::ok;
