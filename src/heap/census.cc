@@ -1,6 +1,6 @@
 // Objects by type: agents count the home copies that they store and say which slots those are of; of all other slots, the
 // frames count. A step is a few thousand slots, and nothing is held in between but the pages of the HIT, which are not given
-// back meanwhile: so an object that is resident is found, and not twice.
+// back meanwhile: so an object that lives all the while is found, and not twice.
 #include <farmem/heap.h>
 
 #include <algorithm>
@@ -52,20 +52,6 @@ struct held_pages {
   object_cache& cache;
 };
 
-// Whether an object went home for the first time, and its frame went, between the agent's answer and the look at the frames.
-bool some_left(slot_t first, const std::vector<std::uint64_t>& stored) {
-  for (std::uint64_t i = 0; i < stored.size() * 64; i += 64) {
-    if (page_of(first + i).state.load(std::memory_order_acquire) == page_given_back) continue;
-    for (std::uint64_t bits = ~stored[i / 64]; bits != 0; bits &= bits - 1) {
-      const word_t w = word_at(first + i + static_cast<std::uint64_t>(__builtin_ctzll(bits))).load();
-      if (word::is_away(w) || word::is_fetching(w)) return true;
-    }
-  }
-  return false;
-}
-
-constexpr int looks_max = 3;
-
 }  // namespace
 
 void heap_core::count_types(heap_stats& out) {
@@ -85,15 +71,13 @@ void heap_core::count_types(heap_stats& out) {
     for (std::uint64_t at = 0; at < tablet_slots; at += step) {
       const slot_t first = std::uint64_t{tablet} * tablet_slots + at;
       const std::uint32_t agent = tablet_info_of(first).agent.load(std::memory_order_relaxed);
-      for (int look = 0; look < looks_max; ++look) {
-        if (silent[agent] || links_[agent]->census(first, step, stored, records) != errc::ok) {
-          silent[agent] = true;
-          stored.assign(step / 64, 0);
-          records.clear();
-        }
-        near.clear();
-        cache_->list_resident(first, step, near);
-        if (silent[agent] || !some_left(first, stored)) break;
+      // Frames first: what has none then has a home copy, and keeps it until it is dead.
+      near.clear();
+      cache_->list_resident(first, step, near);
+      if (silent[agent] || links_[agent]->census(first, step, stored, records) != errc::ok) {
+        silent[agent] = true;
+        stored.assign(step / 64, 0);
+        records.clear();
       }
       for (const store::census_record& r : records) types.stored(r);
       const auto count = [&](const resident_object& o) {

@@ -103,10 +103,7 @@ TEST_CASE("objects are counted beside a program that makes and drops them") {
   stop = true;
   other.join();
   REQUIRE(collected);
-  for (const std::uint64_t n : nodes) {
-    REQUIRE(n <= 10'000);
-    REQUIRE(n > 9'000);
-  }
+  for (const std::uint64_t n : nodes) REQUIRE(n == 10'000);  // wherever they were
   REQUIRE(find(h.stats(fm::detail_level::types), "gc_node")->objects == 10'000);
 }
 
