@@ -35,7 +35,7 @@ void object_cache::wait_at_gate(time_point deadline) noexcept {
   here().counters.stalls_for_memory += 1;
   while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline) {
     if (const errc refused = evictor_->last_error(); refused != errc::ok) {
-      if (refused != errc::agent_full && refused != errc::quota_exceeded) break;
+      if (this_thread.collects || (refused != errc::agent_full && refused != errc::quota_exceeded)) break;
       ask_for_room();
     }
     const std::uint32_t seen = arena_.release_count();

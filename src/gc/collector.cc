@@ -81,6 +81,7 @@ collector::collector(object_cache& cache, const collector_options& options) : ca
   arm({});
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
+    this_thread.collects = true;
     run();
   });
 }

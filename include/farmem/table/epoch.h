@@ -29,6 +29,7 @@ struct alignas(cache_line_bytes) thread_state {
   std::atomic<std::uint64_t> epoch{0};  ///< announced epoch, 0 outside every section
   std::uint32_t depth = 0;              ///< nesting of sections
   bool registered = false;
+  bool collects = false;       ///< a heap's collector, which cannot wait for a collection
   void* free_cells = nullptr;  ///< root cells (gc/roots.h)
   std::uint32_t free_cell_count = 0;
   mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
