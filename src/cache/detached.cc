@@ -174,7 +174,7 @@ char* object_cache::look_here(awaited& a) {
       if (p == posting::posted) m.counters.misses += 1;
     } else if (p == posting::no_memory) {
       if (a.memory_short == time_point{}) a.memory_short = now;
-      if (evictor_->last_error() != errc::ok) ask_for_room();
+      ask_for_room();
       if (late || closed() || now >= a.memory_short + options_.memory_within)
         throw_cache_full(size_class::bytes(home_address::unpack(w).size_class));
       a.why = holdup::memory;

@@ -2,6 +2,7 @@
 #include <farmem/cache/object_cache.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
 
 #include "bury.h"
@@ -27,10 +28,19 @@ void thread_ends(thread_state& t) noexcept {
 // Before a user's section begins while some heap is short of memory: the thread holds nothing that stands in the way, so it
 // evicts or waits here. Bounded: whoever still finds no memory afterwards gets the error that says why.
 void relieve_shortage() noexcept {
-  for (std::size_t i = 0; i < heaps_max; ++i) {
-    if (this_thread.mutators[i] == nullptr) continue;
-    object_cache& c = this_thread.mutators[i]->cache;
-    c.wait_at_gate(clock::now() + c.options().memory_within);
+  std::array<mutator*, heaps_max> mine;
+  std::size_t n = 0;
+  {
+    // A heap may be closed meanwhile: that takes the same lock, and then waits for those who are counted.
+    const std::lock_guard lock(caches_mutex);
+    for (mutator* m : this_thread.mutators)
+      if (m != nullptr) m->cache.gate_waiters.fetch_add(1, std::memory_order_relaxed), mine[n++] = m;
+  }
+  const time_point begin = clock::now();
+  for (std::size_t i = 0; i < n; ++i) {
+    object_cache& c = mine[i]->cache;
+    c.wait_at_gate(*mine[i], begin + c.options().memory_within);
+    c.gate_waiters.fetch_sub(1, std::memory_order_release);
   }
 }
 
@@ -104,6 +114,8 @@ void object_cache::close() noexcept {
         const_cast<std::uint32_t*>(&index));
     caches[index_].store(nullptr, std::memory_order_release);
   }
+  for (std::uint32_t n; (n = gate_waiters.load(std::memory_order_acquire)) != 0;)
+    os::futex_wait(gate_waiters, n, clock::now() + std::chrono::milliseconds(1));
   const std::lock_guard lock(tablets_mutex_);
   for (const std::uint32_t t : tablets_) give_back_tablets(t, 1);
 }

@@ -6,6 +6,10 @@
 
 namespace fm::detail {
 
+namespace {
+constexpr std::uint32_t collections_in_vain_max = 2;  // the first may have begun before
+}  // namespace
+
 void object_cache::throw_cache_full(std::uint64_t bytes) {
   if (closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for memory");
   if (const errc why = evictor_->last_error(); why != errc::ok)
@@ -23,27 +27,33 @@ void object_cache::throw_cache_full(std::uint64_t bytes) {
               : ""));
 }
 
-void object_cache::ask_for_room() noexcept {
-  if (!awaits_collection_.exchange(true, std::memory_order_acq_rel) && tell_) tell_(tell_context_);
+bool object_cache::ask_for_room() noexcept {
+  const errc refused = evictor_->last_error();
+  if (!tell_ || (refused != errc::agent_full && refused != errc::quota_exceeded)) return false;
+  if (!awaits_collection_.exchange(true, std::memory_order_acq_rel)) tell_(tell_context_);
+  return true;
 }
 
 // A section that began although the agents take nothing more would use up the reserve, and could then not wait for a collection,
 // whose pauses wait for it. So the collection is waited for here.
-void object_cache::wait_at_gate(time_point deadline) noexcept {
+void object_cache::wait_at_gate(mutator& m, time_point deadline) noexcept {
   if (arena_.available() >= arena_.gate_level()) return;
   const time_point begin = clock::now();
-  here().counters.stalls_for_memory += 1;
-  while (arena_.available() < arena_.gate_level() && !closed() && clock::now() < deadline) {
-    if (const errc refused = evictor_->last_error(); refused != errc::ok) {
-      if (this_thread.collects || (refused != errc::agent_full && refused != errc::quota_exceeded)) break;
-      ask_for_room();
-    }
+  m.counters.stalls_for_memory += 1;
+  const std::uint32_t in_vain = collected_in_vain_.load(std::memory_order_acquire);
+  bool gives_up = false;
+  while (arena_.available() < arena_.gate_level() && !closed() && !gives_up) {
     const std::uint32_t seen = arena_.release_count();
-    if (evictor_->help()) continue;
-    evictor_->wake();
-    arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+    if (!evictor_->help()) {
+      // Nothing can be evicted; what refused it may be old, but then it takes back what it said with the next copy.
+      if (evictor_->last_error() != errc::ok && (this_thread.collects || !ask_for_room())) break;
+      evictor_->wake();
+      arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+    }
+    gives_up = clock::now() >= deadline ||
+               collected_in_vain_.load(std::memory_order_acquire) - in_vain >= collections_in_vain_max;
   }
-  if (clock::now() >= deadline) arena_.give_up_gate_level();
+  if (gives_up) arena_.give_up_gate_level();
   stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
@@ -51,7 +61,7 @@ void object_cache::wait_for_memory(std::uint32_t segments, time_point deadline) 
   const time_point begin = clock::now();
   here().counters.stalls_for_memory += 1;
   while (arena_.available() < segments) {
-    if (evictor_->last_error() != errc::ok) ask_for_room();  // the agents are full: garbage can make room
+    ask_for_room();
     if (closed() || clock::now() >= deadline) throw_cache_full(segments * arena_.segment_bytes());
     const std::uint32_t seen = arena_.release_count();
     if (evictor_->help()) continue;
@@ -108,12 +118,13 @@ char* object_cache::frame_for_miss(mutator& m, slot_t slot, std::uint64_t payloa
   const time_point begin = clock::now();
   const reading_nothing reads_nothing;
   for (bool late = false;;) {
-    // Its pauses wait for this section, but one that has marked already goes on, and it is sooner over when this fails.
-    if (evictor_->last_error() != errc::ok) ask_for_room();
     const std::uint32_t seen = arena_.release_count();
     if (!evictor_->help()) {
       // Memory that came while this thread did not run is not to be missed: the last attempt is after the deadline.
-      if (late || closed()) throw_cache_full(payload_bytes);
+      if (late || closed()) {
+        ask_for_room();  // for whoever tries again: until this section has ended there can be no collection
+        throw_cache_full(payload_bytes);
+      }
       evictor_->wake();
       arena_.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
       late = clock::now() >= deadline;

@@ -73,11 +73,19 @@ constexpr auto longest_rest = std::chrono::seconds(1);    // of continuous colle
 constexpr auto written_within = std::chrono::seconds(1);  // of what keeps some of the dead: then the next cycle begins
 constexpr int again_max = 4;       // cycles after the one that was asked for, while some of the dead could not be freed
 constexpr double most_used = 0.8;  // share of the agents' memory that a heap may use before it is urgent
+constexpr std::uint64_t made_room_share = 64;  // a cycle that frees less of what is live was in vain
+
+bool made_room(const cycle_report& r) noexcept {
+  std::uint64_t live = 0, freed = 0;
+  for (const cycle_part& a : r.agents) live += a.live_bytes, freed += a.freed_bytes;
+  return r.ok() && freed > live / made_room_share;
+}
 
 }  // namespace
 
 collector::collector(object_cache& cache, const collector_options& options) : cache_(cache), options_(options) {
-  cache_.collect_with([](void* self) noexcept { static_cast<collector*>(self)->ask_as_due(); }, this, log_overwritten);
+  void (*const tell)(void*) noexcept = [](void* self) noexcept { static_cast<collector*>(self)->ask_as_due(); };
+  cache_.collect_with(options.automatic ? tell : nullptr, this, log_overwritten);
   arm({});
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
@@ -393,7 +401,7 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   const time_point begin = clock::now();
   run_timed(r, between_);
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
-  cache_.collected();
+  cache_.collected(made_room(r));
   arm(r);
   if (r.weak_cleared != 0) tell_dead();
   if (r.ok()) evacuation(*this, r, what).run();

@@ -157,9 +157,11 @@ class object_cache {
   /// Stops eviction, fails whoever still asks, forgets all words. The links are closed by the heap afterwards.
   void close() noexcept;
 
-  /// Waits until the heap is no longer short of memory, evicting meanwhile, and for a collection when the agents are full; returns
-  /// at the deadline too. Outside of sections.
-  void wait_at_gate(time_point deadline) noexcept;
+  /// Waits until the heap is no longer short of memory, evicting meanwhile, and for collections when the agents are full; returns at
+  /// the deadline too, and when collections are in vain. `m`: the calling thread's. Outside of sections.
+  void wait_at_gate(mutator& m, time_point deadline) noexcept;
+  /// Threads that are, or are about to be, in wait_at_gate: the cache stays until they have left.
+  std::atomic<std::uint32_t> gate_waiters{0};
 
   /// A region that an agent wants back: acknowledged when no read of it can be in flight any more.
   void on_retire(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept;
@@ -232,7 +234,10 @@ class object_cache {
   void when_allocated(std::uint64_t bytes) noexcept;
   /// Whether a thread waits for a cycle, because the agents are full; until the next one has ended.
   [[nodiscard]] bool awaits_collection() const noexcept { return awaits_collection_.load(std::memory_order_acquire); }
-  void collected() noexcept { awaits_collection_.store(false, std::memory_order_relaxed); }
+  void collected(bool made_room) noexcept {
+    if (!made_room) collected_in_vain_.fetch_add(1, std::memory_order_acq_rel);
+    awaits_collection_.store(false, std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t allocated_bytes() const noexcept {
     return allocated_reported_.load(std::memory_order_relaxed);
   }
@@ -304,8 +309,9 @@ class object_cache {
   /// Waits for memory with eviction; outside of a section. Throws cache_full at the deadline.
   void wait_for_memory(std::uint32_t segments, time_point deadline);
   [[noreturn]] void throw_cache_full(std::uint64_t bytes);
-  /// Wants a collection, because the agents are full: garbage can make room. Once until collected().
-  void ask_for_room() noexcept;
+  /// Wants a collection if the agents are full: garbage can make room. Once until collected(). False: none would help, or comes by
+  /// itself.
+  bool ask_for_room() noexcept;
   mutator& attach_thread();
   void retire_segments(mutator& m) noexcept;
   void refill_slots(mutator& m);
@@ -333,6 +339,7 @@ class object_cache {
   void scan_aside(frame_visitor& visitor);
   void scan_page(std::uint64_t page, std::vector<slot_t>& refs, frame_visitor& visitor);
   std::atomic<bool> awaits_collection_{false};
+  std::atomic<std::uint32_t> collected_in_vain_{0};
   friend class slot_hold;
   /// Objects of that size exist: a user's section begins only with room for one of them.
   void expect_large(std::uint64_t payload_bytes) noexcept;
