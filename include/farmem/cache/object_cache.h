@@ -160,7 +160,7 @@ class object_cache {
   /// Waits until the heap is no longer short of memory, evicting meanwhile, and for collections when the agents are full; returns at
   /// the deadline too, and when collections are in vain. `m`: the calling thread's. Outside of sections.
   void wait_at_gate(mutator& m, time_point deadline) noexcept;
-  /// Threads that are, or are about to be, in wait_at_gate: the cache stays until they have left.
+  /// Threads that are, or are about to be, in wait_at_gate: close() waits until they have left.
   std::atomic<std::uint32_t> gate_waiters{0};
 
   /// A region that an agent wants back: acknowledged when no read of it can be in flight any more.
@@ -226,14 +226,15 @@ class object_cache {
                           std::vector<slot_page>& freed, bool young = false);
   /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
-  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block;
-  /// `log(slot)`, in a section, when an object ceases to be young.
+  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block; null when nothing
+  /// that is asked for would come. `log(slot)`, in a section, when an object ceases to be young.
   void collect_with(void (*f)(void*) noexcept, void* context, void (*log)(slot_t) noexcept) noexcept;
   /// Calls it once when the heap has allocated `bytes` more. It is called besides when the agents are full, once until
   /// collected().
   void when_allocated(std::uint64_t bytes) noexcept;
   /// Whether a thread waits for a cycle, because the agents are full; until the next one has ended.
   [[nodiscard]] bool awaits_collection() const noexcept { return awaits_collection_.load(std::memory_order_acquire); }
+  /// A cycle has ended. `made_room`: on the agents, as far as is worth waiting for another one.
   void collected(bool made_room) noexcept {
     if (!made_room) collected_in_vain_.fetch_add(1, std::memory_order_acq_rel);
     awaits_collection_.store(false, std::memory_order_relaxed);
