@@ -323,3 +323,36 @@ TEST_CASE("a scope that is to begin while the agents are full waits for a collec
   (void)collect(h, "after it");
   CHECK(h.stats().collections > before + 1);
 }
+
+TEST_CASE("a heap that is closed lets a thread go that waits at its gate") {
+  fm::heap_options options = small();
+  options.elastic = false;
+  for (int round = 0; round < 10; ++round) {
+    fm::heap h(options);
+    std::vector<fm::ptr<char[]>> arrays;
+    for (int i = 0; i < 40; ++i) arrays.push_back(h.array<char>(28'000));
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    std::promise<void> knows, is_full;
+    auto waiter = std::async(std::launch::async, [&] {
+      (void)arrays.front()->size();  // it waits for the heaps that it has used
+      knows.set_value();
+      is_full.get_future().wait();
+      const fm::scope s;
+    });
+    knows.get_future().wait();
+    const fm::detail::arena& memory = h.core().cache().memory();
+    std::vector<fm::read_pin<char[]>> pins;
+    {
+      const fm::scope s;  // inside, reads take what is kept back
+      for (std::size_t i = 0; memory.available() >= memory.gate_level(); ++i) pins.push_back(arrays.at(i).read());
+    }
+    const std::uint64_t stalls = h.stats().stalls_for_memory;
+    is_full.set_value();
+    while (h.stats().stalls_for_memory == stalls) std::this_thread::yield();
+    const auto begin = fm::clock::now();
+    h.close();
+    CHECK(h.core().cache().gate_waiters.load() == 0);
+    waiter.get();
+    CHECK(fm::clock::now() - begin < options.memory_within);
+  }
+}
