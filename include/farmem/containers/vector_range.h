@@ -2,7 +2,7 @@
 // change:
 //
 //   auto m = v.mutate();                      // a T& for every element; for fm::ref<X> something that assigns like one
-//   std::sort(m.begin(), m.end());              // of any length: also larger than the cache
+//   std::sort(m.begin(), m.end());            // of any length: also larger than the cache
 //   for (posting& p : v.mutate()) p.count += 1;
 //
 // The range pins the few chunks that it touched last, and an iterator is a number and a guess where in the range its

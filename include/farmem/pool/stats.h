@@ -63,7 +63,7 @@ struct pool_stats {
   // ---- of this process ----
   std::uint64_t direct_reads = 0;     ///< reads answered by one one-sided read, where the pointer said
   std::uint64_t corrected_reads = 0;  ///< reads answered one-sidedly at another place; the pointer was corrected
-  std::uint64_t scans = 0;            ///< calls of pool::scan_read that read a block
+  std::uint64_t scans = 0;            ///< calls of pool::scan_read
   std::uint64_t rpc_reads = 0;        ///< reads that the agent answered, corrections included
   std::uint64_t torn = 0;             ///< one-sided reads that met a change and were repeated
   std::uint64_t moved = 0;            ///< one-sided reads of a place where the object no longer is
