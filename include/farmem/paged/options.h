@@ -28,8 +28,8 @@ enum class dirty_tracking : std::uint8_t {
 
 /// How to go on after an access that cannot be served; paged_options::on_failure returns it.
 enum class fault_action : std::uint8_t {
-  retry,  ///< try again for paged_options::access_within
-  abort,  ///< end the process with a message that names the agent
+  retry,   ///< try again for paged_options::access_within
+  abort,   ///< end the process with a message that names the agent
   signal,  ///< raise SIGBUS in the accessing thread; with fault_mode::threads the page stays poisoned until discarded
 };
 
