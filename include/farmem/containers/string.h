@@ -42,10 +42,10 @@ class string : public ptr<string> {
   constexpr string() noexcept = default;
   constexpr string(std::nullptr_t) noexcept {}
   /// Copies `text` into the heap: 8 bytes beyond the text. Throws as fm::heap::make; too_large beyond half a region. O(length).
-  string(heap& h, std::string_view text) : string(h.core().cache(), text) {}
+  string(heap& h, std::string_view text) : string(h.cache(), text) {}
   string(detail::object_cache& cache, std::string_view text)
       : base(base::from_slot(
-            cache.allocate(detail::array_descriptor_of<char>(), text.size(), text.data(), text.size()))) {}
+            detail::allocate(cache, detail::array_descriptor_of<char>(), text.size(), text.data(), text.size()))) {}
   /// Another handle to a text.
   string(base p) noexcept : base(std::move(p)) {}
   string(const ref<string>& r) : base(r.root()) {}

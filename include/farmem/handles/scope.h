@@ -1,7 +1,8 @@
 // Scopes: raw pointers into the managed heap, valid until the scope closes.
 #pragma once
 
-#include <farmem/heap.h>
+#include <farmem/cache/access.h>
+#include <farmem/table.h>
 
 #include <utility>
 

@@ -1,7 +1,8 @@
 // What a heap is opened with.
 #pragma once
 
-#include <farmem/gc.h>
+#include <farmem/base.h>
+#include <farmem/gc/collect.h>
 #include <string>
 #include <vector>
 
