@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <farmem/heap.h>
 #include <ranges>
 #include <thread>
 

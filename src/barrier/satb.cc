@@ -1,6 +1,6 @@
 // The threads' logs, and the queue of full ones. A thread's log lives until the thread ends and is then handed over. What is
 // logged twice in a row by a thread is kept once.
-#include <farmem/barrier.h>
+#include "satb_log.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,5 @@
 #include "core.h"
+#include <farmem/heap.h>
 
 #include <fmt/format.h>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <farmem/channel/channel.h>
+#include <farmem/channel/graph_reader.h>
 
 #include "endpoint.h"
 #include "hub.h"

@@ -1,5 +1,8 @@
 #include "cycle.h"
 
+#include "../barrier/satb_log.h"
+#include "clear_weak.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -6,6 +6,14 @@
 
 namespace fm::detail {
 
+// A program's word for an order is the wire's.
+static_assert(static_cast<std::uint32_t>(evacuation_order::address) ==
+                  static_cast<std::uint32_t>(store::evacuation_order::address) &&
+              static_cast<std::uint32_t>(evacuation_order::depth_first) ==
+                  static_cast<std::uint32_t>(store::evacuation_order::depth_first) &&
+              static_cast<std::uint32_t>(evacuation_order::breadth_first) ==
+                  static_cast<std::uint32_t>(store::evacuation_order::breadth_first));
+
 bool evacuation::ask(store::link& link, const store::evacuate_body& message, cycle_part& part, bool& ended) noexcept {
   store::evacuate_answer a{};
   part.evacuation = link.evacuate(message, clock::now() + owner_.options_.call_within, a);

@@ -1,4 +1,5 @@
-#include <farmem/gc/weak.h>
+#include "clear_weak.h"
+#include <farmem/cache.h>
 
 #include <mutex>
 

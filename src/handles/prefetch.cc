@@ -1,3 +1,4 @@
+#include <farmem/cache.h>
 #include <farmem/handles/prefetch.h>
 
 #include <algorithm>

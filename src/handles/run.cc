@@ -1,3 +1,4 @@
+#include <farmem/cache.h>
 #include <farmem/handles/run.h>
 #include <fmt/format.h>
 

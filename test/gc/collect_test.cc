@@ -1,5 +1,6 @@
 // Collections by the agents: what dies and what lives, by roots, frames, weak handles, pins and containers; and what comes of what died.
 #include "fixture.h"
+#include <farmem/heap.h>
 
 #include <future>
 #include <thread>

@@ -1,6 +1,7 @@
 // Tracing on the compute node: it marks exactly what the agents mark, and collects as they do. The agents' tracer and this one
 // share no code but the snapshot, so each is the other's check.
 #include "fixture.h"
+#include <farmem/heap.h>
 
 #include <random>
 

@@ -1,5 +1,6 @@
 // What bad luck does to a cycle: connections that break at every one of its messages, agents that hang and agents that die.
 #include "meddled_agent.h"
+#include <farmem/heap.h>
 
 using namespace gc_test;
 using fm::store::message_type;

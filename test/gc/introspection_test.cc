@@ -1,5 +1,6 @@
 // What a heap tells of itself: objects by type, pauses and utilisation, and the verification of cycles.
 #include "fixture.h"
+#include <farmem/heap.h>
 
 #include <thread>
 

@@ -2,6 +2,7 @@
 // cache, and collections one after the other. Each thread has a graph of its own, which it changes and walks beside its shadow;
 // all of them store to and load from one array of references. FARMEM_SEED replays, FARMEM_STRESS_SECONDS lengthens.
 #include <cstdlib>
+#include <farmem/heap.h>
 #include <random>
 #include <set>
 #include <thread>

@@ -1,6 +1,7 @@
 // Collections in which agents talk to each other: the same is marked as without, whatever becomes of what they say, and the owner
 // carries none of it where they reach each other.
 #include "meddled_agent.h"
+#include <farmem/heap.h>
 
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 // Collections of young objects: what they free without an agent, what they must keep because something at home, or on its way there, refers
 // to it, and that they start by themselves.
+#include <farmem/heap.h>
 #include <random>
 #include <set>
 #include <thread>

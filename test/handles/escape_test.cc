@@ -2,6 +2,7 @@
 // child process that runs one of the hidden cases below; in other builds with assertions the memory has been filled with
 // a pattern.
 #include <farmem/farmem.h>
+#include <farmem/heap.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>

@@ -2,6 +2,7 @@
 // machines, the cable is pulled. Each ends in a typed error, with every request done, and the session comes back where it
 // can. Upper bounds are generous: everything is emulated.
 #include <farmem/farmem.h>
+#include <farmem/heap.h>
 
 #include <catch2/catch.hpp>
 #include <cstdio>

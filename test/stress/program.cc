@@ -1,4 +1,5 @@
 #include "program.h"
+#include <farmem/heap.h>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <farmem/barrier/satb.h>
-#include <farmem/cache.h>
+#include <farmem/cache/access.h>
+#include <farmem/cache/frame.h>
 
 namespace fm::detail {
 
@@ -10,14 +11,14 @@ namespace fm::detail {
 inline const char* read_barrier(slot_t slot, section_kind kind) {
   const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
   if (__builtin_expect((w & word::slow_read) == 0, 1)) return reinterpret_cast<const char*>(w & ~word::flag_mask);
-  return object_cache::resolve(slot, access::read, kind);
+  return resolve(slot, access::read, kind);
 }
 
 /// The payload of a slot, for writing: its frame is dirty from here on.
 inline char* write_barrier(slot_t slot, section_kind kind) {
   const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
   if (__builtin_expect((w & word::slow_write) == 0, 1)) return reinterpret_cast<char*>(w & ~word::flag_mask);
-  return object_cache::resolve(slot, access::write, kind);
+  return resolve(slot, access::write, kind);
 }
 
 /// Keeps the frame where it is beyond the section. The caller is in the section that resolved `payload`.

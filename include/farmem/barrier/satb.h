@@ -14,7 +14,6 @@
 
 #include <atomic>
 #include <farmem/table.h>
-#include <vector>
 
 namespace fm::detail {
 
@@ -27,16 +26,4 @@ void log_overwritten(slot_t slot) noexcept;
 /// The test that stands in the barriers' fast paths.
 inline bool is_marking() noexcept { return __builtin_expect(marking.load(std::memory_order_relaxed) != 0, 0); }
 
-namespace satb {
-
-/// Empties all logs and sets `marking`; in a pause.
-void begin() noexcept;
-/// Ends marking: in a pause, or when the cycle is given up, and what was not logged does not matter any more.
-void end() noexcept;
-/// Takes the logs that are full. Any time.
-void take_full(std::vector<slot_t>& out);
-/// Takes all that is logged; in a pause.
-void take_all(std::vector<slot_t>& out);
-
-}  // namespace satb
 }  // namespace fm::detail

@@ -9,6 +9,7 @@
 //     write-back an object (frame::writing_bit).
 #pragma once
 
+#include <farmem/cache/access.h>
 #include <farmem/cache/elastic.h>
 #include <farmem/cache/mutator.h>
 #include <farmem/cache/pages.h>
@@ -33,26 +34,7 @@ struct cache_options {
   bool background_evictor = true;
 };
 
-/// How a thread wants an object.
-enum class access : std::uint8_t { read, write };
-
-/// Whether the section has handed out raw pointers yet. A fresh one may be left and entered again to wait for memory.
-enum class section_kind : std::uint8_t { fresh, used };
-
 class evictor;
-
-/// A slot that was just allocated, and the section that it must be rooted in: no snapshot lies in between.
-class [[nodiscard]] new_object {
- public:
-  explicit new_object(slot_t slot) noexcept : slot_(slot) {}
-  ~new_object() { epochs::leave(); }
-  new_object(const new_object&) = delete;
-  new_object& operator=(const new_object&) = delete;
-  operator slot_t() const noexcept { return slot_; }
-
- private:
-  slot_t slot_;
-};
 
 /// Objects of one shape that were allocated together: consecutive slots, payloads at one stride. As new_object: what is to
 /// live is rooted, or referred to from what is rooted, while this lives.

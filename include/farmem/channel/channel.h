@@ -10,9 +10,9 @@
 // is in its heap only when it is complete.
 #pragma once
 
-#include <farmem/channel/graph_reader.h>
 #include <farmem/channel/operation.h>
 #include <farmem/channel/options.h>
+#include <farmem/channel/schema.h>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <farmem/channel/graph_writer.h>
+#include <farmem/heap.h>
 
 namespace fm::detail {
 

@@ -73,7 +73,7 @@ struct chunks {
     {
       const user_section in_section;
       const auto& h = *object_at<header>(vector, section_kind::fresh);
-      const std::uint64_t room = cache_of(vector).options().capacity_bytes / 8 / (chunk_elements * sizeof(E));
+      const std::uint64_t room = capacity_bytes(cache_of(vector)) / 8 / (chunk_elements * sizeof(E));
       const std::uint64_t end = std::min(c + 1 + std::min(ahead_max, room), chunk_of(h.size + chunk_elements - 1));
       for (std::uint64_t k = c + 1; k < end; ++k) {
         const slot_t s = slot_of(h, k);

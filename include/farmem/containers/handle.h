@@ -110,11 +110,11 @@ Object* object_to_write(slot_t slot, section_kind kind = section_kind::used) {
 /// Makes a zero object, or a zero array of `n`.
 template <class T>
 ptr<T> make_zero(object_cache& cache) {
-  return ptr<T>::from_slot(cache.allocate(descriptor_of<object_t<T>>(), 0, nullptr, 0));
+  return ptr<T>::from_slot(allocate(cache, descriptor_of<object_t<T>>(), 0, nullptr, 0));
 }
 template <class E>
 ptr<E[]> make_zero_array(object_cache& cache, std::size_t n) {
-  return ptr<E[]>::from_slot(cache.allocate(array_descriptor_of<E>(), n, nullptr, 0));
+  return ptr<E[]>::from_slot(allocate(cache, array_descriptor_of<E>(), n, nullptr, 0));
 }
 
 }  // namespace detail

@@ -214,7 +214,7 @@ class hash_map : public ptr<hash_map<K, V>> {
                   "farmem: a key is a trivially copyable value or fm::string");
     if constexpr (!std::is_same_v<K, string>) detail::check_element<K>();
     detail::check_element<V>();
-    return base::from_slot(h.core().cache().allocate(detail::descriptor_of<header>(), 0, nullptr, 0));
+    return base::from_slot(detail::allocate(h.cache(), detail::descriptor_of<header>(), 0, nullptr, 0));
   }
 
   /// The first page of a bucket, 0 when there is no such bucket. In a section that holds no pointers yet.

@@ -114,7 +114,7 @@ class queue : public ptr<queue<T>> {
  private:
   static base make(heap& h) {
     detail::check_element<T>();
-    return base::from_slot(h.core().cache().allocate(detail::descriptor_of<header>(), 0, nullptr, 0));
+    return base::from_slot(detail::allocate(h.cache(), detail::descriptor_of<header>(), 0, nullptr, 0));
   }
   [[noreturn, gnu::noinline, gnu::cold]] static void throw_empty() {
     throw error(errc::out_of_range, "the front of an empty queue");

@@ -44,11 +44,11 @@ class string : public ptr<string> {
   constexpr string(std::nullptr_t) noexcept {}
   /// Copies `text` into the heap, with 8 bytes for its length. O(length). Throws as fm::heap::make; too_large above
   /// fm::heap::object_bytes_max.
-  string(heap& h, std::string_view text) : string(h.core().cache(), text) {}
+  string(heap& h, std::string_view text) : string(h.cache(), text) {}
   /// The same, for containers.
   string(detail::object_cache& cache, std::string_view text)
       : base(base::from_slot(
-            cache.allocate(detail::array_descriptor_of<char>(), text.size(), text.data(), text.size()))) {}
+            detail::allocate(cache, detail::array_descriptor_of<char>(), text.size(), text.data(), text.size()))) {}
   /// Another handle to the text of `p`. O(1).
   string(base p) noexcept : base(std::move(p)) {}
   /// A handle to the text that a field refers to. O(1).

@@ -178,7 +178,7 @@ class vector : public ptr<vector<T>> {
  private:
   static base make(heap& h) {
     detail::check_element<T>();
-    return base::from_slot(h.core().cache().allocate(detail::descriptor_of<header>(), 0, nullptr, 0));
+    return base::from_slot(detail::allocate(h.cache(), detail::descriptor_of<header>(), 0, nullptr, 0));
   }
   detail::slot_t chunk_slot(size_type c) const {
     const detail::user_section in_section;

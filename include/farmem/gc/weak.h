@@ -14,7 +14,5 @@ namespace fm::detail {
 slot_t lock_weak(const root_cell& cell) noexcept;
 /// Another cell that names the same. Throws out_of_memory.
 root_cell* copy_weak(const root_cell& cell);
-/// Makes the weak cells null that name dead slots of `heap`. Returns how many.
-std::uint64_t clear_weak(const object_cache& heap, const slot_marks& dying);
 
 }  // namespace fm::detail

@@ -14,6 +14,7 @@
 #include <boost/intrusive/list.hpp>
 #include <coroutine>
 #include <exception>
+#include <farmem/cache/awaited.h>
 #include <farmem/handles/ptr.h>
 
 namespace fm {

@@ -4,13 +4,21 @@
 
 #include <concepts>
 #include <cstring>
+#include <farmem/gc/collect.h>
 #include <farmem/handles/ptr.h>
+#include <farmem/heap/options.h>
+#include <farmem/heap/stats.h>
 #include <farmem/type.h>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 
 namespace fm {
 
+namespace detail {
+class heap_core;
+}
 class string;  // containers/string.h
 
 /// A managed heap of one process. Objects are made in it, are reached through fm::ptr, and live in the local cache or
@@ -23,16 +31,15 @@ class heap {
   /// Opens the heap on its agents, within heap_options::connect_within for each. Throws fm::error unknown_scheme,
   /// unreachable, refused, quota_exceeded, version_mismatch, invalid_argument or out_of_memory, and names the URL or
   /// the option.
-  explicit heap(const heap_options& options = {}) : core_(options) {}
+  explicit heap(const heap_options& options = {});
+  /// Closes the heap. No other thread may use it.
+  ~heap();
+  /// Not copyable.
+  heap(const heap&) = delete;
+  heap& operator=(const heap&) = delete;
 
   /// Opens a heap as the constructor does; returns errors instead of throwing them.
-  static result<std::unique_ptr<heap>> open(const heap_options& options) {
-    try {
-      return std::make_unique<heap>(options);
-    } catch (const error& e) {
-      return tl::unexpected<error>(e);
-    }
-  }
+  static result<std::unique_ptr<heap>> open(const heap_options& options);
 
   /// Makes a T, an aggregate of managed fields: `h.make<node>(1)`. O(1), but waits up to heap_options::memory_within
   /// for memory. Throws fm::error cache_full, too_large, agent_lost, agent_full, quota_exceeded or slots_exhausted.
@@ -51,15 +58,15 @@ class heap {
   /// fm::vector. O(n). Throws as make.
   template <class E>
   ptr<E[]> array(std::size_t n) {
-    return ptr<E[]>::from_slot(core_.cache().allocate(detail::array_descriptor_of<E>(), n, nullptr, 0));
+    return ptr<E[]>::from_slot(detail::allocate(*cache_, detail::array_descriptor_of<E>(), n, nullptr, 0));
   }
   /// Makes an array with a copy of `values`, whose type holds no references. O(n). Throws as make.
   template <class E>
   requires managed_plain<std::remove_const_t<E>>
   auto array(std::span<E> values) {
     using element = std::remove_const_t<E>;
-    return ptr<element[]>::from_slot(core_.cache().allocate(detail::array_descriptor_of<element>(), values.size(),
-                                                            values.data(), values.size_bytes()));
+    return ptr<element[]>::from_slot(detail::allocate(*cache_, detail::array_descriptor_of<element>(), values.size(),
+                                                      values.data(), values.size_bytes()));
   }
 
   /// Copies text into the heap: `h.str("…")` is an fm::string. Needs the header of fm::string. O(length). Throws as
@@ -82,9 +89,7 @@ class heap {
   ///
   /// Blocks until the cycle is over and its notices (on_dead) have run. If a notice calls it, it only asks for another
   /// cycle. Thread-safe. Must not be called inside a scope.
-  cycle_report collect(std::string_view why = "asked for", evacuate what = evacuate::sparse) {
-    return core_.collect(why, what);
-  }
+  cycle_report collect(std::string_view why = "asked for", evacuate what = evacuate::sparse);
 
   /// Runs a collection of young objects now. An object is young if it was never written back and no object that was
   /// written back refers to it. No agent takes part. Such collections also start by themselves
@@ -92,11 +97,11 @@ class heap {
   ///
   /// If the report is ok(), all objects that were young and unreachable at the call are gone, except those that were
   /// written back meanwhile. Otherwise as collect. O(roots + frames that differ from their home copies).
-  cycle_report collect_young(std::string_view why = "asked for") { return core_.collect_young(why); }
+  cycle_report collect_young(std::string_view why = "asked for");
 
   /// Asks for a collection and does not wait for it. It takes heap_options::collect_share of a core, while collect()
   /// takes all that it can use. stats().last_cycle has its report. Thread-safe, also inside a scope. O(1).
-  void collect_soon(std::string_view why = "asked for") { core_.collect_soon(why); }
+  void collect_soon(std::string_view why = "asked for");
 
   /// Calls `notice()` once, after a collection has found the object of `p` dead. It runs on the collector's thread,
   /// outside of scopes, and may use the heap. The object is gone by then: the notice carries the values that it needs.
@@ -105,34 +110,39 @@ class heap {
   template <class T, std::invocable F>
   void on_dead(const ptr<T>& p, F&& notice) {
     if (!p) throw error(errc::null_handle, "on_dead of a null handle");
-    core_.on_dead(p.slot(), std::forward<F>(notice));
+    watch(p.slot(), std::forward<F>(notice));
   }
 
   /// Counters and histograms since the heap was opened. O(threads). With detail_level::types also the objects by type:
   /// O(slots) here and on the agents, in small steps that hold nothing up. Thread-safe.
-  [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters) { return core_.stats(level); }
+  [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters);
   /// Checks roots, words, frames, the agents' entries and their accounts against each other. Only while no other thread
   /// uses the heap. O(slots).
-  [[nodiscard]] verify_report verify() { return core_.verify(); }
+  [[nodiscard]] verify_report verify();
   /// Writes back and evicts all objects that are not pinned. For tests and measurements. Segments that other threads
   /// are filling stay. Returns timed_out if an object could not leave in time. Must not be called inside a scope.
   /// O(cache).
-  errc evict_all(duration within = std::chrono::seconds(30)) { return core_.cache().evict_all(clock::now() + within); }
+  errc evict_all(duration within = std::chrono::seconds(30));
   /// Frees all objects on the agents and closes the connections. Idempotent. No other thread may use the heap.
-  void close() noexcept { core_.close(); }
+  void close() noexcept;
 
   /// Bytes of the largest object that every agent takes, header included. O(agents).
-  [[nodiscard]] std::uint64_t object_bytes_max() noexcept { return core_.cache().object_bytes_max(); }
+  [[nodiscard]] std::uint64_t object_bytes_max() const noexcept;
 
   /// The untyped heap, for containers and tests.
-  detail::heap_core& core() noexcept { return core_; }
+  detail::heap_core& core() noexcept { return *core_; }
+  /// The cache of the heap, for containers and tests.
+  detail::object_cache& cache() noexcept { return *cache_; }
 
  private:
   template <class T>
   ptr<T> place(const T& init) {
-    return ptr<T>::from_slot(core_.cache().allocate(detail::descriptor_of<T>(), 0, &init, sizeof(T)));
+    return ptr<T>::from_slot(detail::allocate(*cache_, detail::descriptor_of<T>(), 0, &init, sizeof(T)));
   }
-  detail::heap_core core_;
+  void watch(detail::slot_t slot, std::function<void()> notice);
+
+  std::unique_ptr<detail::heap_core> core_;
+  detail::object_cache* cache_;  ///< core_'s, as long as core_
 };
 
 }  // namespace fm

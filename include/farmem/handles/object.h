@@ -4,8 +4,9 @@
 #pragma once
 
 #include <cstddef>
-#include <farmem/heap.h>
+#include <farmem/base.h>
 #include <stdexcept>
+#include <string>
 
 namespace fm {
 

@@ -14,7 +14,8 @@
 #pragma once
 
 #include <farmem/barrier.h>
-#include <farmem/gc.h>
+#include <farmem/gc/roots.h>
+#include <farmem/gc/weak.h>
 #include <farmem/handles/object.h>
 #include <farmem/handles/scope.h>
 #include <utility>

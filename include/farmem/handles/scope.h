@@ -2,7 +2,8 @@
 // epochs, so no frame that it has shown is reused before it closes. Application code and cursors open scopes.
 #pragma once
 
-#include <farmem/heap.h>
+#include <farmem/cache/access.h>
+#include <farmem/table.h>
 
 #include <utility>
 

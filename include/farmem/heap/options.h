@@ -2,7 +2,8 @@
 // effect. docs/reference/options.md lists the same fields in a table.
 #pragma once
 
-#include <farmem/gc.h>
+#include <farmem/base.h>
+#include <farmem/gc/collect.h>
 #include <string>
 #include <vector>
 

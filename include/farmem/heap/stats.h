@@ -3,7 +3,7 @@
 #pragma once
 
 #include <farmem/base.h>
-#include <farmem/gc.h>
+#include <farmem/gc/collect.h>
 #include <string>
 #include <vector>
 

@@ -6,6 +6,7 @@
 #include <farmem/channel.h>
 #include <farmem/channel/wire.h>
 #include <farmem/containers.h>
+#include <farmem/heap.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
