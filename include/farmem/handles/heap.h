@@ -126,7 +126,7 @@ class heap {
   /// Frees all objects on the agents and closes the connections. Idempotent. No other thread may use the heap.
   void close() noexcept;
 
-  /// Bytes of the largest object that every agent takes, header included. O(agents).
+  /// Bytes of the largest object, header included: half of the smallest region, and at most `cache / 4`. O(1).
   [[nodiscard]] std::uint64_t object_bytes_max() const noexcept;
 
   /// The untyped heap, for containers and tests.
