@@ -15,7 +15,7 @@ test_packages=(
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
   capnproto libcapnp-dev redis-tools
-  doxygen graphviz
+  doxygen graphviz python3
 )
 
 # What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.
