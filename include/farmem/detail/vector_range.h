@@ -1,0 +1,186 @@
+// fm::mutable_range: the elements of an fm::vector for writing, as a random-access range that standard algorithms may change:
+//
+//   auto m = v.mutate();                        // a T& for every element; for fm::ref<X> something that assigns like one
+//   std::sort(m.begin(), m.end());              // of any length: also larger than the cache
+//   for (posting& p : v.mutate()) p.count += 1;
+//
+// The range pins the few chunks that it touched last, and an iterator is a number and a guess where in the range its chunk
+// is, so iterators cost nothing to copy, and dereferencing one is a compare and an addition while its chunk is pinned.
+//
+// Invariant: a chunk that has to leave its place in the table stays pinned for `displaced` further chunks that are brought
+// in. So references to elements of displaced + 1 chunks may be used together, whatever was touched before: comparing and
+// swapping need two.
+#pragma once
+
+#include <array>
+#include <farmem/detail/random_access.h>
+#include <farmem/detail/vector_chunks.h>
+#include <utility>
+
+namespace fm {
+namespace detail {
+
+/// The chunks that a mutable range has pinned. For one thread.
+template <class E>
+class pinned_chunks {
+  using place = chunks<E>;
+
+ public:
+  static constexpr std::uint32_t ways =
+      4;  ///< chunks that are found without the barrier: as many streams go side by side
+  static constexpr std::uint32_t displaced = 2;  ///< chunks that stay pinned only for references given out
+
+  explicit pinned_chunks(slot_t vector) noexcept : vector_(vector) {}
+  ~pinned_chunks() {
+    for (const way& w : ways_) drop(w.pinned);
+    for (char* p : displaced_) drop(p);
+  }
+  pinned_chunks(const pinned_chunks&) = delete;
+  pinned_chunks& operator=(const pinned_chunks&) = delete;
+
+  /// Where element `index` is. `guess`: the way that its chunk was in, corrected here. Throws out_of_range, and as fm::ptr's
+  /// write; then everything stays as it was.
+  E* at(std::uint64_t index, std::uint32_t& guess) {
+    if (__builtin_expect(ways_[guess].chunk != place::chunk_of(index), 0)) guess = find(index);
+    return reinterpret_cast<E*>(ways_[guess].pinned + first_element) + place::within(index);
+  }
+
+ private:
+  static constexpr std::uint64_t no_chunk = ~std::uint64_t{0};
+  static constexpr std::size_t first_element = sizeof(array_object<E>);  ///< from the start of a chunk's payload
+  struct way {
+    std::uint64_t chunk = no_chunk;
+    char* pinned = nullptr;
+  };
+
+  static void drop(char* pinned) noexcept {
+    if (pinned) unpin_frame(pinned);
+  }
+  [[gnu::noinline]] std::uint32_t find(std::uint64_t index) {
+    for (std::uint32_t w = 0; w < ways; ++w)
+      if (ways_[w].chunk == place::chunk_of(index)) return w;
+    for (const way& w : ways_)  // the chunk before is there: somebody scans
+      if (w.chunk + 1 == place::chunk_of(index)) place::fetch_ahead(vector_, w.chunk + 1);
+    char* payload = nullptr;
+    {
+      const user_section in_section;
+      payload = write_barrier(place::locate(vector_, index), section_kind::used);
+      pin_frame(payload);
+    }
+    const std::uint32_t victim = next_++ % ways;
+    drop(displaced_[line_ % displaced]);
+    displaced_[line_++ % displaced] = ways_[victim].pinned;
+    ways_[victim] = {place::chunk_of(index), payload};
+    return victim;
+  }
+
+  slot_t vector_;
+  std::array<way, ways> ways_{};
+  std::array<char*, displaced> displaced_{};
+  std::uint32_t next_ = 0;
+  std::uint32_t line_ = 0;
+};
+
+}  // namespace detail
+
+/// An element of a vector of fm::ref<X> that is being changed: reads as a handle to the object (fm::ptr<X>, or the container X) and
+/// is assigned any fm::ptr<X>. A reference is never copied out of the heap: what an algorithm holds meanwhile is a
+/// root, and every store goes through the write barrier. As long-lived as a reference from its range.
+template <class X>
+class mutable_ref {
+ public:
+  using value = typename detail::element<ref<X>>::value;
+
+  explicit mutable_ref(ref<X>& at) noexcept : at_(&at) {}
+  mutable_ref(const mutable_ref&) noexcept = default;
+  /// Makes this element refer to what the other one refers to. Assigning changes the element, so it is const, as for T&.
+  mutable_ref& operator=(const mutable_ref& o) {
+    std::as_const(*this) = o;
+    return *this;
+  }
+  const mutable_ref& operator=(const mutable_ref& o) const { return *this = o.at_->root(); }
+  const mutable_ref& operator=(const ptr<X>& p) const {
+    *at_ = p;
+    return *this;
+  }
+  operator value() const { return value(at_->root()); }
+  /// Reads the object in place until the full expression ends. Throws as fm::ptr's.
+  detail::arrow<X> operator->() const { return at_->operator->(); }
+  /// A pin for writing to the object. Throws as fm::ptr's write.
+  [[nodiscard]] write_pin<X> write() const { return at_->write(); }
+  explicit operator bool() const noexcept { return static_cast<bool>(*at_); }
+  friend bool operator==(const mutable_ref& a, const mutable_ref& b) noexcept { return *a.at_ == *b.at_; }
+  friend bool operator==(const mutable_ref& a, const ptr<X>& b) noexcept { return *a.at_ == b; }
+  /// Exchanges what two elements refer to.
+  friend void swap(const mutable_ref& a, const mutable_ref& b) { a = b.at_->exchange(a.at_->root()); }
+
+ private:
+  ref<X>* at_;
+};
+
+/// The iterator of a mutable range. Random access; as cheap to copy as a pointer. Valid while its range lives.
+template <class T>
+class mutable_iterator : public detail::random_access<mutable_iterator<T>> {
+  using base = detail::random_access<mutable_iterator<T>>;
+  using base::index_;
+  template <class E>
+  struct reference_to {
+    using type = E&;
+    using arrow = E*;
+    static type make(E& e) noexcept { return e; }
+    static arrow arrow_of(E& e) noexcept { return &e; }
+  };
+  template <class X>
+  struct reference_to<ref<X>> {
+    using type = mutable_ref<X>;
+    using arrow = type;
+    static type make(ref<X>& e) noexcept { return type(e); }
+    static arrow arrow_of(ref<X>& e) noexcept { return type(e); }
+  };
+
+ public:
+  using value_type = typename detail::element<T>::value;
+  using reference = typename reference_to<T>::type;
+  using pointer = typename reference_to<T>::arrow;
+
+  mutable_iterator() noexcept = default;
+  mutable_iterator(detail::pinned_chunks<T>& chunks, std::uint64_t index) noexcept : base(index), chunks_(&chunks) {}
+
+  /// The element in place, until elements of three other chunks were dereferenced. Throws out_of_range past the end,
+  /// and as fm::ptr's write. O(1).
+  reference operator*() const { return reference_to<T>::make(*chunks_->at(index_, guess_)); }
+  pointer operator->() const { return reference_to<T>::arrow_of(*chunks_->at(index_, guess_)); }
+
+ private:
+  detail::pinned_chunks<T>* chunks_ = nullptr;
+  mutable std::uint32_t guess_ = 0;  ///< changes nothing that can be seen
+};
+
+/// The elements of a vector for writing; made by fm::vector::mutate. For one thread at a time; two ranges of one vector are two
+/// writers. Not movable: iterators point to it. Valid while the vector does not change its size. Pins at most six chunks,
+/// each of which may hold a segment of the cache; what was dereferenced becomes dirty.
+template <class T>
+class mutable_range {
+ public:
+  using iterator = mutable_iterator<T>;
+  using reference = typename iterator::reference;
+
+  explicit mutable_range(const ptr<vector<T>>& v) : vector_(v), size_(v->size), chunks_(v.slot()) {}
+  mutable_range(const mutable_range&) = delete;
+  mutable_range& operator=(const mutable_range&) = delete;
+
+  [[nodiscard]] iterator begin() noexcept { return iterator(chunks_, 0); }
+  [[nodiscard]] iterator end() noexcept { return iterator(chunks_, size_); }
+  /// Elements when the range was made. O(1).
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  /// Element `i` in place; as dereferencing an iterator.
+  reference operator[](std::uint64_t i) { return *iterator(chunks_, i); }
+
+ private:
+  ptr<vector<T>> vector_;  // keeps what is pinned alive
+  std::uint64_t size_;
+  detail::pinned_chunks<T> chunks_;
+};
+
+}  // namespace fm

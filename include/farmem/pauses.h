@@ -1,0 +1,43 @@
+// Pauses of a process as a record in time, and what they leave to its threads: bounded mutator utilisation (Sachindran, Moss
+// and Berger, "MC2: High-performance garbage collection for memory-constrained environments", section 4.2).
+#pragma once
+
+#include <cstdint>
+#include <farmem/units.h>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace fm {
+
+/// One stretch of time in which threads could not go on: from the closing of the gate to its opening.
+struct pause_record {
+  time_point begin;
+  std::uint64_t ns = 0;
+  bool abandoned = false;  ///< not all threads stopped in time; those that came to the gate had to wait all the same
+};
+
+/// The least share of the time that `pauses` leave in any stretch of at least `window` between `from` and `to`, in [0, 1]. The
+/// pauses are in order and do not overlap. When all of the time is shorter than `window`: the share of all of it. O(n * pauses in
+/// two windows).
+double bounded_utilisation(std::span<const pause_record> pauses, time_point from, time_point to, duration window);
+
+namespace detail {
+
+/// The last pauses. Thread-safe.
+class pause_log {
+ public:
+  static constexpr std::size_t kept = 4096;
+
+  void add(const pause_record& p) noexcept;
+  /// Those that began at `since` or later, the oldest first. `complete` tells whether there were no others.
+  [[nodiscard]] std::vector<pause_record> since(time_point since, bool& complete) const;
+
+ private:
+  mutable std::mutex mutex_;
+  pause_record ring_[kept];
+  std::uint64_t count_ = 0;
+};
+
+}  // namespace detail
+}  // namespace fm
