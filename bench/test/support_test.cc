@@ -1,10 +1,10 @@
 // The harness measures nothing that was not tested itself: samplers against exact probabilities, quantiles against
 // definitions, and the undoing of what a benchmark borrows from the operating system.
 #define CATCH_CONFIG_RUNNER
+#include "base/base.h"
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <csignal>
-#include <farmem/base.h>
 #include <numeric>
 #include <poll.h>
 #include <string>

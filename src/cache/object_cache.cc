@@ -1,11 +1,11 @@
-#include <farmem/cache/evictor.h>
-#include <farmem/cache/object_cache.h>
+#include "object_cache.h"
+#include "evictor.h"
 #include <fmt/format.h>
 
 #include <array>
 #include <cstring>
 
-#include "bury.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 

@@ -1,6 +1,6 @@
 // fm::heap: the typed handle of a program on heap_core. Everything that needs no type argument is here, so that programs do not
 // see the cache, the collector or the connections to agents.
-#include <farmem/handles/heap.h>
+#include "heap/heap_core.h"
 #include <farmem/heap.h>
 
 namespace fm {

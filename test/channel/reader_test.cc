@@ -1,6 +1,6 @@
 // What a receiver makes of bytes that no honest sender sends: every length, reference, type and count that is wrong.
-#include <farmem/channel/wire.h>
-#include <farmem/heap.h>
+#include "channel/wire.h"
+#include "heap/heap_core.h"
 
 #include <atomic>
 #include <numeric>

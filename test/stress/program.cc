@@ -1,5 +1,5 @@
 #include "program.h"
-#include <farmem/heap.h>
+#include "heap/heap_core.h"
 
 #include <fmt/format.h>
 
