@@ -18,7 +18,7 @@ enum class evacuation_order : std::uint32_t {
   breadth_first = 2  ///< along references, breadth first
 };
 
-/// What agents evacuate after each collection, while the program runs.
+/// Evacuation after each collection: agents move objects while the program runs.
 struct evacuation_options {
   evacuation_order order = evacuation_order::address;  ///< order in which objects are copied
   double below_live_ratio = 0.5;  ///< regions with a lower share of live bytes, in [0, 1]; 1: all full ones, 0: none
@@ -64,7 +64,7 @@ struct cycle_part {
   errc evacuation = errc::ok;  ///< result of the evacuation; cancelled: another cycle was wanted; else: outcome unknown
 };
 
-/// What one collection did. Times in ns.
+/// Report of one collection. Times in ns.
 struct cycle_report {
   std::uint64_t number = 0;         ///< of the collection, from 1; young ones are counted apart; 0: there was none
   generation of = generation::all;  ///< objects that it was about

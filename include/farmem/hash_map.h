@@ -4,10 +4,10 @@
 // no thread waits for a rehash.
 //
 // Invariant: all that a reader can see outside of motions is complete. An entry is in its place before the count that
-// covers it, a page before the reference to it, a bucket before the number of buckets. Some changes move entries that a
-// reader may be looking at: replacing a value of more than one word, erasing, splitting. They happen only in a motion,
-// which starts when everything that it needs is pinned. If no motion began since a reader started, it has seen one
-// moment of the shard; otherwise it starts again.
+// covers it. A page is complete before the reference to it, and a bucket before the number of buckets. Some changes
+// move entries that a reader may be looking at: replacing a value of more than one word, erasing, splitting. They
+// happen only in a motion, which starts when everything that it needs is pinned. If no motion began since a reader
+// started, it has seen one moment of the shard. Otherwise it starts again.
 //
 //   fm::hash_map<std::uint64_t, record> m(h);         fm::hash_map<fm::string, fm::ref<term>> d(h);
 //   m.insert_or_assign(7, {.id = 7});                 d.insert_or_assign("far", t);

@@ -38,8 +38,8 @@ struct heap_options {
   /// Starts collections when enough has been allocated. If false, only heap::collect and its kin do.
   bool collect = true;
   /// Bytes allocated between two collections; bytes of young objects that were freed in between are subtracted. 0: the
-  /// heap chooses `max(live bytes, 32 MiB, cache / 2)`, but at most half of the room that the agents have left, and at
-  /// least 1 MiB.
+  /// heap chooses `max(live bytes, 32 MiB, cache / 2)`. It chooses at most half of the room that the agents have left,
+  /// and at least 1 MiB.
   std::uint64_t collect_every = 0;
   /// Collects young objects between two whole collections, without the agents. A young object was never written back,
   /// and no object that was written back refers to it. Such a collection starts when `cache / 8` has been allocated and

@@ -31,7 +31,7 @@ class pause_log {
   static constexpr std::size_t kept = 4096;
 
   void add(const pause_record& p) noexcept;
-  /// Those that began at `since` or later, the oldest first. `complete` tells whether there were no others.
+  /// Those that began at `since` or later, the oldest first. `complete` becomes whether there were no others.
   [[nodiscard]] std::vector<pause_record> since(time_point since, bool& complete) const;
 
  private:

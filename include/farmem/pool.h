@@ -151,9 +151,9 @@ class pool {
   /// As free, without exceptions.
   [[nodiscard]] result<void> try_free(const pool_address& p);
 
-  /// Gives the object an identity of the block that it lives in now, so that the block that it was born in can be
-  /// reused (ReleasePtr of CoRM). Changes `p`; all copies of the old pointer become invalid, so no other code may hold
-  /// one. Has no effect on an object that was not moved. One message to the agent.
+  /// Gives the object an identity of the block that it lives in now (ReleasePtr of CoRM). The block that it was born in
+  /// can be reused then. Changes `p`; all copies of the old pointer become invalid, so no other code may hold one. Has
+  /// no effect on an object that was not moved. One message to the agent.
   template <class T>
   void release(pool_ptr<T>& p) {
     release(p.address());

@@ -1,6 +1,6 @@
 // fm::run and fm::run_all: run tasks on this thread, with many of their fetches in flight.
 //
-// A loop resumes coroutines whose objects are resident, checks the other awaits, polls the sessions, evicts while it
+// A loop resumes coroutines whose objects are resident. It checks the other awaits, polls the sessions, evicts while it
 // waits, and sleeps if there is nothing to do. It ends when its tasks have ended and no await is left in it. Every
 // await has a deadline, so the loop ends.
 #pragma once

@@ -24,7 +24,7 @@ template <class A>
 constexpr bool is_task = false;
 template <class T>
 inline constexpr bool is_task<task<T>> = true;
-/// What may be awaited in a task.
+/// Whether a task may await an A.
 template <class A>
 constexpr bool awaited_in_task = is_task<A> || std::is_base_of_v<outside_operation, A>;
 template <class T>
@@ -34,7 +34,7 @@ class task_promise_base {
  public:
   std::suspend_always initial_suspend() noexcept { return {}; }
 
-  /// Whoever awaits the task goes on; a run loop finds it in its list of finished ones.
+  /// Resumes the awaiter of the task; a run loop finds the task in its list of finished ones.
   struct final_awaiter {
     bool await_ready() noexcept { return false; }
     template <class Promise>

@@ -5,13 +5,12 @@
 //   std::sort(m.begin(), m.end());            // of any length: also larger than the cache
 //   for (posting& p : v.mutate()) p.count += 1;
 //
-// The range pins the few chunks that it touched last, and an iterator is a number and a guess where in the range its
-// chunk is, so iterators cost nothing to copy, and dereferencing one is a compare and an addition while its chunk is
-// pinned.
+// The range pins the few chunks that it touched last. An iterator is an index and a guess at which of them its chunk
+// is. So copying one is cheap, and dereferencing it is a compare and an addition while its chunk is pinned.
 //
-// Invariant: a chunk that has to leave its place in the table stays pinned for `displaced` further chunks that are
-// brought in. So references to elements of displaced + 1 chunks may be used together, whatever was touched before:
-// comparing and swapping need two.
+// Invariant: a chunk that leaves its place in the table stays pinned until `displaced` further chunks have been brought
+// in. So references to elements of displaced + 1 chunks may be used together, whichever were touched before. Comparing
+// and swapping need two.
 #pragma once
 
 #include <array>
