@@ -20,7 +20,7 @@ struct heap_options {
   std::uint64_t local_memory = 1ull << 30;
   /// Bytes of a region of the agent in this process, a power of two. Only for `local:`.
   std::uint64_t local_region = 16ull << 20;
-  /// Name of the heap in the agents' logs and status. Empty: the name of the program.
+  /// Name of the heap in the agents' logs and status, at most 47 bytes. Empty: the name of the program.
   std::string name;
   /// Bytes wanted on each agent. 0: as many as the agent gives to one heap.
   std::uint64_t quota = 0;
