@@ -1,5 +1,7 @@
 // fm::channel_operation: a send or a receive in progress, as send_async and recv_async of fm::channel return it. The
-// channel's thread carries it out and writes the outcome before the event happens.
+// channel's thread carries it out.
+// Invariant: the outcome is complete before the operation's event happens, and nothing changes it afterwards.
+// Application code calls it; src/channel/worker.h fills the outcome in.
 #pragma once
 
 #include <farmem/detail/event.h>

@@ -1,5 +1,6 @@
-// Options of channels, of single sends and receives, and the counters of a channel. docs/reference/options.md and
-// docs/reference/metrics.md list the same fields in tables.
+// Options of channels, of single sends and receives, and the counters of a channel. Application code fills options in;
+// fm::channel checks them when it opens and names the option that is out of its bounds.
+// docs/reference/options.md and docs/reference/metrics.md list the same fields in tables; a test compares them.
 #pragma once
 
 #include <farmem/units.h>

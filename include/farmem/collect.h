@@ -1,5 +1,7 @@
 // How a program steers a collection (evacuation options), and the report that it gets of one: what was found, freed and
-// moved, and what it cost. The collector fills reports in; docs/reference/metrics.md lists their fields.
+// moved, and what it cost. The collector fills reports in; application code reads them.
+// Invariant: a report never changes once collect() has returned it. docs/reference/metrics.md lists its fields; a test
+// compares them.
 #pragma once
 
 #include <cstdint>

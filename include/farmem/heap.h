@@ -1,5 +1,7 @@
-// fm::heap: a typed, managed object heap larger than this machine's memory. The front door of the library; everything
-// behind it is untyped (detail::heap_core).
+// fm::heap: a typed, managed object heap larger than this machine's memory. The front door of the library: application
+// code makes objects, collects and reads statistics here. The untyped heap behind it is detail::heap_core.
+// Invariant: every operation on objects goes through the functions of detail/access.h, so this header names neither the
+// cache nor the agents.
 #pragma once
 
 #include <concepts>

@@ -1,5 +1,7 @@
-// fm::histogram_snapshot: a histogram of durations with bounded relative error. detail::histogram, which it is a copy
-// of, is written by many threads without locks. Every sample is counted.
+// fm::histogram_snapshot: a histogram of durations with bounded relative error, a copy of a detail::histogram at one
+// moment. Many threads write detail::histogram without locks.
+// Invariant: every sample is counted, and a bucket is at most 1/16 wide relative to its values. The library records
+// misses, stalls, pauses and faults; application code reads the copies.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
-// fm::heap_options: everything that a heap can be opened with. fm::heap copies the options; changing them later has no
-// effect. docs/reference/options.md lists the same fields in a table.
+// fm::heap_options: everything that a heap can be opened with. fm::heap copies the options and checks them when it
+// opens; changing them later has no effect.
+// Application code fills them in. docs/reference/options.md lists the same fields in a table; a test compares them.
 #pragma once
 
 #include <farmem/collect.h>

@@ -1,5 +1,7 @@
 // fm::paged: a range of bytes in far memory, for code that does not know farmem. The kernel reports accesses to absent
 // pages by userfaultfd, and the library fetches them.
+// Invariant: an access never sees zeros or old bytes in place of the newest ones. Application code owns the object; any
+// thread may access the range.
 #pragma once
 
 #include <cstddef>

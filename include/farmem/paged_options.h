@@ -1,5 +1,6 @@
-// fm::paged_options: everything that a paged range is opened with. docs/reference/options.md lists the same fields in a
-// table.
+// fm::paged_options: everything that a paged range is opened with. fm::paged copies and checks the options when it
+// opens, and names the option that is out of its bounds.
+// Application code fills them in. docs/reference/options.md lists the same fields in a table; a test compares them.
 #pragma once
 
 #include <farmem/error.h>

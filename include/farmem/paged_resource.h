@@ -1,5 +1,7 @@
-// fm::paged_extents and fm::paged_pool: std::pmr memory resources over a paged range. Both keep their records in
-// ordinary memory, so that allocating and freeing touch no remote page.
+// fm::paged_extents and fm::paged_pool: std::pmr memory resources over a paged range, for application code and std::pmr
+// containers.
+// Invariant: both keep their records in ordinary memory, so that allocating and freeing touch no remote page. An
+// address is in at most one allocation at a time.
 #pragma once
 
 #include <array>

@@ -1,4 +1,6 @@
-// fm::paged_stats: counters and gauges of a paged range. docs/reference/metrics.md lists the same fields in a table.
+// fm::paged_stats: counters and gauges of a paged range. The range fills them in; application code reads them.
+// Invariant: counters only grow while the range lives. docs/reference/metrics.md lists the same fields in a table; a
+// test compares them.
 #pragma once
 
 #include <array>

@@ -1,5 +1,8 @@
-// Pauses of a process as a record in time, and what they leave to its threads: bounded mutator utilisation (Sachindran,
-// Moss and Berger, "MC2: High-performance garbage collection for memory-constrained environments", section 4.2).
+// Pauses of a process as a record in time, and the share of time that they leave to its threads: bounded mutator
+// utilisation (Sachindran, Moss and Berger, "MC2: High-performance garbage collection for memory-constrained
+// environments", section 4.2).
+// Invariant: records are in order of time and do not overlap, because one pause runs at a time. Epochs write the log;
+// fm::heap_stats reads it.
 #pragma once
 
 #include <cstdint>

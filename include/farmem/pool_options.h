@@ -1,5 +1,6 @@
-// fm::pool_options: everything that a pool is opened with. Settings of the pool itself are decided by the first process
-// that opens it. docs/reference/options.md lists the same fields in a table.
+// fm::pool_options: everything that a pool is opened with. The first process that opens a pool decides the settings of
+// the pool itself. fm::pool checks the options when it opens, and names the option that is out of its bounds.
+// Application code fills them in. docs/reference/options.md lists the same fields in a table; a test compares them.
 #pragma once
 
 #include <array>

@@ -1,5 +1,7 @@
-// Statistics of a pool: of this process and of its agents, and the results of compaction and verification.
-// docs/reference/metrics.md lists the same fields in tables.
+// Statistics of a pool: of this process and of its agents, and the results of compaction and verification. fm::pool and
+// the agents fill them in; application code reads them.
+// Invariant: counters only grow while the pool is open. docs/reference/metrics.md lists the same fields in tables; a
+// test compares them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
-// fm::scope: raw pointers into the managed heap, valid until the scope closes. An open scope is a section of the
-// epochs, so no frame that it has shown is reused before it closes. Application code and cursors open scopes.
+// fm::scope: raw pointers into the managed heap, valid until the scope closes. Application code and cursors open
+// scopes.
+// Invariant: an open scope is a section of the epochs, so no frame that it has shown is reused before it closes. A
+// scope that has shown no pointer may be left and entered again by a miss.
 #pragma once
 
 #include <farmem/detail/access.h>

@@ -1,5 +1,7 @@
 // Statistics of a heap: counters, gauges and histograms (heap_stats), and the result of a verification (verify_report).
-// docs/reference/metrics.md lists the same fields in tables.
+// detail::heap_core fills them in; application code reads them.
+// Invariant: counters only grow while the heap is open. docs/reference/metrics.md lists the same fields in tables; a
+// test compares them.
 #pragma once
 
 #include <farmem/collect.h>

@@ -1,5 +1,6 @@
-// fm::string: text in the managed heap, an array of char behind a handle. The text never changes; a program replaces it
-// as a whole. The invariant here: two strings with equal text have equal hashes, in every process and build.
+// fm::string: text in the managed heap, an array of char behind a handle, for application code and the other
+// containers. The text never changes; a program replaces it as a whole.
+// Invariant: two strings with equal text have equal hashes, in every process and build.
 #pragma once
 
 #include <farmem/detail/container.h>

@@ -1,4 +1,7 @@
-// Sizes, times and rounding: the small vocabulary that every layer shares.
+// Sizes, times and rounding: the small vocabulary that every layer and application code share. Sizes are bytes in 64
+// bits.
+// Invariant: all deadlines are points in time of fm::clock, which is monotonic.
+// Nothing here allocates, throws or blocks.
 #pragma once
 
 #include <chrono>
