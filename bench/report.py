@@ -28,7 +28,9 @@ class Problem(Exception):
 
 
 def short(value):
-    """A figure in at most four places."""
+    """A figure in at most four places; none for one that the results could not say."""
+    if value is None:
+        return "–"
     size = abs(value)
     if size >= 100:
         return f"{value:.0f}"

@@ -92,7 +92,7 @@ def draw_local_share(data, figure):
         axes.set_xlim(112, 11.5 if axes is left else 22)
         axes.set_xticks(ticks, [f"{t} %" for t in ticks])
         axes.minorticks_off()
-        axes.set_xlabel("local memory, share of the data")
+        axes.set_xlabel(f"local memory, share of the {'heap' if axes is left else 'data'}")
         axes.grid(color="#dddddd")
         axes.set_axisbelow(True)
         axes.legend(frameon=False, fontsize=9, loc="lower left" if axes is left else "upper right")
