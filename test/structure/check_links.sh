@@ -7,8 +7,8 @@
 set -euo pipefail
 cd "$1"
 
-# All that a link may lead to, then the pages. Build trees and hidden folders other than .ci are not part of the tree.
-find . \( -path './build*' -o -path './.git' -o -name node_modules \) -prune -o -print | sed 's|^\./||' |
+# All that a link may lead to. Build trees are not part of the tree.
+find . \( -path './build*' -o -path './.git' \) -prune -o -print | sed 's|^\./||' |
   LC_ALL=C awk '
 # GitHub makes an anchor of a heading: lower case, punctuation dropped, a dash for each space, and -1, -2 for repetitions.
 function anchor_of(heading) {
