@@ -78,6 +78,26 @@ expect check_files.sh include/farmem/os/planted.h 'no #pragma once'
 plant src/os/planted.cc "$(for _ in {1..500}; do echo '// line'; done)"
 expect check_files.sh src/os/planted.cc 'wants to be two'
 
+# Documents of the insides: a file that is not there, a folder that is not there, a picture of another source.
+documents() {
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/docs/internals" "$work/tree/docs/reference"
+  cp "$root/docs/internals/build-pictures" "$root"/docs/internals/overview.{dot,svg} "$work/tree/docs/internals/"
+  printf 'See `docs/internals/page.md`.\n' >"$work/tree/docs/internals/page.md"
+  printf 'Nothing.\n' >"$work/tree/docs/reference/glossary.md"
+}
+documents
+"$here/check_internals.sh" "$work/tree" >/dev/null || complain "check_internals.sh fails where nothing is wrong"
+documents
+echo 'See `nowhere/planted.h`.' >>"$work/tree/docs/internals/page.md"
+expect check_internals.sh docs/internals/page.md:2 'there is no nowhere/planted.h'
+documents
+echo 'See `src/nowhere/`.' >>"$work/tree/docs/internals/page.md"
+expect check_internals.sh docs/internals/page.md:2 'there is no folder src/nowhere'
+documents
+echo '// Another source.' >>"$work/tree/docs/internals/overview.dot"
+expect check_internals.sh overview.svg 'is not made of'
+
 # The extractor: what it takes from the sample, and what it refuses.
 extract() { awk -v dir="$work/code" -f "$here/extract_code.awk" "$1"; }
 rm -rf "$work/code"
