@@ -78,6 +78,26 @@ expect check_files.sh include/farmem/os/planted.h 'no #pragma once'
 plant src/os/planted.cc "$(for _ in {1..500}; do echo '// line'; done)"
 expect check_files.sh src/os/planted.cc 'wants to be two'
 
+# Documents of the insides: a file that is not there, a folder that is not there, a picture of another source.
+documents() {
+  rm -rf "$work/tree"
+  mkdir -p "$work/tree/docs/internals" "$work/tree/docs/reference"
+  cp "$root/docs/internals/build-pictures" "$root"/docs/internals/overview.{dot,svg} "$work/tree/docs/internals/"
+  printf 'See `docs/internals/page.md`.\n' >"$work/tree/docs/internals/page.md"
+  printf 'Nothing.\n' >"$work/tree/docs/reference/glossary.md"
+}
+documents
+"$here/check_internals.sh" "$work/tree" >/dev/null || complain "check_internals.sh fails where nothing is wrong"
+documents
+echo 'See `nowhere/planted.h`.' >>"$work/tree/docs/internals/page.md"
+expect check_internals.sh docs/internals/page.md:2 'there is no nowhere/planted.h'
+documents
+echo 'See `src/nowhere/`.' >>"$work/tree/docs/internals/page.md"
+expect check_internals.sh docs/internals/page.md:2 'there is no folder src/nowhere'
+documents
+echo '// Another source.' >>"$work/tree/docs/internals/overview.dot"
+expect check_internals.sh overview.svg 'is not made of'
+
 # The extractor: what it takes from the sample, and what it refuses.
 extract() { awk -v dir="$work/code" -f "$here/extract_code.awk" "$1"; }
 rm -rf "$work/code"
@@ -95,5 +115,44 @@ refuse "a marker at the end" '<!-- compile: a -->\n'
 refuse "a block of another language" '<!-- compile: a -->\n```sh\nls\n```\n'
 refuse "a name twice" '<!-- compile: a -->\n```cpp\n```\n<!-- compile: a -->\n```cpp\n```\n'
 refuse "a name that is a path" '<!-- compile: ../a -->\n```cpp\n```\n'
+
+# Links: a few pages with all forms that resolve, and one fault at a time beside them.
+pages=$work/pages
+rm -rf "$pages"
+mkdir -p "$pages/docs/how-to"
+cat >"$pages/README.md" <<'END'
+# Top
+[a page](docs/how-to/deploy.md), [a section](docs/how-to/deploy.md#an-agent--two), [here](#top), [a folder](docs/)
+and [one of two](docs/how-to/deploy.md#same-1); [elsewhere](https://example.org/nothing) and ![a plot](plot.png)
+[by name]: docs/how-to/deploy.md "a title"
+```md
+[not looked at](nowhere.md)
+```
+`[nor this](nowhere.md)`, <a href="docs/how-to/deploy.md#by-hand">by hand</a>
+END
+cat >"$pages/docs/how-to/deploy.md" <<'END'
+# An agent — `two`
+## Same
+## Same
+<a id="by-hand"></a> [up](../../README.md#top)
+END
+: >"$pages/plot.png"
+"$here/check_links.sh" "$pages" >/dev/null || complain "check_links.sh fails on pages whose links resolve"
+astray() {
+  printf '%s\n' "$2" >"$pages/planted.md"
+  output=$("$here/check_links.sh" "$pages" 2>&1) && complain "check_links.sh accepted $1"
+  grep -q "^planted.md:[0-9]*: .*$3" <<<"$output" || complain "check_links.sh did not say '$3' of $1, but: $output"
+}
+astray "a page that is not there" '[x](docs/nothing.md)' 'does not exist'
+astray "a page that is not there, by name" '[x]: docs/nothing.md' 'does not exist'
+astray "a page that is not there, in HTML" '<img src="nothing.png" alt="x">' 'does not exist'
+astray "an anchor that is not there" '[x](docs/how-to/deploy.md#nothing)' 'has no heading'
+astray "an anchor of its own that is not there" '[x](#nothing)' 'has no heading'
+astray "a repetition that is not there" '[x](docs/how-to/deploy.md#same-2)' 'has no heading'
+astray "an anchor in an image" '[x](plot.png#nothing)' 'only pages have anchors'
+astray "a way out of the tree" '[x](docs/../../x.md)' 'out of the tree'
+astray "an absolute path" '[x](/README.md)' 'absolute path'
+astray "a link to nothing" '[x]()' 'to nothing'
+astray "an image without words" '![](plot.png)' 'alternative text'
 
 exit $status
