@@ -1,7 +1,7 @@
 // Memory beyond the payload: bytes an object on the memory node, everything that the agent has resident counted, and on the compute
 // node, before and after table pages are given back. Figures of one run each; memory does not vary like time.
+#include "os/os.h"
 #include <cstdio>
-#include <farmem/os.h>
 
 #include "support/managed.h"
 

@@ -1,5 +1,6 @@
 // A miss of 64 bytes, with the eviction that it causes: objects are read round and round in one random order that is two
 // or four times as long as the cache, so that each has been evicted when its turn comes again.
+#include "heap/heap_core.h"
 #include <cstdio>
 
 #include "peers/chase.h"

@@ -2,6 +2,7 @@
 // through its cache; and against themselves with everything local. PageRank over an RMAT graph, with a managed list of
 // predecessors for each vertex or an object for 8 KiB of them, whose ranks are a new vector in every iteration; and a server that reads and
 // updates rows in a map for 16 clients at a time, where an update leaves a dead object.
+#include "heap/heap_core.h"
 #include <algorithm>
 #include <atomic>
 #include <cmath>

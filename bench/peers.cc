@@ -1,7 +1,7 @@
 // The peers alone, without farmem: what this machine gives to the things that farmem is compared with, and how steady
 // that is. Every row is a peer against itself, against its ideal, or against another setting of it.
+#include "base/base.h"
 #include <cstdio>
-#include <farmem/base.h>
 
 #include "peers/allocation.h"
 #include "peers/chase.h"

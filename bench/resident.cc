@@ -2,7 +2,7 @@
 // process and idle.
 #include <algorithm>
 #include <cstdio>
-#include <farmem/containers.h>
+#include <farmem/farmem.h>
 #include <numeric>
 #include <shared_mutex>
 #include <unordered_map>

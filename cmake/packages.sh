@@ -9,11 +9,11 @@ build_packages=(
 )
 
 # What test/run needs besides.
-test_packages=(catch2 ccache util-linux clang-format-14 redis-tools)
+test_packages=(catch2 ccache util-linux clang-format-14 redis-tools python3)
 
 # What test/run --full needs besides.
 full_packages=(
-  spin
+  spin doxygen graphviz
   clang-14 libclang-rt-14-dev clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler

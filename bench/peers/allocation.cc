@@ -1,8 +1,8 @@
 // mimalloc; see allocation.h.
 #include "allocation.h"
 
+#include "base/base.h"
 #include <cstdint>
-#include <farmem/base.h>
 #include <mimalloc.h>
 #include <new>
 #include <string>

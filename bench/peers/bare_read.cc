@@ -1,6 +1,6 @@
 #include "bare_read.h"
 
-#include <farmem/os.h>
+#include "os/os.h"
 #include <unistd.h>
 
 namespace fm::bench {

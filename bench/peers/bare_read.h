@@ -2,7 +2,8 @@
 // which does nothing else. No object, no check: what the transport alone costs.
 #pragma once
 
-#include <farmem/fabric.h>
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
 #include <memory>
 
 #include "../support/process.h"

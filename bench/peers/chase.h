@@ -1,9 +1,9 @@
 // The peer of resident access: lists over plain pointers and a std::vector, everything in memory.
 #pragma once
 
+#include "os/os.h"
 #include <cstddef>
 #include <cstdint>
-#include <farmem/os.h>
 #include <vector>
 
 namespace fm::bench {

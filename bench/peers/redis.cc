@@ -1,6 +1,6 @@
 #include "redis.h"
 
-#include <farmem/base.h>
+#include "base/base.h"
 #include <sys/socket.h>
 #include <unistd.h>
 

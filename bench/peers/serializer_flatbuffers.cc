@@ -1,6 +1,6 @@
 // FlatBuffers: verified, then read in place. See serializers.h.
+#include "base/base.h"
 #include <cstring>
-#include <farmem/base.h>
 #include <flatbuffers/flatbuffers.h>
 
 #include "serializers.h"

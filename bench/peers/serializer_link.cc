@@ -1,7 +1,7 @@
 #include "serializer_link.h"
 
+#include "base/base.h"
 #include <algorithm>
-#include <farmem/base.h>
 #include <thread>
 #include <unistd.h>
 

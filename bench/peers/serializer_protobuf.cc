@@ -1,5 +1,5 @@
 // Protocol Buffers; both ends keep their messages and arenas from one graph to the next. See serializers.h.
-#include <farmem/base.h>
+#include "base/base.h"
 #include <google/protobuf/arena.h>
 
 #include "serializers.h"

@@ -1,7 +1,7 @@
 // The shapes, and the list of serializers; see serializers.h.
 #include "serializers.h"
 
-#include <farmem/base.h>
+#include "base/base.h"
 
 namespace fm::bench {
 

@@ -1,10 +1,10 @@
 // Plain TCP; see tcp.h. A connection starts with a hello that says what the server shall do on it.
 #include "tcp.h"
 
+#include "base/base.h"
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
-#include <farmem/base.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

@@ -1,8 +1,8 @@
 // Starting farmem-agent and waiting until it serves; see process.h.
+#include "base/base.h"
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <farmem/base.h>
 #include <fstream>
 #include <poll.h>
 #include <sys/inotify.h>

@@ -1,7 +1,7 @@
 // The process that undoes what outlives a process; see limits.h.
+#include "base/base.h"
 #include <cerrno>
 #include <csignal>
-#include <farmem/base.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>

@@ -6,9 +6,9 @@
 // answers for another key makes the run fail.
 #pragma once
 
+#include "base/base.h"
 #include <algorithm>
 #include <cstdint>
-#include <farmem/base.h>
 #include <string>
 #include <vector>
 

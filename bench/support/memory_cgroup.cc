@@ -1,7 +1,7 @@
 // Memory cgroups of both versions; see limits.h.
+#include "base/base.h"
 #include <cerrno>
 #include <cstring>
-#include <farmem/base.h>
 #include <fstream>
 #include <sstream>
 #include <sys/stat.h>

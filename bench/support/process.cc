@@ -1,10 +1,10 @@
 // Starting and stopping children; see process.h.
 #include "process.h"
 
+#include "base/base.h"
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <farmem/base.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>

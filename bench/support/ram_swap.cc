@@ -3,10 +3,10 @@
 // The file lies in a ramfs of its own, which is unmounted as soon as the file is open, and the loop device clears itself with
 // its last user, so that swapoff is all that a guard has to do. Not in a tmpfs: its pages can themselves be swapped, by
 // a kernel that reclaims of its own accord even into this very file, which then waits for itself.
+#include "base/base.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <farmem/base.h>
 #include <fcntl.h>
 #include <fstream>
 #include <linux/loop.h>

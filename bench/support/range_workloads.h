@@ -5,10 +5,10 @@
 // what it got. `sort` overwrites the lines: it has a range of its own.
 #pragma once
 
+#include "base/base.h"
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <farmem/base.h>
 #include <memory_resource>
 #include <optional>
 #include <span>

@@ -1,9 +1,9 @@
 #include "stream.h"
 
+#include "base/base.h"
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
-#include <farmem/base.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>

@@ -1,9 +1,9 @@
 // The line protocol between a benchmark and its workers; see process.h.
+#include "base/base.h"
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <farmem/base.h>
 #include <iostream>
 #include <poll.h>
 #include <sstream>

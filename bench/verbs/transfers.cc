@@ -6,8 +6,9 @@
 //     read, write   COUNT transfers of SIZE bytes, 64 in flight, posted 16 at a time: MiB/s
 //     message       the same with messages, each answered with nothing
 //     latency       COUNT reads of SIZE bytes, one after the other: median and mean in us
-#include <farmem/fabric.h>
-#include <farmem/os.h>
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
+#include "os/os.h"
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -14,10 +14,12 @@
 #pragma once
 
 #include <array>
+#include <boost/crc.hpp>
 #include <cstdint>
 #include <cstring>
-#include <farmem/base.h>
+#include <farmem/error.h>
 #include <farmem/pool.h>
+#include <farmem/units.h>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -78,8 +80,10 @@ constexpr std::uint64_t value_object_bytes(std::uint64_t key_bytes, std::uint64_
 }
 
 inline std::uint32_t value_crc(const std::byte* object, const value_header& h) noexcept {
-  return fm::detail::crc32c(object + sizeof h.crc,
-                            sizeof h - sizeof h.crc + std::size_t{h.key_bytes} + std::size_t{h.value_bytes});
+  boost::crc_optimal<32, 0x1EDC6F41, 0xffffffff, 0xffffffff, true, true> crc;  // CRC-32C
+  crc.process_bytes(object + sizeof h.crc,
+                    sizeof h - sizeof h.crc + std::size_t{h.key_bytes} + std::size_t{h.value_bytes});
+  return crc.checksum();
 }
 
 inline void encode_value(std::vector<std::byte>& to, std::string_view key, std::string_view value,

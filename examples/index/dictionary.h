@@ -5,7 +5,7 @@
 #pragma once
 
 #include <cstdint>
-#include <farmem/containers.h>
+#include <farmem/farmem.h>
 #include <string_view>
 
 namespace fm::example {

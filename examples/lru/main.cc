@@ -125,9 +125,9 @@ class service {
   }
 
   [[nodiscard]] memory_sample sample() const {
-    const auto own = fm::os::resident_memory_of();
+    const auto own = fm::example::memory_of();
     memory_sample s{.made_bytes = sum_.made_bytes, .local_bytes = own.total_bytes - own.shared_bytes};
-    for (const pid_t pid : agents_.pids()) s.agents_bytes += fm::os::resident_memory_of(pid).total_bytes;
+    for (const pid_t pid : agents_.pids()) s.agents_bytes += fm::example::memory_of(pid).total_bytes;
     return s;
   }
 

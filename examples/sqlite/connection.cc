@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <farmem/base.h>
+#include <farmem/error.h>
+#include <farmem/units.h>
 
 namespace fm::example {
 

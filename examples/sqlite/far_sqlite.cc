@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <farmem/base.h>
+#include <farmem/error.h>
+#include <farmem/units.h>
 #include <new>
 
 #include "page_cache.h"

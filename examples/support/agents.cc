@@ -8,7 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <farmem/base.h>
+#include <farmem/error.h>
+#include <farmem/units.h>
 #include <filesystem>
 #include <sstream>
 

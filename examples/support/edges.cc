@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <farmem/base.h>
+#include <farmem/error.h>
+#include <farmem/units.h>
 #include <fstream>
 #include <string_view>
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <fstream>
 
 namespace fm::example {
 
@@ -21,7 +22,7 @@ constexpr std::uint64_t cache_bytes_min = 4_MiB;
 constexpr std::uint64_t agent_bytes_min = 256_MiB;
 
 void print_process(const std::string& what, pid_t pid) {
-  const auto m = fm::os::resident_memory_of(pid);
+  const auto m = memory_of(pid);
   fmt::print("  {:<20} {:>10} private, {:>10} shared memory mapped\n", what, mib(m.total_bytes - m.shared_bytes),
              mib(m.shared_bytes));
 }
@@ -34,6 +35,17 @@ void handle_signals() {
 }
 
 }  // namespace
+
+process_memory memory_of(int pid) {
+  std::ifstream in(pid == 0 ? std::string("/proc/self/status") : fmt::format("/proc/{}/status", pid));
+  process_memory m;
+  for (std::string key; in >> key; in.ignore(4096, '\n')) {
+    std::uint64_t kib = 0;
+    if (key == "VmRSS:" && in >> kib) m.total_bytes = kib << 10;
+    if (key == "RssShmem:" && in >> kib) m.shared_bytes = kib << 10;
+  }
+  return m;
+}
 
 int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>& run) {
   try {

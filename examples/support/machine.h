@@ -44,6 +44,12 @@ struct memory_plan {
 memory_plan make_plan(const machine_options& m, std::uint64_t heap_bytes, std::uint64_t heap_objects,
                       double agent_share);
 
+/// Resident bytes of a process, 0 for this one: all of them (VmRSS), and those of shared mappings (RssShmem). Reads /proc.
+struct process_memory {
+  std::uint64_t total_bytes = 0, shared_bytes = 0;
+};
+process_memory memory_of(int pid = 0);
+
 /// "1.5 MiB"
 std::string mib(std::uint64_t bytes);
 /// One line about the local memory and one for each agent.

@@ -4,7 +4,8 @@
 
 #include <sys/types.h>
 
-#include <farmem/base.h>
+#include <farmem/error.h>
+#include <farmem/units.h>
 #include <string>
 #include <vector>
 

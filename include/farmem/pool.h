@@ -1,7 +1,206 @@
-// Layer `pool`: explicitly allocated objects that processes share, read one-sidedly, and compacted where they lie (CoRM).
+// fm::pool: trivially copyable objects in the memory of agents, allocated and freed explicitly, and shared by
+// processes. Reads are one-sided: they take no lock, and over transports with one-sided reads no thread of the agent.
+// Allocations, writes and frees are calls to the agent. It compacts sparse blocks meanwhile, and no pointer breaks.
+// (CoRM: Taranov, Di Girolamo, Hoefler, SIGMOD 2021.)
+//
+//   fm::pool pool({.agents = {"shm:///run/farmem/agent.sock"}, .name = "sessions", .tenant = key});
+//   fm::pool_ptr<session> p = pool.alloc(session{...});   // any process that has the pool open may use p
+//   session s = pool.read(p);                             // corrects p, if the object has been moved
+//   pool.write(p, s);
+//   pool.free(p);
 #pragma once
 
-#include <farmem/pool/options.h>
-#include <farmem/pool/pool.h>
-#include <farmem/pool/ptr.h>
-#include <farmem/pool/stats.h>
+#include <farmem/pool_options.h>
+#include <farmem/pool_ptr.h>
+#include <farmem/pool_stats.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace fm {
+
+/// How a one-sided read ended.
+enum class pool_read : std::uint8_t {
+  ok,          ///< the value was read
+  torn,        ///< the object is being changed: try again
+  moved,       ///< the object is not where the pointer and the table say: it was moved or freed
+  unknown,     ///< the table has no such block: it was freed, or never existed
+  wrong_size,  ///< the object has another size
+  failed,      ///< the transport failed
+};
+
+/// A pool of objects that processes share. See the CoRM paper for the ideas.
+///
+/// Consistency: a read returns the whole value of one write or of the allocation, and the object had that value during
+/// the call. The agent orders the writes of one object. There is no order across objects.
+///
+/// Functions that throw throw fm::error; try_ functions and functions that return errc return the same codes:
+/// - not_found: the object was freed or never existed, or the pointer is forged
+/// - access_denied: the pointer is null, or of another pool, tenant or agent
+/// - layout_mismatch: the object has another size
+/// - too_large: more bytes than object_bytes_max()
+/// - quota_exceeded, agent_full: no room on any agent, after compaction
+/// - timed_out, agent_lost, disconnected: the agent did not answer in time, is lost, or the connection broke
+/// - cancelled: the pool was closed
+///
+/// If an allocation, write or free ends with timed_out or disconnected, it may have taken effect.
+///
+/// Thread-safe. Functions that take a pointer by reference may change it; the caller guards that pointer.
+class pool {
+ public:
+  /// Opens the pool on all agents. Throws fm::error unreachable, refused, quota_exceeded, invalid_argument and others,
+  /// and names the agent or the option.
+  explicit pool(const pool_options& options);
+  /// Not copyable.
+  pool(const pool&) = delete;
+  pool& operator=(const pool&) = delete;
+  /// Closes the pool. Its objects stay while another process has it open, and for pool_options::keep after that. No
+  /// call may be in progress.
+  ~pool();
+
+  /// Allocates an object with a value. One message to an agent; more if agents are full.
+  template <class T>
+  [[nodiscard]] pool_ptr<T> alloc(const T& value) {
+    check_type<T>();
+    return pool_ptr<T>(alloc_bytes(bytes_of(value)));
+  }
+  /// Allocates an object of any bytes. As alloc.
+  [[nodiscard]] pool_address alloc_bytes(std::span<const std::byte> payload) {
+    return value_or_throw(try_alloc_bytes(payload));
+  }
+  /// As alloc_bytes, without exceptions.
+  [[nodiscard]] result<pool_address> try_alloc_bytes(std::span<const std::byte> payload);
+
+  /// The value of the object. If the hint of the pointer is right, this takes one one-sided read. Otherwise it reads
+  /// the block's word in the table and looks at the new place, and if that fails, it asks the agent. Corrects the hint
+  /// of `p` (CoRM, section 3.2).
+  template <class T>
+  [[nodiscard]] T read(pool_ptr<T>& p) {
+    return value_or_throw(try_read(p));
+  }
+  /// The value of the object, without correcting `p`. As the other read.
+  template <class T>
+  [[nodiscard]] T read(const pool_ptr<T>& p) {
+    pool_ptr<T> copy = p;
+    return read(copy);
+  }
+  /// As read, without exceptions.
+  template <class T>
+  [[nodiscard]] result<T> try_read(pool_ptr<T>& p) {
+    check_type<T>();
+    T value;
+    if (const errc e = read_into(p.address(), bytes_of(value)); e != errc::ok) return fail(e, describe(p.address(), e));
+    return value;
+  }
+  /// The bytes of an object of any size. As read.
+  [[nodiscard]] std::vector<std::byte> read_bytes(pool_address& p) { return value_or_throw(try_read_bytes(p)); }
+  /// As read_bytes, without exceptions.
+  [[nodiscard]] result<std::vector<std::byte>> try_read_bytes(pool_address& p);
+  /// Reads an object of exactly `to.size()` bytes. As read. After an error, the contents of `to` are unspecified.
+  errc read_into(pool_address& p, std::span<std::byte> to) noexcept;
+
+  /// Makes one one-sided read at the place that the pointer names, and reports how it ended. Corrects nothing.
+  template <class T>
+  [[nodiscard]] pool_read direct_read(const pool_ptr<T>& p, T& value) noexcept {
+    check_type<T>();
+    return direct_read_into(p.address(), bytes_of(value));
+  }
+  /// As direct_read, for bytes.
+  [[nodiscard]] pool_read direct_read_into(pool_address p, std::span<std::byte> to) noexcept;
+  /// Reads the whole block one-sidedly and looks for the object by its identity (ScanRead of CoRM). Corrects `p`.
+  /// O(block).
+  template <class T>
+  [[nodiscard]] pool_read scan_read(pool_ptr<T>& p, T& value) {
+    check_type<T>();
+    return scan_read_into(p.address(), bytes_of(value));
+  }
+  /// As scan_read, for bytes.
+  [[nodiscard]] pool_read scan_read_into(pool_address& p, std::span<std::byte> to);
+  /// Reads the object by a message to the agent. Corrects `p`.
+  template <class T>
+  [[nodiscard]] T rpc_read(pool_ptr<T>& p) {
+    check_type<T>();
+    T value;
+    if (const errc e = rpc_read_into(p.address(), bytes_of(value)); e != errc::ok)
+      throw error(e, describe(p.address(), e));
+    return value;
+  }
+  /// As rpc_read, for bytes and without exceptions.
+  errc rpc_read_into(pool_address& p, std::span<std::byte> to) noexcept;
+
+  /// Replaces the value of the object, which keeps its size. One message to the agent. Corrects `p`.
+  template <class T>
+  void write(pool_ptr<T>& p, const T& value) {
+    check_type<T>();
+    write_bytes(p.address(), bytes_of(value));
+  }
+  /// As write, for bytes.
+  void write_bytes(pool_address& p, std::span<const std::byte> payload) { value_or_throw(try_write_bytes(p, payload)); }
+  /// As write_bytes, without exceptions.
+  [[nodiscard]] result<void> try_write_bytes(pool_address& p, std::span<const std::byte> payload);
+
+  /// Frees the object. From then on, every use of a pointer to it ends with not_found. One message to the agent.
+  template <class T>
+  void free(const pool_ptr<T>& p) {
+    free(p.address());
+  }
+  /// As the other free.
+  void free(const pool_address& p) { value_or_throw(try_free(p)); }
+  /// As free, without exceptions.
+  [[nodiscard]] result<void> try_free(const pool_address& p);
+
+  /// Gives the object an identity of the block that it lives in now (ReleasePtr of CoRM). The block that it was born in
+  /// can be reused then. Changes `p`; all copies of the old pointer become invalid, so no other code may hold one. Has
+  /// no effect on an object that was not moved. One message to the agent.
+  template <class T>
+  void release(pool_ptr<T>& p) {
+    release(p.address());
+  }
+  /// As the other release.
+  void release(pool_address& p) { value_or_throw(try_release(p)); }
+  /// As release, without exceptions.
+  [[nodiscard]] result<void> try_release(pool_address& p);
+
+  /// Compacts all classes on all agents, in bounded steps, and returns when no pair of blocks is left to merge. If no
+  /// process allocates or frees meanwhile, afterwards no two blocks that may be merged have objects that would fit into
+  /// one. Throws errors of agents.
+  pool_compaction compact();
+
+  /// Statistics of this process and of the agents. Throws when an agent does not answer.
+  [[nodiscard]] pool_stats stats() const;
+  /// Makes every agent compare its records with each other and with the bytes that readers see, checksums included.
+  /// O(bytes). Throws errors of agents.
+  [[nodiscard]] pool_report verify() const;
+
+  /// The tenant that owns the pool, to hand to other processes. O(1).
+  [[nodiscard]] const pool_tenant& tenant() const noexcept;
+  /// Bytes of the largest object that every agent of the pool takes. O(agents).
+  [[nodiscard]] std::uint64_t object_bytes_max() const noexcept;
+  /// Breaks the connections to all agents, as a network failure would. For tests.
+  void drop_connections() noexcept;
+
+ private:
+  template <class T>
+  static constexpr void check_type() {
+    static_assert(std::is_trivially_copyable_v<T>, "an object of a pool is bytes: its type must be trivially copyable");
+    static_assert(std::is_default_constructible_v<T>, "reading makes a T to read into");
+    static_assert(!std::is_pointer_v<T>, "a pointer means nothing in another process: use fm::pool_ptr");
+    static_assert(sizeof(T) <= 512 << 10, "larger than any object of a pool");
+  }
+  template <class T>
+  static std::span<const std::byte> bytes_of(const T& value) noexcept {
+    return {reinterpret_cast<const std::byte*>(&value), sizeof(T)};
+  }
+  template <class T>
+  static std::span<std::byte> bytes_of(T& value) noexcept {
+    return {reinterpret_cast<std::byte*>(&value), sizeof(T)};
+  }
+  [[nodiscard]] std::string describe(const pool_address& p, errc why) const;
+
+  class impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace fm

@@ -1,6 +1,6 @@
+#include "base/base.h"
 #include <array>
 #include <cstring>
-#include <farmem/base.h>
 #if defined(__SSE4_2__)
 #include <nmmintrin.h>
 #endif

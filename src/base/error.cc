@@ -1,6 +1,6 @@
+#include "base/base.h"
 #include <cstdio>
 #include <cstdlib>
-#include <farmem/base.h>
 
 namespace fm {
 

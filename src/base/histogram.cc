@@ -1,4 +1,4 @@
-#include <farmem/base.h>
+#include "base/base.h"
 
 namespace fm {
 

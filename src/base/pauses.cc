@@ -1,7 +1,7 @@
 // A utilisation is least in a window that begins where a pause begins or ends where one ends: shifting any other window does
 // not raise it in one of the two directions. A stretch of two windows or more falls into parts of one to two windows, one of
 // which is no better than the whole, so only those are looked at.
-#include <farmem/base.h>
+#include "base/base.h"
 
 #include <algorithm>
 

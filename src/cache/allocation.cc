@@ -1,12 +1,12 @@
 // Allocating: slots from the agents' tablets, frames from the thread's segment, one object or several of one shape at a time.
-#include <farmem/cache/evictor.h>
-#include <farmem/cache/object_cache.h>
+#include "evictor.h"
+#include "object_cache.h"
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "bury.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 

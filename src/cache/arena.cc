@@ -1,9 +1,9 @@
-#include <farmem/cache/arena.h>
+#include "arena.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "bury.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 

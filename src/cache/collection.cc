@@ -1,12 +1,12 @@
-#include <farmem/cache/collection.h>
-#include <farmem/cache/evictor.h>
-#include <farmem/cache/object_cache.h>
+#include "collection.h"
+#include "evictor.h"
+#include "object_cache.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "bury.h"
-#include "look.h"
+#include "busy_word.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 

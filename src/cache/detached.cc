@@ -2,12 +2,12 @@
 // thread polls, hold their segment by segment::inflight, and hold a region's retirement by fetch::posted_at: from posting
 // to installing counts as one section. The record and the frame belong to the fetch until its request is done, whatever
 // has become of whoever asked for it.
-#include <farmem/cache/evictor.h>
-#include <farmem/cache/object_cache.h>
+#include "evictor.h"
+#include "object_cache.h"
 #include <fmt/format.h>
 
-#include "bury.h"
 #include "miss.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 

@@ -1,10 +1,10 @@
-#include <farmem/cache/evictor.h>
+#include "evictor.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "bury.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 

@@ -1,7 +1,7 @@
 // Misses: what happens when a word is not resident. One-sided by hint, checked by header; by slot when the hint is old
 // or unknown; neighbours that come along are installed cold.
-#include <farmem/cache/evictor.h>
-#include <farmem/cache/object_cache.h>
+#include "evictor.h"
+#include "object_cache.h"
 #include <fmt/format.h>
 
 #include <algorithm>

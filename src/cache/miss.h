@@ -1,8 +1,8 @@
 // What the two ways of fetching share: misses that a thread waits for (miss.cc) and detached fetches (detached.cc).
 #pragma once
 
+#include "object_cache.h"
 #include <algorithm>
-#include <farmem/cache/object_cache.h>
 
 namespace fm::detail {
 

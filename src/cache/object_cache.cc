@@ -1,11 +1,11 @@
-#include <farmem/cache/evictor.h>
-#include <farmem/cache/object_cache.h>
+#include "object_cache.h"
+#include "evictor.h"
 #include <fmt/format.h>
 
 #include <array>
 #include <cstring>
 
-#include "bury.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 
@@ -276,6 +276,15 @@ object_cache& object_cache::owner_of(slot_t slot) {
 char* object_cache::resolve(slot_t slot, access how, section_kind section) {
   return owner_of(slot).resolve_here(slot, how, section);
 }
+
+char* resolve(slot_t slot, access how, section_kind section) { return object_cache::resolve(slot, how, section); }
+
+new_object allocate(object_cache& cache, const type_descriptor& type, std::uint64_t length, const void* init,
+                    std::uint64_t init_bytes) {
+  return cache.allocate(type, length, init, init_bytes);
+}
+
+std::uint64_t capacity_bytes(const object_cache& cache) noexcept { return cache.options().capacity_bytes; }
 
 char* object_cache::resolve_here(slot_t slot, access how, section_kind section) {
   std::atomic<word_t>& word = word_at(slot);

@@ -1,5 +1,5 @@
-#include <farmem/cache/pages.h>
-#include <farmem/os.h>
+#include "pages.h"
+#include "os/os.h"
 
 #include <algorithm>
 #include <new>

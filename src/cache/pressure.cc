@@ -1,7 +1,7 @@
 // Waiting for memory: what a thread does that finds no frame. It evicts itself, a step at a time, and sleeps only while others
 // have every step in hand; at its deadline it says who holds the memory. All waits are bounded.
-#include <farmem/cache/evictor.h>
-#include <farmem/cache/object_cache.h>
+#include "evictor.h"
+#include "object_cache.h"
 #include <fmt/format.h>
 
 namespace fm::detail {

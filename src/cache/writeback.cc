@@ -1,10 +1,10 @@
 // The evictor's write-back half: objects copied into batches, batches handed to the links, and what acknowledgements do. The
 // bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed.
-#include <farmem/cache/evictor.h>
+#include "evictor.h"
 
 #include <algorithm>
 
-#include "bury.h"
+#include "retire_frame.h"
 
 namespace fm::detail {
 

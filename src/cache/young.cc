@@ -7,10 +7,10 @@
 //   - What ceases to be young while a collection of young objects marks is logged: a scan may have shown it as young, and the frame that refers to it as no
 //     newer than its home copy, a moment later.
 //   - A page whose words scan_news has looked at, and found none that is newer, has none until its `news` is set again.
-#include <farmem/cache/collection.h>
-#include <farmem/cache/object_cache.h>
+#include "collection.h"
+#include "object_cache.h"
 
-#include "look.h"
+#include "busy_word.h"
 
 namespace fm::detail {
 

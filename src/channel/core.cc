@@ -1,11 +1,12 @@
 #include "core.h"
+#include "heap/heap_core.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "session_line.h"
+#include "session_transport.h"
 
 namespace fm {
 namespace detail {

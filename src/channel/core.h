@@ -1,10 +1,11 @@
 // What stands behind an fm::channel: an endpoint, the heap, and the order of things in a send and in a receive.
 #pragma once
 
-#include <farmem/channel/channel.h>
+#include "graph_reader.h"
+#include <farmem/channel.h>
 
 #include "endpoint.h"
-#include "hub.h"
+#include "listener.h"
 #include "worker.h"
 
 namespace fm::detail {

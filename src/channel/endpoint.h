@@ -15,8 +15,8 @@
 // away as they are received.
 #pragma once
 
-#include <farmem/channel/graph_reader.h>
-#include <farmem/channel/options.h>
+#include "graph_reader.h"
+#include <farmem/channel_options.h>
 
 #include <condition_variable>
 #include <deque>
@@ -25,8 +25,8 @@
 #include <optional>
 #include <utility>
 
-#include "conduit.h"
-#include "line.h"
+#include "byte_path.h"
+#include "transport.h"
 
 namespace fm::detail {
 

@@ -1,4 +1,4 @@
-#include <farmem/channel/graph_reader.h>
+#include "graph_reader.h"
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
-#include <farmem/channel/graph_writer.h>
+#include "graph_writer.h"
+
+#include "base/base.h"
 #include <fmt/format.h>
 
 #include <algorithm>

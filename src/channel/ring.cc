@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::uint64_t again_from = 512u << 10;
 constexpr std::uint64_t mark = ~std::uint64_t{0};  ///< in place of a size: the rest up to the end is passed over
-constexpr auto spin_for = std::chrono::microseconds(40);
+constexpr auto ring_spin_for = std::chrono::microseconds(40);
 /// The bell is the other process's to write, too: who waits looks again by itself.
-constexpr auto wait_max = std::chrono::milliseconds(100);
+constexpr auto ring_wait_max = std::chrono::milliseconds(100);
 
 std::atomic<std::uint64_t>& size_at(const ring_place& p, std::uint64_t position) noexcept {
   return *reinterpret_cast<std::atomic<std::uint64_t>*>(p.data + position);
@@ -35,7 +35,7 @@ template <class Changed>
 void wait_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& waits, std::uint32_t seen,
              time_point deadline, const Changed& changed) noexcept {
   const auto over = [&] { return bell.load(std::memory_order_seq_cst) != seen || changed(); };
-  const time_point until = std::min(deadline, clock::now() + spin_for);
+  const time_point until = std::min(deadline, clock::now() + ring_spin_for);
   do {
     for (int i = 0; i < 32; ++i) {
       if (over()) return;
@@ -44,7 +44,7 @@ void wait_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& waits
   } while (clock::now() < until);
   waits.store(1, std::memory_order_seq_cst);
   if (over()) return;
-  os::futex_wait_shared(bell, seen, std::min(deadline, clock::now() + wait_max));
+  os::futex_wait_shared(bell, seen, std::min(deadline, clock::now() + ring_wait_max));
 }
 
 }  // namespace

@@ -16,13 +16,13 @@
 // ringing its own bell (kick), for what comes by the session.
 #pragma once
 
-#include <farmem/base.h>
-#include <farmem/os.h>
+#include "base/base.h"
+#include "os/os.h"
 
 #include <atomic>
 #include <span>
 
-#include "conduit.h"
+#include "byte_path.h"
 
 namespace fm::detail {
 

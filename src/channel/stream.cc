@@ -16,8 +16,8 @@ using channel_wire::head;
 
 namespace {
 
-constexpr auto spin_for = std::chrono::microseconds(30);
-constexpr auto wait_max = std::chrono::milliseconds(100);
+constexpr auto stream_spin_for = std::chrono::microseconds(30);
+constexpr auto stream_wait_max = std::chrono::milliseconds(100);
 constexpr std::size_t answer_bytes = sizeof(part_answers);
 static_assert(answer_bytes == 32 && std::is_trivially_copyable_v<part_answers>);
 /// What is read beyond a head while large messages come.
@@ -69,7 +69,7 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
   // One that has ended is always ready, and there is nothing to wait for.
   std::array<pollfd, 2> on{
       {{ended_at() == time_point::max() ? socket_.get() : -1, events, 0}, {bell_.get(), POLLIN, 0}}};
-  const time_point now = clock::now(), spin_until = std::min(deadline, now + spin_for);
+  const time_point now = clock::now(), spin_until = std::min(deadline, now + stream_spin_for);
   const auto ready = [&](const timespec& within) {
     if (rung_.load(std::memory_order_seq_cst) == seen && ::ppoll(on.data(), on.size(), &within, nullptr) <= 0)
       return false;
@@ -83,7 +83,7 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
     if (ready({})) return;
     cpu_relax();
   } while (clock::now() < spin_until);
-  const auto left = std::min(deadline, now + wait_max) - clock::now();
+  const auto left = std::min(deadline, now + stream_wait_max) - clock::now();
   if (left <= duration{}) return;
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
   ready({ns / 1'000'000'000, ns % 1'000'000'000});

@@ -9,15 +9,15 @@
 // send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).
 #pragma once
 
-#include <farmem/channel/wire.h>
-#include <farmem/os.h>
+#include "os/os.h"
+#include "wire.h"
 
 #include <array>
 #include <atomic>
 #include <utility>
 #include <vector>
 
-#include "conduit.h"
+#include "byte_path.h"
 
 namespace fm::detail {
 

@@ -1,4 +1,4 @@
-#include <farmem/channel/visited.h>
+#include "visited.h"
 
 #include <iterator>
 

@@ -1,4 +1,4 @@
-#include <farmem/channel/wire.h>
+#include "wire.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "worker.h"
 
-#include <farmem/os.h>
+#include "os/os.h"
 
 #include <utility>
 

@@ -2,7 +2,7 @@
 // for what it receives.
 #pragma once
 
-#include <farmem/channel/operation.h>
+#include <farmem/channel_operation.h>
 
 #include <condition_variable>
 #include <deque>

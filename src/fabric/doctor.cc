@@ -1,6 +1,6 @@
+#include "doctor.h"
+#include "transport.h"
 #include <dirent.h>
-#include <farmem/fabric/doctor.h>
-#include <farmem/fabric/transport.h>
 #include <fmt/format.h>
 #include <unistd.h>
 

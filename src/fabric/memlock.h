@@ -1,7 +1,7 @@
 // How much memory this process may lock, which is what registering memory with an RDMA device does.
 #pragma once
 
-#include <farmem/base.h>
+#include "base/base.h"
 
 namespace fm::fabric {
 

@@ -1,8 +1,8 @@
-#include <farmem/fabric/transport.h>
+#include "transport.h"
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "socket.h"
+#include "fabric/stream/socket.h"
 #include "transports.h"
 #include "verbs_library.h"
 

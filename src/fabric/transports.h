@@ -1,7 +1,7 @@
 // The transports that are part of the library itself.
 #pragma once
 
-#include <farmem/fabric/transport.h>
+#include "transport.h"
 #include <span>
 
 namespace fm::fabric {

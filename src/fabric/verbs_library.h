@@ -1,7 +1,7 @@
 // Finding and opening the shared object that serves verbs://.
 #pragma once
 
-#include <farmem/fabric/transport.h>
+#include "transport.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
+#include "heap/heap_core.h"
 #include <cerrno>
-#include <farmem/heap.h>
 #include <fmt/format.h>
 
 #include <random>

@@ -8,7 +8,7 @@
 //                             asked for before the agent forgot a dead one (object_cache::free_slot)
 //   young                     never copied out, and no clean frame refers to it; the agent's entry is 0
 //   resident, never written   the agent's entry is 0, or older
-#include <farmem/heap.h>
+#include "heap/heap_core.h"
 #include <fmt/format.h>
 
 namespace fm::detail {

@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/os.h"
 #include <cerrno>
 #include <cstring>
-#include <farmem/os.h>
 #include <fstream>
 
 namespace fm::os {

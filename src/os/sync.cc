@@ -5,10 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "os/os.h"
 #include <cerrno>
 #include <climits>
 #include <ctime>
-#include <farmem/os.h>
 
 namespace fm::os {
 

@@ -20,11 +20,11 @@
 // hold no lock while they wait or fetch.
 #pragma once
 
+#include "cache/policy.h"
 #include <array>
-#include <farmem/cache.h>
-#include <farmem/paged/options.h>
-#include <farmem/paged/resource.h>
-#include <farmem/paged/stats.h>
+#include <farmem/paged_options.h>
+#include <farmem/paged_resource.h>
+#include <farmem/paged_stats.h>
 #include <memory_resource>
 #include <thread>
 

@@ -2,8 +2,8 @@
 // error. Nothing here knows blocks, agents or policies.
 #pragma once
 
-#include <farmem/os.h>
-#include <farmem/paged/options.h>
+#include "os/os.h"
+#include <farmem/paged_options.h>
 #include <span>
 
 namespace fm::detail {

@@ -9,10 +9,12 @@
 // A block never crosses a stripe, nor a stripe a region.
 #pragma once
 
+#include "agent/service/service.h"
+#include "fabric/client/client.h"
+#include "protocol/heap_messages.h"
+#include "protocol/paged_messages.h"
 #include <atomic>
-#include <farmem/fabric.h>
-#include <farmem/paged/options.h>
-#include <farmem/store.h>
+#include <farmem/paged_options.h>
 #include <memory>
 #include <mutex>
 #include <vector>

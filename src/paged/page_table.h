@@ -23,8 +23,8 @@
 // Words change under their group's lock only. Entries of queues are compared with them without it, and again with it.
 #pragma once
 
+#include "os/os.h"
 #include <atomic>
-#include <farmem/os.h>
 
 namespace fm::detail {
 

@@ -1,6 +1,6 @@
 // Small blocks out of chunks; see include/farmem/paged/resource.h.
-#include <farmem/base.h>
-#include <farmem/paged/resource.h>
+#include "base/base.h"
+#include <farmem/paged_resource.h>
 
 #include <algorithm>
 #include <bit>

@@ -2,10 +2,10 @@
 // block is not mapped: its touch is noticed, and says that the stream goes on, while the rest of the window is still to be used.
 #pragma once
 
+#include "os/os.h"
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <farmem/os.h>
 #include <mutex>
 
 namespace fm::detail {

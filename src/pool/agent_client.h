@@ -8,10 +8,11 @@
 //   - A word of the cached table may be old or wrong: it only says where to look.
 #pragma once
 
-#include <farmem/fabric.h>
-#include <farmem/os.h>
-#include <farmem/pool/options.h>
-#include <farmem/store.h>
+#include "fabric/client/client.h"
+#include "os/os.h"
+#include "protocol/heap_messages.h"
+#include "protocol/pool_messages.h"
+#include <farmem/pool_options.h>
 
 #include <array>
 #include <atomic>

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "agent/service/service.h"
 #include "reader.h"
 
 namespace fm {

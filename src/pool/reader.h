@@ -1,7 +1,7 @@
 // One-sided reads of objects: one attempt at a place, and what corrects it. Nothing here keeps state but the caches of agent_client.
 #pragma once
 
-#include <farmem/pool/pool.h>
+#include <farmem/pool.h>
 
 #include "agent_client.h"
 

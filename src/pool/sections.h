@@ -5,10 +5,10 @@
 // Invariant owned here: when wait_for_earlier returns true, every section that was open when turn() was called has been closed.
 #pragma once
 
+#include "base/base.h"
+#include "os/os.h"
 #include <array>
 #include <atomic>
-#include <farmem/base.h>
-#include <farmem/os.h>
 
 namespace fm::pool_detail {
 

@@ -1,4 +1,4 @@
-#include <farmem/table.h>
+#include "table/table.h"
 #include <pthread.h>
 
 #include <mutex>

@@ -1,5 +1,5 @@
 // Copies of all sizes and places: the same bytes, and none beside them.
-#include <farmem/base.h>
+#include "base/base.h"
 
 #include <catch2/catch.hpp>
 #include <cstddef>

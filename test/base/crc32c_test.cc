@@ -1,6 +1,6 @@
 // crc32c against the published vectors, and its three parallel lanes against the definition, bit by bit.
+#include "base/base.h"
 #include <catch2/catch.hpp>
-#include <farmem/base.h>
 #include <numeric>
 #include <random>
 #include <string_view>

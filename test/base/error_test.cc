@@ -1,6 +1,6 @@
 // Errors: a name for every code, messages that carry the thing that failed, and results.
+#include "base/base.h"
 #include <catch2/catch.hpp>
-#include <farmem/base.h>
 #include <memory>
 #include <set>
 #include <string>

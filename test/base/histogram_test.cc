@@ -1,8 +1,8 @@
 // The histogram: bucket edges, quantiles within the stated error, and no sample lost between threads.
+#include "base/base.h"
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <farmem/base.h>
 #include <limits>
 #include <random>
 #include <thread>

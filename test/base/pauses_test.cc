@@ -1,4 +1,4 @@
-#include <farmem/base.h>
+#include "base/base.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,5 +1,6 @@
 // "Page give-back": which pages of the HIT go, what becomes of their words, and who holds a page back.
-#include <farmem/cache.h>
+#include "cache/evictor.h"
+#include "cache/object_cache.h"
 #include <farmem/farmem.h>
 
 #include <catch2/catch.hpp>

@@ -1,12 +1,12 @@
 // What goes wrong, and that both ends hear of it in time: processes that die, receivers that do not read, senders that break the
 // rules, graphs that are too large or not what was wanted. Afterwards nothing is left, and both heaps are sound.
-#include <farmem/channel/wire.h>
+#include "channel/wire.h"
 #include <signal.h>
 
 #include <atomic>
 
-#include "agent/live_agent.h"
 #include "impostor.h"
+#include "program/live_agent.h"
 
 using namespace channel_test;
 using fm::errc;

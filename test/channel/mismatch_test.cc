@@ -2,8 +2,8 @@
 // that have begun well; heaps with agents of their own and without. Both ends get a typed error, nothing is left, both heaps are sound.
 #include <atomic>
 
-#include "agent/live_agent.h"
 #include "impostor.h"
+#include "program/live_agent.h"
 
 using namespace channel_test;
 using fm::errc;

@@ -1,5 +1,5 @@
 // expect: farmem: managed objects are aligned to 8 bytes: remove the larger alignas
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct alignas(32) bad {

@@ -1,6 +1,6 @@
 // expect: anonymous union
 // errors: many, as the compiler itself refuses to bind the fields
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

@@ -1,5 +1,5 @@
 // expect: farmem: std::string keeps its text outside the heap: use fm::ref<fm::string>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <string>
 #include <type/mock_ref.h>
 

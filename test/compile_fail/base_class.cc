@@ -1,5 +1,5 @@
 // expect: farmem: reflection does not see a base class: make it the first field
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct shape {

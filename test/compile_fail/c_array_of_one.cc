@@ -1,5 +1,5 @@
 // expect: farmem: a C array cannot be seen by reflection: use std::array
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

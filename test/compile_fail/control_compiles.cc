@@ -1,6 +1,6 @@
 // expect: to compile
 #include <array>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // expect: farmem: destructors do not run in a managed heap: remove the destructor
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

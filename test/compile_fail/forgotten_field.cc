@@ -1,5 +1,5 @@
 // expect: fm_fields() must name all of them in order
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 class bad {

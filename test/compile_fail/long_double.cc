@@ -1,5 +1,5 @@
 // expect: farmem: long double is wider than 8 bytes: use double
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

@@ -1,5 +1,5 @@
 // expect: farmem: only a trivially copyable type can be fm::managed_bytes
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <string>
 #include <type/mock_ref.h>
 

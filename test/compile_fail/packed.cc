@@ -1,5 +1,5 @@
 // expect: bit-fields, packed structs and alignas are not managed
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct [[gnu::packed]] bad {

@@ -1,5 +1,5 @@
 // expect: farmem: a managed type cannot hold a raw pointer: use fm::ref<T>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

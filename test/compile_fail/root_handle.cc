@@ -1,5 +1,5 @@
 // expect: farmem: fm::ptr is a root and stays outside the heap: use fm::ref<T>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

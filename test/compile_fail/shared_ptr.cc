@@ -1,5 +1,5 @@
 // expect: farmem: a smart pointer owns memory outside the heap: use fm::ref<T>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <memory>
 #include <type/mock_ref.h>
 

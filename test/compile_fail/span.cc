@@ -1,5 +1,5 @@
 // expect: farmem: a span points outside the heap: use fm::ref<T[]>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <span>
 #include <type/mock_ref.h>
 

@@ -1,5 +1,5 @@
 // expect: farmem: a managed type cannot hold a callable: use an enum
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <functional>
 #include <type/mock_ref.h>
 

@@ -1,5 +1,5 @@
 // expect: farmem: optional, variant and any are not managed: use a struct with a tag
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <optional>
 #include <type/mock_ref.h>
 

@@ -1,5 +1,5 @@
 // expect: farmem: std::tuple has no agreed layout: use a struct or std::pair
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <tuple>
 #include <type/mock_ref.h>
 

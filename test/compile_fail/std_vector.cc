@@ -1,5 +1,5 @@
 // expect: farmem: a standard container keeps its elements outside the heap: use fm::ref<fm::vector<T>>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 #include <vector>
 

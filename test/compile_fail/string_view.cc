@@ -1,5 +1,5 @@
 // expect: farmem: a string view points outside the heap: use fm::ref<fm::string>
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <string_view>
 #include <type/mock_ref.h>
 

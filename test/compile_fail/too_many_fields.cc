@@ -1,5 +1,5 @@
 // expect: farmem: more than 100 fields: group them in nested structs
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

@@ -1,5 +1,5 @@
 // expect: farmem: a union hides which member is alive
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 union either {

@@ -1,5 +1,5 @@
 // expect: farmem: a managed type has no virtual functions: use an enum as a tag
-#include <farmem/type.h>
+#include <farmem/detail/describe.h>
 #include <type/mock_ref.h>
 
 struct bad {

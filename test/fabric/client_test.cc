@@ -1,7 +1,7 @@
 // A stream client against a server made by hand, which answers late, never, twice, or with nonsense: what a request's
 // owner may rely on then. Its buffers are its own again once the request is done, whatever arrives later.
+#include "fabric/wire/wire.h"
 #include <catch2/catch.hpp>
-#include <farmem/fabric/wire.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -3,11 +3,12 @@
 // has begun, and one memory_done for each memory.
 #pragma once
 
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
+#include "os/os.h"
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <cstring>
-#include <farmem/fabric.h>
-#include <farmem/os.h>
 #include <functional>
 #include <map>
 #include <mutex>

@@ -1,6 +1,8 @@
 // The packets of verbs://: what a decoder refuses, and putting messages together. No device is needed for any of it.
-#include <farmem/fabric.h>
-#include <farmem/fabric/packet.h>
+#include "fabric/wire/packet.h"
+#include "fabric/client/client.h"
+#include "fabric/doctor.h"
+#include "fabric/server/server.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

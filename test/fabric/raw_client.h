@@ -1,9 +1,10 @@
 // A client made by hand, for what the library's own client never sends.
 #pragma once
 
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
+#include "fabric/wire/wire.h"
 #include <catch2/catch.hpp>
-#include <farmem/fabric.h>
-#include <farmem/fabric/wire.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

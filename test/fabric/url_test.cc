@@ -1,5 +1,6 @@
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
 #include <catch2/catch.hpp>
-#include <farmem/fabric.h>
 
 #include "memory_service.h"
 

@@ -1,6 +1,6 @@
 // The wire format, byte for byte, and what the decoder refuses.
+#include "fabric/wire/wire.h"
 #include <catch2/catch.hpp>
-#include <farmem/fabric/wire.h>
 
 #include <cstring>
 #include <string>

@@ -1,6 +1,7 @@
 // Raw pointers that outlive their scope, or leave their object. Under the address sanitizer each is an error report of a
 // child process that runs one of the hidden cases below; in other builds with assertions the memory has been filled with
 // a pattern.
+#include "heap/heap_core.h"
 #include <farmem/farmem.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 // Reservations, memory files and what is refused when a descriptor comes from elsewhere.
+#include "os/os.h"
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstring>
-#include <farmem/os.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

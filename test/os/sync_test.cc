@@ -1,6 +1,6 @@
 // Futex waits end by a wake, a change or the deadline; the asymmetric fence forbids the outcome that it exists for.
+#include "os/os.h"
 #include <catch2/catch.hpp>
-#include <farmem/os.h>
 #include <fstream>
 #include <string>
 #include <thread>

@@ -5,6 +5,7 @@
 // needs it for fault threads, for machines where that cannot be had.
 #pragma once
 
+#include <farmem/detail/check.h>
 #include <farmem/paged.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -20,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "agent/live_agent.h"
+#include "program/live_agent.h"
 
 namespace paged_test {
 

@@ -1,11 +1,12 @@
 // The parts that decide, alone: queues, streams, the policy that is shared with the object cache, and elastic blocks as the statistics
 // show them.
-#include <farmem/cache.h>
+#include "cache/evictor.h"
+#include "cache/object_cache.h"
 
-#include "../../src/paged/block_queue.h"
-#include "../../src/paged/block_record.h"
-#include "../../src/paged/streams.h"
 #include "fixture.h"
+#include "paged/block_queue.h"
+#include "paged/block_record.h"
+#include "paged/streams.h"
 
 using namespace paged_test;
 using namespace fm::detail;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "store/shared_blocks.h"
+#include "agent/pools/blocks.h"
 
 namespace blocks_test {
 

@@ -1,9 +1,12 @@
 // What the pool's tests share: an agent behind each transport, options that name it, values that check themselves.
 #pragma once
 
-#include <farmem/base.h>
+#include "agent/service/service.h"
+#include "base/base.h"
+#include "protocol/paged_messages.h"
+#include "protocol/pool_messages.h"
+#include "remote/agent_session.h"
 #include <farmem/pool.h>
-#include <farmem/store.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -11,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/live_agent.h"
 #include "pool/checked.h"
+#include "program/live_agent.h"
 
 namespace pool_test {
 

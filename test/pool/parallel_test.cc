@@ -1,6 +1,9 @@
 // Serving threads that answer messages about one pool at a time, while it is compacted: what every message says is compared with a
 // shadow of every object, and the audit with itself.
-#include <farmem/store.h>
+#include "agent/service/service.h"
+#include "protocol/paged_messages.h"
+#include "protocol/pool_messages.h"
+#include "remote/agent_session.h"
 
 #include <algorithm>
 #include <atomic>

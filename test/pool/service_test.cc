@@ -1,6 +1,9 @@
 // The agent's half of a pool's protocol, spoken to by hand: epochs and leases on a clock of the test's own, changes that are
 // repeated, memory that is not a peer's, messages that break the rules.
-#include <farmem/store.h>
+#include "agent/service/service.h"
+#include "protocol/paged_messages.h"
+#include "protocol/pool_messages.h"
+#include "remote/agent_session.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>

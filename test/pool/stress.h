@@ -2,7 +2,7 @@
 // that whoever has an agent behind another transport can run it there.
 #pragma once
 
-#include <farmem/base.h>
+#include "base/base.h"
 #include <farmem/pool.h>
 
 #include <string>

@@ -5,8 +5,8 @@
 #include <shared_mutex>
 #include <thread>
 
+#include "agent/pools/structure_lock.h"
 #include "pool/blocks_fixture.h"
-#include "store/structure_lock.h"
 #include "support/await.h"
 
 namespace {

@@ -1,6 +1,7 @@
 // What ends a connection over verbs://, in a lab machine: the agent is killed, the device is removed, and, between two
 // machines, the cable is pulled. Each ends in a typed error, with every request done, and the session comes back where it
 // can. Upper bounds are generous: everything is emulated.
+#include "heap/heap_core.h"
 #include <farmem/farmem.h>
 
 #include <catch2/catch.hpp>

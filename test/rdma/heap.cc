@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "gc/fixture.h"
+#include "collector/fixture.h"
 #include "here.h"
 #include "stress/program.h"
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "agent/live_agent.h"
 #include "here.h"
+#include "program/live_agent.h"
 
 namespace lab {
 

@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include <cstdlib>
 #include <cstring>
-#include <farmem/base.h>
 #include <optional>
 #include <string>
 #include <vector>

@@ -7,8 +7,9 @@
 // moment loses what is on its way, there or back.
 #pragma once
 
-#include <farmem/fabric.h>
-#include <farmem/fabric/transport.h>
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
+#include "fabric/transport.h"
 
 #include <condition_variable>
 #include <map>

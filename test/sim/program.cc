@@ -1,6 +1,9 @@
 #include "program.h"
 
-#include <farmem/store.h>
+#include "agent/service/service.h"
+#include "protocol/paged_messages.h"
+#include "protocol/pool_messages.h"
+#include "remote/agent_session.h"
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>

@@ -2,7 +2,10 @@
 //
 // Invariant owned here, as in every transport: a request is done once, and nothing touches its buffers afterwards. A worker
 // has a request for itself from taking it off its lane until it has put it among the finished or lost ones.
-#include <farmem/store.h>
+#include "agent/service/service.h"
+#include "protocol/paged_messages.h"
+#include "protocol/pool_messages.h"
+#include "remote/agent_session.h"
 #include <poll.h>
 #include <unistd.h>
 
@@ -11,12 +14,12 @@
 #include <deque>
 #include <thread>
 
-#include "driver.h"
+#include "fabric/client/driver.h"
+#include "fabric/client/region_map.h"
+#include "fabric/transports.h"
+#include "fabric/wire/one_sided.h"
 #include "network.h"
-#include "one_sided.h"
-#include "region_map.h"
 #include "scheduler.h"
-#include "transports.h"
 
 namespace fm::sim {
 namespace {

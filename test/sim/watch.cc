@@ -1,6 +1,6 @@
 #include "watch.h"
 
-#include <farmem/table.h>
+#include "table/table.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -4,6 +4,7 @@
 //
 //   FARMEM_SEED=...             a run's choices (not its interleaving), 1; `random` takes another each time, and prints it
 //   FARMEM_STRESS_SECONDS=...   how long each case is stressed at least; 3
+#include "heap/heap_core.h"
 #include <catch2/catch.hpp>
 #include <unistd.h>
 

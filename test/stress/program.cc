@@ -1,4 +1,5 @@
 #include "program.h"
+#include "heap/heap_core.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // Waiting for what another thread does, without sleeping and not for ever.
 #pragma once
 
-#include <farmem/base.h>
+#include "base/base.h"
 
 #include <functional>
 #include <thread>

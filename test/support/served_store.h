@@ -2,8 +2,12 @@
 // they meddle with; the rest goes to the store.
 #pragma once
 
-#include <farmem/fabric.h>
-#include <farmem/store.h>
+#include "agent/service/service.h"
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
+#include "protocol/paged_messages.h"
+#include "protocol/pool_messages.h"
+#include "remote/agent_session.h"
 #include <memory>
 #include <string>
 

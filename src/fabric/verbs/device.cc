@@ -14,7 +14,7 @@
 #include <map>
 #include <mutex>
 
-#include "../memlock.h"
+#include "fabric/memlock.h"
 
 namespace fm::fabric::verbs {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <rdma/rdma_cma.h>
 
-#include <farmem/base.h>
+#include "base/base.h"
 #include <memory>
 #include <string>
 #include <utility>

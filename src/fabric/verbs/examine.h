@@ -1,7 +1,7 @@
 // The part of fm::fabric::doctor that needs rdma-core: devices and their ports.
 #pragma once
 
-#include <farmem/fabric/doctor.h>
+#include "fabric/doctor.h"
 
 namespace fm::fabric::verbs {
 

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../one_sided.h"
+#include "fabric/wire/one_sided.h"
 
 namespace fm::fabric::verbs {
 

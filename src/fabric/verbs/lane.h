@@ -10,11 +10,11 @@
 // the device's own fence, and writes are ordered on a queue pair anyway.
 #pragma once
 
+#include "fabric/wire/wire.h"
 #include <deque>
-#include <farmem/fabric/wire.h>
 
-#include "../client_lane.h"
-#include "../socket.h"
+#include "fabric/client/client_lane.h"
+#include "fabric/stream/socket.h"
 #include "local_memory.h"
 #include "queue_pair.h"
 #include "region_keys.h"

@@ -25,7 +25,7 @@
 //     one for each half of a fixed number of credits, is what `aside` is for.
 #pragma once
 
-#include <farmem/base.h>
+#include "base/base.h"
 
 #include <algorithm>
 #include <array>

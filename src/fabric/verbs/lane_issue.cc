@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../one_sided.h"
+#include "fabric/wire/one_sided.h"
 #include "lane.h"
 
 namespace fm::fabric::verbs {

@@ -1,6 +1,6 @@
 #include "listener.h"
 
-#include <farmem/os.h>
+#include "os/os.h"
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>

@@ -12,7 +12,7 @@
 //   wr_id   bit 63: a receive, and the number of its buffer below; otherwise a send queue sequence number.
 #pragma once
 
-#include <farmem/fabric/packet.h>
+#include "fabric/wire/packet.h"
 
 #include <array>
 

@@ -1,7 +1,7 @@
 // The peer's regions as this side reaches them: number to address, key and bounds, looked up by every one-sided request.
 #pragma once
 
-#include <farmem/fabric/request.h>
+#include "fabric/wire/request.h"
 
 #include <shared_mutex>
 #include <unordered_map>

@@ -5,8 +5,8 @@
 // wait to be sent, nothing is handed on, so that no credit goes back.
 #pragma once
 
+#include "fabric/server/service.h"
 #include <deque>
-#include <farmem/fabric/service.h>
 
 #include "queue_pair.h"
 

@@ -9,13 +9,13 @@
 // session ends, queue pairs go first, then registrations, then service::disconnected is called.
 #pragma once
 
+#include "fabric/server/service.h"
 #include <deque>
-#include <farmem/fabric/service.h>
 #include <functional>
 #include <mutex>
 #include <unordered_map>
 
-#include "../socket.h"
+#include "fabric/stream/socket.h"
 #include "server_lane.h"
 
 namespace fm::fabric::verbs {

@@ -7,9 +7,9 @@
 // and by whoever sleeps on a lane: a peer that died shows there, while posted work would wait for a long time.
 #pragma once
 
-#include <farmem/fabric/url.h>
+#include "fabric/wire/url.h"
 
-#include "../lane_session.h"
+#include "fabric/client/lane_session.h"
 #include "lane.h"
 
 namespace fm::fabric::verbs {

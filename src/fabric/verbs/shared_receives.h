@@ -3,7 +3,7 @@
 // the listener's thread alone.
 #pragma once
 
-#include <farmem/fabric/packet.h>
+#include "fabric/wire/packet.h"
 
 #include "device.h"
 #include "lane_credits.h"

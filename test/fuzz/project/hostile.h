@@ -1,7 +1,8 @@
 // What the fuzz targets share: the fuzzer's bytes as numbers, and a peer that a service talks to.
 #pragma once
 
-#include <farmem/fabric.h>
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
 
 #include <cstdint>
 #include <string>

@@ -1,11 +1,11 @@
 // Two hostile owners of paged ranges against one store. The input is read as a series of steps: messages of any content,
 // well-formed ones with fields bent, one-sided writes, reconnects, time passing. Whatever they do, no sanitizer may object, the
 // audit of a space must find no contradiction, and neither reaches the other's memory.
+#include "protocol/paged_messages.h"
+#include "agent/service/service.h"
+#include "protocol/heap_messages.h"
 #include <algorithm>
 #include <cstring>
-#include <farmem/store/paged_protocol.h>
-#include <farmem/store/protocol.h>
-#include <farmem/store/service.h>
 #include <memory>
 #include <spdlog/spdlog.h>
 #include <vector>

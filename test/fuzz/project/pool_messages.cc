@@ -2,10 +2,10 @@
 // content, well-formed ones with fields bent, pointers made up, bytes changed in frames that a client could have mapped,
 // reconnects, time passing. Whatever they do, no sanitizer may object, no answer may be malformed, and the audit of a pool whose
 // bytes nobody has changed must find no contradiction.
+#include "protocol/pool_messages.h"
+#include "agent/service/service.h"
 #include <cstdio>
 #include <cstring>
-#include <farmem/store/pool_protocol.h>
-#include <farmem/store/service.h>
 #include <memory>
 #include <spdlog/spdlog.h>
 #include <vector>

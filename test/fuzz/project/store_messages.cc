@@ -1,12 +1,12 @@
 // Two hostile owners against one store. The input is read as a series of steps: messages of any content, well-formed
 // ones with fields bent, one-sided writes, batches, cycles, reconnects, time passing. Whatever they do, no sanitizer may object
 // and the store's own audit must find no contradiction in either heap.
+#include "agent/service/service.h"
+#include "protocol/heap_messages.h"
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
-#include <farmem/store/protocol.h>
-#include <farmem/store/service.h>
 #include <memory>
 #include <spdlog/spdlog.h>
 #include <vector>

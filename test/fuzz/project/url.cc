@@ -1,8 +1,9 @@
 // Any string is either refused with a typed error or split into an address that prints and parses to itself.
+#include "fabric/wire/url.h"
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
 #include <cstddef>
 #include <cstdint>
-#include <farmem/fabric.h>
-#include <farmem/fabric/url.h>
 #include <string_view>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {

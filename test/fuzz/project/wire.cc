@@ -1,7 +1,8 @@
 // Bytes that a stream connection brings, as both sides decode them. Whatever is accepted must be safe to act on: inside
 // its caps, of the right direction, with nothing set that its type does not carry; and it must encode to itself.
-#include <farmem/fabric.h>
-#include <farmem/fabric/wire.h>
+#include "fabric/wire/wire.h"
+#include "fabric/client/client.h"
+#include "fabric/server/server.h"
 
 #include <algorithm>
 #include <cstddef>

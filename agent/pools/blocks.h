@@ -1,0 +1,303 @@
+// The objects of one pool on its agent: blocks of slots in frames, which objects are where, by whom they are named, and
+// merging sparse blocks (CoRM section 3.1, with the identities and frames of pool_format.h instead of remapped pages).
+//
+// A frame is open (objects are allocated in it), merging (one of the two of the merge that is under way), or in its grave: emptied,
+// with tombstones, until every client has passed the epoch of its burial. A virtual block is mapped to one frame; several
+// may be mapped to the same, and the frame allocates births in its primary one.
+//
+// Invariants owned here
+//   - All live objects that were born in a virtual block are in the frame that it is mapped to. So merging moves whole
+//     virtual blocks, and the live objects of a frame are those of the virtual blocks that are mapped to it.
+//   - No two live objects of a virtual block have the same index, and none ever had the same generation.
+//   - A table word names a frame whose objects are complete: it is stored after them.
+//   - After a finished round of compaction, no two blocks of a class that may be merged have objects that fit into one.
+//     (So no two are at most half full. What may not be merged: classes whose random ids are too short, and blocks whose ids, or slots, are in conflict.)
+//   - A frame belongs to one arena, of one serving thread: no two threads allocate in one block. What a thread's arenas have is taken
+//     over by another only where there is no memory for a frame more.
+//   - A frame with a free slot is in its arena's list; the list may name others, too.
+// What is here is the truth; bytes in frames are copies of it for readers, who may have them mapped, and are never believed.
+//
+// Who may do what (`held`). The caller has the pool's structure lock. Exclusively: anything. Shared with others: what is done to objects,
+// as far as it changes no structure; an operation that would says so (no `outcome`), has done nothing, and is called again with the lock
+// had exclusively. Structure is which frames and virtual blocks there are, their state and class and arena, which block is mapped
+// where, the table's words, and all of compaction. Of what changes while the lock is shared,
+//   - an arena's list belongs to its mutex;
+//   - a frame's slots, residents and bytes, and the records of the virtual blocks that are mapped to it, to the frame's mutex, and
+//     `listed` to both;
+//   - counts are atomic.
+// Order: structure -> an arena -> a frame -> random ids. Nobody has two arenas, or two frames, but who has the structure exclusively.
+#pragma once
+
+#include "protocol/pool_messages.h"
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frames.h"
+#include "random.h"
+
+namespace fm::store::node {
+
+/// How the caller has the pool's structure lock.
+enum class held : std::uint8_t { shared, exclusive };
+/// What came of an operation. None: it takes the structure lock exclusively, and nothing was done.
+using outcome = std::optional<errc>;
+
+class shared_blocks {
+ public:
+  static constexpr std::uint32_t none = ~0u;
+  static constexpr std::uint16_t no_slot = 0xffff;
+  static constexpr std::uint32_t generation_max = ~0u;
+
+  using names = std::array<blocks::naming, blocks::class_count>;
+
+  struct options {
+    blocks::layout layout;
+    std::uint32_t arenas = 1;
+    names wanted{};                                        ///< by size class
+    blocks::fallback otherwise = blocks::fallback::birth;  ///< where the wanted random ids are too short
+    std::uint32_t first_generation = 1;  ///< of the first birth in a virtual block; a seam for tests of their end
+    /// Called with a frame's mutex held, before anything is done to its objects; a seam for tests of who waits for whom.
+    void (*in_frame)(void* context, std::uint32_t frame) = nullptr;
+    void* context = nullptr;
+  };
+  struct where {
+    blocks::identity id;
+    std::uint16_t slot = 0;
+    std::uint64_t word = 0;
+  };
+  /// Of one size class, since the pool was made or now.
+  struct class_counts {
+    std::uint64_t frames = 0;
+    std::atomic<std::uint64_t> allocated{0}, freed{0};  ///< objects
+    std::atomic<std::uint64_t> payload_bytes{0};        ///< of those that are there
+    std::uint64_t vblocks = 0;                          ///< mapped
+    std::uint64_t merges_tried = 0, merges_made = 0, merges_in_conflict = 0, ids_in_conflict = 0;
+    std::uint64_t objects_moved = 0, slots_kept = 0, bytes_returned = 0;
+    std::uint64_t freed_before = 0;  ///< when compaction last looked for something to do
+
+    /// Now; never more than there are.
+    [[nodiscard]] std::uint64_t objects() const noexcept {
+      const std::uint64_t made = allocated.load(std::memory_order_acquire),
+                          gone = freed.load(std::memory_order_relaxed);
+      return made < gone ? 0 : made - gone;
+    }
+  };
+
+  shared_blocks(shared_frames& frames, const options& o);
+  shared_blocks(const shared_blocks&) = delete;
+  shared_blocks& operator=(const shared_blocks&) = delete;
+
+  // ---- objects; O(1), and O(slots) for random ids whose slot has changed ----
+  /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large, quota_exceeded, agent_full.
+  outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive);
+  /// `at.id` and `at.slot` name the object; slot and word are corrected. Errors: not_found; too_large; corrupt.
+  errc read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max = ~0u);
+  /// Errors: not_found; layout_mismatch when the object has another size, which goes to `bytes`.
+  errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes);
+  outcome free(const where& at, held how = held::exclusive);
+  /// The object gets an identity of the block where it lives, if it has not one already.
+  outcome release(where& at, held how = held::exclusive);
+  /// Bytes of the object; 0 when there is none.
+  [[nodiscard]] std::uint32_t bytes_of(const where& at) const;
+
+  // What follows takes the structure exclusively, but for what is said to be readable.
+
+  // ---- compaction (shared_compaction.cc) ----
+  void begin_round();
+  /// A bounded piece of the round: moves at most `objects` objects and about `bytes` bytes. False: nothing is left to do.
+  bool compact_step(std::uint32_t objects = 256, std::uint64_t bytes = 128u << 10);
+  /// Readable with the structure shared, as is_sparse.
+  [[nodiscard]] bool in_round() const noexcept { return plan_.running; }
+  /// A class has a larger share of free slots than `above`, of 65536, and has lost enough objects for a round to be worth it.
+  [[nodiscard]] bool is_sparse(std::uint32_t above) const;
+
+  // ---- frames that wait ----
+  [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
+  /// Frames that were buried up to the epoch `passed` are free. True when there were any.
+  bool reclaim(std::uint64_t passed);
+  [[nodiscard]] std::uint64_t graves() const noexcept { return graves_.size(); }
+  [[nodiscard]] std::uint64_t grave_bytes() const noexcept { return grave_bytes_; }
+
+  // ---- introspection; readable with the structure shared, but for what looks at frames: fill and audit ----
+  [[nodiscard]] const blocks::layout& layout() const noexcept { return options_.layout; }
+  [[nodiscard]] std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }
+  [[nodiscard]] blocks::place chunk(std::uint32_t i) const { return chunks_[i]; }
+  [[nodiscard]] const class_counts& counts(std::uint32_t size_class) const { return classes_[size_class].counts; }
+  /// How objects of a class are named, after the fallback.
+  [[nodiscard]] blocks::naming naming(std::uint32_t size_class) const { return classes_[size_class].naming; }
+  [[nodiscard]] bool compactable(std::uint32_t size_class) const { return classes_[size_class].compactable; }
+  [[nodiscard]] std::uint64_t vblocks_mapped() const noexcept { return vblocks_mapped_; }
+  [[nodiscard]] std::uint64_t vblocks_reused() const noexcept { return vblocks_reused_; }
+  [[nodiscard]] std::uint64_t vblocks_retired() const noexcept { return vblocks_retired_; }
+  /// Live objects of every frame of a class that allocations or a merge may use; for tests of the guarantee.
+  [[nodiscard]] std::vector<std::uint32_t> fill(std::uint32_t size_class) const;
+  /// Compares everything with everything, the bytes in the frames included. O(bytes). The text names the first faults.
+  audit_answer audit(std::string& text) const;
+
+ private:
+  enum class frame_state : std::uint8_t { unused, open, merging, buried };
+
+  /// Who lives in a slot.
+  struct resident {
+    std::uint32_t vblock = 0;
+    std::uint32_t generation = 0;  ///< 0: nobody
+    std::uint32_t bytes = 0;
+    std::uint16_t index = 0;
+    bool changed = false;  ///< since a merge copied it
+  };
+  struct frame {
+    std::mutex mutex;
+    std::uint32_t number = 0;
+    frame_state state = frame_state::unused;
+    std::uint8_t size_class = 0;
+    std::uint16_t arena = 0;
+    bool listed = false;  ///< in its arena's list
+    blocks::place at;
+    std::uint32_t slots = 0;
+    std::uint32_t live = 0;
+    std::uint32_t taken = 0;   ///< bits in `used`: live ones, and those that a merge has reserved
+    std::uint32_t cursor = 0;  ///< where the search for a free slot begins
+    std::uint32_t primary = none;
+    std::uint32_t class_at = 0;  ///< in its class's list
+    std::vector<std::uint64_t> used;
+    std::vector<resident> residents;
+    std::vector<std::uint32_t> vblocks;  ///< that are mapped here
+    std::vector<std::uint64_t> ids;      ///< random ids that are taken, a bit each
+  };
+  /// What one serving thread allocates in, for one arena of the clients, of one class.
+  struct arena {
+    std::atomic<std::uint32_t> current{none};  ///< the frame that had room last: a guess that saves the list
+    std::mutex mutex;
+    std::vector<std::uint32_t> with_room;  ///< frames; some of them have none any more, or are not the arena's any more
+    std::uint32_t empty = none;            ///< structure: a frame that is kept though it is empty, perhaps
+  };
+  struct vblock {
+    std::uint32_t frame = none;
+    std::uint32_t last_generation = 0;
+    std::uint32_t live = 0;
+    std::uint32_t next_index = 0;
+    std::uint32_t in_frame = 0;          ///< in frame::vblocks
+    std::vector<std::uint16_t> slot_of;  ///< by index; empty with random ids
+  };
+  struct alignas(fm::detail::cache_line_bytes) size_class_state {
+    blocks::naming naming = blocks::naming::birth;
+    bool compactable = true;
+    [[nodiscard]] bool random() const noexcept { return blocks::random_bits(naming) != 0; }
+    std::vector<std::uint32_t> frames;  ///< open and merging
+    std::vector<std::unique_ptr<arena>>
+        arenas;  ///< by serving thread, then by the clients' arenas; those that were used
+    class_counts counts;
+  };
+  struct found {
+    frame* f = nullptr;
+    std::uint32_t slot = 0;
+  };
+  /// A round goes class by class: a snapshot of the blocks, sparsest first; then the sparsest is merged into the fullest that
+  /// its objects fit into, as long as there is one; and again, until a snapshot brings no merge.
+  struct plan {
+    bool running = false;
+    bool collecting = false;
+    std::uint32_t size_class = 0;
+    std::uint32_t next = 0;                                       ///< frame of the class to look at, while collecting
+    bool merged = false;                                          ///< something in this snapshot
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> sparse;  ///< live objects, frame
+    std::size_t low = 0, high = 0, tried = 0;
+  };
+  struct merge {
+    bool running = false;
+    std::uint32_t from = none, to = none;
+    std::uint32_t next = 0;             ///< slot of `from` to look at
+    std::vector<std::uint16_t> copies;  ///< slot of `to` by slot of `from`
+    std::uint64_t kept = 0;
+  };
+
+  [[nodiscard]] std::byte* slot_memory(const frame& f, std::uint32_t slot) const {
+    return frames_.memory(f.at) + std::uint64_t{slot} * blocks::slot_bytes(f.size_class);
+  }
+  using frame_guard = std::unique_lock<std::mutex>;
+  [[nodiscard]] frame_guard enter(frame& f) const;
+  /// An object, with its frame entered.
+  [[nodiscard]] found find(const where& at, frame_guard& inside) const;
+  [[nodiscard]] where where_of(const frame& f, std::uint32_t slot) const;
+  [[nodiscard]] std::uint64_t word_of(std::uint32_t vblock) const;
+  void set_word(std::uint32_t vblock, std::uint64_t word);
+
+  /// A frame of the arena with a free slot, entered; null when it has none.
+  frame* frame_with_room(size_class_state& c, std::uint32_t arena_number, frame_guard& inside);
+  frame* current_frame(size_class_state& c, std::uint32_t arena_number, frame_guard& inside);
+  /// Sees to it that the arena has one. Errors as allocate.
+  errc add_frame(std::uint32_t size_class, std::uint32_t arena_number);
+  errc new_frame(std::uint32_t size_class, std::uint32_t arena_number);
+  bool take_over(std::uint32_t size_class, std::uint32_t arena_number);
+  void list_room(frame& f);
+  /// A virtual block for births in `f`, which it becomes the primary of.
+  errc add_primary(frame& f);
+  void map(std::uint32_t vblock, frame& f);
+  void unmap(std::uint32_t vblock);
+  [[nodiscard]] static std::uint32_t free_slot(const frame& f, std::uint32_t from);
+  static void take_slot(frame& f, std::uint32_t slot) {
+    f.used[slot / 64] |= std::uint64_t{1} << slot % 64;
+    ++f.taken;
+  }
+  static void drop_slot(frame& f, std::uint32_t slot) {
+    f.used[slot / 64] &= ~(std::uint64_t{1} << slot % 64);
+    --f.taken;
+  }
+  [[nodiscard]] static bool has_id(const frame& f, std::uint32_t id) { return (f.ids[id / 64] >> id % 64 & 1) != 0; }
+  /// Gives a new birth in f's primary block to the resident of `slot`; `f` has room for it. False: the block is out of generations.
+  errc bear(frame& f, std::uint32_t slot);
+  void unbear(frame& f, const resident& r);
+  /// unbear() of this one unmaps its block.
+  [[nodiscard]] bool is_last_of_block(const frame& f, const resident& r) const {
+    return vblocks_[r.vblock].live == 1 && r.vblock != f.primary;
+  }
+  [[nodiscard]] bool out_of_births(const frame& f) const {
+    return vblocks_[f.primary].last_generation == generation_max;
+  }
+  void store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload);
+  [[nodiscard]] errc load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const;
+  void mark(const frame& f, std::uint32_t slot, std::uint16_t flags);
+  void bury(frame& f);
+  void bury_if_empty(frame& f, bool all);
+
+  void collect_some(std::uint32_t frames);
+  bool next_merge();
+  bool may_merge(const frame& from, const frame& to);
+  void copy_resident(frame& from, std::uint32_t slot, frame& to);
+  void finish_merge();
+
+  shared_frames& frames_;
+  const options options_;
+  std::mutex random_mutex_;
+  random_source random_;  ///< random_mutex_
+  std::vector<size_class_state> classes_;
+  std::vector<std::unique_ptr<frame>> all_;
+  std::vector<std::uint32_t> unused_;  ///< frames without memory
+  std::deque<vblock> vblocks_;
+  std::vector<std::uint32_t> unmapped_;  ///< virtual blocks that may be used again
+  std::vector<blocks::place> chunks_;
+  struct grave {
+    std::uint32_t frame;
+    std::uint64_t epoch;
+  };
+  std::deque<grave> graves_;
+  std::uint64_t grave_bytes_ = 0;
+  std::uint64_t epoch_ = 1;
+  std::uint64_t changes_ = 0;  ///< of table words
+  alignas(fm::detail::cache_line_bytes) std::atomic<std::uint32_t> last_version_{
+      0};  ///< no two states of any slot have the same one, but for 2^32 changes in between
+  alignas(fm::detail::cache_line_bytes) std::uint64_t vblocks_mapped_ = 0;
+  std::uint64_t vblocks_reused_ = 0, vblocks_retired_ = 0;
+  plan plan_;
+  merge merge_;
+};
+
+}  // namespace fm::store::node

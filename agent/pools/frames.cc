@@ -1,0 +1,79 @@
+// The buddy system over a pool's regions; see shared_frames.h.
+#include "frames.h"
+
+namespace fm::store::node {
+
+shared_frames::~shared_frames() {
+  for (const record& k : records_)
+    if (k.r != nullptr) regions_.give_back(*k.r, false);
+}
+
+errc shared_frames::add_region() {
+  if ((held_ + 1) * region_bytes() > detail::round_up(quota_, region_bytes())) return errc::quota_exceeded;
+  if (records_.size() >= blocks::ordinal_limit) return errc::agent_full;
+  records_.reserve(records_.size() + 1);
+  region* r = regions_.take(nullptr, key_, region_use::owner);
+  if (r == nullptr) return errc::agent_full;
+  r->writable.store(false, std::memory_order_relaxed);
+  r->tenant.store(holder_, std::memory_order_release);
+  ++held_;
+  const address at = std::uint64_t{records_.size()} << 32;
+  records_.push_back({r});
+  free_[order_of(region_bytes())].insert(at);
+  return errc::ok;
+}
+
+errc shared_frames::take(std::uint64_t bytes, blocks::place& out) {
+  FM_ASSERT(detail::is_power_of_two(bytes) && bytes >= blocks::frame_bytes_min && bytes <= region_bytes(),
+            "a frame of a size that there is not");
+  if (bytes > quota_ || used_ > quota_ - bytes) return errc::quota_exceeded;
+  const unsigned wanted = order_of(bytes), whole = order_of(region_bytes());
+  // The lowest address of any order that is large enough.
+  const auto look = [&] {
+    unsigned best = orders;
+    for (unsigned o = wanted; o <= whole; ++o)
+      if (!free_[o].empty() && (best == orders || *free_[o].begin() < *free_[best].begin())) best = o;
+    return best;
+  };
+  unsigned o = look();
+  if (o == orders) {
+    if (const errc e = add_region(); e != errc::ok) return e;
+    o = look();
+  }
+  const address at = *free_[o].begin();
+  free_[o].erase(free_[o].begin());
+  while (o > wanted) {
+    --o;
+    free_[o].insert(at + (blocks::frame_bytes_min << o));
+  }
+  used_ += bytes;
+  out = {static_cast<std::uint32_t>(at >> 32), static_cast<std::uint32_t>(at)};
+  return errc::ok;
+}
+
+void shared_frames::give_back(blocks::place place, std::uint64_t bytes) {
+  FM_ASSERT(used_ >= bytes && find(place.ordinal) != nullptr, "a frame came back that was not given");
+  used_ -= bytes;
+  address at = std::uint64_t{place.ordinal} << 32 | place.offset;
+  unsigned o = order_of(bytes);
+  const unsigned whole = order_of(region_bytes());
+  for (; o < whole; ++o) {
+    const auto buddy = free_[o].find(at ^ (blocks::frame_bytes_min << o));
+    if (buddy == free_[o].end()) break;
+    at = std::min(at, *buddy);
+    free_[o].erase(buddy);
+  }
+  if (o == whole && !free_[whole].empty()) {  // one empty region is kept for the next frame; the later one goes
+    const address other = *free_[whole].begin();
+    free_[whole].erase(free_[whole].begin());
+    const auto leaves = static_cast<std::uint32_t>(std::max(at, other) >> 32);
+    at = std::min(at, other);
+    gone_.push_back(leaves);
+    regions_.give_back(*records_[leaves].r, false);
+    records_[leaves].r = nullptr;
+    --held_;
+  }
+  free_[o].insert(at);
+}
+
+}  // namespace fm::store::node

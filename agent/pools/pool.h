@@ -1,0 +1,94 @@
+// A pool on its agent: its blocks, the clients that share it, their leases, and the epochs that they have passed. What they
+// ask for is in shared_messages.cc, as members of agent_store; the wire is store/pool_protocol.h.
+//
+// Invariants owned here
+//   - A frame is used again only when every client has passed its epoch, or is gone: closed, or fenced because its lease ran out.
+//   - A change is made once, however often its message comes.
+//   - Sessions read regions of their own pool, and write none.
+// Everything belongs to whoever has `structure` exclusively, and may be read by who shares it, but what is const or atomic; a stream of
+// changes belongs to its mutex. Messages about objects share the structure, so that serving threads work on a pool side by side, and
+// come again with it exclusively when they turn out to change it (shared_blocks.h). All else takes it exclusively, for a bounded time but for audits.
+// Order: the store's map of pools -> structure -> a stream -> what shared_blocks.h has -> the mutex of regions (pool.h).
+#pragma once
+
+#include "protocol/pool_messages.h"
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "agent/service/session.h"
+#include "blocks.h"
+#include "structure_lock.h"
+
+namespace fm::store::node {
+
+struct shared_client {
+  std::uint64_t id[2] = {};
+  session* owner = nullptr;  ///< null while it is not connected
+  bool gone = false;         ///< closed or fenced
+  std::uint32_t lease_ms = 0;
+  std::atomic<time_point> heard{};
+  /// Its lanes are served by several threads: not back to an earlier moment that one of them has noted before.
+  void hear(time_point at) noexcept {
+    time_point before = heard.load(std::memory_order_relaxed);
+    while (before < at && !heard.compare_exchange_weak(before, at, std::memory_order_relaxed)) {
+    }
+  }
+  std::uint64_t passed = 0;  ///< epoch
+  std::uint64_t asked = 0;   ///< epoch that it was last asked to pass
+  struct stream {
+    std::mutex mutex;          ///< one change at a time
+    std::uint64_t number = 0;  ///< of the last change that was made
+    std::vector<std::byte> answer;
+  };
+  std::vector<std::unique_ptr<stream>> streams;  ///< those that were used
+};
+
+struct shared_counters {
+  std::atomic<std::uint64_t> writes{0}, reads{0}, releases{0};
+  std::uint64_t steps = 0, step_ns_max = 0, fenced = 0;
+};
+
+class shared_pool {
+ public:
+  shared_pool(pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
+              std::uint32_t first_generation);
+
+  const std::string name;
+  const std::uint64_t tenant[2];
+  const std::uint32_t instance;
+  const pool_settings settings;
+  const std::uint64_t quota_bytes;
+
+  structure_lock structure;
+  bool closed = false;  ///< without memory; nothing is answered any more
+  std::unique_ptr<shared_frames> frames;
+  std::unique_ptr<shared_blocks> blocks;
+  std::vector<std::shared_ptr<shared_client>> clients;
+  time_point empty_since{};  ///< when the last client left
+  shared_counters count;
+  bool short_of_memory = false;            ///< an allocation failed, and a round was begun for it
+  std::atomic<bool> round_in_vain{false};  ///< that round is over, and nothing was freed since
+  pool_compact_answer round_began{};       ///< totals when the last round that was asked for began
+  std::uint32_t stepped_back = 0;          ///< turns that background compaction left to others
+  bool ask_again = false;                  ///< a client could not be asked to pass an epoch
+
+  [[nodiscard]] std::shared_ptr<shared_client> find(const std::uint64_t (&id)[2]) const;
+  /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.
+  void ask_to_pass();
+  /// Frees frames that nobody can be reading any more. True when there were any.
+  bool reclaim();
+  /// A class has become sparse, and nothing is being compacted. With the structure shared.
+  [[nodiscard]] bool wants_round() const {
+    return settings.compact_above != 0 && !blocks->in_round() && blocks->is_sparse(settings.compact_above);
+  }
+  /// One bounded step of compaction; true when there is more to do in this round.
+  bool compact();
+  /// The client is gone: what it held back is not held back any more.
+  void remove(shared_client& c, time_point now);
+  /// Gives all memory back.
+  void close();
+};
+
+}  // namespace fm::store::node

@@ -1,0 +1,73 @@
+// What a pool tells of itself: to its clients as records, to the administrator as JSON.
+#include <fmt/format.h>
+
+#include "agent/service/agent_store.h"
+#include "pool.h"
+
+namespace fm::store::node {
+
+errc agent_store::pool_statistics(shared_pool& p, fabric::answer& out) {
+  const shared_blocks& k = *p.blocks;
+  std::uint64_t allocations = 0, frees = 0;
+  std::vector<pool_class_record> classes;
+  for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
+    const auto& n = k.counts(c);
+    allocations += n.allocated;
+    frees += n.freed;
+    if (!k.layout().exists(c) || (n.frames == 0 && n.merges_tried == 0)) continue;
+    classes.push_back({c, blocks::slot_bytes(c), k.layout().block(c), static_cast<std::uint16_t>(k.naming(c)),
+                       static_cast<std::uint16_t>(k.compactable(c) ? 1 : 0), n.frames, n.frames * k.layout().slots(c),
+                       n.objects(), n.payload_bytes, n.vblocks - n.frames, n.merges_tried, n.merges_made,
+                       n.merges_in_conflict, n.ids_in_conflict, n.objects_moved, n.slots_kept});
+  }
+  const pool_statistics_answer a{p.quota_bytes,
+                                 p.frames->used_bytes(),
+                                 k.grave_bytes(),
+                                 p.frames->regions(),
+                                 p.frames->regions() * p.frames->region_bytes(),
+                                 k.epoch(),
+                                 k.vblocks_mapped(),
+                                 k.vblocks_reused(),
+                                 k.vblocks_retired(),
+                                 allocations,
+                                 frees,
+                                 p.count.writes,
+                                 p.count.reads,
+                                 p.count.releases,
+                                 p.count.steps,
+                                 p.count.step_ns_max,
+                                 static_cast<std::uint32_t>(p.clients.size()),
+                                 static_cast<std::uint32_t>(p.count.fenced),
+                                 static_cast<std::uint32_t>(classes.size()),
+                                 0};
+  begin_answer(out, message_type::pool_statistics, &a, sizeof a);
+  append_answer(out, classes.data(), classes.size() * sizeof(pool_class_record));
+  return errc::ok;
+}
+
+std::string agent_store::pools_json() const {
+  std::string all;
+  std::lock_guard pools_lock(pools_mutex_);
+  for (const auto& [key, p] : pools_) {
+    std::lock_guard lock(p->structure);
+    std::uint64_t objects = 0, bytes = 0, merges = 0, allocations = 0, frees = 0;
+    for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
+      const auto& n = p->blocks->counts(c);
+      objects += n.objects();
+      bytes += n.payload_bytes;
+      merges += n.merges_made;
+      allocations += n.allocated;
+      frees += n.freed;
+    }
+    if (!all.empty()) all += ',';
+    all += fmt::format(
+        R"({{"name":{},"clients":{},"clients_fenced":{},"quota_bytes":{},"region_memory_bytes":{},"frame_bytes":{},)"
+        R"("waiting_bytes":{},"objects":{},"live_bytes":{},"merges":{},"allocations":{},"frees":{},"writes":{},"reads":{}}})",
+        quoted(p->name), p->clients.size(), p->count.fenced, p->quota_bytes,
+        p->frames->regions() * p->frames->region_bytes(), p->frames->used_bytes(), p->blocks->grave_bytes(), objects,
+        bytes, merges, allocations, frees, p->count.writes.load(), p->count.reads.load());
+  }
+  return all;
+}
+
+}  // namespace fm::store::node

@@ -1,0 +1,180 @@
+// farmem-agent: a thin main around the store and the fabric. Reads its settings, listens, tells where it listens, and
+// waits for SIGTERM or SIGINT. Exit codes: 0 clean shutdown, 1 something in the world failed, 2 a mistake in the settings.
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+
+#include "admin.h"
+#include "config.h"
+#include "fabric/doctor.h"
+
+#ifndef FARMEM_VERSION
+#define FARMEM_VERSION "0.1.0"
+#endif
+
+namespace {
+
+using namespace fm;
+
+struct arguments {
+  std::string file;
+  std::vector<agent::flag_values> flags;
+  bool check_config = false;
+  bool status = false;
+  bool doctor = false;
+  bool json = false;
+  int ready_fd = -1;
+  std::string ready_file;
+};
+
+/// Tells scripts that every address is served: one URL a line, with the ports really used.
+void announce(const arguments& a, const std::vector<std::unique_ptr<fabric::listener>>& listeners) {
+  std::string text;
+  for (const auto& l : listeners) text += l->url() + '\n';
+  if (a.ready_fd >= 0) {
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t n = ::write(a.ready_fd, text.data() + done, text.size() - done);
+      if (n < 0 && errno != EINTR)
+        throw error(errc::invalid_argument, fmt::format("--ready-fd {}: {}", a.ready_fd, std::strerror(errno)));
+      if (n > 0) done += std::size_t(n);
+    }
+    ::close(a.ready_fd);
+  }
+  if (!a.ready_file.empty()) {
+    const std::string partial =
+        a.ready_file + ".partial";  // renamed when complete: whoever sees the file sees all of it
+    std::ofstream out(partial, std::ios::trunc);
+    out << text;
+    out.close();
+    if (!out || std::rename(partial.c_str(), a.ready_file.c_str()) != 0)
+      throw error(errc::invalid_argument, fmt::format("--ready-file {}: {}", a.ready_file, std::strerror(errno)));
+  }
+}
+
+int serve(const agent::config& c, const arguments& a) {
+  // Before any thread exists, so that all inherit it: the signals are for sigwait below.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  const auto store = fm::store::store::create(c.store);
+  std::unique_ptr<agent::admin_server> admin;
+  if (!c.admin.empty()) try {
+      admin = std::make_unique<agent::admin_server>(c.admin, [&] { return store->statistics(); });
+    } catch (const error& e) {
+      if (!c.admin_is_default) throw;
+      spdlog::warn("{}; going on without an admin socket", e.what());
+    }
+  std::vector<std::unique_ptr<fabric::listener>> listeners;
+  for (const std::string& url : c.listen) {
+    listeners.push_back(fabric::listen(url, c.fabric, *store));
+    spdlog::info("listening on {}", listeners.back()->url());
+  }
+  announce(a, listeners);
+  spdlog::info("farmem-agent {} serves {} MiB in regions of {} KiB", FARMEM_VERSION, c.store.memory_bytes >> 20,
+               c.store.region_bytes >> 10);
+
+  int signal = 0;
+  while (sigwait(&signals, &signal) != 0) {
+  }
+  spdlog::info("{}: shutting down", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  admin.reset();
+  listeners.clear();  // every peer is disconnected when this returns; the store may go
+  return 0;
+}
+
+/// Declares the command line; what is given goes to `a`.
+void declare(CLI::App& app, arguments& a, std::vector<agent::flag_values>& given) {
+  app.set_version_flag("--version", std::string("farmem-agent ") + FARMEM_VERSION);
+  app.add_option("--config", a.file, "TOML file with the settings below, with underscores for dashes")
+      ->envname("FARMEM_AGENT_CONFIG")
+      ->type_name("FILE");
+  app.add_flag("--check-config", a.check_config, "read all settings, say whether they are right, and exit");
+  app.add_flag("--status", a.status, "print what the running agent behind --admin has, and exit");
+  app.add_flag("--doctor", a.doctor, "say what of this machine verbs:// needs and what is wrong with it, and exit");
+  app.add_flag("--json", a.json, "with --status: print JSON");
+  app.add_option("--ready-fd", a.ready_fd, "write the addresses served to this descriptor, one a line, and close it")
+      ->type_name("FD");
+  app.add_option("--ready-file", a.ready_file, "write the addresses served to this file, one a line")
+      ->type_name("PATH");
+  given.resize(agent::settings().size());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const agent::setting& s = agent::settings()[i];
+    given[i].name = s.name;
+    if (*s.value == 0) {
+      app.add_flag_callback(
+             "--" + given[i].name, [&g = given[i]] { g.values = {"true"}; }, s.help)
+          ->group("Settings");
+      continue;
+    }
+    auto* option = app.add_option("--" + given[i].name, given[i].values, s.help);
+    option->type_name(s.value)->group("Settings");
+    option->expected(1)->take_all();
+  }
+  app.footer(
+      "A setting is looked for on the command line, then in FARMEM_AGENT_NAME, then in the file.\n"
+      "Sizes are like 4GiB or 512MiB, times like 15s or 500ms.\n\n"
+      "  farmem-agent --listen tcp://127.0.0.1:7070 --memory 4GiB\n"
+      "  farmem-agent --listen shm:///run/farmem/agent.sock --admin /run/farmem/admin.sock\n"
+      "  farmem-agent --status --admin /run/farmem/admin.sock");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("farmem-agent stores the regions of far-memory heaps on this machine.", "farmem-agent");
+  arguments a;
+  std::vector<agent::flag_values> given;
+  declare(app, a, given);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (a.doctor) {
+    const auto findings = fabric::doctor();
+    fmt::print("{}", fabric::readable(findings));
+    return fabric::is_healthy(findings) ? 0 : 1;
+  }
+  for (auto& g : given)
+    if (!g.values.empty()) a.flags.push_back(std::move(g));
+
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("farmem-agent"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  const agent::config c = agent::load_config(a.flags, a.file, environ);
+  spdlog::set_level(spdlog::level::from_str(c.log_level));
+  if (a.status) {
+    if (c.admin.empty()) throw error(errc::bad_config, "--status needs --admin PATH, the running agent's admin socket");
+    const std::string json = agent::query_status(c.admin);
+    fmt::print("{}", a.json ? json + '\n' : agent::readable(json));
+    return 0;
+  }
+  agent::check_config(c);
+  if (a.check_config) {
+    fmt::print("the settings are right\n");
+    return 0;
+  }
+  return serve(c, a);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const fm::error& e) {
+    fmt::print(stderr, "farmem-agent: {}\n", e.what());
+    return e.code() == fm::errc::bad_config ? 2 : 1;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "farmem-agent: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,146 @@
+// Where region memory comes from and goes to; see pool.h.
+#include "region_pool.h"
+
+#include <spdlog/spdlog.h>
+
+#include "protocol/region_memory.h"
+
+namespace fm::store::node {
+
+namespace {
+
+using slot_in_table = std::atomic<region*>;
+constexpr std::uint32_t region_limit = detail::home_address::region_limit;
+constexpr std::uint32_t generation_limit = detail::home_address::generation_limit;
+
+slot_in_table* table(const os::reservation& r) { return reinterpret_cast<slot_in_table*>(r.base()); }
+
+bool same(const std::uint64_t (&a)[3], const owner_key& k) {
+  return a[0] == k.heap_id[0] && a[1] == k.heap_id[1] && a[2] == k.incarnation;
+}
+
+}  // namespace
+
+pool::pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages)
+    : region_bytes_(region_bytes),
+      huge_pages_(huge_pages),
+      limit_(std::min<std::uint64_t>(memory_bytes / region_bytes, region_limit)),
+      reserved_(reserve > 0 && limit_ > 1
+                    ? std::clamp<std::uint64_t>(std::uint64_t(double(limit_) * reserve), 1, limit_ - 1)
+                    : 0),
+      records_(region_limit * sizeof(slot_in_table), detail::page_bytes) {
+  if (huge_pages_ && !os::shared_huge_pages())
+    spdlog::warn(
+        "huge pages were asked for, and the kernel gives none for regions: echo advise > "
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+}
+
+pool::~pool() {
+  for (std::uint32_t i = 0; i < next_number_; ++i) delete table(records_)[i].load(std::memory_order_relaxed);
+}
+
+region* pool::find(std::uint32_t number) const noexcept {
+  return number < region_limit ? table(records_)[number].load(std::memory_order_acquire) : nullptr;
+}
+
+region* pool::enter(std::uint32_t number, std::uint32_t generation) noexcept {
+  region* r = find(number);
+  if (r == nullptr || generation == 0) return nullptr;
+  bool last_out = false;
+  const bool in = r->enter(generation, last_out);
+  if (last_out) release(*r);
+  return in ? r : nullptr;
+}
+
+void pool::leave(region& r) noexcept {
+  if (r.leave()) release(r);
+}
+
+region* pool::take(heap* owner, const owner_key& key, region_use use) {
+  std::lock_guard lock(mutex_);
+  const std::uint64_t may_use = use == region_use::cleaning ? limit_ : limit_ - reserved_;
+  if (in_use_.load(std::memory_order_relaxed) >= may_use) return nullptr;
+  if (use == region_use::evacuation && until_low() == 0) return nullptr;
+
+  region* r = nullptr;
+  for (auto k = kept_.rbegin(); k != kept_.rend(); ++k) {
+    if (!same((*k)->memory_owner, key)) continue;
+    r = *k;
+    kept_.erase(std::next(k).base());
+    break;
+  }
+  if (r == nullptr) {
+    if (with_memory_ >= limit_ && !evict_kept()) return nullptr;
+    if (bare_.empty()) {
+      if (next_number_ >= region_limit) return nullptr;
+      table(records_)[next_number_].store(new region(next_number_), std::memory_order_release);
+      bare_.push_back(find(next_number_++));
+    }
+    r = bare_.back();
+    try {
+      os::memory_file fresh("farmem-region", region_bytes_);
+      // The agent's memory, whoever writes to it first; and no memory is an answer, not a fault later.
+      allocate_pages(fresh, huge_pages_);
+      r->memory = std::move(fresh);
+    } catch (const error& e) {
+      spdlog::error("no memory for a region: {}", e.what());
+      return nullptr;
+    }
+    bare_.pop_back();
+    ++with_memory_;
+  }
+  r->memory_owner[0] = key.heap_id[0];
+  r->memory_owner[1] = key.heap_id[1];
+  r->memory_owner[2] = key.incarnation;
+  r->keep_memory = false;
+  r->owner.store(owner, std::memory_order_relaxed);
+  r->writable.store(use == region_use::owner, std::memory_order_relaxed);
+  r->append_end.store(0, std::memory_order_relaxed);
+  r->confirmed.store(false, std::memory_order_relaxed);
+  r->state = region_state::open;
+  r->by_mover = use != region_use::owner;
+  r->unwalkable = false;
+  r->notice_pending = false;
+  r->extents.clear();
+  r->live_count = 0;
+  r->live_bytes = 0;
+  r->generation = ++r->last_generation;
+  in_use_.fetch_add(1, std::memory_order_relaxed);
+  r->open(r->generation);
+  return r;
+}
+
+void pool::give_back(region& r, bool keep) {
+  r.writable.store(false, std::memory_order_relaxed);
+  r.keep_memory = keep;
+  r.state = region_state::free;
+  if (r.close()) release(r);
+}
+
+void pool::release(region& r) {
+  os::memory_file dropped;
+  std::lock_guard lock(mutex_);
+  r.owner.store(nullptr, std::memory_order_relaxed);
+  r.tenant.store(nullptr, std::memory_order_relaxed);
+  in_use_.fetch_sub(1, std::memory_order_relaxed);
+  const bool exhausted = r.last_generation + 1 >= generation_limit;
+  if (r.keep_memory && !exhausted && kept_.size() < std::max<std::uint64_t>(limit_ / 8, 2)) {
+    kept_.push_back(&r);
+    return;
+  }
+  dropped = std::move(r.memory);
+  --with_memory_;
+  if (!exhausted) bare_.push_back(&r);
+}
+
+bool pool::evict_kept() {
+  if (kept_.empty()) return false;
+  region* r = kept_.front();
+  kept_.erase(kept_.begin());
+  r->memory = os::memory_file();
+  --with_memory_;
+  bare_.push_back(r);
+  return true;
+}
+
+}  // namespace fm::store::node

@@ -1,0 +1,249 @@
+// The messages of a collection cycle (protocol.h, "Collecting" and "Evacuating"): checked here, applied by the heap's
+// tracer, and by its evacuator. Everything
+// about them is checked before anything is applied. A cycle that does not run is refused as stale; what a correct owner
+// cannot send is bad_frame and ends the connection.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "agent/moving/evacuator.h"
+#include "agent/service/agent_store.h"
+#include "tracer.h"
+
+namespace fm::store::node {
+
+namespace {
+
+/// The most ghosts that fit into an answer under the transports' default message cap.
+constexpr std::uint32_t answer_ghosts_max = ((1u << 20) - 4096) / 8;
+/// Pages released before the heap's mutex is given up for a moment.
+constexpr std::size_t release_pages_at_once = 16;
+
+/// A lost wake-up costs at most this.
+constexpr auto trace_sleep_max = std::chrono::seconds(1);
+
+/// A slot, or one that is to be scanned at home.
+constexpr bool is_slot(std::uint64_t s) { return (s & ~scan_at_home) != 0 && (s & ~scan_at_home) < detail::slot_limit; }
+
+/// The rest of a body as `count` slots; false unless it is exactly that, with no null and no impossible slot.
+bool read_slots(std::span<const std::byte> b, std::uint32_t count, std::vector<slot_t>& out) {
+  if (b.size() != std::uint64_t{count} * 8) return false;
+  out.resize(count);
+  if (count != 0) std::memcpy(out.data(), b.data(), b.size());
+  return std::all_of(out.begin(), out.end(), is_slot);
+}
+
+/// The rest of a body as `count` pages of slots; false unless it is exactly that.
+bool read_pages(std::span<const std::byte> b, std::uint32_t count, std::vector<slot_bits>& out) {
+  if (b.size() != std::uint64_t{count} * sizeof(slot_bits)) return false;
+  out.resize(count);
+  if (count != 0) std::memcpy(out.data(), b.data(), b.size());
+  return std::all_of(out.begin(), out.end(), [](const slot_bits& p) {
+    return p.first_slot % heap::page_slots == 0 && p.first_slot < detail::slot_limit;
+  });
+}
+
+errc refuse_stale(fabric::answer& out, message_type type, const heap& h, std::uint64_t cycle) {
+  return refuse(out, type, errc::stale, fmt::format("cycle {} of heap {} does not run", cycle, h.name));
+}
+
+}  // namespace
+
+std::shared_ptr<tracer> agent_store::find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type,
+                                                fabric::answer& out, errc& result) {
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) {
+    result = not_the_owner(h, out, type);
+    return nullptr;
+  }
+  auto running = h.running_cycle();
+  if (running != nullptr && running->cycle == cycle) return running;
+  result = refuse_stale(out, type, h, cycle);
+  return nullptr;
+}
+
+errc agent_store::begin_cycle(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::begin_cycle;
+  cycle_name m;
+  if (!read_exactly(b, m) || m.cycle == 0) return errc::bad_frame;
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) return not_the_owner(h, out, type);
+  const auto running = h.running_cycle();
+  const bool repeated = running != nullptr && running->cycle == m.cycle && !running->has_traced();
+  if (!repeated) {
+    if (m.cycle <= h.cycle_begun)
+      return refuse(out, type, errc::stale, fmt::format("cycle {} after cycle {}", m.cycle, h.cycle_begun));
+    auto next = std::make_shared<tracer>(h, m.cycle,
+                                         trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max,
+                                                      options_.trace_threads, options_.peer_within},
+                                         new_ticket(), bell_, ghosts_.bell());
+    h.end_cycle();
+    h.begin_cycle(std::move(next));
+    h.cycle_begun = m.cycle;
+  }
+  begin_answer(out, type, nullptr, 0);
+  if (const trace_ticket t = h.running_cycle()->ticket) {
+    const begin_cycle_answer a{{(*t)[0], (*t)[1]}};
+    append_answer(out, &a, sizeof a);
+  }
+  return errc::ok;
+}
+
+errc agent_store::add_newer(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::add_newer;
+  newer_body m;
+  std::vector<slot_bits> pages;
+  if (!read_front(b, m) || m.zero != 0 || !read_pages(b, m.count, pages)) return errc::bad_frame;
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  if (!running->add_newer(pages)) return refuse_stale(out, type, h, m.cycle);
+  begin_answer(out, type, nullptr, 0);
+  return errc::ok;
+}
+
+errc agent_store::trace(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::trace;
+  trace_body m;
+  std::vector<slot_t> slots;
+  if (!read_front(b, m) || m.zero != 0 || m.number == 0 || !read_slots(b, m.count, slots)) return errc::bad_frame;
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  m.ghosts_max = std::min(m.ghosts_max, answer_ghosts_max);
+  auto how = tracer::sequence::ok;
+  tracer::reply a{};
+  if (!running->post(m, slots, how, a)) return refuse_stale(out, type, h, m.cycle);
+  if (how == tracer::sequence::gap) return errc::bad_frame;
+  if (how == tracer::sequence::stale)
+    return refuse(out, type, errc::stale, fmt::format("trace message {} of cycle {} comes late", m.number, m.cycle));
+  out.payload.reserve(sizeof(answer_head) + sizeof a.answer + sizeof(trace_counts) + a.ghosts.size() * 8);
+  begin_answer(out, type, &a.answer, sizeof a.answer);
+  if (a.counts) append_answer(out, &*a.counts, sizeof *a.counts);
+  append_answer(out, a.ghosts.data(), a.ghosts.size() * 8);
+  return errc::ok;
+}
+
+errc agent_store::read_marks(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::read_marks;
+  read_marks_body m;
+  if (!read_exactly(b, m) || m.count == 0 || m.count > marks_tablets_max || m.first_tablet >= heap::tablet_limit ||
+      m.count > heap::tablet_limit - m.first_tablet)
+    return errc::bad_frame;
+  errc result = errc::ok;
+  const auto running = find_cycle(s, h, m.cycle, type, out, result);
+  if (running == nullptr) return result;
+  std::vector<std::uint64_t> bits(std::size_t{m.count} * (marks_bytes / 8), ~std::uint64_t{0});
+  for (std::uint32_t t = 0; t < m.count; ++t) {
+    const std::uint64_t word = h.tablet_words()[m.first_tablet + t].load(std::memory_order_acquire);
+    if ((word & heap::in_cycle) == 0) continue;
+    const heap::bits_t* const from = heap::marks(heap::block_in(word));
+    for (std::size_t i = 0; i < marks_bytes / 8; ++i)
+      bits[t * (marks_bytes / 8) + i] = from[i].load(std::memory_order_acquire);
+  }
+  begin_answer(out, type, bits.data(), bits.size() * 8);
+  return errc::ok;
+}
+
+errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::release_slots;
+  release_body m;
+  std::vector<slot_bits> pages;
+  if (!read_front(b, m) || m.zero != 0 || !read_pages(b, m.count, pages)) return errc::bad_frame;
+  for (const slot_bits& p : pages)
+    if (h.tablet_block_of(detail::tablet_of(p.first_slot)) == nullptr) return errc::bad_frame;
+  release_answer a{};
+  std::size_t i = 0;
+  do {
+    std::lock_guard lock(h.mutex);
+    if (h.owner != &s) return not_the_owner(h, out, type);
+    const auto running = h.running_cycle();
+    if (running == nullptr || running->cycle != m.cycle) return refuse_stale(out, type, h, m.cycle);
+    for (const std::size_t end = std::min(pages.size(), i + release_pages_at_once); i < end; ++i) {
+      // What is dead is for the owner to say, but never of an object that was reached here.
+      if (!h.is_dead(pages[i]))
+        return refuse(
+            out, type, errc::corrupt,
+            fmt::format("slots from {} on of heap {} are not dead in cycle {}", pages[i].first_slot, h.name, m.cycle));
+      h.release(pages[i], a);
+    }
+  } while (i < pages.size());
+  begin_answer(out, type, &a, sizeof a);
+  return errc::ok;
+}
+
+errc agent_store::end_cycle(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::end_cycle;
+  cycle_name m;
+  if (!read_exactly(b, m) || m.cycle == 0) return errc::bad_frame;
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) return not_the_owner(h, out, type);
+  if (m.cycle != h.cycle_begun) return refuse_stale(out, type, h, m.cycle);
+  h.end_cycle();  // for the second time: its answer is still there
+  begin_answer(out, type, &h.cycle_ended_with, sizeof h.cycle_ended_with);
+  wake();  // there may be something to clean
+  return errc::ok;
+}
+
+errc agent_store::evacuate(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::evacuate;
+  evacuate_body m;
+  if (!read_exactly(b, m) || m.number == 0 || m.order > static_cast<std::uint32_t>(evacuation_order::breadth_first) ||
+      m.below_live > evacuation_whole)
+    return errc::bad_frame;
+  std::lock_guard lock(h.mutex);
+  if (h.owner != &s) return not_the_owner(h, out, type);
+  const std::uint64_t last = h.asked_evacuation != nullptr ? h.asked_evacuation->asked.number : 0;
+  if (m.number < last)
+    return refuse(out, type, errc::stale, fmt::format("evacuation {} after evacuation {}", m.number, last));
+  if (m.number > last) {
+    h.asked_evacuation = std::make_shared<evacuation>(evacuation{m, {}});
+    h.asked_evacuation->told.order = m.order;
+    h.evacuation_runs.store(true);
+    bell_.ring();
+  } else if (std::memcmp(&m, &h.asked_evacuation->asked, sizeof m) != 0) {
+    return errc::bad_frame;
+  }
+  const evacuate_answer a = h.asked_evacuation->told;
+  begin_answer(out, type, &a, sizeof a);
+  return errc::ok;
+}
+
+// ---- the tracing threads ----
+
+bool agent_store::evacuate_some() {
+  const move_options o{options_.trace_queue_slots, options_.hooks.cleaner_copied, options_.hooks.context};
+  bool more = false;
+  for (const auto& h : all_heaps()) more = evacuate_step(*h, o) || more;
+  return more;
+}
+
+bool agent_store::trace_step(std::uint32_t worker) {
+  bool more = false;
+  for (const auto& h : all_heaps()) {
+    const auto running = h->running_cycle();
+    if (running == nullptr || !running->has_traced()) continue;
+    const step_result r = running->step(worker);
+    if (r.tell) h->tell_traced(*running);
+    more = more || r.more;
+  }
+  return more;
+}
+
+void agent_store::run_tracing(std::uint32_t worker) {
+  os::name_thread("fm-trace");
+  os::yield_to_others(options_.trace_nice);
+  while (!stop_.load()) {
+    const std::uint32_t seen = bell_.work.load();
+    bool more = trace_step(worker);
+    if (worker == 0 && evacuate_some()) {
+      more = true;
+      std::this_thread::yield();  // to whoever serves the owners
+    }
+    if (more) continue;
+    bell_.sleepers.fetch_add(1);
+    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + trace_sleep_max);
+    bell_.sleepers.fetch_sub(1);
+  }
+}
+
+}  // namespace fm::store::node

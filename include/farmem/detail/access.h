@@ -1,0 +1,48 @@
+// The door to the cache for code that is compiled into programs: barriers whose fast test failed, and handles that make
+// objects. Templates and inline functions name the cache through these functions only, so that a program sees neither its
+// insides nor the agents behind it.
+//
+// Invariant: nothing here is called outside of a section unless it says so.
+#pragma once
+
+#include <cstdint>
+#include <farmem/detail/epoch.h>
+#include <farmem/detail/indirection_table.h>
+#include <farmem/detail/type_descriptor.h>
+#include <farmem/detail/word.h>
+
+namespace fm::detail {
+
+class object_cache;
+
+/// How a thread wants an object.
+enum class access : std::uint8_t { read, write };
+
+/// Whether the section has handed out raw pointers yet. A fresh one may be left and entered again to wait for memory.
+enum class section_kind : std::uint8_t { fresh, used };
+
+/// A slot that was just allocated, and the section that it must be rooted in: no snapshot lies in between.
+class [[nodiscard]] new_object {
+ public:
+  explicit new_object(slot_t slot) noexcept : slot_(slot) {}
+  ~new_object() { epochs::leave(); }
+  new_object(const new_object&) = delete;
+  new_object& operator=(const new_object&) = delete;
+  operator slot_t() const noexcept { return slot_; }
+
+ private:
+  slot_t slot_;
+};
+
+/// The payload of the object, resident, warm, and for `write` dirty. Inside a section. Throws fm::error: null_handle,
+/// heap_closed, not_found, cache_full, agent_lost, timed_out, corrupt. O(1) when resident; one fetch otherwise.
+char* resolve(slot_t slot, access how, section_kind section);
+
+/// Makes an object in `cache`, as object_cache::allocate does.
+new_object allocate(object_cache& cache, const type_descriptor& type, std::uint64_t length, const void* init,
+                    std::uint64_t init_bytes);
+
+/// Bytes of local memory that the cache was given. O(1), any thread.
+std::uint64_t capacity_bytes(const object_cache& cache) noexcept;
+
+}  // namespace fm::detail

@@ -1,0 +1,37 @@
+// An object that a coroutine awaits. The await holds no record of a fetch, only the slot: it waits until the word becomes
+// resident, whichever thread fetched the object. So an await can be given up at any time, and its fetch ends as a prefetch does.
+// Filled in by object_cache::look_for, kept by fetch_wait (handles/await.h).
+#pragma once
+
+#include <farmem/detail/epoch.h>
+#include <farmem/detail/indirection_table.h>
+#include <farmem/detail/word.h>
+
+namespace fm::detail {
+
+class object_cache;
+
+/// What keeps an awaited object from being here.
+enum class holdup : std::uint8_t {
+  none,
+  fetch,         ///< a fetch of this thread is in flight
+  others_fetch,  ///< another thread's is
+  records,       ///< this thread has as many in flight as it may have
+  memory,        ///< no frame to be had until something is evicted
+  connection,    ///< the session reconnects
+};
+
+/// One object that a thread awaits without blocking: what is remembered between two looks (object_cache::look_for).
+struct awaited {
+  static constexpr word_t untried = 1;  ///< no word looks like that
+
+  slot_t slot = 0;
+  holdup why = holdup::none;
+  object_cache* cache = nullptr;  ///< set by the first look; good while the heap is open
+  time_point begun{};             ///< the first look that did not find it
+  time_point memory_short{};      ///< since when there is no frame for it
+  word_t tried = untried;         ///< the hint that a fetch was posted for, ...
+  std::uint32_t generation = 0;   ///< ... and the session's generation then
+};
+
+}  // namespace fm::detail

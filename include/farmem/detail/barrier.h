@@ -1,0 +1,33 @@
+// The read and write barriers: from a slot to a pointer. One load of the HIT word, one test of all slow bits, one mask.
+#pragma once
+
+#include <farmem/detail/access.h>
+#include <farmem/detail/deletion_barrier.h>
+#include <farmem/detail/frame.h>
+
+namespace fm::detail {
+
+/// The payload of a slot, for reading. Inside a section; the pointer is good until the section ends.
+inline const char* read_barrier(slot_t slot, section_kind kind) {
+  const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
+  if (__builtin_expect((w & word::slow_read) == 0, 1)) return reinterpret_cast<const char*>(w & ~word::flag_mask);
+  return resolve(slot, access::read, kind);
+}
+
+/// The payload of a slot, for writing: its frame is dirty from here on.
+inline char* write_barrier(slot_t slot, section_kind kind) {
+  const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
+  if (__builtin_expect((w & word::slow_write) == 0, 1)) return reinterpret_cast<char*>(w & ~word::flag_mask);
+  return resolve(slot, access::write, kind);
+}
+
+/// Keeps the frame where it is beyond the section. The caller is in the section that resolved `payload`.
+inline void pin_frame(char* payload) noexcept { frame::prefix(payload).pins.fetch_add(1, std::memory_order_acq_rel); }
+/// A pin keeps its object alive as a root does, so giving one back while a cycle marks is logged first, as with a root.
+inline void unpin_frame(char* payload) noexcept {
+  frame_prefix& px = frame::prefix(payload);
+  if (is_marking()) log_overwritten(header::slot(px.header.load(std::memory_order_relaxed)));
+  px.pins.fetch_sub(1, std::memory_order_release);
+}
+
+}  // namespace fm::detail

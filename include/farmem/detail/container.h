@@ -1,0 +1,124 @@
+// What all containers share. A container handle is a root: fm::vector<T> derives from fm::ptr<fm::vector<T>>, and the
+// object behind it is the container's header, a managed struct. So fm::ref<fm::vector<T>> is a field like any other.
+//
+// The invariant here: what stands behind a container's handle is decided before the handle's class is complete, because
+// its base already asks. Containers of the library only.
+#pragma once
+
+#include <farmem/heap.h>
+#include <farmem/prefetch.h>
+#include <farmem/ptr.h>
+#include <farmem/scope.h>
+#include <type_traits>
+
+namespace fm {
+
+template <class T>
+class vector;
+class string;
+template <class K, class V>
+class hash_map;
+template <class T>
+class queue;
+
+namespace detail {
+
+template <class E>
+struct vector_header;
+template <class K, class V>
+struct hash_map_header;
+template <class E>
+struct queue_header;
+
+template <class E>
+struct object_of<vector<E>> {
+  using type = vector_header<E>;
+};
+template <>
+struct object_of<string> {
+  using type = array_object<char>;
+};
+template <class K, class V>
+struct object_of<hash_map<K, V>> {
+  using type = hash_map_header<K, V>;
+};
+template <class E>
+struct object_of<queue<E>> {
+  using type = queue_header<E>;
+};
+
+template <class T>
+constexpr bool is_container = false;
+template <class E>
+constexpr bool is_container<vector<E>> = true;
+template <>
+inline constexpr bool is_container<string> = true;
+template <class K, class V>
+constexpr bool is_container<hash_map<K, V>> = true;
+template <class E>
+constexpr bool is_container<queue<E>> = true;
+
+/// The handle that reaches an object named by fm::ref<T>: the container's own where there is one.
+template <class T>
+using handle_to = std::conditional_t<is_container<T>, T, ptr<T>>;
+
+/// How an element looks inside of the heap and to the program: a plain value is itself; a reference comes out as a handle
+/// and goes in as any fm::ptr to its type.
+template <class E>
+struct element {
+  using value = E;
+  using argument = E;
+  static value load(const E& e) { return e; }
+  static void store(E& e, const argument& v) { e = v; }
+  static void clear(E& e) { e = E{}; }
+  static void move(E& to, const E& from) { to = from; }
+};
+template <class U>
+struct element<ref<U>> {
+  using value = handle_to<U>;
+  using argument = ptr<U>;
+  static value load(const ref<U>& e) { return value(e.root()); }
+  static void store(ref<U>& e, const argument& v) { e = v; }
+  static void clear(ref<U>& e) { e = nullptr; }
+  static void move(ref<U>& to, const ref<U>& from) { to = from.root(); }
+};
+
+/// What a container can hold by value.
+template <class E>
+consteval void check_element() {
+  check_managed<E>();
+  static_assert(is_ref<E> || (!has_refs<E> && std::is_trivially_copyable_v<E>),
+                "farmem: an element is a trivially copyable value without references, or fm::ref<X>: put a struct that "
+                "holds references behind fm::ref");
+}
+
+/// The heap that an object belongs to. Throws null_handle, heap_closed.
+inline object_cache& cache_of(slot_t slot) {
+  if (slot == 0) throw error(errc::null_handle, "a container that was never made");
+  object_cache* cache = tablet_info_of(slot).heap.load(std::memory_order_acquire);
+  if (!cache) throw error(errc::heap_closed, "the heap of a container");
+  return *cache;
+}
+
+/// An object as it lies in the cache; inside a section. The first of a section is `fresh`.
+template <class Object>
+const Object* object_at(slot_t slot, section_kind kind = section_kind::used) {
+  return reinterpret_cast<const Object*>(read_barrier(slot, kind));
+}
+template <class Object>
+Object* object_to_write(slot_t slot, section_kind kind = section_kind::used) {
+  return reinterpret_cast<Object*>(write_barrier(slot, kind));
+}
+
+/// Makes a zero object, or a zero array of `n`.
+template <class T>
+ptr<T> make_zero(object_cache& cache) {
+  return ptr<T>::from_slot(allocate(cache, descriptor_of<object_t<T>>(), 0, nullptr, 0));
+}
+template <class E>
+ptr<E[]> make_zero_array(object_cache& cache, std::size_t n) {
+  return ptr<E[]>::from_slot(allocate(cache, array_descriptor_of<E>(), n, nullptr, 0));
+}
+
+}  // namespace detail
+}  // namespace fm

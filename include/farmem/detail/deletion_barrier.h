@@ -1,0 +1,31 @@
+// The deletion barrier: while a cycle marks, every overwritten reference, overwritten or dropped root and given back pin is
+// logged, so that whatever was reachable at the snapshot is traced (snapshot at the beginning; Mako, section 5.1).
+//
+// Why it holds. `marking` changes only inside a pause, so whatever happens in a section sees one value of it throughout.
+//   - A reference is exchanged and its old value logged in one section.
+//   - A root is logged first and overwritten then, and only the logging is a section. If it read `marking` as 0, and the snapshot
+//     came before the store, then every copy that the thread made of the root's value was made before the snapshot, where
+//     the scan finds it; and from outside nobody else can have copied it later, since a handle is one thread's at a time.
+//   - A reference is loaded and rooted in one section, so that no snapshot, and no end of a cycle, lies in between.
+//   - A copy of a root is not logged: the original is rooted while it is copied.
+//
+// A thread's log is a buffer of its own, written only inside sections: in a pause it is whole and nobody writes.
+#pragma once
+
+#include <atomic>
+#include <farmem/detail/epoch.h>
+#include <farmem/detail/indirection_table.h>
+#include <farmem/detail/word.h>
+
+namespace fm::detail {
+
+/// Not 0 while a heap of this process marks; one does at a time. Changes in pauses only.
+extern std::atomic<std::uint32_t> marking;
+
+/// Logs a slot that is, or is about to be, overwritten or dropped. A section of its own if there is none.
+void log_overwritten(slot_t slot) noexcept;
+
+/// The test that stands in the barriers' fast paths.
+inline bool is_marking() noexcept { return __builtin_expect(marking.load(std::memory_order_relaxed) != 0, 0); }
+
+}  // namespace fm::detail

@@ -1,0 +1,161 @@
+// Epochs: how farmem knows that nobody holds a raw pointer any more.
+//
+// A thread announces the current epoch while it is inside a section (an fm::scope, a full expression p->x, a slow
+// path), and announces 0 outside. A stamp taken after a change is *passed* when every section that began before has
+// ended: then whoever is inside a section now saw the change. Announcing costs no fence: the thread that wants to know
+// pays for it with membarrier (os::heavy_fence), once per advance.
+//
+// Invariant: passed(s) implies that every section that could have read a word before the change that s was taken after
+// has ended. Why it holds: the stamp is read with a read-modify-write, so the change is visible to whoever reads a later
+// epoch. A thread that read an older epoch and has not announced it yet when advance() looks has not read any
+// word either, and after the heavy fence it can only read the changed ones.
+//
+// A pause is the same announcement used the other way round: the gate keeps new outer sections from beginning, and
+// the pause holds when every thread is outside. Pauses that do not succeed within their bound are abandoned.
+#pragma once
+
+#include <atomic>
+#include <farmem/detail/check.h>
+#include <farmem/detail/sync.h>
+#include <farmem/histogram.h>
+#include <farmem/pauses.h>
+#include <farmem/units.h>
+
+namespace fm::detail {
+
+class mutator;
+
+constexpr std::size_t heaps_max = 64;  ///< heaps open at once in a process
+
+/// What farmem keeps of a thread. Reached through one thread_local; registered on first use, until the thread ends.
+struct alignas(cache_line_bytes) thread_state {
+  std::atomic<std::uint64_t> epoch{0};  ///< announced epoch, 0 outside every section
+  std::uint32_t depth = 0;              ///< nesting of sections
+  bool registered = false;
+  bool collects = false;       ///< a heap's collector, which cannot wait for a collection
+  void* free_cells = nullptr;  ///< root cells (gc/roots.h)
+  std::uint32_t free_cell_count = 0;
+  mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
+  thread_state* next = nullptr;       ///< registry, under its lock
+  thread_state* prev = nullptr;
+  /// The slot that this thread is about to reach while it is outside of its section, waiting for memory: a root. Set before the
+  /// section is left, cleared after it was entered again; the snapshot's pause takes it.
+  std::atomic<std::uint64_t> waits_for{0};
+  /// 1: inside of a section, but reading no home copy, and about to look at its regions anew before it does.
+  std::atomic<std::uint32_t> reads_nothing{0};
+  // The section now open, for stats and for errors that must name who holds memory.
+  std::atomic<const char*> file{nullptr};
+  std::atomic<int> line{0};
+};
+
+extern thread_local constinit thread_state this_thread;
+
+namespace epochs {
+
+enum gate_bits : std::uint32_t {
+  gate_pause = 1,   ///< a pause holds every new section back
+  gate_forked = 2,  ///< this is a forked child: no heap may be used
+  gate_memory = 4,  ///< some heap is short of memory: a user's section waits for eviction before it begins
+};
+
+extern std::atomic<std::uint64_t> current;  ///< from 1
+extern std::atomic<std::uint64_t> passed_;  ///< all stamps below this are passed
+extern std::atomic<std::uint32_t> gate;     ///< gate_bits: why an outer section may not begin at once
+
+/// The cold half of enter: registers the thread, waits out a pause, and for a user's section a shortage of memory.
+void enter_slowly(thread_state& t, std::uint32_t obey) noexcept;
+
+/// What a user's section does about a shortage before it begins, when it holds nothing that could stand in eviction's
+/// way: waits a bounded time. Set by layer cache.
+extern std::atomic<void (*)() noexcept> relieve;
+
+/// Begins a section, or nests. Under 5 ns for an outer one, 2 ns nested. `obey`: the gate bits that hold it back; eviction
+/// itself and acknowledgements do not wait for memory.
+inline void enter(std::uint32_t obey = gate_pause | gate_forked) noexcept {
+  thread_state& t = this_thread;
+  if (t.depth++ != 0) return;
+  if (__builtin_expect(!t.registered, 0)) return enter_slowly(t, obey);
+#if FM_TSAN
+  t.epoch.exchange(current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
+  if ((gate.load(std::memory_order_seq_cst) & obey) != 0) enter_slowly(t, obey);
+#else
+  t.epoch.store(current.load(std::memory_order_acquire), std::memory_order_relaxed);
+  os::light_fence();
+  if (__builtin_expect((gate.load(std::memory_order_relaxed) & obey) != 0, 0)) enter_slowly(t, obey);
+#endif
+}
+
+inline void leave() noexcept {
+  thread_state& t = this_thread;
+  FM_ASSERT(t.depth > 0, "a section is closed that was not open");
+  if (--t.depth == 0) t.epoch.store(0, std::memory_order_release);
+}
+
+/// Ends and begins the outer section at once: whatever it had handed out is gone. Only where nothing was.
+void renew() noexcept;
+
+/// A stamp for changes made before the call. It begins a new epoch, so that sections that begin from now on, which see the
+/// changes, never hold the stamp up.
+inline std::uint64_t stamp() noexcept { return current.fetch_add(1, std::memory_order_seq_cst); }
+
+/// Whether every section that began before the stamp's changes has ended, as far as is known. Wait-free.
+inline bool passed(std::uint64_t stamp) noexcept { return passed_.load(std::memory_order_acquire) > stamp; }
+
+/// Tries to learn more: advances the epoch and looks at all threads once. Returns passed(stamp). Never waits.
+bool try_pass(std::uint64_t stamp) noexcept;
+
+/// Whether every section that began before the stamp has ended, or is of a thread that reads_nothing: for changes that concern only
+/// who reads home copies. Never waits.
+bool readers_passed(std::uint64_t stamp) noexcept;
+
+/// Waits until the stamp is passed or the deadline; false on the deadline. Not inside a section.
+bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept;
+
+/// Runs `work(context)` with every other thread outside of sections; false when they could not all be stopped within
+/// `within` (nothing was run). After 250 us it gives its core away while it waits, so it may take longer than `within` if
+/// others want the core. Not inside a section; one pause at a time. Also `work` must not enter a section.
+bool pause(duration within, void (*work)(void*), void* context) noexcept;
+
+/// What pauses cost, of all heaps of the process, since a pause stops all of its threads whoever asked for it.
+pause_log& pauses() noexcept;
+/// What user's sections waited at the gate for pauses: each wait of each thread is a sample.
+histogram& gate_waits() noexcept;
+
+/// Calls `visit` for every registered thread, under the registry lock.
+void for_each_thread(void (*visit)(thread_state&, void*), void* context);
+
+/// Adds a function that runs when a thread ends: layers hand over their buffers. At most four; the same one once.
+void at_thread_end(void (*f)(thread_state&) noexcept);
+
+/// The fm::scope that has been open for longest, in epochs: its place, for errors and stats. Null file when none.
+struct section_site {
+  const char* file = nullptr;
+  int line = 0;
+  std::uint64_t epochs = 0;
+};
+section_site oldest_section() noexcept;
+
+}  // namespace epochs
+
+/// What a user's section obeys.
+constexpr std::uint32_t user_gate = epochs::gate_pause | epochs::gate_forked | epochs::gate_memory;
+
+/// A section as a guard, for the library's own work.
+class section {
+ public:
+  section() noexcept { epochs::enter(); }
+  ~section() { epochs::leave(); }
+  section(const section&) = delete;
+  section& operator=(const section&) = delete;
+};
+
+/// A section in which user code reaches objects: it begins only when there is memory for the misses that it may have.
+class user_section {
+ public:
+  user_section() noexcept { epochs::enter(user_gate); }
+  ~user_section() { epochs::leave(); }
+  user_section(const user_section&) = delete;
+  user_section& operator=(const user_section&) = delete;
+};
+
+}  // namespace fm::detail

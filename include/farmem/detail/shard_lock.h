@@ -1,0 +1,148 @@
+// Who may touch a shard of a managed map, or a managed queue. All of this is of the process, not of the heap: one table, and
+// a shard finds its entry by the container's slot. Shards of different containers may share one.
+//
+// An entry is a mutex for writers and a version for readers. A writer holds the mutex, and while it moves entries about
+// (shard_motion) the version is odd. A reader of a map takes nothing and writes nothing: it notes an even version, reads, and
+// believes what it saw if the version is still the same (Lamport, CACM 1977; as seqlocks in Linux). What a reader may
+// look at during a motion is therefore stored and loaded atomically, word by word: stores release and loads acquire,
+// so whoever saw one word of a motion sees its odd version too. That costs nothing on x86-64.
+//
+// A reader that finds itself in motions again and again takes the mutex: so it waits at most for one writer, and its tries
+// have a bound. Nothing that a reader comes across goes away under it: pages and texts that a writer unlinks are not
+// freed while a section that saw them is open.
+//
+// Invariants: a thread holds at most one of these mutexes and takes none inside; so sharing cannot deadlock. Code
+// of the program that runs under one and uses such a container gets scope_misuse. A motion contains no miss, no allocation
+// and no code of the program.
+#pragma once
+
+#include <array>
+#include <farmem/ptr.h>
+#include <farmem/scope.h>
+#include <mutex>
+
+namespace fm::detail {
+
+constexpr std::size_t shard_entries_count = 1024;
+
+struct alignas(2 * cache_line_bytes) shard_entry {
+  std::mutex mutex;
+  alignas(cache_line_bytes) std::atomic<std::uint64_t> version{0};  ///< odd: entries are being moved
+};
+inline std::array<shard_entry, shard_entries_count> shard_entries;
+inline thread_local bool holds_shard = false;
+
+inline shard_entry& entry_of_shard(slot_t container, std::size_t shard) {
+  if (holds_shard)
+    throw error(errc::scope_misuse,
+                "a managed map or queue is used from within a function given to fm::hash_map::update");
+  return shard_entries[(container + (shard << 6)) * 0x9e3779b97f4a7c15 >> 54];
+}
+static_assert(shard_entries_count == 1u << (64 - 54));
+
+/// Holds a shard for writing. Not inside a section.
+class shard_writing {
+ public:
+  shard_writing(slot_t container, std::size_t shard) : entry_(entry_of_shard(container, shard)), lock_(entry_.mutex) {
+    holds_shard = true;
+  }
+  ~shard_writing() { holds_shard = false; }
+  /// For code that is shared with readers: what the holder sees is of one moment.
+  [[nodiscard]] inline class shard_snapshot snapshot() const noexcept;
+  shard_writing(const shard_writing&) = delete;
+  shard_writing& operator=(const shard_writing&) = delete;
+
+ private:
+  friend class shard_motion;
+  shard_entry& entry_;
+  std::lock_guard<std::mutex> lock_;
+};
+
+/// While it lives, readers of the shard do not believe what they see.
+class shard_motion {
+ public:
+  explicit shard_motion(const shard_writing& held) noexcept : version_(held.entry_.version) {
+    // The release stores that follow keep this one before them.
+    version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  ~shard_motion() { version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  shard_motion(const shard_motion&) = delete;
+  shard_motion& operator=(const shard_motion&) = delete;
+
+ private:
+  std::atomic<std::uint64_t>& version_;
+};
+
+/// Whether what a reader has loaded so far, all of it with acquire, was of one moment.
+class shard_snapshot {
+ public:
+  shard_snapshot(const std::atomic<std::uint64_t>& version, std::uint64_t seen) noexcept
+      : version_(version), seen_(seen) {}
+  [[nodiscard]] bool holds() const noexcept { return version_.load(std::memory_order_relaxed) == seen_; }
+
+ private:
+  const std::atomic<std::uint64_t>& version_;
+  std::uint64_t seen_;
+};
+
+inline shard_snapshot shard_writing::snapshot() const noexcept {
+  return {entry_.version, entry_.version.load(std::memory_order_relaxed)};
+}
+
+/// Runs read(const shard_snapshot&) in a section of its own, without a lock if it can, until it returns true: it says whether the
+/// snapshot held after the last load of what it made up its mind from. `read` may run several times, and must not take
+/// what it loads for consistent before it asked. Not inside a section.
+template <class Read>
+void read_shard(slot_t container, std::size_t shard, Read&& read) {
+  constexpr int tries = 32;
+  shard_entry& entry = entry_of_shard(container, shard);
+  for (int i = 0; i < tries; ++i) {
+    const std::uint64_t version = entry.version.load(std::memory_order_acquire);
+    if ((version & 1) != 0) {
+      cpu_relax();
+      continue;
+    }
+    const user_section in_section;
+    if (read(shard_snapshot(entry.version, version))) return;
+  }
+  const shard_writing held(container, shard);
+  const user_section in_section;
+  const bool believed = read(held.snapshot());
+  FM_CHECK(believed, "a shard of a managed map changes without its lock");
+}
+
+// ---- values that are read and written at the same time ----
+
+template <class T>
+struct shared_words {
+  static constexpr std::size_t bytes = alignof(T) >= 8 ? 8 : alignof(T);
+  static constexpr std::size_t count = sizeof(T) / bytes;
+  static_assert(sizeof(T) % bytes == 0);
+  using unsigned_word = std::conditional_t<
+      bytes == 8, std::uint64_t,
+      std::conditional_t<bytes == 4, std::uint32_t, std::conditional_t<bytes == 2, std::uint16_t, std::uint8_t>>>;
+  using word [[gnu::may_alias]] = unsigned_word;
+};
+/// A value that is stored and loaded as a whole.
+template <class T>
+constexpr bool single_word = shared_words<T>::count == 1;
+
+/// A plain value that a writer may be changing; to be believed once a snapshot held.
+template <class T>
+T load_shared(const T& from) noexcept {
+  using words = shared_words<T>;
+  T to;
+  for (std::size_t i = 0; i < words::count; ++i)
+    reinterpret_cast<typename words::word*>(&to)[i] =
+        __atomic_load_n(reinterpret_cast<const typename words::word*>(&from) + i, __ATOMIC_ACQUIRE);
+  return to;
+}
+template <class T>
+void store_shared(T& to, const T& from) noexcept {
+  using words = shared_words<T>;
+  for (std::size_t i = 0; i < words::count; ++i)
+    __atomic_store_n(reinterpret_cast<typename words::word*>(&to) + i,
+                     reinterpret_cast<const typename words::word*>(&from)[i], __ATOMIC_RELEASE);
+}
+
+}  // namespace fm::detail

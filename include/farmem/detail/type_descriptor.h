@@ -1,0 +1,42 @@
+// What farmem knows of a managed type: enough to size a home copy and to find its references. Descriptors are made
+// by reflection (type/reflect.h), live for ever, and are found by number (the header's 24 bits) without a lock.
+//
+// Shapes.  object: payload = the struct, rounded up to 8 bytes.
+//          array:  payload = 8-byte length (elements), then the elements, rounded up to 8 bytes.
+#pragma once
+
+#include <cstdint>
+#include <farmem/error.h>
+#include <farmem/units.h>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fm::detail {
+
+enum class type_kind : std::uint32_t { object = 0, array = 1 };
+
+struct type_descriptor {
+  std::uint32_t id = 0;  ///< 24 bits, from 1, in order of first use in this process
+  type_kind kind = type_kind::object;
+  std::uint32_t bytes = 0;                 ///< sizeof the struct, or of one element
+  std::uint64_t layout_hash = 0;           ///< equal on two processes exactly when the layouts are
+  std::vector<std::uint32_t> ref_offsets;  ///< ascending, within the object or one element
+  std::string name;                        ///< the type's name as the program spells it, stable between builds
+  std::string layout;                      ///< readable layout, for layout_mismatch messages
+
+  /// Payload bytes for an object (length ignored) or for an array of `length` elements.
+  [[nodiscard]] constexpr std::uint64_t payload_bytes(std::uint64_t length = 0) const {
+    return kind == type_kind::object ? round_up(bytes, 8) : 8 + round_up(length * bytes, 8);
+  }
+};
+
+/// Descriptor by number; null for a number that nobody registered. Lock-free, O(1).
+const type_descriptor* find_type(std::uint32_t id) noexcept;
+/// Highest number registered so far; numbers 1..type_count() are all present. Thread-safe.
+std::uint32_t type_count() noexcept;
+/// Registers a description (the id is filled in) and returns the permanent copy; the same name and kind with the same
+/// layout gives the descriptor that is there already, with another layout throws fm::errc::layout_mismatch.
+const type_descriptor& register_type(type_descriptor d);
+
+}  // namespace fm::detail

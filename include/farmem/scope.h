@@ -1,0 +1,62 @@
+// fm::scope: raw pointers into the managed heap, valid until the scope closes. Application code and cursors open
+// scopes.
+// Invariant: an open scope is a section of the epochs, so no frame that it has shown is reused before it closes. A
+// scope that has shown no pointer may be left and entered again by a miss.
+#pragma once
+
+#include <farmem/detail/access.h>
+#include <farmem/detail/epoch.h>
+#include <farmem/detail/indirection_table.h>
+#include <farmem/detail/word.h>
+
+#include <utility>
+
+namespace fm {
+
+/// While a scope is open on this thread, objects that it touches stay in place, and handles give out raw pointers
+/// (`p.get(s)`). Such a pointer must not outlive the scope. Scopes nest; objects stay in place until the outermost
+/// scope closes. Opening and closing are O(1). Opening waits while a pause stops all threads, or while the agents are
+/// full and a collection makes room.
+///
+/// An open scope that has given out a pointer keeps memory from being reclaimed: keep it short, or renew() it between
+/// steps of a long walk. A scope is not movable and belongs to its thread. Suspending a coroutine inside of one throws
+/// scope_misuse.
+class scope {
+ public:
+  /// Opens a scope. The caller's file and line are named in errors about memory that this scope holds.
+  scope(const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept {
+    detail::thread_state& t = detail::this_thread;
+    if (t.depth == 0) {  // errors from memory pressure name the outermost scope
+      t.file.store(file, std::memory_order_relaxed);
+      t.line.store(line, std::memory_order_relaxed);
+    }
+    detail::epochs::enter(detail::user_gate);
+  }
+  ~scope() {
+    detail::epochs::leave();
+    detail::thread_state& t = detail::this_thread;
+    if (t.depth == 0) t.file.store(nullptr, std::memory_order_relaxed);  // what reads in place later has no name
+  }
+  /// Not copyable.
+  scope(const scope&) = delete;
+  scope& operator=(const scope&) = delete;
+
+  /// Closes the scope and opens it again: raw pointers obtained in it are invalid afterwards, and memory can be
+  /// reclaimed. Has no effect if the scope is nested in another. O(1).
+  void renew() noexcept {
+    if (detail::this_thread.depth != 1) return;
+    used_ = false;
+    detail::epochs::renew();
+  }
+
+  /// For handles, when they give out a pointer in this scope. As long as the scope has given out none, a miss may leave
+  /// it to wait for memory and enter it again.
+  [[nodiscard]] detail::section_kind use() const noexcept {
+    return std::exchange(used_, true) ? detail::section_kind::used : detail::section_kind::fresh;
+  }
+
+ private:
+  mutable bool used_ = false;
+};
+
+}  // namespace fm

@@ -1,0 +1,192 @@
+// The arena: the cache's memory, cut into segments, and the queues that segments move through.
+//
+//   unbacked -> free -> filling -> active | proactive -> ... -> inactive -> sweeping -> free
+//                                     ^---- proactive's oldest          \-> writing -> sweeping
+//
+//   unbacked   address space without memory
+//   free       memory that nothing uses; taken last-in-first-out. Objects larger than a segment take a run of these that was
+//              released as one, or else a run of unbacked ones, or of both
+//   filling    one thread bump-allocates in it
+//   active     filled by fetches and allocations; its oldest segment is the next to be cooled
+//   proactive  filled by re-referenced objects, or active by luck (probability epsilon); its oldest goes to active
+//   inactive   cooled: every word into it had its cold bit set, at the stamp in cold_stamp
+//   sweeping   the evictor is at it
+//   dead       a collection has freed every frame in it, and it was never cooled: a grace period later it is free
+//   writing    all that is left in it waits for acknowledgements, or for pins to be given back
+//
+// Invariant: backed segments never exceed the capacity. The queues' lock is taken once per segment, not per object.
+// dcm, section 3.2, with segments in place of pages.
+#pragma once
+
+#include "os/os.h"
+#include "policy.h"
+#include <atomic>
+#include <boost/intrusive/list.hpp>
+#include <farmem/detail/frame.h>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace fm::detail {
+
+enum class segment_state : std::uint8_t {
+  unbacked,
+  free,
+  filling,
+  active,
+  proactive,
+  inactive,
+  sweeping,
+  writing,
+  dead
+};
+
+struct segment : boost::intrusive::list_base_hook<> {
+  std::atomic<std::uint64_t> cold_stamp{0};  ///< epoch stamp of its cooling; 0 while it is not cooled
+  std::atomic<std::uint32_t> inflight{0};    ///< frames that a fetch in flight will fill: not to be swept
+  std::atomic<std::uint32_t> writing{0};     ///< objects in batches that are not acknowledged
+  std::atomic<segment_state> state{segment_state::unbacked};
+  std::uint32_t span = 1;         ///< segments in the run; the others of a run stay `filling` without use
+  std::uint32_t rounds = 0;       ///< times it was cooled without becoming empty
+  std::uint64_t reactivated = 0;  ///< stamp of its last return to active; not cooled again before that is passed
+  std::uint64_t used = 0;         ///< bytes bump-allocated, set when filling ends
+  std::uint64_t freed = 0;        ///< of those, bytes of frames that collections have freed
+  bool noted = false;             ///< in arena::freed_
+  char* base = nullptr;
+};
+
+class arena {
+ public:
+  /// `capacity` bytes of memory at most, in segments of `segment_bytes` (power of two). Throws out_of_memory.
+  arena(std::uint64_t capacity, std::uint64_t segment_bytes);
+  ~arena();
+
+  /// All of its address space, and: `give_up` is called before memory of it goes back to the system, by whole segments that
+  /// nothing uses. Set before the first take(); called under the queues' lock.
+  [[nodiscard]] std::byte* address_space() noexcept { return memory_.base(); }
+  [[nodiscard]] std::uint64_t address_space_bytes() const noexcept {
+    return static_cast<std::uint64_t>(segments_.size()) << shift_;
+  }
+  void before_discard(std::function<void(std::byte*, std::uint64_t)> give_up) { before_discard_ = std::move(give_up); }
+
+  /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one segment.
+  segment* take(std::uint32_t span, std::uint32_t leave);
+  /// Ends filling: the segment enters its queue. `used` is the end of the last frame.
+  void retire(segment& s, std::uint64_t used, bool proactive);
+  /// Gives an empty segment back and wakes who waits for memory.
+  void release(segment& s);
+
+  [[nodiscard]] segment& of(const void* payload) noexcept {
+    return segments_[(static_cast<std::size_t>(static_cast<const char*>(payload) - base_)) >> shift_];
+  }
+  [[nodiscard]] bool contains(const void* p) const noexcept {
+    return static_cast<const char*>(p) >= base_ && static_cast<const char*>(p) < base_ + (segments_.size() << shift_);
+  }
+  [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return std::uint64_t{1} << shift_; }
+  [[nodiscard]] std::uint32_t capacity_segments() const noexcept { return capacity_; }
+  /// Free or not yet backed segments, within the capacity. Wait-free.
+  [[nodiscard]] std::uint32_t available() const noexcept { return available_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t inactive_segments() const noexcept {
+    return inactive_count_.load(std::memory_order_relaxed);
+  }
+
+  // ---- for the evictor, which is one thread at a time ----
+  /// The next segment to cool, out of its queue: active's oldest, after proactive has been held to its share.
+  /// A segment that came back to active is passed over until the stamp of its return is below `passed_below`. Unless proactive is
+  /// spared, its oldest segment goes to active: where active is all pinned, it would come round for ever, and proactive stay.
+  segment* next_to_cool(std::uint64_t passed_below, bool spare_proactive);
+  void enter_inactive(segment& s, std::uint64_t stamp);
+  /// inactive's oldest, if its stamp is below `passed_below`; it becomes `sweeping`.
+  segment* next_to_sweep(std::uint64_t passed_below);
+  /// Stamp of inactive's oldest, 0 when inactive is empty.
+  std::uint64_t oldest_cold_stamp();
+  /// A swept segment that still waits for acknowledgements.
+  void enter_writing(segment& s);
+  /// A `writing` segment without unacknowledged objects, back to `sweeping`; null when there is none.
+  segment* next_written();
+  /// Back to active's young end: it holds objects that could not leave.
+  void enter_active(segment& s, std::uint64_t stamp);
+
+  // ---- for collections; nobody evicts meanwhile ----
+  /// The object in this frame is dead, and no word names the frame any more.
+  void note_freed(char* payload) noexcept {
+    segment& s = of(payload);
+    s.freed += frame::total_bytes_of(payload);
+    if (!std::exchange(s.noted, true)) freed_.push_back(&s);
+  }
+  /// Segments of which every frame was noted, and that were never cooled, so that no object has moved out of them: they
+  /// wait for `stamp`, which is later, and are then to be released by who gets them from next_dead. Whether there are any.
+  bool set_dead_aside(std::uint64_t stamp) noexcept;
+  segment* next_dead(std::uint64_t passed_below) noexcept;
+  /// The latest stamp that such segments wait for; 0 when there are none. Wait-free.
+  [[nodiscard]] std::uint64_t newest_dead() const noexcept { return newest_dead_.load(std::memory_order_relaxed); }
+
+  /// Sleeps until a segment is released or the deadline. Returns false on the deadline.
+  bool wait_released(std::uint32_t seen, time_point deadline);
+  [[nodiscard]] std::uint32_t release_count() const noexcept { return released_.load(std::memory_order_acquire); }
+  void wake_waiters();
+  /// Whether somebody waits for a segment to be released. Wait-free.
+  [[nodiscard]] bool awaited() const noexcept { return waiters_.load(std::memory_order_relaxed) != 0; }
+
+  struct counts {
+    std::uint32_t free, active, proactive, inactive, writing;
+  };
+  counts queue_lengths();
+  /// Visits every segment that holds frames, under the queues' lock. For verify and stats, when nothing moves.
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    const std::lock_guard lock(mutex_);
+    for (auto& s : segments_)
+      if (s.state.load() != segment_state::unbacked && s.state.load() != segment_state::free) visit(s);
+  }
+
+  void set_policy(const queue_policy& policy) { policy_ = policy; }
+  /// Below this many available segments the heap counts as short of memory (epochs::gate_memory).
+  void set_gate_level(std::uint32_t segments) {
+    gate_wanted_.store(segments, std::memory_order_relaxed);
+    gate_level_.store(segments, std::memory_order_relaxed);
+  }
+  /// The level cannot be reached now, because of pins say: who comes next is not to wait for it in vain. It is set again
+  /// by the release that reaches it.
+  void give_up_gate_level();
+  [[nodiscard]] std::uint32_t gate_level() const noexcept { return gate_level_.load(std::memory_order_relaxed); }
+  /// Takes this heap out of the count of heaps that are short of memory, for good.
+  void leave_gate();
+
+ private:
+  using queue = boost::intrusive::list<segment>;
+
+  void discard(char* from, std::uint64_t bytes) noexcept;
+
+  os::reservation memory_;
+  std::function<void(std::byte*, std::uint64_t)> before_discard_;
+  char* base_ = nullptr;
+  int shift_ = 0;
+  std::uint32_t capacity_ = 0;
+  queue_policy policy_;
+  std::vector<segment> segments_;
+  std::mutex mutex_;
+  queue free_, active_, proactive_, inactive_, writing_, dead_;
+  std::vector<segment*> freed_;  ///< noted since the last set_dead_aside; room for all
+  /// Runs that were released one after the other, and have their memory still; some may have been taken apart meanwhile.
+  struct run {
+    std::uint32_t first, span;
+  };
+  std::vector<run> free_runs_;
+  segment* take_free_run(std::uint32_t span) noexcept;
+  segment* take_any_run(std::uint32_t span);
+  segment* take_run(run r);
+  std::uint32_t backed_ = 0;  ///< segments with memory: everything but unbacked
+  std::uint32_t next_unbacked_ = 0;
+  std::atomic<std::uint32_t> available_{0};
+  std::atomic<std::uint32_t> inactive_count_{0};
+  std::atomic<std::uint64_t> newest_dead_{0};
+  std::atomic<std::uint32_t> released_{0};
+  std::atomic<std::uint32_t> waiters_{0};
+  std::atomic<std::uint32_t> gate_level_{0}, gate_wanted_{0};
+  bool short_of_memory_ = false;  ///< counted in the process-wide gate, under the lock
+  void update_gate();
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,127 @@
+// Eviction: cools segments, sweeps them, writes dirty objects back and handles the acknowledgements. One thread at a time
+// does a step: the background thread, or a mutator that needs memory or waits for a fetch (dcm, section 3.3: eviction
+// overlaps fetching).
+//
+// A step is bounded (a few hundred frames), so that helping never stalls a mutator for long.
+//
+//   cool    every word into the segment gets its cold bit; then the stamp; then the segment enters inactive
+//   sweep   a grace period later: clean untouched objects are dropped (word -> away), dirty untouched ones are copied to a
+//           batch, touched ones stay; an empty segment is released
+//   acknowledge  the batch is indexed: the frame's home is set; still cold and clean objects are dropped
+//
+// Touched objects have usually left the segment already: the first touch a grace period after cooling moves the object
+// to proactive (object_cache::touch). What stays is pinned, or was touched within the grace period; hot objects that are touched
+// in every grace period would hold their segment for ever, so after some rounds a short pause moves them.
+#pragma once
+
+#include "object_cache.h"
+#include <array>
+
+namespace fm::detail {
+
+class evictor {
+ public:
+  explicit evictor(object_cache& cache);
+  ~evictor();
+
+  /// One bounded step, if nobody else is at it. True when something moved. Never waits.
+  bool help() noexcept;
+  /// While the lock is held no step is made; for verification.
+  [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+  /// Hands open batches to their links, full or not: as long as memory is not short, nobody else would.
+  void send() noexcept;
+  /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
+  void await_acknowledged(time_point deadline) noexcept;
+  /// After a collection has freed frames: segments in which nothing else is go back at once, if nobody is inside a section that
+  /// began before, and otherwise when those have ended.
+  void release_dead() noexcept;
+  /// Wakes the background thread.
+  void wake() noexcept;
+  void start();
+  /// Ends the background thread and delivers nothing more. Batches under construction are given up.
+  void stop() noexcept;
+
+  /// Steps until nothing unpinned is left in any queue and all batches are acknowledged.
+  errc drain(time_point deadline);
+
+  /// Why the last write-back could not be started or was refused; ok when the last one went well.
+  [[nodiscard]] errc last_error() const noexcept {
+    return static_cast<errc>(last_error_.load(std::memory_order_relaxed));
+  }
+
+  struct counters {
+    std::atomic<std::uint64_t> cooled{0}, dropped{0}, written{0}, written_bytes{0}, acknowledged{0}, cancelled{0};
+    std::atomic<std::uint64_t> write_failures{0}, elastic_untouched{0}, stragglers{0}, pauses{0}, pauses_abandoned{0};
+    std::atomic<std::uint64_t> segments_released{0}, unbatched{0};
+  } counts;
+
+ private:
+  struct written_object {
+    slot_t slot;
+    word_t home;
+  };
+  /// A batch and what is in it, from copy-out to acknowledgement.
+  struct batch_record {
+    evictor* owner = nullptr;
+    std::vector<written_object> objects;
+    batch_record* next = nullptr;
+  };
+  enum class job : std::uint8_t { none, cooling, sweeping };
+
+  bool step() noexcept;
+  [[nodiscard]] bool short_of_memory() const noexcept;
+  bool release_passed() noexcept;
+  bool pick_job();
+  void run_cooling();
+  void run_sweeping();
+  bool sweep_aside(slot_t slot, char* payload);
+  void finish_sweep();
+  bool end_sweep(segment& s);
+  void after_sweep(bool released);
+  bool relocate_stragglers(segment& s);
+  /// False when no batch can be had now.
+  bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s);
+  /// True while there is more to do; then nothing else is copied out, and its batch stays.
+  bool grow_up() noexcept;
+  bool submit_open_batches() noexcept;
+  void submit(std::size_t agent) noexcept;
+  static void acknowledged(store::batch& b, errc code) noexcept;
+  void acknowledge(batch_record& r, errc code) noexcept;
+  batch_record* take_record();
+  void give_back_record(batch_record* r) noexcept;
+  void run() noexcept;
+
+  object_cache& cache_;
+  arena& arena_;
+  std::mutex mutex_;  ///< one step at a time; mutators only try it
+  job job_ = job::none;
+  segment* segment_ = nullptr;
+  char* cursor_ = nullptr;
+  std::uint32_t kept_ = 0, pinned_ = 0, dirty_kept_ = 0;
+  std::uint32_t waiting_ = 0;  ///< frames that this sweep saw, or put, in a batch that was not acknowledged
+  std::uint64_t kept_bytes_ = 0;
+  bool draining_ = false;
+  bool starved_ = false;  ///< this step found no batch for a dirty object, or only segments that cannot be emptied now
+  std::uint64_t left_ = 0;    ///< objects that had left, when this sweep began
+  std::uint32_t futile_ = 0;  ///< sweeps one after the other by which nothing left
+  std::uint32_t sweeps_since_submit_ = 0;
+  std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
+  bump moved_;  ///< where a pause moves stragglers to
+  time_point no_pause_before_{};
+  std::vector<store::batch*> open_;  ///< per agent
+  struct {
+    std::uint64_t header = 0;
+    const char* payload = nullptr;  ///< in its batch; null: all of its references were looked at
+    std::uint64_t next = 0;         ///< element
+  } growing_;                       ///< the object that was copied out last
+  std::mutex records_mutex_;
+  batch_record* free_records_ = nullptr;
+  std::vector<std::unique_ptr<batch_record>> records_;
+  std::atomic<std::uint32_t> batches_unacknowledged_{0};
+  std::atomic<std::uint16_t> last_error_{0};
+  std::atomic<std::uint32_t> work_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace fm::detail

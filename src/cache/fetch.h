@@ -1,0 +1,30 @@
+// A fetch in flight, found through the HIT word that says `fetching`. Records are never freed while the heap lives, so a
+// waiter may look at one through a word that has changed since; it then sees another sequence number.
+#pragma once
+
+#include "remote/agent_session.h"
+#include "table/table.h"
+#include <farmem/detail/awaited.h>
+
+namespace fm::detail {
+
+class object_cache;
+class mutator;
+struct segment;
+
+struct alignas(16) fetch {
+  fabric::request request;
+  std::atomic<std::uint32_t> sequence{0};  ///< goes up when the fetch ends; waiters sleep on it
+  std::atomic<std::uint32_t> waiters{0};
+  std::atomic<std::uint64_t> posted_at{0};  ///< epoch in which a detached fetch was posted; 0 when it is not in flight
+  slot_t slot = 0;
+  word_t hint = 0;          ///< the word that `fetching` replaced
+  char* payload = nullptr;  ///< the frame that it fills
+  std::uint32_t bytes = 0;  ///< asked for, header included
+  segment* seg = nullptr;   ///< counted in inflight, for detached fetches
+  object_cache* cache = nullptr;
+  mutator* from = nullptr;             ///< whose record it is
+  std::atomic<std::uint32_t> busy{0};  ///< a detached fetch is given back by whichever thread completes it
+};
+
+}  // namespace fm::detail

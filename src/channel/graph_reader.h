@@ -1,0 +1,122 @@
+// The receiving half: makes objects out of a graph's parts, checking every word before it is used. See channel/wire.h for the
+// form, channel/graph_writer.h for the other half.
+//
+// Invariants owned here
+//   - What is made is a sound object of the heap at every moment: its references are null, or name objects that are there. An
+//     object is linked to the one that made it known in the section in which it is allocated; so all of a graph hangs on
+//     its root, which only the reader holds until the graph is complete. Whatever ends it before that leaves garbage for
+//     the next cycle, and nothing else.
+//   - A reference is written only to an object of the type that its field refers to: by the schema for new objects, by
+//     comparing types for known ones.
+//   - Memory is used in proportion to what has arrived and to limits. What a length claims is at most one object of this heap.
+//   - Every word of a part is read once, and what is used is what was checked: a part may lie in memory that its sender can change.
+//   - Waiting for a part (part_source::next) happens outside of sections. What is held then is roots and one pin.
+#pragma once
+
+#include "graph_writer.h"
+#include "heap/heap_core.h"
+
+namespace fm::detail {
+
+/// Where a reader gets parts from.
+class part_source {
+ public:
+  virtual ~part_source() = default;
+  struct part {
+    std::span<const std::byte> bytes;  ///< a multiple of 8, until the next call; may change while they are read
+    bool last = false;
+    std::uint64_t objects = 0;  ///< of the whole graph, in the last part
+  };
+  /// The next part of the graph; the last one is done with. Waits; throws what ends the graph. Outside of sections.
+  virtual part next() = 0;
+  /// What comes next of the part that was given last, when not all of it was, straight to where it belongs: whole words, at least one.
+  /// Returns how many bytes; 0, and nothing else happens, when the part was given whole. `last`: no more of the graph follows. Waits
+  /// and throws as next.
+  virtual std::uint64_t next_into(std::span<std::byte> /*to*/, bool& /*last*/) { return 0; }
+};
+
+class graph_reader {
+ public:
+  graph_reader(object_cache& cache, const graph_schema& schema, graph_limits limits, bool acyclic, part_source& source)
+      : cache_(cache), schema_(schema), limits_(limits), acyclic_(acyclic), source_(source) {}
+  ~graph_reader();
+  graph_reader(const graph_reader&) = delete;
+  graph_reader& operator=(const graph_reader&) = delete;
+
+  /// Reads a graph that begins in `first`. Throws fm::error: bad_frame when the bytes are not a graph of the schema, too_large over
+  /// a limit of its own or an object too large for this heap, and what allocating and reaching objects throws.
+  ptr<char[]> read(const part_source::part& first);
+  /// The same for many roots, null ones included.
+  std::vector<ptr<char[]>> read_each(const part_source::part& first);
+  [[nodiscard]] std::uint64_t objects() const noexcept { return arrived_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  /// Objects that are known and have not arrived, with consecutive numbers, referred to by consecutive fields of `holder`; of
+  /// roots, the holder is 0 and `field` is the root's place.
+  struct pending {
+    std::uint64_t number;
+    std::uint64_t count;
+    slot_t holder;
+    std::uint64_t field;
+    std::uint32_t type;
+    std::uint32_t holder_type;
+  };
+  /// Objects from `number` on are of the type, up to the next run.
+  struct type_run {
+    std::uint64_t number;
+    std::uint32_t type;
+  };
+  /// A reference to an object that has not arrived yet, other than the one that made it known.
+  struct late_ref {
+    slot_t holder;
+    std::uint64_t at;  ///< in its payload
+    std::uint64_t number;
+  };
+
+  [[noreturn]] void throw_bad(const std::string& why) const;
+  void next_part();
+  void need_word();
+  std::uint64_t word();
+  [[nodiscard]] std::uint64_t available() const noexcept { return static_cast<std::uint64_t>(end_ - at_); }
+  void read_pending();
+  pending take(std::uint64_t count);
+  void read_together(const pending& p, const graph_type& t);
+  void read_object(const pending& p, const graph_type& t);
+  void read_plain(const pending& p, const graph_type& t, std::uint64_t length, std::uint64_t bytes);
+  void read_with_refs(const pending& p, const graph_type& t, std::uint64_t length, std::uint64_t bytes);
+  void read_refs(const graph_type& t, std::uint32_t type, std::uint64_t bytes);
+  /// Links objects that were just made to what made them known; in their section.
+  void link(const pending& p, slot_t first, std::uint64_t count);
+  void make_known(std::uint32_t type, std::uint32_t holder_type, std::uint64_t field, std::uint64_t count);
+  [[nodiscard]] std::uint32_t type_of(std::uint64_t number) const noexcept;
+  void account(std::uint64_t objects, std::uint64_t bytes);
+  void push_children(slot_t holder);
+  void hold(slot_t holder);
+  void let_go() noexcept;
+  void finish();
+
+  object_cache& cache_;
+  const graph_schema& schema_;
+  const graph_limits limits_;
+  const bool acyclic_;
+  part_source& source_;
+
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;
+  bool last_ = false;
+  std::uint64_t claimed_objects_ = 0;
+
+  std::vector<pending> stack_, children_;
+  std::vector<slot_t> slots_;        ///< by number, 0: not there yet; not kept for a graph without cycles
+  std::vector<type_run> types_;      ///< by number, ascending
+  std::vector<late_ref> late_;       ///< to be written at the end
+  std::vector<late_ref> body_late_;  ///< of the object whose references are being read
+  std::vector<std::byte> body_;      ///< an object with references, before it is one
+  std::vector<ptr<char[]>> roots_;
+  std::uint64_t known_ = 0, arrived_ = 0, bytes_ = 0;
+  slot_t held_ = 0;
+  char* held_payload_ = nullptr;  ///< of held_, pinned
+};
+
+}  // namespace fm::detail

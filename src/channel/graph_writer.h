@@ -1,0 +1,93 @@
+// The sending half of a graph's journey: walks depth first from the root, copies every frame into the part that is being
+// filled, and replaces each reference in the copy by the number of its object. See channel/wire.h for what comes out.
+//
+// Invariants owned here
+//   - A frame is looked at within one section, or while it is pinned; between parts the traversal holds slots only. So it
+//     holds up neither cycles nor eviction, and a graph may be larger than the cache.
+//   - Each reference is read once, in the object, and its number stands in the copy whatever was copied there before. So what was
+//     written about an object and what is sent of it are the same, also when the copy lies where the receiver can change it.
+//   - Waiting for room (part_sink::next) happens outside of sections.
+//
+// Why frames are copied and not sent from where they lie: what travels is the payload, the prefix of a frame and its padding
+// do not, so two frames that are neighbours in memory are not neighbours on the wire; references have to be rewritten by
+// somebody, and the copy is where that costs least. What is gained by merging adjacent frames is gained by the runs of
+// consecutive slots instead, in the visited set and in the list of what is still to be sent.
+#pragma once
+
+#include "visited.h"
+#include <farmem/detail/graph_schema.h>
+#include <farmem/prefetch.h>
+#include <farmem/scope.h>
+#include <span>
+
+namespace fm::detail {
+
+/// Where a writer puts parts.
+class part_sink {
+ public:
+  virtual ~part_sink() = default;
+  /// Sends `used` bytes of the last buffer, if there was one, and gives the next: at least part_bytes_min, a multiple of 8.
+  /// Waits for room; throws what ends the graph. Outside of sections.
+  virtual std::span<char> next(std::size_t used) = 0;
+};
+
+struct graph_limits {
+  std::uint64_t objects = 0, bytes = 0;
+};
+
+class graph_writer {
+ public:
+  graph_writer(const graph_schema& schema, graph_limits limits, bool acyclic, part_sink& sink)
+      : schema_(schema), limits_(limits), acyclic_(acyclic), sink_(sink) {}
+
+  /// Writes all that is reachable from `root`, which the caller keeps alive. Throws fm::error: too_large over a limit,
+  /// corrupt when an object is not what a field says, and what reaching an object throws. O(objects + references).
+  void write(slot_t root);
+  /// The same for many roots, which may be null, without an array around them.
+  void write_each(std::span<const slot_t> roots);
+  /// Bytes in the buffer that was given last.
+  [[nodiscard]] std::size_t used() const noexcept { return static_cast<std::size_t>(at_ - begin_); }
+  [[nodiscard]] std::uint64_t objects() const noexcept { return known_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  /// Objects that are known and not written yet: slots first, first + step, ...
+  struct pending {
+    slot_t first;
+    std::uint64_t count;
+    std::int32_t step;
+    std::uint32_t type;
+  };
+  static constexpr std::uint32_t renew_every = 256;  ///< objects; how long a section may last
+
+  void write_pending();
+  /// Leaves its size in pieces_ when it has no room.
+  void write_object(slot_t slot, std::uint32_t type, scope& s);
+  void write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t bytes);
+  void fetch_ahead(slot_t slot);
+  const char* reach(slot_t slot, scope& s);
+  /// Puts the numbers of the references in [from, to) of a payload into `copy`, the piece that begins at `from`.
+  void number_refs(const graph_type& t, const char* payload, char* copy, std::uint64_t from, std::uint64_t to);
+  std::uint64_t number_of(slot_t slot, std::uint32_t type);
+  void note_child(slot_t slot, std::uint32_t type);
+  void push_children();
+  void flush();
+  [[noreturn]] void throw_limit(const char* what, std::uint64_t limit) const;
+
+  const graph_schema& schema_;
+  const graph_limits limits_;
+  const bool acyclic_;
+  part_sink& sink_;
+  visited_set visited_;
+  std::vector<pending> stack_;     ///< what comes next is at the end
+  std::vector<pending> children_;  ///< of the object that is being written, in the order of its references
+  std::uint64_t known_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t pieces_ = 0;
+  std::uint32_t in_section_ = 0;
+  char* begin_ = nullptr;
+  char* at_ = nullptr;
+  char* end_ = nullptr;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,219 @@
+#include "listener.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ring.h"
+#include "stream.h"
+
+namespace fm::detail {
+
+using namespace channel_wire;
+
+namespace {
+
+/// Those that listen on "local:NAME".
+struct local_hubs {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<hub>, std::less<>> by_url;
+};
+local_hubs& locals() {
+  static auto* l = new local_hubs;  // outlives every channel in a static
+  return *l;
+}
+
+}  // namespace
+
+// ---- a peer's way out ----
+
+std::span<std::byte> peer_line::room(std::size_t bytes, time_point) {
+  buffer_.resize(std::max(buffer_.size(), bytes));
+  return {buffer_.data(), bytes};
+}
+
+errc peer_line::send(std::size_t bytes, time_point) noexcept { return tell({buffer_.data(), bytes}); }
+
+// Credit keeps what is on its way below what a peer may have waiting, so a full queue means a peer that does not play by the rules.
+errc peer_line::tell(std::span<const std::byte> message) noexcept {
+  const std::lock_guard lock(way_->mutex);
+  return way_->peer && way_->peer->notify(message) ? errc::ok : errc::disconnected;
+}
+
+void peer_line::drop() noexcept {
+  const std::lock_guard lock(way_->mutex);
+  if (way_->peer) way_->peer->close(errc::bad_frame, "the other end of a channel broke the rules");
+}
+
+// ---- the hub ----
+
+hub::hub(std::string_view url, const channel_options& options) : options_(options), url_(url) {}
+
+std::shared_ptr<hub> hub::open(std::string_view url, const channel_options& options) {
+  (void)channel_terms::of(options);
+  std::shared_ptr<hub> h(new hub(url, options));
+  if (url.starts_with("local:")) {
+    local_hubs& l = locals();
+    const std::lock_guard lock(l.mutex);
+    std::weak_ptr<hub>& place = l.by_url[h->url_];
+    if (!place.expired()) throw error(errc::invalid_argument, fmt::format("'{}' has a listener already", url));
+    place = h;
+    return h;
+  }
+  fabric::listen_options o;
+  o.insecure = options.insecure;
+  o.connections_max = options.channels_max * 4 + 16;  // a session has several
+  o.message_bytes_max = std::max<std::uint32_t>(part_bytes_max, text_bytes_max) + 4096;
+  h->listener_ = fabric::listen(url, o, *h);
+  h->url_ = h->listener_->url();
+  return h;
+}
+
+std::shared_ptr<hub> hub::find(std::string_view url) {
+  local_hubs& l = locals();
+  const std::lock_guard lock(l.mutex);
+  const auto found = l.by_url.find(url);
+  std::shared_ptr<hub> h = found == l.by_url.end() ? nullptr : found->second.lock();
+  if (!h) throw error(errc::unreachable, fmt::format("'{}': nobody in this process listens there", url));
+  return h;
+}
+
+hub::~hub() {
+  shut();
+  listener_.reset();
+}
+
+void hub::shut() noexcept {
+  std::deque<std::shared_ptr<endpoint>> turned_away;
+  {
+    const std::lock_guard lock(mutex_);
+    shut_ = true;
+    turned_away.swap(waiting_);
+  }
+  changed_.notify_all();
+  for (const auto& e : turned_away) e->close(duration{});
+  if (!url_.starts_with("local:")) return;
+  local_hubs& l = locals();
+  const std::lock_guard lock(l.mutex);
+  if (const auto found = l.by_url.find(url_); found != l.by_url.end()) l.by_url.erase(found);
+}
+
+std::shared_ptr<endpoint> hub::accept(time_point deadline, bool& shut) {
+  std::unique_lock lock(mutex_);
+  const bool in_time = changed_.wait_until(lock, deadline, [&] { return shut_ || !waiting_.empty(); });
+  shut = shut_;
+  if (!in_time || shut_) return nullptr;
+  std::shared_ptr<endpoint> e = std::move(waiting_.front());
+  waiting_.pop_front();
+  return e;
+}
+
+errc hub::connected(fabric::peer& p) noexcept {
+  p.user = nullptr;
+  const std::lock_guard lock(mutex_);
+  if (shut_ || connections_ >= options_.channels_max) return errc::refused;
+  ++connections_;
+  return errc::ok;
+}
+
+void hub::disconnected(fabric::peer& p) noexcept {
+  const std::unique_ptr<connection> c(static_cast<connection*>(p.user));
+  p.user = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    --connections_;
+  }
+  if (!c) return;
+  {
+    const std::lock_guard lock(c->way->mutex);
+    c->way->peer = nullptr;
+  }
+  c->end->broken(errc::disconnected, "the connection broke");
+}
+
+errc hub::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) {
+  head h{};
+  std::span<const std::byte> rest;
+  if (const errc e = decode(payload, h, rest); e != errc::ok) return e;
+  if (h.kind != static_cast<std::uint8_t>(kind::hello)) return errc::bad_frame;
+  channel_terms terms = channel_terms::of(options_);
+  if (const errc e = channel_terms::agree(h, terms); e != errc::ok) return e;
+  auto c = std::make_unique<connection>();
+  c->way = std::make_shared<peer_line::way>();
+  c->way->peer = &p;
+  c->end = std::make_shared<endpoint>(terms, p.name());
+  c->end->set_line(std::make_unique<peer_line>(c->way));
+  head answer = terms.hello();
+  if ((h.flags & flag_ring) != 0) {
+    if (!url_.starts_with("shm:")) return errc::bad_frame;
+    auto ring = std::make_unique<ring_pair>(terms.ring_bytes());
+    answer.flags = flag_ring;
+    out.key.fd = ring->fd();
+    c->end->set_conduit(std::move(ring));
+  }
+  if ((h.flags & flag_stream) != 0) {
+    if (!url_.starts_with("tcp:")) return errc::bad_frame;
+    answer.flags = flag_stream;
+    c->waits_for_streams = true;
+  }
+  out.payload.resize(sizeof answer);
+  std::memcpy(out.payload.data(), &answer, sizeof answer);
+  if (!c->waits_for_streams)
+    if (const errc e = let_in(*c); e != errc::ok) return e;
+  p.user = c.release();
+  return errc::ok;
+}
+
+// Ends whose connection has gone may wait, too, because what had come can still be taken; but no more of them than may be connected.
+errc hub::let_in(connection& c) {
+  std::shared_ptr<endpoint> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    if (shut_) return errc::refused;
+    if (waiting_.size() >= options_.channels_max) {
+      const auto oldest = std::find_if(waiting_.begin(), waiting_.end(), [](const auto& e) { return e->is_broken(); });
+      if (oldest == waiting_.end()) return errc::refused;
+      gone = std::move(*oldest);
+      waiting_.erase(oldest);
+    }
+    waiting_.push_back(c.end);
+  }
+  changed_.notify_all();
+  return errc::ok;
+}
+
+errc hub::stream(fabric::peer& p, std::uint16_t index, os::descriptor socket) noexcept {
+  auto* c = static_cast<connection*>(p.user);
+  if (!c || !c->waits_for_streams || index != (c->parts_in ? 1 : 0)) return errc::bad_frame;
+  if (index == 0) {
+    c->parts_in = std::move(socket);
+    return errc::ok;
+  }
+  c->waits_for_streams = false;
+  try {
+    c->end->set_conduit(std::make_unique<stream_pair>(std::move(socket), std::move(c->parts_in)));
+    return let_in(*c);
+  } catch (const error& e) {
+    return e.code();
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+errc hub::message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept {
+  try {
+    auto* c = static_cast<connection*>(p.user);
+    if (!c) return hello(p, payload, out);
+    if (c->waits_for_streams) return errc::bad_frame;
+    const errc e = c->end->arrived(payload);
+    if (e != errc::ok) c->end->broken(e, "the other end broke the rules");
+    return e;
+  } catch (const error& e) {
+    return e.code();
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+}  // namespace fm::detail

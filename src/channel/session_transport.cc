@@ -1,0 +1,183 @@
+#include "session_transport.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "ring.h"
+#include "stream.h"
+
+namespace fm::detail {
+
+using namespace channel_wire;
+
+namespace {
+
+constexpr auto operation_within = std::chrono::seconds(10);
+
+/// A small message on its way, which nobody waits for.
+struct told {
+  fabric::request request;
+  std::vector<std::byte> bytes;
+  fabric::session* session = nullptr;
+};
+
+}  // namespace
+
+session_line::session_line(endpoint& end, std::string_view url, const channel_options& options)
+    : end_(end),
+      url_(url),
+      connect_within_(options.connect_within),
+      asks_for_(url.starts_with("shm:")   ? flag_ring
+                : url.starts_with("tcp:") ? flag_stream
+                                          : 0) {}
+
+void session_line::connect(fabric::service* in_process) {
+  connect_by_ = clock::now() + connect_within_;
+  fabric::session_options o;
+  o.connect_within = connect_within_;
+  o.reconnect_for = duration{};
+  o.operation_within = operation_within;
+  o.fetch_lanes = 1;
+  session_ = fabric::connect(url_, o, *this, in_process);
+}
+
+session_line::~session_line() { close(); }
+
+void session_line::close() noexcept {
+  if (session_) session_->close();
+}
+
+errc session_line::connected(fabric::session& s, std::uint32_t g) {
+  if (g > 1) return errc::refused;
+  head h = end_.terms().hello();
+  h.flags = asks_for_;
+  fabric::request r;
+  r.kind = fabric::op_kind::message;
+  r.on = fabric::lane::control;
+  r.sg[0] = {&h, sizeof h};
+  r.sg_count = 1;
+  s.post(r);
+  s.wait(r);
+  errc e = r.status == errc::ok ? welcomed(r) : r.status;
+  if (r.reply_key.fd >= 0) ::close(r.reply_key.fd);
+  if (e == errc::ok && asks_for_ == flag_stream) e = open_streams(s);
+  if (e == errc::ok) connected_.store(&s, std::memory_order_release);
+  return e;
+}
+
+errc session_line::open_streams(fabric::session& s) {
+  os::descriptor out, in;
+  if (const errc e = s.open_stream(0, connect_by_, out); e != errc::ok) return e;
+  if (const errc e = s.open_stream(1, connect_by_, in); e != errc::ok) return e;
+  try {
+    end_.set_conduit(std::make_unique<stream_pair>(std::move(out), std::move(in)));
+    return errc::ok;
+  } catch (const error& why) {
+    return why.code();
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+errc session_line::welcomed(fabric::request& r) {
+  head answer{};
+  std::span<const std::byte> rest;
+  if (const errc e = decode(r.reply, answer, rest); e != errc::ok) return e;
+  if (answer.kind != static_cast<std::uint8_t>(kind::hello)) return errc::bad_frame;
+  channel_terms terms = end_.terms();
+  if (const errc e = channel_terms::agree(answer, terms); e != errc::ok) return e;
+  if (answer.flags != asks_for_) return errc::bad_frame;
+  end_.agree(terms);
+  if (asks_for_ != flag_ring) return errc::ok;
+  if (r.reply_key.fd < 0) return errc::bad_frame;
+  try {
+    os::memory_file memory = ring_pair::mapped(std::exchange(r.reply_key.fd, -1), terms.ring_bytes());
+    end_.set_conduit(std::make_unique<ring_pair>(std::move(memory), terms.ring_bytes()));
+    return errc::ok;
+  } catch (const error& e) {
+    return e.code();
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+void session_line::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
+  end_.broken(errc::disconnected, "the connection broke");
+}
+
+void session_line::lost(fabric::session&, errc) noexcept { end_.broken(errc::disconnected, "the connection broke"); }
+
+void session_line::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
+  const errc e = end_.arrived(payload);
+  if (e == errc::ok) return;
+  end_.broken(e, "the other end broke the rules");
+  s.drop_connection();
+}
+
+void session_line::drop() noexcept {
+  if (fabric::session* const s = connected_.load(std::memory_order_acquire)) s->drop_connection();
+}
+
+std::span<std::byte> session_line::room(std::size_t bytes, time_point) {
+  current_ = (current_ + 1) % buffers_.size();
+  buffer& b = buffers_[current_];
+  if (b.posted) {
+    session_->wait(b.request);
+    b.posted = false;
+    if (b.request.status != errc::ok)
+      throw error(b.request.status == errc::timed_out ? errc::timed_out : errc::disconnected,
+                  fmt::format("channel with {}: a part was lost", end_.name()));
+  }
+  b.bytes.resize(std::max(b.bytes.size(), bytes));
+  return {b.bytes.data(), bytes};
+}
+
+errc session_line::send(std::size_t bytes, time_point deadline) noexcept {
+  buffer& b = buffers_[current_];
+  fabric::request& r = b.request;
+  r.state.store(fabric::request::idle, std::memory_order_relaxed);
+  r.kind = fabric::op_kind::message;
+  r.on = fabric::lane::bulk;
+  r.sg[0] = {b.bytes.data(), bytes};
+  r.sg_count = 1;
+  r.deadline = std::max(deadline, clock::now() + operation_within);  // a part that is lost is the end of the channel
+  r.reply.clear();
+  b.posted = true;
+  session_->post(r);
+  return r.done() ? r.status : errc::ok;
+}
+
+errc session_line::tell(std::span<const std::byte> message) noexcept {
+  try {
+    auto t = std::make_unique<told>();
+    t->bytes.assign(message.begin(), message.end());
+    fabric::request& r = t->request;
+    r.kind = fabric::op_kind::message;
+    r.on = fabric::lane::control;
+    r.sg[0] = {t->bytes.data(), t->bytes.size()};
+    r.sg_count = 1;
+    r.context = t.get();
+    // Where it did not go in time, the other end waits for it: that is the end of the channel, and not silence.
+    r.on_done = [](fabric::request& done) noexcept {
+      const std::unique_ptr<told> over(static_cast<told*>(done.context));
+      if (done.status == errc::timed_out) over->session->drop_connection();
+    };
+    fabric::session* const s = connected_.load(std::memory_order_acquire);
+    if (s == nullptr) return errc::disconnected;
+    t->session = s;
+    s->post(t.release()->request);
+    return errc::ok;  // a session that breaks says so by itself
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+void session_line::drain(time_point) noexcept {
+  for (buffer& b : buffers_)
+    if (b.posted) session_->wait(b.request);
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,14 @@
+// The collector's half of weak handles (gc/weak.h): it makes cells null before the slots that they name are used again.
+// Called by a cycle, between the final pause and the sweep.
+#pragma once
+
+#include "cache/evictor.h"
+#include "cache/object_cache.h"
+#include <farmem/detail/weak_cell.h>
+
+namespace fm::detail {
+
+/// Makes the weak cells null that name dead slots of `heap`. Returns how many. O(weak cells).
+std::uint64_t clear_weak(const object_cache& heap, const slot_marks& dying);
+
+}  // namespace fm::detail

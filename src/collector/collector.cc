@@ -1,0 +1,424 @@
+// When a cycle runs, and who waits for it. One heap of a process collects at a time: the log of overwritten references is one
+// for all of them.
+#include "collector/collector.h"
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "cycle.h"
+#include "evacuation.h"
+
+namespace fm {
+
+namespace {
+
+std::string evacuation_text(const cycle_part& a) {
+  if (a.evacuated_objects == 0 && a.sparse_regions == 0 && a.evacuation == errc::ok) return {};
+  constexpr const char* orders[] = {"in address order", "depth first", "breadth first"};
+  return fmt::format(
+      ", {} objects, {} bytes evacuated {} in {:.1f} ms, {} of {} sparse regions emptied{}{}", a.evacuated_objects,
+      a.evacuated_bytes, orders[static_cast<std::uint32_t>(a.order)], double(a.evacuation_ns) / 1e6, a.emptied_regions,
+      a.sparse_regions, a.left_behind ? ", no room for others" : "",
+      a.evacuation == errc::ok ? std::string() : fmt::format(", not waited for: {}", to_string(a.evacuation)));
+}
+
+}  // namespace
+
+std::string cycle_report::text() const {
+  const auto ms = [](std::uint64_t ns) { return double(ns) / 1e6; };
+  if (status != errc::ok)
+    return fmt::format("{} {} ({}) given up after {:.1f} ms: {}",
+                       of == generation::young ? "young collection" : "cycle", number, cause, ms(total_ns), failure);
+  if (of == generation::young)
+    return fmt::format(
+        "young collection {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, slept {:.1f}; {:.1f} of CPU), "
+        "pauses "
+        "{:.3f} and {:.3f} ms, {} abandoned; {} roots, {} young, {} traced, {} overwritten; {} marked, {} dead, {} "
+        "freed of "
+        "{} bytes, {} weak handles cleared",
+        number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(cpu_ns),
+        ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, marked,
+        dead, freed, freed_bytes, weak_cleared);
+  std::string s = fmt::format(
+      "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, evacuation {:.1f}, slept {:.1f}; {:.1f} of "
+      "CPU), pauses {:.3f} "
+      "and {:.3f} ms, "
+      "{} abandoned; "
+      "{} "
+      "roots, {} newer frames, {} traced here, {} overwritten, {} waves; {} marked, {} dead, {} freed, {} weak handles "
+      "cleared",
+      number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(evacuate_ns), ms(paced_ns), ms(cpu_ns),
+      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, waves,
+      marked, dead, freed, weak_cleared);
+  for (const cycle_part& a : agents)
+    s +=
+        fmt::format(
+            "; {}: {} marked and {} bytes scanned in {:.1f} ms, ghosts: {} through the owner, {} to other agents{}, {} "
+            "objects of {} bytes freed, {} of {} left in {} regions",
+            a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.ghosts, a.ghosts_sent,
+            a.peers_lost == 0 ? std::string() : fmt::format(" ({} not reached)", a.peers_lost), a.freed_objects,
+            a.freed_bytes, a.objects, a.live_bytes, a.regions) +
+        evacuation_text(a);
+  return s;
+}
+
+namespace detail {
+
+namespace {
+
+std::mutex one_cycle;  // of the process; outermost
+
+constexpr auto longest_rest = std::chrono::seconds(1);    // of continuous collection, though nothing is allocated
+constexpr auto written_within = std::chrono::seconds(1);  // of what keeps some of the dead: then the next cycle begins
+constexpr int again_max = 4;       // cycles after the one that was asked for, while some of the dead could not be freed
+constexpr double most_used = 0.8;  // share of the agents' memory that a heap may use before it is urgent
+constexpr std::uint64_t made_room_share = 64;  // a cycle that frees less of what is live was in vain
+
+bool made_room(const cycle_report& r) noexcept {
+  std::uint64_t live = 0, freed = 0;
+  for (const cycle_part& a : r.agents) live += a.live_bytes, freed += a.freed_bytes;
+  return r.ok() && freed > live / made_room_share;
+}
+
+}  // namespace
+
+collector::collector(object_cache& cache, const collector_options& options) : cache_(cache), options_(options) {
+  void (*const tell)(void*) noexcept = [](void* self) noexcept { static_cast<collector*>(self)->ask_as_due(); };
+  cache_.collect_with(options.automatic ? tell : nullptr, this, log_overwritten);
+  arm({});
+  thread_ = std::thread([this] {
+    os::name_thread("fm-collector");
+    this_thread.collects = true;
+    run();
+  });
+}
+
+collector::~collector() { stop(); }
+
+void collector::stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_.exchange(true)) return;
+  }
+  changed_.notify_all();
+  traced();
+  if (thread_.joinable()) thread_.join();
+  for (const watched& w : watched_) roots::drop(w.weak);
+  watched_.clear();
+}
+
+void collector::traced() noexcept {
+  traced_.fetch_add(1, std::memory_order_release);
+  os::futex_wake(traced_, 1);
+}
+
+bool collector::urgent() const noexcept {
+  return callers_.load(std::memory_order_acquire) != 0 || cache_.awaits_collection() ||
+         cache_.allocated_bytes() > hurry_at_.load(std::memory_order_relaxed);
+}
+
+void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
+  os::futex_wait(traced_, seen, clock::now() + at_most);
+}
+
+void collector::ask(std::string_view why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (wanted_.empty()) wanted_ = why.empty() ? "asked for" : why;
+  }
+  changed_.notify_all();
+}
+
+// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage may fill
+// half of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room is left for what
+// is allocated while it runs.
+void collector::arm(const cycle_report& r) noexcept {
+  std::uint64_t live = 0;
+  for (const cycle_part& a : r.agents) live += a.live_bytes;
+  std::uint64_t between = options_.every;
+  if (between == 0) {
+    const auto usable = static_cast<std::uint64_t>(most_used * double(options_.quota));
+    const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
+    between = std::max<std::uint64_t>(
+        std::min(std::max({live, least_between, cache_.options().capacity_bytes / 2}), room), 1 << 20);
+  }
+  between_ = between;
+  due_at_.store(grown() + (options_.continuous ? std::min(between, least_between_continuous) : between),
+                std::memory_order_relaxed);
+  young_between_ = young_base();
+  large_between_ = young_large_between;
+  arm_next();
+}
+
+// Before a cycle is due, where little may be allocated between cycles.
+std::uint64_t collector::young_base() const noexcept {
+  return std::min(cache_.options().capacity_bytes / young_share, between_.load() / 2);
+}
+
+void collector::arm_young(const cycle_report& r) noexcept {
+  young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
+  // In vain for long, they leave it to the cycles.
+  const bool in_vain = r.freed_bytes * young_worth < since_, looks = looks_for_large();
+  const std::uint64_t between = between_, young = young_between_, large = large_between_;
+  if (!in_vain)
+    young_between_ = young_base();
+  else if (!looks || since_ >= young)
+    young_between_ = std::min(young * 2, between);
+  // What is young and alive is looked at each time, however little was allocated: that must not take a core for itself. (A
+  // simulation's runs do not depend on the time that they take.)
+  const time_point now = clock::now(), before = std::exchange(young_armed_at_, now);
+  const bool costly = !simulated && std::chrono::nanoseconds(r.cpu_ns) * young_worth > now - before;
+  if (!in_vain && !costly)
+    large_between_ = std::max(large / 2, young_large_between);
+  else if (since_ >= large)
+    large_between_ = std::min(large * 2, between);
+  arm_next();
+}
+
+void collector::arm_next() noexcept {
+  if (!options_.automatic) return;
+  const auto left = [](std::uint64_t of, std::uint64_t used) { return of > used ? of - used : 1; };
+  std::uint64_t next = left(due_at_.load(std::memory_order_relaxed), grown());
+  std::uint64_t young = young_between_;
+  if (looks_for_large()) young = std::min(young, large_between_.load());
+  if (options_.young) next = std::min(next, left(young, cache_.allocated_bytes() - begun_at_));
+  cache_.when_allocated(next);
+}
+
+/// What was allocated since the last collection, on average.
+bool collector::are_large() const noexcept {
+  // One may begin meanwhile.
+  const std::uint64_t bytes_then = begun_at_.load(), objects_then = objects_begun_at_.load();
+  const std::uint64_t bytes = cache_.allocated_bytes(), objects = cache_.allocated_objects();
+  return bytes > bytes_then && objects > objects_then && (bytes - bytes_then) / (objects - objects_then) >= young_large;
+}
+
+std::uint64_t collector::grown() const noexcept {
+  const std::uint64_t allocated = cache_.allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
+  return allocated > freed ? allocated - freed : 0;
+}
+
+void collector::ask_as_due() noexcept {
+  if (!options_.automatic) return;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t due = due_at_.load(std::memory_order_relaxed), now = grown();
+    if (!options_.young || cache_.awaits_collection() || now >= due) {
+      if (wanted_.empty()) wanted_ = "allocation";
+    } else {
+      // As long as half of the cache is free, what is young is in nobody's way; but large objects cost next to nothing to
+      // free, and their memory is better used again while it is warm than taken new.
+      const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
+      const std::uint64_t since = cache_.allocated_bytes() - begun;
+      const bool looks = looks_for_large();
+      const bool little_free = cache_.memory().available() < cache_.memory().capacity_segments() / 2;
+      const bool due_young = looks
+                                 ? (little_free && since >= young_between_) || (since >= large_between_ && are_large())
+                                 : little_free || are_large();
+      if (young_wanted_.empty() && due_young) young_wanted_ = "allocation";
+      // An evacuation may keep it waiting, and a cycle be due meanwhile.
+      const std::uint64_t look = looks ? young_large_between : young_base();
+      cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, look) : due - now);
+    }
+  }
+  changed_.notify_all();
+}
+
+cycle_report collector::collect(std::string_view why, evacuate what) {
+  FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
+  std::unique_lock lock(mutex_);
+  std::uint64_t freed = 0;
+  for (int again = 0;; ++again) {
+    const std::uint64_t until = begun_ + 1;  // one that begins from now on
+    wanted_ = why.empty() ? "asked for" : std::string(why);
+    if (what == evacuate::all) wanted_evacuation_ = what;
+    if (std::this_thread::get_id() == thread_.get_id()) return last_;  // a notice asks: it runs after the notices
+    callers_.fetch_add(1, std::memory_order_release);
+    changed_.notify_all();
+    traced();  // a cycle that takes its time goes on at once
+    changed_.wait(lock, [&] { return ended_ >= until || stopping_.load(); });
+    callers_.fetch_sub(1, std::memory_order_relaxed);
+    cycle_report r = last_;
+    const bool left = r.ok() && r.freed < r.dead;  // they were being written or fetched
+    r.freed += freed;
+    r.dead += freed;
+    if (!left || again == again_max || stopping_.load()) return r;
+    freed = r.freed;
+    lock.unlock();
+    cache_.await_batches(clock::now() + std::min<duration>(options_.call_within, written_within));
+    lock.lock();
+  }
+}
+
+cycle_report collector::collect_young(std::string_view why) {
+  FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
+  std::unique_lock lock(mutex_);
+  const std::uint64_t until = young_begun_ + 1;
+  young_wanted_ = why.empty() ? "asked for" : std::string(why);
+  if (std::this_thread::get_id() == thread_.get_id()) return last_young_;  // a notice asks: it runs after the notices
+  ++young_callers_;
+  callers_.fetch_add(1, std::memory_order_release);
+  changed_.notify_all();
+  traced();  // a cycle that takes its time goes on at once
+  changed_.wait(lock, [&] { return young_ended_ >= until || stopping_.load(); });
+  callers_.fetch_sub(1, std::memory_order_relaxed);
+  --young_callers_;
+  return last_young_;
+}
+
+void collector::keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept {
+  const std::uint64_t stamp = epochs::stamp();
+  try {
+    outlived_.reserve(outlived_.size() +
+                      1);  // what fails must not take the marks along: readers may be looking at them
+    outlived_.push_back({stamp, std::move(marks)});
+  } catch (const std::bad_alloc&) {
+    (void)marks.release();  // there is no room to remember them by
+  }
+  std::erase_if(outlived_, [](const outlived& o) { return epochs::try_pass(o.stamp); });
+}
+
+void collector::on_dead(slot_t slot, std::function<void()> notice) {
+  root_cell* weak = roots::make_weak(slot);
+  try {
+    const std::lock_guard lock(watched_mutex_);
+    watched_.push_back({weak, std::move(notice)});
+  } catch (...) {
+    roots::drop(weak);
+    throw;
+  }
+}
+
+// The cells that the cycle made null. Notices are the user's code: no lock is held and no section is open.
+void collector::tell_dead() noexcept {
+  std::vector<watched> dead;
+  {
+    const std::lock_guard lock(watched_mutex_);
+    const auto from =
+        std::partition(watched_.begin(), watched_.end(), [](const watched& w) { return roots::get_weak(w.weak) != 0; });
+    dead.assign(std::make_move_iterator(from), std::make_move_iterator(watched_.end()));
+    watched_.erase(from, watched_.end());
+  }
+  for (watched& w : dead) {
+    roots::drop(w.weak);
+    try {
+      w.notice();
+    } catch (const std::exception& e) {
+      spdlog::error("a notice of a dead object threw: {}", e.what());
+    } catch (...) {
+      spdlog::error("a notice of a dead object threw");
+    }
+  }
+}
+
+cycle_report collector::last(generation of) const {
+  const std::lock_guard lock(mutex_);
+  return of == generation::young ? last_young_ : last_;
+}
+
+void collector::run() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto called = [this] { return !wanted_.empty() || !young_wanted_.empty() || stopping_.load(); };
+    if (!(options_.automatic && options_.continuous))
+      changed_.wait(lock, called);
+    else if (!changed_.wait_until(lock, clock::now() + longest_rest, called))
+      wanted_ = "continuous";
+    if (stopping_.load()) break;
+    // Who waits for either kind gets it in turn.
+    if (wanted_.empty() || (young_callers_ != 0 && !young_wanted_.empty() && !young_last_)) {
+      young_last_ = true;
+      const std::string why = std::exchange(young_wanted_, {});
+      ++young_begun_;
+      lock.unlock();
+      cycle_report r = run_young(why);
+      lock.lock();
+      last_young_ = std::move(r);
+      young_ended_ = young_begun_;
+      changed_.notify_all();
+      continue;
+    }
+    young_last_ = false;
+    if (young_callers_ == 0) young_wanted_.clear();  // the cycle collects what is young, too
+    const std::string why = std::exchange(wanted_, {});
+    const evacuate what = std::exchange(wanted_evacuation_, evacuate::sparse);
+    ++begun_;
+    lock.unlock();
+    cycle_report r = run_cycle(why, what);
+    lock.lock();
+    last_ = std::move(r);
+    ended_ = begun_;
+    changed_.notify_all();
+  }
+  changed_.notify_all();
+}
+
+// One of either kind, but for what follows it.
+void collector::run_timed(cycle_report& r, std::uint64_t between) {
+  const std::uint64_t allocated = cache_.allocated_bytes();
+  since_ = allocated - begun_at_;
+  begun_at_ = allocated;
+  objects_begun_at_.store(cache_.allocated_objects(), std::memory_order_relaxed);
+  hurry_at_.store(begun_at_ + between / 4, std::memory_order_relaxed);
+  const time_point begin = clock::now();
+  const std::uint64_t cpu_before = os::thread_cpu_ns();
+  {
+    const std::lock_guard one(one_cycle);
+    cycle c(*this, r);
+    c.run();
+  }
+  r.cpu_ns = os::thread_cpu_ns() - cpu_before;
+  r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
+  if (r.faults != 0 && r.status == errc::ok) {
+    r.status = errc::corrupt;
+    r.failure = fmt::format("{} contradictions, the first: {}", r.faults, r.fault_texts.front());
+  }
+}
+
+cycle_report collector::run_young(const std::string& why) {
+  cycle_report r;
+  r.number = young_begun_;
+  r.of = generation::young;
+  r.cause = why;
+  run_timed(r, young_between_);
+  arm_young(r);
+  if (r.weak_cleared != 0) tell_dead();
+  counts.young_cycles.fetch_add(1, std::memory_order_relaxed);
+  if (r.status != errc::ok) counts.young_failed.fetch_add(1, std::memory_order_relaxed);
+  counts.young_freed_objects.fetch_add(r.freed, std::memory_order_relaxed);
+  counts.young_freed_bytes.fetch_add(r.freed_bytes, std::memory_order_relaxed);
+  // One that could not stop the threads in time was in vain, and nothing else.
+  const bool quiet = r.status == errc::ok || r.status == errc::heap_closed || r.status == errc::timed_out;
+  spdlog::log(quiet ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
+  return r;
+}
+
+cycle_report collector::run_cycle(const std::string& why, evacuate what) {
+  cycle_report r;
+  r.number = begun_;
+  r.cause = why;
+  const time_point begin = clock::now();
+  run_timed(r, between_);
+  // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
+  cache_.collected(made_room(r));
+  arm(r);
+  if (r.weak_cleared != 0) tell_dead();
+  if (r.ok()) evacuation(*this, r, what).run();
+  r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
+  counts.cycles.fetch_add(1, std::memory_order_relaxed);
+  if (r.status != errc::ok) counts.failed.fetch_add(1, std::memory_order_relaxed);
+  for (const cycle_part& a : r.agents) {
+    counts.freed_objects.fetch_add(a.freed_objects, std::memory_order_relaxed);
+    counts.freed_bytes.fetch_add(a.freed_bytes, std::memory_order_relaxed);
+    counts.evacuated_objects.fetch_add(a.evacuated_objects, std::memory_order_relaxed);
+    counts.evacuated_bytes.fetch_add(a.evacuated_bytes, std::memory_order_relaxed);
+    counts.emptied_regions.fetch_add(a.emptied_regions, std::memory_order_relaxed);
+  }
+  const bool quiet = r.status == errc::ok || r.status == errc::heap_closed;
+  spdlog::log(quiet ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
+  return r;
+}
+
+}  // namespace detail
+}  // namespace fm

@@ -1,0 +1,57 @@
+// Regions that are mapped into this process (shm://): number to mapping, looked up by every one-sided operation without
+// a lock. Mappings stay until detach, so a pointer from direct() survives reconnects.
+#pragma once
+
+#include "fabric/wire/request.h"
+#include "os/os.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace fm::fabric {
+
+class region_map {
+ public:
+  region_map() = default;
+  ~region_map();
+  region_map(const region_map&) = delete;
+  region_map& operator=(const region_map&) = delete;
+
+  /// Maps the key's descriptor and takes it over. A region that is attached again with the same memory keeps its mapping.
+  errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept;
+  void detach(std::uint32_t region) noexcept;
+  /// The bytes that `where` names, or null. Wait-free.
+  [[nodiscard]] std::byte* find(const remote& where, std::uint64_t bytes) const noexcept;
+  [[nodiscard]] std::byte* base(std::uint32_t region) const noexcept;
+
+ private:
+  static constexpr std::uint32_t leaf_bits = 10;
+  static constexpr std::uint32_t regions_max = 1u << 20;
+
+  struct mapping {
+    os::memory_file file;
+    std::uint64_t device = 0, inode = 0;
+  };
+  /// What a lookup reads. Replaced as a whole; old ones are kept until detach, as are their mappings.
+  struct view {
+    std::byte* base;
+    std::uint64_t bytes;
+    std::uint32_t generation;
+  };
+  struct leaf {
+    std::array<std::atomic<const view*>, 1u << leaf_bits> views{};
+  };
+  struct record {
+    std::vector<std::unique_ptr<mapping>> mappings;
+    std::vector<std::unique_ptr<view>> views;
+  };
+
+  [[nodiscard]] const view* lookup(std::uint32_t region) const noexcept;
+
+  std::array<std::atomic<leaf*>, (regions_max >> leaf_bits)> leaves_{};
+  std::mutex mutex_;
+  std::map<std::uint32_t, record> records_;
+};
+
+}  // namespace fm::fabric

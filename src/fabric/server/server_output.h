@@ -1,0 +1,51 @@
+// What a server connection has to send: frames in order, small ones gathered in one buffer, large ones borrowed from the
+// service's memory for the length of one system call. Bytes that the socket did not take are copied, so that a client
+// that stops reading holds no region.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "fabric/stream/socket.h"
+
+namespace fm::fabric {
+
+class server_output {
+ public:
+  /// Beyond this much unsent, the connection stops reading requests.
+  static constexpr std::size_t high_water = 1u << 20;
+
+  void append(std::span<const std::byte> bytes);
+  void append_owned(std::vector<std::byte> bytes);
+  /// `bytes` stays good until `released` is called with `region`, during flush.
+  void append_borrowed(std::span<const std::byte> bytes, std::uint32_t region);
+  /// What follows begins with a descriptor, which is closed once it is sent.
+  void append_descriptor(descriptor fd);
+
+  /// Sends what the socket takes. False: the connection is gone. Nothing is borrowed afterwards.
+  bool flush(int socket, const std::function<void(std::uint32_t)>& released);
+  [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
+  [[nodiscard]] bool full() const noexcept { return bytes_ >= high_water; }
+
+ private:
+  struct segment {
+    std::vector<std::byte> owned;
+    std::span<const std::byte> borrowed;
+    std::uint32_t region = 0;
+    bool is_borrowed = false;
+    descriptor fd;
+    std::size_t sent = 0;
+    [[nodiscard]] std::span<const std::byte> rest() const {
+      return (is_borrowed ? borrowed : std::span<const std::byte>(owned)).subspan(sent);
+    }
+  };
+
+  void drop_front(const std::function<void(std::uint32_t)>& released);
+
+  std::deque<segment> segments_;
+  std::vector<std::byte> spare_;  ///< a buffer to use again
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace fm::fabric

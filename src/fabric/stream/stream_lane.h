@@ -1,0 +1,120 @@
+// One stream connection of a client session (tcp://, shm://). It frames requests, keeps what is in flight, and puts
+// answers where they belong.
+//
+// Buffers. A request is in `ops_` from submit until it is moved to a done_list. Cancelling moves it at once: bytes that
+// are still to be sent from its buffers are copied away first, and what arrives for it later is discarded by operation
+// id.
+#pragma once
+
+#include "fabric/wire/wire.h"
+#include <deque>
+
+#include "fabric/client/client_lane.h"
+#include "socket.h"
+
+namespace fm::fabric {
+
+class stream_lane final : public client_lane {
+ public:
+  stream_lane(lane_owner& owner, std::uint32_t index, std::uint32_t requests_max, std::uint32_t message_bytes_max,
+              bool fds);
+  ~stream_lane() override;
+
+  /// Takes a connection that has shaken hands, and gives up the role. By the session thread, while it holds it.
+  void open(descriptor socket, std::uint32_t generation, std::uint32_t requests_max);
+
+  void close_connection() noexcept override;
+  void fail(errc why, done_list& done) noexcept override;
+  void shut_down(std::uint32_t generation, errc why) noexcept override;
+  errc submit(request& r, time_point deadline) noexcept override;
+  void pump() noexcept override;
+  void arm(std::uint32_t events) noexcept override;
+  void cancel(request& r, errc why, done_list& done) noexcept override;
+  void expire(time_point now, done_list& done) noexcept override;
+  void acknowledge_notices(std::uint32_t count) noexcept override;
+  bool receive(done_list& done) noexcept override;
+  void disarmed() noexcept override { armed_ = 0; }
+  void sleep_on_connection(time_point deadline) noexcept override;
+
+ private:
+  static constexpr std::uint32_t ring_size = 1024;  ///< frames that wait for their answers
+  static constexpr std::size_t in_bytes = 64u << 10;
+  static constexpr std::size_t out_bytes_max = 256u << 10;  ///< in one call
+  static constexpr std::size_t out_parts_max = 128;
+
+  /// A request in flight.
+  struct operation {
+    request* r = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint64_t framed = 0;  ///< bytes of it that frames exist for
+    std::uint32_t answers_left = 0;
+    errc status = errc::ok;  ///< first refusal among its frames
+    time_point deadline{};
+  };
+  /// A frame that waits for its answer, and the header that is being sent from here.
+  struct flight {
+    wire::frame_header header{};
+    wire::atomic_body atomic{};
+    std::uint32_t op = 0;
+    std::uint32_t length = 0;
+    std::size_t out_end = 0;  ///< it is sent when out_at_ has come this far
+    std::uint64_t at = 0;     ///< offset of its bytes in the request's
+    bool answered = true;
+    bool discard = false;  ///< cancelled: its answer is thrown away
+  };
+  /// The payload that is being received.
+  struct incoming {
+    bool active = false;
+    wire::frame_header header{};
+    std::array<iovec, request::max_sg> to{};
+    std::size_t parts = 0, part = 0;
+    std::uint64_t left = 0;  ///< of the payload; with no parts it is thrown away
+  };
+
+  void reset() noexcept;
+  std::uint32_t take_op(const request& r);
+  void free_op(std::uint32_t i) noexcept;
+  void build() noexcept;
+  void frame(std::uint32_t i) noexcept;
+  void spill() noexcept;
+  [[nodiscard]] bool sent(const flight& f) const noexcept;
+  bool parse(done_list& done) noexcept;
+  bool begin(const wire::frame_header& h, done_list& done) noexcept;
+  bool begin_answer(flight& f) noexcept;
+  bool finish(done_list& done) noexcept;
+  bool finish_answer(done_list& done) noexcept;
+  void take_payload(const std::byte*& from, std::size_t& n) noexcept;
+  void advance_payload(std::uint64_t n) noexcept;
+  bool broken(errc why, const char* reason, done_list& done) noexcept;
+  void fail_locked(errc why, done_list& done) noexcept;
+
+  lane_owner& owner_;
+  const std::uint32_t index_;
+  const std::uint32_t message_bytes_max_;
+  const bool fds_allowed_;
+
+  descriptor socket_;
+  errc reason_ = errc::disconnected;  ///< what requests fail with
+  std::uint32_t armed_ = 0;           ///< events that the session thread is registered for
+
+  std::deque<operation> ops_;
+  std::vector<std::uint32_t> free_;
+  std::deque<std::uint32_t> queue_;  ///< operations that are not framed completely
+  std::vector<flight> ring_;         ///< by op id modulo its size
+  std::uint64_t head_ = 0, tail_ = 0;
+
+  std::vector<iovec> out_;  ///< being sent; empty or from out_at_ on
+  std::size_t out_at_ = 0;
+  std::uint64_t out_first_ = 0;     ///< the first op id whose frame is in out_
+  std::vector<std::byte> spilled_;  ///< when not empty, all that out_ names
+  wire::frame_header ack_{};
+  std::uint32_t acks_due_ = 0;
+
+  std::vector<std::byte> in_;
+  std::size_t in_begin_ = 0, in_end_ = 0;
+  incoming now_;
+  std::vector<std::byte> notice_;
+  std::vector<int> fds_;  ///< received, not yet claimed by an answer
+};
+
+}  // namespace fm::fabric

@@ -1,0 +1,326 @@
+#include "stream_listener.h"
+
+#include "os/os.h"
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/transports.h"
+
+namespace fm::fabric {
+namespace {
+
+constexpr std::uint64_t listening_id = 0;
+constexpr std::uint64_t wake_id = ~0ull;
+constexpr std::uint32_t watched_mark = 1u << 29;  // not an epoll event that is used here
+constexpr int tick_ms = 100;
+
+std::uint64_t random_word() {
+  std::uint64_t w = 0;
+  while (w == 0)
+    if (::getrandom(&w, sizeof w, 0) != sizeof w) w = 0;
+  return w;
+}
+
+void add_to(int epoll, int fd, std::uint64_t id, std::uint32_t events, int how = EPOLL_CTL_ADD) noexcept {
+  epoll_event e{};
+  e.events = events;
+  e.data.u64 = id;
+  ::epoll_ctl(epoll, how, fd, &e);
+}
+
+}  // namespace
+
+stream_listener::stream_listener(const address& at, const std::string& url, const listen_options& options, service& s)
+    : at_(at), options_(options), service_(s), unix_family_(at.scheme == "shm"), incarnation_(random_word()) {
+  listening_ = listen_socket(at, url, options.insecure, url_);
+  const std::uint32_t count = std::clamp(options.io_threads, 1u, 64u);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto t = std::make_unique<io_thread>();
+    t->epoll = descriptor(::epoll_create1(EPOLL_CLOEXEC));
+    t->wake = descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!t->epoll || !t->wake)
+      throw error(errc::out_of_memory, fmt::format("listening on {}: {}", url, std::strerror(errno)));
+    add_to(t->epoll.get(), t->wake.get(), wake_id, EPOLLIN);
+    threads_.push_back(std::move(t));
+  }
+  add_to(threads_[0]->epoll.get(), listening_.get(), listening_id, EPOLLIN);
+  for (std::size_t i = 0; i < threads_.size(); ++i) threads_[i]->thread = std::thread([this, i] { run(i); });
+}
+
+stream_listener::~stream_listener() {
+  stopping_.store(true, std::memory_order_release);
+  const std::uint64_t one = 1;
+  for (auto& t : threads_) {
+    [[maybe_unused]] const auto n = ::write(t->wake.get(), &one, sizeof one);
+  }
+  for (auto& t : threads_) t->thread.join();
+  for (auto& t : threads_) t->arriving.clear();  // never reached their thread
+  if (unix_family_) ::unlink(at_.path.c_str());
+}
+
+std::function<void()> stream_listener::attention_of(std::size_t thread, std::uint64_t id) noexcept {
+  return [t = threads_[thread].get(), id] {
+    {
+      const std::lock_guard lock(t->mutex);
+      t->attention.push_back(id);
+    }
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto n = ::write(t->wake.get(), &one, sizeof one);
+  };
+}
+
+std::size_t stream_listener::home_of(const server_connection& c) noexcept {
+  if (c.kind() != lane::fetch || threads_.size() == 1) return c.session()->home;
+  const std::size_t first = std::min(message_threads(), threads_.size() - 1);
+  return first + next_fetch_thread_++ % (threads_.size() - first);
+}
+
+errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
+                            std::shared_ptr<server_peer>& out) noexcept {
+  if (hello.token[0] == 0 && hello.token[1] == 0) {
+    auto p = std::make_shared<server_peer>(service_, c.name(), random_word(), random_word(), hello.message_bytes_max,
+                                           next_message_thread_++ % message_threads());
+    if (const errc e = service_.connected(*p); e != errc::ok) return e;
+    p->join({c.id(), c.socket(), attention_of(p->home, c.id())});
+    const std::lock_guard lock(sessions_mutex_);
+    std::erase_if(sessions_, [](const auto& s) { return s.second.expired(); });
+    sessions_[{p->token[0], p->token[1]}] = p;
+    out = std::move(p);
+    return errc::ok;
+  }
+  std::shared_ptr<server_peer> p;
+  {
+    const std::lock_guard lock(sessions_mutex_);
+    const auto found = sessions_.find({hello.token[0], hello.token[1]});
+    if (found != sessions_.end()) p = found->second.lock();
+  }
+  // It may be that its control lane has ended meanwhile.
+  if (!p || !p->join({c.id(), c.is_stream() ? -1 : c.socket(), [] {}})) return errc::stale;
+  out = std::move(p);
+  return errc::ok;
+}
+
+void stream_listener::run(std::size_t index) noexcept {
+  const bool has_messages = index < message_threads();
+  os::name_thread(has_messages ? "fm-io" : "fm-io-fetch");
+  io_thread& t = *threads_[index];
+  // Only where fetches are served: there somebody waits for each answer. The first of several threads have the bulk.
+  const bool spins = options_.spin_for > duration{} && (!has_messages || threads_.size() == 1);
+  std::array<epoll_event, 64> events;
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const bool ticking = t.watched != 0 || (index == 0 && accepting_paused_);
+    const bool polling = t.spin_until != time_point{};
+    const int n = ::epoll_wait(t.epoll.get(), events.data(), int(events.size()), polling ? 0 : ticking ? tick_ms : -1);
+    if (n == 0 && polling) spin(t);
+    for (int i = 0; i < n; ++i) {
+      const std::uint64_t id = events[std::size_t(i)].data.u64;
+      if (id == wake_id) {
+        std::uint64_t count;
+        [[maybe_unused]] const auto r = ::read(t.wake.get(), &count, sizeof count);
+        take_arrivals(t);
+        send_notices(t);
+      } else if (id == listening_id) {
+        accept_all();
+      } else {
+        handle(t, id, events[std::size_t(i)].events);
+        t.last = id;
+        if (spins) t.spin_until = clock::now() + options_.spin_for;
+      }
+    }
+    if (ticking) check_deadlines(t);
+  }
+  while (!t.connections.empty()) remove(t, t.connections.begin()->first);
+}
+
+/// Whoever asked last is the likeliest to ask next: its socket is looked at directly, and the others now and then.
+void stream_listener::spin(io_thread& t) noexcept {
+  constexpr int rounds = 16;
+  for (int i = 0; i < rounds; ++i) {
+    const auto found = t.connections.find(t.last);
+    if (found == t.connections.end() || !found->second->open()) {
+      t.spin_until = {};
+      return;
+    }
+    const std::uint64_t before = found->second->receipts();
+    handle(t, t.last, EPOLLIN);
+    const auto after = t.connections.find(t.last);
+    const time_point now = clock::now();
+    if (after != t.connections.end() && after->second->receipts() != before) t.spin_until = now + options_.spin_for;
+    if (now >= t.spin_until) {
+      t.spin_until = {};
+      return;
+    }
+    fm::detail::cpu_relax();
+  }
+}
+
+void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t events) noexcept {
+  const auto found = t.connections.find(id);
+  if (found == t.connections.end()) return;
+  server_connection& c = *found->second;
+  const bool was_open = c.open();
+  bool alive = true;
+  if ((events & EPOLLOUT) != 0) alive = c.on_writable();
+  if (alive && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) alive = c.on_readable();
+  if (alive && (events & (EPOLLHUP | EPOLLERR)) != 0 && !c.wants_input()) alive = false;
+  if (!alive) {
+    if (!was_open && c.open())
+      handshakes_.fetch_sub(1, std::memory_order_relaxed);  // remove() takes it for an older one
+    return remove(t, id);
+  }
+  if (was_open || !c.open()) return settle(t, c);
+  handshakes_.fetch_sub(1, std::memory_order_relaxed);
+  if (c.is_stream()) return hand_over(t, id);
+  const std::size_t home = home_of(c);
+  if (threads_[home].get() == &t) return settle(t, c);
+  // It has said who it is: it moves to the thread that serves lanes of its kind.
+  ::epoll_ctl(t.epoll.get(), EPOLL_CTL_DEL, c.socket(), nullptr);
+  if ((t.interest[id] & watched_mark) != 0) --t.watched;
+  t.interest.erase(id);
+  auto moved = std::move(found->second);
+  t.connections.erase(found);
+  io_thread& to = *threads_[home];
+  {
+    const std::lock_guard lock(to.mutex);
+    to.arriving.push_back(std::move(moved));
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(to.wake.get(), &one, sizeof one);
+}
+
+/// A stream is the service's from its welcome on. The session is kept until the service has it: no call for the peer may come after
+/// service::disconnected.
+void stream_listener::hand_over(io_thread& t, std::uint64_t id) noexcept {
+  server_connection& c = *t.connections.at(id);
+  if (!c.can_be_released()) return remove(t, id);  // it did not wait for its welcome, or does not take it
+  ::epoll_ctl(t.epoll.get(), EPOLL_CTL_DEL, c.socket(), nullptr);
+  const std::uint16_t index = c.stream_index();
+  std::shared_ptr<server_peer> p;
+  descriptor s = c.release(p);
+  if ((t.interest[id] & watched_mark) != 0) --t.watched;
+  t.interest.erase(id);
+  connections_.fetch_sub(1, std::memory_order_relaxed);
+  t.connections.erase(id);
+  const errc e = service_.stream(*p, index, std::move(s));
+  p->let_go(id);
+  if (e != errc::ok) p->close(e, "a stream that is not wanted");
+}
+
+void stream_listener::adopt(io_thread& t, std::unique_ptr<server_connection> c) noexcept {
+  server_connection& connection = *c;
+  const std::uint64_t id = connection.id();
+  t.connections.emplace(id, std::move(c));
+  t.interest[id] = EPOLLIN;
+  add_to(t.epoll.get(), connection.socket(), id, EPOLLIN);
+  settle(t, connection);
+}
+
+/// Brings the epoll registration and the count of running deadlines up to date with the connection's state.
+void stream_listener::settle(io_thread& t, server_connection& c) noexcept {
+  std::uint32_t& known = t.interest[c.id()];
+  const std::uint32_t events =
+      (c.wants_input() ? std::uint32_t(EPOLLIN) : 0) | (c.wants_output() ? std::uint32_t(EPOLLOUT) : 0);
+  if ((known & ~watched_mark) != events) add_to(t.epoll.get(), c.socket(), c.id(), events, EPOLL_CTL_MOD);
+  const std::uint32_t mark = c.watched() ? watched_mark : 0;
+  if (mark != (known & watched_mark)) t.watched += mark != 0 ? 1 : std::size_t(-1);
+  known = events | mark;
+}
+
+void stream_listener::remove(io_thread& t, std::uint64_t id) noexcept {
+  const auto found = t.connections.find(id);
+  if ((t.interest[id] & watched_mark) != 0) --t.watched;
+  t.interest.erase(id);
+  if (!found->second->open()) handshakes_.fetch_sub(1, std::memory_order_relaxed);
+  connections_.fetch_sub(1, std::memory_order_relaxed);
+  t.connections.erase(found);  // leaves its session
+}
+
+void stream_listener::accept_all() noexcept {
+  for (int i = 0; i < 64; ++i) {
+    std::string name;
+    descriptor s = accept_socket(listening_.get(), unix_family_, name);
+    if (!s) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        spdlog::warn("{}: accept: {}", url_, std::strerror(errno));
+        accepting_paused_ = true;
+        add_to(threads_[0]->epoll.get(), listening_.get(), listening_id, 0, EPOLL_CTL_MOD);
+      }
+      return;
+    }
+    if (handshakes_.load(std::memory_order_relaxed) >= options_.handshakes_max ||
+        connections_.load(std::memory_order_relaxed) >= options_.connections_max) {
+      spdlog::warn("{}: {} turned away: too many connections", url_, name);
+      continue;
+    }
+    handshakes_.fetch_add(1, std::memory_order_relaxed);
+    connections_.fetch_add(1, std::memory_order_relaxed);
+    const std::uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
+    adopt(*threads_[0], std::make_unique<server_connection>(static_cast<connection_host&>(*this), std::move(s), id,
+                                                            std::move(name), unix_family_));
+  }
+}
+
+void stream_listener::take_arrivals(io_thread& t) noexcept {
+  std::vector<std::unique_ptr<server_connection>> arrived;
+  {
+    const std::lock_guard lock(t.mutex);
+    arrived.swap(t.arriving);
+  }
+  for (auto& c : arrived) {
+    const std::uint64_t id = c->id();
+    const bool notified = c->kind() == lane::control;
+    adopt(t, std::move(c));
+    if (!notified) continue;
+    const std::lock_guard lock(t.mutex);
+    t.attention.push_back(id);  // a notice may have come for it before it did
+  }
+}
+
+void stream_listener::send_notices(io_thread& t) noexcept {
+  std::vector<std::uint64_t> ids;
+  {
+    const std::lock_guard lock(t.mutex);
+    ids.swap(t.attention);
+  }
+  for (const std::uint64_t id : ids) {
+    const auto found = t.connections.find(id);
+    if (found == t.connections.end()) continue;
+    if (found->second->send_notices())
+      settle(t, *found->second);
+    else
+      remove(t, id);
+  }
+}
+
+void stream_listener::check_deadlines(io_thread& t) noexcept {
+  const time_point now = clock::now();
+  std::vector<std::uint64_t> late;
+  for (const auto& [id, c] : t.connections)
+    if (c->watched() && c->deadline() <= now) late.push_back(id);
+  for (const std::uint64_t id : late) {
+    const server_connection& c = *t.connections.at(id);
+    spdlog::warn("{}: connection closed: {}", c.name(),
+                 c.open() ? "it stopped in the middle of a frame" : "no hello in time");
+    remove(t, id);
+  }
+  if (accepting_paused_ && &t == threads_[0].get()) {
+    accepting_paused_ = false;
+    add_to(t.epoll.get(), listening_.get(), listening_id, EPOLLIN, EPOLL_CTL_MOD);
+  }
+}
+
+std::unique_ptr<listener> listen_stream(const address& at, const std::string& url, const listen_options& options,
+                                        service& s) {
+  return std::make_unique<stream_listener>(at, url, options, s);
+}
+
+}  // namespace fm::fabric

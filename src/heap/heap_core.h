@@ -1,0 +1,52 @@
+// A heap without its types: the links to its agents, the agent in this process if there is one, the cache. fm::heap
+// (layer handles) adds the typed operations.
+#pragma once
+
+#include "agent/service/service.h"
+#include "cache/evictor.h"
+#include "cache/object_cache.h"
+#include "collector/collector.h"
+#include <farmem/options.h>
+#include <farmem/stats.h>
+#include <memory>
+
+namespace fm::detail {
+
+class heap_core {
+ public:
+  /// Opens every agent. Throws fm::error naming the URL or the option.
+  explicit heap_core(const heap_options& options);
+  ~heap_core();
+  heap_core(const heap_core&) = delete;
+  heap_core& operator=(const heap_core&) = delete;
+
+  object_cache& cache() noexcept { return *cache_; }
+  collector& gc() noexcept { return *collector_; }
+  [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters);
+  [[nodiscard]] verify_report verify();
+  cycle_report collect(std::string_view why, evacuate what);
+  cycle_report collect_young(std::string_view why);
+  void collect_soon(std::string_view why);
+  void on_dead(slot_t slot, std::function<void()> notice);
+  void close() noexcept;
+
+ private:
+  void open(const heap_options& options);
+  /// Fills in heap_stats::types (src/heap/census.cc).
+  void count_types(heap_stats& s);
+
+  struct link_context {
+    heap_core* heap;
+    std::uint32_t agent;
+  };
+  const time_point opened_ = clock::now();
+  std::unique_ptr<store::store> local_;
+  std::vector<std::unique_ptr<link_context>> contexts_;
+  std::vector<std::unique_ptr<store::link>> links_;
+  std::atomic<object_cache*> cache_for_links_{nullptr};
+  std::unique_ptr<object_cache> cache_;
+  std::atomic<collector*> collector_for_links_{nullptr};
+  std::unique_ptr<collector> collector_;
+};
+
+}  // namespace fm::detail

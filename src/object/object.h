@@ -1,0 +1,9 @@
+// Layer `object`: managed types, their layout and their registry. The layers above include this header alone.
+#pragma once
+
+#include <farmem/detail/describe.h>
+#include <farmem/detail/fields.h>
+#include <farmem/detail/reflect.h>
+#include <farmem/detail/type_descriptor.h>
+#include <farmem/detail/type_layout.h>
+#include <farmem/managed.h>

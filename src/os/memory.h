@@ -1,0 +1,80 @@
+// Address space and memory files. A reservation is address space without memory; pages appear when touched and go
+// back with discard. A memory_file is a memfd: memory that can be shared with another process by its descriptor.
+#pragma once
+
+#include "base/base.h"
+#include <utility>
+
+namespace fm::os {
+
+/// Reserved address space, zero-filled on first touch, not counted against overcommit.
+class reservation {
+ public:
+  reservation() = default;
+  /// Reserves `bytes`, rounded up to pages, aligned to `alignment` (a power of two). Throws fm::error
+  /// (out_of_memory) naming the size.
+  reservation(std::uint64_t bytes, std::uint64_t alignment);
+  ~reservation();
+  reservation(reservation&& o) noexcept : base_(std::exchange(o.base_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  reservation& operator=(reservation&& o) noexcept {
+    std::swap(base_, o.base_);
+    std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+
+  [[nodiscard]] std::byte* base() const noexcept { return base_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+  /// Gives whole pages back; they read as zero afterwards. O(pages), a system call.
+  static void discard(void* from, std::uint64_t bytes) noexcept;
+  /// Asks the kernel to back the range with huge pages where it can.
+  static void prefer_huge_pages(void* from, std::uint64_t bytes) noexcept;
+  /// Asks the kernel not to back the range with huge pages, where it knows of them.
+  static void keep_small_pages(void* from, std::uint64_t bytes) noexcept;
+
+ private:
+  std::byte* base_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
+constexpr std::uint64_t huge_page_bytes = 2ull << 20;
+/// Whether the kernel backs shared memory with huge pages where it is asked to. Reads /sys.
+bool shared_huge_pages();
+
+/// A memfd and its mapping in this process.
+class memory_file {
+ public:
+  memory_file() = default;
+  /// Creates one of `bytes`. Throws fm::error (out_of_memory) naming `name` and the size.
+  memory_file(const char* name, std::uint64_t bytes);
+  /// Maps a descriptor that came from elsewhere and takes it over; checks that the file really has `bytes`, and that it is
+  /// sealed against shrinking, so that the mapping cannot be made to fault. Throws fm::error (invalid_argument).
+  static memory_file adopt(int fd, std::uint64_t bytes);
+  ~memory_file();
+  memory_file(memory_file&& o) noexcept
+      : base_(std::exchange(o.base_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), fd_(std::exchange(o.fd_, -1)) {}
+  memory_file& operator=(memory_file&& o) noexcept {
+    std::swap(base_, o.base_);
+    std::swap(bytes_, o.bytes_);
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+
+  [[nodiscard]] std::byte* base() const noexcept { return base_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] int fd() const noexcept { return fd_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  int fd_ = -1;
+};
+
+/// Resident bytes of this process (VmRSS), and of shared file mappings alone (RssShmem). Reads /proc.
+struct resident_memory {
+  std::uint64_t total_bytes = 0;
+  std::uint64_t shared_bytes = 0;
+};
+resident_memory resident_memory_of(int pid = 0);
+
+}  // namespace fm::os

@@ -1,0 +1,100 @@
+// Building messages and taking answers apart, for the owner's half of the store protocol (protocol.h). Nothing here
+// keeps state. Every answer is checked here against the length that was received before any field of it is believed;
+// what does not follow the protocol comes back as errc::bad_frame.
+#pragma once
+
+#include <unistd.h>
+
+#include "fabric/client/client.h"
+#include "heap_messages.h"
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace fm::store::detail_link {
+
+#pragma pack(push, 1)
+/// A message whose body is one fixed struct.
+template <class Body>
+struct framed {
+  message_head head{};
+  Body body{};
+};
+#pragma pack(pop)
+
+/// A message without a body.
+struct empty_body {};
+
+template <class Body>
+framed<Body> frame(message_type type, const Body& body) {
+  framed<Body> m;
+  m.head = {.type = static_cast<std::uint16_t>(type), .zero = 0, .body_bytes = sizeof(Body)};
+  m.body = body;
+  return m;
+}
+
+inline message_head frame_empty(message_type type) {
+  return {.type = static_cast<std::uint16_t>(type), .zero = 0, .body_bytes = 0};
+}
+
+/// An answer taken apart. `body` points into the reply.
+struct answer_view {
+  errc code = errc::bad_frame;
+  std::span<const std::byte> body;
+  /// What the agent says about a refusal.
+  [[nodiscard]] std::string text() const {
+    return code == errc::ok ? std::string() : std::string(reinterpret_cast<const char*>(body.data()), body.size());
+  }
+};
+
+/// Takes an answer to `type` apart; bad_frame when it is not one.
+inline answer_view parse_answer(std::span<const std::byte> reply, message_type type) {
+  answer_view v;
+  answer_head head;
+  if (reply.size() < sizeof head) return v;
+  std::memcpy(&head, reply.data(), sizeof head);
+  if (head.type != static_cast<std::uint16_t>(type) || head.body_bytes != reply.size() - sizeof head) return v;
+  v.code = static_cast<errc>(head.code);
+  v.body = reply.subspan(sizeof head);
+  return v;
+}
+
+/// Copies a fixed struct from the start of `from`; false when it is too short.
+template <class T>
+bool take(std::span<const std::byte>& from, T& out) {
+  if (from.size() < sizeof(T)) return false;
+  std::memcpy(&out, from.data(), sizeof(T));
+  from = from.subspan(sizeof(T));
+  return true;
+}
+
+/// Makes `r` a message on `lane` whose payload is `bytes` at `data`, which must live until the request is done.
+inline void make_message(fabric::request& r, fabric::lane on, void* data, std::size_t bytes) {
+  r.kind = fabric::op_kind::message;
+  r.on = on;
+  r.fence = false;
+  r.sg_count = 1;
+  r.sg[0] = {.data = data, .bytes = bytes};
+}
+
+/// Gives up a key that nobody attaches.
+inline void discard_key(fabric::memory_key& key) {
+  if (key.fd >= 0) ::close(key.fd);
+  key = {};
+}
+
+/// Makes a request that is done ready to be posted again.
+inline void rearm(fabric::request& r) {
+  r.state.store(fabric::request::idle, std::memory_order_relaxed);
+  r.status = errc::ok;
+  r.reply.clear();
+  discard_key(r.reply_key);
+  r.deadline = time_point::max();
+}
+
+/// The outcome is unknown: sending again is the only way to find out.
+constexpr bool unknown_outcome(errc e) {
+  return e == errc::disconnected || e == errc::timed_out || e == errc::cancelled || e == errc::agent_lost;
+}
+
+}  // namespace fm::store::detail_link

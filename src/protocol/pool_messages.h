@@ -1,0 +1,208 @@
+// The messages between a client of a pool and an agent, beside those of heaps (protocol.h), with the same heads and rules:
+// every field is checked by the receiver before use, and a message that does not follow this file costs its sender the connection.
+//
+// A session is a heap's or a pool's, by the message that it begins with. A pool belongs to a tenant, whose 128 random bits are
+// what entitles to it: two sessions that name the same tenant and pool share it. It is made by whoever opens it first, whose
+// settings hold, and ends when no client has had it open for `keep_ms`.
+//
+// Once only. A client makes its changes in streams, one at a time in each, and numbers those of a stream. The agent keeps the
+// last answer of every stream, and gives it again to a repeated number without doing anything. A client whose lease ran
+// out has lost that: `fresh` in the answer to pool_open says so, and what was under way then has an unknown outcome.
+//
+// Epochs. A frame that was emptied by a merge or by frees is stamped with the pool's next epoch, and used again when every
+// client has passed it: has finished all reads that were posted before it heard of the epoch. Agents ask for that with the
+// notice pool_epoch; pool_pass is the answer, and renews the lease, too. A client that does not say anything for its lease is fenced:
+// its session ends, and it does not hold frames any longer. It discards reads that end after its lease did.
+#pragma once
+
+#include "heap_messages.h"
+#include "pool_format.h"
+
+namespace fm::store {
+
+constexpr std::uint16_t pool_protocol_major = 2;
+constexpr std::uint16_t pool_protocol_minor = 0;
+
+/// Streams of changes that a client may have.
+constexpr std::uint32_t pool_streams_max = 256;
+
+#pragma pack(push, 1)
+
+/// What a pool is made with.
+struct pool_settings {
+  std::uint32_t block_bytes;    ///< power of two, 4 KiB to 1 MiB
+  std::uint32_t versions_upto;  ///< see blocks::layout
+  std::uint32_t arenas;         ///< 1 to 64: allocators of a serving thread, of which each has blocks of its own
+  std::uint32_t compact_above;  ///< share of free slots, of 65536, above which a class is compacted unasked; 0: never
+  std::uint32_t keep_ms;        ///< the pool stays so long without a client
+  std::uint8_t naming[blocks::class_count];  ///< blocks::naming that is wanted for each class
+  std::uint8_t fallback;                     ///< blocks::fallback
+  std::uint8_t zero[6];
+};
+
+struct pool_open_body {
+  std::uint16_t major, minor;
+  std::uint32_t resume;       ///< 1: `instance` must still be there
+  std::uint64_t tenant[2];    ///< random; not zero
+  std::uint64_t client[2];    ///< random; names the client across its connections
+  std::uint64_t quota_bytes;  ///< wanted for the pool; 0: what the agent gives
+  std::uint32_t lease_ms;     ///< wanted; 0: the agent's default
+  std::uint32_t instance;     ///< 0, or what an earlier answer said
+  pool_settings settings;
+  char name[48];  ///< zero-terminated, not empty
+};
+
+struct pool_open_answer {
+  std::uint32_t instance;  ///< random; what pointers name the pool on this agent by; not zero
+  std::uint32_t fresh;     ///< 1: this client was not known (any more)
+  std::uint64_t region_bytes;
+  std::uint64_t quota_bytes;
+  std::uint64_t epoch;  ///< passed by definition
+  std::uint32_t lease_ms;
+  std::uint32_t chunks;    ///< of the table, so far
+  pool_settings settings;  ///< that the pool has
+};
+
+struct pool_object {
+  std::uint32_t vblock;
+  std::uint32_t generation;
+  std::uint16_t index;
+  std::uint16_t slot;  ///< where it was last seen in its frame
+  std::uint32_t zero;
+};
+
+struct pool_change {
+  std::uint64_t number;  ///< from 1, growing; the last one again asks for its answer
+  std::uint32_t stream;  ///< below pool_streams_max
+  std::uint32_t zero;
+};
+
+/// Followed by the payload.
+struct pool_alloc_body {
+  pool_change change;
+  std::uint32_t bytes;
+  std::uint32_t arena;  ///< taken modulo the pool's
+};
+/// Where an object is now.
+struct pool_where {
+  pool_object object;
+  std::uint64_t word;  ///< of the table, for object.vblock
+};
+struct pool_alloc_answer {
+  pool_where at;
+  std::uint32_t wait;  ///< 1: nothing was allocated, there is no room now, but frames are on their way back: ask again
+  std::uint32_t zero;
+};
+
+struct pool_read_body {
+  pool_object object;
+  std::uint32_t bytes_max;  ///< a longer object is refused as too_large
+  std::uint32_t zero;
+};
+/// Followed by the payload.
+struct pool_read_answer {
+  pool_where at;
+  std::uint32_t bytes;
+  std::uint32_t zero;
+};
+
+/// Followed by the payload, which must be as long as the object is.
+struct pool_write_body {
+  pool_change change;
+  pool_object object;
+  std::uint32_t bytes;
+  std::uint32_t zero;
+};
+
+/// pool_free, pool_release.
+struct pool_object_body {
+  pool_change change;
+  pool_object object;
+};
+
+struct pool_compact_body {
+  std::uint32_t begin;  ///< 1: a new round, which looks at everything once more
+  std::uint32_t zero;
+};
+struct pool_compact_answer {
+  std::uint64_t merges_tried;  ///< in this round, whoever made its steps; as all of these
+  std::uint64_t merges_made;
+  std::uint64_t objects_moved;
+  std::uint64_t bytes_returned;  ///< of frames that merges emptied
+  std::uint32_t done;            ///< 1: nothing is left to merge in this round
+  std::uint32_t waiting;         ///< frames that wait for clients to pass an epoch
+};
+
+struct pool_table_body {
+  std::uint32_t chunk;
+  std::uint32_t zero;
+};
+struct pool_table_answer {
+  std::uint32_t ordinal;
+  std::uint32_t offset;
+};
+
+struct pool_region_body {
+  std::uint32_t ordinal;
+  std::uint32_t zero;
+};
+
+struct pool_pass_body {
+  std::uint64_t epoch;  ///< every read posted before it was announced here has ended
+  std::uint64_t gone;   ///< how many ordinals of regions that are gone the client has been told
+};
+/// Followed by `count` u32 ordinals: of regions that the pool does not have any more.
+struct pool_pass_answer {
+  std::uint64_t epoch;  ///< the pool's
+  std::uint32_t count;
+  std::uint32_t zero;
+};
+
+/// Of the notice pool_epoch.
+struct pool_epoch_notice {
+  std::uint64_t epoch;
+};
+
+struct pool_class_record {
+  std::uint32_t size_class;
+  std::uint32_t slot_bytes;
+  std::uint32_t block_bytes;
+  std::uint16_t naming;     ///< blocks::naming of this class, as it came out
+  std::uint16_t compacted;  ///< 0: blocks of this class are never merged
+  std::uint64_t blocks;     ///< frames in use
+  std::uint64_t slots;      ///< of those
+  std::uint64_t objects;
+  std::uint64_t payload_bytes;
+  std::uint64_t aliases;  ///< virtual blocks that are mapped, beyond one a frame
+  std::uint64_t merges_tried;
+  std::uint64_t merges_made;
+  std::uint64_t merges_in_conflict;  ///< not made because ids, or slots, were the same
+  std::uint64_t ids_in_conflict;     ///< that were the same
+  std::uint64_t objects_moved;
+  std::uint64_t slots_kept;  ///< of those, into the slot that they had
+};
+/// Followed by `classes` pool_class_record.
+struct pool_statistics_answer {
+  std::uint64_t quota_bytes;
+  std::uint64_t frame_bytes;    ///< in use for blocks and the table
+  std::uint64_t waiting_bytes;  ///< of frames that wait for an epoch
+  std::uint64_t regions;
+  std::uint64_t region_bytes;  ///< of all of those
+  std::uint64_t epoch;
+  std::uint64_t vblocks;  ///< mapped
+  std::uint64_t vblocks_reused;
+  std::uint64_t vblocks_retired;                              ///< out of generations
+  std::uint64_t allocations, frees, writes, reads, releases;  ///< by message
+  std::uint64_t steps;                                        ///< of compaction
+  std::uint64_t step_ns_max;
+  std::uint32_t clients;
+  std::uint32_t clients_fenced;
+  std::uint32_t classes;
+  std::uint32_t zero;
+};
+
+#pragma pack(pop)
+
+static_assert(sizeof(pool_settings) == 76 && sizeof(pool_object) == 16 && sizeof(pool_where) == 24);
+
+}  // namespace fm::store

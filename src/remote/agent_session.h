@@ -1,0 +1,169 @@
+// The owner's half of the store protocol: one link per (heap, agent). It opens the heap there, keeps it open across
+// reconnects, grants tablets, fetches home copies, and carries batches until the agent has indexed them.
+//
+// Invariants owned here
+//   - Index messages leave in sequence, and a batch's bytes are kept until its number is acknowledged as applied, so
+//     that a reconnect can send it again. An acknowledgement is delivered once per batch, in order.
+//   - A region's `readable` bound never exceeds what the agent acknowledged as indexed or announced as sealed.
+//   - A home address is readable only with the generation that region_generation() gives; a retired region is
+//     acknowledged to the agent only after `retire_allowed` said so (no read of it in flight: the owner's epochs).
+#pragma once
+
+#include "fabric/client/client.h"
+#include "object/object.h"
+#include "protocol/heap_messages.h"
+#include <memory>
+
+namespace fm::store {
+
+/// A batch under construction: bytes that will stand at `region`:`offset`. Filled by one thread, with home copies
+/// (header, payload) back to back after the batch header, which the link writes at submit.
+struct batch {
+  std::byte* data = nullptr;  ///< start; the first sizeof(batch_header) bytes are the link's
+  std::uint32_t capacity = 0;
+  std::uint32_t used = sizeof(batch_header);
+  std::uint32_t count = 0;
+  std::uint32_t region = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t offset = 0;  ///< of `data` in the region
+  std::uint64_t seq = 0;     ///< set by submit
+  void* owner = nullptr;     ///< the caller's own word, untouched by the link
+  /// What the acknowledgement calls, from the thread that sees it, once: ok = indexed; anything else = outcome unknown
+  /// or failed, every object in it stays dirty. Must not block. The batch is recycled when it returns.
+  void (*on_acknowledged)(batch&, errc) noexcept = nullptr;
+
+  [[nodiscard]] bool fits(std::uint64_t home_bytes) const { return home_bytes <= capacity - used; }
+  /// Home address of the next copy to be appended.
+  [[nodiscard]] detail::home_address next(std::uint64_t home_bytes) const {
+    return {.region = region,
+            .generation = generation,
+            .offset = offset + used,
+            .size_class = detail::size_class::of(home_bytes)};
+  }
+};
+
+struct link_options {
+  fabric::session_options session;
+  std::string heap_name;
+  std::uint64_t heap_id[2] = {0, 0};
+  std::uint64_t incarnation = 0;
+  std::uint64_t quota_bytes = 0;  ///< 0: the agent's default
+  std::uint32_t lease_ms = 0;     ///< 0: the agent's default
+  std::uint32_t batch_bytes = 256 << 10;
+  std::uint32_t batches_in_flight = 16;  ///< begin_batch waits beyond this
+  fabric::service* in_process = nullptr;
+  /// Called with a region that the agent wants back; the owner calls link::retired later, after a grace period.
+  void (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
+  /// The agent is idle in cycle `cycle`, or has ghosts to be taken.
+  void (*on_traced)(void* context, std::uint64_t cycle) noexcept = nullptr;
+  void (*on_lost)(void* context, errc why) noexcept = nullptr;
+  void* context = nullptr;
+};
+
+struct link_stats {
+  std::uint64_t batches = 0, batch_bytes = 0, objects_written = 0;
+  std::uint64_t fetches_by_slot = 0, reconnects = 0, batches_resent = 0;
+  std::uint64_t regions = 0, retired = 0;
+  std::uint64_t bytes_bounced = 0;  ///< of one-sided transfers, copied because their memory is not registered
+};
+
+/// The answer to a fetch by slot.
+struct slot_answer {
+  errc status = errc::ok;
+  detail::word_t entry = 0;          ///< 0: granted, nothing stored; word::free: no such object
+  std::vector<detail::word_t> page;  ///< 512 entries of the slot's page, or empty
+  std::vector<std::byte> copy;       ///< header and payload, or empty when larger than asked for
+};
+
+/// What an agent is told of another one.
+struct trace_peer {
+  std::string url;
+  std::uint64_t heap_id[2] = {0, 0};
+  std::uint64_t ticket[2] = {0, 0};
+  std::vector<tablet_range> tablets;
+};
+
+class link {
+ public:
+  /// Connects and opens the heap; throws fm::error naming the URL (unreachable, refused, quota_exceeded, ...).
+  static std::unique_ptr<link> open(const std::string& url, const link_options& options);
+  virtual ~link() = default;
+
+  [[nodiscard]] virtual const std::string& url() const noexcept = 0;
+  /// The heap's id on this agent.
+  [[nodiscard]] virtual std::span<const std::uint64_t, 2> heap_id() const noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t region_bytes() const noexcept = 0;
+  /// What the agent gives this heap.
+  [[nodiscard]] virtual std::uint64_t quota_bytes() const noexcept = 0;
+  [[nodiscard]] virtual bool lost() const noexcept = 0;
+  virtual fabric::session& session() noexcept = 0;
+
+  /// Tells the agent of types 1..type_count() that it does not know yet; submit does so by itself. Blocking.
+  virtual errc register_types() noexcept = 0;
+  /// Asks for tablets; the numbers are the owner's choice. Blocking, bounded by the session's deadline.
+  virtual errc grant_tablets(std::uint32_t first, std::uint32_t count) noexcept = 0;
+
+  // ---- reading ----
+  /// Current generation of a region as the owner knows it; 0 when unknown or retired. Wait-free.
+  [[nodiscard]] virtual std::uint32_t region_generation(std::uint32_t region) const noexcept = 0;
+  /// Bytes from the region's start that may be read one-sidedly: an upper clip for elastic reads. Wait-free.
+  [[nodiscard]] virtual std::uint64_t readable(std::uint32_t region) const noexcept = 0;
+  /// Learns of a region that a hint named and region_generation does not know (the agent's cleaner made it). Blocking.
+  virtual errc learn_region(std::uint32_t region) noexcept = 0;
+  /// Prepares `r` as a one-sided read of `bytes` at `from` into `sg[0]`; false when the address is not readable
+  /// (unknown or other generation). The caller posts and waits on session().
+  virtual bool prepare_read(fabric::request& r, const detail::home_address& from, void* to,
+                            std::size_t bytes) noexcept = 0;
+  /// Asks by slot: always right, one round trip. Retries across reconnects until `deadline`, then agent_lost/timed_out.
+  virtual slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
+                                 time_point deadline) noexcept = 0;
+
+  // ---- writing back ----
+  /// A batch with room for at least one home copy of `bytes_min`; waits for acknowledgements when too many are in
+  /// flight, until `deadline` (null then: timed_out, agent_full, quota_exceeded, agent_lost in `why`). Thread-safe.
+  virtual batch* begin_batch(std::uint64_t bytes_min, time_point deadline, errc& why) noexcept = 0;
+  /// Sends it. Never blocks on the network beyond posting. An empty batch is given back without a message.
+  virtual void submit(batch* b) noexcept = 0;
+  /// Handles acknowledgements that have come; never blocks. Returns how many batches were acknowledged.
+  virtual std::size_t poll() noexcept = 0;
+  /// Waits until everything submitted is acknowledged or failed, or until `deadline`.
+  virtual errc flush(time_point deadline) noexcept = 0;
+  [[nodiscard]] virtual std::uint32_t batches_in_flight() const noexcept = 0;
+
+  /// The owner's acknowledgement that nothing reads the region any more.
+  virtual void retired(std::uint32_t region, std::uint32_t generation) noexcept = 0;
+
+  // ---- collecting (protocol.h, "Collecting"); each is one message that is repeated across reconnects until the deadline ----
+  /// `talks`: the agent takes ghosts of other agents that show it this ticket.
+  virtual errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept = 0;
+  /// Tells an agent that talks of its peers, before the first trace of the cycle. As many of their tablets go as a message holds.
+  virtual errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept = 0;
+  virtual errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
+  /// Brings slots to mark (with scan_at_home, some of them) and takes ghosts. `number` is one more than that of the cycle's last trace.
+  /// `counts` is null unless the agent was told of peers in this cycle.
+  virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
+                     std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
+                     std::vector<detail::slot_t>& ghosts) noexcept = 0;
+  /// Mark bits of `count` tablets (at most marks_tablets_max), 8 KiB each, to `out`.
+  virtual errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
+                          time_point deadline) noexcept = 0;
+  virtual errc release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
+                             release_answer& out) noexcept = 0;
+  virtual errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept = 0;
+  /// Asks for an evacuation, or how far it is (protocol.h, "Evacuating"). One message, repeated across reconnects.
+  virtual errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept = 0;
+
+  // ---- introspection ----
+  virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept = 0;
+  /// One step of counting by type (protocol.h, census): which of the slots have a home copy, and what those are. Blocking.
+  virtual errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
+                      std::vector<census_record>& out) noexcept = 0;
+  virtual errc audit(audit_answer& out, std::string& text) noexcept = 0;
+  virtual errc statistics(std::string& json) noexcept = 0;
+  [[nodiscard]] virtual link_stats stats() const noexcept = 0;
+
+  /// Closes the heap on the agent (its memory is freed at once) and the session. Idempotent.
+  virtual void close() noexcept = 0;
+};
+
+}  // namespace fm::store

@@ -1,0 +1,272 @@
+// One link, its state and who guards it. The parts: link.cc opens and closes; link_session.cc is what the session
+// tells us (handshake, resume, notices); link_batches.cc carries batches; link_calls.cc asks and waits; link_keeper.cc
+// is the link's own thread, which does everything that nobody waits for.
+//
+// Locks: `mutex_` guards all fields below it. It is never held while posting, waiting on the session, or calling the
+// owner back. Per object nothing is done here at all; per batch the mutex is taken a handful of times.
+//
+// Batches.  preparing ─► queued ─► posted ─► indexed            (acknowledged once everything before it is)
+//                          ▲         ├─► queued                 (outcome unknown: the connection broke)
+//                          │         └─► refused ─► told ─► queued as abandoned ─► posted ─► indexed
+//                          └──────────────────────────────────────┘
+//   A thread that finds something to send becomes the sender, and posts in sequence until nothing is left; so there is
+//   one order on the wire without holding a lock while posting. When an outcome is unknown or a refusal breaks the
+//   sequence, `rewinding_` stops the sender until everything posted has come back; sending then starts again at the
+//   oldest batch that is not indexed. The agent ignores numbers that it has applied already.
+#pragma once
+
+#include "agent_session.h"
+#include "object/object.h"
+#include "os/os.h"
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "protocol/heap_codec.h"
+#include "regions.h"
+
+namespace fm::store::detail_link {
+
+class link_impl;
+
+enum class flight_state : std::uint8_t { building, preparing, queued, posted, indexed, refused };
+
+/// A batch and everything it needs to be sent, again if need be. `batch` is the part that the owner sees.
+struct flight : batch {
+  link_impl* link = nullptr;
+  carve place;
+  flight_state state = flight_state::building;
+  bool in_place = false;     ///< `data` is the region's own memory: there is nothing to write
+  bool abandoned = false;    ///< no owner (any more): only its number and its bytes' header matter
+  bool retried = false;      ///< a refusal as `stale` has been tried once more
+  std::uint32_t breaks = 0;  ///< connections that broke while it was the oldest batch on them
+  std::uint32_t sent_generation = 0;
+  time_point sent_at{};
+  errc code = errc::ok;                  ///< of a refusal
+  std::unique_ptr<std::byte[]> staging;  ///< where `data` points when not in place
+  std::uint32_t staging_bytes = 0;
+  framed<index_body> message;
+  std::atomic<std::uint32_t> requests{0};  ///< not done yet
+  fabric::request write;
+  fabric::request index;
+};
+
+/// A message that nobody waits for, and what its answer is for.
+struct errand {
+  enum class kind : std::uint8_t { open_region, seal_region, retired_region, renew, register_types };
+  link_impl* link = nullptr;
+  kind what = kind::renew;
+  std::uint32_t region = 0, generation = 0;
+  std::uint32_t types_to = 0;
+  std::uint32_t session_generation = 0;
+  std::vector<std::byte> message;
+  fabric::request request;
+};
+
+class link_impl final : public link, public fabric::session_events {
+ public:
+  explicit link_impl(const link_options& options);
+  ~link_impl() override;
+  void start(const std::string& url);
+
+  [[nodiscard]] const std::string& url() const noexcept override { return url_; }
+  [[nodiscard]] std::span<const std::uint64_t, 2> heap_id() const noexcept override { return options_.heap_id; }
+  [[nodiscard]] std::uint64_t region_bytes() const noexcept override { return region_bytes_; }
+  [[nodiscard]] std::uint64_t quota_bytes() const noexcept override { return quota_bytes_; }
+  [[nodiscard]] bool lost() const noexcept override { return ended_.load(std::memory_order_acquire) == ended::lost; }
+  fabric::session& session() noexcept override { return *session_.load(std::memory_order_acquire); }
+
+  errc register_types() noexcept override;
+  errc grant_tablets(std::uint32_t first, std::uint32_t count) noexcept override;
+  [[nodiscard]] std::uint32_t region_generation(std::uint32_t region) const noexcept override {
+    return table_.generation(region);
+  }
+  [[nodiscard]] std::uint64_t readable(std::uint32_t region) const noexcept override { return table_.readable(region); }
+  errc learn_region(std::uint32_t region) noexcept override;
+  bool prepare_read(fabric::request& r, const detail::home_address& from, void* to,
+                    std::size_t bytes) noexcept override;
+  slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
+                         time_point deadline) noexcept override;
+
+  batch* begin_batch(std::uint64_t bytes_min, time_point deadline, errc& why) noexcept override;
+  void submit(batch* b) noexcept override;
+  std::size_t poll() noexcept override;
+  errc flush(time_point deadline) noexcept override;
+  [[nodiscard]] std::uint32_t batches_in_flight() const noexcept override;
+
+  void retired(std::uint32_t region, std::uint32_t generation) noexcept override;
+
+  errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept override;
+  errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept override;
+  errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept override;
+  errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots, std::uint32_t ghosts_max,
+             time_point deadline, trace_answer& out, trace_counts* counts,
+             std::vector<detail::slot_t>& ghosts) noexcept override;
+  errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
+                  time_point deadline) noexcept override;
+  errc release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
+                     release_answer& out) noexcept override;
+  errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept override;
+  errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept override;
+
+  errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept override;
+  errc audit(audit_answer& out, std::string& text) noexcept override;
+  errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
+              std::vector<census_record>& out) noexcept override;
+  errc statistics(std::string& json) noexcept override;
+  [[nodiscard]] link_stats stats() const noexcept override;
+  void close() noexcept override;
+
+  // ---- fabric::session_events ----
+  errc connected(fabric::session& s, std::uint32_t g) override;
+  void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
+  void lost(fabric::session& s, errc why) noexcept override;
+  void notice(fabric::session& s, std::span<const std::byte> payload) noexcept override;
+
+ private:
+  enum class ended : std::uint8_t { no, lost, closed };
+  using lock_type = std::unique_lock<std::mutex>;
+
+  // link_session.cc
+  errc open_heap(fabric::session& s, bool resume);
+  errc reattach(fabric::session& s);
+  void resume_batches(std::uint64_t applied_seq);
+  void end(ended how, errc why) noexcept;
+
+  // link_batches.cc
+  /// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
+  static constexpr std::uint32_t breaks_max = 8;
+  static constexpr std::size_t sent_at_once = 8;  ///< batches a post, of up to three requests each
+  using send_list = std::vector<fabric::request*>;
+  flight* new_flight(const carve& place);
+  bool make_staging(flight& f, std::uint32_t bytes);
+  void recycle(flight& f);
+  void enqueue(flight& f, flight_state s);
+  void close_gaps();
+  void send_queued() noexcept;
+  bool collect(send_list& out);
+  void arm(flight& f);
+  void completed(flight& f) noexcept;
+  static void one_done(fabric::request& r) noexcept;
+  void rewind();
+  void finish_rewind();
+  std::size_t deliver() noexcept;
+  bool deliver_front(lock_type& lock);
+  void tell(lock_type& lock, flight& f, errc code);
+  /// Types that the agent has not been told of, as one message; null when there are none.
+  std::unique_ptr<errand> types_errand(std::uint32_t from);
+
+  // link_keeper.cc
+  void keep() noexcept;
+  void start_errands(lock_type& lock);
+  void post_errand(lock_type& lock, errand::kind what, region_name about = {});
+  static void errand_done(fabric::request& r) noexcept;
+  void finish_errand(lock_type& lock, std::unique_ptr<errand> e);
+  void region_opened(lock_type& lock, errand& e, const answer_view& a);
+  void watch_oldest(time_point now);
+  void wake_keeper() {
+    keeper_work_ = true;
+    keeper_wake_.notify_one();
+  }
+  [[nodiscard]] time_point next_wake(time_point now) const;
+
+  // link_calls.cc
+  struct reply {
+    errc code = errc::ok;
+    std::vector<std::byte> bytes;
+    fabric::memory_key key{};
+    std::uint32_t session_generation = 0;
+    std::size_t body_at = 0;
+    [[nodiscard]] std::span<const std::byte> body() const { return std::span(bytes).subspan(body_at); }
+  };
+  /// Asks until there is an answer, across reconnects, until `deadline`.
+  reply call(fabric::lane on, message_type type, void* message, std::size_t bytes, time_point deadline) noexcept;
+  /// A cycle's message: its body, then `tail`; the answer's body comes back in `out`. link_cycle.cc
+  errc cycle_call(message_type type, const void* body, std::size_t body_bytes, std::span<const std::byte> tail,
+                  time_point deadline, reply& out) noexcept;
+  errc wait_until_usable(time_point deadline) noexcept;
+  /// A request came back as disconnected that was posted after generation `g` was seen usable: nothing is posted before
+  /// the next handshake. 0 says nothing.
+  void saw_break(std::uint32_t g) noexcept;
+  errc learn_once(std::uint32_t region, time_point deadline) noexcept;
+  errc take_region_answer(std::uint32_t region, std::span<const std::byte> body, region_answer& out) const noexcept;
+
+  /// The generation in which the session has been up and resumed by us; 0 when it is not usable now. Racy by nature: a
+  /// request posted on its word may fail, and a disconnected one then means that this very generation is over (saw_break).
+  [[nodiscard]] std::uint32_t usable_generation() const noexcept;
+  [[nodiscard]] bool usable() const noexcept { return usable_generation() != 0; }
+  [[nodiscard]] time_point operation_deadline() const { return clock::now() + options_.session.operation_within; }
+  void heard() noexcept { heard_at_.store(clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
+
+  const link_options options_;
+  std::string url_;
+  std::uint64_t region_bytes_ = 0, quota_bytes_ = 0;
+  duration renew_after_ = std::chrono::seconds(1);
+  std::string refusal_;  ///< what the agent said when it refused the first open
+  errc refused_ = errc::ok;
+  std::atomic<fabric::session*> session_{nullptr};
+  std::unique_ptr<fabric::session> session_owner_;
+
+  std::atomic<ended> ended_{ended::no};
+  std::atomic<std::uint32_t> resumed_{0};  ///< generation whose handshake is done
+  std::atomic<std::uint32_t> broken_{0};   ///< latest generation known to be gone
+  std::atomic<clock::rep> heard_at_{0};
+  std::atomic<std::uint32_t> types_known_{0};  ///< by the agent
+  region_table table_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  ///< room, acknowledgements, regions, usable or ended
+  std::condition_variable keeper_wake_;
+  region_book book_{table_};
+  std::deque<flight*> flights_;  ///< submitted, in sequence; front is the oldest not acknowledged
+  std::vector<std::unique_ptr<flight>> flights_owned_;
+  std::vector<flight*> flights_free_;
+  std::uint64_t next_seq_ = 1;
+  std::uint64_t applied_ = 0;  ///< by the agent, as far as we know
+  std::size_t send_at_ = 0;    ///< index in flights_ of the next one to post
+  std::uint32_t posted_ = 0;
+  std::uint32_t taken_ = 0;      ///< batches in the owner's hands or in flight
+  std::uint32_t in_flight_ = 0;  ///< submitted, not yet told
+  std::uint32_t batch_bytes_ = 0;
+  std::uint32_t types_sent_ = 0;
+  errc types_refused_ = errc::ok;
+  bool sending_ = false;
+  bool rewinding_ = false;
+  bool delivering_ = false;
+  std::uint32_t rewinds_in_vain_ = 0;
+
+  std::list<std::unique_ptr<errand>> errands_;  ///< posted
+  std::deque<errand*> errands_done_;
+  bool opening_region_ = false;
+  bool want_region_ = false;              ///< somebody found no room since the last one was asked for
+  std::uint32_t waiting_for_region_ = 0;  ///< threads in begin_batch that found no room
+  errc open_error_ = errc::ok;
+  time_point open_again_at_{};
+  duration open_delay_{};
+  std::vector<region_name> to_seal_again_;
+  std::map<std::uint32_t, std::uint32_t> retiring_;  ///< region -> generation: told the owner, not yet given back
+  std::vector<region_name> to_acknowledge_;          ///< retired by the owner; to be said (again) to the agent
+  std::set<std::uint32_t> learning_;
+  bool renewing_ = false;
+  bool stopping_ = false;
+  bool keeper_work_ = false;
+  bool was_usable_ = false;
+  bool opened_ = false;       ///< the first handshake is done; later ones resume
+  errc end_with_ = errc::ok;  ///< the keeper is to end the link as lost
+  bool drop_ = false;         ///< the keeper is to break the connection
+  std::uint64_t acknowledgements_ = 0;
+  std::uint64_t told_ = 0;  ///< every batch up to this number has been told its outcome
+  std::once_flag closed_once_;
+  std::thread keeper_;
+
+  struct {
+    std::atomic<std::uint64_t> batches{0}, batch_bytes{0}, objects{0}, fetches{0}, reconnects{0}, resent{0}, retired{0};
+  } count_;
+};
+
+}  // namespace fm::store::detail_link

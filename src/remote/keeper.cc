@@ -1,0 +1,279 @@
+// The link's own thread: what nobody waits for. It keeps the lease, asks for regions ahead of the writers, seals what
+// is finished, acknowledges retired regions, starts the sender again after a reconnect, and breaks a connection on
+// which the oldest batch has waited too long. It sleeps until it is woken or one of these is due.
+#include "base/base.h"
+#include <algorithm>
+
+#include "agent_session_impl.h"
+#include "protocol/region_memory.h"
+
+namespace fm::store::detail_link {
+
+namespace {
+constexpr duration open_delay_min = std::chrono::milliseconds(2);
+constexpr duration open_delay_max = std::chrono::milliseconds(100);
+/// The session tells when a handshake is wanted, but not when it has let other requests in after one.
+constexpr duration until_up = std::chrono::milliseconds(1);
+}  // namespace
+
+void link_impl::keep() noexcept {
+  os::name_thread("fm-link");
+  lock_type lock(mutex_);
+  while (!stopping_) {
+    keeper_work_ = false;
+    while (!errands_done_.empty()) {
+      errand* done = errands_done_.front();
+      errands_done_.pop_front();
+      const auto at = std::find_if(errands_.begin(), errands_.end(), [&](const auto& e) { return e.get() == done; });
+      std::unique_ptr<errand> e = std::move(*at);
+      errands_.erase(at);
+      finish_errand(lock, std::move(e));
+    }
+    if (end_with_ != errc::ok && ended_.load(std::memory_order_relaxed) == ended::no) {
+      const errc why = end_with_;
+      lock.unlock();
+      end(ended::lost, why);
+      session().close();
+      lock.lock();
+    }
+    watch_oldest(clock::now());
+    if (drop_) {
+      drop_ = false;
+      lock.unlock();
+      session().drop_connection();
+      lock.lock();
+    }
+    if (usable()) {
+      if (!was_usable_) {
+        was_usable_ = true;
+        changed_.notify_all();
+      }
+      close_gaps();
+      if (send_at_ < flights_.size() && !sending_) {
+        lock.unlock();
+        send_queued();
+        lock.lock();
+      }
+      start_errands(lock);
+    }
+    if (keeper_work_ || stopping_) continue;
+    keeper_wake_.wait_until(lock, next_wake(clock::now()), [this] { return keeper_work_; });
+  }
+}
+
+time_point link_impl::next_wake(time_point now) const {
+  if (ended_.load(std::memory_order_relaxed) != ended::no) return time_point::max();
+  if (!usable()) {
+    const bool handshake_done = resumed_.load(std::memory_order_relaxed) > broken_.load(std::memory_order_relaxed);
+    return handshake_done ? now + until_up : time_point::max();
+  }
+  time_point t = time_point(duration(heard_at_.load(std::memory_order_relaxed))) + renew_after_;
+  if (renewing_) t = time_point::max();
+  if (!opening_region_ && (want_region_ || book_.wants_region())) t = std::min(t, open_again_at_);
+  if (!flights_.empty()) t = std::min(t, now + options_.session.operation_within);
+  return t;
+}
+
+// A connection that stands but on which nothing moves is as good as broken; the handshake on the next one decides.
+void link_impl::watch_oldest(time_point now) {
+  if (flights_.empty() || !usable()) return;
+  const flight& f = *flights_.front();
+  if (f.state != flight_state::posted || f.sent_generation != resumed_.load(std::memory_order_relaxed)) return;
+  if (now - f.sent_at > options_.session.operation_within + std::chrono::seconds(1)) drop_ = true;
+}
+
+// ---- errands ----
+
+void link_impl::start_errands(lock_type& lock) {
+  const time_point now = clock::now();
+  if (!opening_region_ && (want_region_ || book_.wants_region()) && now >= open_again_at_) {
+    want_region_ = false;
+    opening_region_ = true;
+    post_errand(lock, errand::kind::open_region);
+  }
+  for (auto names = std::exchange(to_seal_again_, {}); const region_name& n : names)
+    post_errand(lock, errand::kind::seal_region, n);
+  while (const auto* r = book_.next_to_seal())
+    post_errand(lock, errand::kind::seal_region, {.region = r->region, .generation = r->generation});
+  for (auto names = std::exchange(to_acknowledge_, {}); const region_name& n : names)
+    post_errand(lock, errand::kind::retired_region, n);
+  if (!renewing_ && now - time_point(duration(heard_at_.load(std::memory_order_relaxed))) >= renew_after_) {
+    renewing_ = true;
+    post_errand(lock, errand::kind::renew);
+  }
+}
+
+void link_impl::post_errand(lock_type& lock, errand::kind what, region_name about) {
+  auto e = std::make_unique<errand>();
+  e->link = this;
+  e->what = what;
+  e->region = about.region;
+  e->generation = about.generation;
+  e->session_generation = usable_generation();
+  const auto store = [&](const auto& message) {
+    const auto* from = reinterpret_cast<const std::byte*>(&message);
+    e->message.assign(from, from + sizeof message);
+  };
+  switch (what) {
+    case errand::kind::open_region: store(frame_empty(message_type::open_region)); break;
+    case errand::kind::renew: store(frame_empty(message_type::renew)); break;
+    case errand::kind::seal_region: store(frame(message_type::seal_region, about)); break;
+    case errand::kind::retired_region: store(frame(message_type::retired_region, about)); break;
+    case errand::kind::register_types: break;  // posted by the sender
+  }
+  make_message(e->request, fabric::lane::control, e->message.data(), e->message.size());
+  e->request.context = e.get();
+  e->request.on_done = errand_done;
+  fabric::request& r = e->request;
+  errands_.push_back(std::move(e));
+  lock.unlock();
+  session().post(r);
+  lock.lock();
+}
+
+void link_impl::errand_done(fabric::request& r) noexcept {
+  auto* e = static_cast<errand*>(r.context);
+  link_impl* l = e->link;
+  const lock_type lock(l->mutex_);
+  if (e->what == errand::kind::register_types && r.status == errc::ok &&
+      parse_answer(r.reply, message_type::register_types).code == errc::ok)
+    l->types_known_.store(std::max(l->types_known_.load(std::memory_order_relaxed), e->types_to),
+                          std::memory_order_release);
+  l->errands_done_.push_back(e);
+  l->wake_keeper();
+}
+
+std::unique_ptr<errand> link_impl::types_errand(std::uint32_t from) {
+  const std::uint32_t all = detail::type_count();
+  if (from >= all) return nullptr;
+  constexpr std::size_t bytes_max = 256 << 10;
+  auto e = std::make_unique<errand>();
+  e->link = this;
+  e->what = errand::kind::register_types;
+  e->request.context = e.get();
+  e->request.on_done = errand_done;
+  std::vector<std::byte>& m = e->message;
+  const auto append = [&m](const void* data, std::size_t bytes) {
+    const auto* p = static_cast<const std::byte*>(data);
+    m.insert(m.end(), p, p + bytes);
+  };
+  m.resize(sizeof(message_head) + sizeof(register_types_body));
+  register_types_body body{.count = 0, .zero = 0};
+  for (std::uint32_t id = from + 1; id <= all && m.size() < bytes_max; ++id) {
+    const detail::type_descriptor* t = detail::find_type(id);
+    FM_CHECK(t, "types 1..type_count() are all there");
+    const type_record record{.id = id,
+                             .kind = static_cast<std::uint32_t>(t->kind),
+                             .layout_hash = t->layout_hash,
+                             .bytes = t->bytes,
+                             .ref_count = static_cast<std::uint32_t>(t->ref_offsets.size()),
+                             .name_bytes = static_cast<std::uint32_t>(t->name.size()),
+                             .zero = 0};
+    append(&record, sizeof record);
+    const std::size_t tail = m.size();
+    append(t->ref_offsets.data(), t->ref_offsets.size() * sizeof(std::uint32_t));
+    append(t->name.data(), t->name.size());
+    m.resize(tail + detail::round_up(m.size() - tail, 8));
+    e->types_to = id;
+    ++body.count;
+  }
+  const message_head head{.type = static_cast<std::uint16_t>(message_type::register_types),
+                          .zero = 0,
+                          .body_bytes = static_cast<std::uint32_t>(m.size() - sizeof(message_head))};
+  std::memcpy(m.data(), &head, sizeof head);
+  std::memcpy(m.data() + sizeof head, &body, sizeof body);
+  return e;
+}
+
+void link_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> e) {
+  fabric::request& r = e->request;
+  constexpr message_type types[] = {message_type::open_region, message_type::seal_region, message_type::retired_region,
+                                    message_type::renew, message_type::register_types};
+  answer_view a;
+  a.code = r.status;
+  if (r.status == errc::ok) {
+    heard();
+    a = parse_answer(r.reply, types[static_cast<int>(e->what)]);
+    if (a.code == errc::bad_frame) drop_ = true;
+  } else if (r.status == errc::disconnected) {
+    saw_break(e->session_generation);
+  }
+  const bool again = r.status != errc::ok && unknown_outcome(r.status);
+  const region_name name{.region = e->region, .generation = e->generation};
+  switch (e->what) {
+    case errand::kind::open_region:
+      region_opened(lock, *e, a);
+      opening_region_ = false;
+      if (a.code != errc::ok && waiting_for_region_ != 0) want_region_ = true;
+      changed_.notify_all();
+      break;
+    case errand::kind::seal_region:
+      if (again)
+        to_seal_again_.push_back(name);
+      else  // refused is final too: asking again would change nothing
+        book_.sealed(e->region, e->generation, a.code == errc::ok);
+      break;
+    case errand::kind::retired_region:
+      if (again) {
+        to_acknowledge_.push_back(name);
+        break;
+      }
+      if (const auto it = retiring_.find(e->region); it != retiring_.end() && it->second == e->generation)
+        retiring_.erase(it);
+      count_.retired.fetch_add(1, std::memory_order_relaxed);
+      open_again_at_ = {};  // there is room again
+      open_delay_ = {};
+      break;
+    case errand::kind::renew: renewing_ = false; break;
+    case errand::kind::register_types:
+      types_refused_ = a.code == errc::ok || again ? errc::ok : a.code;
+      if (a.code != errc::ok) types_sent_ = types_known_.load(std::memory_order_relaxed);
+      break;
+  }
+  discard_key(r.reply_key);
+}
+
+void link_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) {
+  errc code = a.code;
+  region_answer info{};
+  std::span<const std::byte> body = a.body;
+  if (code == errc::ok) {
+    region_answer probe;
+    code = body.size() == sizeof probe ? errc::ok : errc::bad_frame;
+    if (code == errc::ok) {
+      std::memcpy(&probe, body.data(), sizeof probe);
+      code = probe.region < detail::home_address::region_limit ? take_region_answer(probe.region, body, info)
+                                                               : errc::bad_frame;
+    }
+    if (code == errc::ok && (info.sealed != 0 || info.readable_bytes != 0)) code = errc::bad_frame;
+  }
+  if (code == errc::ok) {
+    // An answer of an older connection: the agent takes back what was never used. The next one asks afresh.
+    if (resumed_.load(std::memory_order_relaxed) != e.session_generation) return;
+    if (!book_.add_opening(info.region, info.generation)) code = errc::bad_frame;
+  }
+  if (code == errc::ok) {
+    lock.unlock();
+    code = session().attach(info.region, info.generation, info.bytes, std::exchange(e.request.reply_key, {}));
+    std::byte* memory = code == errc::ok ? session().direct(info.region) : nullptr;
+    // Regions are opened ahead of the writers, so the page faults are taken here instead of in their batches.
+    if (memory) populate_pages(memory, info.bytes);
+    lock.lock();
+    if (code == errc::ok) {
+      book_.opened(info.region, info.generation, memory);
+      open_error_ = errc::ok;
+      open_delay_ = {};
+      open_again_at_ = {};
+      return;
+    }
+    if (unknown_outcome(code)) return;  // the next handshake attaches it
+    book_.gone(info.region, info.generation);
+  }
+  if (unknown_outcome(code)) return;
+  if (code == errc::bad_frame) drop_ = true;
+  open_error_ = code;
+  open_delay_ = std::clamp(open_delay_ * 2, open_delay_min, open_delay_max);
+  open_again_at_ = clock::now() + open_delay_;
+}
+
+}  // namespace fm::store::detail_link

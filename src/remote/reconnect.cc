@@ -1,0 +1,201 @@
+// What the session tells the link: connected (the handshake, and taking up where the last connection ended),
+// disconnected, lost, and the agent's notices. Everything here runs on the session's thread, one call at a time.
+#include "base/base.h"
+#include <algorithm>
+#include <spdlog/spdlog.h>
+
+#include "agent_session_impl.h"
+
+namespace fm::store::detail_link {
+
+errc link_impl::open_heap(fabric::session& s, bool resume) {
+  open_heap_body body{};
+  body.major = protocol_major;
+  body.minor = protocol_minor;
+  std::copy(std::begin(options_.heap_id), std::end(options_.heap_id), std::begin(body.heap_id));
+  body.incarnation = options_.incarnation;
+  body.quota_bytes = options_.quota_bytes;
+  body.lease_ms = options_.lease_ms;
+  body.resume = resume;
+  options_.heap_name.copy(body.name, sizeof body.name - 1);
+  auto message = frame(message_type::open_heap, body);
+
+  fabric::request r;
+  make_message(r, fabric::lane::control, &message, sizeof message);
+  s.post(r);
+  s.wait(r);
+  if (r.status != errc::ok) return r.status;
+  answer_view a = parse_answer(r.reply, message_type::open_heap);
+  if (a.code == errc::timed_out) return a.code;  // the agent is not through with the previous connection
+  if (a.code != errc::ok) {
+    // Whatever the reason, asking again gives the same answer. On resume it means that the heap is not there any more.
+    const std::string why = a.code == errc::bad_frame ? "the answer to open_heap is malformed" : a.text();
+    if (!resume) {
+      refused_ = a.code;
+      refusal_ = why;
+    } else {
+      spdlog::warn("{}: heap {} cannot be resumed: {}: {}", url_, options_.heap_name, to_string(a.code), why);
+    }
+    return resume ? errc::agent_lost : errc::refused;
+  }
+  open_heap_answer opened;
+  const bool good = take(a.body, opened) && a.body.empty() && detail::is_power_of_two(opened.region_bytes) &&
+                    opened.region_bytes >= 64_KiB && opened.region_bytes <= detail::home_address::offset_limit;
+  if (!good || (!resume && opened.applied_seq != 0)) {
+    refused_ = errc::bad_frame;
+    refusal_ = "the answer to open_heap is out of range";
+    if (resume) spdlog::warn("{}: heap {} cannot be resumed: {}", url_, options_.heap_name, refusal_);
+    return resume ? errc::agent_lost : errc::refused;
+  }
+  const lock_type lock(mutex_);
+  if (!resume) {
+    region_bytes_ = opened.region_bytes;
+    quota_bytes_ = opened.quota_bytes;
+    book_.configure(static_cast<std::uint32_t>(region_bytes_), options_.batch_bytes);
+    opened_ = true;
+  } else if (opened.region_bytes != region_bytes_ || opened.applied_seq < applied_ || opened.applied_seq >= next_seq_) {
+    // Another agent, or one that has forgotten what it acknowledged.
+    spdlog::warn(
+        "{}: heap {} cannot be resumed: batch {} was acknowledged and {} is the last sent, the agent has applied {}",
+        url_, options_.heap_name, applied_, next_seq_ - 1, opened.applied_seq);
+    return errc::agent_lost;
+  }
+  applied_ = opened.applied_seq;
+  // Four tries before the lease ends; the floor keeps a tiny lease from becoming a busy loop.
+  renew_after_ = std::max<duration>(std::chrono::milliseconds(opened.lease_ms) / 4, std::chrono::milliseconds(5));
+  heard();
+  return errc::ok;
+}
+
+errc link_impl::connected(fabric::session& s, std::uint32_t g) {
+  session_.store(&s, std::memory_order_release);
+  const bool resume = opened_;
+  if (const errc e = open_heap(s, resume); e != errc::ok) return e;
+  if (resume) {
+    if (const errc e = reattach(s); e != errc::ok) return e;
+    count_.reconnects.fetch_add(1, std::memory_order_relaxed);
+  }
+  {
+    const lock_type lock(mutex_);
+    types_sent_ = types_known_.load(std::memory_order_relaxed);
+    rewind();
+    resumed_.store(g, std::memory_order_release);
+    was_usable_ = false;
+    wake_keeper();
+  }
+  deliver();  // what had been applied before the connection broke
+  return errc::ok;
+}
+
+namespace {
+struct question {
+  framed<region_name> message;
+  fabric::request request;
+};
+}  // namespace
+
+// Asks for all known regions again, some at a time, and attaches them with the fresh keys.
+errc link_impl::reattach(fabric::session& s) {
+  std::vector<region_name> names;
+  {
+    const lock_type lock(mutex_);
+    for (const auto& [n, r] : book_.all())
+      if (r.state != region_state::retiring) names.push_back({.region = r.region, .generation = r.generation});
+  }
+  constexpr std::size_t at_once = 32;
+  for (std::size_t from = 0; from < names.size(); from += at_once) {
+    const std::size_t n = std::min(at_once, names.size() - from);
+    const auto questions = std::make_unique<question[]>(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      questions[i].message = frame(message_type::region_info, names[from + i]);
+      make_message(questions[i].request, fabric::lane::control, &questions[i].message, sizeof questions[i].message);
+      s.post(questions[i].request);
+    }
+    errc failed = errc::ok;
+    for (std::size_t i = 0; i < n; ++i) {
+      fabric::request& r = questions[i].request;
+      const region_name name = names[from + i];
+      s.wait(r);
+      if (r.status != errc::ok) {
+        failed = r.status;
+        continue;
+      }
+      const answer_view a = parse_answer(r.reply, message_type::region_info);
+      region_answer info{};
+      errc e = a.code == errc::ok ? take_region_answer(name.region, a.body, info) : a.code;
+      if (e == errc::ok && info.generation != name.generation) e = errc::stale;
+      if (e != errc::ok)
+        discard_key(r.reply_key);
+      else
+        e = s.attach(name.region, name.generation, info.bytes, r.reply_key);
+      if (unknown_outcome(e)) {
+        failed = e;
+        continue;
+      }
+      const lock_type lock(mutex_);
+      if (e != errc::ok)
+        book_.gone(name.region, name.generation);
+      else
+        book_.attached_again(info, s.direct(name.region));
+    }
+    if (failed != errc::ok) return failed;
+  }
+  return errc::ok;
+}
+
+void link_impl::disconnected(fabric::session&, std::uint32_t g, errc) noexcept {
+  const lock_type lock(mutex_);
+  broken_.store(std::max(broken_.load(std::memory_order_relaxed), g), std::memory_order_release);
+  was_usable_ = false;
+  wake_keeper();
+}
+
+void link_impl::lost(fabric::session&, errc why) noexcept { end(ended::lost, why); }
+
+void link_impl::notice(fabric::session&, std::span<const std::byte> payload) noexcept {
+  message_head head;
+  region_name name;
+  std::span<const std::byte> rest = payload;
+  if (take(rest, head) && head.type == static_cast<std::uint16_t>(message_type::traced) && head.zero == 0) {
+    cycle_name which;
+    if (head.body_bytes == sizeof which && take(rest, which) && rest.empty()) {
+      if (options_.on_traced) options_.on_traced(options_.context, which.cycle);
+      return;
+    }
+  }
+  if (!take(payload, head) || head.type != static_cast<std::uint16_t>(message_type::retire_region) ||
+      head.body_bytes != sizeof name || !take(payload, name) || !payload.empty() ||
+      name.region >= detail::home_address::region_limit || name.generation == 0 ||
+      name.generation >= detail::home_address::generation_limit) {
+    const lock_type lock(mutex_);
+    drop_ = true;  // not our protocol
+    wake_keeper();
+    return;
+  }
+  {
+    const lock_type lock(mutex_);
+    if (const auto it = retiring_.find(name.region); it != retiring_.end() && it->second == name.generation) return;
+    if (!book_.retire(name.region, name.generation)) return;
+    retiring_[name.region] = name.generation;
+  }
+  if (options_.on_retire) options_.on_retire(options_.context, name.region, name.generation);
+}
+
+void link_impl::retired(std::uint32_t region, std::uint32_t generation) noexcept {
+  bool attached = false;
+  {
+    const lock_type lock(mutex_);
+    if (const auto* r = book_.find(region); r && r->generation == generation) {
+      FM_CHECK(r->state == region_state::retiring, "only a region that the agent wants back is given back");
+      attached = true;
+    }
+  }
+  // Before the agent hears of it, and while the number cannot have come back to us in its next generation.
+  if (attached) session().detach(region);
+  const lock_type lock(mutex_);
+  book_.forget(region, generation);
+  to_acknowledge_.push_back({.region = region, .generation = generation});
+  wake_keeper();
+}
+
+}  // namespace fm::store::detail_link

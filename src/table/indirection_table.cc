@@ -1,0 +1,120 @@
+#include "os/os.h"
+#include "table/table.h"
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+namespace fm::detail {
+
+namespace {
+
+// Before the first heap there is only slot 0, null: dereferencing it must already be a typed error.
+constinit std::atomic<word_t> word_of_null{word::unknown};
+
+}  // namespace
+
+constinit hit_arrays hit{.words = &word_of_null};
+
+namespace {
+
+// Never unmapped: root cells in statics outlive every heap and look here.
+struct reservations {
+  os::reservation words, tablets, pages;
+};
+std::atomic<reservations*> reserved{nullptr};
+
+std::mutex tablets_mutex;
+std::map<std::uint32_t, std::uint32_t> free_runs;  // first -> count, of the numbers given back
+std::uint32_t next_tablet = 1;                     // tablet 0 holds slot 0, which is null
+
+std::uint64_t default_slots() {
+  if (const char* text = std::getenv("FARMEM_SLOTS")) {
+    const auto n = std::strtoull(text, nullptr, 0);
+    if (n < 2 * tablet_slots || n > slot_limit)
+      throw error(errc::bad_config, fmt::format("FARMEM_SLOTS={}: wants {} to {}", text, 2 * tablet_slots, slot_limit));
+    return n;
+  }
+  return FM_TSAN || FM_ASAN ? std::uint64_t{1} << 27 : slot_limit;
+}
+
+}  // namespace
+
+void reserve_hit(std::uint64_t slots) {
+  const std::lock_guard lock(tablets_mutex);
+  if (slots > slot_limit)
+    throw error(errc::invalid_argument, fmt::format("slot range {}: at most {} (40 bits)", slots, slot_limit));
+  if (hit.slots != 0) {
+    if (slots > hit.slots)
+      throw error(errc::slots_exhausted,
+                  fmt::format("slot range {} asked for, but the process has reserved {}", slots, hit.slots));
+    return;
+  }
+  slots = round_up(slots == 0 ? default_slots() : std::max(slots, 2 * tablet_slots), tablet_slots);
+  auto* made = new reservations{os::reservation(slots * sizeof(word_t), page_bytes),
+                                os::reservation(slots / tablet_slots * sizeof(tablet_info), page_bytes),
+                                os::reservation(slots / page_slots * sizeof(page_info), page_bytes)};
+  os::reservation::prefer_huge_pages(made->words.base(), made->words.bytes());
+  hit.tablets = reinterpret_cast<tablet_info*>(made->tablets.base());
+  hit.pages = reinterpret_cast<page_info*>(made->pages.base());
+  hit.slots = slots;
+  hit.words = reinterpret_cast<std::atomic<word_t>*>(made->words.base());
+  reserved.store(made, std::memory_order_release);
+}
+
+void prefer_small_hit_pages() noexcept {
+  const reservations* r = reserved.load(std::memory_order_acquire);
+  FM_CHECK(r, "the table is reserved before heaps are opened");
+  os::reservation::keep_small_pages(r->words.base(), r->words.bytes());
+}
+
+std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_t count) {
+  const std::lock_guard lock(tablets_mutex);
+  std::uint32_t first = 0;
+  if (next_tablet + count <= hit.slots / tablet_slots) {
+    first = next_tablet;
+    next_tablet += count;
+  } else {
+    for (auto it = free_runs.begin(); it != free_runs.end(); ++it) {
+      if (it->second < count) continue;
+      first = it->first;
+      const std::uint32_t rest = it->second - count;
+      free_runs.erase(it);
+      if (rest != 0) free_runs.emplace(first + count, rest);
+      break;
+    }
+  }
+  if (first == 0)
+    throw error(errc::slots_exhausted,
+                fmt::format("all {} slots of the process are granted; raise FARMEM_SLOTS", hit.slots));
+  for (std::uint32_t t = first; t < first + count; ++t) {
+    hit.tablets[t].agent.store(agent, std::memory_order_relaxed);
+    hit.tablets[t].heap.store(heap, std::memory_order_release);
+  }
+  return first;
+}
+
+void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
+  const std::lock_guard lock(tablets_mutex);
+  for (std::uint32_t t = first; t < first + count; ++t) hit.tablets[t].heap.store(nullptr, std::memory_order_release);
+  os::reservation::discard(hit.words + first * tablet_slots, count * tablet_slots * sizeof(word_t));
+  for (std::uint64_t p = first * (tablet_slots / page_slots); p < (first + count) * (tablet_slots / page_slots); ++p) {
+    hit.pages[p].drops.fetch_add(1, std::memory_order_relaxed);
+    hit.pages[p].news.store(0, std::memory_order_relaxed);
+    hit.pages[p].state.store(page_given_back, std::memory_order_release);
+  }
+  auto it = free_runs.emplace(first, count).first;
+  if (auto after = std::next(it); after != free_runs.end() && it->first + it->second == after->first) {
+    it->second += after->second;
+    free_runs.erase(after);
+  }
+  if (it != free_runs.begin()) {
+    if (auto before = std::prev(it); before->first + before->second == it->first) {
+      before->second += it->second;
+      free_runs.erase(it);
+    }
+  }
+}
+
+}  // namespace fm::detail

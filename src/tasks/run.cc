@@ -1,0 +1,219 @@
+#include "cache/evictor.h"
+#include "cache/object_cache.h"
+#include <farmem/run.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fm::detail {
+
+namespace {
+
+// Reached through functions only: a coroutine that moves between threads must not keep the address of a thread_local.
+thread_local run_loop* innermost = nullptr;
+
+constexpr auto spin_for = std::chrono::microseconds(30);           // before sleeping: about a round trip
+constexpr auto sleep_at_most = std::chrono::milliseconds(1);       // between two looks when the end of a fetch wakes us
+constexpr auto look_again_after = std::chrono::microseconds(100);  // when what is waited for does not
+
+}  // namespace
+
+void refuse_inside_scope(const char* what) {
+  const thread_state& t = this_thread;
+  if (t.depth == 0) return;
+  if (const char* file = t.file.load(std::memory_order_relaxed))
+    throw error(errc::scope_misuse,
+                fmt::format("{} while the fm::scope, cursor or walk of {}:{} is open on this thread: close it first",
+                            what, file, t.line.load(std::memory_order_relaxed)));
+  throw error(errc::scope_misuse, fmt::format("{} in an expression that reads in place (p->x), and holds it until its "
+                                              "end: put the handle into a variable first",
+                                              what));
+}
+
+// ---- one await ----
+
+fetch_wait::fetch_wait(slot_t slot) {
+  state_.slot = slot;
+  if (slot != 0) root_ = roots::make(slot);
+}
+
+fetch_wait::~fetch_wait() {
+  if (payload_) frame::prefix(payload_).pins.fetch_sub(1, std::memory_order_release);
+  if (root_) roots::drop(root_);
+}
+
+void fetch_wait::look_once() {
+  if (root_ && roots::get(root_) == 0)
+    throw error(errc::heap_closed, fmt::format("the heap of slot {:#x} was closed while it was awaited", state_.slot));
+  payload_ = object_cache::look_for(state_);
+}
+
+bool fetch_wait::look() noexcept {
+  try {
+    look_once();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  return payload_ || error_;
+}
+
+bool fetch_wait::await_ready() {
+  refuse_inside_scope("co_await of a fetch");
+  run_loop* loop = run_loop::current();
+  if (!loop) {
+    const user_section in_section;
+    payload_ = const_cast<char*>(read_barrier(state_.slot, section_kind::fresh));
+    pin_frame(payload_);
+    return true;
+  }
+  // Those that wait for a place to fetch in came first. What is here needs none.
+  if (loop->crowded() && state_.slot != 0 && !word::is_resident(word_at(state_.slot).load(std::memory_order_acquire)))
+    return false;
+  return look();
+}
+
+void fetch_wait::await_suspend(std::coroutine_handle<> h) {
+  coroutine_ = h;
+  const bool posted =
+      state_.why == holdup::fetch || state_.why == holdup::others_fetch || state_.why == holdup::connection;
+  run_loop::current()->add(*this, posted);
+}
+
+char* fetch_wait::take() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  return std::exchange(payload_, nullptr);
+}
+
+bool outside_wait::await_ready() {
+  refuse_inside_scope("co_await of something outside");
+  if (event_->has_happened()) return true;
+  if (run_loop::current()) return false;
+  while (!event_->wait(time_point::max())) {
+  }
+  return true;
+}
+
+void outside_wait::await_suspend(std::coroutine_handle<> h) {
+  coroutine_ = h;
+  run_loop::current()->add(*this);
+  event_->tell(run_loop::current()->door());
+}
+
+// ---- the loop ----
+
+run_loop::run_loop() : outer_(innermost) {
+  refuse_inside_scope("fm::run");
+  innermost = this;
+}
+
+run_loop::~run_loop() { innermost = outer_; }
+
+run_loop* run_loop::current() noexcept { return innermost; }
+
+void run_loop::resume_ready() {
+  while (!ready_.empty()) {
+    fetch_wait& w = ready_.front();
+    ready_.pop_front();
+    w.resume();  // may end and destroy it, and others
+    FM_CHECK(this_thread.depth == 0, "a coroutine was suspended inside of an open scope");
+  }
+}
+
+// Nothing of a heap may be looked at that was closed meanwhile, by one of the coroutines here say.
+void run_loop::add_heap(const fetch_wait& w) {
+  if (!w.heap_open()) return;
+  object_cache* c = w.state().cache;
+  if (std::none_of(heaps_.begin(), heaps_.end(), [&](const seen& s) { return s.cache == c; }))
+    heaps_.push_back({c, 0, 0, false, true});
+}
+
+void run_loop::note(const fetch_wait& w) {
+  const awaited& a = w.state();
+  auto at = std::find_if(heaps_.begin(), heaps_.end(), [&](const seen& s) { return s.cache == a.cache; });
+  if (at == heaps_.end()) return;
+  at->memory |= a.why == holdup::memory;
+  at->ours &= a.why == holdup::fetch || a.why == holdup::records;
+}
+
+// Those that have happened; others may be added, or destroyed, by those that are resumed.
+bool run_loop::resume_outside() {
+  rings_seen_ = door_->rings.load(std::memory_order_seq_cst);
+  outside_list happened;
+  for (auto i = outside_.begin(); i != outside_.end();) {
+    outside_wait& w = *i++;
+    if (!w.ready()) continue;
+    w.unlink();
+    happened.push_back(w);
+  }
+  const bool any = !happened.empty();
+  while (!happened.empty()) {
+    outside_wait& w = happened.front();
+    happened.pop_front();
+    w.resume();
+    FM_CHECK(this_thread.depth == 0, "a coroutine was suspended inside of an open scope");
+  }
+  return any;
+}
+
+bool run_loop::look_at(fetch_wait& w) {
+  if (w.look()) {
+    w.unlink();
+    ready_.push_back(w);
+    return true;
+  }
+  note(w);
+  return false;
+}
+
+bool run_loop::look() {
+  // Before looking: what ends after it, ends the sleep.
+  for (seen& s : heaps_) s = {s.cache, s.cache->completions(), s.cache->memory().release_count(), false, true};
+  for (auto i = in_flight_.begin(); i != in_flight_.end();) look_at(*i++);
+  while (!queued_.empty()) {
+    fetch_wait& w = queued_.front();
+    if (look_at(w)) continue;
+    if (w.state().why == holdup::records || w.state().why == holdup::memory) break;
+    w.unlink();
+    in_flight_.push_back(w);
+  }
+  return !ready_.empty();
+}
+
+void run_loop::turn() {
+  if (!ready_.empty()) return resume_ready();
+  if (!outside_.empty() && resume_outside()) return;
+  if (in_flight_.empty() && queued_.empty()) {
+    // Whoever rings after the look above, ends the sleep; an event has a deadline of its own.
+    if (!outside_.empty()) os::futex_wait(door_->rings, rings_seen_, clock::now() + std::chrono::milliseconds(100));
+    return;
+  }
+  heaps_.clear();
+  for (const fetch_wait& w : in_flight_) add_heap(w);
+  if (!queued_.empty()) add_heap(queued_.front());
+  if (look()) {
+    idle_since_ = {};
+    return resume_ready();
+  }
+  std::size_t done = 0;
+  for (const seen& s : heaps_) done += s.cache->poll();
+  if (done == 0) idle();
+}
+
+void run_loop::idle() {
+  const time_point now = clock::now();
+  if (idle_since_ == time_point{}) idle_since_ = now;
+  bool evicted = false;
+  for (const seen& s : heaps_) evicted = s.cache->eviction().help() || evicted;
+  if (evicted) return;
+  if (now - idle_since_ < spin_for) return cpu_relax();
+  if (heaps_.empty()) return;
+  const seen& s = heaps_.front();
+  const bool woken = heaps_.size() == 1 && s.ours;
+  const time_point until = now + (woken ? duration(sleep_at_most) : duration(look_again_after));
+  if (s.memory)
+    s.cache->sleep_until_released(s.releases, until);
+  else
+    s.cache->sleep_until_completed(s.completions, until);
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,300 @@
+// A link when things break: connections at every step of a batch, refusals, answers that are none, heaps that are gone.
+// What must hold throughout: one outcome a batch, in sequence, and an agent that saw the numbers 1, 2, 3, ...
+#include "fixture.h"
+
+#include <thread>
+
+using namespace fm;
+using namespace fm::store;
+using namespace fm::store::link_test;
+
+namespace {
+
+verdict nth_index(message_type t, std::uint64_t nth, std::uint64_t which, verdict v) {
+  return t == message_type::index && nth == which ? v : verdict{};
+}
+
+}  // namespace
+
+TEST_CASE("a connection that breaks before an index message is handled costs nothing but sending again") {
+  linked x;
+  const auto which = GENERATE(1u, 3u, 10u);
+  x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    return nth_index(t, nth, which, {verdict::break_before});
+  };
+  x.open();
+  for (std::uint64_t s = 1; s <= 10; ++s) x.write(s);
+  x.flush();
+  x.check_outcomes(10);
+  x.check_agent();
+  CHECK(x.agent.log.size() == 10);
+  CHECK(x.l->stats().reconnects == 1);
+  CHECK(x.l->stats().batches_resent >= 1);
+  for (std::uint64_t s = 1; s <= 10; ++s) CHECK(x.agent.entries.count(s) == 1);
+}
+
+TEST_CASE("a batch that was applied before the connection broke is acknowledged by the handshake, once") {
+  linked x;
+  const auto which = GENERATE(1u, 3u, 10u);
+  x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    return nth_index(t, nth, which, {verdict::break_after});
+  };
+  x.open();
+  for (std::uint64_t s = 1; s <= 10; ++s) x.write(s);
+  x.flush();
+  x.check_outcomes(10);
+  x.check_agent();
+  CHECK(x.agent.log.size() == 10);
+  CHECK(x.agent.count(message_type::index) == 10);  // the applied one was not sent again
+}
+
+TEST_CASE("connections that break again and again, the handshake included, lose and repeat nothing") {
+  linked x(256 << 10, 200);
+  x.options.batches_in_flight = 8;
+  x.agent.hook = [](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    if (t == message_type::index && nth % 5 == 0)
+      return verdict{nth % 2 == 0 ? verdict::break_after : verdict::break_before};
+    if (t == message_type::open_heap && nth % 3 == 2) return verdict{verdict::break_after};
+    if (t == message_type::region_info && nth % 4 == 3) return verdict{verdict::break_before};
+    return verdict{};
+  };
+  x.open();
+  for (std::uint64_t s = 1; s <= 60; ++s) x.write(s, 1024);
+  x.flush();
+  x.check_outcomes(60);
+  x.check_agent();
+  CHECK(x.agent.log.size() == 60);
+  CHECK(x.told.lost.empty());
+}
+
+TEST_CASE("a batch under construction survives a reconnect") {
+  linked x;
+  x.open();
+  x.write(1);
+  x.flush();
+  batch* b = x.begin();
+  const auto at = put(*b, 2, 64);
+  x.l->session().drop_connection();
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
+  put(*b, 3, 64);
+  x.l->submit(b);
+  x.flush();
+  x.check_outcomes(2);
+  CHECK(x.agent.entries.at(2) == at.pack());
+  x.check_agent();
+}
+
+TEST_CASE("a batch that the agent refuses is told so, its number is skipped, and those behind it are indexed") {
+  linked x;
+  const errc code = GENERATE(errc::quota_exceeded, errc::corrupt, errc::stale, errc::access_denied);
+  std::uint64_t refused = 0;
+  x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte> body) {
+    if (t != message_type::index) return verdict{};
+    index_body m;
+    std::memcpy(&m, body.data(), sizeof m);
+    if (m.seq != 3 || (m.flags & index_abandoned) != 0) return verdict{};
+    ++refused;
+    return verdict{verdict::refuse, code};
+  };
+  x.open();
+  for (std::uint64_t s = 1; s <= 8; ++s) x.write(s);
+  x.flush();
+  const auto all = x.told.take();
+  REQUIRE(all.size() == 8);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CHECK(all[i].seq == i + 1);
+    CHECK(all[i].code == (i == 2 ? code : errc::ok));
+  }
+  CHECK(refused == (code == errc::stale ? 2 : 1));
+  REQUIRE(x.agent.until([&] { return x.agent.log.size() == 8; }));
+  CHECK(x.agent.log[2].abandoned);
+  CHECK(x.agent.entries.count(3) == 0);
+  x.check_agent();
+  CHECK_FALSE(x.l->lost());
+  x.write(9);
+  x.flush();
+  CHECK(x.l->readable(0) == 9 * (64 + sizeof(batch_header)));
+}
+
+TEST_CASE("bytes that were changed behind the checksum are refused as corrupt") {
+  linked x;
+  x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte> body) {
+    if (t == message_type::index && nth == 1) {
+      index_body m;
+      std::memcpy(&m, body.data(), sizeof m);
+      const std::lock_guard lock(x.agent.mutex);
+      x.agent.regions.at(m.region).memory.base()[m.offset + m.length - 1] ^= std::byte{1};
+    }
+    return verdict{};
+  };
+  x.open();
+  x.write(1);
+  x.flush();
+  x.write(2);
+  x.flush();
+  const auto all = x.told.take();
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].code == errc::corrupt);
+  CHECK(all[1].code == errc::ok);
+  x.check_agent();
+}
+
+TEST_CASE("a batch for which the agent closes every connection is given up, and the next ones get through") {
+  linked x;
+  x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte> body) {
+    if (t != message_type::index) return verdict{};
+    index_body m;
+    std::memcpy(&m, body.data(), sizeof m);
+    return m.seq == 2 && (m.flags & index_abandoned) == 0 ? verdict{verdict::break_before} : verdict{};
+  };
+  x.open();
+  for (std::uint64_t s = 1; s <= 4; ++s) x.write(s);
+  x.flush();
+  const auto all = x.told.take();
+  REQUIRE(all.size() == 4);
+  CHECK(all[0].code == errc::ok);
+  CHECK(all[1].code == errc::disconnected);
+  CHECK(all[2].code == errc::ok);
+  CHECK(all[3].code == errc::ok);
+  CHECK_FALSE(x.l->lost());
+  x.check_agent();
+}
+
+TEST_CASE("an index answer that is none costs the agent its connection and the batch is acknowledged afterwards") {
+  linked x;
+  x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    return nth_index(t, nth, 2, {verdict::garbage});
+  };
+  x.open();
+  for (std::uint64_t s = 1; s <= 4; ++s) x.write(s);
+  x.flush();
+  x.check_outcomes(4);
+  x.check_agent();
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
+}
+
+TEST_CASE("a heap that is not there any more on resume loses the link, and every batch is told") {
+  linked x;
+  x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    if (t == message_type::index && nth == 1) {
+      x.agent.forget_heap();
+      return verdict{verdict::break_before};
+    }
+    return verdict{};
+  };
+  x.open();
+  for (std::uint64_t s = 1; s <= 3; ++s) x.write(s);
+  CHECK(x.l->flush(soon()) == errc::agent_lost);
+  x.check_outcomes(3, errc::agent_lost);
+  REQUIRE(x.told.until([&] { return !x.told.lost.empty(); }));
+  CHECK(x.told.lost == std::vector<errc>{errc::agent_lost});
+  CHECK(x.l->lost());
+  errc why = errc::ok;
+  CHECK(x.l->begin_batch(64, soon(), why) == nullptr);
+  CHECK(why == errc::agent_lost);
+  CHECK(x.l->fetch_slot(1, false, 64, soon()).status == errc::agent_lost);
+}
+
+TEST_CASE("an agent that forgot what it acknowledged loses the link") {
+  linked x;
+  x.open();
+  x.write(1);
+  x.flush();
+  {
+    const std::lock_guard lock(x.agent.mutex);
+    x.agent.applied_seq = 0;
+  }
+  x.l->session().drop_connection();
+  REQUIRE(x.told.until([&] { return !x.told.lost.empty(); }));
+  CHECK(x.l->lost());
+}
+
+TEST_CASE("a fetch by slot is repeated across a reconnect, and not beyond its deadline") {
+  linked x;
+  x.agent.hook = [](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    return t == message_type::fetch_slot && nth <= 2 ? verdict{verdict::break_before} : verdict{};
+  };
+  x.open();
+  x.write(1);
+  x.flush();
+  const auto a = x.l->fetch_slot(1, false, 4096, soon());
+  REQUIRE(a.status == errc::ok);
+  CHECK(is_copy(a.copy.data(), 1, 64));
+  CHECK(x.l->stats().reconnects == 2);
+  x.agent.hook = nullptr;
+}
+
+TEST_CASE("an answer to a fetch that is none is bad_frame and costs the agent its connection") {
+  linked x;
+  x.agent.hook = [](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    return t == message_type::fetch_slot && nth == 1 ? verdict{verdict::garbage} : verdict{};
+  };
+  x.open();
+  x.write(1);
+  x.flush();
+  CHECK(x.l->fetch_slot(1, false, 4096, soon()).status == errc::bad_frame);
+  CHECK(x.l->fetch_slot(1, false, 4096, soon()).status == errc::ok);
+}
+
+TEST_CASE("an acknowledgement of a retired region is said again when its answer was lost") {
+  linked x;
+  x.agent.hook = [](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    return t == message_type::retired_region && nth == 1 ? verdict{verdict::break_before} : verdict{};
+  };
+  x.open();
+  x.agent.make_region(40, 4096, true);
+  REQUIRE(x.l->learn_region(40) == errc::ok);
+  x.agent.ask_back(40);
+  REQUIRE(x.told.until([&] { return !x.told.retire_asked.empty(); }));
+  x.l->retired(40, 1);
+  REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
+  CHECK(x.l->region_generation(40) == 0);
+}
+
+TEST_CASE("a notice that does not follow the protocol costs the agent its connection") {
+  linked x;
+  x.open();
+  const std::byte junk[3] = {};
+  x.agent.notify_raw(junk);
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
+  x.write(1);
+  x.flush();
+  x.check_outcomes(1);
+}
+
+TEST_CASE("several writers go on through breaking connections") {
+  linked x(256 << 10, 400);
+  x.options.batches_in_flight = 8;
+  x.agent.hook = [](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    if (t == message_type::index && nth % 23 == 0)
+      return verdict{nth % 2 ? verdict::break_after : verdict::break_before};
+    return verdict{};
+  };
+  x.open();
+  std::atomic<int> submitted{0};
+  std::vector<std::thread> writers;
+  for (int t = 0; t < 3; ++t)
+    writers.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < 40; ++i) {
+        errc why = errc::ok;
+        batch* b = x.l->begin_batch(64, soon(), why);
+        if (!b) return;
+        b->owner = &x.told;
+        b->on_acknowledged = outcomes::acknowledged;
+        const std::uint64_t words[2] = {detail::header::pack(1, std::uint64_t(t + 1) * 1000 + i), 16};
+        std::memcpy(b->data + b->used, words, sizeof words);
+        b->used += sizeof words;
+        ++b->count;
+        x.l->submit(b);
+        ++submitted;
+      }
+    });
+  for (auto& t : writers) t.join();
+  x.flush();
+  REQUIRE(submitted == 120);
+  x.check_outcomes(120);
+  x.check_agent();
+  const std::lock_guard lock(x.agent.mutex);
+  for (std::uint64_t t = 1; t <= 3; ++t)
+    for (std::uint64_t i = 0; i < 40; ++i) CHECK(x.agent.entries.count(t * 1000 + i) == 1);
+}
