@@ -179,9 +179,9 @@ BENCHMARK(queue_push_pop)->Name("queue/push_and_pop")->ArgName("waiting")->Arg(0
 void string_make(benchmark::State& state) {
   fm::heap& h = resident_heap();
   const std::string text(static_cast<std::size_t>(state.range(0)), 'x');
-  constexpr int batch = 1 << 12;
+  const auto batch = batch_of(state.range(0));
   while (state.KeepRunningBatch(batch)) {
-    for (int i = 0; i < batch; ++i) benchmark::DoNotOptimize(h.str(text));
+    for (benchmark::IterationCount i = 0; i < batch; ++i) benchmark::DoNotOptimize(h.str(text));
     state.PauseTiming();
     collect_garbage(h);
     state.ResumeTiming();

@@ -4,6 +4,7 @@
 // themselves; a benchmark finds them without the objects of earlier ones. Included by the files of this folder only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <benchmark/benchmark.h>
 #include <cstdint>
@@ -33,6 +34,13 @@ std::vector<fm::ptr<node>> make_nodes(fm::heap& h, std::size_t n);
 
 /// Frees what earlier batches of a benchmark have left. With the clock stopped. Throws the error that ended the collection.
 void collect_garbage(fm::heap& h);
+
+/// How many objects with payloads of `bytes` to make between two collections: so many that the collections take less time than
+/// the making, and so few that they fit in the cache of resident_heap beside everything else.
+constexpr benchmark::IterationCount batch_of(std::int64_t bytes) {
+  constexpr std::int64_t together = 16 << 20, objects_max = 1 << 16;
+  return std::clamp(together / bytes, std::int64_t{1}, objects_max);
+}
 
 /// While it lives, threads log what they overwrite, as they do while a cycle marks; nobody traces.
 class marking {

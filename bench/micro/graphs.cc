@@ -136,9 +136,9 @@ void graph_read_array(benchmark::State& state) {
   part_memory parts;
   const auto doubles = static_cast<std::size_t>(state.range(0));
   const written w = write_graph(h.array<double>(doubles), true, parts);
-  constexpr int batch = 64;
+  const auto batch = batch_of(state.range(0) * static_cast<std::int64_t>(sizeof(double)));
   while (state.KeepRunningBatch(batch)) {
-    for (int i = 0; i < batch; ++i) {
+    for (benchmark::IterationCount i = 0; i < batch; ++i) {
       memory_source source(parts, w.objects);
       detail::graph_reader r(h.cache(), detail::schema_of<double[]>(), limits, true, source);
       benchmark::DoNotOptimize(r.read(source.next()));
