@@ -8,13 +8,16 @@ build_packages=(
   libibverbs-dev librdmacm-dev libsqlite3-dev
 )
 
-# What the tests need besides.
-test_packages=(
-  catch2 ccache util-linux spin
-  clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
+# What test/run needs besides.
+test_packages=(catch2 ccache util-linux clang-format-14 redis-tools python3)
+
+# What test/run --full needs besides.
+full_packages=(
+  spin doxygen graphviz
+  clang-14 libclang-rt-14-dev clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
-  capnproto libcapnp-dev redis-tools
+  capnproto libcapnp-dev
 )
 
 # What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.

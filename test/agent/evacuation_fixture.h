@@ -19,7 +19,7 @@ class evacuating_owner : public tracing_owner {
   /// The next evacuation, to its end.
   evacuate_answer evacuate(evacuation_order order, std::uint32_t below = evacuation_whole) {
     ++number_;
-    const time_point give_up = clock::now() + std::chrono::seconds(60);
+    const time_point give_up = clock::now() + std::chrono::minutes(10);
     for (;;) {
       const reply r = ask(number_, order, below);
       REQUIRE(r.ok());

@@ -117,7 +117,7 @@ class talking_agents {
   /// Marks until two waves in a row were quiet.
   void mark(const std::vector<slot_t>& roots) {
     for (const slot_t r : roots) add(r);
-    const time_point give_up = clock::now() + std::chrono::seconds(60);
+    const time_point give_up = clock::now() + std::chrono::minutes(10);
     for (int quiet = 0; quiet < 2; quiet = wave() ? quiet + 1 : 0) REQUIRE(clock::now() < give_up);
   }
   std::set<slot_t> marks() {
@@ -167,7 +167,7 @@ class other_agent final : public fabric::service {
   /// Waits for the nth message with ghosts, from 1, as it came.
   std::vector<std::byte> message_number(std::size_t n) {
     std::unique_lock lock(mutex_);
-    REQUIRE(changed_.wait_for(lock, std::chrono::seconds(30), [&] { return came_.size() >= n; }));
+    REQUIRE(changed_.wait_for(lock, std::chrono::minutes(10), [&] { return came_.size() >= n; }));
     return came_[n - 1];
   }
 
@@ -183,7 +183,7 @@ class other_agent final : public fabric::service {
     } else {
       came_.emplace_back(payload.begin(), payload.end());
       changed_.notify_all();
-      changed_.wait_for(lock, std::chrono::seconds(30), [&] { return answering_; });
+      changed_.wait_for(lock, std::chrono::minutes(10), [&] { return answering_; });
       if (code_ == errc::disconnected) return errc::bad_frame;
       a.code = static_cast<std::uint16_t>(code_);
     }

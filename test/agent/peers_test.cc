@@ -39,7 +39,7 @@ struct half_pair {
   /// Traces until `done`.
   template <class Done>
   tracing_owner::trace_reply until(Done done, std::vector<slot_t>& ghosts) {
-    const time_point give_up = clock::now() + std::chrono::seconds(60);
+    const time_point give_up = clock::now() + std::chrono::minutes(10);
     for (;;) {
       auto r = o->trace();
       ghosts.insert(ghosts.end(), r.ghosts.begin(), r.ghosts.end());

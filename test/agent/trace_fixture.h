@@ -139,7 +139,7 @@ class tracing_owner : public owner {
   }
   /// Traces from these roots until the agent is idle, with the store's own threads or without; returns the ghosts.
   std::set<slot_t> trace_all(const std::vector<slot_t>& roots) {
-    const time_point give_up = clock::now() + std::chrono::seconds(60);
+    const time_point give_up = clock::now() + std::chrono::minutes(10);
     trace_reply r = trace(roots);
     std::set<slot_t> ghosts(r.ghosts.begin(), r.ghosts.end());
     while (r.answer.idle == 0) {

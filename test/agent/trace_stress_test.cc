@@ -114,7 +114,7 @@ TEST_CASE("tracing goes on while batches come, objects are moved by the cleaner,
   o.open_ready(0, 3);
   const edges graph = random_graph(99, 9000);
   const std::set<slot_t> expected = reachable(graph, {2, 65537});
-  const time_point give_up = clock::now() + std::chrono::seconds(60);
+  const time_point give_up = clock::now() + std::chrono::minutes(10);
   // Writes objects again as they are, in an order that leaves sparse regions behind, and takes what memory there is.
   std::mt19937_64 random(5);
   std::vector<slot_t> slots;
@@ -228,7 +228,7 @@ TEST_CASE("a heap that goes away while it is traced is simply gone", "[store][tr
     SECTION("with the store") {}
   }
   time.advance(std::chrono::seconds(2));
-  const time_point give_up = clock::now() + std::chrono::seconds(20);
+  const time_point give_up = clock::now() + std::chrono::minutes(10);
   while (s->statistics().find("\"regions_in_use\":0,") == std::string::npos) {
     REQUIRE(clock::now() < give_up);
     s->maintain();

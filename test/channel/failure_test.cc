@@ -31,7 +31,7 @@ TEST_CASE("a sender that is killed half way leaves nothing behind, and the recei
   const agent_test::directory d;
   agent_test::process child({CHANNEL_CHILD, "send", listener.url(), "100000"}, d.path + "/output");
   fm::channel rx = listener.accept();
-  REQUIRE(rx.readable(std::chrono::seconds(30)));  // a part is here, and there is no credit for the whole
+  REQUIRE(rx.readable(std::chrono::minutes(10)));  // a part is here, and there is no credit for the whole
   REQUIRE(child.end(SIGKILL) == -SIGKILL);
   const thrown t = thrown_by([&] { rx.recv<node>(); });
   INFO(t.text);
@@ -239,7 +239,7 @@ TEST_CASE("a channel that is closed says so at both ends, and what had arrived c
   ends e(transport, {.linger = fm::duration{}});
   const fm::send_options quick{.until = fm::delivery::sent};
   e.tx.send(e.from.make<node>({.id = 1}), quick);
-  REQUIRE(e.rx.readable(std::chrono::seconds(20)));
+  REQUIRE(e.rx.readable(std::chrono::minutes(10)));
   e.tx.close();
   REQUIRE(thrown_by([&] { e.tx.send(e.from.make<node>({.id = 1})); }).code == errc::cancelled);
   REQUIRE(e.rx.recv<node>()->id == 1);

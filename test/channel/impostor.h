@@ -73,14 +73,14 @@ class impostor final : public fm::fabric::session_events {
   /// What the receiver says of a graph; timed_out when it says nothing.
   fm::errc verdict(std::uint64_t graph) {
     std::unique_lock lock(mutex_);
-    const bool heard = changed_.wait_until(lock, fm::clock::now() + std::chrono::seconds(60),
+    const bool heard = changed_.wait_until(lock, fm::clock::now() + std::chrono::minutes(10),
                                            [&] { return verdicts_.contains(graph); });
     return heard ? verdicts_[graph] : fm::errc::timed_out;
   }
   /// Whether the other end has said goodbye, or ended the connection, within a minute.
   bool is_left() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, fm::clock::now() + std::chrono::seconds(60), [&] { return left_; });
+    return changed_.wait_until(lock, fm::clock::now() + std::chrono::minutes(10), [&] { return left_; });
   }
   /// A part of graph 1 of T's.
   template <class T = node>
@@ -119,7 +119,7 @@ class impostor final : public fm::fabric::session_events {
     welcomed_ = post(s, fm::fabric::lane::control, std::as_writable_bytes(std::span(&h, 1)), &memory_);
     for (const std::uint16_t index : streams_) {
       fm::os::descriptor socket;
-      if (s.open_stream(index, fm::clock::now() + std::chrono::seconds(10), socket) != fm::errc::ok) break;
+      if (s.open_stream(index, fm::clock::now() + std::chrono::minutes(10), socket) != fm::errc::ok) break;
       sockets.push_back(std::move(socket));
     }
     return fm::errc::ok;

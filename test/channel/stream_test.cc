@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint64_t most = sizeof(channel_wire::head) + channel_wire::part_bytes_max;
 
-time_point soon() { return clock::now() + std::chrono::seconds(60); }
+time_point soon() { return clock::now() + std::chrono::minutes(10); }
 bool never() { return false; }
 
 struct sockets {

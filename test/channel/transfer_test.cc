@@ -244,11 +244,11 @@ TEST_CASE("a receiver can ask what comes next before it takes it") {
     e.tx.send(e.from.make<node>({.id = 5}));
     e.tx.send(e.from.str("text"));
   });
-  REQUIRE(e.rx.readable(std::chrono::seconds(20)));
+  REQUIRE(e.rx.readable(std::chrono::minutes(10)));
   REQUIRE(e.rx.next_is<node>());
   REQUIRE_FALSE(e.rx.next_is<fm::string>());
   REQUIRE(e.rx.recv<node>()->id == 5);
-  REQUIRE(e.rx.next_is<fm::string>(std::chrono::seconds(20)));
+  REQUIRE(e.rx.next_is<fm::string>(std::chrono::minutes(10)));
   REQUIRE(fm::string(e.rx.recv<fm::string>()) == "text");
   require_ok(sender);
 }

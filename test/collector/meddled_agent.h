@@ -40,7 +40,7 @@ class meddled_agent final : public fm::test::served_store {
   /// Whether the message came; waits for it.
   bool met() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return met_; });
+    return changed_.wait_for(lock, std::chrono::minutes(10), [this] { return met_; });
   }
   void let_go() {
     const std::lock_guard lock(mutex_);
@@ -61,7 +61,7 @@ class meddled_agent final : public fm::test::served_store {
         how = how_;
         changed_.notify_all();
         if (how == meddling::hang)
-          changed_.wait_for(lock, std::chrono::seconds(30), [this] { return how_ == meddling::none; });
+          changed_.wait_for(lock, std::chrono::minutes(10), [this] { return how_ == meddling::none; });
       }
     }
     if (how == meddling::lose_message) return lose(p, "the test loses a message");

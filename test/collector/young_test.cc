@@ -111,7 +111,7 @@ TEST_CASE("what a home copy refers to is not young any more, and lives until a c
     const auto child = h.make<gc_node>({.id = 2, .left = make_list(h, 100)});
     const auto pin = child.read();
     holder.write()->left = child;
-    const auto give_up = fm::clock::now() + std::chrono::seconds(60);
+    const auto give_up = fm::clock::now() + std::chrono::minutes(10);
     while (h.stats().acknowledged_objects != 101 && fm::clock::now() < give_up)
       REQUIRE(h.evict_all(std::chrono::milliseconds(200)) == fm::errc::timed_out);
   }
@@ -179,7 +179,7 @@ TEST_CASE("young objects whose words are aside live and die like others") {
   const auto kept = make_list(h, 2'000);
   std::vector<fm::ptr<gc_node>> dropped;
   for (std::uint64_t i = 0; i < 20'000; ++i) dropped.push_back(h.make<gc_node>({.id = i}));
-  const auto deadline = fm::clock::now() + std::chrono::seconds(20);
+  const auto deadline = fm::clock::now() + std::chrono::minutes(10);
   while (h.stats().hit_words_aside == 0 && fm::clock::now() < deadline) h.core().cache().eviction().help();
   REQUIRE(h.stats().hit_words_aside > 0);
   dropped.clear();
@@ -211,7 +211,7 @@ TEST_CASE("young objects of a tablet whose pages are all given back keep what th
       if (hit.pages[page].state.load() != page_given_back) return false;
     return true;
   };
-  const auto deadline = fm::clock::now() + std::chrono::seconds(60);
+  const auto deadline = fm::clock::now() + std::chrono::minutes(10);
   while (!all_aside() && fm::clock::now() < deadline) {
     h.core().cache().eviction().wake();
     std::this_thread::yield();
@@ -240,7 +240,7 @@ TEST_CASE("a long array of references goes home in pieces, and all that it refer
     array.write()->at(i) = node;
   }
   const auto pin = array->at(50'000).root().read();  // stays, and is referred to from home
-  const auto give_up = fm::clock::now() + std::chrono::seconds(60);
+  const auto give_up = fm::clock::now() + std::chrono::minutes(10);
   while (h.stats().acknowledged_objects != 10'000 && fm::clock::now() < give_up)
     (void)h.evict_all(std::chrono::milliseconds(200));
   REQUIRE(h.stats().acknowledged_objects == 10'000);
@@ -358,7 +358,7 @@ TEST_CASE("nothing that is reachable dies young beside eviction, write-back and 
     const auto s = h.stats();
     return s.written_objects > 10'000 && s.young_collected_objects > 10'000 && s.young_collections > 10;
   };
-  const auto give_up = until + std::chrono::seconds(60);
+  const auto give_up = until + std::chrono::minutes(10);
   while (!stop.load() && fm::clock::now() < give_up && (fm::clock::now() < until || !enough())) {
     auto r = h.collect_young("always");
     if (r.ok() && r.number % 8 == 0) r = h.collect("in between");

@@ -237,7 +237,7 @@ TEMPLATE_TEST_CASE("requests posted between two connections complete as disconne
     std::unique_lock lock(m);
     entered = true;
     cv.notify_all();
-    cv.wait_for(lock, std::chrono::seconds(60), [&] { return go.load(); });
+    cv.wait_for(lock, std::chrono::minutes(10), [&] { return go.load(); });
     return errc::ok;
   };
   p.link->drop_connection();
@@ -245,7 +245,7 @@ TEMPLATE_TEST_CASE("requests posted between two connections complete as disconne
   CHECK(p.transfer(op_kind::read, b, 8, 0) == errc::disconnected);
   {
     std::unique_lock lock(m);
-    REQUIRE(cv.wait_for(lock, std::chrono::seconds(60), [&] { return entered.load(); }));
+    REQUIRE(cv.wait_for(lock, std::chrono::minutes(10), [&] { return entered.load(); }));
   }
   CHECK(p.transfer(op_kind::read, b, 8, 0) == errc::disconnected);
   CHECK(p.link->state() == session_state::down);

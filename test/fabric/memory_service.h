@@ -59,7 +59,7 @@ class memory_service final : public service {
   /// Waits (bounded) until a condition on the service's own counters holds.
   bool until(const std::function<bool(memory_service&)>& condition) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return condition(*this); });
+    return changed_.wait_for(lock, std::chrono::minutes(10), [&] { return condition(*this); });
   }
 
   errc connected(peer& p) noexcept override {
@@ -147,7 +147,7 @@ class memory_service final : public service {
         std::unique_lock lock(mutex_);
         ++held;
         changed_.notify_all();
-        changed_.wait_for(lock, std::chrono::seconds(60), [this] { return released_; });
+        changed_.wait_for(lock, std::chrono::minutes(10), [this] { return released_; });
         --held;
         changed_.notify_all();
         return errc::ok;
@@ -216,7 +216,7 @@ class recorded_events : public session_events {
   }
   bool until(const std::function<bool(recorded_events&)>& condition) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return condition(*this); });
+    return changed_.wait_for(lock, std::chrono::minutes(10), [&] { return condition(*this); });
   }
 
   std::function<errc(session&, std::uint32_t)> on_connected;

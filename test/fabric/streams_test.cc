@@ -12,7 +12,7 @@ namespace {
 class opener final : public session_events {
  public:
   errc connected(session& s, std::uint32_t) override {
-    outcome = s.open_stream(5, clock::now() + std::chrono::seconds(10), socket);
+    outcome = s.open_stream(5, clock::now() + std::chrono::minutes(10), socket);
     return errc::ok;
   }
   void disconnected(session&, std::uint32_t, errc) noexcept override {}

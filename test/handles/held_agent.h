@@ -26,7 +26,7 @@ class held_agent final : public fm::test::served_store {
   /// Waits until a read is being held; false when none came.
   bool until_one_is_held() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return waiting_ != 0; });
+    return changed_.wait_for(lock, std::chrono::minutes(10), [this] { return waiting_ != 0; });
   }
   /// Nobody answers any more.
   void die() {
@@ -41,7 +41,7 @@ class held_agent final : public fm::test::served_store {
       ++waiting_;
       changed_.notify_all();
       // A test that forgets it fails, and does not hang.
-      changed_.wait_for(lock, std::chrono::seconds(30), [this] { return !held_; });
+      changed_.wait_for(lock, std::chrono::minutes(10), [this] { return !held_; });
       --waiting_;
     }
     return served_store::memory(p, where, bytes, how);

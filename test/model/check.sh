@@ -2,7 +2,11 @@
 # check.sh verifies|fails MODEL DIRECTORY [-DMACRO...]: has spin search every interleaving of MODEL, in DIRECTORY, which is
 # made anew. `verifies`: the search must be complete and find nothing. `fails`: it must find a violated assertion; the macros
 # put a known mistake back then, so that a model that stopped seeing anything is found out. Spin and the C compiler are $SPIN
-# and $CC. What went wrong stays in DIRECTORY, with the interleaving that led there.
+# and $CC. A search that went wrong leaves its files in DIRECTORY, with the interleaving that led there.
+#
+# A search reads nothing but the model, the macros, this script and the two programs. If it ended as expected before, with all of them
+# as they are now, it is not repeated, and "cached" is printed. The names of such searches are the files in
+# FARMEM_MODEL_CACHE ($XDG_CACHE_HOME/farmem/models, or ~/.cache/farmem/models); FARMEM_MODEL_CACHE=off repeats every search.
 set -uo pipefail
 
 expected=$1
@@ -14,6 +18,14 @@ refuse() {
   echo "$(basename "$model") $*" >&2
   exit 1
 }
+
+cache=${FARMEM_MODEL_CACHE:-${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/farmem/models}
+search=$( (cat "$model" "$0" && printf '%s\n' "$expected" "$@" && "${SPIN:-spin}" -V && "${CC:-cc}" --version) 2>&1 | sha256sum)
+search=${search%% *}
+if [ "$cache" != off ] && [ -e "$cache/$search" ]; then
+  echo "cached: $(basename "$model") $* ${expected/fails/fails as it should}"
+  exit 0
+fi
 
 rm -rf "$directory"
 mkdir -p "$directory"
@@ -49,3 +61,6 @@ case $expected in
   *) refuse "is expected to what? $expected" ;;
 esac
 rm -f pan pan.*
+if [ "$cache" != off ]; then
+  (mkdir -p "$cache" && printf '%s %s\n' "$(basename "$model")" "$*" >"$cache/$search") 2>/dev/null || true
+fi

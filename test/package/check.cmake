@@ -1,6 +1,7 @@
 # Run by ctest: installs farmem into ${work}/root and builds ${source}/test/package/consumer against it twice, once with
 # find_package and once with what pkg-config says, and runs both programs. The build at hand is installed if it has the
-# ${linkage} that is asked for; otherwise one is configured and built, with the same flags, so that ccache has it.
+# ${linkage} that is asked for; otherwise one is configured and built beside it, with the same flags, so that ccache has the
+# objects: test/run has set CCACHE_BASEDIR to the one folder, and here it is the other one, which makes their paths the same.
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT status EQUAL 0)
@@ -27,9 +28,10 @@ endif()
 if((want_shared AND configured_shared) OR (NOT want_shared AND NOT configured_shared))
   set(installed ${build})
 else()
-  set(installed ${work}/build)
+  set(installed ${build}-${linkage})
+  set(ENV{CCACHE_BASEDIR} ${installed})
   run(${CMAKE_COMMAND} -S ${source} -B ${installed} -G Ninja -D CMAKE_BUILD_TYPE=${build_type}
-    -D CMAKE_CXX_FLAGS_DEBUG=${flags} -D FARMEM_AUDIT=${audit} -D BUILD_SHARED_LIBS=${want_shared}
+    -D CMAKE_CXX_FLAGS_DEBUG=${flags} -D CMAKE_UNITY_BUILD=${unity} -D FARMEM_AUDIT=${audit} -D BUILD_SHARED_LIBS=${want_shared}
     -D CMAKE_CXX_COMPILER=${compiler} -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher} -D FARMEM_TESTS=OFF -D FARMEM_EXAMPLES=OFF)
   run(${CMAKE_COMMAND} --build ${installed} --target all)
 endif()

@@ -34,7 +34,7 @@ bool has(const std::string& text, const std::string& what) { return text.find(wh
 
 /// Waits until so many agents are connected.
 bool connected_to(const paged& p, std::uint64_t agents) {
-  for (const auto until = clock::now() + std::chrono::seconds(20); clock::now() < until; std::this_thread::yield())
+  for (const auto until = clock::now() + std::chrono::minutes(10); clock::now() < until; std::this_thread::yield())
     if (p.stats().agents_up == agents) return true;
   return false;
 }

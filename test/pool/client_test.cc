@@ -75,7 +75,7 @@ std::string text_of(const pool_address& a) { return fmt::format("{:x} {:x}", a.w
 /// Waits for something that other processes and threads bring about.
 template <class F>
 bool comes_true(F&& f) {
-  for (const time_point until = clock::now() + std::chrono::seconds(60); clock::now() < until;) {
+  for (const time_point until = clock::now() + std::chrono::minutes(10); clock::now() < until;) {
     if (f()) return true;
     std::this_thread::yield();
   }

@@ -11,7 +11,7 @@ using namespace fm;
 using pool_detail::sections;
 
 namespace {
-time_point soon() { return clock::now() + std::chrono::seconds(60); }
+time_point soon() { return clock::now() + std::chrono::minutes(10); }
 }  // namespace
 
 TEST_CASE("passing waits for the sections that were open, and the next time for those that came meanwhile") {

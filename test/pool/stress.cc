@@ -19,7 +19,7 @@ using namespace fm::literals;
 namespace {
 
 /// Somebody does something within this, on any machine.
-constexpr auto patience = std::chrono::seconds(60);
+constexpr auto patience = std::chrono::minutes(10);
 
 /// What the threads saw, to be judged by the main thread.
 struct findings {

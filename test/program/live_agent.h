@@ -22,7 +22,7 @@ extern char** environ;
 
 namespace agent_test {
 
-inline constexpr int wait_ms = 20'000;
+inline constexpr int wait_ms = 600'000;
 
 /// A program of ours and how it ended. Its standard output and error go to a file.
 class process {

@@ -27,8 +27,8 @@ inline fm::heap_options far_away(const std::string& url) {
           .agents = {url},
           .segment = 32 << 10,
           .collect = false,
-          .access_within = std::chrono::seconds(20),
-          .memory_within = std::chrono::seconds(20),
+          .access_within = std::chrono::minutes(10),
+          .memory_within = std::chrono::minutes(10),
           .reconnect_within = std::chrono::seconds(30),
           .connect_within = std::chrono::seconds(30)};
 }
@@ -56,7 +56,7 @@ class lab_agent {
  public:
   explicit lab_agent(const std::string& listen = here(), std::vector<std::string> more = {})
       : process_(arguments(listen, std::move(more)), directory_.path + "/log") {
-    const fm::time_point deadline = fm::clock::now() + std::chrono::seconds(60);
+    const fm::time_point deadline = fm::clock::now() + std::chrono::minutes(10);
     while (url_.empty()) {
       std::ifstream in(directory_.path + "/ready");
       std::getline(in, url_);

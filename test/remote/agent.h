@@ -71,7 +71,7 @@ class scripted_agent final : public fabric::service {
   template <class Condition>
   bool until(Condition condition) {
     std::unique_lock lock(mutex);
-    return seen.wait_for(lock, std::chrono::seconds(10), condition);
+    return seen.wait_for(lock, std::chrono::minutes(10), condition);
   }
   std::uint64_t count(message_type t) {
     const std::lock_guard lock(mutex);

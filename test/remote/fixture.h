@@ -12,7 +12,7 @@
 
 namespace fm::store::link_test {
 
-inline time_point soon() { return clock::now() + std::chrono::seconds(10); }
+inline time_point soon() { return clock::now() + std::chrono::minutes(10); }
 
 /// What the owner was told. Thread-safe.
 struct outcomes {
@@ -33,7 +33,7 @@ struct outcomes {
   template <class Condition>
   bool until(Condition condition) {
     std::unique_lock lock(mutex);
-    return told.wait_for(lock, std::chrono::seconds(10), condition);
+    return told.wait_for(lock, std::chrono::minutes(10), condition);
   }
   static void acknowledged(batch& b, errc code) noexcept {
     auto& o = *static_cast<outcomes*>(b.owner);

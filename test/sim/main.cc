@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sys/personality.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,7 +57,8 @@ constexpr std::pair<const char*, mutation> mutations[] = {
 };
 
 constexpr int not_possible = 77;
-constexpr unsigned run_within_s = 120;  // of real time
+constexpr rlim_t run_within_s = 120;      // of the processor's time, so that a busy machine fails no run
+constexpr unsigned hangs_after_s = 1800;  // of real time: a run that waits for ever takes no processor
 
 struct command {
   std::string name;
@@ -117,7 +119,9 @@ int run_here(std::uint64_t seed, const command& c) {
     return status;
   }
   ::mallopt(M_ARENA_MAX, 1);
-  ::alarm(run_within_s);
+  const rlimit work{run_within_s, run_within_s + 10};
+  ::setrlimit(RLIMIT_CPU, &work);
+  ::alarm(hangs_after_s);
   try {
     fmt::print("seed {}: {}\n", seed, fm::sim::run_program(seed, *faults_of(c.faults)));
     return 0;

@@ -86,7 +86,7 @@ void stress_heap(stress::plan p) {
   stress::program program(h, p, servers.all);
   const auto evict = [&] {
     // A connection that broke a moment ago has failed write-backs to tell of first.
-    const fm::time_point deadline = fm::clock::now() + std::chrono::seconds(60);
+    const fm::time_point deadline = fm::clock::now() + std::chrono::minutes(10);
     fm::errc e = h.evict_all();
     while (e != fm::errc::ok && fm::clock::now() < deadline) e = h.evict_all();
     return e;
@@ -110,7 +110,7 @@ void stress_heap(stress::plan p) {
   settled("after building");
   // However slow the machine or the sanitizer: until everything that is to be stressed has happened. Comparing is left for the
   // end, because where everything is slow it takes several times as long.
-  const fm::time_point enough = fm::clock::now() + std::chrono::seconds(40);
+  const fm::time_point enough = fm::clock::now() + std::chrono::minutes(10);
   const bool over_connection =
       p.transport != "local:";  // the agent in this process answers before a break can come between
   const auto complete = [&](const fm::heap_stats& s) {
@@ -135,7 +135,7 @@ void stress_heap(stress::plan p) {
   REQUIRE(evict() == fm::errc::ok);
   REQUIRE(h.verify().ok());
   for (const auto& link : h.core().cache().agents())  // whatever was lost has been sent again then
-    REQUIRE(link->flush(fm::clock::now() + std::chrono::seconds(60)) == fm::errc::ok);
+    REQUIRE(link->flush(fm::clock::now() + std::chrono::minutes(10)) == fm::errc::ok);
   const fm::heap_stats s = h.stats();
   if (std::getenv("FARMEM_STRESS_VERBOSE"))
     std::fprintf(stderr, "%s%llu operations, %llu batches and %llu acknowledgements lost by agents\n", s.text().c_str(),

@@ -8,7 +8,7 @@
 
 namespace fm::test {
 
-constexpr auto patience = std::chrono::seconds(60);
+constexpr auto patience = std::chrono::minutes(10);
 
 /// Until `what()` holds; false when it does not within that time.
 inline bool await(const std::function<bool()>& what) {
