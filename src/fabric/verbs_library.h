@@ -1,7 +1,7 @@
 // Finding and opening the shared object that serves verbs://.
 #pragma once
 
-#include "transport.h"
+#include "fabric/transport/transport.h"
 
 #include <string>
 #include <vector>

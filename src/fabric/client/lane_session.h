@@ -10,7 +10,7 @@
 
 #include "client_lane.h"
 #include "driver.h"
-#include "fabric/stream/socket.h"
+#include "fabric/socket/socket.h"
 
 namespace fm::fabric {
 

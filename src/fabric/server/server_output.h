@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "fabric/stream/socket.h"
+#include "fabric/socket/socket.h"
 
 namespace fm::fabric {
 

@@ -10,7 +10,7 @@
 #include <deque>
 
 #include "fabric/client/client_lane.h"
-#include "socket.h"
+#include "fabric/socket/socket.h"
 
 namespace fm::fabric {
 

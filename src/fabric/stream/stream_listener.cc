@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "fabric/transports.h"
+#include "fabric/stream/stream_transport.h"
 
 namespace fm::fabric {
 namespace {

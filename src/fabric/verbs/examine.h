@@ -1,7 +1,8 @@
 // The part of fm::fabric::doctor that needs rdma-core: devices and their ports.
 #pragma once
 
-#include "fabric/doctor.h"
+#include "fabric/transport/finding.h"
+#include <vector>
 
 namespace fm::fabric::verbs {
 

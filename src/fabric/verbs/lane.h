@@ -14,7 +14,7 @@
 #include <deque>
 
 #include "fabric/client/client_lane.h"
-#include "fabric/stream/socket.h"
+#include "fabric/socket/socket.h"
 #include "local_memory.h"
 #include "queue_pair.h"
 #include "region_keys.h"

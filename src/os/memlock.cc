@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace fm::fabric {
+namespace fm::os {
 namespace {
 
 /// A line of /proc/self/status: a number in the given base, 0 when it is not there.
@@ -36,4 +36,4 @@ memlock memlock_now() noexcept {
   return m;
 }
 
-}  // namespace fm::fabric
+}  // namespace fm::os

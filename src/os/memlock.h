@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-namespace fm::fabric {
+namespace fm::os {
 
 struct memlock {
   bool unlimited = false;  ///< no limit is set, or the process may ignore it (CAP_IPC_LOCK)
@@ -17,4 +17,4 @@ constexpr const char* memlock_fix =
     "raise it with `ulimit -l unlimited`, LimitMEMLOCK=infinity in the systemd unit, or a memlock line in "
     "/etc/security/limits.conf";
 
-}  // namespace fm::fabric
+}  // namespace fm::os

@@ -1,4 +1,4 @@
-#include "socket.h"
+#include "fabric/socket/socket.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
