@@ -1,3 +1,5 @@
+// Reading a graph depth first out of its parts, and making its objects; see graph_reader.h. Owns the check of every word
+// before it is used. channel_core calls it, on the thread that receives.
 #include "graph_reader.h"
 #include <fmt/format.h>
 

@@ -1,3 +1,5 @@
+// Walking a graph depth first, and writing its objects into parts; see graph_writer.h. Owns the agreement of numbers: an
+// object's number is the order in which it became known. channel_core calls it, on the thread that sends.
 #include "graph_writer.h"
 
 #include "base/base.h"

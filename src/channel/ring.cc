@@ -1,9 +1,14 @@
+// Writing and reading records in shared memory, and sleeping on its bells; see ring.h. Owns the check of everything that
+// the other process can change: each word is read once, and used only if it is possible. `sender` and `receiver` call
+// it.
 #include "ring.h"
 
 #include <algorithm>
 #include <climits>
 #include <new>
 #include <utility>
+
+#include "credit.h"
 
 namespace fm::detail {
 
@@ -181,6 +186,10 @@ ring_pair::ring_pair(std::uint64_t bytes)
 
 ring_pair::ring_pair(os::memory_file memory, std::uint64_t bytes)
     : memory_(std::move(memory)), out(place(1, bytes)), in(place(0, bytes)) {}
+
+std::unique_ptr<receive_credit> ring_pair::make_credit(const channel_terms& terms) const {
+  return std::make_unique<credit_by_counters>(terms);
+}
 
 ring_place ring_pair::place(std::uint64_t which, std::uint64_t bytes) const noexcept {
   std::byte* const at = memory_.base() + which * (page_bytes + bytes);

@@ -49,7 +49,7 @@ struct ring_place {
 };
 
 /// The writing side. room() and publish(): one thread at a time; the rest: any.
-class ring_writer final : public conduit_writer {
+class ring_writer final : public byte_path_writer {
  public:
   explicit ring_writer(const ring_place& p) noexcept : p_(p) {}
 
@@ -86,7 +86,7 @@ class ring_writer final : public conduit_writer {
 };
 
 /// The reading side. next() and release(): one thread at a time; the rest: any.
-class ring_reader final : public conduit_reader {
+class ring_reader final : public byte_path_reader {
  public:
   explicit ring_reader(const ring_place& p) noexcept : p_(p) {}
 
@@ -114,7 +114,7 @@ class ring_reader final : public conduit_reader {
 };
 
 /// The memory of both directions, and this process's sides of them.
-class ring_pair final : public conduit {
+class ring_pair final : public byte_path {
  public:
   /// The size of one direction for messages of up to `part` bytes, of which so many parts and `window` bytes may be on their way.
   static std::uint64_t bytes_for(std::uint64_t window, std::uint64_t parts, std::uint64_t part) noexcept;
@@ -126,8 +126,9 @@ class ring_pair final : public conduit {
   ring_pair(os::memory_file memory, std::uint64_t bytes);
 
   [[nodiscard]] int fd() const noexcept { return memory_.fd(); }
-  [[nodiscard]] conduit_writer& writer() noexcept override { return out; }
-  [[nodiscard]] conduit_reader& reader() noexcept override { return in; }
+  [[nodiscard]] byte_path_writer& writer() noexcept override { return out; }
+  [[nodiscard]] byte_path_reader& reader() noexcept override { return in; }
+  [[nodiscard]] std::unique_ptr<receive_credit> make_credit(const channel_terms& terms) const override;
   [[nodiscard]] bool in_shared_memory() const noexcept override { return true; }
 
  private:

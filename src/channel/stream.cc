@@ -1,3 +1,5 @@
+// Writing and reading messages on connections of a channel's own, and sleeping on them; see stream.h. Owns the place of
+// each direction among all bytes, so that a message that was cut is put together again. `sender` and `receiver` call it.
 #include "stream.h"
 
 #include <poll.h>
@@ -9,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "credit.h"
 
 namespace fm::detail {
 
@@ -206,8 +210,8 @@ bool stream_reader::skip() noexcept {
 
 void stream_reader::pass_shown() noexcept { begin_ += std::exchange(shown_, 0); }
 
-conduit_reader::found stream_reader::next(std::uint64_t most, std::span<const std::byte>& message,
-                                          std::uint64_t& rest) noexcept {
+byte_path_reader::found stream_reader::next(std::uint64_t most, std::span<const std::byte>& message,
+                                            std::uint64_t& rest) noexcept {
   const std::size_t ahead = large_ ? ahead_of_large : buffer_.size();
   if (!skip() || !gather(sizeof(head), ahead)) return found::nothing;
   head h;
@@ -251,5 +255,11 @@ bool stream_reader::answer(const part_answers& a) noexcept {
 }
 
 void stream_reader::wait(std::uint32_t seen, time_point deadline) noexcept { socket_.wait(POLLIN, seen, deadline); }
+
+// ---- both ----
+
+std::unique_ptr<receive_credit> stream_pair::make_credit(const channel_terms& terms) const {
+  return std::make_unique<credit_on_demand>(terms);
+}
 
 }  // namespace fm::detail

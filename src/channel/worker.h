@@ -1,5 +1,5 @@
-// A thread that carries out operations in their order, begun when the first one comes. A channel has one for what it sends and one
-// for what it receives.
+// A thread that carries out operations in their order, begun when the first one comes. A channel has one for what it
+// sends and one for what it receives. At most waiting_max operations wait. channel_core calls it, from any thread.
 #pragma once
 
 #include <farmem/channel_operation.h>
