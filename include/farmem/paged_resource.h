@@ -47,9 +47,9 @@ class paged_extents final : public std::pmr::memory_resource {
 /// Small allocations in chunks of 64 KiB of one size class each, larger ones straight from the extents: what paged::resource() is.
 /// Size classes are at most a quarter apart, so at most a fifth of a small allocation is lost. Thread-safe: a lock for every size
 /// class; O(1) for small allocations, but for a new chunk. Throws std::bad_alloc when the range is full.
-class paged_pool final : public std::pmr::memory_resource {
+class size_class_resource final : public std::pmr::memory_resource {
  public:
-  explicit paged_pool(paged_extents& extents);
+  explicit size_class_resource(paged_extents& extents);
 
  private:
   static constexpr std::size_t chunk_bytes = 64u << 10;

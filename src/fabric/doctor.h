@@ -1,4 +1,5 @@
-// What of this machine RDMA needs, whether it is there, and what to do where it is not. `farmem-agent --doctor` prints it.
+// The examination of what RDMA needs on this machine: whether it is there, and what to do where it is not. Changes
+// nothing. `farmem-agent --doctor` prints the result, and is its only caller.
 #pragma once
 
 #include "fabric/transport/finding.h"

@@ -1,3 +1,4 @@
+// Reading the limit on locked memory and its use from the kernel; see memlock.h. Keeps no state.
 #include "memlock.h"
 
 #include <sys/resource.h>

@@ -1,4 +1,5 @@
-// How much memory this process may lock, which is what registering memory with an RDMA device does.
+// How much memory this process may lock. Registering memory with an RDMA device locks it. Reads the limit and the use
+// anew at each call; the doctor and the verbs transport call it, from any thread.
 #pragma once
 
 #include "base/base.h"

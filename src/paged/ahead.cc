@@ -1,4 +1,5 @@
-// Fetching before the touch: for sequential streams, and for prefetch. On a thread of its own, several fetches at a time.
+// Fetching before the touch: for sequential streams, and for prefetch. One thread of the range runs it, with several
+// fetches at a time. Faults and fm::paged::prefetch only leave requests for it.
 #include <algorithm>
 
 #include "core.h"

@@ -1,4 +1,5 @@
-// Opening and closing a range, its threads, and its statistics; see core.h.
+// Opening and closing a range, its threads, and its statistics; see core.h for the invariants of a range. fm::paged
+// (range.cc) is its only caller.
 #include "core.h"
 
 #include <fmt/format.h>

@@ -247,7 +247,7 @@ class paged_core {
   histogram fault_ns_;
 
   paged_extents extents_;
-  paged_pool pool_;
+  size_class_resource pool_;
 };
 
 /// Counts, without ordering anything.

@@ -1,4 +1,5 @@
-// Absent blocks: which one to fetch, fetching it, and installing it; see core.h.
+// Absent blocks: choosing the block to fetch, fetching it, and installing it; see core.h. A page becomes present here
+// and nowhere else. Faults call it, and so does ahead.cc.
 #include <algorithm>
 
 #include "core.h"

@@ -1,4 +1,5 @@
-// Sessions, spaces and regions; see home.h.
+// Sessions, spaces and regions of a range; see home.h. Owns the invariant that a region stays as long as a page has its
+// home copy there. Fills, write-backs and members.cc call it.
 #include "home.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Opening and closing, calls, and what the session tells; see agent_client.h.
+// Opening and closing, calls that are repeated across reconnects, and what the session reports; see agent_client.h for
+// the invariants. fm::pool calls it from any thread; the session calls back from its own.
 #include "agent_client.h"
 
 #include <ctime>

@@ -1,4 +1,6 @@
-// One-sided reads of objects: one attempt at a place, and what corrects it. Nothing here keeps state but the caches of agent_client.
+// One-sided reads of objects: one attempt at a place, and what corrects it. Nothing here keeps state but the caches of
+// agent_client. An object is returned only when its checksum or its versions show that nobody changed it meanwhile.
+// fm::pool calls it, from any thread.
 #pragma once
 
 #include <farmem/pool.h>

@@ -1,3 +1,6 @@
+// Handling the frames of one accepted connection: handshake, one-sided operations, messages, notices; see
+// server_connection.h. Owns the order of a lane: requests are carried out as their frames came. Called by the
+// connection's I/O thread alone.
 #include "server_connection.h"
 
 #include <fcntl.h>

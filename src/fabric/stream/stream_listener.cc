@@ -1,3 +1,5 @@
+// Accepting connections, greeting them, and the loops of the I/O threads; see stream_listener.h. Owns the assignment of
+// connections to threads. The program only makes and destroys the listener; everything else runs on its own threads.
 #include "stream_listener.h"
 
 #include "os/os.h"

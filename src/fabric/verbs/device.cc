@@ -1,3 +1,5 @@
+// Opening devices, registering memory, and saying what to change where that fails; see device.h. Owns the devices that
+// sessions and listeners of this process share. Nothing here throws. The client and the server half call it.
 #include "device.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// The listener's one thread: sessions that begin on TCP, lanes that the connection manager brings, and completions; see
+// listener.h. Owns the sessions. The program only makes and destroys the listener.
 #include "listener.h"
 
 #include "os/os.h"

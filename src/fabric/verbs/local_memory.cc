@@ -1,3 +1,5 @@
+// Registering what a session was lent, slab by slab, and taking registrations back; see local_memory.h. Owns the
+// invariant that memory is registered nowhere once take_back has returned. Called by one verbs_session and by its lanes.
 #include "local_memory.h"
 
 #include <spdlog/spdlog.h>

@@ -1,3 +1,5 @@
+// Receiving the messages of one lane, handing them to the service in order, and sending answers; see server_lane.h. Owns
+// the bound on what waits to be sent. Called by the listener's thread alone.
 #include "server_lane.h"
 
 #include <spdlog/spdlog.h>

@@ -1,3 +1,5 @@
+// Dialling a verbs session, its control connection, and the events of its devices; see session.h. Owns the lanes'
+// connections from dial to hang_up. Called by the session thread; attach and detach come from the session's owner.
 #include "session.h"
 
 #include <fmt/format.h>
