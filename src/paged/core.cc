@@ -59,7 +59,7 @@ paged_core::paged_core(const paged_options& options)
             static_cast<paged_core*>(core)->discard({static_cast<const std::byte*>(from), n});
           },
           this),
-      pool_(extents_) {
+      small_(extents_) {
   for (block_queue* q : {&active_, &proactive_, &inactive_}) q->reserve(limit_.load());
   std::byte* at = staging_.base();
   for (fetch_slot& s : fetch_slots_) {

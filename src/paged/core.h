@@ -62,7 +62,7 @@ class paged_core {
   bool fault_in_place(const void* address, bool write) noexcept;
 
   // ---- fm::paged's members ----
-  std::pmr::memory_resource* resource() noexcept { return &pool_; }
+  std::pmr::memory_resource* resource() noexcept { return &small_; }
   void prefetch(std::span<const std::byte> some);
   void populate(std::span<const std::byte> some, bool for_writing);
   void discard(std::span<const std::byte> some);
@@ -247,7 +247,7 @@ class paged_core {
   histogram fault_ns_;
 
   paged_extents extents_;
-  size_class_resource pool_;
+  size_class_resource small_;
 };
 
 /// Counts, without ordering anything.
