@@ -5,8 +5,9 @@
 //   shm:             ring_pair (ring.h)         through memory that both map        as counters in that memory
 //   tcp:             stream_pair (stream.h)     over a connection a direction       over the same connection
 //
-// Parts come in order, and exactly once. The thread that sends writes them and the thread that receives finds them itself. The
-// session (channel_transport) carries everything else: refusals, questions, goodbyes, and the end of the other process.
+// Parts come in order, and exactly once. The thread that sends writes them and the thread that receives finds them
+// itself. The session (channel_transport) carries everything else: refusals, questions, goodbyes, and the end of the
+// other process.
 //
 // `sender` and `receiver` alone call a path. They ask it for its properties (the three below) and never for its class.
 #pragma once
@@ -33,7 +34,8 @@ struct part_answers {
   bool operator==(const part_answers&) const = default;
 };
 
-/// The writing side of one direction. room() and send(): one thread at a time; answers() and ended_at(): one at a time; the rest: any.
+/// The writing side of one direction. room() and send(): one thread at a time; answers() and ended_at(): one at a time;
+/// the rest: any.
 class byte_path_writer {
  public:
   virtual ~byte_path_writer() = default;
@@ -41,13 +43,13 @@ class byte_path_writer {
   [[nodiscard]] virtual bool has_room(std::uint64_t bytes, std::uint64_t reserve) const noexcept = 0;
   /// Where it goes to; empty when there is none.
   virtual std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) = 0;
-  /// The first `bytes` of the room given last are a message. False: only a part of it went, or nothing, because the deadline is
-  /// over, or `give_up` says so, or the way has ended. Nothing more can be sent then but what rest() says.
+  /// The first `bytes` of the room given last are a message. False: only a part of it went, or nothing, because the
+  /// deadline is over, or `give_up` says so, or the way has ended. Nothing more can be sent then but what rest() says.
   virtual bool send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) = 0;
   /// Why the last send() failed, where nothing of that message can be sent in another way; ok everywhere else.
   [[nodiscard]] virtual errc failure() const noexcept { return errc::ok; }
-  /// What did not go of the last message, and its place among all bytes that were sent. They count as sent from here on, and so do
-  /// `follows` bytes after them.
+  /// What did not go of the last message, and its place among all bytes that were sent. They count as sent from here
+  /// on, and so do `follows` bytes after them.
   virtual std::span<const std::byte> rest(std::uint64_t /*follows*/, std::uint64_t& /*place*/) noexcept { return {}; }
   /// No more comes after what was sent.
   virtual void finish() noexcept {}
@@ -75,8 +77,8 @@ class byte_path_reader {
   virtual errc take_message(const channel_wire::head& /*h*/, std::span<const std::byte> /*message*/) {
     return errc::bad_frame;
   }
-  /// The next message, of 1 to `most` bytes, left where it is until release(). `rest`: how much of it is still to come; what is
-  /// here then is its beginning. Broken: the writer has written what cannot be.
+  /// The next message, of 1 to `most` bytes, left where it is until release(). `rest`: how much of it is still to come;
+  /// what is here then is its beginning. Broken: the writer has written what cannot be.
   virtual found next(std::uint64_t most, std::span<const std::byte>& message, std::uint64_t& rest) noexcept = 0;
   /// What has come of the rest, in place of what was here before; empty when nothing has.
   virtual std::span<const std::byte> more() noexcept { return {}; }
@@ -112,7 +114,8 @@ class byte_path {
 
   /// What is read can change while it is read, and telling the writer costs nothing.
   [[nodiscard]] virtual bool in_shared_memory() const noexcept { return false; }
-  /// The path has connections beside the session's. They can end before it or after it, and can take a part of a message.
+  /// The path has connections beside the session's. They can end before it or after it, and can take a part of a
+  /// message.
   [[nodiscard]] virtual bool has_own_connections() const noexcept { return false; }
   /// The path brings the reader's answers, and acceptance with them. Otherwise credit and each verdict are messages.
   [[nodiscard]] virtual bool carries_answers() const noexcept { return true; }

@@ -1,8 +1,9 @@
 // What both halves of an end share: the terms, the ways out, whether the channel is broken and why, and the counters.
 //
-// The mutex guards all data members that change after the ends have agreed, and those of `sender`, `receiver` and their credit.
-// A function that ends in _locked is called with it held. The fabric's threads take it too, so nothing of the heap is done under it.
-// A channel breaks once: the first cause counts, and it is thrown to whoever sends or receives from then on.
+// The mutex guards all data members that change after the ends have agreed, and those of `sender`, `receiver` and their
+// credit. A function that ends in _locked is called with it held. The fabric's threads take it too, so nothing of the
+// heap is done under it. A channel breaks once: the first cause counts, and it is thrown to whoever sends or receives
+// from then on.
 #pragma once
 
 #include <condition_variable>
@@ -26,9 +27,6 @@ struct channel_state {
   void throw_broken_locked() const;
   /// Sends a small message by the session. Not with the mutex held.
   errc tell(channel_wire::head h, std::string_view text = {}) noexcept;
-
-  /// When a connection of the path has ended, the session says why. When the session has ended, so do they. Nobody waits longer.
-  static constexpr duration word_within = std::chrono::seconds(1);
 
   channel_terms terms;
   const std::string name;

@@ -128,7 +128,8 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
   const time_point deadline = clock::now() + o.within;
   const std::lock_guard lock(receiving_);
   receiver& in = end_->receiving();
-  // Objects are read one by one, and where another core has just written that means to wait for every line; a copy streams.
+  // Objects are read one by one, and where another core has just written that means to wait for every line; a copy
+  // streams.
   const bool many = end_->in_shared_memory() && (schema.types.size() > 1 || schema.types.front().has_refs());
   source parts(in, in.first_part(deadline), deadline, many ? &part_ : nullptr);
   const auto refuse = [&](errc code, const char* text) {

@@ -1,6 +1,6 @@
-// The implementation of fm::channel: an endpoint, the heap, and the order of things in a send and in a receive. One send
-// and one receive may run at a time; others wait for their turn, on a mutex each. fm::channel (core.cc) is its only
-// caller.
+// The implementation of fm::channel: an endpoint, the heap, and the order of things in a send and in a receive. One
+// send and one receive may run at a time; others wait for their turn, on a mutex each. fm::channel (core.cc) is its
+// only caller.
 #pragma once
 
 #include "graph_reader.h"

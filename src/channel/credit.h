@@ -1,12 +1,12 @@
 // Credit: how much a sender may have on its way, and when a receiver tells what it has consumed and judged.
 //
-// Both count from the beginning of the channel, so a message that says less than an earlier one changes nothing. A sender may
-// have a window of bytes and of parts on their way, and one part is always allowed. The part that gives a graph up needs no
-// credit: a graph that has begun ends, even when nobody reads.
+// Both count from the beginning of the channel, so a message that says less than an earlier one changes nothing. A
+// sender may have a window of bytes and of parts on their way, and one part is always allowed. The part that gives a
+// graph up needs no credit: a graph that has begun ends, even when nobody reads.
 //
-// The receiver's policy depends on the path. credit_by_messages: a message when a quarter of the window has been consumed, and
-// one for each verdict. credit_by_counters: at once, since it costs two stores. credit_on_demand: when a quarter of the window
-// has been consumed, and when the sender has asked for a verdict or a part.
+// The receiver's policy depends on the path. credit_by_messages: a message when a quarter of the window has been
+// consumed, and one for each verdict. credit_by_counters: at once, since it costs two stores. credit_on_demand: when a
+// quarter of the window has been consumed, and when the sender has asked for a verdict or a part.
 //
 // Neither class locks: `sender` and `receiver` call them with the channel's mutex held.
 #pragma once
@@ -76,7 +76,8 @@ class receive_credit {
   }
   /// A part says that the sender waits for the verdict on its graph.
   void want_verdict(std::uint64_t graph) noexcept { wanted_graphs_ = std::max(wanted_graphs_, graph); }
-  /// The sender asks to be told when so many graphs are judged and so many parts consumed. Anything but ok: it may not ask.
+  /// The sender asks to be told when so many graphs are judged and so many parts consumed. Anything but ok: it may not
+  /// ask.
   virtual errc want(std::uint64_t graphs, std::uint64_t parts) noexcept {
     want_verdict(graphs);
     wanted_parts_ = std::max(wanted_parts_, parts);
@@ -93,7 +94,8 @@ class receive_credit {
   [[nodiscard]] const part_answers& totals() const noexcept { return consumed_; }
 
  protected:
-  /// A quarter of the window has come together. A sender that waits has used up more than that, since a part is at most a quarter.
+  /// A quarter of the window has come together. A sender that waits has used up more than that, since a part is at most
+  /// a quarter.
   [[nodiscard]] bool quarter_is_due() const noexcept;
 
   const channel_terms& terms_;

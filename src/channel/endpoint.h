@@ -1,7 +1,8 @@
-// One end of a channel: a sender, a receiver, and what they share. It hands each message of the other end to the half that it
-// concerns, and ends the channel.
+// One end of a channel: a sender, a receiver, and what they share. It hands each message of the other end to the half
+// that it concerns, and ends the channel.
 //
-// The fabric's threads call arrived() and broken(). The program's threads use sending() and receiving(), at most one each, and close().
+// The fabric's threads call arrived() and broken(). The program's threads use sending() and receiving(), at most one
+// each, and close().
 #pragma once
 
 #include "receiver.h"

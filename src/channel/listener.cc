@@ -38,7 +38,8 @@ std::span<std::byte> peer_transport::room(std::size_t bytes) {
 
 errc peer_transport::send(std::size_t bytes, time_point) noexcept { return tell({buffer_.data(), bytes}); }
 
-// Credit keeps what is on its way below what a peer may have waiting, so a full queue means a peer that does not play by the rules.
+// Credit keeps what is on its way below what a peer may have waiting, so a full queue means a peer that does not play
+// by the rules.
 errc peer_transport::tell(std::span<const std::byte> message) noexcept {
   const std::lock_guard lock(way_->mutex);
   return way_->peer && way_->peer->notify(message) ? errc::ok : errc::disconnected;
@@ -170,7 +171,8 @@ errc channel_listener_core::hello(fabric::peer& p, std::span<const std::byte> pa
   return errc::ok;
 }
 
-// Ends whose connection has gone may wait, too, because what had come can still be taken; but no more of them than may be connected.
+// Ends whose connection has gone may wait, too, because what had come can still be taken; but no more of them than may
+// be connected.
 errc channel_listener_core::let_in(connection& c) {
   std::shared_ptr<endpoint> gone;
   {

@@ -1,8 +1,8 @@
 // The listener's end: a fabric service whose peers become endpoints when they have said hello, and wait to be accepted.
 //
-// The core of a listener lives as long as a listener or a channel that it accepted; it is destroyed by a thread of the program, never by the
-// fabric's, because that stops the fabric's. It opens nothing to one-sided operations. Its listener has one thread, which makes all
-// calls of the service; over tcp:// the streams of a peer come on it, too.
+// The core of a listener lives as long as a listener or a channel that it accepted; it is destroyed by a thread of the
+// program, never by the fabric's, because that stops the fabric's. It opens nothing to one-sided operations. Its
+// listener has one thread, which makes all calls of the service; over tcp:// the streams of a peer come on it, too.
 #pragma once
 
 #include "fabric/client/client.h"
@@ -35,7 +35,8 @@ class peer_transport final : public channel_transport {
 
 class channel_listener_core final : public fabric::service {
  public:
-  /// Listens on a URL; "local:NAME" is known in this process only. Throws as fabric::listen, invalid_argument for a name in use.
+  /// Listens on a URL; "local:NAME" is known in this process only. Throws as fabric::listen, invalid_argument for a
+  /// name in use.
   static std::shared_ptr<channel_listener_core> open(std::string_view url, const channel_options& options);
   /// The listener on "local:NAME"; throws unreachable.
   static std::shared_ptr<channel_listener_core> find(std::string_view url);

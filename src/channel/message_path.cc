@@ -1,17 +1,12 @@
 // The inbox of a channel whose parts are messages, and the bell that its threads sleep on; see message_path.h.
 #include "message_path.h"
+#include "base/limits.h"
 
 #include "credit.h"
 
 namespace fm::detail {
 
 using namespace channel_wire;
-
-namespace {
-
-constexpr std::uint64_t parts_over_credit = 4;  // that give a graph up
-
-}  // namespace
 
 // ---- the bell ----
 
@@ -37,9 +32,10 @@ void message_bell::ring() noexcept {
 
 errc message_reader::take_message(const head& h, std::span<const std::byte> message) {
   const bool ends_early = (h.flags & flag_abort) != 0;
-  const std::uint64_t slack = ends_early ? parts_over_credit : 0;
+  const std::uint64_t slack = ends_early ? channel_limits::parts_over_credit : 0;
   const std::lock_guard lock(mutex_);
-  if (h.a - next_ >= terms_.window_parts + parts_over_credit) return errc::bad_frame;  // also what is repeated
+  if (h.a - next_ >= terms_.window_parts + channel_limits::parts_over_credit)
+    return errc::bad_frame;  // also what is repeated
   if (inbox_.size() >= terms_.window_parts + slack) return errc::bad_frame;
   if (!ends_early && inbox_bytes_ != 0 && inbox_bytes_ + message.size() > terms_.window) return errc::bad_frame;
   if (h.bytes > terms_.part && !ends_early) return errc::bad_frame;

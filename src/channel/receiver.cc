@@ -1,5 +1,6 @@
 // Finding parts, waiting for them, crediting and judging them; see receiver.h.
 #include "receiver.h"
+#include "base/limits.h"
 
 #include <fmt/format.h>
 
@@ -9,10 +10,6 @@
 namespace fm::detail {
 
 using namespace channel_wire;
-
-namespace {
-constexpr auto verdict_within = std::chrono::seconds(10);
-}  // namespace
 
 // ---- what the other end says ----
 
@@ -82,12 +79,12 @@ time_point receiver::connection_may_bring_locked(time_point deadline) {
   heard_bytes_ = in.received();
   if (ended != time_point::max()) {
     s_.throw_broken_locked();
-    if (now >= ended + s_.word_within) s_.break_locked(errc::disconnected, "the connection broke");
-    return std::min(deadline, ended + s_.word_within);
+    if (now >= ended + channel_limits::word_within) s_.break_locked(errc::disconnected, "the connection broke");
+    return std::min(deadline, ended + channel_limits::word_within);
   }
   if (s_.broken == errc::ok) return deadline;
   // The session said so, and on the connection of the parts more may be under way: until that ends, or nothing comes.
-  const time_point silent = std::max(s_.broken_at, heard_at_) + s_.word_within;
+  const time_point silent = std::max(s_.broken_at, heard_at_) + channel_limits::word_within;
   if (now >= silent) s_.throw_broken_locked();
   return std::min(deadline, silent);
 }
@@ -99,8 +96,8 @@ bool receiver::wait_path_locked(std::unique_lock<std::mutex>& lock, time_point d
   for (;; look = false) {
     const std::uint32_t seen = in.watch();
     hand_aside_locked();
-    // Also what came before the channel broke; but whoever goes on writing then is not listened to for ever. Messages are let in no
-    // more by then.
+    // Also what came before the channel broke; but whoever goes on writing then is not listened to for ever. Messages
+    // are let in no more by then.
     const bool over = s_.path->carries_answers() && (s_.broken == errc::bad_frame || s_.broken == errc::cancelled ||
                                                      (s_.broken != errc::ok && !look && clock::now() >= deadline));
     if (!over && attempt()) return true;
@@ -231,8 +228,8 @@ receiver::arrival receiver::next_part(std::uint64_t graph, time_point deadline) 
 
 void receiver::found_bad(std::string_view text) noexcept {
   s_.break_channel(errc::bad_frame, text);
-  // Where messages come, the next one ends the connection. From any other path nothing is read any more, and the other end would not
-  // notice.
+  // Where messages come, the next one ends the connection. From any other path nothing is read any more, and the other
+  // end would not notice.
   if (s_.path->carries_answers()) (void)s_.tell(make(kind::bye));
 }
 
@@ -278,7 +275,7 @@ void receiver::tell_credit() noexcept {
 void receiver::judge(std::uint64_t graph, errc code, std::string_view text, bool seen_last) noexcept {
   head h = make(kind::verdict, graph);
   h.status = static_cast<std::uint16_t>(code);
-  text = text.substr(0, 2048);
+  text = text.substr(0, channel_limits::reason_bytes_max);
   {
     const std::lock_guard lock(s_.mutex);
     if (!seen_last) skipping_ = graph;
@@ -294,10 +291,11 @@ void receiver::judge(std::uint64_t graph, errc code, std::string_view text, bool
     h.b = totals.parts;
     s_.stats.wire_bytes_sent += sizeof h + text.size();
   }
-  // A peer takes so many notices at a time, and hears in batches that they were handled: there may be no room for a moment, and nobody
-  // says when there is.
+  // A peer takes so many notices at a time, and hears in batches that they were handled: there may be no room for a
+  // moment, and nobody says when there is.
   errc e = s_.tell(h, text);
-  for (const time_point until = clock::now() + verdict_within; e == errc::disconnected && clock::now() < until;) {
+  for (const time_point until = clock::now() + channel_limits::verdict_within;
+       e == errc::disconnected && clock::now() < until;) {
     {
       std::unique_lock lock(s_.mutex);
       if (s_.broken != errc::ok) return;

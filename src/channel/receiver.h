@@ -1,10 +1,11 @@
-// The half of an end that receives: it finds parts, puts them in order, returns credit for them, and judges graphs. Knows nothing of
-// types and objects.
+// The half of an end that receives: it finds parts, puts them in order, returns credit for them, and judges graphs.
+// Knows nothing of types and objects.
 //
-// A refused graph's remaining parts are thrown away as they are received. A part that the path shows in pieces counts as consumed
-// when all of it has come, also when nobody wants the rest.
+// A refused graph's remaining parts are thrown away as they are received. A part that the path shows in pieces counts
+// as consumed when all of it has come, also when nobody wants the rest.
 //
-// One thread at a time receives (fm::channel sees to that). The fabric's threads call what ends in _locked, by way of `endpoint`.
+// One thread at a time receives (fm::channel sees to that). The fabric's threads call what ends in _locked, by way of
+// `endpoint`.
 #pragma once
 
 #include <optional>
@@ -43,8 +44,8 @@ class receiver {
   arrival first_part(time_point deadline);
   /// The next part of the graph; throws timed_out, sender_gave_up, and what broke the channel.
   arrival next_part(std::uint64_t graph, time_point deadline);
-  /// More of a part that has a rest, in place of what was here, or to where it belongs: whole words; returns how many bytes. Throw as
-  /// next_part does.
+  /// More of a part that has a rest, in place of what was here, or to where it belongs: whole words; returns how many
+  /// bytes. Throw as next_part does.
   void more_of(arrival& a, time_point deadline);
   std::uint64_t more_into(arrival& a, std::span<std::byte> to, time_point deadline);
   /// A part is done with.
@@ -65,13 +66,14 @@ class receiver {
  private:
   bool find_next_locked(std::unique_lock<std::mutex>& lock);
   bool wait_arrival_locked(std::unique_lock<std::mutex>& lock, time_point deadline, bool look = false);
-  /// Until attempt() gives true, which it is asked as long as something can come; false at the deadline. Throws what broke the channel.
-  /// `look`: what is here counts even when the channel broke and the deadline is over.
+  /// Until attempt() gives true, which it is asked as long as something can come; false at the deadline. Throws what
+  /// broke the channel. `look`: what is here counts even when the channel broke and the deadline is over.
   template <class Attempt>
   bool wait_path_locked(std::unique_lock<std::mutex>& lock, time_point deadline, bool look, const Attempt& attempt);
   template <class Attempt>
   void wait_rest(arrival& a, time_point deadline, const Attempt& attempt);
-  /// Until when more may come of a path with connections of its own. Throws what broke the channel when nothing more does.
+  /// Until when more may come of a path with connections of its own. Throws what broke the channel when nothing more
+  /// does.
   time_point connection_may_bring_locked(time_point deadline);
   arrival take_locked() noexcept;
   void hand_aside_locked() noexcept;

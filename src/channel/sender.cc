@@ -1,5 +1,6 @@
 // Sending parts within the credit, giving graphs up, and hearing verdicts; see sender.h.
 #include "sender.h"
+#include "base/limits.h"
 
 #include <fmt/format.h>
 
@@ -30,7 +31,7 @@ errc sender::verdict_arrived_locked(const head& h, std::span<const std::byte> te
   judged_ = h.number;
   if (static_cast<errc>(h.status) != errc::ok) {
     ++refused_;
-    if (refusals_.size() >= refusals_max) refusals_.pop_front();
+    if (refusals_.size() >= channel_limits::refusals_max) refusals_.pop_front();
     refusals_.push_back({h.number, static_cast<errc>(h.status), text_of(text)});
   }
   return credit_arrived_locked(h);
@@ -72,11 +73,11 @@ bool sender::wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline
     const time_point ended = out.ended_at();
     if (s_.broken != errc::ok) {
       // A goodbye comes by the session, and may overtake the answers.
-      until = std::min(deadline, s_.broken_at + s_.word_within);
+      until = std::min(deadline, s_.broken_at + channel_limits::word_within);
       if (!late || s_.broken != errc::disconnected || ended != time_point::max() || clock::now() >= until) return true;
     } else if (ended != time_point::max()) {
-      until = std::min(deadline, ended + s_.word_within);
-      if (clock::now() >= ended + s_.word_within) {
+      until = std::min(deadline, ended + channel_limits::word_within);
+      if (clock::now() >= ended + channel_limits::word_within) {
         s_.break_locked(errc::disconnected, "the connection broke");
         return true;
       }
@@ -230,7 +231,7 @@ void sender::give_up_part(bool last) {
   }
   std::unique_lock lock(s_.mutex);
   if (s_.path->writer().ended_at() != time_point::max()) {
-    s_.changed.wait_for(lock, s_.word_within, [&] { return s_.broken != errc::ok; });
+    s_.changed.wait_for(lock, channel_limits::word_within, [&] { return s_.broken != errc::ok; });
     s_.break_locked(errc::disconnected, "the connection broke");
   }
   s_.throw_broken_locked();
@@ -272,11 +273,11 @@ void sender::abort_graph(errc why, const std::string& text) noexcept {
     if (s_.broken != errc::ok) return;
     h.a = sequence_++;
   }
-  const std::string_view shown = std::string_view(text).substr(0, 2048);
+  const std::string_view shown = std::string_view(text).substr(0, channel_limits::reason_bytes_max);
   h.flags = graph_flags_ | flag_abort;
   h.status = static_cast<std::uint16_t>(why);
   h.bytes = static_cast<std::uint32_t>(shown.size());
-  const time_point deadline = clock::now() + std::chrono::seconds(1);
+  const time_point deadline = clock::now() + channel_limits::abort_within;
   byte_path_writer& out = s_.path->writer();
   const bool may_be_cut = s_.path->has_own_connections();
   try {

@@ -1,9 +1,11 @@
-// The half of an end that sends: graphs as parts, credit for them, and the receiver's verdicts. Knows nothing of types and objects.
+// The half of an end that sends: graphs as parts, credit for them, and the receiver's verdicts. Knows nothing of types
+// and objects.
 //
-// Verdicts come in the order of graphs, exactly one for each that was begun. A refusal is a message of the session even where the
-// path carries answers, because it has a text: verdicts count when all refusals among them have been heard.
+// Verdicts come in the order of graphs, exactly one for each that was begun. A refusal is a message of the session even
+// where the path carries answers, because it has a text: verdicts count when all refusals among them have been heard.
 //
-// One thread at a time sends (fm::channel sees to that). The fabric's threads call what ends in _locked, by way of `endpoint`.
+// One thread at a time sends (fm::channel sees to that). The fabric's threads call what ends in _locked, by way of
+// `endpoint`.
 #pragma once
 
 #include <farmem/detail/graph_schema.h>
@@ -22,10 +24,11 @@ class sender {
   sender(const sender&) = delete;
   sender& operator=(const sender&) = delete;
 
-  /// The number of the graph that is begun now. Throws a refusal of an earlier one that nobody has seen, and what broke the channel.
+  /// The number of the graph that is begun now. Throws a refusal of an earlier one that nobody has seen, and what broke
+  /// the channel.
   std::uint64_t begin_graph(const graph_schema& schema, std::uint16_t flags);
-  /// Room for a part of the graph: after its head. Waits for credit. Throws timed_out, what the receiver refused the graph with,
-  /// and what broke the channel.
+  /// Room for a part of the graph: after its head. Waits for credit. Throws timed_out, what the receiver refused the
+  /// graph with, and what broke the channel.
   std::span<char> part_room(time_point deadline);
   /// Sends a part that begins in part_room().
   void send_part(std::size_t bytes, bool last, std::uint64_t objects, time_point deadline);
@@ -46,7 +49,6 @@ class sender {
   [[nodiscard]] std::string description_locked(std::uint64_t hash) const;
 
  private:
-  static constexpr std::uint64_t refusals_max = 64;
   struct refusal {
     std::uint64_t graph;
     errc code;
@@ -63,8 +65,8 @@ class sender {
   [[noreturn]] void give_up_part(bool last);
   /// Sends by the session what did not go of a part, with what follows it.
   errc send_aside(std::span<const std::byte> follows) noexcept;
-  /// Waits until ready(), which what the other end answers may bring about, or the channel is broken; false at the deadline. `late`:
-  /// what it answered before it left may still come.
+  /// Waits until ready(), which what the other end answers may bring about, or the channel is broken; false at the
+  /// deadline. `late`: what it answered before it left may still come.
   template <class Ready>
   bool wait_answer(std::unique_lock<std::mutex>& lock, time_point deadline, bool late, const Ready& ready);
 

@@ -1,7 +1,8 @@
 // The connector's end of a connection: hello, shared memory or streams, parts as messages, and notices; see
-// session_transport.h. Owns the buffers that parts leave from. `endpoint` and its halves call it; the session calls back
-// from its own thread.
+// session_transport.h. Owns the buffers that parts leave from. `endpoint` and its halves call it; the session calls
+// back from its own thread.
 #include "session_transport.h"
+#include "base/limits.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,8 +18,6 @@ namespace fm::detail {
 using namespace channel_wire;
 
 namespace {
-
-constexpr auto operation_within = std::chrono::seconds(10);
 
 /// A small message on its way, which nobody waits for.
 struct told {
@@ -42,7 +41,7 @@ void session_transport::connect(fabric::service* in_process) {
   fabric::session_options o;
   o.connect_within = connect_within_;
   o.reconnect_for = duration{};
-  o.operation_within = operation_within;
+  o.operation_within = channel_limits::operation_within;
   o.fetch_lanes = 1;
   session_ = fabric::connect(url_, o, *this, in_process);
 }
@@ -148,7 +147,8 @@ errc session_transport::send(std::size_t bytes, time_point deadline) noexcept {
   r.on = fabric::lane::bulk;
   r.sg[0] = {b.bytes.data(), bytes};
   r.sg_count = 1;
-  r.deadline = std::max(deadline, clock::now() + operation_within);  // a part that is lost is the end of the channel
+  r.deadline = std::max(
+      deadline, clock::now() + channel_limits::operation_within);  // a part that is lost is the end of the channel
   r.reply.clear();
   b.posted = true;
   session_->post(r);

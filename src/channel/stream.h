@@ -1,12 +1,13 @@
 // Both directions of a way between two processes over connections of their own (tcp://). Each direction has one, which
-// carries messages one way, back to back, and what their reader answers the other way, four words at a time. The thread that sends
-// writes to its socket, and the thread that receives reads from its own, large arrays straight into their objects.
+// carries messages one way, back to back, and what their reader answers the other way, four words at a time. The thread
+// that sends writes to its socket, and the thread that receives reads from its own, large arrays straight into their
+// objects.
 //
-// Who waits polls for a moment, then sleeps in the kernel on its socket and on a bell; kick() rings that. Two threads that wait on one
-// side at a time may take the bell from each other, so none sleeps long.
+// Who waits polls for a moment, then sleeps in the kernel on its socket and on a bell; kick() rings that. Two threads
+// that wait on one side at a time may take the bell from each other, so none sleeps long.
 //
-// A message that could not be sent whole before its deadline must not leave its reader in the middle of it, when nobody may be left to
-// send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).
+// A message that could not be sent whole before its deadline must not leave its reader in the middle of it, when nobody
+// may be left to send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).
 #pragma once
 
 #include "os/os.h"

@@ -21,7 +21,8 @@ class worker {
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
 
-  /// Has `job` done, and its outcome put into what is returned. Waits for a place in the queue; throws timed_out, cancelled.
+  /// Has `job` done, and its outcome put into what is returned. Waits for a place in the queue; throws timed_out,
+  /// cancelled.
   std::shared_ptr<transfer> begin(time_point deadline, std::function<void(transfer&)> job);
   /// Waits until nothing is left to do, or until the deadline.
   void drain(time_point deadline) noexcept;

@@ -2,6 +2,7 @@
 // see doctor.h. The devices themselves are examined by the verbs transport, if it can be opened. Nothing on the machine
 // is changed.
 #include "fabric/doctor.h"
+#include "base/limits.h"
 
 #include <dirent.h>
 #include <fmt/format.h>
@@ -69,11 +70,10 @@ void examine_kernel(std::vector<finding>& out) {
 
 void examine_memory(std::vector<finding>& out) {
   const os::memlock m = os::memlock_now();
-  constexpr std::uint64_t enough = 1ull << 30;
   if (m.unlimited)
     out.push_back({level::good, "locked memory is not limited for this process", {}});
   else
-    out.push_back({m.limit_bytes < enough ? level::wrong : level::note,
+    out.push_back({m.limit_bytes < fabric_limits::locked_bytes_enough ? level::wrong : level::note,
                    fmt::format("locked memory is limited to {} KiB; an agent locks all of its regions that are in use",
                                m.limit_bytes >> 10),
                    os::memlock_fix});

@@ -1,5 +1,5 @@
-// The members of fm::paged that touch many pages: populate, discard, resize_local, verify; see farmem/paged.h. They take
-// the same locks as faults do, one group at a time. Any thread of the program calls them.
+// The members of fm::paged that touch many pages: populate, discard, resize_local, verify; see farmem/paged.h. They
+// take the same locks as faults do, one group at a time. Any thread of the program calls them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Small allocations out of chunks of one size class each; see farmem/paged_resource.h. Owns the bitmaps of chunks, which
-// lie in ordinary memory. The standard containers of a program call it through paged::resource().
+// Small allocations out of chunks of one size class each; see farmem/paged_resource.h. Owns the bitmaps of chunks,
+// which lie in ordinary memory. The standard containers of a program call it through paged::resource().
 #include "base/base.h"
 #include <farmem/paged_resource.h>
 

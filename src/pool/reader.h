@@ -23,7 +23,8 @@ class reader {
   /// One read at `slot` of the frame that `word` names.
   [[nodiscard]] pool_read attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
                                   target& to) noexcept;
-  /// Looks at `slots` slots from `slot` on, in one read. True: the object is in what `slot` is then, and `to` has it if `how` is ok.
+  /// Looks at `slots` slots from `slot` on, in one read. True: the object is in what `slot` is then, and `to` has it if
+  /// `how` is ok.
   [[nodiscard]] bool look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id,
                           target& to, pool_read& how) noexcept;
   /// The whole of `read`: direct, corrected, asked. `p` is corrected. `text` is for errors that the agent explains.

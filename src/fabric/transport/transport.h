@@ -1,8 +1,8 @@
-// The interface between the table of transports and one transport: what local:, shm://, tcp:// and verbs:// each fill in.
-// Transports include this header and never the table (fabric/transport_table.h), which alone calls through it.
+// The interface between the table of transports and one transport: what local:, shm://, tcp:// and verbs:// each fill
+// in. Transports include this header and never the table (fabric/transport_table.h), which alone calls through it.
 //
-// verbs:// needs a library of its own, so it lives in a shared object that is opened at run time (fabric/verbs_library.h).
-// That object exports `farmem_transport`, and `abi` keeps an object of another version out.
+// verbs:// needs a library of its own, so it lives in a shared object that is opened at run time
+// (fabric/verbs_library.h). That object exports `farmem_transport`, and `abi` keeps an object of another version out.
 #pragma once
 
 #include "fabric/client/session.h"

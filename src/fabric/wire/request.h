@@ -83,8 +83,8 @@ struct request {
   }
 };
 
-/// Requests in the order in which they were pushed. A request leaves the list before it becomes done, because whoever sees that may
-/// free it; so links are neither cleared nor checked.
+/// Requests in the order in which they were pushed. A request leaves the list before it becomes done, because whoever
+/// sees that may free it; so links are neither cleared nor checked.
 using request_list = boost::intrusive::slist<
     request, boost::intrusive::member_hook<request, decltype(request::transport_link), &request::transport_link>,
     boost::intrusive::cache_last<true>, boost::intrusive::constant_time_size<false>>;
