@@ -1,4 +1,5 @@
-// Sessions, spaces and regions; see home.h.
+// Sessions, spaces and regions of a range; see home.h. Owns the invariant that a region stays as long as a page has its
+// home copy there. Fills, write-backs and members.cc call it.
 #include "home.h"
 
 #include <fmt/format.h>
@@ -215,7 +216,8 @@ errc home_agent::make(std::uint64_t at) noexcept try {
   fabric::remote where;
   if (find(at, where)) return errc::ok;
   if (!up()) return lost() ? errc::agent_lost : errc::disconnected;
-  // Never waited for while a connection is being taken up: that asks for regions under the lock, on a deadline of its own.
+  // Never waited for while a connection is being taken up: that asks for regions under the lock, on a deadline of its
+  // own.
   const std::lock_guard lock(mutex_);
   if (find(at, where)) return errc::ok;
   return ask_region(*session_, static_cast<std::uint32_t>(at / region_bytes_), false);
@@ -262,8 +264,8 @@ void home_agent::untold(std::uint32_t index, bool is) noexcept {
   untold_count_.fetch_add(is ? 1 : -1, std::memory_order_relaxed);
 }
 
-// A region may be given back when connected() has told all that it knew of, and the session is not up yet: nobody tells that one, so
-// somebody has to come here later.
+// A region may be given back when connected() has told all that it knew of, and the session is not up yet: nobody tells
+// that one, so somebody has to come here later.
 void home_agent::settle() noexcept try {
   if (untold_count_.load(std::memory_order_relaxed) == 0 || !up()) return;
   const std::lock_guard lock(mutex_);

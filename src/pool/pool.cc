@@ -1,4 +1,5 @@
-// fm::pool: its agents, and which of them a pointer is for. What is done with one agent is in agent_client.h and reader.h.
+// fm::pool: its agents, and which of them a pointer is for. Owns the list of agents, which is fixed once the pool is
+// open. The work with one agent is done by agent_client and reader. Programs call it, from any thread.
 #include <farmem/pool.h>
 #include <fmt/format.h>
 #include <sys/random.h>

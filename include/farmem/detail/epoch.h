@@ -36,7 +36,9 @@ struct alignas(cache_line_bytes) thread_state {
   void* free_cells = nullptr;  ///< root cells (gc/roots.h)
   std::uint32_t free_cell_count = 0;
   mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
-  thread_state* next = nullptr;       ///< registry, under its lock
+  // The registry's list, under its lock. It is linked by hand: a hook of Boost.Intrusive has no constexpr constructor, and every
+  // section would pay for a thread_local that is not constant-initialised.
+  thread_state* next = nullptr;
   thread_state* prev = nullptr;
   /// The slot that this thread is about to reach while it is outside of its section, waiting for memory: a root. Set before the
   /// section is left, cleared after it was entered again; the snapshot's pause takes it.

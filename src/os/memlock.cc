@@ -1,3 +1,4 @@
+// Reading the limit on locked memory and its use from the kernel; see memlock.h. Keeps no state.
 #include "memlock.h"
 
 #include <sys/resource.h>
@@ -6,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace fm::fabric {
+namespace fm::os {
 namespace {
 
 /// A line of /proc/self/status: a number in the given base, 0 when it is not there.
@@ -36,4 +37,4 @@ memlock memlock_now() noexcept {
   return m;
 }
 
-}  // namespace fm::fabric
+}  // namespace fm::os

@@ -1,4 +1,5 @@
-// Small blocks out of chunks; see include/farmem/paged/resource.h.
+// Small allocations out of chunks of one size class each; see farmem/paged_resource.h. Owns the bitmaps of chunks,
+// which lie in ordinary memory. The standard containers of a program call it through paged::resource().
 #include "base/base.h"
 #include <farmem/paged_resource.h>
 
@@ -20,7 +21,7 @@ static_assert(bytes_of(7) == 128 && bytes_of(8) == 160 && bytes_of(11) == 256 &&
 
 }  // namespace
 
-std::size_t paged_pool::class_of(std::size_t bytes, std::size_t alignment) noexcept {
+std::size_t size_class_resource::class_of(std::size_t bytes, std::size_t alignment) noexcept {
   bytes = std::max<std::size_t>(bytes, 1);
   // Slots begin at multiples of their size, so a power of two has slots that are aligned to it.
   if (alignment > 16) bytes = std::bit_ceil(std::max(bytes, alignment));
@@ -31,23 +32,24 @@ std::size_t paged_pool::class_of(std::size_t bytes, std::size_t alignment) noexc
   return 8 + doubling * 4 + (bytes - base - 1) / (base / 4);
 }
 
-paged_pool::paged_pool(paged_extents& extents) : extents_(extents), chunks_(extents.bytes() / chunk_bytes + 1) {
+size_class_resource::size_class_resource(paged_extents& extents)
+    : extents_(extents), chunks_(extents.bytes() / chunk_bytes + 1) {
   for (std::size_t i = 0; i < classes; ++i) classes_[i].bytes = bytes_of(i);
 }
 
-void paged_pool::enter(chunk& c) {
+void size_class_resource::enter(chunk& c) {
   c.place = c.of->with_room.size();
   c.of->with_room.push_back(&c);
 }
 
-void paged_pool::leave(chunk& c) {
+void size_class_resource::leave(chunk& c) {
   chunk* const last = c.of->with_room.back();
   c.of->with_room[c.place] = last;
   last->place = c.place;
   c.of->with_room.pop_back();
 }
 
-void paged_pool::add_chunk(size_class& c) {
+void size_class_resource::add_chunk(size_class& c) {
   auto fresh = std::make_unique<chunk>();
   fresh->of = &c;
   fresh->slots = chunk_bytes / c.bytes;
@@ -61,7 +63,7 @@ void paged_pool::add_chunk(size_class& c) {
   enter(*place);
 }
 
-void* paged_pool::do_allocate(std::size_t bytes, std::size_t alignment) {
+void* size_class_resource::do_allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t index = class_of(bytes, alignment);
   if (index == classes) return extents_.allocate(bytes, alignment);
   size_class& c = classes_[index];
@@ -75,7 +77,7 @@ void* paged_pool::do_allocate(std::size_t bytes, std::size_t alignment) {
   return from.base + (from.first * 64 + bit) * c.bytes;
 }
 
-void paged_pool::do_deallocate(void* p, std::size_t bytes, std::size_t alignment) {
+void size_class_resource::do_deallocate(void* p, std::size_t bytes, std::size_t alignment) {
   const std::size_t index = class_of(bytes, alignment);
   if (index == classes) return extents_.deallocate(p, bytes, alignment);
   size_class& c = classes_[index];

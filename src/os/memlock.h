@@ -1,9 +1,10 @@
-// How much memory this process may lock, which is what registering memory with an RDMA device does.
+// How much memory this process may lock. Registering memory with an RDMA device locks it. Reads the limit and the use
+// anew at each call; the doctor and the verbs transport call it, from any thread.
 #pragma once
 
 #include "base/base.h"
 
-namespace fm::fabric {
+namespace fm::os {
 
 struct memlock {
   bool unlimited = false;  ///< no limit is set, or the process may ignore it (CAP_IPC_LOCK)
@@ -17,4 +18,4 @@ constexpr const char* memlock_fix =
     "raise it with `ulimit -l unlimited`, LimitMEMLOCK=infinity in the systemd unit, or a memlock line in "
     "/etc/security/limits.conf";
 
-}  // namespace fm::fabric
+}  // namespace fm::os

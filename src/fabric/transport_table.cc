@@ -1,10 +1,11 @@
-#include "transport.h"
+// fabric::connect and fabric::listen: they look the scheme of a URL up and hand over to that transport.
+#include "fabric/transport_table.h"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "fabric/stream/socket.h"
-#include "transports.h"
-#include "verbs_library.h"
+#include "fabric/socket/socket.h"
+#include "fabric/verbs_library.h"
 
 namespace fm::fabric {
 const transport& transport_for(const std::string& scheme, std::string_view url) {

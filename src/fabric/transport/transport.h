@@ -1,12 +1,15 @@
-// The registry of transports. connect() and listen() look a URL's scheme up here. Transports that need a library of
-// their own (verbs) live in a shared object that is opened at run time, so that a user without the hardware needs
-// nothing installed; it exports `farmem_transport`.
+// The interface between the table of transports and one transport: what local:, shm://, tcp:// and verbs:// each fill
+// in. Transports include this header and never the table (fabric/transport_table.h), which alone calls through it.
+//
+// verbs:// needs a library of its own, so it lives in a shared object that is opened at run time
+// (fabric/verbs_library.h). That object exports `farmem_transport`, and `abi` keeps an object of another version out.
 #pragma once
 
-#include "doctor.h"
 #include "fabric/client/session.h"
 #include "fabric/server/service.h"
+#include "fabric/transport/finding.h"
 #include "fabric/wire/url.h"
+#include <vector>
 
 namespace fm::fabric {
 
@@ -17,7 +20,7 @@ struct transport {
                                       service* in_process);
   /// Null when the transport has no server half.
   std::unique_ptr<listener> (*listen)(const address&, const std::string& url, const listen_options&, service&);
-  /// Adds what it finds of the devices that it uses (doctor.h). Null when it uses none.
+  /// Adds what it finds of the devices that it uses (finding.h). Null when it uses none.
   void (*examine)(std::vector<finding>&) = nullptr;
 };
 
@@ -26,9 +29,5 @@ constexpr std::uint32_t transport_abi = 4;
 
 /// What a shared object exports under the name "farmem_transport".
 using transport_entry = const transport* (*)();
-
-/// The transport that serves a scheme. Throws fm::error: unknown_scheme, or unsupported naming the package that is
-/// missing. Thread-safe.
-const transport& transport_for(const std::string& scheme, std::string_view url);
 
 }  // namespace fm::fabric

@@ -1,4 +1,7 @@
-#include "transports.h"
+// The transports that are part of the library itself: local:, shm:// and tcp://.
+#include "fabric/local/local_transport.h"
+#include "fabric/stream/stream_transport.h"
+#include "fabric/transport_table.h"
 
 namespace fm::fabric {
 

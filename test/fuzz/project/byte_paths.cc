@@ -14,7 +14,7 @@ namespace {
 
 using namespace fm;
 using namespace fm::detail;
-using found = conduit_reader::found;
+using found = byte_path_reader::found;
 
 constexpr std::uint64_t most = sizeof(channel_wire::head) + channel_wire::text_bytes_max;
 
@@ -31,8 +31,8 @@ class connections {
   }
 
   void run(fuzz::input& in) {
-    conduit_reader& r = pair_->reader();
-    conduit_writer& w = pair_->writer();
+    byte_path_reader& r = pair_->reader();
+    byte_path_writer& w = pair_->writer();
     std::uint64_t rest = 0;
     bool found_one = false;
     while (!in.empty()) {

@@ -22,7 +22,8 @@ errc connect_socket(const address& to, time_point deadline, descriptor& out) noe
 /// the URL with the port that was really bound.
 descriptor listen_socket(const address& at, const std::string& url, bool insecure, std::string& real);
 
-/// Whether listening on a tcp:// address lets other machines in. False for a host that has no address now: listening says so.
+/// Whether listening on a tcp:// address lets other machines in. False for a host that has no address now: listening
+/// says so.
 bool is_beyond_host(const address& at);
 [[noreturn]] void throw_insecure(std::string_view url);
 

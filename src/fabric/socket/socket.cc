@@ -1,4 +1,7 @@
-#include "socket.h"
+// Connecting, listening, and sending and receiving without blocking, over TCP and Unix sockets; see socket.h. Owns the
+// rule that plaintext never listens beyond this host unless the caller says so. It keeps no state, and any thread may
+// call it.
+#include "fabric/socket/socket.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
