@@ -5,8 +5,8 @@
 
 #include <bit>
 
+#include "agent/base/session.h"
 #include "agent/moving/evacuator.h"
-#include "agent/service/session.h"
 #include "agent/tracing/tracer.h"
 
 namespace fm::store::node {

@@ -40,8 +40,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/base/random.h"
 #include "frames.h"
-#include "random.h"
 
 namespace fm::store::node {
 

@@ -17,7 +17,7 @@
 #include <mutex>
 #include <string>
 
-#include "agent/service/session.h"
+#include "agent/base/session.h"
 #include "blocks.h"
 #include "structure_lock.h"
 

@@ -14,13 +14,13 @@
 #include <thread>
 #include <tuple>
 
+#include "agent/base/random.h"
+#include "agent/base/session.h"
 #include "agent/heaps/heap.h"
 #include "agent/peers/peer_links.h"
 #include "agent/pools/blocks.h"
-#include "agent/pools/random.h"
 #include "agent/spaces/spaces.h"
 #include "agent/tracing/tracer.h"
-#include "session.h"
 
 namespace fm::store::node {
 

@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "agent/base/session.h"
 #include "agent/regions/region_pool.h"
-#include "agent/service/session.h"
 
 namespace fm::store {
 struct store_options;

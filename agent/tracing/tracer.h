@@ -25,7 +25,7 @@
 #include <optional>
 
 #include "agent/heaps/heap.h"
-#include "agent/peers/trace_peers.h"
+#include "trace_peers.h"
 
 namespace fm::store::node {
 

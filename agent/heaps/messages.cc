@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "agent_store.h"
+#include "agent/service/agent_store.h"
 
 namespace fm::store::node {
 

@@ -1,7 +1,7 @@
 // What a tracer has to do with other agents: who they are, what is on its way to them, what comes from them; see tracer.h.
 #include <spdlog/spdlog.h>
 
-#include "agent/tracing/trace_worker.h"
+#include "trace_worker.h"
 
 namespace fm::store::node {
 
