@@ -1,5 +1,12 @@
-// One connected session as the store sees it: which heap, pool or space it is for, and whether it still speaks for it; or that it is
-// another agent's.
+// One connected session as the agent sees it: whom it comes from, what it has opened, and whether it still speaks for
+// that.
+//
+// Invariants owned here
+//   - A session opens one tenant, once, whatever it says on how many lanes: `opening` is held while it does.
+//   - A session that was revoked gets no more memory: `revoked` is set before `in_flight` is looked at, and the other
+//     way round where memory is handed out, so that one of them sees the other.
+// The agent's store makes and destroys sessions; the parts keep pointers to those that own something, until the tenant's
+// `disconnected`.
 #pragma once
 
 #include "fabric/server/server.h"
@@ -8,32 +15,29 @@
 #include <memory>
 #include <mutex>
 
-namespace fm::store::node {
+#include "tenant.h"
 
-struct heap;
-class shared_pool;
-struct shared_client;
-struct space;
+namespace fm::store::node {
 
 struct session {
   session(fabric::peer& p, std::uint64_t n) : peer(p), number(n) {}
   fabric::peer& peer;
-  const std::uint64_t number;  ///< unique within the store
-  std::shared_ptr<heap> keep;  ///< set once, before `opened`; released when the session ends
-  std::atomic<heap*> opened{nullptr};
-  std::shared_ptr<shared_pool> keep_pool;  ///< as `keep`, of a session that has opened a pool instead
-  std::shared_ptr<shared_client> client;   ///< of that pool; set with it
-  std::atomic<shared_pool*> pool{nullptr};
-  std::shared_ptr<node::space> keep_space;  ///< as `keep`, for a session that opened a space instead
-  std::atomic<node::space*> space{nullptr};
-  std::atomic<bool> is_peer{false};         ///< another agent's, for ghosts
-  std::mutex opening;                       ///< a session opens one thing, once, whatever it says on how many lanes
-  std::atomic<bool> revoked{false};         ///< a later session has taken the heap over, or the pool's client is fenced
+  const std::uint64_t number;               ///< unique within the store
+  std::mutex opening;                       ///< held while something is opened
+  std::atomic<bool> revoked{false};         ///< a later session has taken over, or the pool's client is fenced
   std::atomic<std::uint32_t> in_flight{0};  ///< one-sided operations between memory and memory_done
 
-  [[nodiscard]] bool is_open() const noexcept {
-    return opened.load() != nullptr || pool.load() != nullptr || space.load() != nullptr || is_peer.load();
+  /// What it has opened, or null.
+  [[nodiscard]] tenant* opened() const noexcept { return opened_.load(std::memory_order_acquire); }
+  /// Once; `opening` is held.
+  void open(std::unique_ptr<tenant> t) noexcept {
+    keep_ = std::move(t);
+    opened_.store(keep_.get(), std::memory_order_release);
   }
+
+ private:
+  std::unique_ptr<tenant> keep_;  ///< set once, before `opened_`
+  std::atomic<tenant*> opened_{nullptr};
 };
 
 }  // namespace fm::store::node

@@ -11,7 +11,7 @@
 //   mark bits          = slots that the running cycle has marked; 0 when none runs
 #include <fmt/format.h>
 
-#include "agent/tracing/tracer.h"
+#include "heap.h"
 
 namespace fm::store::node {
 

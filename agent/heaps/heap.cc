@@ -5,9 +5,8 @@
 
 #include <bit>
 
+#include "agent/base/answers.h"
 #include "agent/base/session.h"
-#include "agent/moving/evacuator.h"
-#include "agent/tracing/tracer.h"
 
 namespace fm::store::node {
 
@@ -22,15 +21,6 @@ constexpr std::uint32_t types_max = 1u << 17;
 constexpr std::uint64_t type_bytes_max = 64ull << 20;
 
 }  // namespace
-
-std::string readable_name(const char (&raw)[48]) {
-  std::string s;
-  for (const char c : raw) {
-    if (c == 0) break;
-    s += c >= 32 && c < 127 ? c : '?';
-  }
-  return s;
-}
 
 heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
     : regions_pool(p),
@@ -175,7 +165,7 @@ void heap::close() {
   move_target = nullptr;
 }
 
-void heap::begin_cycle(std::shared_ptr<tracer> t) {
+void heap::begin_cycle(std::shared_ptr<heap_cycle> t) {
   for (const auto& [first, block] : tablet_blocks)
     for (std::uint32_t i = 0; i < block.bytes() / tablet_block; ++i)
       tablet_word(first + i).fetch_or(in_cycle, std::memory_order_release);
@@ -184,7 +174,7 @@ void heap::begin_cycle(std::shared_ptr<tracer> t) {
 }
 
 void heap::end_cycle() {
-  std::shared_ptr<tracer> ended;
+  std::shared_ptr<heap_cycle> ended;
   {
     std::lock_guard lock(cycle_mutex_);
     ended = std::move(cycle_);
@@ -204,7 +194,7 @@ void heap::end_cycle() {
     }
 }
 
-void heap::tell_traced(const tracer& t) {
+void heap::tell_traced(const heap_cycle& t) {
   std::lock_guard lock(mutex);
   if (owner == nullptr || running_cycle().get() != &t) return;
   struct __attribute__((packed)) {

@@ -214,7 +214,7 @@ bool evacuate_step(heap& h, const move_options& o) {
     h.evacuating->end();
     h.evacuating.reset();
   }
-  if (h.evacuating == nullptr) h.evacuating = std::make_unique<evacuator>(h, asked);
+  if (h.evacuating == nullptr) h.evacuating = std::make_shared<evacuator>(h, asked);
   if (h.evacuating->step(o)) return true;
   h.evacuating->end();
   h.evacuating.reset();

@@ -19,12 +19,6 @@
 
 namespace fm::store::node {
 
-/// What was asked for, and how far it is. heap.mutex.
-struct evacuation {
-  const evacuate_body asked;
-  evacuate_answer told{};
-};
-
 /// Seams and limits of the store that a step needs.
 struct move_options {
   std::uint64_t stack_slots;  ///< objects that a traversal has met and not moved

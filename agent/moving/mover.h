@@ -120,6 +120,10 @@ walked walk_live(const heap& h, const region& source, heap::copy_walk& at, std::
   }
 }
 
+/// One bounded step of cleaning (cleaner.cc); takes the heap's mutex itself, twice and briefly. True when there is more
+/// to do. `copied` is called between copying and publishing.
+bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept, void* context);
+
 /// Notes that live entries were left in a sealed region whose copies have all been walked: its bytes are not what was
 /// indexed. Reads still find them. heap.mutex is held.
 void note_unwalkable(const heap& h, region& r, const heap::copy_walk& at);

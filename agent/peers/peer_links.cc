@@ -41,11 +41,11 @@ class ghost_links::peer_link final : public fabric::session_events {
   time_point used{};
 
   errc connected(fabric::session& s, std::uint32_t) override {
-    open_peer_body body{};
-    body.major = protocol_major;
-    body.minor = protocol_minor;
-    of_.options_.name.copy(body.name, sizeof body.name - 1);
-    auto message = frame(message_type::open_peer, body);
+    open_peer_body hello{};
+    hello.major = protocol_major;
+    hello.minor = protocol_minor;
+    of_.options_.name.copy(hello.name, sizeof hello.name - 1);
+    auto message = frame(message_type::open_peer, hello);
     fabric::request r;
     make_message(r, fabric::lane::control, &message, sizeof message);
     s.post(r);
@@ -126,7 +126,7 @@ bool ghost_links::step() {
   may_try_ = true;
   bool more = settle_answered();
   for (const auto& h : heaps_())
-    if (const auto t = h->running_cycle(); t != nullptr && t->peer_count() != 0) more |= send_waiting(h, t);
+    if (const auto t = running_tracer(*h); t != nullptr && t->peer_count() != 0) more |= send_waiting(h, t);
   close_unused();
   return more;
 }

@@ -13,7 +13,7 @@
 // Locks: none of its own but for the thread's start; what is not atomic belongs to whoever steps. No tracer waits for anything here.
 #pragma once
 
-#include "agent/service/service.h"
+#include "agent/base/options.h"
 
 #include <functional>
 #include <list>

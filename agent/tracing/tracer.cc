@@ -18,7 +18,7 @@ constexpr std::uint64_t seen_ghosts_bytes = 65536 * 8;
 
 tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, const trace_ticket& t, trace_bell& bell,
                trace_bell& peers_bell)
-    : cycle(n),
+    : heap_cycle(n),
       ticket(t),
       h_(h),
       bell_(bell),

@@ -55,16 +55,15 @@ struct step_result {
   bool tell = false;  ///< the owner should be told (heap::tell_traced)
 };
 
-class tracer {
+class tracer final : public heap_cycle {
  public:
   /// Throws fm::error (out_of_memory).
   tracer(heap& h, std::uint64_t cycle, const trace_limits& limits, const trace_ticket& t, trace_bell& bell,
          trace_bell& peers_bell);
   tracer(const tracer&) = delete;
   tracer& operator=(const tracer&) = delete;
-  ~tracer();
+  ~tracer() override;
 
-  const std::uint64_t cycle;
   const trace_ticket ticket;
 
   // ---- for messages; they return false when the cycle has ended meanwhile ----
@@ -101,9 +100,9 @@ class tracer {
   step_result delivered(std::uint32_t peer, std::uint32_t number, errc how);
 
   /// Nobody enters any more; those inside leave soon. Thread-safe.
-  void abandon() noexcept;
+  void abandon() noexcept override;
   /// Abandons, and waits until nobody is inside. Bounded by the time between two looks of a worker.
-  void end() noexcept;
+  void end() noexcept override;
 
   // ---- for workers ----
 
@@ -112,13 +111,15 @@ class tracer {
 
   // ---- for reports ----
   [[nodiscard]] bool has_traced() const noexcept { return started_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t marked() const noexcept { return marked_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t faults() const noexcept { return faults_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t tracing_ns() const noexcept { return tracing_ns_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t memory_bytes() const;
+  [[nodiscard]] std::uint64_t marked() const noexcept override { return marked_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t faults() const noexcept override { return faults_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t tracing_ns() const noexcept override {
+    return tracing_ns_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t memory_bytes() const override;
   /// Whether as many bits are set in all tablets as were counted; null while somebody is at work, who may be in between.
   /// Nobody begins meanwhile. The heap's mutex is held. O(tablets).
-  [[nodiscard]] std::optional<bool> marks_add_up() const;
+  [[nodiscard]] std::optional<bool> marks_add_up() const override;
 
  private:
   struct worker;  ///< trace_worker.h
@@ -216,5 +217,10 @@ class tracer {
   os::reservation seen_ghosts_;  ///< atomic slots by hash: they have been given to a worker's ghosts
   std::vector<std::unique_ptr<worker>> workers_;
 };
+
+/// The heap's cycle that runs, or null: nothing but tracers is ever given to heap::begin_cycle.
+inline std::shared_ptr<tracer> running_tracer(const heap& h) {
+  return std::static_pointer_cast<tracer>(h.running_cycle());
+}
 
 }  // namespace fm::store::node
