@@ -11,13 +11,12 @@
 //   mark bits          = slots that the running cycle has marked; 0 when none runs
 #include <fmt/format.h>
 
+#include "agent/limits.h"
 #include "heap.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr std::uint64_t faults_told = 20;
 
 struct region_sums {
   std::uint64_t entries = 0;  ///< by entries
@@ -55,7 +54,7 @@ class auditor {
  private:
   template <class... A>
   void fault(fmt::format_string<A...> f, A&&... a) {
-    if (faults_++ >= faults_told) return;
+    if (faults_++ >= limits::audit_faults_told) return;
     text_ += fmt::format(f, std::forward<A>(a)...);
     text_ += '\n';
   }

@@ -7,20 +7,9 @@
 
 #include "agent/base/answers.h"
 #include "agent/base/session.h"
+#include "agent/limits.h"
 
 namespace fm::store::node {
-
-namespace {
-
-// What a heap may be granted: each tablet costs the agent's memory (entries, a record, bits of a cycle) and the time of
-// whoever walks them all, so it goes by the quota. A tablet full of the smallest objects is 1 MiB of home memory; 64 times
-// as many tablets leave room for slots that are not in use, and for objects that are only near.
-constexpr std::uint32_t tablets_least = 1024;
-constexpr std::uint64_t quota_per_tablet = 16u << 10;
-constexpr std::uint32_t types_max = 1u << 17;
-constexpr std::uint64_t type_bytes_max = 64ull << 20;
-
-}  // namespace
 
 heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
     : regions_pool(p),
@@ -41,7 +30,8 @@ errc heap::grant(std::uint32_t first, std::uint32_t count) {
     }
     std::uint32_t n = 1;  // of a run that is not granted yet: one reservation
     while (t + n < first + count && tablet_block_of(t + n) == nullptr) ++n;
-    const std::uint64_t most = std::min<std::uint64_t>(tablets_max, tablets_least + quota_bytes / quota_per_tablet);
+    const std::uint64_t most =
+        std::min<std::uint64_t>(limits::tablets_max, limits::tablets_least + quota_bytes / limits::quota_per_tablet);
     if (n > most - tablets) return errc::quota_exceeded;
     os::reservation block;
     try {
@@ -68,7 +58,7 @@ errc heap::learn_type(std::uint32_t id, heap_type t) {
     return same ? errc::ok : errc::layout_mismatch;
   }
   const std::uint64_t bytes = sizeof(heap_type) + 64 + t.name.size() + t.ref_offsets.size() * 4;
-  if (types.size() >= types_max || type_bytes + bytes > type_bytes_max) return errc::too_large;
+  if (types.size() >= limits::types_max || type_bytes + bytes > limits::type_bytes_max) return errc::too_large;
   type_bytes += bytes;
   const std::uint64_t size = type_known | (t.kind == 1 ? type_array : 0) | t.bytes;
   const heap_type& known = types.emplace(id, std::move(t)).first->second;

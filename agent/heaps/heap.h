@@ -52,11 +52,8 @@ struct heap_type {
 
 struct heap {
   static constexpr std::uint32_t tablet_limit = 1u << 24;
-  static constexpr std::uint32_t tablets_max = 1u << 20;  ///< that a heap is given here
   static constexpr std::uint32_t type_limit = 1u << 20;
   static constexpr std::uint32_t page_slots = 512;
-  /// Of an object while one looks for it; the bound only guards against a defect.
-  static constexpr int moves_max = 64;
   static constexpr std::uint64_t tablet_pages = detail::tablet_slots / page_slots;
   static constexpr std::uint64_t record_at = detail::tablet_slots * 8;
   static constexpr std::uint64_t marks_at = record_at + detail::page_bytes;

@@ -4,15 +4,10 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/limits.h"
 #include "heap_session.h"
 
 namespace fm::store::node {
-
-namespace {
-
-constexpr auto notice_retry = std::chrono::milliseconds(5);
-
-}  // namespace
 
 errc heaps::open(session& s, body b, fabric::answer& out) {
   constexpr auto type = message_type::open_heap;
@@ -129,7 +124,7 @@ time_point heaps::send_lost_notices() {
         std::any_of(h->regions.begin(), h->regions.end(), [](const region* r) { return r->notice_pending; });
     left = left || h->notices_pending;
   }
-  return left ? agent_.now() + notice_retry : time_point::max();
+  return left ? agent_.now() + limits::notice_retry : time_point::max();
 }
 
 std::shared_ptr<heap> heaps::find(const std::uint64_t (&id)[2]) const {

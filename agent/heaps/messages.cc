@@ -2,16 +2,10 @@
 // refusals are answers, anything that a correct owner cannot send is bad_frame and ends the connection.
 #include <fmt/format.h>
 
+#include "agent/limits.h"
 #include "heap_session.h"
 
 namespace fm::store::node {
-
-namespace {
-
-/// The largest home copy that an answer carries: the transports' default message cap less heads and a page of hints.
-constexpr std::uint64_t fetched_copy_max = (1u << 20) - 8192;
-
-}  // namespace
 
 errc heap_session::close_heap(body b, fabric::answer& out) {
   if (!b.empty()) return errc::bad_frame;
@@ -91,7 +85,7 @@ errc heap_session::fetch_slot(body b, fabric::answer& out) {
     if ((r = regions_.enter(at.region, at.generation)) != nullptr) break;
     const word_t again = entry->load(std::memory_order_acquire);
     if (h_.closed.load()) return refuse(out, type, errc::not_found, fmt::format("heap {} is closed", h_.name));
-    if (again == a.entry || tries == 64)
+    if (again == a.entry || tries == limits::moves_max)
       return refuse(out, type, errc::corrupt,
                     fmt::format("the entry of slot {} names region {} generation {}, which does not exist", m.slot,
                                 at.region, at.generation));
@@ -111,7 +105,7 @@ errc heap_session::fetch_slot(body b, fabric::answer& out) {
                     fmt::format("the home copy of slot {} at region {} offset {} has header {:#x}", m.slot, at.region,
                                 at.offset, header));
     }
-    if (bytes <= m.bytes_max && bytes <= fetched_copy_max) a.bytes = static_cast<std::uint32_t>(bytes);
+    if (bytes <= m.bytes_max && bytes <= limits::fetched_copy_max) a.bytes = static_cast<std::uint32_t>(bytes);
   }
   std::array<word_t, heap::page_slots> page;
   if (m.with_page == 1 && entry != nullptr) {
@@ -129,7 +123,7 @@ errc heap_session::fetch_slot(body b, fabric::answer& out) {
 
 errc heap_session::read_entries(body b, fabric::answer& out) {
   read_entries_body m;
-  if (!read_exactly(b, m) || m.zero != 0 || m.count > 65536 || m.first_slot >= detail::slot_limit ||
+  if (!read_exactly(b, m) || m.zero != 0 || m.count > limits::entries_read_max || m.first_slot >= detail::slot_limit ||
       m.count > detail::slot_limit - m.first_slot)
     return errc::bad_frame;
   std::vector<word_t> entries(m.count);

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "agent/limits.h"
 #include "heap_session.h"
 
 namespace fm::store::node {
@@ -62,7 +63,7 @@ struct counter {
         return true;
       }
       const word_t again = entry.load(std::memory_order_acquire);
-      if (again == word || moves == heap::moves_max) return h.closed.load();
+      if (again == word || moves == limits::moves_max) return h.closed.load();
       word = again;
     }
     return true;

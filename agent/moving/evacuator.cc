@@ -2,6 +2,7 @@
 // traversal.cc.
 #include "evacuator.h"
 
+#include "agent/limits.h"
 #include <spdlog/spdlog.h>
 
 namespace fm::store::node {
@@ -106,7 +107,7 @@ bool evacuator::note_step() {
     source = h_.regions_pool.enter(sources_[source_].source->number, sources_[source_].generation);
     FM_CHECK(source != nullptr, "a region of an open heap could not be entered");
   }
-  const walked how = walk_live(h_, *source, at_, walk_bytes_max,
+  const walked how = walk_live(h_, *source, at_, limits::walk_bytes_max,
                                [&](entry_t&, word_t, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                                  note_references(header, copy, bytes);
                                  return visit::on;
@@ -149,7 +150,7 @@ bool evacuator::move_step(const move_options& o) {
   if (traverses()) {
     how = traverse(batch);
   } else {
-    how = walk_live(h_, *source, at_, copy_bytes_max,
+    how = walk_live(h_, *source, at_, limits::copy_bytes_max,
                     [&](entry_t& entry, word_t here, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                       return batch.add(entry, here, header, copy, bytes) ? visit::on : visit::stop_here;
                     });

@@ -13,11 +13,9 @@
 #pragma once
 
 #include "agent/heaps/heap.h"
+#include "agent/limits.h"
 
 namespace fm::store::node {
-
-constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< of a step that copies nothing
-constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step of an evacuation publishes
 
 /// A batch of copies under construction in the heap's target. It must be published or dropped within the same step.
 class move_batch {
@@ -87,7 +85,7 @@ walked walk_live(const heap& h, const region& source, heap::copy_walk& at, std::
     entry_t* entry;
     std::uint64_t header, bytes;
   };
-  constexpr std::uint32_t ahead_max = 16, mask = ahead_max - 1;
+  constexpr std::uint32_t ahead_max = limits::walk_ahead, mask = ahead_max - 1;
   seen ring[ahead_max];
   std::uint32_t parsed = 0, visited = 0;
   walked end = walked::found;

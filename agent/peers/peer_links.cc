@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "agent/limits.h"
 #include "protocol/heap_codec.h"
 
 namespace fm::store::node {
@@ -15,16 +16,6 @@ using detail_link::answer_view;
 using detail_link::frame;
 using detail_link::make_message;
 using detail_link::parse_answer;
-
-constexpr std::size_t links_max = 64;
-constexpr std::size_t unreachable_max = 1024;
-constexpr duration unused_for = std::chrono::seconds(30);
-constexpr duration leave_alone_first = std::chrono::seconds(1);
-constexpr duration leave_alone_most = std::chrono::seconds(60);
-constexpr int connect_share = 4;  ///< of store_options::peer_within: a connection that takes longer is not worth it
-constexpr duration long_try = std::chrono::milliseconds(50);
-constexpr duration reconnect_for = std::chrono::seconds(2);
-constexpr duration look_again = std::chrono::seconds(1);  ///< a lost wake-up costs at most this
 
 }  // namespace
 
@@ -117,7 +108,7 @@ void ghost_links::run() {
     }
     if (more) continue;
     bell_.sleepers.fetch_add(1);
-    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + look_again);
+    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + limits::sleep_max);
     bell_.sleepers.fetch_sub(1);
   }
 }
@@ -243,15 +234,15 @@ ghost_links::peer_link* ghost_links::link_to(const std::string& url, errc& why) 
     const time_point begin = clock::now();
     try {
       fabric::session_options o;
-      o.connect_within = options_.peer_within / connect_share;
-      o.reconnect_for = reconnect_for;
+      o.connect_within = options_.peer_within / limits::connect_share;
+      o.reconnect_for = limits::peer_reconnect_for;
       o.operation_within = options_.peer_within;
       o.fetch_lanes = 1;
       l->session = fabric::connect(url, o, *l);
     } catch (const error& e) {
       why = e.code();
       text = e.what();
-      may_try_ = clock::now() - begin < long_try;
+      may_try_ = clock::now() - begin < limits::long_try;
     } catch (const std::exception& e) {  // no thread, say
       why = errc::out_of_memory;
       text = e.what();
@@ -268,12 +259,13 @@ ghost_links::peer_link* ghost_links::link_to(const std::string& url, errc& why) 
 }
 
 void ghost_links::leave_alone(const std::string& url, errc why, const std::string& text) {
-  if (unreachable_.size() >= unreachable_max) unreachable_.clear();
+  if (unreachable_.size() >= limits::unreachable_max) unreachable_.clear();
   unreachable& u = unreachable_[url];
   u.why = why;
-  u.wait = std::min<duration>(u.wait == duration::zero() ? leave_alone_first : u.wait * 2, leave_alone_most);
+  u.wait =
+      std::min<duration>(u.wait == duration::zero() ? limits::leave_alone_first : u.wait * 2, limits::leave_alone_most);
   u.until = clock::now() + u.wait;
-  spdlog::log(u.wait == leave_alone_first ? spdlog::level::warn : spdlog::level::debug,
+  spdlog::log(u.wait == limits::leave_alone_first ? spdlog::level::warn : spdlog::level::debug,
               "store {}: another agent is not reached, its owner carries ghosts there: {}", options_.name, text);
 }
 
@@ -283,7 +275,7 @@ void ghost_links::forget(link_map::iterator which) {
 }
 
 bool ghost_links::make_room() {
-  if (links_.size() < links_max) return true;
+  if (links_.size() < limits::peer_links_max) return true;
   auto oldest = links_.end();
   for (auto at = links_.begin(); at != links_.end(); ++at)
     if (at->second->letters == 0 && (oldest == links_.end() || at->second->used < oldest->second->used)) oldest = at;
@@ -296,7 +288,7 @@ void ghost_links::close_unused() {
   const time_point now = clock::now();
   for (auto at = links_.begin(); at != links_.end();) {
     const auto next = std::next(at);
-    if (at->second->letters == 0 && now - at->second->used > unused_for) forget(at);
+    if (at->second->letters == 0 && now - at->second->used > limits::unused_for) forget(at);
     at = next;
   }
 }

@@ -5,13 +5,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/limits.h"
 #include "agent/tracing/cycles.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr duration between_refusals_logged = std::chrono::seconds(10);
 
 /// Without a branch that depends on where they differ.
 bool is_same(const std::array<std::uint64_t, 2>& a, const std::uint64_t (&b)[2]) noexcept {
@@ -32,7 +31,7 @@ bool read_peer(std::span<const std::byte>& b, const heap& h, trace_peer_set& out
   std::uint32_t in_all = 0;  // an agent gives a heap no more
   for (std::uint32_t i = 0; i < r.ranges; ++i) {
     tablet_range tablets;
-    if (!read_front(b, tablets) || tablets.count == 0 || tablets.count > heap::tablets_max - in_all ||
+    if (!read_front(b, tablets) || tablets.count == 0 || tablets.count > limits::tablets_max - in_all ||
         tablets.first > heap::tablet_limit - tablets.count)
       return false;
     in_all += tablets.count;
@@ -123,7 +122,7 @@ errc peers::take_ghosts(session& s, body b, fabric::answer& out) {
   if (!running->ticket || !is_same(*running->ticket, m.ticket)) {
     const std::int64_t at = agent_.now().time_since_epoch().count();
     std::int64_t logged = refusal_logged_.load(std::memory_order_relaxed);
-    if ((logged == 0 || at - logged > between_refusals_logged.count()) &&
+    if ((logged == 0 || at - logged > limits::between_refusals_logged.count()) &&
         refusal_logged_.compare_exchange_strong(logged, at, std::memory_order_relaxed))
       spdlog::warn("store {}: {} sends ghosts for cycle {} of heap {} without the ticket", agent_.options.name,
                    s.peer.name(), m.cycle, h->name);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <shared_mutex>
 
+#include "agent/limits.h"
 #include "pool_session.h"
 
 namespace fm::store::node {
@@ -238,7 +239,7 @@ errc pool_session::pass(shared_client& c, shared_pool& p, body b, fabric::answer
     c.passed = m.epoch;
     p.reclaim();
   }
-  const std::size_t n = std::min<std::size_t>(gone.size() - m.gone, 1024);
+  const std::size_t n = std::min<std::size_t>(gone.size() - m.gone, limits::gone_at_once);
   const pool_pass_answer a{p.blocks->epoch(), static_cast<std::uint32_t>(n), 0};
   begin_answer(out, message_type::pool_pass, &a, sizeof a);
   append_answer(out, gone.data() + m.gone, n * sizeof(std::uint32_t));

@@ -6,20 +6,18 @@
 
 #include <algorithm>
 
+#include "agent/limits.h"
 #include "pool_session.h"
 
 namespace fm::store::node {
 
 namespace {
 
-constexpr std::uint32_t keep_max_ms = 600'000;
-constexpr std::uint32_t steps_back_max = 4;  // of background compaction, one after the other
-constexpr auto ask_retry = std::chrono::milliseconds(5);
-
 bool sound(const pool_settings& s, std::uint64_t region_bytes) {
   return detail::is_power_of_two(s.block_bytes) && s.block_bytes >= blocks::frame_bytes_min &&
-         s.block_bytes <= std::min(blocks::block_bytes_max, region_bytes) && s.arenas >= 1 && s.arenas <= 64 &&
-         s.compact_above <= 65536 && s.fallback <= static_cast<std::uint8_t>(blocks::fallback::none) &&
+         s.block_bytes <= std::min(blocks::block_bytes_max, region_bytes) && s.arenas >= 1 &&
+         s.arenas <= limits::pool_arenas_max && s.compact_above <= 65536 &&
+         s.fallback <= static_cast<std::uint8_t>(blocks::fallback::none) &&
          std::all_of(std::begin(s.naming), std::end(s.naming),
                      [](std::uint8_t n) { return blocks::exists(static_cast<blocks::naming>(n)); }) &&
          std::all_of(std::begin(s.zero), std::end(s.zero), [](std::uint8_t z) { return z == 0; });
@@ -44,7 +42,7 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
                     "regions of {} bytes",
                     m.name, m.settings.block_bytes, m.settings.arenas, m.settings.naming[0], m.settings.fallback,
                     regions_.region_bytes()));
-  m.settings.keep_ms = std::min(m.settings.keep_ms, keep_max_ms);
+  m.settings.keep_ms = std::min(m.settings.keep_ms, limits::pool_keep_max_ms);
   const std::uint64_t most =
       agent_.options.quota_default_bytes ? agent_.options.quota_default_bytes : regions_.memory_bytes();
   const std::uint64_t quota = m.quota_bytes ? m.quota_bytes : most;
@@ -138,10 +136,10 @@ bool pools::maintain(time_point& wake_at) {
     }
     if (p->ask_again) {
       p->ask_to_pass();
-      if (p->ask_again) wake_at = std::min(wake_at, at + ask_retry);
+      if (p->ask_again) wake_at = std::min(wake_at, at + limits::ask_retry);
     }
     // Messages that change the structure, too, go first, though not for ever: the lock knows no order among those.
-    if (p->blocks->in_round() && p->structure.is_wanted_exclusively() && p->stepped_back++ < steps_back_max) {
+    if (p->blocks->in_round() && p->structure.is_wanted_exclusively() && p->stepped_back++ < limits::steps_back_max) {
       more = true;
     } else if (p->blocks->in_round()) {
       const std::uint64_t epoch = p->blocks->epoch();

@@ -1,6 +1,7 @@
 // Waiting for a pool's structure, and the numbers of the threads that serve; see structure_lock.h.
 #include "structure_lock.h"
 
+#include "agent/limits.h"
 #include <bit>
 #include <limits>
 
@@ -8,9 +9,6 @@ namespace fm::store::node {
 
 namespace {
 
-constexpr int polls_max = 200;
-constexpr auto forget_to_wake =
-    std::chrono::seconds(1);  ///< the longest sleep, so that a lost wake-up costs at most this
 constexpr unsigned no_number = ~0u;
 
 std::atomic<std::uint64_t> numbers_taken{0};
@@ -45,10 +43,10 @@ unsigned take_number() noexcept {
 void await_zero(std::atomic<std::uint32_t>& count) noexcept {
   std::uint32_t n = count.load(std::memory_order_seq_cst);
   for (int i = 0; n != 0; ++i, n = count.load(std::memory_order_seq_cst)) {
-    if (i < polls_max)
+    if (i < limits::structure_polls_max)
       fm::detail::cpu_relax();
     else
-      os::futex_wait(count, n, clock::now() + forget_to_wake);
+      os::futex_wait(count, n, clock::now() + limits::sleep_max);
   }
 }
 
@@ -83,7 +81,7 @@ void structure_lock::queue(seat& mine) noexcept {
   queued_.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     while (exclusive_.load(std::memory_order_seq_cst) != 0)
-      os::futex_wait(exclusive_, 1, clock::now() + forget_to_wake);
+      os::futex_wait(exclusive_, 1, clock::now() + limits::sleep_max);
     mine.inside.fetch_add(1, std::memory_order_seq_cst);
     if (exclusive_.load(std::memory_order_seq_cst) == 0) break;
     leave(mine);

@@ -4,16 +4,18 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/limits.h"
 #include "agent/spaces/space_session.h"
 
 namespace fm::store {
 
 std::unique_ptr<store> store::create(const store_options& o) {
+  namespace limits = node::limits;
   const auto bad = [](const std::string& text) { throw error(errc::invalid_argument, text); };
-  if (!detail::is_power_of_two(o.region_bytes) || o.region_bytes < (64u << 10) ||
+  if (!detail::is_power_of_two(o.region_bytes) || o.region_bytes < limits::region_bytes_min ||
       o.region_bytes > detail::home_address::offset_limit)
     bad(fmt::format("region of {} bytes: a power of two from 64 KiB to 32 MiB is needed", o.region_bytes));
-  if (o.memory_bytes < 2 * o.region_bytes)
+  if (o.memory_bytes < limits::regions_min * o.region_bytes)
     bad(fmt::format("memory of {} bytes holds fewer than two regions of {} bytes", o.memory_bytes, o.region_bytes));
   if (o.quota_default_bytes != 0 && o.quota_default_bytes < o.region_bytes)
     bad(fmt::format("quota of {} bytes is less than one region of {} bytes", o.quota_default_bytes, o.region_bytes));
@@ -22,12 +24,13 @@ std::unique_ptr<store> store::create(const store_options& o) {
     bad(fmt::format("lease of {} ms: 1 to {} ms is needed", o.lease_default_ms, o.lease_max_ms));
   if (!(o.clean_below_live_ratio >= 0 && o.clean_below_live_ratio < 1))
     bad(fmt::format("clean_below_live_ratio {} is not in [0, 1)", o.clean_below_live_ratio));
-  if (!(o.clean_reserve >= 0 && o.clean_reserve <= 0.5))
+  if (!(o.clean_reserve >= 0 && o.clean_reserve <= limits::clean_reserve_max))
     bad(fmt::format("clean_reserve {} is not in [0, 0.5]", o.clean_reserve));
-  if (o.trace_threads == 0 || o.trace_threads > 64)
+  if (o.trace_threads == 0 || o.trace_threads > limits::trace_threads_max)
     bad(fmt::format("{} tracing threads: 1 to 64 are possible", o.trace_threads));
-  if (o.trace_nice < 0 || o.trace_nice > 19) bad(fmt::format("a nice value of {}: 0 to 19 are possible", o.trace_nice));
-  const auto in_range = [](std::uint64_t n) { return n >= 64 && n <= std::uint64_t{1} << 32; };
+  if (o.trace_nice < 0 || o.trace_nice > limits::nice_max)
+    bad(fmt::format("a nice value of {}: 0 to 19 are possible", o.trace_nice));
+  const auto in_range = [](std::uint64_t n) { return n >= limits::trace_slots_min && n <= limits::trace_slots_max; };
   if (!in_range(o.trace_queue_slots))
     bad(fmt::format("trace_queue_slots {} is not in [64, 2^32]", o.trace_queue_slots));
   if (o.peer_within <= duration::zero()) bad("peer_within is not more than nothing");

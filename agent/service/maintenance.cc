@@ -3,19 +3,11 @@
 // also evacuates. Without threads (store_hooks::background) a test calls store::maintain, which does all of it.
 #include <spdlog/spdlog.h>
 
+#include "agent/limits.h"
 #include "agent/moving/mover.h"
 #include "agent_store.h"
 
 namespace fm::store::node {
-
-namespace {
-
-constexpr auto maintain_at_least_every =
-    std::chrono::seconds(1);  ///< the longest sleep, so that a lost wake-up costs at most this
-/// A lost wake-up costs at most this.
-constexpr auto trace_sleep_max = std::chrono::seconds(1);
-
-}  // namespace
 
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
@@ -45,7 +37,7 @@ void agent_store::run() {
     time_point until;
     {
       std::lock_guard lock(maintain_mutex_);
-      until = std::min(wake_at_, agent_.now() + maintain_at_least_every);
+      until = std::min(wake_at_, agent_.now() + limits::sleep_max);
     }
     if (!stop_.load()) os::futex_wait(agent_.work, seen, until);
   }
@@ -63,7 +55,7 @@ void agent_store::run_tracing(std::uint32_t worker) {
     }
     if (more) continue;
     bell_.sleepers.fetch_add(1);
-    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + trace_sleep_max);
+    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + limits::sleep_max);
     bell_.sleepers.fetch_sub(1);
   }
 }

@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/limits.h"
 #include "cycles.h"
 
 namespace fm::store::node {
 
 namespace {
-
-/// The most ghosts that fit into an answer under the transports' default message cap.
-constexpr std::uint32_t answer_ghosts_max = ((1u << 20) - 4096) / 8;
-/// Pages released before the heap's mutex is given up for a moment.
-constexpr std::size_t release_pages_at_once = 16;
 
 /// A slot, or one that is to be scanned at home.
 constexpr bool is_slot(std::uint64_t s) { return (s & ~scan_at_home) != 0 && (s & ~scan_at_home) < detail::slot_limit; }
@@ -120,7 +116,7 @@ errc cycles::trace(session& s, heap& h, body b, fabric::answer& out) {
   errc result = errc::ok;
   const auto running = find_cycle(s, h, m.cycle, type, out, result);
   if (running == nullptr) return result;
-  m.ghosts_max = std::min(m.ghosts_max, answer_ghosts_max);
+  m.ghosts_max = std::min(m.ghosts_max, limits::answer_ghosts_max);
   auto how = tracer::sequence::ok;
   tracer::reply a{};
   if (!running->post(m, slots, how, a)) return refuse_stale(out, type, h, m.cycle);
@@ -169,7 +165,7 @@ errc cycles::release_slots(session& s, heap& h, body b, fabric::answer& out) {
     if (h.owner != &s) return not_the_owner(h, out, type);
     const auto running = h.running_cycle();
     if (running == nullptr || running->cycle != m.cycle) return refuse_stale(out, type, h, m.cycle);
-    for (const std::size_t end = std::min(pages.size(), i + release_pages_at_once); i < end; ++i) {
+    for (const std::size_t end = std::min(pages.size(), i + limits::release_pages_at_once); i < end; ++i) {
       // What is dead is for the owner to say, but never of an object that was reached here.
       if (!h.is_dead(pages[i]))
         return refuse(

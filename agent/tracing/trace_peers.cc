@@ -1,20 +1,14 @@
 // What a tracer has to do with other agents: who they are, what is on its way to them, what comes from them; see tracer.h.
 #include <spdlog/spdlog.h>
 
+#include "agent/limits.h"
 #include "trace_worker.h"
 
 namespace fm::store::node {
 
-namespace {
-
-/// An outbox takes as many at least, however many there are.
-constexpr std::uint64_t peer_ghosts_least = 64;
-
-}  // namespace
-
 bool tracer::set_peers(trace_peer_set peers) {
   const auto count = static_cast<std::uint32_t>(peers.boxes.size());
-  const std::uint64_t each = std::max(ghosts_max_ / std::max<std::uint64_t>(count, 1), peer_ghosts_least);
+  const std::uint64_t each = std::max(ghosts_max_ / std::max<std::uint64_t>(count, 1), limits::peer_ghosts_least);
   const std::uint64_t in_message = std::min<std::uint64_t>(each, ghosts_slots_max);
   // So that nothing that follows asks for memory; and before anything has changed.
   for (trace_peer_box& p : peers.boxes) {
