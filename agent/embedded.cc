@@ -1,4 +1,6 @@
-// What the options of an agent are when it serves the process that it is in; see embedded.h.
+// The options of an agent that serves the process that it is in; see embedded.h.
+// This is the one place where they differ from the program's defaults, with the reason for each.
+// Called by src/heap, src/pool and src/paged through start_embedded alone.
 #include "embedded.h"
 
 #include "service/service.h"

@@ -1,8 +1,8 @@
-// An agent inside its owner's process, for `local:` URLs: the one door of the agent for the library (heaps, pools, paged
-// ranges). Nothing else under agent/ is included from src/.
+// An agent inside its owner's process, for `local:` URLs: the one door of the agent for the library (heaps, pools,
+// paged ranges). Nothing else under agent/ is included from src/.
 //
-// It is the same agent as the program's, but its owner reaches it by calls. It serves nobody else, so it never connects to
-// other agents.
+// It is the same agent as the program's, but its owner reaches it by calls. It serves nobody else, so it never connects
+// to other agents.
 #pragma once
 
 #include "fabric/server/server.h"
@@ -21,8 +21,8 @@ struct embedded_options {
   std::uint64_t region_bytes = 0;
 };
 
-/// Starts one; destruction stops it, when every session with it is closed. Throws fm::error (invalid_argument) naming the
-/// option that is out of its range.
+/// Starts one; destruction stops it, when every session with it is closed. Throws fm::error (invalid_argument) naming
+/// the option that is out of its range.
 std::unique_ptr<fabric::service> start_embedded(const embedded_options& options);
 
 }  // namespace fm::agent

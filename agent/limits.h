@@ -1,5 +1,6 @@
-// Every limit and tuning constant of the agent, with its reason. What an administrator may set is in agent/base/options.h;
-// what the wire format or a packed word fixes is beside that format (src/protocol, farmem/detail, heap::tablet_limit).
+// Every limit and tuning constant of the agent, with its reason. What an administrator may set is in
+// agent/base/options.h; what the wire format or a packed word fixes is beside that format (src/protocol, farmem/detail,
+// heap::tablet_limit).
 //
 // A limit is a promise to an agent's other tenants: none of them makes the agent use memory or time without bound. All
 // parts include this header, and it includes none of theirs.

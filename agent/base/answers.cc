@@ -1,4 +1,5 @@
-// Heads, bodies and texts of answers; see answers.h. The length in an answer's head is kept right by whoever appends.
+// Heads, bodies and texts of answers; see answers.h for who uses them.
+// Invariant owned here: the length in an answer's head is the length of its body. Whatever appends keeps it so.
 #include "answers.h"
 
 namespace fm::store::node {

@@ -1,5 +1,8 @@
-// What all parts of one agent share: its options, its clock, and the word that its maintenance thread sleeps on.
-// Outlives all parts; thread-safe.
+// The surroundings that all parts of one agent share: its options, its clock, and the word on which its maintenance
+// thread sleeps.
+// The agent's store owns the one object, which outlives all parts. Options are constant; everything else is
+// thread-safe.
+// Any part may call wake, under any lock.
 #pragma once
 
 #include "os/os.h"

@@ -1,5 +1,6 @@
-// What an agent is created with: its limits, its leases, what its threads may do, and the seams of its tests. Whoever
-// makes a store fills it in; store::create refuses values out of range. Constant while the agent runs.
+// The options of an agent: its limits, its leases, what its threads may do, and the seams of its tests.
+// Whoever makes a store fills them in: the program from its settings, agent/embedded.cc for a local: agent, and tests.
+// store::create refuses values out of range (agent/limits.h). They are constant while the agent runs.
 #pragma once
 
 #include "base/base.h"
@@ -41,10 +42,11 @@ struct store_options {
   std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
   std::uint32_t pools_max = 64;
   std::uint32_t pool_clients_max = 1024;  ///< of one pool; one more is refused (agent_full), as is one pool more
-  bool peers =
-      true;  ///< send references to other agents' objects to those agents, and take theirs (protocol.h, "Agents that talk")
-  /// Kinds of addresses that it connects to for that. Addresses beyond this host only with `peers_beyond_host`: what is sent
-  /// is plaintext.
+  /// Send references to other agents' objects to those agents, and take theirs (protocol/heap_messages.h, "Agents that
+  /// talk").
+  bool peers = true;
+  /// Kinds of addresses that it connects to for that. Addresses beyond this host only with `peers_beyond_host`: what is
+  /// sent is plaintext.
   std::vector<std::string> peer_schemes = {"shm", "tcp"};
   bool peers_beyond_host = false;
   duration peer_within =

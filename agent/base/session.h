@@ -5,8 +5,8 @@
 //   - A session opens one tenant, once, whatever it says on how many lanes: `opening` is held while it does.
 //   - A session that was revoked gets no more memory: `revoked` is set before `in_flight` is looked at, and the other
 //     way round where memory is handed out, so that one of them sees the other.
-// The agent's store makes and destroys sessions; the parts keep pointers to those that own something, until the tenant's
-// `disconnected`.
+// The agent's store makes and destroys sessions; the parts keep pointers to those that own something, until the
+// tenant's `disconnected`.
 #pragma once
 
 #include "fabric/server/server.h"

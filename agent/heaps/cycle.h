@@ -1,5 +1,7 @@
-// What a heap needs of the collection cycle that runs in it. The heap keeps the cycle, ends it, and counts its memory;
+// The interface between a heap and the collection cycle that runs in it: the heap keeps the cycle, ends it, and counts
+// its memory.
 // agent/tracing implements it (tracer.h), so that heaps know nothing of how a cycle marks.
+// Called by agent/heaps only. A cycle ends before its heap does.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +28,8 @@ class heap_cycle {
   [[nodiscard]] virtual std::uint64_t faults() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t tracing_ns() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t memory_bytes() const = 0;
-  /// Whether as many bits are set in all tablets as were counted; null while somebody is at work, who may be in between.
-  /// Nobody begins meanwhile. The heap's mutex is held. O(tablets).
+  /// Whether as many bits are set in all tablets as were counted; null while somebody is at work, who may be in
+  /// between. Nobody begins meanwhile. The heap's mutex is held. O(tablets).
   [[nodiscard]] virtual std::optional<bool> marks_add_up() const = 0;
 };
 

@@ -1,4 +1,6 @@
-// Entries, types and regions of one heap; see heap.h.
+// Entries, types and regions of one heap; see heap.h for the layout of a tablet and for the invariants.
+// Everything here changes a heap, so its caller holds the heap's mutex; tell_traced takes it itself.
+// Called by heap_session, by the tracer, and by whoever moves objects.
 #include "heap.h"
 
 #include <spdlog/spdlog.h>

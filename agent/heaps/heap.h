@@ -231,7 +231,7 @@ struct heap {
   void release(const slot_bits& p, release_answer& a);
   /// A region for appending; null with agent_full or quota_exceeded in `why`. The cleaner may go beyond the quota.
   region* open_region(region_use use, errc& why);
-  /// No more batches will come: holes are closed with filler (protocol.h), and the region may retire.
+  /// No more batches will come: holes are closed with filler (protocol/heap_messages.h), and the region may retire.
   void seal(region& r);
   void add_live(region& r, word_t w) noexcept;
   /// One entry less names `r`; the last one of a sealed region retires it.

@@ -1,5 +1,7 @@
-// Dispatch and one-sided access of a heap's owner; see heap_session.h. The handlers are in messages.cc,
-// region_messages.cc and object_counts.cc.
+// Dispatch and one-sided access of a heap's owner; see heap_session.h.
+// The handlers are in messages.cc, region_messages.cc and object_counts.cc.
+// Invariant owned here: memory is handed out only while the session is not revoked and the region's gate was entered.
+// Called by agent/service, on the transports' threads.
 #include "heap_session.h"
 
 #include <fmt/format.h>
@@ -41,7 +43,8 @@ errc heap_session::message(message_type type, body b, fabric::answer& out) {
 }
 
 std::byte* heap_session::memory(const fabric::remote& where, std::uint64_t bytes, fabric::access how) noexcept {
-  // Announced before the test of `revoked`, which heaps::open sets before it looks at the count: one of them sees the other.
+  // Announced before the test of `revoked`, which heaps::open sets before it looks at the count: one of them sees the
+  // other.
   s_.in_flight.fetch_add(1);
   region* r = nullptr;
   if (!s_.revoked.load() && !h_.closed.load()) r = regions_.enter(where.region, where.generation);

@@ -1,6 +1,6 @@
 // The session of a heap's owner: its messages about types, tablets, entries, regions and batches, and its one-sided
-// access to the heap's regions. Messages about collecting, evacuating and peers go to the parts that heaps::add has been
-// given.
+// access to the heap's regions. Messages about collecting, evacuating and peers go to the parts that heaps::add has
+// been given.
 //
 // Invariants owned here
 //   - Every field of a message is checked before it is used, and all of them before anything is applied.

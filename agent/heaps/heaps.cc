@@ -1,4 +1,6 @@
-// Opening, resuming and freeing heaps, and what the agent does for them of its own accord; see heaps.h.
+// Opening, resuming and freeing heaps, their leases, and notices that did not get through; see heaps.h.
+// Invariant owned here: a heap changes hands under its mutex, when no operation of its earlier session is in flight.
+// open is called by sessions; expire_leases and send_lost_notices by the maintenance thread.
 #include "heaps.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,7 @@
-// Messages about a heap as a whole, its types, tablets and entries. Each handler checks every field before use;
-// refusals are answers, anything that a correct owner cannot send is bad_frame and ends the connection.
+// Messages of an owner about its heap as a whole, its types, its tablets and its entries; members of heap_session.
+// Each handler checks every field before use. A refusal is an answer; a message that no correct owner sends is
+// bad_frame and ends the connection.
+// Fetches take no lock: they enter the region that an entry names, and look again when it has gone.
 #include <fmt/format.h>
 
 #include "agent/limits.h"

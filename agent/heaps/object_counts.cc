@@ -1,5 +1,7 @@
-// Counting a heap's home copies by type, a few thousand slots a message. It reads entries and headers as a fetch does, with the
-// regions entered and no lock held, so that nobody waits for it; what moves meanwhile is found where its entry says then.
+// The message that counts a heap's home copies by type, a few thousand slots at a time; a member of heap_session.
+// It reads entries and headers as a fetch does, with the regions entered and no lock held, so that nobody waits for
+// it.
+// If an object moves meanwhile, it is found where its entry says then.
 #include <fmt/format.h>
 
 #include <map>

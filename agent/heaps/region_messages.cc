@@ -1,5 +1,8 @@
-// Messages about regions: opening, describing, sealing, indexing batches in them, and agreeing to their retirement.
-// Opening, sealing and retiring may be repeated by an owner that lost the answer.
+// Messages about regions: opening, describing, sealing, indexing batches in them, and agreeing to their retirement;
+// members of heap_session.
+// An owner that lost an answer may repeat opening, sealing and retiring.
+// Invariant owned here: batches are applied in the order of their numbers, each once, and only to regions that take
+// them.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 

@@ -1,5 +1,6 @@
-// Heaps as JSON: one for its own owner, who learns nothing of other heaps, and all of them for the administrator. Each
-// heap's mutex is taken for a moment.
+// Heaps as JSON: one for its own owner, who learns nothing of other heaps, and all of them for the administrator.
+// Each heap's mutex is taken for a moment, so the sums are of slightly different moments.
+// Live bytes are rounded up to size classes, so they are exact for objects up to 1 KiB.
 #include <fmt/format.h>
 
 #include "heaps.h"

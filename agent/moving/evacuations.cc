@@ -1,4 +1,6 @@
-// What owners ask of evacuations, and the steps of all of them; see evacuations.h and evacuator.h.
+// The message by which owners ask for evacuations, and one step of all of them; see evacuations.h.
+// The work itself is evacuator.h's. A message takes the heap's mutex; a step takes it where the evacuator needs it.
+// Called by heap_session for messages, and by the first tracing thread for steps.
 #include "evacuations.h"
 
 #include <fmt/format.h>

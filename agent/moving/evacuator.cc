@@ -1,5 +1,6 @@
-// Which regions an evacuation takes, its phases and steps, and what it tells; see evacuator.h. Following references is in
-// traversal.cc.
+// The regions that an evacuation takes, its phases and steps, and its progress report; see evacuator.h.
+// Following references is in traversal.cc, moving a batch of copies in mover.cc.
+// Called under heap::mover by evacuate_step, which the first tracing thread runs.
 #include "evacuator.h"
 
 #include "agent/limits.h"
@@ -50,7 +51,8 @@ void evacuator::choose(const move_options& o) {
     if (n == 0 && !sparse.empty()) order = evacuation_order::address;
   }
   if (order == evacuation_order::address) {
-    // On a heap that is low, only what surely fits into a fresh target: so each region of the reserve brings another one back.
+    // On a heap that is low, only what surely fits into a fresh target: so each region of the reserve brings another
+    // one back.
     const std::uint64_t most = region_bytes - region_bytes / 4;
     n = low_ ? std::partition_point(sparse.begin(), sparse.end(),
                                     [&](const region* r) { return r->live_bytes <= most; }) -

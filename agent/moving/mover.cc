@@ -1,4 +1,7 @@
-// Walking regions and publishing moves; see mover.h.
+// Walking the batches of a region, and publishing moves; see mover.h for the three parts of a move.
+// Invariant owned here: an entry changes from exactly the address that was copied, under the heap's mutex, or not at
+// all.
+// Called by the cleaner and by evacuators, under heap::mover.
 #include "mover.h"
 
 #include "agent/limits.h"

@@ -76,8 +76,8 @@ walked find_copy(const heap& h, const region& source, heap::copy_walk& at, std::
 enum class visit : std::uint8_t { on, stop_here, stop_behind };
 
 /// Calls `v(entry, address, header, copy, bytes)` for the live copies from `at` on, until it wants to stop, or about
-/// `budget` bytes have been passed (`more`), or the region is at its end. `at` is where to go on. The region is entered.
-/// Entries are random accesses: they are prefetched some copies ahead.
+/// `budget` bytes have been passed (`more`), or the region is at its end. `at` is where to go on. The region is
+/// entered. Entries are random accesses: they are prefetched some copies ahead.
 template <class Visitor>
 walked walk_live(const heap& h, const region& source, heap::copy_walk& at, std::uint64_t budget, Visitor&& v) {
   struct seen {

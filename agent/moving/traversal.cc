@@ -18,7 +18,8 @@ void set(heap::bits_t* bits, slot_t slot) {  // one mover at a time
   bits->store(bits->load(std::memory_order_relaxed) | bit_of(slot), std::memory_order_relaxed);
 }
 
-/// Calls `f(slot)` for the references of a copy, which are `bytes` with the header. Backwards: from the last to the first.
+/// Calls `f(slot)` for the references of a copy, which are `bytes` with the header. Backwards: from the last to the
+/// first.
 template <class F>
 void for_each_reference(const heap& h, std::uint64_t header, const std::byte* copy, std::uint64_t bytes, bool backwards,
                         F&& f) {

@@ -1,3 +1,7 @@
+// Sessions to other agents, and messages with remote references on their way there; see peer_links.h.
+// Invariant owned here: every message that was taken from a tracer is settled once, when its answer is in or its
+// session is not to be had.
+// All but start, stop and statistics belongs to whoever steps: the thread `fm-ghosts`, or a test.
 #include "peer_links.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,8 @@
-// The messages by which agents talk to each other (protocol.h, "Agents that talk"): what an owner tells of them, and what they send.
+// The messages of agents that talk: an owner names the peers of its heap, and a peer sends remote references; see
+// peers.h.
 // Everything about a message is checked before anything is applied.
+// A wrong ticket is refused and logged now and then; it does not end the session, which carries other heaps'
+// references.
 #include "peers.h"
 
 #include <fmt/format.h>
@@ -17,8 +20,8 @@ bool is_same(const std::array<std::uint64_t, 2>& a, const std::uint64_t (&b)[2])
   return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
 }
 
-/// Splits one peer off the rest of the message; false when it is not what protocol.h says, or names a tablet that is named already
-/// or that the heap has itself.
+/// Splits one peer off the rest of the message; false when it is not what protocol/heap_messages.h says, or names a
+/// tablet that is named already or that the heap has itself.
 bool read_peer(std::span<const std::byte>& b, const heap& h, trace_peer_set& out) {
   peer_record r;
   if (!read_front(b, r) || r.url_bytes == 0 || r.url_bytes > peer_url_bytes_max) return false;

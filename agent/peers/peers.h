@@ -1,11 +1,12 @@
-// Agents that talk to each other (protocol/heap_messages.h, "Agents that talk"): an owner tells of the other agents of its
-// heap, this agent sends remote references to them (peer_links.h), and takes theirs on sessions that have opened
+// Agents that talk to each other (protocol/heap_messages.h, "Agents that talk"): an owner tells of the other agents of
+// its heap, this agent sends remote references to them (peer_links.h), and takes theirs on sessions that have opened
 // themselves as peers.
 //
 // Invariants owned here
 //   - References are taken only from a peer that shows the ticket of the cycle that runs.
 //   - Everything about a message is checked before anything is applied.
-// agent/service owns the one object, gives it to heaps::add, and calls step where the agent has no threads. Thread-safe.
+// agent/service owns the one object, gives it to heaps::add, and calls step where the agent has no threads.
+// Thread-safe.
 #pragma once
 
 #include "agent/heaps/heaps.h"

@@ -1,9 +1,9 @@
-// Merging sparse blocks of a pool, in steps; see shared_blocks.h.
+// Merging sparse blocks of a pool, in steps; see blocks.h.
 //
-// While a merge copies, the emptied block's objects are the ones that count: copies are locked, and what is changed meanwhile is
-// copied again at the end. Then, in one step: copies are unlocked, the table words name the other frame, the old slots become
-// tombstones. In between both are the same, so a reader needs no luck; and one that comes to a tombstone reads the table
-// word again, and finds the object in its slot, or in one of the next.
+// While a merge copies, the emptied block's objects are the ones that count: copies are locked, and what is changed
+// meanwhile is copied again at the end. Then, in one step: copies are unlocked, the table words name the other frame,
+// the old slots become tombstones. In between both are the same, so a reader needs no luck; and one that comes to a
+// tombstone reads the table word again, and finds the object in its slot, or in one of the next.
 #include <algorithm>
 
 #include "agent/limits.h"

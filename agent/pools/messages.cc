@@ -1,4 +1,7 @@
-// What clients of pools ask for, and their reads of its memory; see pool_session.h.
+// Messages of a pool's client, and its reads of the pool's memory; members of pool_session.
+// Messages about objects share the pool's structure, so that serving threads work side by side. All others take it
+// exclusively.
+// A change is made once: a repeated number gets the answer that its stream keeps.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The session of a pool's client: its messages (protocol/pool_messages.h), and reads of the pool's regions, but no writes.
+// The session of a pool's client: its messages (protocol/pool_messages.h), and reads of the pool's regions, but no
+// writes.
 //
 // Invariants owned here
 //   - A change is made once, however often its message comes: it is numbered in its stream, and its answer is kept.

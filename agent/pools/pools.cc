@@ -1,4 +1,6 @@
-// Opening pools, and what the agent does for them of its own accord; see pools.h.
+// Opening pools, and one step of their maintenance: leases of clients, pools without clients, compaction; see pools.h.
+// Invariant owned here: no two pools of an agent have the same instance number.
+// open is called by sessions, maintain by the maintenance thread.
 #include "pools.h"
 
 #include <fmt/format.h>

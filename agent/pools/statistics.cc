@@ -1,4 +1,6 @@
-// Counts of pools: to its clients as records, to the administrator as JSON. Each pool's structure is held for a moment.
+// Counts of pools: to a pool's clients as records, to the administrator as JSON.
+// A pool's structure is held for a moment, so the counts of one pool belong together.
+// Called by pool_session and by the agent's statistics.
 #include <fmt/format.h>
 
 #include "pool_session.h"

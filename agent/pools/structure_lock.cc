@@ -1,4 +1,6 @@
-// Waiting for a pool's structure, and the numbers of the threads that serve; see structure_lock.h.
+// Waiting for a pool's structure, and the numbers of the threads that serve; see structure_lock.h for the protocol.
+// A thread polls a little before it sleeps, because others stay inside for a moment only.
+// Called by whoever serves a pool; any thread may.
 #include "structure_lock.h"
 
 #include "agent/limits.h"
@@ -14,7 +16,8 @@ constexpr unsigned no_number = ~0u;
 std::atomic<std::uint64_t> numbers_taken{0};
 std::atomic<unsigned> next_shared{0};
 
-// Two of them, so that a thread that is ending can still ask: the number needs no destructor, what gives it back has one.
+// Two of them, so that a thread that is ending can still ask: the number needs no destructor, what gives it back has
+// one.
 thread_local unsigned number_of_mine = no_number;
 struct number_holder {
   std::uint64_t bit = 0;
@@ -74,8 +77,8 @@ void structure_lock::unlock() noexcept {
   mutex_.unlock();
 }
 
-/// Once nobody has it exclusively, nobody can before this one is inside: whoever wants to, awaits that none is queued. But one
-/// may have looked before this one was.
+/// Once nobody has it exclusively, nobody can before this one is inside: whoever wants to, awaits that none is queued.
+/// But one may have looked before this one was.
 void structure_lock::queue(seat& mine) noexcept {
   leave(mine);
   queued_.fetch_add(1, std::memory_order_seq_cst);

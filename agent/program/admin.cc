@@ -1,4 +1,7 @@
 // The admin socket, both ends; see admin.h.
+// Invariant owned here: one client is served at a time and has a deadline, so that a stuck one delays the others for a
+// moment only.
+// The server is main's; the client is the program's `status`.
 #include "admin.h"
 
 #include <fmt/format.h>

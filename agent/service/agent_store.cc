@@ -1,4 +1,7 @@
 // Sessions, dispatch and one-sided access; see agent_store.h.
+// Invariant owned here: a session is made when a peer connects and destroyed when it disconnects, after its last
+// operation.
+// Called by the transports, on their threads.
 #include "agent_store.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,9 @@
 // The store behind store::create: sessions, dispatch, the registries of what is open, and the agent's own threads. One
-// does what nobody asked for (leases, lost notices, cleaning, compaction: maintenance.cc), the others trace and evacuate.
+// does what nobody asked for (leases, lost notices, cleaning, compaction: maintenance.cc), the others trace and
+// evacuate.
 //
-// A session opens one tenant (agent/base/tenant.h): a heap, a pool, a space, or the right to send remote references. All
-// that it says afterwards goes to that tenant. The parts of the agent do not know this class.
+// A session opens one tenant (agent/base/tenant.h): a heap, a pool, a space, or the right to send remote references.
+// All that it says afterwards goes to that tenant. The parts of the agent do not know this class.
 //
 // Lock order, of all locks that the parts have:
 //   session::opening   before everything below
@@ -11,7 +12,8 @@
 //   heaps' map         -> heap::mutex -> the tracer's, the tickets', the heap's cycle mutex -> regions' mutex
 //   pools' map         -> pool's structure -> a stream -> the pool's blocks (agent/pools/blocks.h) -> regions' mutex
 //   spaces' map        -> space::mutex -> regions' mutex
-// No thread holds two of the three maps, or a map and a mover. A peer's notify and close may be called under any of them; they return at once.
+// No thread holds two of the three maps, or a map and a mover. A peer's notify and close may be called under any of
+// them; they return at once.
 #pragma once
 
 #include <thread>

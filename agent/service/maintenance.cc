@@ -1,6 +1,7 @@
-// The store's own threads, and their bounded steps. The maintenance thread lets leases run out, repeats retirement notices
-// that did not get through, cleans when memory is short, and compacts pools. The tracing threads trace; the first of them
-// also evacuates. Without threads (store_hooks::background) a test calls store::maintain, which does all of it.
+// The store's own threads, and their bounded steps. The maintenance thread lets leases run out, repeats retirement
+// notices that did not get through, cleans when memory is short, and compacts pools. The tracing threads trace; the
+// first of them also evacuates. Without threads (store_hooks::background) a test calls store::maintain, which does all
+// of it.
 #include <spdlog/spdlog.h>
 
 #include "agent/limits.h"

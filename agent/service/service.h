@@ -1,9 +1,10 @@
-// The agent's store: heaps, regions, tablets, indexing, cleaning. A fabric::service, so that it can stand behind any
-// transport or, for `local:`, directly inside the owner's process.
+// The agent as a fabric::service, so that it can stand behind any transport or, for `local:`, directly inside the
+// owner's process (agent/embedded.h). The program and tests make one.
 //
-// Invariants owned here
+// Invariants that the agent keeps for its owners
 //   - An entry always names a complete home copy: it is published after the copy's batch has been checked.
-//   - Index messages are applied in sequence and each once, across sessions (protocol.h, "Numbering of batches").
+//   - Index messages are applied in sequence and each once, across sessions (protocol/heap_messages.h, "Numbering of
+//     batches").
 //   - A region's memory is never seen by two owners: when the owner changes, the region gets a fresh memory file.
 //   - A region's bytes stay while anything points into them (memory/memory_done), and its generation is bumped before
 //     its number is used again.
@@ -25,8 +26,9 @@ class store : public fabric::service {
   /// JSON: memory, heaps (name, bytes live/garbage/metadata, regions, objects, batches, lease), totals. Takes each
   /// heap's lock for a moment.
   [[nodiscard]] virtual std::string statistics() const = 0;
-  /// One bounded step of the work that the store's own threads do: expires leases, sends notices again that did not
-  /// get through, cleans; and traces and evacuates, when there are no threads. True when there is more to do at once. Thread-safe.
+  /// One bounded step of the work that the store's own threads do: expires leases, sends notices again that did not get
+  /// through, cleans; and traces and evacuates, when there are no threads. True when there is more to do at once.
+  /// Thread-safe.
   virtual bool maintain() = 0;
 };
 

@@ -1,4 +1,6 @@
-// The agent's statistics for the administrator, as one JSON document: its memory, and what each part tells of itself.
+// The agent's statistics for the administrator, as one JSON document: its memory, and the statistics of each part.
+// The names in it are an interface: tools read them.
+// Called by the admin socket and by tests, on any thread.
 #include <fmt/format.h>
 
 #include "agent_store.h"

@@ -1,5 +1,6 @@
-// Messages and one-sided access of a space's owner; see space_session.h. Refusals are answers; what a correct owner cannot
-// send is bad_frame.
+// Messages and one-sided access of a space's owner; see space_session.h.
+// A refusal is an answer; a message that no correct owner sends is bad_frame and ends the connection.
+// Invariant owned here: a region names its space as long as the space has it, so that no other session reaches it.
 #include "space_session.h"
 
 #include <fmt/format.h>
@@ -99,7 +100,8 @@ errc space_session::audit(body b, fabric::answer& out) {
 }
 
 std::byte* space_session::memory(const fabric::remote& where, std::uint64_t bytes, fabric::access) noexcept {
-  // Announced before the test of `revoked`, which spaces::open sets before it looks at the count: one of them sees the other.
+  // Announced before the test of `revoked`, which spaces::open sets before it looks at the count: one of them sees the
+  // other.
   s_.in_flight.fetch_add(1);
   if (!s_.revoked.load() && !sp_.closed.load()) {
     if (region* r = regions_.enter(where.region, where.generation); r != nullptr) {

@@ -1,4 +1,7 @@
 // Opening, resuming and freeing spaces; see spaces.h.
+// Invariant owned here: a space is opened only if the memory that it may grow to was there, less the memory that other
+// spaces may still take.
+// open is called by sessions, expire by the maintenance thread.
 #include "spaces.h"
 
 #include <fmt/format.h>

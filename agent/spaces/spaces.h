@@ -1,8 +1,9 @@
-// The agent's half of paged ranges (protocol/paged_messages.h): the spaces by id, their regions, their leases. A session
-// that has opened a space is a space_session.
+// The agent's half of paged ranges (protocol/paged_messages.h): the spaces by id, their regions, their leases. A
+// session that has opened a space is a space_session.
 //
 // Invariants owned here
-//   - A region of a space is reached by that space's session alone: region::tenant names the space as long as the gate is open.
+//   - A region of a space is reached by that space's session alone: region::tenant names the space as long as the gate
+//     is open.
 //   - Two sessions never write to one space: the earlier one is revoked, and gone, before a later one is answered.
 //   - What an open space may grow to has been checked against the memory that was there when it was opened.
 //

@@ -1,5 +1,8 @@
 // The messages of a collection cycle (protocol/heap_messages.h, "Collecting"), applied by the heap's tracer; see
-// cycles.h. What a correct owner cannot send is bad_frame and ends the connection.
+// cycles.h.
+// A message of a cycle that does not run is refused as stale; one that no correct owner sends is bad_frame and ends
+// the connection.
+// Called by heap_session for messages, and by the tracing threads for steps.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 

@@ -15,7 +15,8 @@ namespace fm::store::node {
 
 class cycles final : public heap_part {
  public:
-  /// `bell` wakes the threads that call step, `peers_bell` who carries remote references to other agents. Both outlive it.
+  /// `bell` wakes the threads that call step, `peers_bell` who carries remote references to other agents. Both outlive
+  /// it.
   cycles(environment& e, heaps& all, trace_bell& bell, trace_bell& peers_bell)
       : agent_(e), heaps_(all), bell_(bell), peers_bell_(peers_bell) {}
 
@@ -41,7 +42,8 @@ class cycles final : public heap_part {
   random_source ticket_random_;  ///< tickets_mutex_
 };
 
-/// The cycle of that number that runs, for the heap's owner; null: `out` and `result` say why not. Takes the heap's mutex.
+/// The cycle of that number that runs, for the heap's owner; null: `out` and `result` say why not. Takes the heap's
+/// mutex.
 std::shared_ptr<tracer> find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type, fabric::answer& out,
                                    errc& result);
 

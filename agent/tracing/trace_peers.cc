@@ -1,4 +1,8 @@
-// What a tracer has to do with other agents: who they are, what is on its way to them, what comes from them; see tracer.h.
+// The tracer's dealings with other agents: who they are, references on their way there, references that come from
+// them; see tracer.h.
+// Invariant owned here: a reference for a peer is in its outbox or under way until the peer has acknowledged it; a
+// lost peer's references go to the owner.
+// Called by peers and peer_links; take and delivered by one thread.
 #include <spdlog/spdlog.h>
 
 #include "agent/limits.h"
@@ -95,7 +99,8 @@ void tracer::lose(trace_peer_box& p, const char* why) {
   spdlog::debug("heap {}: cycle {}: references to objects of {} go through the owner: {}", h_.name, cycle, p.url, why);
 }
 
-// Here, too, and not only where messages are sent: whatever keeps that thread, the owner's messages see to it that the cycle goes on.
+// Here, too, and not only where messages are sent: whatever keeps that thread, the owner's messages see to it that the
+// cycle goes on.
 void tracer::lose_silent_peers() {
   if (unacknowledged_ == 0) return;
   const time_point now = clock::now();

@@ -1,6 +1,6 @@
-// The hot loop of tracing: slots go from the worker's stack through a ring, in which first the slot's entry and then its
-// home copy is prefetched, and are scanned when they come out of it. Two random accesses an object, a dozen of them in
-// flight; see tracer.h for what is shared with others.
+// The hot loop of tracing: slots go from the worker's stack through a ring, in which first the slot's entry and then
+// its home copy is prefetched, and are scanned when they come out of it. Two random accesses an object, a dozen of them
+// in flight; see tracer.h for what is shared with others.
 //
 // A home copy is found through its entry, and stays good while its region is entered, even if the object moves
 // meanwhile: what is read is then what was current when the entry was loaded, hence not older than the snapshot.

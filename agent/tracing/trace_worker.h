@@ -1,5 +1,7 @@
-// What one tracing worker has in its hands between steps, and what of it only inside one. Only the tracer's own files
-// (tracer.cc, trace_scan.cc) use it; a worker is used by one thread at a time.
+// The state of one tracing worker between steps, and the part of it that exists only inside one.
+// Invariant owned here: regions that a step has entered are left when it ends.
+// Only the tracer's own files (tracer.cc, trace_scan.cc, trace_peers.cc) use it; a worker is used by one thread at a
+// time.
 #pragma once
 
 #include "agent/limits.h"

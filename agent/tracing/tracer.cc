@@ -1,5 +1,7 @@
-// What workers and messages of one tracer share: the bounded queue, the outbox, who is busy, and when all is done; see
-// tracer.h.
+// The state that workers and messages of one tracer share: the bounded queue, the outbox, the count of busy workers,
+// and the end of tracing; see tracer.h.
+// Invariant owned here: a marked slot is queued, or its tablet is listed for a rescan.
+// Called by cycles for messages and by the tracing threads for steps.
 #include <bit>
 
 #include "agent/limits.h"
@@ -148,8 +150,8 @@ void tracer::queue_all(const std::vector<slot_t>& fresh) {
   }
 }
 
-// Once for each message of the owner that it is done, or that much waits: that other agents made it busy again in between is
-// none of the owner's business, who looks by itself. But what waits for the owner then would wait for long.
+// Once for each message of the owner that it is done, or that much waits: that other agents made it busy again in
+// between is none of the owner's business, who looks by itself. But what waits for the owner then would wait for long.
 bool tracer::should_tell() noexcept {
   const bool done = is_done();
   const bool much = outbox_.size() >= std::min(ghosts_max_ / 2, limits::ghosts_worth_telling);
