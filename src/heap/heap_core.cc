@@ -1,4 +1,5 @@
 #include "heap/heap_core.h"
+#include "agent/embedded.h"
 #include <cerrno>
 #include <fmt/format.h>
 
@@ -59,12 +60,7 @@ void heap_core::open(const heap_options& options) {
   };
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && !local_) {
-      store::store_options so;
-      so.memory_bytes = options.local_memory;
-      so.region_bytes = options.local_region;
-      so.peers = false;   // to send to an agent elsewhere, this process would connect to it once more
-      so.trace_nice = 0;  // here it is the program that would outrun it, and fill the memory with garbage
-      local_ = store::store::create(so);
+      local_ = agent::start_embedded({agent::embedded_for::heap, options.local_memory, options.local_region});
     }
     contexts_.push_back(
         std::make_unique<link_context>(link_context{this, static_cast<std::uint32_t>(contexts_.size())}));

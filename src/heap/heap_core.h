@@ -2,10 +2,10 @@
 // (layer handles) adds the typed operations.
 #pragma once
 
-#include "agent/service/service.h"
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include "collector/collector.h"
+#include "fabric/server/server.h"
 #include <farmem/options.h>
 #include <farmem/stats.h>
 #include <memory>
@@ -40,7 +40,7 @@ class heap_core {
     std::uint32_t agent;
   };
   const time_point opened_ = clock::now();
-  std::unique_ptr<store::store> local_;
+  std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
   std::vector<std::unique_ptr<link_context>> contexts_;
   std::vector<std::unique_ptr<store::link>> links_;
   std::atomic<object_cache*> cache_for_links_{nullptr};

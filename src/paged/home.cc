@@ -2,6 +2,7 @@
 // home copy there. Fills, write-backs and members.cc call it.
 #include "home.h"
 
+#include "agent/embedded.h"
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -312,12 +313,9 @@ home::home(const paged_options& options, std::uint64_t pages, std::uint32_t bloc
   const auto locals = static_cast<std::uint64_t>(std::count_if(
       options.agents.begin(), options.agents.end(), [](const std::string& u) { return u.starts_with("local:"); }));
   if (locals != 0) {
-    store::store_options so;
-    so.region_bytes = options.local_region;
-    so.memory_bytes = std::max<std::uint64_t>(locals * round_up(share, so.region_bytes), 2 * so.region_bytes);
-    so.clean_reserve = 0;
-    so.trace_nice = 0;
-    local_ = store::store::create(so);
+    const std::uint64_t region = options.local_region;
+    const std::uint64_t memory = std::max<std::uint64_t>(locals * round_up(share, region), 2 * region);
+    local_ = agent::start_embedded({agent::embedded_for::pages, memory, region});
   }
   for (const std::string& url : options.agents) {
     agents_.push_back(std::make_unique<home_agent>(url, options, share, local_.get()));

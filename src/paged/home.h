@@ -9,8 +9,8 @@
 // offset}. A block never crosses a stripe, nor a stripe a region.
 #pragma once
 
-#include "agent/service/service.h"
 #include "fabric/client/client.h"
+#include "fabric/server/server.h"
 #include "protocol/heap_messages.h"
 #include "protocol/paged_messages.h"
 #include <atomic>
@@ -131,7 +131,7 @@ class home {
 
  private:
   std::uint32_t stripe_order_;
-  std::unique_ptr<store::store> local_;  ///< the agent in this process; outlives the sessions
+  std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
   std::vector<std::unique_ptr<home_agent>> agents_;
 };
 

@@ -1,5 +1,7 @@
-// Write-back: batches from begin_batch to their acknowledgement. See the state diagram in link_impl.h; here are
-// carving (begin_batch), numbering (submit), the one sender, what completions mean, and the in-order deliverer.
+// Write-back: batches from begin_batch to their acknowledgement. See the state diagram in agent_session_impl.h.
+// Here are carving (begin_batch), numbering (submit), the one sender, the meaning of completions, and the deliverer,
+// which keeps order.
+// Called by the cache's write-back, and by the session's completions.
 #include "base/base.h"
 #include <algorithm>
 #include <bit>

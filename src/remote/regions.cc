@@ -1,4 +1,6 @@
-// Carving, gaps, the acknowledged prefix, and the end of regions. See link_regions.h for the invariants.
+// Carving, gaps, the acknowledged prefix, and the end of regions. See regions.h for the invariants.
+// Invariant owned here: every byte below a region's end is a carve or a gap.
+// Called under the mutex of the session with the agent; region_table is wait-free.
 #include "regions.h"
 
 #include "base/base.h"

@@ -1,24 +1,27 @@
-// The messages by which agents talk to each other (protocol.h, "Agents that talk"): what an owner tells of them, and what they send.
+// The messages of agents that talk: an owner names the peers of its heap, and a peer sends remote references; see
+// peers.h.
 // Everything about a message is checked before anything is applied.
+// A wrong ticket is refused and logged now and then; it does not end the session, which carries other heaps'
+// references.
+#include "peers.h"
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/service/agent_store.h"
-#include "agent/tracing/tracer.h"
+#include "agent/limits.h"
+#include "agent/tracing/cycles.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr duration between_refusals_logged = std::chrono::seconds(10);
 
 /// Without a branch that depends on where they differ.
 bool is_same(const std::array<std::uint64_t, 2>& a, const std::uint64_t (&b)[2]) noexcept {
   return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
 }
 
-/// Splits one peer off the rest of the message; false when it is not what protocol.h says, or names a tablet that is named already
-/// or that the heap has itself.
+/// Splits one peer off the rest of the message; false when it is not what protocol/heap_messages.h says, or names a
+/// tablet that is named already or that the heap has itself.
 bool read_peer(std::span<const std::byte>& b, const heap& h, trace_peer_set& out) {
   peer_record r;
   if (!read_front(b, r) || r.url_bytes == 0 || r.url_bytes > peer_url_bytes_max) return false;
@@ -31,7 +34,7 @@ bool read_peer(std::span<const std::byte>& b, const heap& h, trace_peer_set& out
   std::uint32_t in_all = 0;  // an agent gives a heap no more
   for (std::uint32_t i = 0; i < r.ranges; ++i) {
     tablet_range tablets;
-    if (!read_front(b, tablets) || tablets.count == 0 || tablets.count > heap::tablets_max - in_all ||
+    if (!read_front(b, tablets) || tablets.count == 0 || tablets.count > limits::tablets_max - in_all ||
         tablets.first > heap::tablet_limit - tablets.count)
       return false;
     in_all += tablets.count;
@@ -53,48 +56,54 @@ errc refuse_traced(fabric::answer& out, const heap& h, std::uint64_t cycle) {
 
 }  // namespace
 
-trace_ticket agent_store::new_ticket() {
-  if (!options_.peers) return {};
-  const std::lock_guard lock(tickets_mutex_);
-  return std::array{ticket_random_.next(), ticket_random_.next()};
+std::optional<errc> peers::message(session& s, heap& h, message_type type, body b, fabric::answer& out) {
+  if (type != message_type::trace_peers) return {};
+  return trace_peers(s, h, b, out);
 }
 
-errc agent_store::trace_peers(session& s, heap& h, body b, fabric::answer& out) {
+std::string peers::statistics() const {
+  return fmt::format(R"({},"ghosts_received":{},"messages_refused":{})", ghosts_.statistics(), ghosts_received_.load(),
+                     ghosts_refused_.load());
+}
+
+errc peers::trace_peers(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::trace_peers;
   peers_body m;
   if (!read_front(b, m) || m.zero != 0 || m.count > trace_peers_max) return errc::bad_frame;
-  if (!options_.peers) return refuse(out, type, errc::refused, "this agent does not talk to others");
+  if (!agent_.options.peers) return refuse(out, type, errc::refused, "this agent does not talk to others");
   errc result = errc::ok;
   const auto running = find_cycle(s, h, m.cycle, type, out, result);
   if (running == nullptr) return result;
   if (running->has_traced()) return refuse_traced(out, h, m.cycle);
-  trace_peer_set peers;
-  peers.routes = os::reservation(heap::tablet_limit, detail::page_bytes);
+  trace_peer_set named;
+  named.routes = os::reservation(heap::tablet_limit, detail::page_bytes);
   for (std::uint32_t i = 0; i < m.count; ++i)
-    if (!read_peer(b, h, peers)) return errc::bad_frame;
+    if (!read_peer(b, h, named)) return errc::bad_frame;
   if (!b.empty()) return errc::bad_frame;
   if (m.count != 0) ghosts_.start();
-  if (!running->set_peers(std::move(peers))) return refuse_traced(out, h, m.cycle);
+  if (!running->set_peers(std::move(named))) return refuse_traced(out, h, m.cycle);
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
 
-errc agent_store::open_peer(session& s, body b, fabric::answer& out) {
+errc peers::open(session& s, body b, fabric::answer& out) {
   constexpr auto type = message_type::open_peer;
   open_peer_body m;
-  if (!read_exactly(b, m) || m.zero != 0 || s.is_open()) return errc::bad_frame;
+  if (!read_exactly(b, m) || m.zero != 0) return errc::bad_frame;
   if (m.major != protocol_major)
     return refuse(out, type, errc::version_mismatch,
                   fmt::format("this agent speaks store protocol {}.{}, the other one {}.{}", protocol_major,
                               protocol_minor, m.major, m.minor));
-  if (!options_.peers) return refuse(out, type, errc::refused, "this agent does not talk to others");
-  spdlog::debug("store {}: agent {} talks to this one as {}", options_.name, readable_name(m.name), s.peer.name());
+  if (!agent_.options.peers) return refuse(out, type, errc::refused, "this agent does not talk to others");
+  auto opened = std::make_unique<peer_session>(*this, s);
+  spdlog::debug("store {}: agent {} talks to this one as {}", agent_.options.name, readable_name(m.name),
+                s.peer.name());
   begin_answer(out, type, nullptr, 0);
-  s.is_peer.store(true, std::memory_order_release);
+  s.open(std::move(opened));
   return errc::ok;
 }
 
-errc agent_store::take_ghosts(session& s, body b, fabric::answer& out) {
+errc peers::take_ghosts(session& s, body b, fabric::answer& out) {
   constexpr auto type = message_type::ghosts;
   ghosts_body m;
   if (!read_front(b, m) || m.zero != 0 || m.count == 0 || m.count > ghosts_slots_max ||
@@ -104,26 +113,22 @@ errc agent_store::take_ghosts(session& s, body b, fabric::answer& out) {
   std::memcpy(slots.data(), b.data(), b.size());
   if (!std::all_of(slots.begin(), slots.end(), [](slot_t t) { return t != 0 && t < detail::slot_limit; }))
     return errc::bad_frame;
-  std::shared_ptr<heap> h;
-  {
-    const std::lock_guard lock(heaps_mutex_);
-    if (const auto at = heaps_.find({m.heap_id[0], m.heap_id[1]}); at != heaps_.end()) h = at->second;
-  }
+  const std::shared_ptr<heap> h = heaps_.find(m.heap_id);
   const auto refused = [&](errc code, const std::string& text) {
     ghosts_refused_.fetch_add(1, std::memory_order_relaxed);
     return refuse(out, type, code, text);
   };
   if (h == nullptr) return refused(errc::not_found, "no such heap here");
-  const auto running = h->running_cycle();
+  const auto running = running_tracer(*h);
   if (running == nullptr || running->cycle != m.cycle)
     return refused(errc::stale, fmt::format("cycle {} does not run", m.cycle));
   if (!running->ticket || !is_same(*running->ticket, m.ticket)) {
-    const std::int64_t at = now().time_since_epoch().count();
+    const std::int64_t at = agent_.now().time_since_epoch().count();
     std::int64_t logged = refusal_logged_.load(std::memory_order_relaxed);
-    if ((logged == 0 || at - logged > between_refusals_logged.count()) &&
+    if ((logged == 0 || at - logged > limits::between_refusals_logged.count()) &&
         refusal_logged_.compare_exchange_strong(logged, at, std::memory_order_relaxed))
-      spdlog::warn("store {}: {} sends ghosts for cycle {} of heap {} without the ticket", options_.name, s.peer.name(),
-                   m.cycle, h->name);
+      spdlog::warn("store {}: {} sends ghosts for cycle {} of heap {} without the ticket", agent_.options.name,
+                   s.peer.name(), m.cycle, h->name);
     // Not the end of the session, which carries other heaps' ghosts: an owner may have told of a wrong one.
     return refused(errc::access_denied, fmt::format("not the ticket of cycle {}", m.cycle));
   }

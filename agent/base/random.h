@@ -1,4 +1,7 @@
-// Random words of the operating system, for whatever somebody might otherwise guess: instances of pools, random ids.
+// Random words of the operating system, for numbers that nobody else may guess: instances of pools, ids of objects,
+// tickets of cycles.
+// A source belongs to one owner, which guards it with its own mutex.
+// If the system has no random numbers, next throws fm::error (unsupported).
 #pragma once
 
 #include <sys/random.h>

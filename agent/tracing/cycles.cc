@@ -1,25 +1,17 @@
-// The messages of a collection cycle (protocol.h, "Collecting" and "Evacuating"): checked here, applied by the heap's
-// tracer, and by its evacuator. Everything
-// about them is checked before anything is applied. A cycle that does not run is refused as stale; what a correct owner
-// cannot send is bad_frame and ends the connection.
+// The messages of a collection cycle (protocol/heap_messages.h, "Collecting"), applied by the heap's tracer; see
+// cycles.h.
+// A message of a cycle that does not run is refused as stale; one that no correct owner sends is bad_frame and ends
+// the connection.
+// Called by heap_session for messages, and by the tracing threads for steps.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/moving/evacuator.h"
-#include "agent/service/agent_store.h"
-#include "tracer.h"
+#include "agent/limits.h"
+#include "cycles.h"
 
 namespace fm::store::node {
 
 namespace {
-
-/// The most ghosts that fit into an answer under the transports' default message cap.
-constexpr std::uint32_t answer_ghosts_max = ((1u << 20) - 4096) / 8;
-/// Pages released before the heap's mutex is given up for a moment.
-constexpr std::size_t release_pages_at_once = 16;
-
-/// A lost wake-up costs at most this.
-constexpr auto trace_sleep_max = std::chrono::seconds(1);
 
 /// A slot, or one that is to be scanned at home.
 constexpr bool is_slot(std::uint64_t s) { return (s & ~scan_at_home) != 0 && (s & ~scan_at_home) < detail::slot_limit; }
@@ -48,47 +40,65 @@ errc refuse_stale(fabric::answer& out, message_type type, const heap& h, std::ui
 
 }  // namespace
 
-std::shared_ptr<tracer> agent_store::find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type,
-                                                fabric::answer& out, errc& result) {
+std::optional<errc> cycles::message(session& s, heap& h, message_type type, body b, fabric::answer& out) {
+  switch (type) {
+    case message_type::begin_cycle: return begin_cycle(s, h, b, out);
+    case message_type::add_newer: return add_newer(s, h, b, out);
+    case message_type::trace: return trace(s, h, b, out);
+    case message_type::read_marks: return read_marks(s, h, b, out);
+    case message_type::release_slots: return release_slots(s, h, b, out);
+    case message_type::end_cycle: return end_cycle(s, h, b, out);
+    default: return {};
+  }
+}
+
+std::shared_ptr<tracer> find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type, fabric::answer& out,
+                                   errc& result) {
   std::lock_guard lock(h.mutex);
   if (h.owner != &s) {
     result = not_the_owner(h, out, type);
     return nullptr;
   }
-  auto running = h.running_cycle();
+  auto running = running_tracer(h);
   if (running != nullptr && running->cycle == cycle) return running;
   result = refuse_stale(out, type, h, cycle);
   return nullptr;
 }
 
-errc agent_store::begin_cycle(session& s, heap& h, body b, fabric::answer& out) {
+trace_ticket cycles::new_ticket() {
+  if (!agent_.options.peers) return {};
+  const std::lock_guard lock(tickets_mutex_);
+  return std::array{ticket_random_.next(), ticket_random_.next()};
+}
+
+errc cycles::begin_cycle(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::begin_cycle;
   cycle_name m;
   if (!read_exactly(b, m) || m.cycle == 0) return errc::bad_frame;
   std::lock_guard lock(h.mutex);
   if (h.owner != &s) return not_the_owner(h, out, type);
-  const auto running = h.running_cycle();
+  const auto running = running_tracer(h);
   const bool repeated = running != nullptr && running->cycle == m.cycle && !running->has_traced();
   if (!repeated) {
     if (m.cycle <= h.cycle_begun)
       return refuse(out, type, errc::stale, fmt::format("cycle {} after cycle {}", m.cycle, h.cycle_begun));
     auto next = std::make_shared<tracer>(h, m.cycle,
-                                         trace_limits{options_.trace_queue_slots, options_.trace_ghosts_max,
-                                                      options_.trace_threads, options_.peer_within},
-                                         new_ticket(), bell_, ghosts_.bell());
+                                         trace_limits{agent_.options.trace_queue_slots, agent_.options.trace_ghosts_max,
+                                                      agent_.options.trace_threads, agent_.options.peer_within},
+                                         new_ticket(), bell_, peers_bell_);
     h.end_cycle();
     h.begin_cycle(std::move(next));
     h.cycle_begun = m.cycle;
   }
   begin_answer(out, type, nullptr, 0);
-  if (const trace_ticket t = h.running_cycle()->ticket) {
+  if (const trace_ticket t = running_tracer(h)->ticket) {
     const begin_cycle_answer a{{(*t)[0], (*t)[1]}};
     append_answer(out, &a, sizeof a);
   }
   return errc::ok;
 }
 
-errc agent_store::add_newer(session& s, heap& h, body b, fabric::answer& out) {
+errc cycles::add_newer(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::add_newer;
   newer_body m;
   std::vector<slot_bits> pages;
@@ -101,7 +111,7 @@ errc agent_store::add_newer(session& s, heap& h, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc agent_store::trace(session& s, heap& h, body b, fabric::answer& out) {
+errc cycles::trace(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::trace;
   trace_body m;
   std::vector<slot_t> slots;
@@ -109,7 +119,7 @@ errc agent_store::trace(session& s, heap& h, body b, fabric::answer& out) {
   errc result = errc::ok;
   const auto running = find_cycle(s, h, m.cycle, type, out, result);
   if (running == nullptr) return result;
-  m.ghosts_max = std::min(m.ghosts_max, answer_ghosts_max);
+  m.ghosts_max = std::min(m.ghosts_max, limits::answer_ghosts_max);
   auto how = tracer::sequence::ok;
   tracer::reply a{};
   if (!running->post(m, slots, how, a)) return refuse_stale(out, type, h, m.cycle);
@@ -123,7 +133,7 @@ errc agent_store::trace(session& s, heap& h, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc agent_store::read_marks(session& s, heap& h, body b, fabric::answer& out) {
+errc cycles::read_marks(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::read_marks;
   read_marks_body m;
   if (!read_exactly(b, m) || m.count == 0 || m.count > marks_tablets_max || m.first_tablet >= heap::tablet_limit ||
@@ -144,7 +154,7 @@ errc agent_store::read_marks(session& s, heap& h, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out) {
+errc cycles::release_slots(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::release_slots;
   release_body m;
   std::vector<slot_bits> pages;
@@ -158,7 +168,7 @@ errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out
     if (h.owner != &s) return not_the_owner(h, out, type);
     const auto running = h.running_cycle();
     if (running == nullptr || running->cycle != m.cycle) return refuse_stale(out, type, h, m.cycle);
-    for (const std::size_t end = std::min(pages.size(), i + release_pages_at_once); i < end; ++i) {
+    for (const std::size_t end = std::min(pages.size(), i + limits::release_pages_at_once); i < end; ++i) {
       // What is dead is for the owner to say, but never of an object that was reached here.
       if (!h.is_dead(pages[i]))
         return refuse(
@@ -171,7 +181,7 @@ errc agent_store::release_slots(session& s, heap& h, body b, fabric::answer& out
   return errc::ok;
 }
 
-errc agent_store::end_cycle(session& s, heap& h, body b, fabric::answer& out) {
+errc cycles::end_cycle(session& s, heap& h, body b, fabric::answer& out) {
   constexpr auto type = message_type::end_cycle;
   cycle_name m;
   if (!read_exactly(b, m) || m.cycle == 0) return errc::bad_frame;
@@ -180,70 +190,20 @@ errc agent_store::end_cycle(session& s, heap& h, body b, fabric::answer& out) {
   if (m.cycle != h.cycle_begun) return refuse_stale(out, type, h, m.cycle);
   h.end_cycle();  // for the second time: its answer is still there
   begin_answer(out, type, &h.cycle_ended_with, sizeof h.cycle_ended_with);
-  wake();  // there may be something to clean
+  agent_.wake();  // there may be something to clean
   return errc::ok;
 }
 
-errc agent_store::evacuate(session& s, heap& h, body b, fabric::answer& out) {
-  constexpr auto type = message_type::evacuate;
-  evacuate_body m;
-  if (!read_exactly(b, m) || m.number == 0 || m.order > static_cast<std::uint32_t>(evacuation_order::breadth_first) ||
-      m.below_live > evacuation_whole)
-    return errc::bad_frame;
-  std::lock_guard lock(h.mutex);
-  if (h.owner != &s) return not_the_owner(h, out, type);
-  const std::uint64_t last = h.asked_evacuation != nullptr ? h.asked_evacuation->asked.number : 0;
-  if (m.number < last)
-    return refuse(out, type, errc::stale, fmt::format("evacuation {} after evacuation {}", m.number, last));
-  if (m.number > last) {
-    h.asked_evacuation = std::make_shared<evacuation>(evacuation{m, {}});
-    h.asked_evacuation->told.order = m.order;
-    h.evacuation_runs.store(true);
-    bell_.ring();
-  } else if (std::memcmp(&m, &h.asked_evacuation->asked, sizeof m) != 0) {
-    return errc::bad_frame;
-  }
-  const evacuate_answer a = h.asked_evacuation->told;
-  begin_answer(out, type, &a, sizeof a);
-  return errc::ok;
-}
-
-// ---- the tracing threads ----
-
-bool agent_store::evacuate_some() {
-  const move_options o{options_.trace_queue_slots, options_.hooks.cleaner_copied, options_.hooks.context};
+bool cycles::step(std::uint32_t worker) {
   bool more = false;
-  for (const auto& h : all_heaps()) more = evacuate_step(*h, o) || more;
-  return more;
-}
-
-bool agent_store::trace_step(std::uint32_t worker) {
-  bool more = false;
-  for (const auto& h : all_heaps()) {
-    const auto running = h->running_cycle();
+  for (const auto& h : heaps_.all()) {
+    const auto running = running_tracer(*h);
     if (running == nullptr || !running->has_traced()) continue;
     const step_result r = running->step(worker);
     if (r.tell) h->tell_traced(*running);
     more = more || r.more;
   }
   return more;
-}
-
-void agent_store::run_tracing(std::uint32_t worker) {
-  os::name_thread("fm-trace");
-  os::yield_to_others(options_.trace_nice);
-  while (!stop_.load()) {
-    const std::uint32_t seen = bell_.work.load();
-    bool more = trace_step(worker);
-    if (worker == 0 && evacuate_some()) {
-      more = true;
-      std::this_thread::yield();  // to whoever serves the owners
-    }
-    if (more) continue;
-    bell_.sleepers.fetch_add(1);
-    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + trace_sleep_max);
-    bell_.sleepers.fetch_sub(1);
-  }
 }
 
 }  // namespace fm::store::node

@@ -1,20 +1,18 @@
-// What a tracer has to do with other agents: who they are, what is on its way to them, what comes from them; see tracer.h.
+// The tracer's dealings with other agents: who they are, references on their way there, references that come from
+// them; see tracer.h.
+// Invariant owned here: a reference for a peer is in its outbox or under way until the peer has acknowledged it; a
+// lost peer's references go to the owner.
+// Called by peers and peer_links; take and delivered by one thread.
 #include <spdlog/spdlog.h>
 
-#include "agent/tracing/trace_worker.h"
+#include "agent/limits.h"
+#include "trace_worker.h"
 
 namespace fm::store::node {
 
-namespace {
-
-/// An outbox takes as many at least, however many there are.
-constexpr std::uint64_t peer_ghosts_least = 64;
-
-}  // namespace
-
 bool tracer::set_peers(trace_peer_set peers) {
   const auto count = static_cast<std::uint32_t>(peers.boxes.size());
-  const std::uint64_t each = std::max(ghosts_max_ / std::max<std::uint64_t>(count, 1), peer_ghosts_least);
+  const std::uint64_t each = std::max(ghosts_max_ / std::max<std::uint64_t>(count, 1), limits::peer_ghosts_least);
   const std::uint64_t in_message = std::min<std::uint64_t>(each, ghosts_slots_max);
   // So that nothing that follows asks for memory; and before anything has changed.
   for (trace_peer_box& p : peers.boxes) {
@@ -101,7 +99,8 @@ void tracer::lose(trace_peer_box& p, const char* why) {
   spdlog::debug("heap {}: cycle {}: references to objects of {} go through the owner: {}", h_.name, cycle, p.url, why);
 }
 
-// Here, too, and not only where messages are sent: whatever keeps that thread, the owner's messages see to it that the cycle goes on.
+// Here, too, and not only where messages are sent: whatever keeps that thread, the owner's messages see to it that the
+// cycle goes on.
 void tracer::lose_silent_peers() {
   if (unacknowledged_ == 0) return;
   const time_point now = clock::now();

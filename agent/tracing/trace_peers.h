@@ -1,5 +1,7 @@
-// The other agents that take part in a cycle, as a tracer knows them: which tablets each of them has, and what is on its way
-// there. The tracer (trace_peers.cc) guards it with its mutex; the routes are constant once tracing has begun.
+// The other agents that take part in a cycle, as a tracer knows them: which tablets each of them has, and which
+// references are on their way there.
+// The tracer (trace_peers.cc) guards it with its mutex. The routes are constant once tracing has begun.
+// Made by peers (agent/peers) from the owner's message.
 #pragma once
 
 #include "os/os.h"
