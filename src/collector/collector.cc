@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "cycle.h"
+#include "full_cycle.h"
 #include "evacuation.h"
 
 namespace fm {

@@ -14,7 +14,7 @@
 
 #include <algorithm>
 
-#include "cycle.h"
+#include "full_cycle.h"
 
 namespace fm::detail {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cycle.h"
+#include "full_cycle.h"
 
 namespace fm::detail {
 

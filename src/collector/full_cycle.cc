@@ -1,4 +1,4 @@
-#include "cycle.h"
+#include "full_cycle.h"
 
 #include "clear_weak.h"
 #include "satb_log.h"

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "cycle.h"
+#include "full_cycle.h"
 #include "evacuation.h"
 #include "termination.h"
 

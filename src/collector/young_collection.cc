@@ -9,7 +9,7 @@
 // overwritten since, and logged. From there on the way leads over young objects, whose frames are here.
 //
 // Work: words of pages that have news (table/hit.h), and what lives of the young.
-#include "cycle.h"
+#include "full_cycle.h"
 
 namespace fm::detail {
 
