@@ -14,7 +14,7 @@
 //     work is marked, queued, or in an outbox; and so is a message that brings slots.
 //   - A ghost is in an outbox or under way until its receiver has marked and queued it: an agent that could not be told, or may not have
 //     been, is lost, and what it has not acknowledged goes to the owner. It may get there twice, which changes nothing.
-//   - What came from another agent is counted only when it is marked and queued (src/gc/waves.h).
+//   - What came from another agent is counted only when it is marked and queued (src/collector/termination.h).
 //   - A region stays entered until the end of the step at most, so that retiring regions are freed soon.
 //   - A reference is loaded once, and everything that came from a home copy is checked: its owner may change the bytes.
 // Lock order: a heap's mutex before this one's. Workers never hold a heap's mutex inside a step.

@@ -1,162 +1,162 @@
-// Marking by the agents: begins the cycle on them, introduces those to each other that talk (store/protocol.h), and sends and
-// takes slots until marking is over (waves.h); see cycle.h.
-//
-// Invariant owned here: whoever takes ghosts of other agents in this cycle says with every answer how many it has sent and received, or
-// the end of marking would not be known. So an agent that was named to others, and then does not want to know of them, is named
-// to nobody any more.
-#include <fmt/format.h>
+// Messages of marking by the agents; see agent_marking.h.
+#include "collector/agent_marking.h"
 
+#include "base/limits.h"
 #include <algorithm>
-
-#include "full_cycle.h"
-#include "evacuation.h"
-#include "termination.h"
+#include <cstring>
+#include <fmt/format.h>
 
 namespace fm::detail {
 
-namespace {
+agent_marking::agent_marking(collector& owner, cycle_report& report, snapshot& of, cycle_agents& agents)
+    : owner_(owner),
+      report_(report),
+      snapshot_(of),
+      agents_(agents),
+      marks_(of.marks()),
+      progress_(agents.size()),
+      local_(owner.cache(), marks_, collector_limits::local_stack_slots, this) {}
 
-constexpr std::size_t slots_per_message = 32768;  // 256 KiB
-constexpr std::uint32_t ghosts_per_answer = 65536;
-constexpr int near_steps_a_round = 32;
-/// Agents that talk need the owner for nothing but to find out that they have ended: it does not ask more often than makes
-/// marking longer by this part.
-constexpr int ask_later_by = 32;
-
-/// Whether an agent that answers so simply does not take part; anything else is as bad as for any message.
-bool declines(errc e) noexcept {
-  return e == errc::refused || e == errc::unsupported || e == errc::version_mismatch || e == errc::agent_full ||
-         e == errc::out_of_memory;
+cycle_agents::agent* agent_marking::agent_of(slot_t slot) noexcept {
+  if (!marks_.covers(slot)) return nullptr;  // younger than the snapshot, or another heap's
+  return agents_.of_tablet(tablet_of(slot));
 }
 
-}  // namespace
-
-void cycle::begin_on_agents() {
-  for (agent& a : agents_) {
-    check(a.link->begin_cycle(report_.number, call_deadline(), a.talks, a.ticket), a, "begins no cycle");
-    // An agent in this process has no address by which others could find it.
-    a.talks =
-        a.talks && owner_.options_.agents_talk && who_ != tracing::compute_node && !a.link->url().starts_with("local:");
-  }
+void agent_marking::refers_to(slot_t slot) {
+  const cycle_agents::agent* a = agent_of(slot);
+  if (a && marks_.mark(slot)) progress_[a->at].pending.push_back(slot);
 }
 
-void cycle::introduce_agents() {
-  for (bool again = true; again;) {
-    again = false;
-    const auto talkers = std::count_if(agents_.begin(), agents_.end(), [](const agent& a) { return a.talks; });
-    const std::vector<store::trace_peer> all = trace_peers();
-    for (agent& a : agents_) {
-      if (!a.talks) continue;
-      if (talkers == 1 && !a.counts) {
-        a.talks = false;  // with whom
-        continue;
-      }
-      std::vector<store::trace_peer> others;
-      for (std::size_t i = 0; i < agents_.size(); ++i)
-        if (agents_[i].talks && &agents_[i] != &a) others.push_back(all[i]);
-      const errc e = a.link->trace_peers(report_.number, others, call_deadline());
-      if (declines(e)) {
-        a.talks = false;
-        again = true;
-        continue;
-      }
-      check(e, a, "is not told of other agents");
-      a.counts = true;
-    }
-  }
+void agent_marking::went_home(slot_t slot) {
+  if (mutated(mutation::forget_gone_home)) return;
+  if (const cycle_agents::agent* a = agent_of(slot)) progress_[a->at].pending.push_back(slot | store::scan_at_home);
 }
 
-std::vector<store::trace_peer> cycle::trace_peers() const {
-  std::vector<store::trace_peer> all(agents_.size());
-  for (std::size_t i = 0; i < agents_.size(); ++i) {
-    all[i].url = agents_[i].link->url();
-    std::copy_n(agents_[i].link->heap_id().begin(), 2, all[i].heap_id);
-    std::copy_n(agents_[i].ticket.ticket, 2, all[i].ticket);
-  }
-  for (const std::uint32_t t : marks_->tablets()) {
-    const agent* const a = by_number_[hit.tablets[t].agent.load(std::memory_order_relaxed)];
+void agent_marking::tell_dirty() {
+  const std::vector<std::uint32_t>& tablets = marks_.tablets();
+  std::vector<std::vector<store::slot_bits>> pages(agents_.size());
+  const auto send = [&](const cycle_agents::agent& a) {
+    agents_.check(a.link->add_newer(report_.number, pages[a.at], agents_.call_deadline()), a,
+                  "is not told what is newer here");
+    pages[a.at].clear();
+  };
+  for (std::size_t i = 0; i < tablets.size(); ++i) {
+    const cycle_agents::agent* a = agents_.of_tablet(tablets[i]);
     if (!a) continue;
-    std::vector<store::tablet_range>& ranges = all[static_cast<std::size_t>(a - agents_.data())].tablets;
-    if (!ranges.empty() && ranges.back().first + ranges.back().count == t)
-      ++ranges.back().count;
-    else
-      ranges.push_back({t, 1});
+    constexpr std::size_t page_words = page_slots / 64;
+    for (std::size_t w = 0; w < slot_marks::tablet_words; w += page_words) {
+      const std::uint64_t* const bits = marks_.newer(i) + w;
+      if (std::all_of(bits, bits + page_words, [](std::uint64_t b) { return b == 0; })) continue;
+      store::slot_bits& page = pages[a->at].emplace_back();
+      page.first_slot = tablets[i] * tablet_slots + w * 64;
+      std::memcpy(page.bits, bits, sizeof page.bits);
+    }
+    if (pages[a->at].size() >= collector_limits::pages_per_message - tablet_slots / page_slots) send(*a);
   }
-  return all;
+  for (const cycle_agents::agent& a : agents_)
+    if (!pages[a.at].empty()) send(a);
 }
 
-// One message to an agent; whether marking has come any further by it.
-bool cycle::exchange(agent& a, waves& w) {
-  const std::size_t n = std::min(slots_per_message, a.pending.size() - a.pending_from);
-  std::vector<slot_t> ghosts;
+void agent_marking::mark() {
+  run_rounds();
+  read_marks();
+}
+
+bool agent_marking::exchange(cycle_agents::agent& a, termination_rounds& rounds) {
+  progress& p = progress_[a.at];
+  const std::size_t n = std::min(collector_limits::slots_per_message, p.pending.size() - p.pending_from);
+  std::vector<slot_t> references;
   store::trace_answer said{};
   store::trace_counts counted{};
-  check(a.link->trace(report_.number, ++a.message, std::span(a.pending).subspan(a.pending_from, n), ghosts_per_answer,
-                      call_deadline(), said, a.counts ? &counted : nullptr, ghosts),
-        a, "does not trace");
-  a.pending_from += n;
-  if (a.pending_from == a.pending.size()) {
-    a.pending.clear();
-    a.pending_from = 0;
+  agents_.check(a.link->trace(report_.number, ++p.message, std::span(p.pending).subspan(p.pending_from, n),
+                              collector_limits::references_per_answer, agents_.call_deadline(), said,
+                              a.counts ? &counted : nullptr, references),
+                a, "does not trace");
+  p.pending_from += n;
+  if (p.pending_from == p.pending.size()) {
+    p.pending.clear();
+    p.pending_from = 0;
   }
-  const auto index = static_cast<std::size_t>(&a - agents_.data());
-  a.idle = said.idle != 0;
-  const bool given = n != 0 || !ghosts.empty();
-  const bool exchanged = w.answered(index, a.idle, given, a.counts ? &counted : nullptr);
-  cycle_part& part = report_.agents[index];
-  part.ghosts += ghosts.size();
+  p.idle = said.idle != 0;
+  const bool given = n != 0 || !references.empty();
+  const bool exchanged = rounds.answered(a.at, p.idle, given, a.counts ? &counted : nullptr);
+  cycle_part& part = agents_.part(a);
+  part.ghosts += references.size();
   part.ghosts_sent = counted.ghosts_sent;
   part.peers_lost = counted.peers_lost;
   part.marked = said.marked;
   part.scanned_bytes = said.scanned_bytes;
-  const bool moved = said.marked != a.said.marked || said.scanned_bytes != a.said.scanned_bytes;
-  a.said = said;
-  for (const slot_t g : ghosts) {
-    if (g == 0 || g >= hit.slots) throw error(errc::corrupt, fmt::format("{} names slot {:#x}", a.link->url(), g));
-    if (agent_of(g) != &a || marks_->is_newer(g)) add(g);
+  const bool moved = said.marked != p.said.marked || said.scanned_bytes != p.said.scanned_bytes;
+  p.said = said;
+  for (const slot_t r : references) {
+    if (r == 0 || r >= hit.slots) throw error(errc::corrupt, fmt::format("{} names slot {:#x}", a.link->url(), r));
+    if (agent_of(r) != &a || marks_.is_newer(r)) snapshot_.add(r);
   }
   return given || moved || exchanged;
 }
 
-void cycle::mark_by_agents() {
+void agent_marking::run_rounds() {
   const time_point begun = clock::now();
-  time_point progress = begun;
-  duration look_again = look_again_first;
-  const bool talk = std::any_of(agents_.begin(), agents_.end(), [](const agent& a) { return a.counts; });
-  waves w(agents_.size());
+  time_point progressed = begun;
+  duration look_again = collector_limits::look_again_first;
+  const bool talk = std::any_of(agents_.begin(), agents_.end(), [](const cycle_agents::agent& a) { return a.counts; });
+  termination_rounds rounds(agents_.size());
   for (;;) {
-    const std::uint32_t seen = owner_.traced_.load(std::memory_order_acquire);
-    take_logged();
-    bool near_left = true;
-    for (int steps = 0; near_left && steps < near_steps_a_round; ++steps) {
-      near_left = near_->step();
-      pace();
+    const std::uint32_t seen = owner_.times_traced();
+    const bool logged = snapshot_.take_logged();
+    bool local_left = true;
+    for (int steps = 0; local_left && steps < collector_limits::local_steps_a_round; ++steps) {
+      local_left = local_.step();
+      snapshot_.pace();
     }
-    w.begin(near_left || !logged_.empty());
+    rounds.begin(local_left || logged);
     ++report_.waves;
-    bool moved = near_left, idle = true;
-    for (agent& a : agents_) {
-      moved |= exchange(a, w);
-      idle &= a.idle;
+    bool moved = local_left, idle = true;
+    for (cycle_agents::agent& a : agents_) {
+      moved |= exchange(a, rounds);
+      idle &= progress_[a.at].idle;
     }
-    const bool pending = std::any_of(agents_.begin(), agents_.end(), [](const agent& a) { return !a.pending.empty(); });
-    if (w.end() && !pending) return;
+    const bool pending =
+        std::any_of(progress_.begin(), progress_.end(), [](const progress& p) { return !p.pending.empty(); });
+    if (rounds.end() && !pending) return;
     if (mutated(mutation::end_marking_early) && idle) return;
-    if (mutated(mutation::one_wave) && w.quiet()) return;
+    if (mutated(mutation::one_wave) && rounds.quiet()) return;
     if (moved) {
-      progress = clock::now();
-      look_again = look_again_first;
-    } else if (clock::now() - progress > owner_.options_.call_within) {
+      progressed = clock::now();
+      look_again = collector_limits::look_again_first;
+    } else if (clock::now() - progressed > owner_.options().call_within) {
       throw error(errc::timed_out, "the agents make no progress");
     }
-    if (pending || near_left || (idle && !w.agents_are_at_it())) continue;
-    const duration least =
-        talk ? std::min<duration>((clock::now() - begun) / ask_later_by, look_again_most) : duration::zero();
+    if (pending || local_left || (idle && !rounds.agents_exchange())) continue;
+    const duration least = talk ? std::min<duration>((clock::now() - begun) / collector_limits::ask_later_by,
+                                                     collector_limits::look_again_most)
+                                : duration::zero();
     const time_point from = clock::now() + least;
     owner_.wait_traced(seen, std::max(look_again, least));
-    for (duration left; (left = from - clock::now()) > duration::zero() && !owner_.stopping_.load();)
-      owner_.wait_traced(owner_.traced_.load(std::memory_order_acquire), left);
-    look_again = std::min<duration>(look_again * 2, look_again_most);
+    for (duration left; (left = from - clock::now()) > duration::zero() && !owner_.stopping();) owner_.rest(left);
+    look_again = std::min<duration>(look_again * 2, collector_limits::look_again_most);
+  }
+}
+
+void agent_marking::read_marks() {
+  report_.traced_here = local_.traced();
+  agents_.mark_lost(marks_);
+  const std::vector<std::uint32_t>& tablets = marks_.tablets();
+  std::vector<std::uint64_t> said(store::marks_tablets_max * slot_marks::tablet_words);
+  for (std::size_t i = 0; i < tablets.size();) {
+    cycle_agents::agent* a = agents_.of_tablet(tablets[i]);
+    if (!a) {
+      ++i;
+      continue;
+    }
+    std::uint32_t n = 1;
+    while (n < store::marks_tablets_max && i + n < tablets.size() && tablets[i + n] == tablets[i] + n &&
+           agents_.of_tablet(tablets[i + n]) == a)
+      ++n;
+    agents_.check(a->link->read_marks(report_.number, tablets[i], n, said.data(), agents_.call_deadline()), *a,
+                  "does not tell what is marked");
+    for (std::size_t w = 0; w < n * slot_marks::tablet_words; ++w) marks_.marked(i)[w] |= said[w];
+    i += n;
   }
 }
 

@@ -1,136 +1,199 @@
-// What a cycle learns from the owner's side: which slots roots, pins and waiting threads name, and which frames may be newer than
-// their home copies. Beside the program, after the snapshot; see cycle.h.
-//
-// Invariant owned here: every slot whose home copy may be older than the snapshot is noted as newer, and its agent knows, before
-// anybody traces. A slot that is not noted was clean, and not being written, at a moment after the snapshot: its home copy is
-// what its frame was then, or newer.
-#include <algorithm>
-#include <cstring>
+// Taking a snapshot, finding what is reachable at it, and ending marking; see snapshot.h. Beside the program but for the
+// pauses.
+#include "collector/snapshot.h"
 
-#include "full_cycle.h"
+#include "base/limits.h"
+#include "collector/satb_log.h"
+#include <algorithm>
+#include <fmt/format.h>
 
 namespace fm::detail {
 
-namespace {
+snapshot::snapshot(collector& owner, cycle_report& report, const snapshot_kind& kind)
+    : owner_(owner), cache_(owner.cache()), report_(report), kind_(kind) {}
 
-constexpr std::uint64_t roots_between_looks = 8192;
-constexpr std::uint64_t pages_between_looks = 8;
+snapshot::~snapshot() { end(); }
 
-}  // namespace
-
-cycle::agent* cycle::agent_of(slot_t slot) noexcept {
-  if (!marks_->covers(slot)) return nullptr;  // younger than the snapshot, or another heap's
-  return by_number_[tablet_info_of(slot).agent.load(std::memory_order_relaxed)];
+void snapshot::check_stop() const {
+  if (owner_.stopping() || cache_.closed()) throw error(errc::heap_closed, "the heap is being closed");
 }
 
-void cycle::add(slot_t slot) {
-  if (!marks_->covers(slot)) return;
-  if (here_) here_->add(slot);
-  if (near_) near_->add(slot);
+// ---- pauses ----
+
+bool snapshot::pause(std::uint32_t attempt, void (*work)(snapshot&), std::uint64_t& took_ns) {
+  struct both {
+    snapshot* self;
+    void (*work)(snapshot&);
+  } context{this, work};
+  const std::uint32_t doublings = std::min(attempt - std::min(attempt, collector_limits::short_attempts), 10u);
+  const duration within =
+      std::min<duration>(collector_limits::one_pause_within * (1 << doublings), collector_limits::longest_attempt);
+  const time_point begin = clock::now();
+  const bool stopped = epochs::pause(
+      within,
+      [](void* c) {
+        auto& at = *static_cast<both*>(c);
+        at.work(*at.self);
+      },
+      &context);
+  took_ns = collection_ns(begin);
+  ++report_.pauses;
+  if (stopped)
+    owner_.pause_ns.add(took_ns);
+  else
+    ++report_.pauses_abandoned;
+  return stopped;
 }
 
-void cycle::refers_to(slot_t slot) {
-  if (young_) return;  // not young: what it refers to that is young is a root, if it is newer, or was none any more
-  agent* a = agent_of(slot);
-  if (a && marks_->mark(slot)) a->pending.push_back(slot);
-}
-
-void cycle::went_home(slot_t slot) {
-  if (mutated(mutation::forget_gone_home) || young_)
-    return;  // what it referred to was logged, or had been, as not young any more
-  if (agent* a = agent_of(slot)) a->pending.push_back(slot | store::scan_at_home);
-}
-
-void cycle::scan() {
-  if (young_) return scan_young();
-  if (who_ == tracing::both) second_marks_ = std::make_unique<slot_marks>(*marks_);
-  if (who_ != tracing::agents) {
-    slot_marks& marks = second_marks_ ? *second_marks_ : *marks_;
-    mark_lost(marks);
-    here_ = std::make_unique<compute_tracer>(cache_, marks, owner_.trace_stack_.load(std::memory_order_relaxed));
+void snapshot::take() {
+  cache_.hold_pages(true);
+  pages_held_ = true;
+  const time_point deadline = clock::now() + kind_.pause_within;
+  duration backoff = collector_limits::backoff_first;
+  for (std::uint32_t attempt = 0;; ++attempt) {
+    check_stop();
+    hold_ = std::make_unique<slot_hold>(cache_);
+    waiting_.reserve(collector_limits::threads_expected);
+    const bool stopped = pause(
+        attempt,
+        [](snapshot& s) {
+          satb::begin();
+          s.marking_ = true;
+          s.cache_.young_marking.store(s.kind_.young, std::memory_order_relaxed);
+          s.hold_->note_runs();
+          s.note_waiting();
+        },
+        report_.snapshot_pause_ns);
+    if (stopped) break;
+    hold_.reset();
+    if (clock::now() >= deadline) {
+      const epochs::section_site site = epochs::oldest_section();
+      throw error(errc::timed_out, fmt::format("the threads could not be stopped; the longest open scope is at {}:{}",
+                                               site.file ? site.file : "?", site.line));
+    }
+    owner_.rest(backoff);
+    backoff = std::min<duration>(backoff * 2, collector_limits::backoff_most);
   }
-  find_roots();
-  cache_.scan_frames(marks_->tablets(), *this);
-  if (who_ != tracing::compute_node) {
-    send_newer();
-    tracing_elsewhere* const agents = this;
-    near_ = std::make_unique<compute_tracer>(cache_, *marks_, compute_tracer::near_stack_slots, agents);
-  }
-  add_found();
+  marks_ = hold_->allocated(kind_.young);
+  hold_.reset();
+  slice_from_ = os::thread_cpu_ns();
 }
 
-void cycle::find_roots() {
+void snapshot::note_waiting() noexcept {
+  waiting_.clear();
+  epochs::for_each_thread(
+      [](thread_state& t, void* self) {
+        std::vector<slot_t>& to = static_cast<snapshot*>(self)->waiting_;
+        if (const slot_t s = t.waits_for.load(std::memory_order_acquire); s != 0) to.push_back(s);
+      },
+      this);
+}
+
+bool snapshot::end_marking() {
+  const time_point deadline = clock::now() + kind_.pause_within;
+  duration backoff = collector_limits::backoff_first;
+  logged_.clear();
+  logged_.reserve(collector_limits::final_log_slots);
+  left_over_.clear();
+  left_over_.reserve(collector_limits::final_log_slots);
+  for (std::uint32_t attempt = 0;; ++attempt) {
+    check_stop();
+    const bool stopped = pause(
+        attempt,
+        [](snapshot& s) {
+          satb::take_all(s.logged_);
+          for (const slot_t slot : s.logged_)
+            if (s.marks_->dead(slot)) s.left_over_.push_back(slot);
+          if (!s.left_over_.empty()) return;
+          satb::end();
+          s.marking_ = false;
+          s.cache_.young_marking.store(false, std::memory_order_relaxed);
+          s.cache_.doomed.store(s.marks_.get(), std::memory_order_seq_cst);
+          s.cache_.dying.store(s.marks_.get(), std::memory_order_seq_cst);
+          s.published_ = true;
+        },
+        report_.final_pause_ns);
+    if (stopped) break;
+    if (clock::now() >= deadline) throw error(errc::timed_out, "the threads could not be stopped");
+    owner_.rest(backoff);
+    backoff = std::min<duration>(backoff * 2, collector_limits::backoff_most);
+  }
+  report_.overwritten += logged_.size();
+  for (const slot_t s : left_over_) add(s);
+  return left_over_.empty();
+}
+
+void snapshot::end() noexcept {
+  if (marking_) satb::end();
+  marking_ = false;
+  cache_.young_marking.store(false, std::memory_order_relaxed);
+  cache_.dying.store(nullptr, std::memory_order_seq_cst);
+  cache_.doomed.store(nullptr, std::memory_order_seq_cst);
+  if (published_) owner_.keep_for_readers(std::move(marks_));
+  published_ = false;
+  if (pages_held_) cache_.hold_pages(false);
+  pages_held_ = false;
+}
+
+// ---- the owner's share ----
+
+// The owner's part of a collection runs on the program's cores. While nobody waits for its end it works for a slice and sleeps
+// as much longer as its share asks, so that no stretch of time belongs to it.
+void snapshot::pace() noexcept {
+  const std::uint64_t used = os::thread_cpu_ns() - slice_from_;
+  if (used < collector_limits::slice_ns) return;
+  if (const double share = kind_.share; share < 1 && !owner_.urgent() && !owner_.stopping()) {
+    const auto rest = std::chrono::nanoseconds(static_cast<std::int64_t>(double(used) * (1 / share - 1)));
+    const time_point begin = clock::now();
+    owner_.rest(std::min<duration>(rest, collector_limits::rest_most));
+    report_.paced_ns += collection_ns(begin);
+  }
+  slice_from_ = os::thread_cpu_ns();
+}
+
+// ---- what is reachable ----
+
+void snapshot::found(slot_t slot) {
+  if (marks_->covers(slot)) found_.push_back(slot);
+}
+
+void snapshot::find_roots() {
   marks_->expect_newer();
   roots::for_each(
       [](root_cell&, slot_t slot, void* self) {
-        auto& c = *static_cast<cycle*>(self);
-        if (!c.marks_->covers(slot)) return;
-        c.found_.push_back(slot);
-        if (++c.report_.roots % roots_between_looks == 0) c.pace();
+        auto& s = *static_cast<snapshot*>(self);
+        if (!s.marks_->covers(slot)) return;
+        s.found_.push_back(slot);
+        if (++s.report_.roots % collector_limits::roots_between_looks == 0) s.pace();
       },
       this);
   found_.insert(found_.end(), waiting_.begin(), waiting_.end());
   check_stop();
 }
 
-void cycle::add_found() {
+void snapshot::add_found() {
   for (std::size_t i = 0; i < found_.size(); ++i) {
     add(found_[i]);
-    if (i % roots_between_looks == 0) pace();
+    if (i % collector_limits::roots_between_looks == 0) pace();
   }
   found_ = {};
 }
 
-bool cycle::frame(slot_t slot, bool newer, bool young) {
-  if (young_) {
-    if (!young) return newer && !mutated(mutation::young_only);
-    if (marks_->covers(slot)) marks_->note_newer(slot);
-    ++report_.newer;
-    return false;
-  }
-  if (!marks_->covers(slot)) return false;
-  // Of an agent that is lost only the frames are left: nobody else can say what they refer to.
-  if (!agent_of(slot)) return true;
-  if (newer && !mutated(mutation::scan_old_homes)) {
-    marks_->note_newer(slot);
-    ++report_.newer;
-  }
-  return false;
+void snapshot::add(slot_t slot) {
+  if (!marks_->covers(slot)) return;
+  for (mark_strategy* by : strategies_) by->add(slot);
 }
 
-void cycle::references(slot_t, std::span<const slot_t> refs) {
-  for (const slot_t r : refs)
-    if (marks_->covers(r)) found_.push_back(r);
+bool snapshot::take_logged() {
+  logged_.clear();
+  satb::take_full(logged_);
+  report_.overwritten += logged_.size();
+  for (const slot_t s : logged_) add(s);
+  return !logged_.empty();
 }
 
-void cycle::pinned(slot_t slot) { found_.push_back(slot); }
-
-// All of it before anything is traced: an agent must not scan a home copy that is older than the snapshot.
-void cycle::send_newer() {
-  const std::vector<std::uint32_t>& tablets = marks_->tablets();
-  const auto send = [&](agent& a) {
-    check(a.link->add_newer(report_.number, a.pages, call_deadline()), a, "is not told what is newer here");
-    a.pages.clear();
-  };
-  for (std::size_t i = 0; i < tablets.size(); ++i) {
-    agent* a = by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)];
-    if (!a) continue;
-    constexpr std::size_t page_words = page_slots / 64;
-    for (std::size_t w = 0; w < slot_marks::tablet_words; w += page_words) {
-      const std::uint64_t* const bits = marks_->newer(i) + w;
-      if (std::all_of(bits, bits + page_words, [](std::uint64_t b) { return b == 0; })) continue;
-      store::slot_bits& page = a->pages.emplace_back();
-      page.first_slot = tablets[i] * tablet_slots + w * 64;
-      std::memcpy(page.bits, bits, sizeof page.bits);
-    }
-    if (a->pages.size() >= pages_per_message - tablet_slots / page_slots) send(*a);
-  }
-  for (agent& a : agents_)
-    if (!a.pages.empty()) send(a);
-}
-
-void cycle::between_pages() {
-  if (++pages_passed_ % pages_between_looks == 0) pace();
+void snapshot_scan::between_pages() {
+  if (++pages_passed_ % collector_limits::pages_between_looks == 0) snapshot_.pace();
 }
 
 }  // namespace fm::detail

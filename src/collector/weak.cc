@@ -1,3 +1,7 @@
+// Weak handles: lock and copy, as farmem/detail/weak_cell.h declares them, and the collector's walk (clear_weak.h).
+//
+// Invariant owned here: a lock in a section sees the marks of the cycle, or the cells that the cycle has made null. A copy of a
+// cell is made before the collector's walk or waits for its end.
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include "clear_weak.h"

@@ -21,7 +21,7 @@
 // `ghosts`, which are marked and queued before they are answered. It is `idle` only if all that it has sent was answered so; what
 // cannot be sent, or is not answered in time, goes to the owner as if there were no other way, and so does all that follows for that
 // agent in the cycle. So at a moment at which every agent is idle and the owner has nothing left, marking is over; how the owner
-// finds out that there was such a moment is in src/gc/waves.h. Agents that do not talk become busy by what the owner sends only.
+// finds out that there was such a moment is in src/collector/termination.h. Agents that do not talk become busy by what the owner sends only.
 //
 // What is dead is for the owner to say, since it alone knows what was allocated at the snapshot: it reads the marks, makes its
 // own words free, and releases the slots. A slot is released only when no batch that is not applied can name it. An agent refuses,
