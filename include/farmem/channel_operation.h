@@ -11,7 +11,7 @@ namespace fm {
 namespace detail {
 
 /// What becomes of an operation. Written by the thread that carries it out, before it has happened().
-struct transfer : outside_event {
+struct transfer : event {
   errc code = errc::ok;
   std::string text;
   ptr<char[]> root;
@@ -26,7 +26,7 @@ struct transfer : outside_event {
 /// An operation under way. Movable; one thread at a time. It ends at its deadline at the latest. Dropping it does not end it: what
 /// is being sent is sent, and what would have been received is received and dropped.
 template <class Result>
-class [[nodiscard]] channel_operation : public detail::outside_operation {
+class [[nodiscard]] channel_operation : public detail::event_operation {
  public:
   explicit channel_operation(std::shared_ptr<detail::transfer> t) noexcept : transfer_(std::move(t)) {}
 
@@ -40,8 +40,8 @@ class [[nodiscard]] channel_operation : public detail::outside_operation {
   }
   /// In a task of fm::run or fm::run_all the thread runs other tasks meanwhile; anywhere else it waits. As wait().
   auto operator co_await() {
-    struct awaiter : detail::outside_wait {
-      explicit awaiter(channel_operation& o) noexcept : outside_wait(o.transfer_), operation(o) {}
+    struct awaiter : detail::event_wait {
+      explicit awaiter(channel_operation& o) noexcept : event_wait(o.transfer_), operation(o) {}
       Result await_resume() { return operation.take(); }
       channel_operation& operation;
     };

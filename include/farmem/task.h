@@ -2,7 +2,7 @@
 // awaiter, and gives its result or its exception to that one.
 //
 // A task and everything that it awaits belong to one thread. It awaits p.fetch(), other tasks, and operations that tell the run
-// loop when they are over (handles/outside.h, channels'); nothing else, which would never be resumed.
+// loop when they are over (channels); nothing else, which would never be resumed.
 #pragma once
 
 #include <concepts>
@@ -26,7 +26,7 @@ template <class T>
 inline constexpr bool is_task<task<T>> = true;
 /// What may be awaited in a task.
 template <class A>
-constexpr bool awaited_in_task = is_task<A> || std::is_base_of_v<outside_operation, A>;
+constexpr bool awaited_in_task = is_task<A> || std::is_base_of_v<event_operation, A>;
 template <class T>
 inline constexpr bool awaited_in_task<fetch_operation<T>> = true;
 
