@@ -1,3 +1,4 @@
+// Opening and closing a heap, its options, and its statistics; see heap_core.h.
 #include "heap/heap_core.h"
 #include <cerrno>
 #include <fmt/format.h>

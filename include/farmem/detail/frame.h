@@ -10,9 +10,8 @@
 // the word is published; `pins` by whoever is in a section and has resolved the object. `young` is cleared besides by whoever
 // holds the frame in place (object_cache::no_longer_young).
 //
-// Invariant: an object is *young* from its allocation until it, or anything that refers to it, is copied out for the first time.
-// So no home copy names a young object, and neither does a frame that equals its home copy: who refers to it is a root, or a
-// frame that is newer than its home copy. No agent knows of it, and a collection of the young ones needs none (gc/young.cc).
+// An object is *young* from its allocation until it, or anything that refers to it, is copied out for the first time. No agent
+// knows of it, so a collection of young objects needs none: src/collector/young_collection.h says why that is sound.
 #pragma once
 
 #include <atomic>

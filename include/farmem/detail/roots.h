@@ -8,7 +8,7 @@
 //
 // Invariant: a cell is on exactly one list or belongs to exactly one handle. Cells are never unmapped: handles in statics
 // outlive heaps and threads. While a cycle marks, a root's old value is logged before it is overwritten or dropped
-// (barrier/satb.h).
+// (deletion_barrier.h). Used by handles and awaits; src/collector/roots.cc has the lists of cells that no thread has at hand.
 #pragma once
 
 #include <farmem/detail/barrier.h>

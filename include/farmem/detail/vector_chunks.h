@@ -1,11 +1,11 @@
-// Where a vector's elements are: a header, and chunks of a fixed number of elements. Chunk 0 hangs in the header and
-// grows by doubling until it is full-sized, so that a vector of three elements costs two small objects; the others hang
-// in a directory of two levels, so that growing copies one small directory at most.
+// Where a vector's elements are: a header, and chunks of a fixed number of elements. Chunk 0 hangs in the header and doubles until
+// it is full-sized, so a vector of three elements costs two small objects. The others hang in a directory of two levels, so
+// growing copies one small directory at most.
 //
 //   header  size | capacity | first -> chunk 0 | directory -> [leaf] -> [chunk 1 ...]
 //
-// Invariants: capacity is the length of chunk 0 while that is below chunk_elements, a multiple of chunk_elements
-// afterwards; elements at and beyond size are zero. Used by fm::vector and its iterator only.
+// Invariants owned here: capacity is the length of chunk 0 while that is below chunk_elements, and a multiple of chunk_elements
+// afterwards; elements at and beyond size are zero. Used by fm::vector and its iterators only.
 #pragma once
 
 #include <algorithm>
