@@ -10,11 +10,12 @@ build_packages=(
 
 # What the tests need besides.
 test_packages=(
-  catch2 ccache util-linux spin
+  catch2 ccache util-linux spin python3
   clang-14 libclang-rt-14-dev clang-format-14 clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
   capnproto libcapnp-dev redis-tools
+  doxygen graphviz python3
 )
 
 # What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.

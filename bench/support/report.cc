@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <fmt/format.h>
 #include <fstream>
@@ -117,6 +118,12 @@ run_facts facts_of_this_run(const std::string& program) {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
   f.time = text;
+  const auto from_environment = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  f.commit = from_environment("FARMEM_BENCH_COMMIT");
+  f.tree = from_environment("FARMEM_BENCH_TREE");
   return f;
 }
 
@@ -177,10 +184,11 @@ std::string json_line(const run_facts& facts, const row& r) {
       out += fmt::format(R"(,"goal":{},"met":{})", quoted(goal_text(r.spec.wanted)), r.met() ? "true" : "false");
     }
   }
-  out += fmt::format(R"(,"quick":{},"pinned":{},"build":{},"cores":{},"processor":{},"kernel":{},"time":{}}})",
+  out += fmt::format(R"(,"quick":{},"pinned":{},"build":{},"cores":{},"processor":{},"kernel":{},"time":{})",
                      facts.quick, facts.pinned, quoted(facts.build), facts.cores, quoted(facts.processor),
                      quoted(facts.kernel), quoted(facts.time));
-  return out;
+  if (!facts.commit.empty()) out += fmt::format(R"(,"commit":{},"tree":{})", quoted(facts.commit), quoted(facts.tree));
+  return out + "}";
 }
 
 }  // namespace fm::bench

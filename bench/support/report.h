@@ -34,6 +34,7 @@ struct run_facts {
   bool quick = false, pinned = false;
   int cores = 0;
   std::string processor, kernel, build, time;
+  std::string commit, tree;  ///< that were measured: FARMEM_BENCH_COMMIT, FARMEM_BENCH_TREE; empty without them
 };
 run_facts facts_of_this_run(const std::string& program);
 

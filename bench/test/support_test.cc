@@ -78,12 +78,18 @@ TEST_CASE("a line of JSON has the figures, escapes what it quotes and writes no 
   r.peer.value = summarize({1});
   r.ratio = 2;
   r.pair_ratio = summarize({1.0 / 0.0});
-  const std::string line = json_line(facts_of_this_run("test"), r);
+  run_facts facts = facts_of_this_run("test");
+  facts.commit = facts.tree = "";
+  const std::string line = json_line(facts, r);
   CHECK(line.find("\"name\":\"test.a\\\"b\\\\\\u000a\"") != std::string::npos);
   CHECK(line.find("\"ours\":2,") != std::string::npos);
   CHECK(line.find("\"ratio\":2,\"ratio_min\":null") != std::string::npos);
   CHECK(line.find("\"goal\":\"ratio <= 1.5\",\"met\":false") != std::string::npos);
   CHECK(line.find("inf") == std::string::npos);
+  CHECK(line.find("commit") == std::string::npos);
+  facts.commit = "abc";
+  facts.tree = "def";
+  CHECK(json_line(facts, r) == line.substr(0, line.size() - 1) + R"(,"commit":"abc","tree":"def"})");
 }
 
 TEST_CASE("a guard undoes on release, on destruction and when its owner is killed") {

@@ -1,6 +1,6 @@
-// What stands behind a handle's type argument. ptr<T> names a struct T; ptr<E[]> names an array; for handle types of the
-// containers (fm::vector<E>, fm::string) it is the object that holds their state. Those specialise object_of before they are
-// defined: their base ptr<vector<E>> asks while vector<E> is still incomplete.
+// fm::array_object, and the type of object behind a handle's type argument (detail::object_of). ptr<T> names a struct
+// T, ptr<E[]> an array. For containers (fm::vector<E>, fm::string) it is the object that holds their state. They
+// specialise object_of before they are defined, because their base ptr<vector<E>> asks while vector<E> is incomplete.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,39 @@
 
 namespace fm {
 
-/// An array in the managed heap, as a pin or a scope shows it: its length, then its elements. Never made by hand.
+/// An array in the managed heap, as a pin or a scope shows it: its length, followed by its elements. fm::heap::array
+/// makes it. All members are O(1) and fetch nothing.
 template <class E>
 class array_object {
  public:
+  /// Not copyable.
   array_object(const array_object&) = delete;
   array_object& operator=(const array_object&) = delete;
 
+  /// Number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return length_; }
+  /// The first element.
   [[nodiscard]] const E* data() const noexcept { return reinterpret_cast<const E*>(this + 1); }
+  /// The first element, for writing.
   [[nodiscard]] E* data() noexcept { return reinterpret_cast<E*>(this + 1); }
+  /// The first element.
   [[nodiscard]] const E* begin() const noexcept { return data(); }
+  /// One past the last element.
   [[nodiscard]] const E* end() const noexcept { return data() + length_; }
+  /// The first element, for writing.
   [[nodiscard]] E* begin() noexcept { return data(); }
+  /// One past the last element, for writing.
   [[nodiscard]] E* end() noexcept { return data() + length_; }
+  /// Element `i`, unchecked.
   [[nodiscard]] const E& operator[](std::size_t i) const { return data()[i]; }
+  /// Element `i`, unchecked, for writing.
   [[nodiscard]] E& operator[](std::size_t i) { return data()[i]; }
-  /// Checked access; throws fm::errc::out_of_range naming index and length.
+  /// Element `i`. Throws out_of_range, naming index and length.
   [[nodiscard]] const E& at(std::size_t i) const {
     check(i);
     return data()[i];
   }
+  /// Element `i`, for writing. Throws out_of_range, naming index and length.
   [[nodiscard]] E& at(std::size_t i) {
     check(i);
     return data()[i];

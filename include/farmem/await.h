@@ -1,12 +1,13 @@
-// What `co_await p.fetch()` is: an await that ends when the object is here, with a pin on it.
+// fm::fetch_operation, the awaitable of `co_await p.fetch()`: an await that ends when the object is resident, with a
+// pin.
 //
-// Inside of a run loop (handles/run.h) the fetch is posted at once, the coroutine is suspended, and the loop resumes it on
-// the same thread. Anywhere else there is nobody to resume it: then the await fetches as p.read() does, in place, so that
-// the same coroutine also runs under an executor that knows nothing of farmem.
+// Inside of a run loop (run.h) the fetch is posted at once, the coroutine is suspended, and the loop resumes it on the
+// same thread. Without a run loop, nothing could resume it: the await fetches in place, as p.read() does. So the same
+// coroutine also runs under an executor that does not know farmem.
 //
 // Invariants owned here
 //   - A suspended await holds a root to its object and nothing else: no record of a fetch, no frame, no section. So its
-//     coroutine may be destroyed at any time, and the fetch ends by itself (cache/fetch.h).
+//     coroutine may be destroyed at any time, and the fetch ends by itself.
 //   - A thread suspends only outside of every section.
 #pragma once
 
@@ -59,12 +60,15 @@ class fetch_wait : public boost::intrusive::list_base_hook<boost::intrusive::lin
 
 }  // namespace detail
 
-/// An object to be awaited; made by fm::ptr::fetch and fm::ref::fetch. Nothing happens before the co_await. A root, movable.
+/// An object to be awaited; fm::ptr::fetch and fm::ref::fetch make it. The fetch starts with the co_await. Movable; it
+/// holds a root.
 template <class T>
 class [[nodiscard]] fetch_operation {
  public:
+  /// For fm::ptr::fetch. O(1), posts nothing.
   explicit fetch_operation(ptr<T> p) noexcept : root_(std::move(p)) {}
 
+  /// Awaits the object and gives a read_pin<T>. See fm::ptr::fetch.
   auto operator co_await() const {
     struct awaiter : detail::fetch_wait {
       using fetch_wait::fetch_wait;

@@ -1,13 +1,13 @@
-// fm::channel: object graphs from heap to heap, without serialising them (Naos; the paper's section 3). `tx.send(p)` makes
-// everything that is reachable from `p` appear in another process's heap; `rx.recv<T>()` gives a root to it.
+// fm::channel: object graphs from heap to heap, without serialising them (Naos; the paper's section 3). `tx.send(p)`
+// makes everything that is reachable from `p` appear in another process's heap; `rx.recv<T>()` gives a root of it.
 //
-//   fm::channel_listener l(heap, "tcp://0.0.0.0:7000");      fm::channel tx = fm::channel::connect(heap, "tcp://10.0.0.2:7000");
-//   fm::channel rx = l.accept();                             tx.send(list);
+//   fm::channel_listener l(heap, "tcp://0.0.0.0:7000");   fm::channel tx = fm::channel::connect(heap, url);
+//   fm::channel rx = l.accept();                          tx.send(list);
 //   fm::ptr<node> list = rx.recv<node>();
 //
-// A channel goes both ways. The ends agree on types by name and layout: the graph's types are all those that can be reached
-// by fm::ref from the type given, and both programs must have the same of them. What is received is checked word by word, and is
-// in the heap only when the graph is complete.
+// A channel goes both ways. The ends agree on types by name and layout. The types of a graph are all that fm::ref
+// reaches from the given type, and both programs must define them alike. The receiver checks every word, and the graph
+// is in its heap only when it is complete.
 #pragma once
 
 #include <farmem/channel_operation.h>
@@ -57,40 +57,45 @@ class channel_base {
 
 }  // namespace detail
 
-/// One end of a connection between two heaps. Movable. One thread may send while another receives; two that send, or two that
-/// receive, take turns. The heap outlives its channels. Nothing may change a graph while it is sent, as in plain C++; what happens
-/// then is an error or a mixture, and sound at both ends. Not inside a scope.
+/// One end of a connection between two heaps. Movable. One thread may send while another receives; several senders, or
+/// several receivers, take turns. The heap must outlive its channels. No thread may change a graph while it is sent, as
+/// in plain C++. If one does, the send fails or the receiver gets a mixture, but both heaps stay sound. Must not be
+/// used inside a scope.
 class channel {
  public:
-  /// An end of nothing.
+  /// A channel that is not connected.
   channel() noexcept = default;
 
-  /// Connects `h` to whoever listens at a URL: `local:NAME` (in this process), `shm://PATH`, `tcp://HOST:PORT`,
-  /// `verbs://HOST:PORT`. Throws fm::error: unreachable, refused, timed_out, version_mismatch, unsupported, invalid_argument,
-  /// each naming the URL.
+  /// Connects `h` to a listener at a URL: `local:NAME` (in this process), `shm://PATH`, `tcp://HOST:PORT`,
+  /// `verbs://HOST:PORT`. Waits at most channel_options::connect_within. Throws fm::error unreachable, refused,
+  /// timed_out, version_mismatch, unsupported or invalid_argument, and names the URL.
   static channel connect(heap& h, std::string_view url, const channel_options& options = {});
 
-  /// Sends all that is reachable from `root`. Objects that are away are fetched, many at once; the collector and the evictor run
-  /// meanwhile, and the graph may be larger than the cache. Blocks until what `o.until` says, o.within at most. Throws fm::error:
-  ///   null_handle      for a null root
-  ///   too_large        over o.objects_max or o.bytes_max, or over what the receiver takes
-  ///   layout_mismatch  the receiver has other types of these names; both layouts are in the message
-  ///   timed_out        the receiver does not read, or not fast enough
-  ///   disconnected     the other end is gone; cancelled after close()
-  ///   cache_full, agent_lost, ... of this heap, or as the receiver says of its own
-  /// The channel can be used after an error, except after disconnected, cancelled and bad_frame. O(objects + references).
+  /// Sends all objects that are reachable from `root`. Fetches remote objects, many at once. The collector and the
+  /// evictor run meanwhile, and the graph may be larger than the cache. Blocks as send_options::until requires, at most
+  /// send_options::within. O(objects + references). Naos, section 3. Throws fm::error:
+  /// - null_handle: `root` is null
+  /// - too_large: the graph exceeds send_options::objects_max or bytes_max, or the limits of the receiver
+  /// - layout_mismatch: the receiver has other types of these names; the message shows both layouts
+  /// - timed_out: the receiver does not read, or not fast enough
+  /// - disconnected: the other end is gone
+  /// - cancelled: the channel was closed
+  /// - cache_full, agent_lost and others: of this heap, or reported by the receiver for its heap
+  ///
+  /// The channel can be used after an error, except after disconnected, cancelled and bad_frame.
   template <class T>
   void send(const ptr<T>& root, const send_options& o = {}) {
     base_.send(root.slot(), detail::schema_of<T>(), o);
   }
 
-  /// Sends what the references of an array refer to, without the array (Naos's iterable send): for the receiver they are so
-  /// many roots. What two of them share is sent once. Null ones stay null. Errors as send's.
+  /// Sends the objects that the references of an array refer to, without the array (the iterable send of Naos). The
+  /// receiver gets one root for each. Objects that two of them share are sent once. Null references stay null. Throws
+  /// as send.
   template <class T>
   void send_each(const ptr<ref<T>[]>& roots, const send_options& o = {}) {
     base_.send_each(slots_in(roots), detail::schema_of<T>(), o);
   }
-  /// The same for roots that are in no array.
+  /// Sends the graphs of several roots. As the other send_each.
   template <class T>
   void send_each(std::span<const ptr<T>> roots, const send_options& o = {}) {
     std::vector<detail::slot_t> slots;
@@ -99,20 +104,23 @@ class channel {
     base_.send_each(slots, detail::schema_of<T>(), o);
   }
 
-  /// The next graph, whose root is a T. Throws fm::error:
-  ///   timed_out        nothing has come, or not all of it; what has begun is refused
-  ///   layout_mismatch  what has come is something else, or the sender has other types; it is refused
-  ///   too_large        over channel_options::objects_max or bytes_max, or with an object too large for this heap
-  ///   bad_frame        what has come is not a graph of these types; the channel is of no use any more
-  ///   disconnected     the other end is gone, perhaps half way
-  ///   cancelled, ...   as the sender says, which gave the graph up
-  ///   cache_full, agent_lost, ... of this heap
-  /// The sender is told of all of them; of a graph that fails, nothing is left but garbage. O(objects + references).
+  /// Receives the next graph, whose root is a T, and returns the root. Blocks, at most recv_options::within. O(objects
+  /// + references). Throws fm::error:
+  /// - timed_out: no graph came, or not all of it; a graph that has begun to arrive is refused
+  /// - layout_mismatch: the graph's root has another type, or the sender has other types of these names; the graph is
+  /// refused
+  /// - too_large: the graph exceeds channel_options::objects_max or bytes_max, or has an object too large for this heap
+  /// - bad_frame: the bytes are not a graph of these types; the channel cannot be used any more
+  /// - disconnected: the other end is gone, perhaps in the middle of the graph
+  /// - cancelled and others: as the sender reports, which gave the graph up
+  /// - cache_full, agent_lost and others: of this heap
+  ///
+  /// The sender learns of all of them. A graph that fails leaves only garbage in this heap.
   template <class T>
   ptr<T> recv(const recv_options& o = {}) {
     return ptr<T>::from_slot(base_.recv(detail::schema_of<T>(), o).slot());
   }
-  /// The roots of the next graph, which came from send_each. Errors as recv's.
+  /// Receives a graph that send_each sent, and returns its roots in order. As recv.
   template <class T>
   std::vector<ptr<T>> recv_each(const recv_options& o = {}) {
     const std::vector<ptr<char[]>> roots = base_.recv_each(detail::schema_of<T>(), o);
@@ -122,39 +130,41 @@ class channel {
     return out;
   }
 
-  /// A send that goes on by itself, on a thread of the channel's own: `auto s = tx.send_async(p); ... s.wait();`, or
-  /// `co_await tx.send_async(p)` in a task. Those of one channel go in their order. It roots the graph, which is not to be changed
-  /// until it is over. Throws null_handle, and timed_out when 64 others are not over in time; what else send throws, its wait
-  /// does. O(1).
+  /// Starts a send on a thread of the channel: `auto s = tx.send_async(p); ... s.wait();`, or `co_await
+  /// tx.send_async(p)` in a task. Sends of one channel keep their order. The operation roots the graph, which must not
+  /// change until it is over. O(1). Throws null_handle, and timed_out if 64 other operations are not over in time. The
+  /// other errors of send are thrown by its wait.
   template <class T>
   channel_operation<void> send_async(const ptr<T>& root, const send_options& o = {}) {
     return channel_operation<void>(base_.send_async(root.slot(), detail::schema_of<T>(), o));
   }
-  /// A receive that goes on by itself: `fm::ptr<T> p = co_await rx.recv_async<T>()`. As send_async. O(1).
+  /// Starts a receive on a thread of the channel: `fm::ptr<T> p = co_await rx.recv_async<T>()`. As send_async. O(1).
   template <class T>
   channel_operation<ptr<T>> recv_async(const recv_options& o = {}) {
     return channel_operation<ptr<T>>(base_.recv_async(detail::schema_of<T>(), o));
   }
 
-  /// Whether the next graph's root is a T with the same types as here; waits for it, false at the deadline. Leaves it where it
-  /// is. Throws disconnected, cancelled.
+  /// Whether the root of the next graph is a T with the same types as here. Waits for a graph to begin, at most
+  /// `within`; false at the deadline. The graph stays to be received. Throws disconnected, cancelled.
   template <class T>
   bool next_is(duration within = {}) {
     return base_.next_is(detail::schema_of<T>(), within);
   }
-  /// Whether a graph has begun to come. As next_is.
+  /// Whether a graph has begun to arrive. Waits, at most `within`. Throws disconnected, cancelled.
   bool readable(duration within = {}) { return base_.readable(within); }
 
-  /// Waits until all that was sent is accepted; throws the first refusal that no send has thrown yet, timed_out, disconnected.
+  /// Waits until all sent graphs are accepted, at most `within`. Throws the first refusal that no send has thrown yet,
+  /// timed_out or disconnected.
   void flush(duration within = std::chrono::seconds(30)) { base_.flush(within); }
-  /// Ends the channel: waits channel_options::linger at most for what was sent, then tells the other end. Idempotent. The
-  /// destructor does it.
+  /// Closes the channel: waits at most channel_options::linger for sent graphs to be accepted, then tells the other
+  /// end. Idempotent. The destructor calls it.
   void close() noexcept { base_.close(); }
 
+  /// Counters since the channel was opened. Thread-safe. O(1).
   [[nodiscard]] channel_stats stats() const { return base_.stats(); }
-  /// The other end, for logs: "tcp 127.0.0.1:5123", or the URL.
+  /// Name of the other end, for logs: such as "tcp 127.0.0.1:5123", or the URL.
   [[nodiscard]] std::string peer() const { return base_.peer(); }
-  /// Whether this is an end of anything.
+  /// Whether the channel was connected and is not moved from.
   explicit operator bool() const noexcept { return base_.open(); }
 
  private:
@@ -172,20 +182,25 @@ class channel {
   detail::channel_base base_;
 };
 
-/// Listens on a URL and makes a channel of everyone who connects. Movable. Channels live on when their listener is gone.
+/// Listens on a URL and makes a channel for each process that connects. Movable. Channels outlive their listener.
 class channel_listener {
  public:
-  /// Throws fm::error naming the URL: invalid_argument, unreachable, access_denied, unknown_scheme, unsupported.
+  /// Listens at `url` for the heap `h`, which must outlive the listener. Throws fm::error invalid_argument,
+  /// unreachable, access_denied, unknown_scheme or unsupported, and names the URL.
   channel_listener(heap& h, std::string_view url, const channel_options& options = {});
+  /// Takes over the listener; the other one is empty afterwards.
   channel_listener(channel_listener&&) noexcept;
+  /// Takes over the listener; the other one is empty afterwards.
   channel_listener& operator=(channel_listener&&) noexcept;
+  /// Closes the listener.
   ~channel_listener();
 
-  /// The address with the port really used.
+  /// The URL that it listens at, with the actual port.
   [[nodiscard]] const std::string& url() const noexcept;
-  /// The next one that has connected. Throws timed_out; cancelled after close(). Thread-safe.
+  /// The channel of the next process that connects. Waits, at most `within`. Throws timed_out, and cancelled after
+  /// close(). Thread-safe.
   channel accept(duration within = std::chrono::seconds(30));
-  /// Lets nobody in from here on. Idempotent.
+  /// Accepts no more connections. Idempotent.
   void close() noexcept;
 
  private:

@@ -1,4 +1,7 @@
-// A send or a receive that goes on by itself: what send_async and recv_async of a channel give.
+// fm::channel_operation: a send or a receive in progress, as send_async and recv_async of fm::channel return it. The
+// channel's thread carries it out.
+// Invariant: the outcome is complete before the operation's event happens, and nothing changes it afterwards.
+// Application code calls it; src/channel/worker.h fills the outcome in.
 #pragma once
 
 #include <farmem/detail/event.h>
@@ -10,7 +13,7 @@
 namespace fm {
 namespace detail {
 
-/// What becomes of an operation. Written by the thread that carries it out, before it has happened().
+/// The outcome of an operation. The thread that carries it out writes it before has_happened() is true.
 struct transfer : event {
   errc code = errc::ok;
   std::string text;
@@ -23,22 +26,23 @@ struct transfer : event {
 
 }  // namespace detail
 
-/// An operation under way. Movable; one thread at a time. It ends at its deadline at the latest. Dropping it does not end it: what
-/// is being sent is sent, and what would have been received is received and dropped.
+/// A send or a receive in progress. Movable; for one thread at a time. It ends at its deadline at the latest.
+/// Destroying it does not end the operation: a send goes on, and a received graph becomes garbage.
 template <class Result>
 class [[nodiscard]] channel_operation : public detail::event_operation {
  public:
+  /// For fm::channel.
   explicit channel_operation(std::shared_ptr<detail::transfer> t) noexcept : transfer_(std::move(t)) {}
 
-  /// Whether it is over, one way or the other. O(1).
+  /// Whether it is over, with or without an error. O(1).
   [[nodiscard]] bool test() const noexcept { return transfer_->has_happened(); }
-  /// Waits until it is over. Gives what was received, once; throws what send or recv throw.
+  /// Waits until it is over. Returns the received root, once. Throws as fm::channel::send or recv.
   Result wait() {
     while (!transfer_->wait(time_point::max())) {
     }
     return take();
   }
-  /// In a task of fm::run or fm::run_all the thread runs other tasks meanwhile; anywhere else it waits. As wait().
+  /// As wait(). In a task of fm::run or fm::run_all the thread runs other tasks meanwhile; elsewhere it blocks.
   auto operator co_await() {
     struct awaiter : detail::event_wait {
       explicit awaiter(channel_operation& o) noexcept : event_wait(o.transfer_), operation(o) {}

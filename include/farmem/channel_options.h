@@ -1,4 +1,6 @@
-// What channels are opened with, and what they tell.
+// Options of channels, of single sends and receives, and the counters of a channel. Application code fills options in;
+// fm::channel checks them when it opens and names the option that is out of its bounds.
+// docs/reference/options.md and docs/reference/metrics.md list the same fields in tables; a test compares them.
 #pragma once
 
 #include <farmem/units.h>
@@ -6,51 +8,58 @@
 
 namespace fm {
 
-/// When a send is over.
+/// When a send returns.
 enum class delivery : std::uint8_t {
-  accepted,  ///< the receiver has it: complete, checked, in its heap. Errors of the receiver are thrown by the send
-  sent,  ///< it is on its way, within the receiver's window. Errors of the receiver are thrown by a later call, or by flush
+  accepted,  ///< when the graph is complete, checked and in the receiver's heap; the send throws the receiver's errors
+  sent,  ///< when the graph is sent, within the receiver's window; a later call or flush throws the receiver's errors
 };
 
-/// Options of a channel; both ends have their own. The smaller window and part count.
+/// Options of one end of a channel. For `window`, `window_parts` and `part` the smaller value of the two ends applies.
 struct channel_options {
-  /// Bytes that may be on their way to this end and not received yet; credit. Over shm:// each direction of a channel has shared memory
-  /// of that size, taken as it is used and kept until the channel goes.
+  /// Bytes that may be in flight to this end and not received yet (credit): from `4 * part` to 1 GiB. Over shm:// each
+  /// direction has shared memory of that size, which the system allocates as it is used and frees with the channel.
   std::uint64_t window = 8ull << 20;
-  std::uint32_t window_parts = 64;  ///< parts, small graphs that is, likewise; at most 64
-  std::uint32_t part =
-      256u << 10;  ///< bytes that a large graph travels in; 1 KiB to 512 KiB, at most a quarter of the window
-  std::uint64_t objects_max = 1ull << 32;  ///< of a graph that this end takes
-  std::uint64_t bytes_max = 1ull << 40;    ///< of a graph that this end takes
-  duration connect_within = std::chrono::seconds(5);
-  duration linger = std::chrono::seconds(1);  ///< close() waits so long for what was sent and is not accepted yet
-  bool insecure = false;                      ///< listen on a plaintext TCP address that is not loopback
-  std::uint32_t channels_max = 256;           ///< of a listener, at once
+  /// Parts that may be in flight to this end and not received yet, from 4 to 64. A small graph is one part.
+  std::uint32_t window_parts = 64;
+  /// Bytes of a part, the unit in which large graphs travel: 1 KiB to 512 KiB, a multiple of 8, at most `window / 4`.
+  std::uint32_t part = 256u << 10;
+  std::uint64_t objects_max = 1ull << 32;  ///< most objects of a graph that this end accepts; more: too_large
+  std::uint64_t bytes_max = 1ull << 40;    ///< most bytes of a graph that this end accepts; more: too_large
+  duration connect_within = std::chrono::seconds(5);  ///< deadline of connecting
+  duration linger = std::chrono::seconds(1);  ///< how long close() waits for sent graphs that are not accepted yet
+  bool insecure = false;                      ///< lets a listener bind a plaintext TCP address that is not loopback
+  std::uint32_t channels_max = 256;           ///< most channels of a listener at one time; more connections are refused
 };
 
+/// Options of one send.
 struct send_options {
-  delivery until = delivery::accepted;
-  bool acyclic =
-      false;  ///< the graph is a tree: nothing is looked up. What is referred to twice is sent twice, and a cycle
-              ///< ends at objects_max or bytes_max, with too_large
-  duration within = std::chrono::seconds(30);  ///< then timed_out, and the receiver is told
-  std::uint64_t objects_max = 1ull << 32;      ///< of this graph, then too_large
-  std::uint64_t bytes_max = 1ull << 40;
+  delivery until = delivery::accepted;  ///< when the send returns
+  /// Promises that the graph is a tree, so that the writer looks up nothing. An object that is referred to twice is
+  /// sent twice. A cycle ends at `objects_max` or `bytes_max`, with too_large.
+  bool acyclic = false;
+  duration within = std::chrono::seconds(30);  ///< deadline; after it, timed_out, and the receiver learns of it
+  std::uint64_t objects_max = 1ull << 32;      ///< most objects of this graph; more: too_large
+  std::uint64_t bytes_max = 1ull << 40;        ///< most bytes of this graph; more: too_large
 };
 
+/// Options of one receive.
 struct recv_options {
-  duration within =
-      std::chrono::seconds(30);  ///< to the complete graph, then timed_out; a graph that has begun is refused
+  /// Deadline for the complete graph. After it, timed_out; a graph that has begun to arrive is refused.
+  duration within = std::chrono::seconds(30);
 };
 
-/// Counters since the channel was opened.
+/// Counters of one end since the channel was opened.
 struct channel_stats {
-  std::uint64_t graphs_sent = 0, objects_sent = 0, parts_sent = 0;
-  std::uint64_t graphs_received = 0, objects_received = 0, parts_received = 0;
-  std::uint64_t graphs_refused = 0;   ///< here, with an error that the sender was told
-  std::uint64_t wire_bytes_sent = 0;  ///< of messages, heads and credits included
-  std::uint64_t wire_bytes_received = 0;
-  std::uint64_t waits_for_credit = 0;  ///< sends that had to wait for the receiver
+  std::uint64_t graphs_sent = 0,      ///< graphs sent
+      objects_sent = 0,               ///< objects of those graphs
+      parts_sent = 0;                 ///< parts that those graphs travelled in
+  std::uint64_t graphs_received = 0,  ///< graphs received and in this heap
+      objects_received = 0,           ///< objects of those graphs
+      parts_received = 0;             ///< parts received
+  std::uint64_t graphs_refused = 0;   ///< graphs that this end refused with an error, which it reported to the sender
+  std::uint64_t wire_bytes_sent = 0;  ///< bytes of all messages sent, headers and credits included
+  std::uint64_t wire_bytes_received = 0;  ///< bytes of all messages received, headers and credits included
+  std::uint64_t waits_for_credit = 0;     ///< times that a send waited for the receiver's window
 };
 
 }  // namespace fm

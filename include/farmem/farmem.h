@@ -1,4 +1,6 @@
-// Everything that an application needs. Each concept has a header of its own beside this one.
+// Everything that an application needs. Each concept has a header of its own beside this one, which compiles alone.
+// Headers in farmem/detail/ are what templates and inline functions of these need, and no API.
+// A program that includes this header sees neither the cache nor the agents behind it.
 #pragma once
 
 #include <farmem/array.h>

@@ -1,15 +1,13 @@
-// fm::hash_map<K, V>: a managed hash table that may be larger than local memory, for concurrent use. Sixteen shards, each
-// a linear-hashing table. Writers of a shard take turns; readers take no lock and write nothing that others see
-// (containers/shard_lock.h): not even a writer that waits for a page from far away holds them up. Growing splits one bucket
-// of a shard at an insertion, so nobody waits for a rehash.
+// fm::hash_map<K, V>: a managed hash table that may be larger than local memory, for concurrent use. Sixteen shards,
+// each a linear-hashing table. Writers of a shard take turns. Readers take no lock and write nothing that others see,
+// so a writer that waits for a remote page does not hold them up. Growing splits one bucket of a shard at an insertion:
+// no thread waits for a rehash.
 //
-// Invariant: whatever a reader can see outside of motions is complete: an entry is in its place before the count that covers it,
-// a page before the reference to it, a bucket before the number of buckets. Entries that are in the way of a
-// reader (replaced by more than one word, erased, split off) move only in a motion, which starts when everything that it needs is
-// pinned. So a reader has seen one moment of the shard if no motion began since it started, and else it starts again.
-//
-// What it brought, against a reader-writer lock a shard: CPU time of a find that hits 15 instead of 28 ns for a hot key, 95 instead
-// of 105 ns for random ones of 200,000 (where misses of the processor's caches rule), and no reader behind a waiting writer.
+// Invariant: all that a reader can see outside of motions is complete. An entry is in its place before the count that
+// covers it. A page is complete before the reference to it, and a bucket before the number of buckets. Some changes
+// move entries that a reader may be looking at: replacing a value of more than one word, erasing, splitting. They
+// happen only in a motion, which starts when everything that it needs is pinned. If no motion began since a reader
+// started, it has seen one moment of the shard. Otherwise it starts again.
 //
 //   fm::hash_map<std::uint64_t, record> m(h);         fm::hash_map<fm::string, fm::ref<term>> d(h);
 //   m.insert_or_assign(7, {.id = 7});                 d.insert_or_assign("far", t);
@@ -22,26 +20,34 @@
 
 namespace fm {
 
-/// What looking up a reference gives: a handle, null when there was no such key. Reads like an optional too.
+/// Result of looking up a reference: a handle, null if there was no such key. It can also be used as an optional.
 template <class Handle>
 class found : public Handle {
  public:
+  /// No value.
   found() noexcept = default;
+  /// The value `h`.
   found(Handle h) noexcept : Handle(std::move(h)) {}
+  /// Whether there was such a key.
   [[nodiscard]] bool has_value() const noexcept { return static_cast<bool>(*this); }
+  /// The handle; null if there was no such key.
   const Handle& operator*() const noexcept { return *this; }
-  /// Throws not_found when there is none.
+  /// The handle. Throws not_found if there was no such key.
   [[nodiscard]] const Handle& value() const {
     if (!has_value()) throw error(errc::not_found, "no such key");
     return *this;
   }
 };
 
-/// A handle to a managed map. Copies of the handle name the same map. K: a trivially copyable managed type with ==, or fm::string,
-/// which is asked with a std::string_view. V: a trivially copyable managed type, or fm::ref<X>. Threads: all members may
-/// be called by any number of threads at once, and each sees or makes one change of its key as a whole. Call them outside of
-/// scopes: writers wait for locks, and readers may in the end. Errors as fm::ptr's -> and fm::heap::make; a map is unchanged,
-/// or changed as asked, when one is thrown. A page is about 256 bytes: for many small tables, sorted vectors are cheaper.
+/// A handle to a managed map. Copies of the handle name the same map. K is a trivially copyable managed type with ==,
+/// or fm::string, which is looked up with a std::string_view. V is a trivially copyable managed type, or fm::ref<X>.
+///
+/// Threads: any number of threads may call all members at once. Each call sees, or makes, one change of its key as a
+/// whole. Call members outside of scopes: writers wait for locks, and readers may after many failed attempts.
+///
+/// Errors: as fm::ptr's -> and fm::heap::make. The map is then unchanged, or changed as requested.
+///
+/// A page is about 256 bytes: for many small tables, sorted vectors need less memory.
 template <class K, class V>
 class hash_map : public ptr<hash_map<K, V>> {
   using base = ptr<hash_map<K, V>>;
@@ -53,21 +59,24 @@ class hash_map : public ptr<hash_map<K, V>> {
   using bucket_chunks = detail::chunks<ref<page>>;
 
  public:
-  using key_type = typename key_of::lookup;     ///< what is asked with
-  using mapped_type = typename element::value;  ///< what comes out
-  using argument = typename element::argument;  ///< what is stored
+  using key_type = typename key_of::lookup;     ///< type that keys are looked up with
+  using mapped_type = typename element::value;  ///< type that values are read as
+  using argument = typename element::argument;  ///< type that is stored as a value
+  /// Result of find: std::optional<V>, or fm::found for references.
   using find_result = std::conditional_t<detail::is_ref<V>, found<mapped_type>, std::optional<mapped_type>>;
 
   /// A null handle.
   constexpr hash_map() noexcept = default;
+  /// A null handle.
   constexpr hash_map(std::nullptr_t) noexcept {}
-  /// Makes an empty map: one object. O(1).
+  /// Makes an empty map: one object. O(1). Throws as fm::heap::make.
   explicit hash_map(heap& h) : base(make(h)) {}
-  /// Another handle to a map.
+  /// Another handle to the map of `p`. O(1).
   hash_map(base p) noexcept : base(std::move(p)) {}
+  /// A handle to the map that a field refers to. O(1).
   hash_map(const ref<hash_map<K, V>>& r) : base(r.root()) {}
 
-  /// The value of `key`: std::optional<V>; for references a handle, null when there is none. O(1).
+  /// The value of `key`: a std::optional<V>; for references a handle, null if there is no such key. O(1).
   [[nodiscard]] find_result find(const key_type& key) const {
     const std::uint64_t h = key_of::hash(key);
     find_result result;
@@ -91,7 +100,7 @@ class hash_map : public ptr<hash_map<K, V>> {
     return where.at != nullptr;
   }
 
-  /// Sets the value of `key`; true when the key is new. O(1).
+  /// Sets the value of `key`. Returns whether the key is new. O(1).
   bool insert_or_assign(const key_type& key, const argument& v) const {
     const std::uint64_t h = key_of::hash(key);
     const detail::shard_writing lock(this->slot(), detail::shard_of(h));
@@ -105,8 +114,9 @@ class hash_map : public ptr<hash_map<K, V>> {
     insert_new(lock, h, key, v);
     return true;
   }
-  /// The value of `key`; when it has none, what `make()` gives, which becomes its value. `make` runs without a lock and may use the
-  /// heap and other maps; when another thread is quicker, its value is given and the made one is dropped.
+  /// The value of `key`. If there is no such key, calls `make_value()` and inserts its result. It runs without a lock
+  /// and may use the heap and other maps. If another thread inserts the key meanwhile, the result is that thread's
+  /// value. O(1).
   template <class Make>
   mapped_type get_or_insert(const key_type& key, Make&& make_value) const {
     const std::uint64_t h = key_of::hash(key);
@@ -120,8 +130,8 @@ class hash_map : public ptr<hash_map<K, V>> {
     insert_new(lock, h, key, made);
     return made;
   }
-  /// Calls f(value&) with a copy of the value and stores it back, while no other thread changes this key; false when there is no
-  /// such key. `f` is to be short and must not use a managed map or queue (scope_misuse). O(1).
+  /// Calls f(value&) with a copy of the value and stores it back, while no other thread changes this key. Returns false
+  /// if there is no such key. `f` should be short; if it uses a managed map or queue, that throws scope_misuse. O(1).
   template <class F>
   bool update(const key_type& key, F&& f) const {
     const std::uint64_t h = key_of::hash(key);
@@ -141,7 +151,7 @@ class hash_map : public ptr<hash_map<K, V>> {
     replace(lock, *p, index, value);
     return true;
   }
-  /// Removes `key`; false when there was none. Pages stay with their bucket. O(1).
+  /// Removes `key`. Returns false if there was no such key. Pages stay with their bucket. O(1).
   bool erase(const key_type& key) const {
     const std::uint64_t h = key_of::hash(key);
     const detail::shard_writing lock(this->slot(), detail::shard_of(h));
@@ -163,7 +173,7 @@ class hash_map : public ptr<hash_map<K, V>> {
     return true;
   }
 
-  /// Entries. With writers at work, of some moment near. O(1).
+  /// Number of entries; approximate while other threads write. O(1).
   [[nodiscard]] std::uint64_t size() const {
     const detail::user_section in_section;
     std::uint64_t n = 0;
@@ -171,11 +181,12 @@ class hash_map : public ptr<hash_map<K, V>> {
       n += shard.size.load(std::memory_order_relaxed);
     return n;
   }
+  /// Whether there are no entries; approximate while other threads write. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
 
-  /// Calls f(key, value) for every entry, in no order, without a lock: copies, so `f` may do anything, and may change the map. Keys
-  /// that are text come as fm::string, or as std::string when f takes only that or a view. An entry that is there
-  /// throughout is seen at least once; one whose bucket is split meanwhile may be seen twice.
+  /// Calls f(key, value) for every entry, in no order, with copies and without a lock, so `f` may change the map. Keys
+  /// of type fm::string come as fm::string, or as std::string if f takes only that or a view. An entry that exists
+  /// throughout the call is seen at least once; if its bucket is split meanwhile, it may be seen twice. O(n).
   template <class F>
   void for_each(F&& f) const {
     std::vector<std::pair<typename key_of::value, mapped_type>> seen;
@@ -309,8 +320,8 @@ class hash_map : public ptr<hash_map<K, V>> {
     return buckets;
   }
 
-  /// Adds bucket `n` and moves to it what belongs there: the half of one bucket. The pages of both are pinned before the first
-  /// entry moves, so nothing can fail half way.
+  /// Adds bucket `n` and moves to it what belongs there: the half of one bucket. The pages of both are pinned before
+  /// the first entry moves, so nothing can fail half way.
   static void split(const writing& held, detail::object_cache& cache, const bucket_vector& buckets, std::uint64_t n) {
     std::vector<write_pin<page>> from, to;
     std::uint64_t moving = 0;

@@ -1,5 +1,7 @@
-// A histogram of durations with bounded relative error (1/16 per bucket), written by many threads without locks.
-// Used for misses, stalls and pauses; every sample is counted, none is dropped.
+// fm::histogram_snapshot: a histogram of durations with bounded relative error, a copy of a detail::histogram at one
+// moment. Many threads write detail::histogram without locks.
+// Invariant: every sample is counted, and a bucket is at most 1/16 wide relative to its values. The library records
+// misses, stalls, pauses and faults; application code reads the copies.
 #pragma once
 
 #include <array>
@@ -9,15 +11,16 @@
 
 namespace fm {
 
-/// A copy of a histogram at one moment. Values are nanoseconds.
+/// A copy of a histogram of durations in ns. A bucket is at most 1/16 wide, relative to its values.
 struct histogram_snapshot {
-  std::uint64_t count = 0;
-  std::uint64_t sum_ns = 0;
-  std::uint64_t max_ns = 0;
-  std::array<std::uint64_t, 16 * 48> buckets{};
+  std::uint64_t count = 0;                       ///< samples
+  std::uint64_t sum_ns = 0;                      ///< sum of all samples, ns
+  std::uint64_t max_ns = 0;                      ///< largest sample, ns
+  std::array<std::uint64_t, 16 * 48> buckets{};  ///< samples by duration, see detail::histogram::upper_edge
 
-  /// The upper edge of the bucket that holds quantile `q` in [0, 1]; 0 when empty. O(buckets).
+  /// Upper edge, in ns, of the bucket that holds quantile `q` in [0, 1]; 0 without samples. O(buckets).
   [[nodiscard]] std::uint64_t quantile_ns(double q) const noexcept;
+  /// Mean of the samples, ns; 0 without samples. O(1).
   [[nodiscard]] double mean_ns() const noexcept { return count ? double(sum_ns) / double(count) : 0.0; }
 };
 

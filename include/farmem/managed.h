@@ -1,6 +1,8 @@
-// The messages. A type that breaks a rule fails to compile with one static_assert line that says what to use instead;
-// the struct's template arguments, which the compiler prints beside it, name the type, the number of the field (from
-// 0) and the field's type. test/compile_fail holds the messages.
+// The messages for types that a heap cannot hold, and the check that prints them. fm::heap::make and the containers
+// call check_managed.
+// Invariant: a type that breaks a rule fails to compile with one static_assert line, which states what to use instead.
+// The arguments of managed_type_rule, which the compiler prints beside it, name the type, the number of the field (from
+// 0) and its type. test/compile_fail holds the messages.
 #pragma once
 
 #include <farmem/detail/reflect.h>

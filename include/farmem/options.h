@@ -1,4 +1,6 @@
-// What a heap is opened with.
+// fm::heap_options: everything that a heap can be opened with. fm::heap copies the options and checks them when it
+// opens; changing them later has no effect.
+// Application code fills them in. docs/reference/options.md lists the same fields in a table; a test compares them.
 #pragma once
 
 #include <farmem/collect.h>
@@ -8,49 +10,73 @@
 
 namespace fm {
 
-/// Options of fm::heap. Every field has a default that works on any machine.
+/// Options of fm::heap. Every field has a default that works on any machine. Sizes are bytes.
 struct heap_options {
-  std::uint64_t cache = 256ull << 20;  ///< local memory for objects, bytes; at least 8 segments
-  std::vector<std::string> agents = {
-      "local:"};                             ///< `local:`, `shm://PATH`, `tcp://HOST:PORT`; objects are spread over all
-  std::uint64_t local_memory = 1ull << 30;   ///< bytes of the agent inside this process, for `local:`
-  std::uint64_t local_region = 16ull << 20;  ///< its region size, bytes, a power of two
-  std::string name;                          ///< for the agents' logs and status; default: the program's name
-  std::uint64_t quota = 0;                   ///< bytes wanted on each agent; 0: what the agent gives
-  std::uint64_t segment = 0;                 ///< bytes, a power of two; 0: 1 MiB, less for small caches
-  std::uint64_t slots = 0;                   ///< slot range of the process, decided by its first heap; 0: 2^40
-  std::uint64_t hit = 0;             ///< bytes of the HIT (8 a slot) to hold in memory; 0: all. Pages over it that
-                                     ///< name few near objects are given back and ask the agents when needed again
-  std::uint32_t hit_residents = 64;  ///< near objects (of 512) up to which a page of the HIT may be given back
-  bool collect = true;               ///< start collections when enough was allocated; heap::collect works without
-  /// Bytes allocated between collections, those not counted that died young; 0: as much as is live and at least half of the
-  /// cache, within what the agents have.
+  /// Bytes of local memory for objects, at least 8 segments. Frames of resident objects live here.
+  std::uint64_t cache = 256ull << 20;
+  /// URLs of the agents: `local:` (an agent in this process), `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`.
+  /// Objects are spread over all of them.
+  std::vector<std::string> agents = {"local:"};
+  /// Bytes of memory that the agent in this process gives to heaps. Only for `local:`.
+  std::uint64_t local_memory = 1ull << 30;
+  /// Bytes of a region of the agent in this process, a power of two. Only for `local:`.
+  std::uint64_t local_region = 16ull << 20;
+  /// Name of the heap in the agents' logs and status, at most 47 bytes. Empty: the name of the program.
+  std::string name;
+  /// Bytes wanted on each agent. 0: as many as the agent gives to one heap.
+  std::uint64_t quota = 0;
+  /// Bytes of a cache segment, a power of two from 4 KiB. 0: 1 MiB, halved down to 64 KiB while the cache has fewer
+  /// than 64.
+  std::uint64_t segment = 0;
+  /// Slots of the process's heap indirection table (HIT), which the first heap of the process reserves. 0: the
+  /// environment variable FARMEM_SLOTS, or 2^40. A later heap that asks for more throws slots_exhausted.
+  std::uint64_t slots = 0;
+  /// Bytes of the HIT (8 a slot) to keep in memory. 0: all. Above this limit, the heap gives back pages of the table
+  /// that name few resident objects. When such a page is needed again, the heap asks the agents.
+  std::uint64_t hit = 0;
+  /// A page of the HIT (512 slots) may be given back if it names at most this many resident objects. Only with `hit`.
+  std::uint32_t hit_residents = 64;
+  /// Starts collections when enough has been allocated. If false, only heap::collect and its kin do.
+  bool collect = true;
+  /// Bytes allocated between two collections; bytes of young objects that were freed in between are subtracted. 0: the
+  /// heap chooses `max(live bytes, 32 MiB, cache / 2)`. It chooses at most half of the room that the agents have left,
+  /// and at least 1 MiB.
   std::uint64_t collect_every = 0;
-  /// In between, when an eighth of the cache was allocated, and less than half of it is free or what was allocated is of 1 KiB
-  /// and more on average, collect young objects here, without the agents: those that were never written home, and that nothing
-  /// which was refers to. They die without having gone anywhere. With `collect`; not held to `collect_share`.
+  /// Collects young objects between two whole collections, without the agents. A young object was never written back,
+  /// and no object that was written back refers to it. Such a collection starts when `cache / 8` has been allocated and
+  /// less than half of the cache is free. It also starts when `min(8 MiB, cache / 8)` has been allocated in objects of
+  /// at least 1 KiB on average. If such collections free little, they start less often. Only with `collect`;
+  /// `collect_share` does not apply.
   bool collect_young = true;
-  /// Begin the next collection when the last one has ended and 1 MiB was allocated since, or after a second: garbage is found
-  /// soonest, and agents trace all the time (Semeru, section 4). With `collect`.
+  /// Starts the next collection when the last one has ended and 1 MiB has been allocated since, or one second has
+  /// passed. Garbage is found soonest, and the agents trace all the time (Semeru, section 4). Only with `collect`.
   bool collect_continuously = false;
-  double collect_share =
-      0.1;  ///< of a core, that a collection takes from the program while nothing waits for it; 1: all it can
-  bool verify_cycles =
-      false;  ///< verify both sides before, within and after every collection, beside the program; slow,
-              ///< for tests and debugging. What it finds is logged and in cycle_report::faults
-  /// While they trace, agents tell each other of references to each other's objects. Where they cannot reach each other, or one is too
-  /// old, or does not want to (its setting `peers`), and with false, that goes through this process.
+  /// Share of a core, in (0, 1], that a collection takes while no thread waits for it. 1: all that it can use.
+  double collect_share = 0.1;
+  /// Verifies both sides before, within and after every collection, beside the program. Slow: for tests and debugging.
+  /// The heap logs each contradiction and counts it in cycle_report::faults.
+  bool verify_cycles = false;
+  /// While they trace, agents send references to each other's objects to each other directly. References go through
+  /// this process if this is false, if an agent cannot reach another, or if an agent's setting `peers` is false.
   bool agents_talk = true;
-  evacuation_options evacuation;  ///< what the agents move after each collection, and in which order they lay it down
-  double promote_probability = 0.1;                   ///< dcm's epsilon
-  bool elastic = true;                                ///< fetch neighbours where that pays
-  bool background_evictor = true;                     ///< evict ahead of need, on a thread of its own
-  duration access_within = std::chrono::seconds(10);  ///< a miss takes at most this, then timed_out or agent_lost
-  duration memory_within = std::chrono::seconds(5);   ///< an allocation waits at most this for memory, then cache_full
-  duration reconnect_within = std::chrono::seconds(5);  ///< a broken connection is retried so long, then agent_lost
-  duration connect_within = std::chrono::seconds(5);    ///< opening fails after this
-  /// `verbs://`: let the device look pages of the cache up when it needs them, instead of locking them in memory. Where it cannot,
-  /// there is a warning that names it, and they are locked.
+  /// Which regions the agents evacuate after each collection, and in which order they copy the objects.
+  evacuation_options evacuation;
+  /// Probability, in [0, 1], that a filled segment enters the proactive queue at once: epsilon of dcm, section 3.2.
+  double promote_probability = 0.1;
+  /// Fetches neighbours of a missed object where they have been used before (dcm, section 4).
+  bool elastic = true;
+  /// Evicts ahead of need, on a thread of its own. If false, allocating threads evict.
+  bool background_evictor = true;
+  /// Deadline of an access that misses. After it, the access throws timed_out or agent_lost.
+  duration access_within = std::chrono::seconds(10);
+  /// Deadline of an allocation that waits for memory. After it, the allocation throws cache_full.
+  duration memory_within = std::chrono::seconds(5);
+  /// How long a broken connection is retried. After it, the agent counts as lost (agent_lost).
+  duration reconnect_within = std::chrono::seconds(5);
+  /// Deadline of opening each connection.
+  duration connect_within = std::chrono::seconds(5);
+  /// `verbs://`: lets the device page cache memory in on demand instead of locking it. If the device cannot, the heap
+  /// logs a warning that names it and locks the memory.
   bool on_demand_paging = false;
 };
 

@@ -1,4 +1,7 @@
-// fm::paged: a range of bytes in far memory.
+// fm::paged: a range of bytes in far memory, for code that does not know farmem. The kernel reports accesses to absent
+// pages by userfaultfd, and the library fetches them.
+// Invariant: an access never sees zeros or old bytes in place of the newest ones. Application code owns the object; any
+// thread may access the range.
 #pragma once
 
 #include <cstddef>
@@ -15,62 +18,75 @@ namespace detail {
 class paged_core;
 }
 
-/// Byte-addressed far memory for code that knows nothing of it (dcm, section 3). data() to data() + size() are ordinary memory,
-/// zero at first; what does not fit into paged_options::local lives with the agents, and comes when it is touched, by
-/// userfaultfd. Ordinary accesses from any number of threads; the members are thread-safe, too, if not said otherwise.
+/// A range of byte-addressed far memory for unmodified code (dcm, section 3). data() to data() + size() are ordinary
+/// memory, zero at first. Pages beyond paged_options::local live on the agents and are fetched when they are touched,
+/// by userfaultfd. Any number of threads may access the range and call its members, unless stated otherwise.
 ///
-/// An access that cannot be served never gives zeroes or old bytes: it is retried for paged_options::access_within, then
-/// paged_options::on_failure decides, and without that the process aborts with a message.
+/// An access that cannot be served never returns zeros or old bytes. It is retried for paged_options::access_within.
+/// Then paged_options::on_failure decides; without it, the process aborts with a message.
 ///
-/// The range does not exist in a child after fork: touching it there is a SIGSEGV, with a message. Memory of the range must not
-/// be given to the kernel for longer than a system call (O_DIRECT, io_uring's registered buffers, RDMA): such accesses go
-/// past the page tables. An access outside of the range is what it always is; unmapped pages lie before and behind it.
+/// Limits:
+/// - The range does not exist in a child after fork: touching it there raises SIGSEGV, with a message.
+/// - Memory of the range must not be given to the kernel for longer than a system call (O_DIRECT, registered buffers of
+/// io_uring,
+///   RDMA), because such accesses bypass the page tables.
+/// - Unmapped pages lie before and behind the range.
 class paged {
  public:
-  /// Opens the range and its agents. Throws fm::error: invalid_argument naming the option; access_denied or unsupported, when
-  /// userfaultfd may not be used or the kernel is too old, naming what to do; quota_exceeded or agent_full when an agent has
-  /// not as much memory as its share of the capacity; and what fabric::connect throws.
+  /// Opens the range on its agents, within paged_options::connect_within for each. Throws fm::error:
+  /// - invalid_argument: an option is out of its bounds
+  /// - access_denied, unsupported: the process may not use userfaultfd, or the kernel is too old; the message states
+  /// the remedy
+  /// - quota_exceeded, agent_full: an agent has less memory than its share of the capacity
+  /// - unreachable, refused and others: a connection failed; the message names the URL
   explicit paged(const paged_options& options = {});
-  /// Gives everything back to the agents, without writing anything. Nothing may touch the range any more.
+  /// Frees the range and its memory on the agents. No thread may touch the range any more.
   ~paged();
+  /// Takes over the range; the other object is empty afterwards. The addresses stay valid.
   paged(paged&&) noexcept;
+  /// Frees this range and takes over the other one, which is empty afterwards.
   paged& operator=(paged&&) noexcept;
 
+  /// The first byte. O(1).
   [[nodiscard]] std::byte* data() const noexcept;
-  /// paged_options::capacity rounded up to whole blocks.
+  /// Bytes of the range: paged_options::capacity, rounded up to whole blocks. O(1).
   [[nodiscard]] std::size_t size() const noexcept;
+  /// The whole range. O(1).
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data(), size()}; }
-  /// Whether an address lies in the range.
+  /// Whether an address lies in the range. O(1).
   [[nodiscard]] bool contains(const void* p) const noexcept;
 
-  /// Allocates from the range, for std::pmr containers; see resource.h. It shares the range with nobody: use either this or data().
+  /// A memory resource that allocates from the range, for std::pmr containers. It manages the whole range: use either
+  /// this or data(). Valid while the range lives. Thread-safe. See fm::paged_pool.
   [[nodiscard]] std::pmr::memory_resource* resource() const noexcept;
 
-  /// Starts to fetch what is away of these bytes, and returns at once. A hint: part of it is passed over when local memory is
-  /// short. Throws out_of_range for bytes outside of the range, as the functions below do.
+  /// Starts to fetch the absent pages of these bytes and returns at once. A hint: if local memory is short, it fetches
+  /// only a part. Throws out_of_range for bytes outside of the range. O(pages).
   void prefetch(std::span<const std::byte> some) const;
-  /// Makes all of these bytes present, for a system call that is given them (fault_mode::sigbus), or to pay for it now; with
-  /// `for_writing`, writable at once. At most half of the local memory can be made so (too_large), and it stays so only until it is
-  /// evicted: other threads' accesses may do that. Throws what the access failed with instead of asking on_failure.
+  /// Makes all pages of these bytes present, and writable if `for_writing`. For buffers of a system call
+  /// (fault_mode::sigbus), or to pay the cost ahead. Pages stay present until they are evicted, which other threads'
+  /// accesses may cause. Throws too_large for more than half of the local memory, and out_of_range. If an access fails,
+  /// throws its error instead of asking on_failure.
   void populate(std::span<const std::byte> some, bool for_writing = false) const;
-  /// Forgets what is in these bytes: whole pages of them are zero afterwards, and take no memory here; the rest is not
-  /// changed. Regions of the agents in which nothing is left go back to them, and stay promised to this range. Not to be
-  /// called while another thread uses these bytes. O(pages), and a message for each region. Throws timed_out when a page of them
-  /// stays under way for access_within.
+  /// Discards the contents of these bytes: whole pages of them are zero afterwards and take no local memory; partial
+  /// pages do not change. Regions of agents that become empty return to them and stay reserved for this range. No other
+  /// thread may use these bytes meanwhile. O(pages), with one message for each region. Throws out_of_range, and
+  /// timed_out if a page stays in transfer for access_within.
   void discard(std::span<std::byte> some) const;
-  /// Changes paged_options::local. When it becomes less, waits until that much has been evicted. Throws invalid_argument when it is
-  /// less than 8 blocks, and timed_out or what write-back failed with; the new limit holds then all the same.
+  /// Changes the limit of local memory, paged_options::local. If the limit shrinks, waits until enough has been
+  /// evicted. Throws invalid_argument below 8 blocks. Throws timed_out or the error of write-back if eviction fails;
+  /// the new limit applies all the same.
   void resize_local(std::uint64_t bytes) const;
 
-  /// Compares what is known of every page with the kernel's view, and clean pages with their home copies; asks the agents for
-  /// an audit. Nobody may use the range meanwhile. Returns what is wrong, empty if nothing is. O(capacity).
+  /// Compares the state of every page with the kernel's, and clean pages with their home copies; asks the agents for an
+  /// audit. No thread may use the range meanwhile. Returns the faults as text, empty if there are none. O(capacity).
   [[nodiscard]] std::string verify() const;
-  /// `histogram` counts resident blocks, too: O(capacity).
+  /// Counters since the range was opened. O(1). With `histogram` also counts resident blocks by size: O(capacity).
   [[nodiscard]] paged_stats stats(bool histogram = false) const;
 
-  /// For tests: evicts everything that it can. Throws as resize_local does.
+  /// Evicts all pages that can be evicted. For tests. Throws as resize_local.
   void evict_all() const;
-  /// For tests: breaks the connections to all agents, as if the network had.
+  /// Breaks the connections to all agents, as a network failure would. For tests.
   void drop_connections() const noexcept;
 
  private:

@@ -1,5 +1,7 @@
-// std::pmr over a paged range. Both allocators keep their books in ordinary memory, so that finding room and giving it back
-// touches nothing that is away.
+// fm::paged_extents and fm::paged_pool: std::pmr memory resources over a paged range, for application code and std::pmr
+// containers.
+// Invariant: both keep their records in ordinary memory, so that allocating and freeing touch no remote page. An
+// address is in at most one allocation at a time.
 #pragma once
 
 #include <array>
@@ -14,18 +16,23 @@
 
 namespace fm {
 
-/// Extents of whole pages out of a range of bytes: best fit, the lowest of those. Freed pages go back by `discard`. Thread-safe;
-/// allocate and deallocate are O(log extents), beside the discarding. Throws std::bad_alloc when nothing fits.
+/// Allocates extents of whole pages from a range of bytes: best fit, and the lowest of those. Freed pages are
+/// discarded. Thread-safe. Allocating and freeing are O(log extents), without the discarding. Throws std::bad_alloc if
+/// no extent is large enough.
 class paged_extents final : public std::pmr::memory_resource {
  public:
-  /// What happens to pages that become free; called without a lock, before they can be allocated again. May be null.
+  /// Function that is called for freed pages, without a lock, before they can be allocated again. May be null.
   using discard_function = void (*)(void* context, void* from, std::size_t bytes);
+  /// Manages `bytes` bytes from `base`, which must outlive it. `discard` gets `context` with each call.
   paged_extents(void* base, std::size_t bytes, discard_function discard = nullptr, void* context = nullptr);
 
+  /// First byte of the range. O(1).
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
+  /// Bytes of the range. O(1).
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Bytes that are not allocated. O(1).
   [[nodiscard]] std::size_t free_bytes() const;
-  /// Of the largest extent.
+  /// Bytes of the largest free extent. O(1).
   [[nodiscard]] std::size_t largest_free() const;
 
  private:
@@ -44,11 +51,13 @@ class paged_extents final : public std::pmr::memory_resource {
   std::size_t free_ = 0;
 };
 
-/// Small allocations in chunks of 64 KiB of one size class each, larger ones straight from the extents: what paged::resource() is.
-/// Size classes are at most a quarter apart, so at most a fifth of a small allocation is lost. Thread-safe: a lock for every size
-/// class; O(1) for small allocations, but for a new chunk. Throws std::bad_alloc when the range is full.
+/// The memory resource of fm::paged::resource(). Small allocations, up to 8 KiB, come from chunks of 64 KiB of one size
+/// class each; larger ones come straight from the extents. Size classes differ by at most a quarter, so at most a fifth
+/// of a small allocation is lost. Thread-safe, with a lock for each size class. O(1) for small allocations, except for
+/// a new chunk. Throws std::bad_alloc if the range is full.
 class paged_pool final : public std::pmr::memory_resource {
  public:
+  /// Allocates from `extents`, which must outlive it.
   explicit paged_pool(paged_extents& extents);
 
  private:

@@ -1,27 +1,13 @@
-// fm::pool: trivially copyable objects in the memory of agents, allocated and freed explicitly, shared by processes. Reads
-// are one-sided: they take no lock, and no thread of the agent over transports with one-sided reads. Allocation, writing and freeing
-// are calls to the agent, which compacts sparse blocks beside all that; no pointer ever breaks by it.
-// (CoRM: Taranov, Di Girolamo, Hoefler, SIGMOD 2021. What is different here, and why, is in the layer map's page.)
+// fm::pool: trivially copyable objects in the memory of agents, allocated and freed explicitly, and shared by
+// processes. Reads are one-sided: they take no lock, and over transports with one-sided reads no thread of the agent.
+// Allocations, writes and frees are calls to the agent. It compacts sparse blocks meanwhile, and no pointer breaks.
+// (CoRM: Taranov, Di Girolamo, Hoefler, SIGMOD 2021.)
 //
 //   fm::pool pool({.agents = {"shm:///run/farmem/agent.sock"}, .name = "sessions", .tenant = key});
-//   fm::pool_ptr<session> p = pool.alloc(session{...});   // send p to anybody who has the pool open
+//   fm::pool_ptr<session> p = pool.alloc(session{...});   // any process that has the pool open may use p
 //   session s = pool.read(p);                             // corrects p, if the object has been moved
 //   pool.write(p, s);
 //   pool.free(p);
-//
-// Consistency. A read returns a value that one write (or the allocation) gave, whole, and that was the object's during the call.
-// Writes of one object are made one after the other by its agent. There is nothing across objects.
-//
-// Errors, as fm::error where a function throws and in the result where it does not:
-//   not_found         the pointer's object was freed, or there never was one; a forged pointer
-//   access_denied     the pointer is of another pool, tenant or agent, or null
-//   layout_mismatch   the object has another size
-//   too_large         more bytes than the largest class has; object_bytes_max()
-//   quota_exceeded, agent_full      no room, after compaction, on any agent
-//   timed_out, agent_lost, disconnected, cancelled (the pool was closed)
-// An allocation, write or free that ends with timed_out or disconnected may have been made.
-//
-// Thread-safe, except that a pointer that is passed by reference is changed: that one is the caller's to guard.
 #pragma once
 
 #include <farmem/pool_options.h>
@@ -37,45 +23,70 @@ namespace fm {
 
 /// How a one-sided read ended.
 enum class pool_read : std::uint8_t {
-  ok,
+  ok,          ///< the value was read
   torn,        ///< the object is being changed: try again
-  moved,       ///< it is not (any more) where the pointer and the table say; or freed
-  unknown,     ///< the table has no such block: freed, or never there
-  wrong_size,  ///< it has another size
-  failed,      ///< the transport did not deliver
+  moved,       ///< the object is not where the pointer and the table say: it was moved or freed
+  unknown,     ///< the table has no such block: it was freed, or never existed
+  wrong_size,  ///< the object has another size
+  failed,      ///< the transport failed
 };
 
+/// A pool of objects that processes share. See the CoRM paper for the ideas.
+///
+/// Consistency: a read returns the whole value of one write or of the allocation, and the object had that value during
+/// the call. The agent orders the writes of one object. There is no order across objects.
+///
+/// Functions that throw throw fm::error; try_ functions and functions that return errc return the same codes:
+/// - not_found: the object was freed or never existed, or the pointer is forged
+/// - access_denied: the pointer is null, or of another pool, tenant or agent
+/// - layout_mismatch: the object has another size
+/// - too_large: more bytes than object_bytes_max()
+/// - quota_exceeded, agent_full: no room on any agent, after compaction
+/// - timed_out, agent_lost, disconnected: the agent did not answer in time, is lost, or the connection broke
+/// - cancelled: the pool was closed
+///
+/// If an allocation, write or free ends with timed_out or disconnected, it may have taken effect.
+///
+/// Thread-safe. Functions that take a pointer by reference may change it; the caller guards that pointer.
 class pool {
  public:
-  /// Opens the pool on all agents. Throws (unreachable, refused, quota_exceeded, invalid_argument, ...) naming the agent.
+  /// Opens the pool on all agents. Throws fm::error unreachable, refused, quota_exceeded, invalid_argument and others,
+  /// and names the agent or the option.
   explicit pool(const pool_options& options);
+  /// Not copyable.
   pool(const pool&) = delete;
   pool& operator=(const pool&) = delete;
-  /// Closes: objects stay, while another process has the pool open, and pool_options::keep beyond. No call may be under way.
+  /// Closes the pool. Its objects stay while another process has it open, and for pool_options::keep after that. No
+  /// call may be in progress.
   ~pool();
 
-  /// A new object. One message to an agent.
+  /// Allocates an object with a value. One message to an agent; more if agents are full.
   template <class T>
   [[nodiscard]] pool_ptr<T> alloc(const T& value) {
     check_type<T>();
     return pool_ptr<T>(alloc_bytes(bytes_of(value)));
   }
+  /// Allocates an object of any bytes. As alloc.
   [[nodiscard]] pool_address alloc_bytes(std::span<const std::byte> payload) {
     return value_or_throw(try_alloc_bytes(payload));
   }
+  /// As alloc_bytes, without exceptions.
   [[nodiscard]] result<pool_address> try_alloc_bytes(std::span<const std::byte> payload);
 
-  /// The object's value: one one-sided read where the pointer is right; otherwise also a read of its word in the table, and of
-  /// where it is now; otherwise the agent is asked. `p` is corrected.
+  /// The value of the object. If the hint of the pointer is right, this takes one one-sided read. Otherwise it reads
+  /// the block's word in the table and looks at the new place, and if that fails, it asks the agent. Corrects the hint
+  /// of `p` (CoRM, section 3.2).
   template <class T>
   [[nodiscard]] T read(pool_ptr<T>& p) {
     return value_or_throw(try_read(p));
   }
+  /// The value of the object, without correcting `p`. As the other read.
   template <class T>
   [[nodiscard]] T read(const pool_ptr<T>& p) {
     pool_ptr<T> copy = p;
     return read(copy);
   }
+  /// As read, without exceptions.
   template <class T>
   [[nodiscard]] result<T> try_read(pool_ptr<T>& p) {
     check_type<T>();
@@ -83,27 +94,31 @@ class pool {
     if (const errc e = read_into(p.address(), bytes_of(value)); e != errc::ok) return fail(e, describe(p.address(), e));
     return value;
   }
-  /// The whole object, whatever its size.
+  /// The bytes of an object of any size. As read.
   [[nodiscard]] std::vector<std::byte> read_bytes(pool_address& p) { return value_or_throw(try_read_bytes(p)); }
+  /// As read_bytes, without exceptions.
   [[nodiscard]] result<std::vector<std::byte>> try_read_bytes(pool_address& p);
-  /// An object of exactly `to.size()` bytes. `to` has no particular contents after an error.
+  /// Reads an object of exactly `to.size()` bytes. As read. After an error, the contents of `to` are unspecified.
   errc read_into(pool_address& p, std::span<std::byte> to) noexcept;
 
-  /// One one-sided read where the pointer says, and how it ended. Corrects nothing.
+  /// Makes one one-sided read at the place that the pointer names, and reports how it ended. Corrects nothing.
   template <class T>
   [[nodiscard]] pool_read direct_read(const pool_ptr<T>& p, T& value) noexcept {
     check_type<T>();
     return direct_read_into(p.address(), bytes_of(value));
   }
+  /// As direct_read, for bytes.
   [[nodiscard]] pool_read direct_read_into(pool_address p, std::span<std::byte> to) noexcept;
-  /// Reads the whole block that the table names one-sidedly and looks for the object by its identity; corrects `p` (CoRM's ScanRead).
+  /// Reads the whole block one-sidedly and looks for the object by its identity (ScanRead of CoRM). Corrects `p`.
+  /// O(block).
   template <class T>
   [[nodiscard]] pool_read scan_read(pool_ptr<T>& p, T& value) {
     check_type<T>();
     return scan_read_into(p.address(), bytes_of(value));
   }
+  /// As scan_read, for bytes.
   [[nodiscard]] pool_read scan_read_into(pool_address& p, std::span<std::byte> to);
-  /// Asks the agent. Corrects `p`.
+  /// Reads the object by a message to the agent. Corrects `p`.
   template <class T>
   [[nodiscard]] T rpc_read(pool_ptr<T>& p) {
     check_type<T>();
@@ -112,49 +127,58 @@ class pool {
       throw error(e, describe(p.address(), e));
     return value;
   }
+  /// As rpc_read, for bytes and without exceptions.
   errc rpc_read_into(pool_address& p, std::span<std::byte> to) noexcept;
 
-  /// Replaces the value. One message. Corrects `p`.
+  /// Replaces the value of the object, which keeps its size. One message to the agent. Corrects `p`.
   template <class T>
   void write(pool_ptr<T>& p, const T& value) {
     check_type<T>();
     write_bytes(p.address(), bytes_of(value));
   }
+  /// As write, for bytes.
   void write_bytes(pool_address& p, std::span<const std::byte> payload) { value_or_throw(try_write_bytes(p, payload)); }
+  /// As write_bytes, without exceptions.
   [[nodiscard]] result<void> try_write_bytes(pool_address& p, std::span<const std::byte> payload);
 
-  /// Ends the object. Every pointer to it is dead from then on, and says so (not_found) for ever.
+  /// Frees the object. From then on, every use of a pointer to it ends with not_found. One message to the agent.
   template <class T>
   void free(const pool_ptr<T>& p) {
     free(p.address());
   }
+  /// As the other free.
   void free(const pool_address& p) { value_or_throw(try_free(p)); }
+  /// As free, without exceptions.
   [[nodiscard]] result<void> try_free(const pool_address& p);
 
-  /// Gives up the pointer's old identity for one of the block that the object lives in now, so that the block that it was born in can be
-  /// used again (CoRM's ReleasePtr). Only for objects that nobody else has a pointer to: `p` is changed, and all
-  /// copies of it are dead. Without effect on objects that were not moved.
+  /// Gives the object an identity of the block that it lives in now (ReleasePtr of CoRM). The block that it was born in
+  /// can be reused then. Changes `p`; all copies of the old pointer become invalid, so no other code may hold one. Has
+  /// no effect on an object that was not moved. One message to the agent.
   template <class T>
   void release(pool_ptr<T>& p) {
     release(p.address());
   }
+  /// As the other release.
   void release(pool_address& p) { value_or_throw(try_release(p)); }
+  /// As release, without exceptions.
   [[nodiscard]] result<void> try_release(pool_address& p);
 
-  /// Compacts all classes on all agents, in bounded steps, and returns when nothing is left to merge. Afterwards, as far as
-  /// nobody allocates or frees meanwhile, no two blocks of a class that may be merged are both at most half full; even, no two
-  /// have objects that would fit into one. Throws on errors of agents.
+  /// Compacts all classes on all agents, in bounded steps, and returns when no pair of blocks is left to merge. If no
+  /// process allocates or frees meanwhile, afterwards no two blocks that may be merged have objects that would fit into
+  /// one. Throws errors of agents.
   pool_compaction compact();
 
   /// Statistics of this process and of the agents. Throws when an agent does not answer.
   [[nodiscard]] pool_stats stats() const;
-  /// Has every agent compare its records with each other and with the bytes that readers see, checksums included. O(bytes).
+  /// Makes every agent compare its records with each other and with the bytes that readers see, checksums included.
+  /// O(bytes). Throws errors of agents.
   [[nodiscard]] pool_report verify() const;
 
+  /// The tenant that owns the pool, to hand to other processes. O(1).
   [[nodiscard]] const pool_tenant& tenant() const noexcept;
-  /// The largest object that every agent of the pool takes, bytes.
+  /// Bytes of the largest object that every agent of the pool takes. O(agents).
   [[nodiscard]] std::uint64_t object_bytes_max() const noexcept;
-  /// Breaks the connections to all agents, as if the network had; for tests.
+  /// Breaks the connections to all agents, as a network failure would. For tests.
   void drop_connections() noexcept;
 
  private:

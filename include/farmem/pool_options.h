@@ -1,4 +1,6 @@
-// What a pool is opened with.
+// fm::pool_options: everything that a pool is opened with. The first process that opens a pool decides the settings of
+// the pool itself. fm::pool checks the options when it opens, and names the option that is out of its bounds.
+// Application code fills them in. docs/reference/options.md lists the same fields in a table; a test compares them.
 #pragma once
 
 #include <array>
@@ -14,73 +16,88 @@ namespace fabric {
 class service;
 }
 
-/// Whose pool it is: 128 bits that entitle to the tenant's pools, so whoever must not read them must not know it.
+/// Identifies the owner of a pool: a secret of 128 bits. A process that knows it can open the tenant's pools; keep it
+/// from all others.
 struct pool_tenant {
-  std::array<std::uint64_t, 2> words{};
-  /// A new one, of the operating system's random numbers.
+  std::array<std::uint64_t, 2> words{};  ///< the secret; all zero: none
+  /// A new tenant from the operating system's random numbers.
   static pool_tenant random();
-  /// 32 hexadecimal digits, to hand to other processes, and back. Throws fm::error (invalid_argument).
+  /// The secret as 32 hexadecimal digits in lower case, to hand to other processes.
   [[nodiscard]] std::string text() const;
+  /// The tenant that text() of it gave. Throws fm::error invalid_argument.
   static pool_tenant parse(const std::string& text);
+  /// Whether both are the same tenant.
   friend bool operator==(const pool_tenant&, const pool_tenant&) = default;
 };
 
-/// How objects of one size class get names that are unique in a block, and so which blocks can be merged.
+/// How objects of a size class get names that are unique within a block. The names decide which blocks can be merged.
 enum class pool_identity : std::uint8_t {
-  birth,     ///< the block and index that they were born with: unique for nothing; any two blocks can be merged
-  offset,    ///< the same, but objects stay at their offset: blocks with one in common cannot be merged (CoRM-0, Mesh)
-  random_8,  ///< CoRM's: a random number of so many bits; blocks with a number in common cannot be merged
-  random_12,
-  random_16,
+  birth,      ///< the block and index that the object was born with; no two are equal, so any two blocks can be merged
+  offset,     ///< as birth, but objects keep their offset: blocks that share one cannot be merged (CoRM-0, Mesh)
+  random_8,   ///< a random number of 8 bits, as in CoRM; blocks that share one cannot be merged
+  random_12,  ///< the same with 12 bits
+  random_16,  ///< the same with 16 bits
 };
 
-/// What classes do whose blocks have so many slots that two half full ones could not be merged once in a hundred times
-/// with the random ids that are wanted (CoRM, sections 3.1.2 and 4.4.1).
+/// How a class is named if random ids would be too short. They are if two half full blocks of the class could be merged
+/// less than once in a hundred tries (CoRM, sections 3.1.2 and 4.4.1).
 enum class pool_fallback : std::uint8_t {
   birth,   ///< use pool_identity::birth
   offset,  ///< use pool_identity::offset: CoRM's hybrid scheme
-  none,  ///< use the ids all the same, and are not compacted when there are more slots than ids: CoRM without a scheme
+  none,    ///< use the random ids all the same; a class with more slots than ids is not compacted
 };
 
-/// Of the classes whose slots have at most so many bytes.
+/// The identity of the size classes up to a size.
 struct pool_class_identity {
-  std::uint32_t slot_bytes = 0;
-  pool_identity identity = pool_identity::birth;
+  std::uint32_t slot_bytes = 0;                   ///< largest slot, in bytes, that this entry applies to
+  pool_identity identity = pool_identity::birth;  ///< identity of those classes
 };
 
+/// Options of fm::pool. Sizes are bytes. The first process that opens a pool decides the pool's settings; the other
+/// fields apply to this process.
 struct pool_options {
-  std::vector<std::string> agents = {"local:"};  ///< allocations go to them in turn
-  std::string name = "pool";                     ///< at most 47 bytes; with the tenant, what processes share a pool by
-  /// Of the pool's owner; zero words: a new random one, which pool::tenant() tells.
+  /// URLs of the agents, each named once: `local:`, `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`. Allocations
+  /// go to them in turn.
+  std::vector<std::string> agents = {"local:"};
+  /// Name of the pool, 1 to 47 bytes. Processes that give the same name and tenant share the pool.
+  std::string name = "pool";
+  /// Owner of the pool. All zero: a new random tenant, which pool::tenant() returns.
   pool_tenant tenant{};
 
-  // ---- settings of the pool; whoever opens it first decides them ----
-  std::uint64_t quota = 0;         ///< bytes on each agent; 0: what it gives
-  std::uint64_t block = 64 << 10;  ///< power of two, 4 KiB to 1 MiB; larger for objects over an eighth of it
-  /// 1 to 64: allocators that each serving thread of an agent has, with blocks of their own; the client's threads take turns.
+  // ---- settings of the pool ----
+  std::uint64_t quota = 0;  ///< bytes on each agent; 0: as many as the agent gives
+  std::uint64_t block =
+      64 << 10;  ///< bytes of a block: a power of two, 4 KiB to 1 MiB; larger for objects over block / 8
+  /// Allocators of each serving thread of an agent, 1 to 64, each with blocks of its own. The client's threads take
+  /// turns.
   std::uint32_t arenas = 4;
-  pool_identity identity = pool_identity::birth;
-  /// Size classes that differ, in rising order of slot_bytes; what is larger than the last one has `identity`.
+  pool_identity identity =
+      pool_identity::birth;  ///< identity of the size classes that identity_by_class does not cover
+  /// Size classes with another identity, in rising order of slot_bytes. A class takes the first entry that is large
+  /// enough.
   std::vector<pool_class_identity> identity_by_class{};
-  pool_fallback fallback = pool_fallback::birth;
-  /// Objects up to so many bytes have a version in every cache line; larger ones a checksum. 0: all have checksums.
+  pool_fallback fallback = pool_fallback::birth;  ///< identity of classes whose random ids would be too short
+  /// Objects up to this size have a version in every cache line; larger ones have a checksum. 0: all have a checksum.
   std::uint32_t versions_upto = 0;
-  double compact_above = 0.5;  ///< share of free slots in a class above which it is compacted unasked; 0: never
-  duration keep = std::chrono::seconds(15);  ///< how long the pool stays when nobody has it open
+  double compact_above =
+      0.5;  ///< share of free slots, in [0, 1], above which the agent compacts a class by itself; 0: never
+  duration keep = std::chrono::seconds(15);  ///< how long the pool stays after the last process has closed it
 
   // ---- of this process ----
-  /// The transport reads a cache line as a whole (network cards do), so versions need no second look at the header.
+  /// Promises that the transport reads each cache line as a whole, as network cards do. Reads of objects with versions
+  /// then need not look at the header again.
   bool trust_lines = false;
-  duration lease = std::chrono::seconds(15);  ///< unheard of for so long, this process holds no frames back any more
-  duration access_within = std::chrono::seconds(10);  ///< deadline of everything that asks an agent
-  duration memory_within = std::chrono::seconds(2);   ///< an allocation waits so long for memory to come back
-  duration connect_within = std::chrono::seconds(5);
-  duration reconnect_within = std::chrono::seconds(5);  ///< after that a broken agent is lost
+  /// Time without a message, at least 1 ms, after which the agent reuses memory without waiting for this process.
+  duration lease = std::chrono::seconds(15);
+  duration access_within = std::chrono::seconds(10);    ///< deadline of each call to an agent
+  duration memory_within = std::chrono::seconds(2);     ///< deadline of an allocation that waits for memory to return
+  duration connect_within = std::chrono::seconds(5);    ///< deadline of opening each connection
+  duration reconnect_within = std::chrono::seconds(5);  ///< how long a broken connection is retried, then agent_lost
 
   // ---- of `local:` ----
-  std::uint64_t local_memory = 256ull << 20;
-  std::uint64_t local_region = 16ull << 20;
-  /// An agent in this process (fm::store::store::create) for `local:`, that several pools share; null: one of the pool's own.
+  std::uint64_t local_memory = 256ull << 20;  ///< bytes of memory of the agent in this process
+  std::uint64_t local_region = 16ull << 20;   ///< bytes of its regions, a power of two
+  /// An agent in this process that several pools share. Null: the pool starts one of its own for `local:`.
   fabric::service* in_process = nullptr;
 };
 

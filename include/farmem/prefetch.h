@@ -1,6 +1,6 @@
-// fm::prefetch: fetching ahead of need. Posts one-sided reads and returns; the access that comes later finds the object
-// resident, or waits only for the rest of its fetch. A hint in every respect: it never waits for memory and never
-// throws for an object that cannot be had, and what it did not do, the access does.
+// fm::prefetch: fetches objects before they are needed. It posts one-sided reads and returns. A later access finds the
+// object resident, or waits for the rest of its fetch only. Prefetching is a hint: it never waits for memory, and it
+// never throws for an object that cannot be fetched. The later access does, and reports errors.
 #pragma once
 
 #include <concepts>
@@ -14,7 +14,7 @@ namespace detail {
 /// Fetches at most this many objects at once a thread and heap (mutator::fetches_max).
 constexpr std::size_t prefetch_chunk = 64;
 
-/// Posts fetches for what is away among `slots`, of any heaps; returns how many were posted.
+/// Posts fetches of those objects of `slots` that are not resident, of any heaps. Returns how many were posted.
 std::size_t prefetch_slots(std::span<const slot_t> slots);
 
 template <class H>
@@ -24,21 +24,23 @@ concept handle = requires(const H& h) {
 
 }  // namespace detail
 
-/// Starts fetching one object; true when a fetch was posted (not when it is null, resident, or on its way).
+/// Starts to fetch one object. Returns whether a fetch was posted: not if `p` is null, or if its object is resident or
+/// being fetched. O(1), never waits, throws nothing for an object that cannot be fetched.
 template <class T>
 bool prefetch(const ptr<T>& p) {
   const detail::slot_t s = p.slot();
   return detail::prefetch_slots({&s, 1}) != 0;
 }
+/// Starts to fetch the object that a field refers to. As for fm::ptr.
 template <class T>
 bool prefetch(const ref<T>& r) {
   const detail::slot_t s = r.slot();
   return detail::prefetch_slots({&s, 1}) != 0;
 }
 
-/// Starts fetching the objects of a range of fm::ptr or fm::ref: a vector of roots, a std::span<const fm::ref<T>>, an array
-/// of refs in a scope. Returns how many fetches were posted. It stops when this thread has 64 of them in flight in a
-/// heap, or memory is short: a caller that has more calls it again as it goes. O(n), of which the heap is asked 64 at a time.
+/// Starts to fetch the objects of a range of fm::ptr or fm::ref, such as a vector of roots or a std::span<const
+/// fm::ref<T>>. Returns how many fetches were posted. It stops if this thread has 64 fetches in flight in a heap, or if
+/// memory is short. For a longer range, call it again as the program proceeds. O(n).
 template <std::ranges::input_range Range>
 requires detail::handle<std::remove_cvref_t<std::ranges::range_reference_t<Range>>> std::size_t prefetch(
     Range&& handles) {

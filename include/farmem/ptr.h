@@ -7,10 +7,10 @@
 //   p.read()      a pin for reading: the object stays in place while the pin lives
 //   p.write()     a pin for writing, the only way to change an object
 //   p.get(s)      a raw pointer, valid until the scope s closes
-//   co_await p.fetch()   a pin for reading, in a coroutine: others run while it is fetched (handles/await.h)
+//   co_await p.fetch()   a pin for reading, in a coroutine: other tasks run while the object is fetched
 //
-// Handles may be used by several threads like a raw pointer may: one handle is not to be assigned by two threads at once;
-// the objects behind them synchronise as plain C++ objects do, except fm::ref, whose loads and stores are atomic.
+// Threads may share handles as they may share raw pointers: two threads must not assign one handle at the same time.
+// The objects behind handles synchronise as plain C++ objects do, except fm::ref, whose loads and stores are atomic.
 #pragma once
 
 #include <farmem/array.h>
@@ -52,19 +52,23 @@ struct handle_access;
 
 }  // namespace detail
 
-/// Keeps one object in place for reading. Movable, also to another thread. A long-lived pin holds its cache segment: it
-/// does not hold up epochs, so it is the right thing where a scope would be open for long. Made by fm::ptr::read.
+/// Keeps one object in place for reading; fm::ptr::read makes it. Movable, also to another thread. A pin keeps its
+/// cache segment from being evicted, but does not delay epochs. Where a scope would stay open for long, use a pin.
 template <class T>
 class read_pin {
  public:
+  /// Type of the object in memory: T, or fm::array_object for an array.
   using object = detail::object_t<T>;
 
+  /// Pins the object of a slot, for the library; applications call fm::ptr::read. Throws as fm::ptr's ->.
   explicit read_pin(detail::slot_t slot) {
     const detail::user_section in_section;
     payload_ = const_cast<char*>(detail::read_barrier(slot, detail::section_kind::fresh));
     detail::pin_frame(payload_);
   }
+  /// Takes over the pin of `o`, which is empty afterwards. O(1).
   read_pin(read_pin&& o) noexcept : payload_(std::exchange(o.payload_, nullptr)) {}
+  /// Exchanges the pins of both; the pin that this one held ends with `o`. O(1).
   read_pin& operator=(read_pin&& o) noexcept {
     std::swap(payload_, o.payload_);
     return *this;
@@ -73,13 +77,16 @@ class read_pin {
     if (payload_) detail::unpin_frame(payload_);
   }
 
+  /// A member of the object. Only while the pin is not empty. O(1).
   const object* operator->() const noexcept { return get(); }
+  /// The object, valid while the pin lives. Only while the pin is not empty. O(1).
   const object& operator*() const& noexcept { return *get(); }
-  /// A reference into a pin that dies at the end of the expression would dangle: name the pin first.
+  /// Deleted: a reference into a temporary pin would dangle. Name the pin first.
   const object& operator*() const&& = delete;
+  /// The object, valid while the pin lives; null if the pin was moved from. O(1).
   [[nodiscard]] const object* get() const noexcept { return reinterpret_cast<const object*>(payload_); }
 
-  /// Takes a pin over that was taken for it; for awaits.
+  /// Makes a pin of a payload that is pinned already; for awaits.
   static read_pin adopt(char* pinned_payload) noexcept {
     read_pin p;
     p.payload_ = pinned_payload;
@@ -91,19 +98,24 @@ class read_pin {
   char* payload_ = nullptr;
 };
 
-/// Keeps one object in place for writing; the object is dirty while it lives. Movable, also to another thread. Two threads
-/// that write the same fields need a lock, as in plain C++. Made by fm::ptr::write.
+/// Keeps one object in place for writing; fm::ptr::write makes it. The object is dirty while the pin lives. Movable,
+/// also to another thread. Two threads that write the same fields need a lock, as in plain C++.
 template <class T>
 class write_pin {
  public:
+  /// Type of the object in memory: T, or fm::array_object for an array.
   using object = detail::object_t<T>;
 
+  /// Pins the object of a slot and makes it dirty, for the library; applications call fm::ptr::write. Throws as
+  /// fm::ptr's ->.
   explicit write_pin(detail::slot_t slot) {
     const detail::user_section in_section;
     payload_ = detail::write_barrier(slot, detail::section_kind::fresh);
     detail::pin_frame(payload_);
   }
+  /// Takes over the pin of `o`, which is empty afterwards. O(1).
   write_pin(write_pin&& o) noexcept : payload_(std::exchange(o.payload_, nullptr)) {}
+  /// Exchanges the pins of both; the pin that this one held ends with `o`. O(1).
   write_pin& operator=(write_pin&& o) noexcept {
     std::swap(payload_, o.payload_);
     return *this;
@@ -113,62 +125,72 @@ class write_pin {
     if (payload_) detail::unpin_frame(payload_);
   }
 
+  /// A member of the object. Only while the pin is not empty. O(1).
   object* operator->() const noexcept { return get(); }
+  /// The object, valid while the pin lives. Only while the pin is not empty. O(1).
   object& operator*() const& noexcept { return *get(); }
+  /// Deleted: a reference into a temporary pin would dangle. Name the pin first.
   object& operator*() const&& = delete;
+  /// The object, valid while the pin lives; null if the pin was moved from. O(1).
   [[nodiscard]] object* get() const noexcept { return reinterpret_cast<object*>(payload_); }
 
  private:
   char* payload_ = nullptr;
 };
 
-/// A reference in a field of a managed object: the slot of the object that it refers to, or null. Assigning goes through
-/// the write barrier (an atomic exchange; Mako, section 5.2). Not copyable: reading one gives an fm::ptr or, in a scope,
-/// a raw pointer.
+/// A reference in a field of a managed object: the slot of the object that it refers to, or null. Assigning goes
+/// through the write barrier, an atomic exchange (Mako, section 5.2). Not copyable: reading one gives an fm::ptr or, in
+/// a scope, a raw pointer. Conversions, comparisons and stores are O(1), thread-safe, and never fetch.
 template <class T>
 class ref {
  public:
+  /// A null reference.
   constexpr ref() noexcept = default;
+  /// A null reference.
   constexpr ref(std::nullptr_t) noexcept {}
+  /// A reference to the object of `p`, in an object that is being made.
   ref(const ptr<T>& p) noexcept : slot_(p.slot()) {}
   ref(const ref&) = delete;
   ref& operator=(const ref&) = delete;
 
+  /// Refers to the object of `p` from now on. O(1).
   ref& operator=(const ptr<T>& p) noexcept {
     store(p.slot());
     return *this;
   }
+  /// Becomes null. O(1).
   ref& operator=(std::nullptr_t) noexcept {
     store(0);
     return *this;
   }
-  /// A root to the same object. O(1), as are all conversions, comparisons and stores; none of them fetches.
+  /// A root of the same object. O(1), fetches nothing.
   operator ptr<T>() const { return root(); }
-  /// The same as a handle of a container.
+  /// A root of the same object as a container's handle, such as fm::vector. O(1), fetches nothing.
   template <class Handle>
   requires std::is_base_of_v<ptr<T>, Handle>
   operator Handle() const { return Handle(root()); }
-  /// The same by name, where a conversion would not be seen.
+  /// A root of the same object, for places where C++ applies no conversion. O(1), fetches nothing.
   [[nodiscard]] ptr<T> root() const {
     // In one section: what is loaded is rooted before a cycle can begin or end.
     const detail::section in_section;
     return ptr<T>::from_slot(slot());
   }
 
-  /// Reads the object in place until the full expression ends. Throws as fm::ptr's.
+  /// Reads the object in place until the full expression ends. Throws as fm::ptr's ->.
   detail::arrow<T> operator->() const { return detail::arrow<T>(slot_); }
-  /// A raw pointer valid until the scope closes; null for a null reference. O(1) when resident. Throws as fm::ptr's ->.
+  /// A raw pointer, valid until the scope closes; null for a null reference. O(1) when resident, one fetch otherwise.
+  /// Throws as fm::ptr's ->.
   auto get(const scope& in) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
     return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, in.use()));
   }
   /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return root().write(); }
-  /// As fm::ptr's fetch, through a pin: `auto n = co_await p.fetch(); auto m = co_await n->next.fetch();`. The object named
-  /// now is awaited, whatever the field is set to meanwhile.
+  /// As fm::ptr::fetch: `auto n = co_await p.fetch(); auto m = co_await n->next.fetch();`. Awaits the object that the
+  /// field refers to at the call, even if the field changes meanwhile.
   fetch_operation<T> fetch() const;
 
-  /// Replaces `expected` by `desired`, atomically; false when it held something else.
+  /// Replaces `expected` by `desired`, atomically. Returns false, and changes nothing, if it held something else. O(1).
   bool compare_exchange(const ptr<T>& expected, const ptr<T>& desired) noexcept {
     const detail::section in_section;
     std::uint64_t e = expected.slot();
@@ -176,18 +198,22 @@ class ref {
     if (detail::is_marking()) detail::log_overwritten(e);
     return true;
   }
-  /// Stores `desired` and gives what was there.
+  /// Stores `desired` and returns a root of the object that it referred to before, atomically. O(1).
   ptr<T> exchange(const ptr<T>& desired) {
     const detail::section in_section;
     return ptr<T>::from_slot(store(desired.slot()));
   }
 
+  /// Whether it is not null.
   explicit operator bool() const noexcept { return slot() != 0; }
+  /// Whether it is null.
   friend bool operator==(const ref& a, std::nullptr_t) noexcept { return !a; }
+  /// Whether both refer to the same object, or both are null.
   friend bool operator==(const ref& a, const ref& b) noexcept { return a.slot() == b.slot(); }
+  /// Whether both refer to the same object, or both are null.
   friend bool operator==(const ref& a, const ptr<T>& b) noexcept { return a.slot() == b.slot(); }
 
-  /// The object's number in its heap; 0 for null. For logs and hash tables by identity.
+  /// The object's number in the process; 0 for null. For logs and for hash tables by identity.
   [[nodiscard]] detail::slot_t slot() const noexcept { return slot_.load(std::memory_order_acquire); }
 
  private:
@@ -200,18 +226,24 @@ class ref {
   std::atomic<std::uint64_t> slot_{0};
 };
 
-/// A root: keeps an object alive and reaches it from application code. Copying makes another root, moving does not. When its
-/// heap closes it becomes null.
+/// A root: keeps an object alive and reaches it from application code. Copying makes another root; moving does not.
+/// When the heap closes, its roots become null.
 template <class T>
 class ptr {
  public:
+  /// A null handle.
   constexpr ptr() noexcept = default;
+  /// A null handle.
   constexpr ptr(std::nullptr_t) noexcept {}
+  /// Another root of the same object. O(1).
   ptr(const ptr& o) : cell_(o.cell_ ? detail::roots::make(o.slot()) : nullptr) {}
+  /// Takes over the root of `o`, which is null afterwards. O(1).
   ptr(ptr&& o) noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
+  /// Gives the root up. O(1).
   ~ptr() {
     if (cell_) detail::roots::drop(cell_);
   }
+  /// Names the object of `o` from now on. O(1).
   ptr& operator=(const ptr& o) {
     if (this == &o) return *this;
     if (cell_)
@@ -220,6 +252,7 @@ class ptr {
       cell_ = detail::roots::make(o.slot());
     return *this;
   }
+  /// Exchanges the roots of both. O(1).
   ptr& operator=(ptr&& o) noexcept {
     std::swap(cell_, o.cell_);
     return *this;
@@ -232,34 +265,41 @@ class ptr {
   [[nodiscard]] read_pin<T> read() const { return read_pin<T>(slot()); }
   /// A pin for writing. Throws as operator->.
   [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
-  /// `auto n = co_await p.fetch();` gives a read_pin<T>, the object here and in place: a pin because it may be kept across the
-  /// next co_await and moved to another thread, where a raw pointer or a scope may not; and with the pin held, p->x and
-  /// p.write() do not miss. In tasks of fm::run and fm::run_all the thread runs other tasks meanwhile, and goes on on
-  /// the same thread; anywhere else it fetches in place, as read(). Roots the object until it is over; destroying the
-  /// suspended coroutine gives it up. Throws as operator->, within access_within (or memory_within, cache_full) of its
-  /// heap, and scope_misuse inside of an open scope, cursor or walk, or in an expression with a ->, before anything is
-  /// fetched. O(1) when resident.
+  /// For coroutines: `auto n = co_await p.fetch();` gives a read_pin<T>, with the object resident. A pin, unlike a raw
+  /// pointer or a scope, may be kept across the next co_await and moved to another thread. While it lives, p->x and
+  /// p.write() do not miss.
+  ///
+  /// In tasks of fm::run and fm::run_all, the thread runs other tasks while the object is fetched. Elsewhere, the await
+  /// fetches in place, as read() does. The operation roots the object until it is over. Destroying the suspended
+  /// coroutine abandons it.
+  ///
+  /// Throws as operator->, within heap_options::access_within (for memory: memory_within). Throws scope_misuse, before
+  /// anything is fetched, if a scope, a cursor or a walk is open, or if the expression has a ->. O(1) when resident.
   fetch_operation<T> fetch() const;
-  /// A raw pointer valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
+  /// A raw pointer, valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
+  /// O(1) when resident, one fetch otherwise.
   auto get(const scope& in) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
     return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, in.use()));
   }
-  /// The same for writing: the object is dirty until the scope closes, and written back some time after. Throws as operator->.
+  /// A raw pointer for writing, valid until the scope closes. The object is dirty until then and is written back some
+  /// time after. Throws as operator->.
   auto get_for_write(const scope& in) const -> detail::object_t<T>* {
     return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot(), in.use()));
   }
 
+  /// Whether it is not null.
   explicit operator bool() const noexcept { return slot() != 0; }
-  /// Whether both name the same object. O(1), nothing is fetched.
+  /// Whether both name the same object, or both are null. O(1), fetches nothing.
   friend bool operator==(const ptr& a, const ptr& b) noexcept { return a.slot() == b.slot(); }
+  /// Whether it is null.
   friend bool operator==(const ptr& a, std::nullptr_t) noexcept { return a.slot() == 0; }
   /// Makes the handle null and gives the root up. O(1).
   void reset() noexcept { *this = ptr(); }
 
-  /// The object's number in the process; 0 for null. For logs and hash tables by identity.
+  /// The object's number in the process; 0 for null. For logs and for hash tables by identity.
   [[nodiscard]] detail::slot_t slot() const noexcept { return cell_ ? detail::roots::get(cell_) : 0; }
-  /// A root for a slot that is known to hold a T; for containers and cursors.
+  /// A root of the object of a slot, which the caller knows to be a T. For containers and cursors.
   static ptr from_slot(detail::slot_t s) {
     ptr p;
     if (s != 0) p.cell_ = detail::roots::make(s);
@@ -277,28 +317,36 @@ class ptr {
   detail::root_cell* cell_ = nullptr;
 };
 
-/// Names an object without keeping it alive. lock() gives a root, or null when the object is gone or its heap is closed. A
-/// weak handle becomes null when a cycle finds that its object is dead. Handles are used by several threads as fm::ptr's are.
+/// Names an object without keeping it alive. lock() gives a root, or null if the object is gone or its heap is closed.
+/// A weak handle becomes null when a collection finds its object dead. Threads may share weak handles as they may share
+/// fm::ptr.
 template <class T>
 class weak {
  public:
+  /// A null handle.
   constexpr weak() noexcept = default;
+  /// A null handle.
   constexpr weak(std::nullptr_t) noexcept {}
+  /// Names the object of `p`. O(1).
   weak(const ptr<T>& p) : cell_(p ? detail::roots::make_weak(p.slot()) : nullptr) {}
+  /// Names the object of `o`. O(1).
   weak(const weak& o) : cell_(o.cell_ ? detail::copy_weak(*o.cell_) : nullptr) {}
+  /// Takes over the handle of `o`, which is null afterwards. O(1).
   weak(weak&& o) noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
   ~weak() {
     if (cell_) detail::roots::drop(cell_);
   }
+  /// Names the object of `o` from now on. O(1).
   weak& operator=(weak o) noexcept {
     std::swap(cell_, o.cell_);
     return *this;
   }
-  /// A root, or null. O(1), nothing is fetched. Thread-safe.
+  /// A root of the object, or null if the object is gone. O(1), fetches nothing. Thread-safe.
   [[nodiscard]] ptr<T> lock() const {
     const detail::section in_section;
     return cell_ ? ptr<T>::from_slot(detail::lock_weak(*cell_)) : ptr<T>();
   }
+  /// Becomes null. O(1).
   void reset() noexcept { *this = weak(); }
 
  private:

@@ -1,9 +1,9 @@
-// fm::queue<T>: a managed first-in first-out queue that may be larger than local memory: a list of blocks. What lies between
-// its ends is touched only once it gets to the front, so a long queue costs local memory for two blocks. Blocks that were
-// passed are let go.
+// fm::queue<T>: a managed first-in first-out queue that may be larger than local memory: a list of blocks. A block
+// between the ends is touched only when it gets to the front, so a long queue needs local memory for two blocks.
+// Emptied blocks become garbage.
 //
-// Invariants: the queue is empty when it has no blocks, or one whose begin equals its end; only the last block has room.
-// Whoever changes or looks at blocks holds the queue's mutex, one of the process's (containers/shard_lock.h).
+// Invariants: the queue is empty if it has no blocks, or one whose begin equals its end; only the last block has room.
+// Code that reads or changes blocks holds the queue's mutex, one of the process's.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +34,13 @@ struct queue_header {
 
 }  // namespace detail
 
-/// A handle to a managed queue. Copies of the handle name the same queue. T as for fm::vector. Threads: all members may be called
-/// by any number of threads at once; they take turns, and what one thread pushed comes out in its order. Nothing waits for
-/// an element: see try_pop. Call them outside of scopes, since they wait for a lock, and not from within a function given to
-/// fm::hash_map::update (scope_misuse). All members throw as fm::ptr's -> does, and push as fm::heap::make does; the queue is
-/// unchanged then.
+/// A handle to a managed first-in first-out queue. Copies of the handle name the same queue. T as for fm::vector.
+///
+/// Threads: any number of threads may call all members at once. They take turns, and elements that one thread pushed
+/// come out in its order. No member waits for an element. Call members outside of scopes, because they wait for a lock.
+/// A call from within a function given to fm::hash_map::update throws scope_misuse.
+///
+/// Errors: all members throw as fm::ptr's ->, and push as fm::heap::make. The queue is unchanged then.
 template <class T>
 class queue : public ptr<queue<T>> {
   using base = ptr<queue<T>>;
@@ -47,32 +49,34 @@ class queue : public ptr<queue<T>> {
   using element = detail::element<T>;
 
  public:
-  using value_type = typename element::value;   ///< what comes out
-  using argument = typename element::argument;  ///< what goes in
+  using value_type = typename element::value;   ///< type that comes out
+  using argument = typename element::argument;  ///< type that goes in
 
   /// A null handle.
   constexpr queue() noexcept = default;
+  /// A null handle.
   constexpr queue(std::nullptr_t) noexcept {}
-  /// Makes an empty queue. O(1).
+  /// Makes an empty queue. O(1). Throws as fm::heap::make.
   explicit queue(heap& h) : base(make(h)) {}
-  /// Another handle to a queue.
+  /// Another handle to the queue of `p`. O(1).
   queue(base p) noexcept : base(std::move(p)) {}
+  /// A handle to the queue that a field refers to. O(1).
   queue(const ref<queue<T>>& r) : base(r.root()) {}
 
-  /// Elements; with others at work, of a moment ago. O(1).
+  /// Number of elements; may be out of date on return while other threads push and pop. O(1).
   [[nodiscard]] std::uint64_t size() const {
     const detail::user_section in_section;
     return detail::load_shared(detail::object_at<header>(this->slot(), detail::section_kind::fresh)->size);
   }
-  /// Whether there are no elements; as size. O(1).
+  /// Whether there are no elements. As size. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
 
-  /// Appends. O(1).
+  /// Appends an element. O(1).
   void push(const argument& v) const {
     const detail::shard_writing lock(this->slot(), 0);
     while (!try_push(v)) add_block();
   }
-  /// The first element, which stays. Throws out_of_range when there is none. O(1).
+  /// The first element, which stays in the queue. Throws out_of_range if there is none. O(1).
   [[nodiscard]] value_type front() const {
     const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;
@@ -81,13 +85,13 @@ class queue : public ptr<queue<T>> {
     const block* b = detail::object_at<block>(h.front.slot());
     return element::load(b->items[b->begin]);
   }
-  /// Removes the first element and gives it. Throws out_of_range when there is none. O(1).
+  /// Removes the first element and returns it. Throws out_of_range if there is none. O(1).
   value_type pop() const {
     std::optional<value_type> v = try_pop();
     if (!v) throw_empty();
     return std::move(*v);
   }
-  /// The same for several consumers: nothing when there is no element, which one can only know by trying. O(1).
+  /// Removes the first element and returns it, or std::nullopt if there is none. For several consumers. O(1).
   [[nodiscard]] std::optional<value_type> try_pop() const {
     const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;

@@ -1,8 +1,8 @@
 // fm::run and fm::run_all: run tasks on this thread, with many of their fetches in flight.
 //
-// A loop resumes whatever is here, looks at what is awaited, polls the sessions, evicts while it waits, and sleeps when
-// there is nothing else to do. It ends when its tasks have ended and nothing is awaited in it any more. Every await in it
-// has a deadline (cache/object_cache.h, look_for), so it ends.
+// A loop resumes coroutines whose objects are resident. It checks the other awaits, polls the sessions, evicts while it
+// waits, and sleeps if there is nothing to do. It ends when its tasks have ended and no await is left in it. Every
+// await has a deadline, so the loop ends.
 #pragma once
 
 #include <farmem/task.h>
@@ -70,8 +70,9 @@ class run_loop {
 
 }  // namespace detail
 
-/// Runs a task on this thread until it has ended, and returns its result or throws what it threw. Throws scope_misuse
-/// inside of an fm::scope: it blocks.
+/// Runs a task on this thread until it has ended. Returns its result or rethrows its exception. It blocks: inside of an
+/// fm::scope it throws scope_misuse. Throws invalid_argument for a task that was moved from. Loops nest: a task may
+/// call fm::run, and the tasks beside it wait meanwhile.
 template <class T>
 T run(task<T> t) {
   if (!t.handle()) throw error(errc::invalid_argument, "fm::run of a task that was moved from");
@@ -82,11 +83,13 @@ T run(task<T> t) {
   return t.handle().promise().take();
 }
 
-/// Runs the tasks of a range on this thread, `in_flight` of them at a time (from 1), the next one being taken from the range
-/// when one has ended: `fm::run_all(ids | std::views::transform(look_up), 16)`. Tasks of an lvalue range are moved from.
-/// Returns their results in the order of the range (a std::vector), or nothing when they have none. When one throws, no more are
-/// taken, those that have begun run to their end, and the first exception is thrown. At most 64 fetches a heap are in
-/// flight; more awaits than that wait for a place. Throws scope_misuse inside of an fm::scope.
+/// Runs the tasks of a range on this thread, `in_flight` of them (at least 1) at a time: `fm::run_all(ids |
+/// std::views::transform(look_up), 16)`. When a task ends, the next one is taken from the range. Tasks of an lvalue
+/// range are moved from. Returns their results in the order of the range as a std::vector, or nothing if they have
+/// none.
+///
+/// If a task throws, no more tasks are taken, those that have begun run to their end, and the first exception is
+/// rethrown. At most 64 fetches a heap are in flight; further awaits queue. Throws scope_misuse inside of an fm::scope.
 template <std::ranges::input_range Range>
 requires detail::is_task<std::remove_cvref_t<std::ranges::range_reference_t<Range>>>
 auto run_all(Range&& tasks, std::size_t in_flight = 16) {

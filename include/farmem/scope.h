@@ -1,4 +1,7 @@
-// Scopes: raw pointers into the managed heap, valid until the scope closes.
+// fm::scope: raw pointers into the managed heap, valid until the scope closes. Application code and cursors open
+// scopes.
+// Invariant: an open scope is a section of the epochs, so no frame that it has shown is reused before it closes. A
+// scope that has shown no pointer may be left and entered again by a miss.
 #pragma once
 
 #include <farmem/detail/access.h>
@@ -10,13 +13,17 @@
 
 namespace fm {
 
-/// While a scope is open on this thread, everything that it touches stays where it is, and handles give out raw
-/// pointers (`p.get(s)`), which must not outlive it. Scopes nest; memory is held until the outermost closes. Entering costs a
-/// few nanoseconds. An open scope that has given out a pointer keeps memory from being reclaimed: keep it short, or renew()
-/// it between steps of a long walk. Not movable, and bound to its thread; suspending a coroutine inside of one is an error
-/// (errc::scope_misuse).
+/// While a scope is open on this thread, objects that it touches stay in place, and handles give out raw pointers
+/// (`p.get(s)`). Such a pointer must not outlive the scope. Scopes nest; objects stay in place until the outermost
+/// scope closes. Opening and closing are O(1). Opening waits while a pause stops all threads, or while the agents are
+/// full and a collection makes room.
+///
+/// An open scope that has given out a pointer keeps memory from being reclaimed: keep it short, or renew() it between
+/// steps of a long walk. A scope is not movable and belongs to its thread. Suspending a coroutine inside of one throws
+/// scope_misuse.
 class scope {
  public:
+  /// Opens a scope. The caller's file and line are named in errors about memory that this scope holds.
   scope(const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept {
     detail::thread_state& t = detail::this_thread;
     if (t.depth == 0) {  // errors from memory pressure name the outermost scope
@@ -30,19 +37,20 @@ class scope {
     detail::thread_state& t = detail::this_thread;
     if (t.depth == 0) t.file.store(nullptr, std::memory_order_relaxed);  // what reads in place later has no name
   }
+  /// Not copyable.
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
 
-  /// Closes the scope and opens it again: raw pointers obtained in it are invalid afterwards, memory can be reclaimed.
-  /// Does nothing when the scope is nested in another.
+  /// Closes the scope and opens it again: raw pointers obtained in it are invalid afterwards, and memory can be
+  /// reclaimed. Has no effect if the scope is nested in another. O(1).
   void renew() noexcept {
     if (detail::this_thread.depth != 1) return;
     used_ = false;
     detail::epochs::renew();
   }
 
-  /// For what gives out a pointer that is good in this scope: a miss may close the scope and open it again, to wait for memory
-  /// outside of it, as long as it has given out none.
+  /// For handles, when they give out a pointer in this scope. As long as the scope has given out none, a miss may leave
+  /// it to wait for memory and enter it again.
   [[nodiscard]] detail::section_kind use() const noexcept {
     return std::exchange(used_, true) ? detail::section_kind::used : detail::section_kind::fresh;
   }

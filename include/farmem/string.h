@@ -1,5 +1,6 @@
-// fm::string: text in the managed heap, an array of char behind a handle. Immutable: made with its text, replaced as a
-// whole. The invariant here: two strings with equal text have equal hashes, in every process and build.
+// fm::string: text in the managed heap, an array of char behind a handle, for application code and the other
+// containers. The text never changes; a program replaces it as a whole.
+// Invariant: two strings with equal text have equal hashes, in every process and build.
 #pragma once
 
 #include <farmem/detail/container.h>
@@ -30,53 +31,59 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t n) noexcept {
 
 }  // namespace detail
 
-/// A handle to text in the heap. Copies of the handle name the same text. Threads: the text never changes, so any number
-/// of readers; the handle itself is like a pointer, not to be assigned by two threads at once. Errors: members that look at the
-/// text throw as fm::ptr's -> does: null_handle, heap_closed, agent_lost, timed_out, cache_full. They bring the text in
-/// with one fetch if it is away. Any bytes, zeros included.
+/// A handle to text in the heap: any bytes, zeros included. Copies of the handle name the same text. Any number of
+/// threads may read the text, which never changes; two threads must not assign one handle at the same time. Members
+/// that read the text throw as fm::ptr's ->: null_handle, heap_closed, agent_lost, timed_out, cache_full. If the text
+/// is remote, they fetch it, once.
 class string : public ptr<string> {
   using base = ptr<string>;
 
  public:
   /// A null handle.
   constexpr string() noexcept = default;
+  /// A null handle.
   constexpr string(std::nullptr_t) noexcept {}
-  /// Copies `text` into the heap: 8 bytes beyond the text. Throws as fm::heap::make; too_large beyond half a region. O(length).
+  /// Copies `text` into the heap, with 8 bytes for its length. O(length). Throws as fm::heap::make; too_large above
+  /// fm::heap::object_bytes_max.
   string(heap& h, std::string_view text) : string(h.cache(), text) {}
+  /// The same, for containers.
   string(detail::object_cache& cache, std::string_view text)
       : base(base::from_slot(
             detail::allocate(cache, detail::array_descriptor_of<char>(), text.size(), text.data(), text.size()))) {}
-  /// Another handle to a text.
+  /// Another handle to the text of `p`. O(1).
   string(base p) noexcept : base(std::move(p)) {}
+  /// A handle to the text that a field refers to. O(1).
   string(const ref<string>& r) : base(r.root()) {}
 
-  /// Bytes. O(1).
+  /// Bytes of the text. O(1).
   [[nodiscard]] std::size_t size() const { return base::operator->()->size(); }
-  /// Whether there is no text. O(1).
+  /// Whether the text has no bytes. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
-  /// A copy of the text. O(length).
+  /// A copy of the text as a std::string. O(length).
   [[nodiscard]] std::string str() const {
     const read_pin<string> text = read();
     return std::string(text->data(), text->size());
   }
-  /// The text where it lies, until the scope closes; empty for a null handle. O(1).
+  /// The text in place, valid until the scope closes; empty for a null handle. O(1).
   [[nodiscard]] std::string_view view(const scope& s) const {
     const auto* text = get(s);
     return text ? std::string_view(text->data(), text->size()) : std::string_view();
   }
-  /// Hash of the text; equal in every process. O(length).
+  /// Hash of the text, 64 bits, the same in every process and build. O(length).
   [[nodiscard]] std::uint64_t hash() const { return hash_of(view_in(detail::user_section())); }
-  /// The hash that a string of this text has. O(length).
+  /// The hash() that a string with this text has. O(length).
   static std::uint64_t hash_of(std::string_view text) noexcept { return detail::hash_bytes(text.data(), text.size()); }
 
-  /// Equal text; two null strings are equal. Comparing a null string with a view throws null_handle. O(length).
+  /// Whether the text of `a` equals `b`. O(length). Throws null_handle if `a` is null.
   friend bool operator==(const string& a, std::string_view b) { return a.view_in(detail::user_section()) == b; }
+  /// Whether both have equal text, or both are null. O(length).
   friend bool operator==(const string& a, const string& b) {
     if (a.slot() == b.slot()) return true;
     if (!a || !b) return false;
     const read_pin<string> text = b.read();
     return a == std::string_view(text->data(), text->size());
   }
+  /// Whether the handle is null. O(1).
   friend bool operator==(const string& a, std::nullptr_t) noexcept { return a.slot() == 0; }
 
  private:
@@ -87,9 +94,9 @@ class string : public ptr<string> {
   }
 };
 
-/// Copies `text` into the heap; as the constructor.
+/// Copies `text` into the heap, as the constructor of fm::string does.
 inline string make_string(heap& h, std::string_view text) { return string(h, text); }
-/// The same, shorter.
+/// Copies `text` into the heap: a shorter name of make_string.
 inline string str(heap& h, std::string_view text) { return string(h, text); }
 
 }  // namespace fm

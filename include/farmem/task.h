@@ -1,8 +1,8 @@
-// fm::task: a coroutine that awaits fetches of objects. It starts when it is awaited or run (handles/run.h), has one
-// awaiter, and gives its result or its exception to that one.
+// fm::task: a coroutine that awaits fetches of objects. It starts when it is awaited or run (run.h), has one awaiter,
+// and gives its result or its exception to that one.
 //
-// A task and everything that it awaits belong to one thread. It awaits p.fetch(), other tasks, and operations that tell the run
-// loop when they are over (channels); nothing else, which would never be resumed.
+// A task and everything that it awaits belong to one thread. It awaits p.fetch(), other tasks, and operations of
+// channels. The run loop could not resume it from anything else, so nothing else compiles.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ template <class A>
 constexpr bool is_task = false;
 template <class T>
 inline constexpr bool is_task<task<T>> = true;
-/// What may be awaited in a task.
+/// Whether a task may await an A.
 template <class A>
 constexpr bool awaited_in_task = is_task<A> || std::is_base_of_v<event_operation, A>;
 template <class T>
@@ -34,7 +34,7 @@ class task_promise_base {
  public:
   std::suspend_always initial_suspend() noexcept { return {}; }
 
-  /// Whoever awaits the task goes on; a run loop finds it in its list of finished ones.
+  /// Resumes the awaiter of the task; a run loop finds the task in its list of finished ones.
   struct final_awaiter {
     bool await_ready() noexcept { return false; }
     template <class Promise>
@@ -104,18 +104,21 @@ class task_promise<void> : public task_promise_base {
 
 }  // namespace detail
 
-/// A coroutine with a result of type T. Movable. It does not run before it is awaited or given to fm::run; destroying it
-/// destroys its frame wherever it is suspended: fetches that it awaits end by themselves. One coroutine frame (an
-/// allocation) each.
+/// A coroutine with a result of type T. Movable. It starts when it is awaited or given to fm::run. Destroying it
+/// destroys its coroutine frame wherever it is suspended; fetches that it awaits end by themselves. Each task allocates
+/// one coroutine frame. A task belongs to one thread.
 template <class T>
 class [[nodiscard]] task {
  public:
-  using promise_type = detail::task_promise<T>;
-  using value_type = T;
+  using promise_type = detail::task_promise<T>;  ///< required of coroutines
+  using value_type = T;                          ///< type of the result
   static_assert(!std::is_reference_v<T>, "a task gives a value, an fm::ptr or a pin");
 
+  /// An empty task, which is done.
   task() noexcept = default;
+  /// Takes over the coroutine of `o`, which is empty afterwards.
   task(task&& o) noexcept : handle_(std::exchange(o.handle_, nullptr)) {}
+  /// Exchanges the coroutines of both.
   task& operator=(task&& o) noexcept {
     std::swap(handle_, o.handle_);
     return *this;
@@ -124,10 +127,11 @@ class [[nodiscard]] task {
     if (handle_) handle_.destroy();
   }
 
-  /// Whether it has run to its end.
+  /// Whether it has run to its end, or is empty. O(1).
   [[nodiscard]] bool done() const noexcept { return !handle_ || handle_.done(); }
 
-  /// Awaiting runs it: in place until it first suspends, and the awaiter goes on when it has ended. Throws what it threw.
+  /// Runs the task in place until it first suspends; the awaiter goes on when the task has ended. Gives its result or
+  /// rethrows its exception. Throws scope_misuse if a scope is open. Awaiting an empty task aborts the process.
   auto operator co_await() noexcept {
     struct awaiter {
       std::coroutine_handle<promise_type> handle;
@@ -147,6 +151,7 @@ class [[nodiscard]] task {
   }
 
   // ---- for the run loop ----
+  /// The coroutine, for the run loop.
   [[nodiscard]] std::coroutine_handle<promise_type> handle() const noexcept { return handle_; }
 
  private:

@@ -1,4 +1,7 @@
-// Sizes, times and rounding: the small vocabulary that every layer shares.
+// Sizes, times and rounding: the small vocabulary that every layer and application code share. Sizes are bytes in 64
+// bits.
+// Invariant: all deadlines are points in time of fm::clock, which is monotonic.
+// Nothing here allocates, throws or blocks.
 #pragma once
 
 #include <chrono>
@@ -7,15 +10,19 @@
 
 namespace fm {
 
-using clock = std::chrono::steady_clock;
-using time_point = clock::time_point;
-using duration = clock::duration;
+using clock = std::chrono::steady_clock;  ///< the clock of all deadlines
+using time_point = clock::time_point;     ///< a point in time of fm::clock
+using duration = clock::duration;         ///< a span of time of fm::clock
 
-/// `4_KiB`, `16_MiB`, `1_GiB`: bytes.
+/// Sizes in bytes: `4_KiB`, `16_MiB`, `1_GiB`, `2_TiB`.
 inline namespace literals {
+/// `n` KiB in bytes.
 constexpr std::uint64_t operator""_KiB(unsigned long long n) { return n << 10; }
+/// `n` MiB in bytes.
 constexpr std::uint64_t operator""_MiB(unsigned long long n) { return n << 20; }
+/// `n` GiB in bytes.
 constexpr std::uint64_t operator""_GiB(unsigned long long n) { return n << 30; }
+/// `n` TiB in bytes.
 constexpr std::uint64_t operator""_TiB(unsigned long long n) { return n << 40; }
 }  // namespace literals
 

@@ -1,6 +1,5 @@
-// fm::vector<T>: a managed vector that may be larger than local memory. Its handle is a root (containers/handle.h), its
-// elements are in chunks (containers/chunks.h), so growing never copies more than one chunk and touching an element
-// brings one chunk in.
+// fm::vector<T>: a managed vector that may be larger than local memory. Its handle is a root. Its elements lie in
+// chunks, so growing never copies more than one chunk, and an access to an element fetches one chunk.
 //
 //   fm::vector<int> v(h);                       struct file { fm::ref<fm::vector<posting>> hits; };
 //   v.push_back(1);                             f.write()->hits = v;
@@ -13,15 +12,19 @@
 
 namespace fm {
 
-/// A handle to a managed vector. Copies of the handle name the same vector, as pointers do. T is a trivially copyable
-/// managed type without references, or fm::ref<X>: then elements come out as handles (fm::ptr<X>, or the container X).
-/// Threads: as std::vector, any number of readers or one writer. Costs are with everything resident; beyond that an access
-/// is at most one fetch each of the header, two levels of directory and the chunk, and whatever goes through the chunks in order
-/// (iterators, for_each and its kin, mutable ranges) has up to 32 of them fetched ahead. Errors: all members throw as fm::ptr's -> does
-/// (null_handle, heap_closed, agent_lost, timed_out, cache_full), and those that make room as fm::heap::make does; a
-/// vector is unchanged or, where many elements are concerned, changed in part then. Not to be grown inside a scope where
-/// avoidable: making room waits for memory. That the barrier is paid once a chunk, and what is used then is a plain pointer, is the
-/// heap/stack invariant of Mako, section 5.1.
+/// A handle to a managed vector. Copies of the handle name the same vector. T is a trivially copyable managed type
+/// without references, or fm::ref<X>. Elements of type fm::ref<X> are read as handles: fm::ptr<X>, or the container X.
+///
+/// Threads: as std::vector, any number of readers or one writer.
+///
+/// Costs are given for resident data. Otherwise an access needs at most one fetch each of the header, two levels of
+/// directory and the chunk. Iterators, for_each and its kin, and mutable ranges go through the chunks in order, with up
+/// to 32 chunks fetched ahead. They pay the barrier once a chunk and then use a plain pointer: the heap/stack invariant
+/// of Mako, section 5.1.
+///
+/// Errors: all members throw as fm::ptr's -> (null_handle, heap_closed, agent_lost, timed_out, cache_full). Members
+/// that make room also throw as fm::heap::make. The vector is unchanged then; a member that concerns many elements may
+/// have changed some of them. Making room waits for memory: avoid it inside of a scope.
 template <class T>
 class vector : public ptr<vector<T>> {
   using base = ptr<vector<T>>;
@@ -30,27 +33,29 @@ class vector : public ptr<vector<T>> {
   using element = detail::element<T>;
 
  public:
-  using value_type = typename element::value;   ///< what reading an element gives
-  using argument = typename element::argument;  ///< what is stored
-  using size_type = std::uint64_t;
-  using difference_type = std::ptrdiff_t;
-  using iterator = vector_iterator<T>;
-  using const_iterator = iterator;
+  using value_type = typename element::value;   ///< type that reading an element gives
+  using argument = typename element::argument;  ///< type that is stored in an element
+  using size_type = std::uint64_t;              ///< type of sizes and indices
+  using difference_type = std::ptrdiff_t;       ///< type of distances between iterators
+  using iterator = vector_iterator<T>;          ///< iterator that gives elements by value
+  using const_iterator = iterator;              ///< the same: iterators do not write
 
   /// A null handle.
   constexpr vector() noexcept = default;
+  /// A null handle.
   constexpr vector(std::nullptr_t) noexcept {}
-  /// Makes an empty vector: one object of 32 bytes. O(1).
+  /// Makes an empty vector: one object of 32 bytes. O(1). Throws as fm::heap::make.
   explicit vector(heap& h) : base(make(h)) {}
-  /// Another handle to a vector.
+  /// Another handle to the vector of `p`. O(1).
   vector(base p) noexcept : base(std::move(p)) {}
+  /// A handle to the vector that a field refers to. O(1).
   vector(const ref<vector<T>>& r) : base(r.root()) {}
 
-  /// Elements. O(1).
+  /// Number of elements. O(1).
   [[nodiscard]] size_type size() const { return base::operator->()->size; }
   /// Whether there are no elements. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
-  /// Elements that there is room for. O(1).
+  /// Number of elements that there is room for. O(1).
   [[nodiscard]] size_type capacity() const { return base::operator->()->capacity; }
 
   /// Element `i`, by value. Throws out_of_range. O(1).
@@ -58,10 +63,11 @@ class vector : public ptr<vector<T>> {
     const detail::user_section in_section;
     return element::load((*detail::object_at<typename place::chunk>(place::locate(this->slot(), i)))[place::within(i)]);
   }
-  /// The same: access is always checked.
+  /// Element `i`, as operator[]: access is always checked.
   [[nodiscard]] value_type at(size_type i) const { return (*this)[i]; }
-  /// The first and the last element. Throw out_of_range when there is none. O(1).
+  /// The first element. Throws out_of_range if there is none. O(1).
   [[nodiscard]] value_type front() const { return (*this)[0]; }
+  /// The last element. Throws out_of_range if there is none. O(1).
   [[nodiscard]] value_type back() const { return (*this)[size() - 1]; }
 
   /// Replaces element `i`. Throws out_of_range. O(1).
@@ -71,11 +77,11 @@ class vector : public ptr<vector<T>> {
     element::store((*c)[place::within(i)], v);
   }
 
-  /// Appends. O(1), amortised while the vector has one chunk.
+  /// Appends an element. O(1), amortised while the vector has one chunk.
   void push_back(const argument& v) const {
     while (!try_push(v)) place::grow(this->slot(), size() + 1);
   }
-  /// Appends copies. O(n), the barrier once a chunk.
+  /// Appends copies of `values`. O(n), with one barrier a chunk.
   void append(std::span<const T> values) const requires(!detail::is_ref<T>) {
     size_type at = size();
     place::grow(this->slot(), at + values.size());
@@ -90,7 +96,7 @@ class vector : public ptr<vector<T>> {
     }
   }
 
-  /// Removes the last element. Throws out_of_range when there is none. O(1).
+  /// Removes the last element. Throws out_of_range if there is none. O(1).
   void pop_back() const {
     const detail::user_section in_section;
     auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
@@ -99,14 +105,14 @@ class vector : public ptr<vector<T>> {
     element::clear((*c)[place::within(h->size - 1)]);
     --h->size;
   }
-  /// Removes all elements and lets their memory go. O(1).
+  /// Removes all elements; their chunks become garbage. O(1).
   void clear() const {
     this->write()->size = 0;
     place::drop_chunks(this->slot(), 0);
   }
-  /// Makes room for `n` elements. O(n / chunk).
+  /// Makes room for `n` elements. O(n / elements of a chunk).
   void reserve(size_type n) const { place::grow(this->slot(), n); }
-  /// Cuts, or appends zeros (null references). O(difference).
+  /// Cuts the vector to `n` elements, or appends zeros (null references) up to `n`. O(difference).
   void resize(size_type n) const {
     const size_type old = size();
     if (n == 0) return clear();
@@ -122,17 +128,19 @@ class vector : public ptr<vector<T>> {
     place::drop_chunks(this->slot(), last + 1);
   }
 
-  /// Random-access iterators that give elements by value; see fm::vector_iterator. O(1).
+  /// A random-access iterator at the first element, which gives elements by value. See fm::vector_iterator. O(1).
   [[nodiscard]] iterator begin() const noexcept { return iterator(this->slot(), 0); }
+  /// An iterator past the last element. O(1).
   [[nodiscard]] iterator end() const { return iterator(this->slot(), size()); }
 
   /// The elements for writing, as a range that standard algorithms may sort, fill and change: `auto m = v.mutate();
-  /// std::sort(m.begin(), m.end());` or `for (T& e : v.mutate())`. See fm::mutable_range for how long references are good. O(1).
+  /// std::sort(m.begin(), m.end());` or `for (T& e : v.mutate())`. fm::mutable_range states how long its references are
+  /// valid. O(1).
   [[nodiscard]] mutable_range<T> mutate() const { return mutable_range<T>(*this); }
 
-  /// Calls f(std::span<const T>) for every chunk in order: the fastest scan, since what f does with a span is a plain loop, which
-  /// compilers vectorise. The elements stay in place during the call; f may allocate, and must not change the size. What f
-  /// throws passes through. O(n), the barrier once a chunk.
+  /// Calls f(std::span<const T>) for every chunk in order. The fastest scan: f runs a plain loop over the span, which
+  /// compilers vectorise. The elements stay in place during the call. f may allocate, but must not change the size.
+  /// Exceptions of f pass through. O(n), with one barrier a chunk.
   template <class F>
   void for_each_chunk(F&& f) const {
     const size_type n = size();
@@ -142,7 +150,7 @@ class vector : public ptr<vector<T>> {
       f(std::span<const T>(c->data(), std::min<size_type>(n - at, c->size())));
     }
   }
-  /// Calls f(std::span<T>) for every chunk in order; all of them become dirty. Otherwise as for_each_chunk.
+  /// Calls f(std::span<T>) for every chunk in order; all chunks become dirty. Otherwise as for_each_chunk.
   template <class F>
   void for_each_chunk_write(F&& f) const {
     const size_type n = size();
@@ -152,14 +160,14 @@ class vector : public ptr<vector<T>> {
       f(std::span<T>(c->data(), std::min<size_type>(n - at, c->size())));
     }
   }
-  /// Calls f(const T&) for every element in order; as for_each_chunk.
+  /// Calls f(const T&) for every element in order. Otherwise as for_each_chunk.
   template <class F>
   void for_each(F&& f) const {
     for_each_chunk([&](std::span<const T> c) {
       for (const T& e : c) f(e);
     });
   }
-  /// Calls f(T&) for every element in order; all of them become dirty.
+  /// Calls f(T&) for every element in order; all chunks become dirty. Otherwise as for_each_chunk.
   template <class F>
   void for_each_write(F&& f) const {
     for_each_chunk_write([&](std::span<T> c) {

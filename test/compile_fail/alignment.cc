@@ -1,6 +1,6 @@
 // expect: farmem: managed objects are aligned to 8 bytes: remove the larger alignas
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct alignas(32) bad {
   int n;

@@ -1,7 +1,7 @@
 // expect: anonymous union
 // errors: many, as the compiler itself refuses to bind the fields
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   int tag;

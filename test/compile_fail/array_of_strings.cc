@@ -1,6 +1,6 @@
 // expect: farmem: std::string keeps its text outside the heap: use fm::ref<fm::string>
 #include <farmem/detail/describe.h>
+#include <object/mock_ref.h>
 #include <string>
-#include <type/mock_ref.h>
 
 const auto& used = fm::detail::array_descriptor_of<std::string>();

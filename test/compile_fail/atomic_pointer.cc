@@ -1,7 +1,7 @@
 // expect: farmem: a managed type cannot hold a raw pointer: use fm::ref<T>
 #include <atomic>
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   std::atomic<bad*> next;

@@ -1,6 +1,6 @@
 // expect: farmem: reflection does not see a base class: make it the first field
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct shape {
   int kind;

@@ -1,6 +1,6 @@
 // expect: farmem: a C array cannot be seen by reflection: use std::array
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   int n[1];

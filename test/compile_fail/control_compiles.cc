@@ -1,7 +1,7 @@
 // expect: to compile
 #include <array>
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 #include <utility>
 
 struct part {

@@ -1,6 +1,6 @@
 // expect: farmem: destructors do not run in a managed heap: remove the destructor
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   int n;

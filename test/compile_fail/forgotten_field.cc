@@ -1,6 +1,6 @@
 // expect: fm_fields() must name all of them in order
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 class bad {
  public:

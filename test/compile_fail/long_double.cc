@@ -1,6 +1,6 @@
 // expect: farmem: long double is wider than 8 bytes: use double
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   long double x;

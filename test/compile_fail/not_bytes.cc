@@ -1,7 +1,7 @@
 // expect: farmem: only a trivially copyable type can be fm::managed_bytes
 #include <farmem/detail/describe.h>
+#include <object/mock_ref.h>
 #include <string>
-#include <type/mock_ref.h>
 
 template <>
 struct fm::managed_traits<std::string> : fm::managed_bytes {};

@@ -1,6 +1,6 @@
 // expect: bit-fields, packed structs and alignas are not managed
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct [[gnu::packed]] bad {
   char a;

@@ -1,6 +1,6 @@
 // expect: farmem: a managed class is an aggregate or has a public static auto fm_fields(auto& self)
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 class bad {
  public:

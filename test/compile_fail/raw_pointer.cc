@@ -1,6 +1,6 @@
 // expect: farmem: a managed type cannot hold a raw pointer: use fm::ref<T>
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   int value;

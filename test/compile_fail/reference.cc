@@ -1,6 +1,6 @@
 // expect: for a C++ reference use fm::ref<T>
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   int value;

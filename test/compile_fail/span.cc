@@ -1,7 +1,7 @@
 // expect: farmem: a span points outside the heap: use fm::ref<T[]>
 #include <farmem/detail/describe.h>
+#include <object/mock_ref.h>
 #include <span>
-#include <type/mock_ref.h>
 
 struct bad {
   std::span<int> numbers;

@@ -1,7 +1,7 @@
 // expect: farmem: a managed type cannot hold a callable: use an enum
 #include <farmem/detail/describe.h>
 #include <functional>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   std::function<void()> call;

@@ -1,7 +1,7 @@
 // expect: farmem: optional, variant and any are not managed: use a struct with a tag
 #include <farmem/detail/describe.h>
+#include <object/mock_ref.h>
 #include <optional>
-#include <type/mock_ref.h>
 
 struct bad {
   std::optional<int> maybe;

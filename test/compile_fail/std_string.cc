@@ -1,7 +1,7 @@
 // expect: farmem: std::string keeps its text outside the heap: use fm::ref<fm::string>
 #include <farmem/detail/describe.h>
+#include <object/mock_ref.h>
 #include <string>
-#include <type/mock_ref.h>
 
 struct bad {
   fm::ref<bad> next;

@@ -1,6 +1,6 @@
 // expect: farmem: a standard container keeps its elements outside the heap
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 #include <unordered_map>
 
 struct bad {

@@ -1,6 +1,6 @@
 // expect: farmem: a standard container keeps its elements outside the heap: use fm::ref<fm::vector<T>>
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 #include <vector>
 
 struct bad {

@@ -1,7 +1,7 @@
 // expect: farmem: a string view points outside the heap: use fm::ref<fm::string>
 #include <farmem/detail/describe.h>
+#include <object/mock_ref.h>
 #include <string_view>
-#include <type/mock_ref.h>
 
 struct bad {
   std::string_view name;

@@ -1,6 +1,6 @@
 // expect: farmem: a union hides which member is alive
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 union either {
   int i;

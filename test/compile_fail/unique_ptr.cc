@@ -1,7 +1,7 @@
 // expect: farmem: a smart pointer owns memory outside the heap: use fm::ref<T>
 #include <farmem/detail/describe.h>
 #include <memory>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   int n;

@@ -1,6 +1,6 @@
 // expect: farmem: a managed type has no virtual functions: use an enum as a tag
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   virtual int area() const { return 0; }

@@ -1,6 +1,6 @@
 // expect: farmem: fm::weak stays outside the heap: use fm::ref<T>
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct bad {
   fm::weak<bad> next;

@@ -1,7 +1,7 @@
 // expect: farmem: only a lock-free std::atomic of an arithmetic type is managed
 #include <atomic>
 #include <farmem/detail/describe.h>
-#include <type/mock_ref.h>
+#include <object/mock_ref.h>
 
 struct point {
   long x, y;

@@ -1,9 +1,9 @@
 // Names and layouts: the same from every compiler and in every process, because that is how types are agreed on.
+#include "mock_ref.h"
 #include <array>
 #include <catch2/catch.hpp>
 #include <farmem/detail/describe.h>
 #include <string>
-#include <type/mock_ref.h>
 
 namespace layout_test {
 

@@ -1,4 +1,5 @@
 // What reflection sees in a managed type: fields, offsets, references, and which types are managed at all.
+#include "mock_ref.h"
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -16,7 +17,6 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
-#include <type/mock_ref.h>
 #include <unordered_map>
 #include <variant>
 #include <vector>

@@ -1,5 +1,6 @@
 // How memory is registered over verbs://, in a lab machine: without being locked, which soft-RoCE cannot do and says so, and
 // in huge pages.
+#include "os/os.h"
 #include <farmem/farmem.h>
 
 #include <catch2/catch.hpp>

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_files.sh ROOT: checks that every header begins by saying what it is for, is guarded by #pragma once, and that no
-# file has grown past 500 lines. Prints every violation; the exit status says whether there was one.
+# check_files.sh ROOT: checks that every source file begins by saying what lives there, that headers are guarded by #pragma
+# once, and that no file has grown past 500 lines. Prints every violation; the exit status says whether there was one.
 set -uo pipefail
 cd "$1" || exit 2
 
@@ -14,9 +14,11 @@ while IFS= read -r file; do
   lines=$(wc -l <"$file")
   [ "$lines" -le 500 ] || violation "$file: $lines lines; what passes 500 wants to be two files"
   case $file in
-    *.h)
+    *.h | include/*.cc | src/*.cc | agent/*.cc)
       IFS= read -r first <"$file"
       [[ $first == //* ]] || violation "$file:1: does not begin with a comment that says what lives here"
+      ;;&
+    *.h)
       grep -q '^#pragma once$' "$file" || violation "$file: no #pragma once"
       ;;
   esac

@@ -28,21 +28,23 @@ class ptr;
 template <class T>
 class weak;
 
-/// How farmem sees a type that cannot be changed to tell itself. Specialise it with a function that names the fields,
+/// Describes a type that cannot name its fields itself. Specialise it with a function that names the fields,
 ///   template <> struct fm::managed_traits<X> { static auto fields(auto& self) { return std::tie(self.a, self.b); } };
 /// or derive the specialisation from fm::managed_bytes.
 template <class T>
 struct managed_traits {};
 
-/// Marks a trivially copyable type as bytes that farmem stores and moves without looking into them:
+/// Marks a trivially copyable type as bytes that farmem stores and moves without interpreting them:
 ///   template <> struct fm::managed_traits<in6_addr> : fm::managed_bytes {};
 /// The type must hold neither references nor addresses.
 struct managed_bytes {
-  static constexpr bool bytes = true;
+  static constexpr bool bytes = true;  ///< the mark
 };
 
+/// Durations are bytes.
 template <class Rep, class Period>
 struct managed_traits<std::chrono::duration<Rep, Period>> : managed_bytes {};
+/// Time points are bytes.
 template <class Clock, class Duration>
 struct managed_traits<std::chrono::time_point<Clock, Duration>> : managed_bytes {};
 

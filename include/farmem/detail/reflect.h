@@ -226,17 +226,17 @@ consteval bool contains_refs() {
 
 namespace fm {
 
-/// T may live in a managed heap: as an object, as the element of an array, as a field of a managed type. A soft
-/// question; detail::check_managed<T>() is the one that explains. T must be complete.
+/// T may live in a managed heap: as an object, as the element of an array, or as a field of a managed type. T must be
+/// complete. A failed compilation of fm::heap::make explains why a type is not managed.
 template <class T>
 concept managed = detail::judgement_of<T>
 .what == detail::verdict::ok;
 
-/// T has a reference somewhere in it, so the collector scans it and a copy needs the write barrier.
+/// Whether T contains a reference. The collector scans such a type, and copying it needs the write barrier.
 template <managed T>
 inline constexpr bool has_refs = detail::contains_refs<T>();
 
-/// Managed, and without references: may be copied in bulk as bytes.
+/// T is managed and contains no reference, so it may be copied in bulk as bytes.
 template <class T>
 concept managed_plain = managed<T> && !has_refs<T>;
 

@@ -1,9 +1,9 @@
-// The iterator of fm::vector for reading: random access, with the barrier hoisted out of the chunk. It keeps the chunk that
-// it read last pinned. Stepping changes a number; reading compares it with what the pinned chunk covers. Elements
+// The iterator of fm::vector for reading: random access, with the barrier hoisted out of the chunk. It keeps the chunk
+// that it read last pinned. Stepping changes a number; reading compares it with what the pinned chunk covers. Elements
 // come out by value (references as handles), so nothing that it gives dangles.
 //
-// Invariant: elements first_ .. first_ + count_ are in the chunk that is pinned (none when count_ is 0). Slow paths take and
-// give values, never the iterator's address: so a loop over one keeps it in registers.
+// Invariant: elements first_ .. first_ + count_ are in the chunk that is pinned (none when count_ is 0). Slow paths
+// take and give values, never the iterator's address: so a loop over one keeps it in registers.
 #pragma once
 
 #include <farmem/detail/random_access.h>
@@ -23,8 +23,8 @@ struct chunk_view {
   static void drop(char* pinned) noexcept {
     if (pinned) unpin_frame(pinned);
   }
-  /// The chunk that holds element `index`, instead of the one pinned as `old`, which ends before element `old_end`. Throws
-  /// out_of_range, and as fm::ptr's ->: then `old` stays pinned.
+  /// The chunk that holds element `index`, instead of the one pinned as `old`, which ends before element `old_end`.
+  /// Throws out_of_range, and as fm::ptr's ->: then `old` stays pinned.
   [[gnu::noinline]] static chunk_view load(slot_t vector, std::uint64_t index, char* old, std::uint64_t old_end) {
     using place = chunks<E>;
     if (old && index == old_end) place::fetch_ahead(vector, place::chunk_of(index));
@@ -40,8 +40,9 @@ struct chunk_view {
 
 }  // namespace detail
 
-/// Made by fm::vector::begin and end. Valid while the vector lives and does not change its size. For one thread at a time;
-/// copies are independent. Copying one that has read costs two atomic additions.
+/// A random-access iterator that gives elements by value; fm::vector::begin and end make it. It pins the chunk that it
+/// read last. Valid while the vector lives and does not change its size. For one thread at a time; copies are
+/// independent. Copying one that has read costs two atomic additions.
 template <class T>
 class vector_iterator : public detail::random_access<vector_iterator<T>> {
   using base = detail::random_access<vector_iterator<T>>;
@@ -49,29 +50,36 @@ class vector_iterator : public detail::random_access<vector_iterator<T>> {
   using view = detail::chunk_view<T>;
 
  public:
-  using value_type = typename element::value;
-  using reference = value_type;
-  /// What -> gives: a copy of the element that lives for the expression.
+  using value_type = typename element::value;  ///< type that reading an element gives
+  using reference = value_type;                ///< elements come by value
+  /// Result of ->: a copy of the element that lives until the full expression ends.
   class pointer {
    public:
+    /// Holds `v`.
     explicit pointer(value_type v) : value_(std::move(v)) {}
+    /// A member of the copy.
     const value_type* operator->() const noexcept { return &value_; }
 
    private:
     value_type value_;
   };
 
+  /// An iterator of no vector.
   vector_iterator() noexcept = default;
+  /// For fm::vector.
   vector_iterator(detail::slot_t vector, std::uint64_t index) noexcept : base(index), vector_(vector) {}
+  /// A copy at the same element, with a pin of its own.
   vector_iterator(const vector_iterator& o) noexcept
       : base(o), vector_(o.vector_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
     if (pinned_) detail::pin_frame(pinned_);  // pinned already, so it stays where it is
   }
+  /// Takes over the pin of `o`.
   vector_iterator(vector_iterator&& o) noexcept
       : base(o), vector_(o.vector_), base_(o.base_), first_(o.first_), count_(o.count_), pinned_(o.pinned_) {
     o.count_ = 0;
     o.pinned_ = nullptr;
   }
+  /// Moves to the element of `o`.
   vector_iterator& operator=(vector_iterator o) noexcept {
     std::swap(index_, o.index_);
     std::swap(vector_, o.vector_);
@@ -83,7 +91,7 @@ class vector_iterator : public detail::random_access<vector_iterator<T>> {
   }
   ~vector_iterator() { view::drop(pinned_); }
 
-  /// The element, by value. Throws out_of_range past the end, and as fm::ptr's ->. O(1), the barrier once a chunk.
+  /// The element, by value. Throws out_of_range past the end, and as fm::ptr's ->. O(1), with one barrier a chunk.
   reference operator*() const {
     if (__builtin_expect(index_ - first_ >= count_, 0)) {
       const view v = view::load(vector_, index_, pinned_, first_ + count_);
@@ -94,6 +102,7 @@ class vector_iterator : public detail::random_access<vector_iterator<T>> {
     }
     return element::load(*reinterpret_cast<const T*>(base_ + index_ * sizeof(T)));
   }
+  /// A member of the element. As operator*.
   pointer operator->() const { return pointer(**this); }
 
  private:

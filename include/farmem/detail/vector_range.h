@@ -1,15 +1,16 @@
-// fm::mutable_range: the elements of an fm::vector for writing, as a random-access range that standard algorithms may change:
+// fm::mutable_range: the elements of an fm::vector for writing, as a random-access range that standard algorithms may
+// change:
 //
-//   auto m = v.mutate();                        // a T& for every element; for fm::ref<X> something that assigns like one
-//   std::sort(m.begin(), m.end());              // of any length: also larger than the cache
+//   auto m = v.mutate();                      // a T& for every element; for fm::ref<X> something that assigns like one
+//   std::sort(m.begin(), m.end());            // of any length: also larger than the cache
 //   for (posting& p : v.mutate()) p.count += 1;
 //
-// The range pins the few chunks that it touched last, and an iterator is a number and a guess where in the range its chunk
-// is, so iterators cost nothing to copy, and dereferencing one is a compare and an addition while its chunk is pinned.
+// The range pins the few chunks that it touched last. An iterator is an index and a guess at which of them its chunk
+// is. So copying one is cheap, and dereferencing it is a compare and an addition while its chunk is pinned.
 //
-// Invariant: a chunk that has to leave its place in the table stays pinned for `displaced` further chunks that are brought
-// in. So references to elements of displaced + 1 chunks may be used together, whatever was touched before: comparing and
-// swapping need two.
+// Invariant: a chunk that leaves its place in the table stays pinned until `displaced` further chunks have been brought
+// in. So references to elements of displaced + 1 chunks may be used together, whichever were touched before. Comparing
+// and swapping need two.
 #pragma once
 
 #include <array>
@@ -38,8 +39,8 @@ class pinned_chunks {
   pinned_chunks(const pinned_chunks&) = delete;
   pinned_chunks& operator=(const pinned_chunks&) = delete;
 
-  /// Where element `index` is. `guess`: the way that its chunk was in, corrected here. Throws out_of_range, and as fm::ptr's
-  /// write; then everything stays as it was.
+  /// Where element `index` is. `guess`: the way that its chunk was in, corrected here. Throws out_of_range, and as
+  /// fm::ptr's write; then everything stays as it was.
   E* at(std::uint64_t index, std::uint32_t& guess) {
     if (__builtin_expect(ways_[guess].chunk != place::chunk_of(index), 0)) guess = find(index);
     return reinterpret_cast<E*>(ways_[guess].pinned + first_element) + place::within(index);
@@ -83,42 +84,50 @@ class pinned_chunks {
 
 }  // namespace detail
 
-/// An element of a vector of fm::ref<X> that is being changed: reads as a handle to the object (fm::ptr<X>, or the container X) and
-/// is assigned any fm::ptr<X>. A reference is never copied out of the heap: what an algorithm holds meanwhile is a
-/// root, and every store goes through the write barrier. As long-lived as a reference from its range.
+/// An element of a vector of fm::ref<X> that is being changed. It reads as a handle to the object (fm::ptr<X>, or the
+/// container X), and any fm::ptr<X> can be assigned to it. A reference is never copied out of the heap: algorithms hold
+/// a root meanwhile, and every store goes through the write barrier. Valid as long as a reference from its range.
 template <class X>
 class mutable_ref {
  public:
-  using value = typename detail::element<ref<X>>::value;
+  using value = typename detail::element<ref<X>>::value;  ///< type of the handle that it reads as
 
+  /// For fm::mutable_range.
   explicit mutable_ref(ref<X>& at) noexcept : at_(&at) {}
+  /// Names the same element.
   mutable_ref(const mutable_ref&) noexcept = default;
-  /// Makes this element refer to what the other one refers to. Assigning changes the element, so it is const, as for T&.
+  /// Makes this element refer to the object of the other element.
   mutable_ref& operator=(const mutable_ref& o) {
     std::as_const(*this) = o;
     return *this;
   }
+  /// The same. Assigning changes the element and not this object, so it is const, as for a T&.
   const mutable_ref& operator=(const mutable_ref& o) const { return *this = o.at_->root(); }
+  /// Makes this element refer to the object of `p`.
   const mutable_ref& operator=(const ptr<X>& p) const {
     *at_ = p;
     return *this;
   }
+  /// A handle to the object.
   operator value() const { return value(at_->root()); }
-  /// Reads the object in place until the full expression ends. Throws as fm::ptr's.
+  /// Reads the object in place until the full expression ends. Throws as fm::ptr's ->.
   detail::arrow<X> operator->() const { return at_->operator->(); }
   /// A pin for writing to the object. Throws as fm::ptr's write.
   [[nodiscard]] write_pin<X> write() const { return at_->write(); }
+  /// Whether the element is not null.
   explicit operator bool() const noexcept { return static_cast<bool>(*at_); }
+  /// Whether both elements refer to the same object.
   friend bool operator==(const mutable_ref& a, const mutable_ref& b) noexcept { return *a.at_ == *b.at_; }
+  /// Whether the element refers to the object of `b`.
   friend bool operator==(const mutable_ref& a, const ptr<X>& b) noexcept { return *a.at_ == b; }
-  /// Exchanges what two elements refer to.
+  /// Exchanges the objects that two elements refer to.
   friend void swap(const mutable_ref& a, const mutable_ref& b) { a = b.at_->exchange(a.at_->root()); }
 
  private:
   ref<X>* at_;
 };
 
-/// The iterator of a mutable range. Random access; as cheap to copy as a pointer. Valid while its range lives.
+/// The random-access iterator of a mutable range. Copying it copies three words. Valid while its range lives.
 template <class T>
 class mutable_iterator : public detail::random_access<mutable_iterator<T>> {
   using base = detail::random_access<mutable_iterator<T>>;
@@ -139,16 +148,19 @@ class mutable_iterator : public detail::random_access<mutable_iterator<T>> {
   };
 
  public:
-  using value_type = typename detail::element<T>::value;
-  using reference = typename reference_to<T>::type;
-  using pointer = typename reference_to<T>::arrow;
+  using value_type = typename detail::element<T>::value;  ///< type that reading an element gives
+  using reference = typename reference_to<T>::type;       ///< T&, or fm::mutable_ref
+  using pointer = typename reference_to<T>::arrow;        ///< T*, or fm::mutable_ref
 
+  /// An iterator of no range.
   mutable_iterator() noexcept = default;
+  /// For fm::mutable_range.
   mutable_iterator(detail::pinned_chunks<T>& chunks, std::uint64_t index) noexcept : base(index), chunks_(&chunks) {}
 
-  /// The element in place, until elements of three other chunks were dereferenced. Throws out_of_range past the end,
-  /// and as fm::ptr's write. O(1).
+  /// The element in place. Valid until elements of three other chunks have been dereferenced. Throws out_of_range past
+  /// the end, and as fm::ptr::write. O(1).
   reference operator*() const { return reference_to<T>::make(*chunks_->at(index_, guess_)); }
+  /// A member of the element. As operator*.
   pointer operator->() const { return reference_to<T>::arrow_of(*chunks_->at(index_, guess_)); }
 
  private:
@@ -156,25 +168,30 @@ class mutable_iterator : public detail::random_access<mutable_iterator<T>> {
   mutable std::uint32_t guess_ = 0;  ///< changes nothing that can be seen
 };
 
-/// The elements of a vector for writing; made by fm::vector::mutate. For one thread at a time; two ranges of one vector are two
-/// writers. Not movable: iterators point to it. Valid while the vector does not change its size. Pins at most six chunks,
-/// each of which may hold a segment of the cache; what was dereferenced becomes dirty.
+/// The elements of a vector for writing; fm::vector::mutate makes it. For one thread at a time; two ranges of one
+/// vector are two writers. Not movable, since iterators point to it. Valid while the vector does not change its size.
+/// It pins at most six chunks, each of which may keep a segment of the cache. Dereferenced chunks become dirty.
 template <class T>
 class mutable_range {
  public:
-  using iterator = mutable_iterator<T>;
-  using reference = typename iterator::reference;
+  using iterator = mutable_iterator<T>;            ///< iterator that gives elements in place
+  using reference = typename iterator::reference;  ///< T&, or fm::mutable_ref
 
+  /// The elements that `v` has now. Throws as fm::ptr's ->.
   explicit mutable_range(const ptr<vector<T>>& v) : vector_(v), size_(v->size), chunks_(v.slot()) {}
+  /// Not copyable.
   mutable_range(const mutable_range&) = delete;
   mutable_range& operator=(const mutable_range&) = delete;
 
+  /// An iterator at the first element. O(1).
   [[nodiscard]] iterator begin() noexcept { return iterator(chunks_, 0); }
+  /// An iterator past the last element. O(1).
   [[nodiscard]] iterator end() noexcept { return iterator(chunks_, size_); }
-  /// Elements when the range was made. O(1).
+  /// Number of elements when the range was made. O(1).
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Whether there were no elements when the range was made. O(1).
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  /// Element `i` in place; as dereferencing an iterator.
+  /// Element `i` in place, as by dereferencing an iterator.
   reference operator[](std::uint64_t i) { return *iterator(chunks_, i); }
 
  private:
