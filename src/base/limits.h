@@ -1,14 +1,18 @@
-// The limits and tuning constants of the library, with the reason beside each number. A subsystem has a section of its own;
-// only its files read it. Wire formats and what a program may set (fm::heap_options) are not here.
+// The library's limits and tuning constants: maxima, thresholds and time-outs that somebody may want to find or to change, each
+// with its reason. What a user may set stands in the options (farmem/options.h), what a format fixes stands beside the format,
+// and the agent has limits of its own.
+//
+// Invariant: nothing here changes what is correct. Every value may be changed, and then something takes longer, or needs more.
+// Everything in the library may read it; each layer keeps to its section.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 
-// ---- collector ----
+namespace fm::detail::limits {
 
-namespace fm::detail::collector_limits {
+// ---- collector ----
 
 // When a full cycle is due (src/collector/triggers.cc).
 
@@ -21,8 +25,7 @@ constexpr std::uint64_t least_between_full = 1ull << 20;
 constexpr std::uint64_t least_between_continuous = 1ull << 20;
 /// A continuous collector rests no longer than this, even if nothing is allocated.
 constexpr auto longest_rest = std::chrono::seconds(1);
-/// The share of the agents' memory that a heap may use before cycles become urgent: the rest is for what is allocated while
-/// a cycle runs.
+/// The share of the agents' memory that a heap may use before cycles follow each other at the least interval.
 constexpr double most_used = 0.8;
 /// A cycle that frees less than this part of what is live was in vain: allocation is told that memory is full.
 constexpr std::uint64_t made_room_share = 64;
@@ -126,4 +129,4 @@ constexpr std::size_t log_slots = 1024;
 /// Slots that a thread remembers having logged in this cycle, by hash.
 constexpr std::size_t recent_slots = 256;
 
-}  // namespace fm::detail::collector_limits
+}  // namespace fm::detail::limits

@@ -15,7 +15,7 @@ agent_marking::agent_marking(collector& owner, cycle_report& report, snapshot& o
       agents_(agents),
       marks_(of.marks()),
       progress_(agents.size()),
-      local_(owner.cache(), marks_, collector_limits::local_stack_slots, this) {}
+      local_(owner.cache(), marks_, limits::local_stack_slots, this) {}
 
 cycle_agents::agent* agent_marking::agent_of(slot_t slot) noexcept {
   if (!marks_.covers(slot)) return nullptr;  // younger than the snapshot, or another heap's
@@ -51,7 +51,7 @@ void agent_marking::tell_dirty() {
       page.first_slot = tablets[i] * tablet_slots + w * 64;
       std::memcpy(page.bits, bits, sizeof page.bits);
     }
-    if (pages[a->at].size() >= collector_limits::pages_per_message - tablet_slots / page_slots) send(*a);
+    if (pages[a->at].size() >= limits::pages_per_message - tablet_slots / page_slots) send(*a);
   }
   for (const cycle_agents::agent& a : agents_)
     if (!pages[a.at].empty()) send(a);
@@ -64,12 +64,12 @@ void agent_marking::mark() {
 
 bool agent_marking::exchange(cycle_agents::agent& a, termination_rounds& rounds) {
   progress& p = progress_[a.at];
-  const std::size_t n = std::min(collector_limits::slots_per_message, p.pending.size() - p.pending_from);
+  const std::size_t n = std::min(limits::slots_per_message, p.pending.size() - p.pending_from);
   std::vector<slot_t> references;
   store::trace_answer said{};
   store::trace_counts counted{};
   agents_.check(a.link->trace(report_.number, ++p.message, std::span(p.pending).subspan(p.pending_from, n),
-                              collector_limits::references_per_answer, agents_.call_deadline(), said,
+                              limits::references_per_answer, agents_.call_deadline(), said,
                               a.counts ? &counted : nullptr, references),
                 a, "does not trace");
   p.pending_from += n;
@@ -98,14 +98,14 @@ bool agent_marking::exchange(cycle_agents::agent& a, termination_rounds& rounds)
 void agent_marking::run_rounds() {
   const time_point begun = clock::now();
   time_point progressed = begun;
-  duration look_again = collector_limits::look_again_first;
+  duration look_again = limits::look_again_first;
   const bool talk = std::any_of(agents_.begin(), agents_.end(), [](const cycle_agents::agent& a) { return a.counts; });
   termination_rounds rounds(agents_.size());
   for (;;) {
     const std::uint32_t seen = owner_.times_traced();
     const bool logged = snapshot_.take_logged();
     bool local_left = true;
-    for (int steps = 0; local_left && steps < collector_limits::local_steps_a_round; ++steps) {
+    for (int steps = 0; local_left && steps < limits::local_steps_a_round; ++steps) {
       local_left = local_.step();
       snapshot_.pace();
     }
@@ -123,18 +123,18 @@ void agent_marking::run_rounds() {
     if (mutated(mutation::one_wave) && rounds.quiet()) return;
     if (moved) {
       progressed = clock::now();
-      look_again = collector_limits::look_again_first;
+      look_again = limits::look_again_first;
     } else if (clock::now() - progressed > owner_.options().call_within) {
       throw error(errc::timed_out, "the agents make no progress");
     }
     if (pending || local_left || (idle && !rounds.agents_exchange())) continue;
-    const duration least = talk ? std::min<duration>((clock::now() - begun) / collector_limits::ask_later_by,
-                                                     collector_limits::look_again_most)
-                                : duration::zero();
+    const duration least =
+        talk ? std::min<duration>((clock::now() - begun) / limits::ask_later_by, limits::look_again_most)
+             : duration::zero();
     const time_point from = clock::now() + least;
     owner_.wait_traced(seen, std::max(look_again, least));
     for (duration left; (left = from - clock::now()) > duration::zero() && !owner_.stopping();) owner_.rest(left);
-    look_again = std::min<duration>(look_again * 2, collector_limits::look_again_most);
+    look_again = std::min<duration>(look_again * 2, limits::look_again_most);
   }
 }
 

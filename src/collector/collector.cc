@@ -75,7 +75,7 @@ std::mutex one_cycle;  // of the process; outermost
 bool made_room(const cycle_report& r) noexcept {
   std::uint64_t live = 0, freed = 0;
   for (const cycle_part& a : r.agents) live += a.live_bytes, freed += a.freed_bytes;
-  return r.ok() && freed > live / collector_limits::made_room_share;
+  return r.ok() && freed > live / limits::made_room_share;
 }
 
 }  // namespace
@@ -167,10 +167,10 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     const bool left = r.ok() && r.freed < r.dead;  // they were being written or fetched
     r.freed += freed;
     r.dead += freed;
-    if (!left || again == collector_limits::again_max || stopping_.load()) return r;
+    if (!left || again == limits::again_max || stopping_.load()) return r;
     freed = r.freed;
     lock.unlock();
-    cache_.await_batches(clock::now() + std::min<duration>(options_.call_within, collector_limits::written_within));
+    cache_.await_batches(clock::now() + std::min<duration>(options_.call_within, limits::written_within));
     lock.lock();
   }
 }
@@ -247,7 +247,7 @@ void collector::run() noexcept {
     const auto called = [this] { return !wanted_.empty() || !young_wanted_.empty() || stopping_.load(); };
     if (!(options_.automatic && options_.continuous))
       changed_.wait(lock, called);
-    else if (!changed_.wait_until(lock, clock::now() + collector_limits::longest_rest, called))
+    else if (!changed_.wait_until(lock, clock::now() + limits::longest_rest, called))
       wanted_ = "continuous";
     if (stopping_.load()) break;
     // Who waits for either kind gets it in turn.

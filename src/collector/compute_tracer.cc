@@ -9,7 +9,7 @@ namespace fm::detail {
 compute_tracer::compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max,
                                tracing_elsewhere* elsewhere)
     : cache_(cache), marks_(marks), stack_max_(stack_max), elsewhere_(elsewhere), in_rescans_(marks.tablets().size()) {
-  remote_.reserve(collector_limits::looked_items);
+  remote_.reserve(limits::looked_items);
 }
 
 // ---- where slots come from ----
@@ -53,32 +53,32 @@ slot_t compute_tracer::next_slot() {
 }
 
 bool compute_tracer::step() {
-  for (std::uint32_t n = 0; n < collector_limits::step_objects; ++n) {
+  for (std::uint32_t n = 0; n < limits::step_objects; ++n) {
     fill();
     if (popped_ == scanned_) return false;
     look_ahead();
-    scan(ring_[scanned_ % collector_limits::ring_items]);
+    scan(ring_[scanned_ % limits::ring_items]);
     ++scanned_;
   }
   return true;
 }
 
 void compute_tracer::fill() {
-  while (popped_ - scanned_ < collector_limits::ring_items) {
+  while (popped_ - scanned_ < limits::ring_items) {
     const slot_t s = next_slot();
     if (s == 0) return;
     __builtin_prefetch(&word_at(s));
-    ring_[popped_++ % collector_limits::ring_items] = s;
+    ring_[popped_++ % limits::ring_items] = s;
   }
 }
 
 // Words are looked at some time before their objects are scanned, and what is remote is fetched, many at once.
 void compute_tracer::look_ahead() {
   const std::uint32_t ahead = looked_ - scanned_;
-  if (ahead != 0 && collector_limits::looked_items - ahead < collector_limits::together_items) return;
+  if (ahead != 0 && limits::looked_items - ahead < limits::together_items) return;
   remote_.clear();
-  for (; looked_ != popped_ && looked_ - scanned_ < collector_limits::looked_items; ++looked_) {
-    const slot_t s = ring_[looked_ % collector_limits::ring_items];
+  for (; looked_ != popped_ && looked_ - scanned_ < limits::looked_items; ++looked_) {
+    const slot_t s = ring_[looked_ % limits::ring_items];
     const word_t w = word_at(s).load(std::memory_order_relaxed);
     if (word::is_resident(w))
       __builtin_prefetch(word::payload(w) - header::bytes);  // of a frame that may be gone by now: no harm
@@ -98,13 +98,13 @@ bool compute_tracer::await(slot_t slot) {
     const std::uint32_t seen = cache_.completions();
     if (!word::is_fetching(word.load(std::memory_order_acquire))) return true;
     if (cache_.poll() != 0) continue;
-    if (polls < collector_limits::polls_before_sleep) {
+    if (polls < limits::polls_before_sleep) {
       cpu_relax();
       continue;
     }
     const time_point now = clock::now();
     if (now >= deadline) return false;
-    cache_.sleep_until_completed(seen, now + collector_limits::sleep_most);
+    cache_.sleep_until_completed(seen, now + limits::sleep_most);
   }
 }
 

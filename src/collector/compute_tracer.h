@@ -63,7 +63,7 @@ class compute_tracer {
   std::size_t rescan_tablet_ = 0;
   std::size_t rescan_word_ = slot_marks::tablet_words;
   std::uint64_t rescan_bits_ = 0;
-  slot_t ring_[collector_limits::ring_items];
+  slot_t ring_[limits::ring_items];
   std::uint32_t popped_ = 0, looked_ = 0, scanned_ = 0;  ///< numbers of items so far; the ring holds [scanned, popped)
   std::vector<slot_t> remote_, refs_;
 };

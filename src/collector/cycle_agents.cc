@@ -107,7 +107,7 @@ std::vector<store::trace_peer> cycle_agents::trace_peers(const slot_marks& marks
 
 void cycle_agents::end_cycle(bool completed) noexcept {
   if (!begun_) return;
-  const duration within = completed ? owner_.options().call_within : collector_limits::end_failed_within;
+  const duration within = completed ? owner_.options().call_within : limits::end_failed_within;
   for (agent& a : all_) {
     store::end_cycle_answer said{};
     if (a.link->lost() || a.link->end_cycle(report_.number, clock::now() + within, said) != errc::ok) continue;

@@ -67,7 +67,7 @@ void evacuation::ask_all(const store::evacuate_body& message) {
   for (std::size_t i = agents.size(); i < report_.agents.size(); ++i) report_.agents[i].evacuation = errc::agent_lost;
 
   time_point progress = clock::now();
-  duration look_again = collector_limits::look_again_first;
+  duration look_again = limits::look_again_first;
   for (;;) {
     const std::uint32_t seen = owner_.times_traced();
     bool moved = false;
@@ -76,7 +76,7 @@ void evacuation::ask_all(const store::evacuate_body& message) {
     if (std::all_of(agents.begin(), agents.end(), [](const asked& a) { return a.ended; })) return;
     if (moved) {
       progress = clock::now();
-      look_again = collector_limits::look_again_first;
+      look_again = limits::look_again_first;
     }
     const bool hangs = clock::now() - progress > owner_.options().call_within;
     if (hangs || is_in_the_way()) {
@@ -85,7 +85,7 @@ void evacuation::ask_all(const store::evacuate_body& message) {
       return;
     }
     owner_.wait_traced(seen, look_again);
-    look_again = std::min<duration>(look_again * 2, collector_limits::look_again_most);
+    look_again = std::min<duration>(look_again * 2, limits::look_again_most);
   }
 }
 

@@ -120,9 +120,8 @@ void full_cycle::sweep_dead() {
 void full_cycle::release(const cycle_agents::agent& a, const std::vector<slot_page>& freed) {
   cycle_part& part = agents_.part(a);
   std::vector<store::slot_bits> pages;
-  for (std::size_t from = 0; from < freed.size(); from += collector_limits::pages_per_message) {
-    const auto some =
-        std::span(freed).subspan(from, std::min(collector_limits::pages_per_message, freed.size() - from));
+  for (std::size_t from = 0; from < freed.size(); from += limits::pages_per_message) {
+    const auto some = std::span(freed).subspan(from, std::min(limits::pages_per_message, freed.size() - from));
     pages.resize(some.size());
     for (std::size_t i = 0; i < some.size(); ++i) {
       pages[i].first_slot = some[i].first;

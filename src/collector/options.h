@@ -12,9 +12,8 @@ struct collector_options {
   bool automatic = true;    ///< start cycles when much was allocated since the last one
   std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
   bool young = true;        ///< if automatic: collections of young objects in between
-  bool continuous =
-      false;         ///< if automatic: at most collector_limits::least_between_continuous, and no longer than a second
-  double share = 1;  ///< of a core, while nothing waits for the cycle
+  bool continuous = false;  ///< if automatic: at most limits::least_between_continuous, and no longer than a second
+  double share = 1;         ///< of a core, while nothing waits for the cycle
   std::uint64_t quota = 0;  ///< bytes of all agents together
   bool verify = false;      ///< before, within and after every cycle: src/collector/verify_cycle.h
   bool agents_talk = true;  ///< agents send references to each other's objects to each other, where they can

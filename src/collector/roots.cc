@@ -55,17 +55,17 @@ root_cell* refill() {
   root_cell* chunk = nullptr;
   try {
     if (s.chunks.size() == s.chunks.capacity()) s.chunks.reserve(2 * s.chunks.size() + 64);
-    chunk = new (std::align_val_t{cache_line_bytes}) root_cell[collector_limits::cells_per_chunk];
+    chunk = new (std::align_val_t{cache_line_bytes}) root_cell[limits::cells_per_chunk];
   } catch (const std::bad_alloc&) {
     throw error(errc::out_of_memory, "cells for root handles");
   }
-  for (std::size_t i = 0; i < collector_limits::cells_per_chunk; ++i)
+  for (std::size_t i = 0; i < limits::cells_per_chunk; ++i)
     chunk[i].word.store(
-        free_tag | (i + 1 < collector_limits::cells_per_chunk ? reinterpret_cast<std::uint64_t>(&chunk[i + 1]) : 0),
+        free_tag | (i + 1 < limits::cells_per_chunk ? reinterpret_cast<std::uint64_t>(&chunk[i + 1]) : 0),
         std::memory_order_relaxed);
   s.chunks.push_back(chunk);
   t.free_cells = chunk;
-  t.free_cell_count = collector_limits::cells_per_chunk;
+  t.free_cell_count = limits::cells_per_chunk;
   return chunk;
 }
 
@@ -103,7 +103,7 @@ void visit_cells(std::uint64_t tag, void (*visit)(root_cell&, slot_t, void*), vo
     chunks = s.chunks;
   }
   for (root_cell* chunk : chunks) {
-    for (std::size_t i = 0; i < collector_limits::cells_per_chunk; ++i) {
+    for (std::size_t i = 0; i < limits::cells_per_chunk; ++i) {
       const std::uint64_t w = chunk[i].word.load(std::memory_order_acquire);
       if (w == 0 || (w & (free_tag | weak_tag)) != tag) continue;
       if (const slot_t slot = w & ~weak_tag; slot != 0) visit(chunk[i], slot, context);

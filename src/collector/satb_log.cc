@@ -24,9 +24,8 @@ namespace {
 
 struct satb_log {
   std::uint32_t count = 0;
-  std::array<slot_t, collector_limits::log_slots> slots;
-  std::array<slot_t, collector_limits::recent_slots>
-      recent{};  ///< what was logged in this cycle, by hash: not logged again
+  std::array<slot_t, limits::log_slots> slots;
+  std::array<slot_t, limits::recent_slots> recent{};  ///< what was logged in this cycle, by hash: not logged again
 };
 
 thread_local constinit satb_log* mine = nullptr;
@@ -77,11 +76,11 @@ void log_overwritten(slot_t slot) noexcept {
   const section in_section;
   if (marking.load(std::memory_order_relaxed) == 0) return;
   satb_log& log = mine ? *mine : new_log();
-  slot_t& recent = log.recent[(slot ^ (slot >> 11)) % collector_limits::recent_slots];
+  slot_t& recent = log.recent[(slot ^ (slot >> 11)) % limits::recent_slots];
   if (recent == slot) return;
   recent = slot;
   log.slots[log.count++] = slot;
-  if (log.count < collector_limits::log_slots) return;
+  if (log.count < limits::log_slots) return;
   shared_logs& s = shared();
   const std::lock_guard lock(s.mutex);
   take(log, s.full);

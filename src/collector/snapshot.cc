@@ -25,9 +25,8 @@ bool snapshot::pause(std::uint32_t attempt, void (*work)(snapshot&), std::uint64
     snapshot* self;
     void (*work)(snapshot&);
   } context{this, work};
-  const std::uint32_t doublings = std::min(attempt - std::min(attempt, collector_limits::short_attempts), 10u);
-  const duration within =
-      std::min<duration>(collector_limits::one_pause_within * (1 << doublings), collector_limits::longest_attempt);
+  const std::uint32_t doublings = std::min(attempt - std::min(attempt, limits::short_attempts), 10u);
+  const duration within = std::min<duration>(limits::one_pause_within * (1 << doublings), limits::longest_attempt);
   const time_point begin = clock::now();
   const bool stopped = epochs::pause(
       within,
@@ -49,11 +48,11 @@ void snapshot::take() {
   cache_.hold_pages(true);
   pages_held_ = true;
   const time_point deadline = clock::now() + kind_.pause_within;
-  duration backoff = collector_limits::backoff_first;
+  duration backoff = limits::backoff_first;
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
     hold_ = std::make_unique<slot_hold>(cache_);
-    waiting_.reserve(collector_limits::threads_expected);
+    waiting_.reserve(limits::threads_expected);
     const bool stopped = pause(
         attempt,
         [](snapshot& s) {
@@ -72,7 +71,7 @@ void snapshot::take() {
                                                site.file ? site.file : "?", site.line));
     }
     owner_.rest(backoff);
-    backoff = std::min<duration>(backoff * 2, collector_limits::backoff_most);
+    backoff = std::min<duration>(backoff * 2, limits::backoff_most);
   }
   marks_ = hold_->allocated(kind_.young);
   hold_.reset();
@@ -91,11 +90,11 @@ void snapshot::note_waiting() noexcept {
 
 bool snapshot::end_marking() {
   const time_point deadline = clock::now() + kind_.pause_within;
-  duration backoff = collector_limits::backoff_first;
+  duration backoff = limits::backoff_first;
   logged_.clear();
-  logged_.reserve(collector_limits::final_log_slots);
+  logged_.reserve(limits::final_log_slots);
   left_over_.clear();
-  left_over_.reserve(collector_limits::final_log_slots);
+  left_over_.reserve(limits::final_log_slots);
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
     const bool stopped = pause(
@@ -116,7 +115,7 @@ bool snapshot::end_marking() {
     if (stopped) break;
     if (clock::now() >= deadline) throw error(errc::timed_out, "the threads could not be stopped");
     owner_.rest(backoff);
-    backoff = std::min<duration>(backoff * 2, collector_limits::backoff_most);
+    backoff = std::min<duration>(backoff * 2, limits::backoff_most);
   }
   report_.overwritten += logged_.size();
   for (const slot_t s : left_over_) add(s);
@@ -141,11 +140,11 @@ void snapshot::end() noexcept {
 // as much longer as its share asks, so that no stretch of time belongs to it.
 void snapshot::pace() noexcept {
   const std::uint64_t used = os::thread_cpu_ns() - slice_from_;
-  if (used < collector_limits::slice_ns) return;
+  if (used < limits::slice_ns) return;
   if (const double share = kind_.share; share < 1 && !owner_.urgent() && !owner_.stopping()) {
     const auto rest = std::chrono::nanoseconds(static_cast<std::int64_t>(double(used) * (1 / share - 1)));
     const time_point begin = clock::now();
-    owner_.rest(std::min<duration>(rest, collector_limits::rest_most));
+    owner_.rest(std::min<duration>(rest, limits::rest_most));
     report_.paced_ns += collection_ns(begin);
   }
   slice_from_ = os::thread_cpu_ns();
@@ -164,7 +163,7 @@ void snapshot::find_roots() {
         auto& s = *static_cast<snapshot*>(self);
         if (!s.marks_->covers(slot)) return;
         s.found_.push_back(slot);
-        if (++s.report_.roots % collector_limits::roots_between_looks == 0) s.pace();
+        if (++s.report_.roots % limits::roots_between_looks == 0) s.pace();
       },
       this);
   found_.insert(found_.end(), waiting_.begin(), waiting_.end());
@@ -174,7 +173,7 @@ void snapshot::find_roots() {
 void snapshot::add_found() {
   for (std::size_t i = 0; i < found_.size(); ++i) {
     add(found_[i]);
-    if (i % collector_limits::roots_between_looks == 0) pace();
+    if (i % limits::roots_between_looks == 0) pace();
   }
   found_ = {};
 }
@@ -193,7 +192,7 @@ bool snapshot::take_logged() {
 }
 
 void snapshot_scan::between_pages() {
-  if (++pages_passed_ % collector_limits::pages_between_looks == 0) snapshot_.pace();
+  if (++pages_passed_ % limits::pages_between_looks == 0) snapshot_.pace();
 }
 
 }  // namespace fm::detail

@@ -32,12 +32,11 @@ bool sweep::find_dead(std::size_t tablet) {
 
 const std::vector<slot_page>& sweep::free(std::size_t tablet, generation of) {
   freed_.clear();
-  for (std::size_t w = 0; w < slot_marks::tablet_words; w += collector_limits::words_swept_at_once) {
+  for (std::size_t w = 0; w < slot_marks::tablet_words; w += limits::words_swept_at_once) {
     const auto from = dead_.begin() + static_cast<std::ptrdiff_t>(w);
-    if (std::all_of(from, from + collector_limits::words_swept_at_once, [](std::uint64_t b) { return b == 0; }))
-      continue;
-    report_.freed_bytes += cache_.free_dead(marks_.tablets()[tablet], w, w + collector_limits::words_swept_at_once,
-                                            dead_.data(), freed_, of == generation::young);
+    if (std::all_of(from, from + limits::words_swept_at_once, [](std::uint64_t b) { return b == 0; })) continue;
+    report_.freed_bytes += cache_.free_dead(marks_.tablets()[tablet], w, w + limits::words_swept_at_once, dead_.data(),
+                                            freed_, of == generation::young);
     snapshot_.pace();
   }
   for (const slot_page& p : freed_)

@@ -14,28 +14,24 @@ void collection_triggers::arm(const cycle_report& r) noexcept {
   for (const cycle_part& a : r.agents) live += a.live_bytes;
   std::uint64_t between = options_.every;
   if (between == 0) {
-    const auto usable = static_cast<std::uint64_t>(collector_limits::most_used * double(options_.quota));
+    const auto usable = static_cast<std::uint64_t>(limits::most_used * double(options_.quota));
     const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
-    between =
-        std::max(std::min(std::max({live, collector_limits::least_between, cache_.options().capacity_bytes / 2}), room),
-                 collector_limits::least_between_full);
+    between = std::max(std::min(std::max({live, limits::least_between, cache_.options().capacity_bytes / 2}), room),
+                       limits::least_between_full);
   }
   between_ = between;
-  due_at_.store(
-      grown() + (options_.continuous ? std::min(between, collector_limits::least_between_continuous) : between),
-      std::memory_order_relaxed);
+  due_at_.store(grown() + (options_.continuous ? std::min(between, limits::least_between_continuous) : between),
+                std::memory_order_relaxed);
   young_between_ = young_base();
-  large_between_ = collector_limits::young_large_between;
+  large_between_ = limits::young_large_between;
   arm_next();
 }
 
 std::uint64_t collection_triggers::young_base() const noexcept {
-  return std::min(cache_.options().capacity_bytes / collector_limits::young_share, between_.load() / 2);
+  return std::min(cache_.options().capacity_bytes / limits::young_share, between_.load() / 2);
 }
 
-bool collection_triggers::looks_for_large() const noexcept {
-  return young_base() > collector_limits::young_large_between;
-}
+bool collection_triggers::looks_for_large() const noexcept { return young_base() > limits::young_large_between; }
 
 void collection_triggers::begins(generation of) noexcept {
   const std::uint64_t between = of == generation::young ? young_between_ : between_;
@@ -43,13 +39,13 @@ void collection_triggers::begins(generation of) noexcept {
   since_ = allocated - begun_at_;
   begun_at_ = allocated;
   objects_begun_at_.store(cache_.allocated_objects(), std::memory_order_relaxed);
-  hurry_at_.store(begun_at_ + between / collector_limits::hurry_share, std::memory_order_relaxed);
+  hurry_at_.store(begun_at_ + between / limits::hurry_share, std::memory_order_relaxed);
 }
 
 void collection_triggers::arm_young(const cycle_report& r) noexcept {
   young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
   // In vain for long, they leave it to the cycles.
-  const bool in_vain = r.freed_bytes * collector_limits::young_worth < since_, looks = looks_for_large();
+  const bool in_vain = r.freed_bytes * limits::young_worth < since_, looks = looks_for_large();
   const std::uint64_t between = between_, young = young_between_, large = large_between_;
   if (!in_vain)
     young_between_ = young_base();
@@ -58,9 +54,9 @@ void collection_triggers::arm_young(const cycle_report& r) noexcept {
   // What is young and alive is looked at each time, however little was allocated: that must not take a core for itself. (A
   // simulation's runs do not depend on the time that they take.)
   const time_point now = clock::now(), before = std::exchange(young_armed_at_, now);
-  const bool costly = !simulated && std::chrono::nanoseconds(r.cpu_ns) * collector_limits::young_worth > now - before;
+  const bool costly = !simulated && std::chrono::nanoseconds(r.cpu_ns) * limits::young_worth > now - before;
   if (!in_vain && !costly)
-    large_between_ = std::max(large / 2, collector_limits::young_large_between);
+    large_between_ = std::max(large / 2, limits::young_large_between);
   else if (since_ >= large)
     large_between_ = std::min(large * 2, between);
   arm_next();
@@ -82,7 +78,7 @@ bool collection_triggers::are_large() const noexcept {
   const std::uint64_t bytes_then = begun_at_.load(), objects_then = objects_begun_at_.load();
   const std::uint64_t bytes = cache_.allocated_bytes(), objects = cache_.allocated_objects();
   return bytes > bytes_then && objects > objects_then &&
-         (bytes - bytes_then) / (objects - objects_then) >= collector_limits::young_large;
+         (bytes - bytes_then) / (objects - objects_then) >= limits::young_large;
 }
 
 std::uint64_t collection_triggers::grown() const noexcept {
@@ -106,7 +102,7 @@ collection_triggers::kind collection_triggers::due(bool young_wanted) noexcept {
   const bool young = looks ? (little_free && since >= young_between_) || (since >= large_between_ && are_large())
                            : little_free || are_large();
   // An evacuation may keep it waiting, and a cycle be due meanwhile.
-  const std::uint64_t look = looks ? collector_limits::young_large_between : young_base();
+  const std::uint64_t look = looks ? limits::young_large_between : young_base();
   cache_.when_allocated(young_wanted || young ? due - now : std::min(due - now, look));
   return young ? kind::young : kind::none;
 }

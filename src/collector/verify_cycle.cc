@@ -15,7 +15,7 @@ bool is_freed(slot_t slot) { return slot < hit.slots && word_at(slot).load(std::
 }  // namespace
 
 void cycle_verifier::fault(std::string what) {
-  if (report_.faults++ >= collector_limits::faults_told) return;
+  if (report_.faults++ >= limits::faults_told) return;
   spdlog::error("cycle {}: {}", report_.number, what);
   report_.fault_texts.push_back(std::move(what));
 }

@@ -25,11 +25,10 @@ young_collection::young_collection(collector& owner, cycle_report& report)
     : owner_(owner),
       cache_(owner.cache()),
       report_(report),
-      snapshot_(
-          owner, report,
-          {.young = true,
-           .share = 1,
-           .pause_within = std::min<duration>(collector_limits::young_pause_within, owner.options().pause_within)}),
+      snapshot_(owner, report,
+                {.young = true,
+                 .share = 1,
+                 .pause_within = std::min<duration>(limits::young_pause_within, owner.options().pause_within)}),
       verifier_(cache_, report) {
   for (const auto& link : cache_.agents()) lost_.push_back(link->lost());
 }
@@ -78,7 +77,7 @@ void young_collection::scan() {
   young_scan young(snapshot_, report_);
   cache_.scan_news(marks.tablets(), young);
   marks.only_newer();
-  marking_ = std::make_unique<local_marking>(snapshot_, cache_, marks, collector_limits::local_stack_slots, &nobody);
+  marking_ = std::make_unique<local_marking>(snapshot_, cache_, marks, limits::local_stack_slots, &nobody);
   snapshot_.mark_by(*marking_);
   snapshot_.add_found();
 }
