@@ -1,9 +1,9 @@
-// The library's limits and tuning constants: maxima, thresholds and time-outs that somebody may want to find or to change, each
-// with its reason. What a user may set stands in the options (farmem/options.h), what a format fixes stands beside the format,
-// and the agent has limits of its own.
+// The library's limits and tuning constants: maxima, thresholds and time-outs that somebody may want to find or to
+// change, each with its reason. What a user may set stands in the options (farmem/options.h), what a format fixes
+// stands beside the format, and the agent has limits of its own.
 //
-// Invariant: nothing here changes what is correct. Every value may be changed, and then something takes longer, or needs more.
-// Everything in the library may read it; each layer keeps to its section.
+// Invariant: nothing here changes what is correct. Every value may be changed, and then something takes longer, or
+// needs more. Everything in the library may read it; each layer keeps to its section.
 #pragma once
 
 #include <chrono>
@@ -34,17 +34,17 @@ constexpr std::uint64_t hurry_share = 4;
 
 // When a young collection is due (src/collector/triggers.cc).
 
-/// The part of the cache that is allocated between two young collections: they end before the evictor writes back what is
-/// young.
+/// The part of the cache that is allocated between two young collections: they end before the evictor writes back what
+/// is young.
 constexpr std::uint64_t young_share = 8;
 /// A young collection that frees less than this part of what was allocated since the last one was in vain, and the next
 /// comes later. One that took more than this part of a core is as good as in vain.
 constexpr std::uint64_t young_worth = 4;
-/// The average bytes of an object from which on young collections run however much of the cache is free: large objects cost
-/// next to nothing to free, and their memory is better used again than taken new.
+/// The average bytes of an object from which on young collections run however much of the cache is free: large objects
+/// cost next to nothing to free, and their memory is better used again than taken new.
 constexpr std::uint64_t young_large = 1024;
-/// The bytes between young collections of large objects: they fit in a processor's cache, so that memory is used again while
-/// it is warm.
+/// The bytes between young collections of large objects: they fit in a processor's cache, so that memory is used again
+/// while it is warm.
 constexpr std::uint64_t young_large_between = 8ull << 20;
 
 // Somebody who waits for a cycle (src/collector/collector.cc).
@@ -92,8 +92,8 @@ constexpr std::uint32_t references_per_answer = 65536;
 constexpr std::size_t pages_per_message = 4096;
 /// Steps of the local tracer between two rounds of messages: agents do not wait long for what it finds.
 constexpr int local_steps_a_round = 32;
-/// Agents that talk need the owner for nothing but to find out that they have ended. It does not ask more often than makes
-/// marking longer by this part.
+/// Agents that talk need the owner for nothing but to find out that they have ended. It does not ask more often than
+/// makes marking longer by this part.
 constexpr int ask_later_by = 32;
 /// Agents that work are asked again at once, then less and less often.
 constexpr auto look_again_first = std::chrono::microseconds(200);

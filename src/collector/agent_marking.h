@@ -1,12 +1,14 @@
-// Marking by the agents: each traces the objects that it stores (Mako, section 5). The owner contributes what only it knows:
-// the roots, and what its frames have dirty.
+// Marking by the agents: each traces the objects that it stores (Mako, section 5). The owner contributes what only it
+// knows: the roots, and which of its frames are dirty.
 //
-//   tell_dirty   before anybody traces: the agents hear which slots are dirty here, so they do not scan those home copies
-//   mark         termination rounds: what is dirty is traced here; other slots go to the agents that store them, and so do
-//                remote references, from agent to agent or through here, until nobody has anything left (termination.h)
+//   tell_dirty   before anybody traces: the agents hear which slots are dirty here, so they do not scan those home
+//                copies
+//   mark         termination rounds: what is dirty is traced here; other slots go to the agents that store them, and so
+//                do remote references, from agent to agent or through here, until nobody has anything left
+//                (termination.h)
 //
-// Invariant owned here: a slot that is dirty here is scanned by the owner, and any other by its agent. A slot whose frame has
-// been written back and evicted since the scan becomes its agent's.
+// Invariant owned here: a slot that is dirty here is scanned by the owner, and any other by its agent. A slot whose
+// frame has been written back and evicted since the scan becomes its agent's.
 //
 // Used by full_cycle, on the collector's thread.
 #pragma once
@@ -32,7 +34,7 @@ class agent_marking final : public mark_strategy, private tracing_elsewhere {
   void mark() override;
 
  private:
-  /// What one agent has to do, and what it said last.
+  /// The work of one agent, and its last answer.
   struct progress {
     std::vector<slot_t> pending;   ///< slots that it has to mark, as they go into messages
     std::size_t pending_from = 0;  ///< those before were sent

@@ -1,5 +1,5 @@
-// The collector's half of weak handles (farmem/detail/weak_cell.h): cells that name dead slots become null before these slots are
-// used again. Called by a collection's sweep, after the final pause.
+// The collector's half of weak handles (farmem/detail/weak_cell.h): cells that name dead slots become null before these
+// slots are used again. Called by a collection's sweep, after the final pause.
 #pragma once
 
 #include "cache/evictor.h"

@@ -1,8 +1,8 @@
-// The collector of one heap: a thread that runs full cycles (full_cycle.h) and young collections (young_collection.h), one at a
-// time, and whoever waits for them. Triggers decide when one is due (triggers.h).
+// The collector of one heap: a thread that runs full cycles (full_cycle.h) and young collections (young_collection.h),
+// one at a time, and the callers who wait for them. Triggers decide when one is due (triggers.h).
 //
-// Objects are traced where they are stored (Mako, section 5). The owner contributes what only it knows: the roots, what its
-// frames have newer than the home copies, and what was allocated at the snapshot.
+// Objects are traced where they are stored (Mako, section 5). The owner contributes what only it knows: the
+// roots, its dirty frames, and which slots were allocated at the snapshot.
 //
 // Invariants owned here
 //   - One collection runs at a time in a process: the SATB log is one for all of its heaps.
@@ -40,13 +40,13 @@ class collector {
   collector(const collector&) = delete;
   collector& operator=(const collector&) = delete;
 
-  /// Runs a cycle, or waits for the one that is running and then runs another: what was unreachable at the call is gone at
-  /// the return, if the report is ok and has as many freed as dead. What is being written or fetched when its turn comes is
-  /// left, and then another cycle follows, up to four; the report is the last one's, with what all of them freed. Not inside a
-  /// section.
+  /// Runs a cycle, or waits for the one that is running and then runs another: what was unreachable at the call is gone
+  /// at the return, if the report is ok and has as many freed as dead. What is being written or fetched when its turn
+  /// comes is left, and then another cycle follows, up to four; the report is the last one's, with what all of them
+  /// freed. Not inside a section.
   cycle_report collect(std::string_view why, evacuate what = evacuate::sparse);
-  /// The same of young objects only: what was young and unreachable at the call is gone at the return, but for what was being
-  /// written home just then.
+  /// The same of young objects only: what was young and unreachable at the call is gone at the return, but for what was
+  /// being written home just then.
   cycle_report collect_young(std::string_view why);
   /// Asks for a cycle and does not wait for it. Thread-safe.
   void ask(std::string_view why);
@@ -55,8 +55,8 @@ class collector {
   /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws
   /// out_of_memory.
   void on_dead(slot_t slot, std::function<void()> notice);
-  /// Who traces in the cycles that begin from now on, and with room for how many slots on this node. Internal: for tests and
-  /// benchmarks.
+  /// Who traces in the cycles that begin from now on, and with room for how many slots on this node. Internal: for
+  /// tests and benchmarks.
   void trace_by(tracing who, std::size_t stack_slots = 1 << 20) noexcept {
     trace_stack_.store(stack_slots, std::memory_order_relaxed);
     tracing_.store(who, std::memory_order_release);
@@ -82,8 +82,8 @@ class collector {
   [[nodiscard]] std::size_t trace_stack_slots() const noexcept { return trace_stack_.load(std::memory_order_relaxed); }
   /// Another collection is asked for.
   [[nodiscard]] bool is_wanted() const noexcept;
-  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or whether so
-  /// much was allocated meanwhile that the next one is near.
+  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or
+  /// whether so much was allocated meanwhile that the next one is near.
   [[nodiscard]] bool urgent() const noexcept;
   /// How often agents said something, for wait_traced.
   [[nodiscard]] std::uint32_t times_traced() const noexcept { return traced_.load(std::memory_order_acquire); }

@@ -115,10 +115,11 @@ void compute_tracer::scan(slot_t slot) {
   {
     const section in_section;
     const bool here = cache_.read_references(slot, refs_);
-    // Evicted since the scan, so it was written back and acknowledged: its agent has it as it was at the snapshot, or newer.
+    // Evicted since the scan, so it was written back and acknowledged: its agent has it as it was at the snapshot, or
+    // newer.
     if (!here && elsewhere_) return elsewhere_->went_home(slot);
-    // If it is not here after all (no memory for its fetch, an old hint), it is resolved as by any other access, which waits
-    // for it and throws what is wrong. Its frame stays until the section ends.
+    // If it is not here after all (no memory for its fetch, an old hint), it is resolved as by any other access, which
+    // waits for it and throws what is wrong. Its frame stays until the section ends.
     if (!here) object_cache::references_in(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
   }
   for (const slot_t r : refs_) add(r);

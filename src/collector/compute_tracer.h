@@ -1,16 +1,17 @@
 // Tracing on the compute node: a bounded mark stack, words and frames prefetched ahead. It has two uses:
-//   - In every collection, of what is dirty here: no agent can trace it. A slot is either dirty and scanned here, or somebody
-//     else's (tracing_elsewhere). A slot whose frame has been written back and evicted meanwhile becomes its agent's.
-//   - Of everything, through the cache: the baseline that tracing on the agents has to beat, and a second tracer to compare
-//     with it. Only collector::trace_by, which tests and benchmarks call, asks for that.
+//   - In every collection, of what is dirty here: no agent can trace it. A slot is either dirty and scanned here, or
+//     somebody else's (tracing_elsewhere). A slot whose frame has been written back and evicted meanwhile becomes its
+//     agent's.
+//   - Of everything, through the cache: the baseline that tracing on the agents has to beat, and a second tracer to
+//     compare with it. Only collector::trace_by, which tests and benchmarks call, asks for that.
 //
-// As the baseline it is as good as it can be made without the agents: the stack overflows to lists of tablets to scan again, and
-// remote objects are fetched many at a time. What is resident is looked at and not touched, so that only what has to be fetched
-// takes room in the cache.
+// As the baseline it is as good as it can be made without the agents: the stack overflows to lists of tablets to scan
+// again, and remote objects are fetched many at a time. Resident objects are looked at and not touched, so only fetched
+// ones take room in the cache.
 //
-// Invariant owned here: no reference is read that is older than the snapshot. It is read from the frame, or from the home copy
-// through a fetch, so it is never older than what the program sees; what was overwritten since is in the SATB log. Objects die
-// in the sweep only, which comes later. A section lasts for one object, or one fetch.
+// Invariant owned here: no reference is read that is older than the snapshot. It is read from the frame, or from the
+// home copy through a fetch, so it is never older than what the program sees; what was overwritten since is in the SATB
+// log. Objects die in the sweep only, which comes later. A section lasts for one object, or one fetch.
 //
 // Used by local_marking and agent_marking, on the collector's thread.
 #pragma once

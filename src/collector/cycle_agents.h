@@ -1,9 +1,9 @@
-// The agents that take part in a full cycle: those that were not lost when it began. Begins and ends the cycle on them, and
-// introduces those to each other that talk (protocol/heap_messages.h).
+// The agents that take part in a full cycle: those that were not lost when it began. Begins and ends the cycle on them,
+// and introduces those to each other that talk (protocol/heap_messages.h).
 //
-// Invariant owned here: an agent that takes remote references from other agents says with every answer how many it has sent and
-// received, or the end of marking would not be known. So an agent that was named to others, and then declines to know of them,
-// is named to nobody any more.
+// Invariant owned here: an agent that takes remote references from other agents says with every answer how many it has
+// sent and received, or the end of marking would not be known. So an agent that was named to others, and then declines
+// to know of them, is named to nobody any more.
 //
 // Used by full_cycle and by its marking, its sweep and its verifier, on the collector's thread.
 #pragma once
@@ -20,8 +20,8 @@ class cycle_agents {
     store::link* link = nullptr;
     std::uint32_t number = 0;  ///< of the heap's agents
     std::size_t at = 0;        ///< in this cycle, and in the report's parts
-    bool talks = false;        ///< to other agents; they are told of it, and it of them
-    bool counts = false;       ///< it has been told of others, so its answers say what it has sent and received
+    bool talks = false;        ///< to other agents; both hear of each other
+    bool counts = false;       ///< it has heard of others, so its answers say how many references it sent and received
     store::begin_cycle_answer ticket{};
   };
 

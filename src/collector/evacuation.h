@@ -1,8 +1,9 @@
-// The last phase of a full cycle: the agents evacuate sparse regions (protocol/heap_messages.h, "Evacuating"), beside the
-// program and without it. The owner only asks, and asks again how far they are, for the report.
+// The last phase of a full cycle: the agents evacuate sparse regions (protocol/heap_messages.h, "Evacuating"), beside
+// the program and without it. The owner only asks, and asks again how far they are, for the report.
 //
-// Nothing depends on it. If an agent does not answer, or another cycle is wanted, the owner stops asking. An agent moves objects
-// safely at any time, and the next cycle's request takes the place of this one's. Run by the collector's thread.
+// Nothing depends on it. If an agent does not answer, or another cycle is wanted, the owner stops asking. An agent
+// moves objects safely at any time, and the next cycle's request takes the place of this one's. Run by the collector's
+// thread.
 #pragma once
 
 #include "collector/collector.h"

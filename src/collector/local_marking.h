@@ -1,6 +1,6 @@
-// Marking by the collector's own thread, until nothing is left: of young objects, whose frames are all in the cache, and of
-// everything as the baseline that agents are compared with (compute_tracer.h says when). Used by young_collection and
-// full_cycle.
+// Marking by the collector's own thread, until nothing is left: of young objects, whose frames are all in the cache,
+// and of everything as the baseline that agents are compared with (compute_tracer.h says when). Used by
+// young_collection and full_cycle.
 #pragma once
 
 #include "collector/compute_tracer.h"

@@ -3,8 +3,8 @@
 //   local_marking   the collector's thread traces, in the cache or through it; young collections, and the baseline
 // and registers them with its snapshot, which passes on whatever is reachable.
 //
-// Invariant of every implementation: when mark() returns, all that is reachable from what was added is marked, or was written
-// to the SATB log since.
+// Invariant of every implementation: when mark() returns, all that is reachable from what was added is marked, or was
+// written to the SATB log since.
 #pragma once
 
 #include <farmem/detail/word.h>

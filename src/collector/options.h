@@ -1,5 +1,5 @@
-// What a heap tells its collector: when to collect, with how much of a core, and what to verify. heap_core fills it in from
-// fm::heap_options; nothing changes it afterwards. Also: who traces.
+// The options of a collector: when to collect, with how much of a core, and what to verify. heap_core fills them in
+// from fm::heap_options, and nothing changes them afterwards. Also: who traces.
 #pragma once
 
 #include <cstdint>

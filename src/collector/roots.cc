@@ -5,7 +5,8 @@
 //   - A chunk is never given back, so a walk may read any cell at any time.
 //   - A free cell is on the shared list or on one thread's; a thread that ends hands its list over.
 //
-// refill, spill and hand_over are called by handles that are made and dropped; the walks by the collector and by verify.
+// refill, spill and hand_over are called by handles that are made and dropped; the walks by the collector and by
+// verify.
 #include "base/limits.h"
 #include "collector/collector.h"
 

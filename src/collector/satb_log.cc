@@ -1,8 +1,8 @@
 // The threads' SATB logs, and the queue of full ones. See satb_log.h for who takes them.
 //
 // Invariants owned here
-//   - Every reference that a thread overwrites while `marking` is set is in its log or in the queue until the collector takes it.
-//     If a thread logs a slot again that it has logged in this cycle, it may leave that out.
+//   - Every reference that a thread overwrites while `marking` is set is in its log or in the queue until the collector
+//     takes it. If a thread logs a slot again that it has logged in this cycle, it may leave that out.
 //   - A log lives until its thread ends. Then the queue has its contents, and another thread may use it.
 //
 // log_overwritten is called by any thread, inside or outside of a section.

@@ -1,5 +1,5 @@
-// Taking a snapshot, finding what is reachable at it, and ending marking; see snapshot.h. Beside the program but for the
-// pauses.
+// Taking a snapshot, finding what is reachable at it, and ending marking; see snapshot.h. Beside the program but for
+// the pauses.
 #include "collector/snapshot.h"
 
 #include "base/limits.h"
@@ -136,8 +136,8 @@ void snapshot::end() noexcept {
 
 // ---- the owner's share ----
 
-// The owner's part of a collection runs on the program's cores. While nobody waits for its end it works for a slice and sleeps
-// as much longer as its share asks, so that no stretch of time belongs to it.
+// The owner's part of a collection runs on the program's cores. While nobody waits for its end it works for a slice and
+// sleeps as much longer as its share asks, so that no stretch of time belongs to it.
 void snapshot::pace() noexcept {
   const std::uint64_t used = os::thread_cpu_ns() - slice_from_;
   if (used < limits::slice_ns) return;

@@ -1,12 +1,12 @@
-// The snapshot that a collection marks from: which slots are allocated at one moment, and what is reachable then. Full cycles
-// and young collections share it. It holds the pauses, the roots, the SATB log and the marks.
+// The snapshot that a collection marks from: which slots are allocated at one moment, and what is reachable then. Full
+// cycles and young collections share it. It holds the pauses, the roots, the SATB log and the marks.
 //
 //   take           a pause: the SATB log is on, and what is allocated is noted
-//   find_roots     beside the program: handles, and slots that waiting threads are about to reach. A snapshot_scan adds what
-//                  frames refer to
+//   find_roots     beside the program: handles, and slots that waiting threads are about to reach. A snapshot_scan adds
+//                  what frames refer to
 //   add_found      hands them to the mark strategies
-//   end_marking    a pause: what was logged and is not marked keeps marking going; otherwise the log is off, and the marks
-//                  are published to eviction and to weak handles
+//   end_marking    a pause: what was logged and is not marked keeps marking going; otherwise the log is off, and the
+//                  marks are published to eviction and to weak handles
 //   end            the marks are withdrawn, also after a failure
 //
 // Invariants owned here
@@ -47,13 +47,14 @@ class snapshot {
   void found(slot_t slot);
   /// Hands what was found to the mark strategies.
   void add_found();
-  /// From now on `by` is told of every reachable slot. It lives until marking has ended.
+  /// From now on `by` gets every reachable slot. It lives until marking has ended.
   void mark_by(mark_strategy& by) { strategies_.push_back(&by); }
   /// The slot is reachable: tells the mark strategies.
   void add(slot_t slot);
   /// Adds what full logs hold; whether there was anything.
   bool take_logged();
-  /// Marking ends in a pause in which everything that was logged is marked. False: it has to go on, with what is left over.
+  /// Marking ends in a pause in which everything that was logged is marked. False: it has to go on, with what is left
+  /// over.
   bool end_marking();
   /// Withdraws all that take() and end_marking() set.
   void end() noexcept;
@@ -66,9 +67,11 @@ class snapshot {
   void check_stop() const;
 
  private:
-  /// Runs `work(*this)` in a pause. False when the threads could not be stopped; `attempt` says how often that was so already.
+  /// Runs `work(*this)` in a pause. False when the threads could not be stopped; `attempt` says how often that was so
+  /// already.
   bool pause(std::uint32_t attempt, void (*work)(snapshot&), std::uint64_t& took_ns);
-  /// What threads are about to reach that wait for memory outside of sections; in the snapshot's pause.
+  /// Notes the slots that threads are about to reach which wait for memory outside of sections; in the snapshot's
+  /// pause.
   void note_waiting() noexcept;
 
   collector& owner_;

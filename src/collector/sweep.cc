@@ -11,8 +11,8 @@ sweep::sweep(object_cache& cache, cycle_report& report, snapshot& of)
     : cache_(cache), report_(report), snapshot_(of), marks_(of.marks()), dead_(slot_marks::tablet_words) {}
 
 void sweep::begin() {
-  // First, so that a failure later on leaves no handle to anything that is half gone. A copy of a weak handle that began
-  // before `dying` was set has ended with the pause; later ones wait for this walk.
+  // First, so that a failure later on leaves no handle to anything that is half gone. A copy of a weak handle that
+  // began before `dying` was set has ended with the pause; later ones wait for this walk.
   report_.weak_cleared = clear_weak(cache_, marks_);
   cache_.dying.store(nullptr, std::memory_order_seq_cst);
 }

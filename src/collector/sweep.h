@@ -1,5 +1,5 @@
-// The part of reclaiming that full cycles and young collections share: weak handles of the dead become null, and their words
-// become free. Dead is what was allocated at the snapshot and is not marked.
+// The part of reclaiming that full cycles and young collections share: weak handles of the dead become null, and their
+// words become free. Dead is what was allocated at the snapshot and is not marked.
 //
 //   begin    weak cells null
 //   free     one tablet after the other, if find_dead finds any: the words of the dead are free, their frames dropped
@@ -9,7 +9,8 @@
 //
 // Invariants owned here
 //   - No weak handle names a slot that may be used again.
-//   - The marks are withdrawn from weak handles before any slot is free: an object that gets one must not be judged by them.
+//   - The marks are withdrawn from weak handles before any slot is free: an object that gets one must not be judged by
+//     them.
 //
 // Used by full_cycle and young_collection, on the collector's thread, after the final pause.
 #pragma once
@@ -26,8 +27,8 @@ class sweep {
   void begin();
   /// Notes the dead slots of marks().tablets()[tablet], and counts them; whether there are any.
   bool find_dead(std::size_t tablet);
-  /// Frees them. What can be used again is good until the next call. An object that is being written or fetched, or is pinned,
-  /// stays; one that is not young any more stays in a young collection.
+  /// Frees them, and returns the slots that can be used again: good until the next call. An object that is being
+  /// written or fetched, or is pinned, stays; in a young collection one that is not young any more stays, too.
   const std::vector<slot_page>& free(std::size_t tablet, generation of);
   void finish() noexcept;
 

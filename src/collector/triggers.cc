@@ -6,9 +6,9 @@
 
 namespace fm::detail {
 
-// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage may fill
-// half of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room is left for what
-// is allocated while it runs.
+// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage
+// may fill half of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room
+// is left for what is allocated while it runs.
 void collection_triggers::arm(const cycle_report& r) noexcept {
   std::uint64_t live = 0;
   for (const cycle_part& a : r.agents) live += a.live_bytes;
@@ -51,8 +51,8 @@ void collection_triggers::arm_young(const cycle_report& r) noexcept {
     young_between_ = young_base();
   else if (!looks || since_ >= young)
     young_between_ = std::min(young * 2, between);
-  // What is young and alive is looked at each time, however little was allocated: that must not take a core for itself. (A
-  // simulation's runs do not depend on the time that they take.)
+  // Each young collection looks at all that is young and alive, however little was allocated: that must not take a core
+  // for itself. (A simulation's runs do not depend on the time that they take.)
   const time_point now = clock::now(), before = std::exchange(young_armed_at_, now);
   const bool costly = !simulated && std::chrono::nanoseconds(r.cpu_ns) * limits::young_worth > now - before;
   if (!in_vain && !costly)
@@ -72,7 +72,7 @@ void collection_triggers::arm_next() noexcept {
   cache_.when_allocated(next);
 }
 
-/// What was allocated since the last collection, on average.
+/// The average object that was allocated since the last collection is large.
 bool collection_triggers::are_large() const noexcept {
   // One may begin meanwhile.
   const std::uint64_t bytes_then = begun_at_.load(), objects_then = objects_begun_at_.load();
@@ -93,8 +93,8 @@ bool collection_triggers::hurried() const noexcept {
 collection_triggers::kind collection_triggers::due(bool young_wanted) noexcept {
   const std::uint64_t due = due_at_.load(std::memory_order_relaxed), now = grown();
   if (!options_.young || cache_.awaits_collection() || now >= due) return kind::full;
-  // As long as half of the cache is free, what is young is in nobody's way; but large objects cost next to nothing to
-  // free, and their memory is better used again while it is warm than taken new.
+  // As long as half of the cache is free, young objects do no harm. But large objects cost next to nothing to free, and
+  // their memory is better used again while it is warm than taken new.
   const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
   const std::uint64_t since = cache_.allocated_bytes() - begun;
   const bool looks = looks_for_large();

@@ -1,8 +1,9 @@
-// When a collection is due: how many bytes are allocated between two full cycles, and between two young collections. The cache
-// reports when so much was allocated (object_cache::when_allocated); the collector then asks here which of both is due.
+// When a collection is due: how many bytes are allocated between two full cycles, and between two young collections.
+// The cache reports when so much was allocated (object_cache::when_allocated); the collector then asks here which of
+// both is due.
 //
-// Invariant owned here: a full cycle is due early enough that half of the room that the agents have is left for what is allocated
-// while it runs.
+// Invariant owned here: a full cycle is due early enough that half of the room that the agents have is left for what is
+// allocated while it runs.
 //
 // due() and hurried() are called by any thread, the others by the collector's thread.
 #pragma once
@@ -23,12 +24,13 @@ class collection_triggers {
 
   /// A collection of this kind begins.
   void begins(generation of) noexcept;
-  /// Decides when the next one is wanted: after a full cycle (and at first, with an empty report), and after a young collection.
+  /// Decides when the next one is wanted: after a full cycle (and at first, with an empty report), and after a young
+  /// collection.
   void arm(const cycle_report& r) noexcept;
   void arm_young(const cycle_report& r) noexcept;
 
-  /// What is due now. Unless that is a full cycle, the cache is asked to report again. `young_wanted`: a young collection is
-  /// asked for already.
+  /// Decides which kind is due now. Unless that is a full cycle, the cache is asked to report again. `young_wanted`: a
+  /// young collection is asked for already.
   kind due(bool young_wanted) noexcept;
   /// So much was allocated since the running collection began that the next one is near.
   [[nodiscard]] bool hurried() const noexcept;

@@ -81,7 +81,8 @@ void cycle_verifier::verify_references(snapshot& of, generation which) {
       [](root_cell& cell, slot_t slot, void* context) {
         auto& at = *static_cast<walk*>(context);
         if (!at.marks->covers(slot) || !is_freed(slot)) return;
-        // The root may have gone meanwhile, and the object with it in another heap's cycle: not while it is still there.
+        // The root may have gone meanwhile, and the object with it in another heap's cycle: not while it is still
+        // there.
         if (cell.word.load(std::memory_order_acquire) == slot)
           at.self->fault(fmt::format("a root names slot {:#x}, which was freed", slot));
       },

@@ -1,14 +1,16 @@
-// What can be verified while the program goes on (heap_options::verify_cycles); heap.verify() wants a heap that nobody uses.
+// Audits of a heap while the program goes on (heap_options::verify_cycles). heap.verify() needs a heap that nobody
+// uses.
 //
 //   before, after marking, at the end   every agent audits its half under its lock: entries against copies, batches and
-//                                       accounts. Outside of cycles no mark is set, and within one as many as were counted
+//                                       accounts. Outside of cycles no mark is set, and within one as many as were
+//                                       counted
 //   after marking                       the owner read no more marks of an agent than the agent counted
-//   at the end                          no root names a freed slot; every resident frame is its slot's; no live object's
-//                                       frame refers to a freed slot
+//   at the end                          no root names a freed slot; every resident frame is its slot's; no live
+//                                       object's frame refers to a freed slot
 //
-// The last ones hold at any moment, since only collections free slots and one runs at a time: an object that was not found dead
-// refers to nothing that was found dead. Dead objects that had to stay for a later cycle are passed over. A young collection
-// looks at young objects only: the others may be such that had to stay.
+// The last ones hold at any moment, since only collections free slots and one runs at a time: an object that was not
+// found dead refers to nothing that was found dead. Dead objects that had to stay for a later cycle are passed over. A
+// young collection looks at young objects only: the others may be such that had to stay.
 //
 // Used by full_cycle and young_collection, on the collector's thread.
 #pragma once

@@ -9,8 +9,8 @@ namespace fm::detail {
 
 namespace {
 
-/// Who traces what is not young: nobody. What it refers to that is young is a root if it is dirty, and was logged if it was
-/// copied out.
+/// Nobody traces objects that are not young. If one is dirty, the young objects that it refers to are roots; if it was
+/// copied out, they were logged.
 class no_tracing final : public tracing_elsewhere {
   void refers_to(slot_t) override {}
   void went_home(slot_t) override {}
@@ -19,8 +19,8 @@ no_tracing nobody;
 
 }  // namespace
 
-// What is young has to be collected before it is evicted: with the work of a collection the program pays nothing that it would
-// not pay for the eviction, but with its time it would. So it takes no rests.
+// Young objects have to be collected before they are evicted. The work of a collection costs the program no more than
+// their eviction would, but a collection that rests would come too late. So it takes no rests.
 young_collection::young_collection(collector& owner, cycle_report& report)
     : owner_(owner),
       cache_(owner.cache()),
@@ -87,8 +87,8 @@ void young_collection::mark() {
   report_.traced_here = marking_->traced();
 }
 
-// No agent has heard of these slots since they were taken, so there is nothing to forget. Those of an agent that is lost stay
-// out of use: nobody makes objects there.
+// No agent has heard of these slots since they were taken, so there is nothing to forget. Those of an agent that is
+// lost stay out of use: nobody makes objects there.
 void young_collection::sweep_dead() {
   sweep dead(cache_, report_, snapshot_);
   dead.begin();

@@ -1,8 +1,8 @@
 // A heap without its types: the sessions with its agents, the agent in this process if there is one, the cache and the
 // collector. fm::heap adds the typed operations.
 //
-// Invariant owned here: the parts are made and closed in one order. Callbacks of the sessions find the cache and the collector
-// only while these live (cache_for_links_, collector_for_links_).
+// Invariant owned here: the parts are made and closed in one order. Callbacks of the sessions find the cache and the
+// collector only while these live (cache_for_links_, collector_for_links_).
 //
 // Used by fm::heap only (heap.cc); tests look behind it.
 #pragma once

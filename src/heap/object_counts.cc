@@ -1,8 +1,8 @@
-// Objects by type, for heap.stats(detail_level::types). Agents count the home copies that they store, and answer which slots
-// those are of. Of all other slots, the frames count.
+// Objects by type, for heap.stats(detail_level::types). Agents count the home copies that they store, and answer which
+// slots those are of. Of all other slots, the frames count.
 //
-// Invariant owned here: an object that lives all the while is counted once. A step is a few thousand slots. Nothing is held
-// between two steps but the pages of the table, which are not given back meanwhile.
+// Invariant owned here: an object that lives all the while is counted once. A step is a few thousand slots. Nothing is
+// held between two steps but the pages of the table, which are not given back meanwhile.
 #include "heap/heap_core.h"
 
 #include <algorithm>

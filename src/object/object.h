@@ -1,4 +1,5 @@
-// The managed types, their layout and their registry, in one header: code in src/ and agent/ that needs types includes this alone.
+// The managed types, their layout and their registry, in one header: code in src/ and agent/ that needs types includes
+// this alone.
 #pragma once
 
 #include <farmem/detail/describe.h>

@@ -71,7 +71,7 @@ const type_descriptor& type_registry::add(type_descriptor d) {
   auto made = std::make_unique<const type_descriptor>(std::move(d));
   by_key_.emplace(key, made.get());
   const type_descriptor& t = *made.release();
-  // The pointer before the count: whoever sees the count finds every number up to it.
+  // The pointer before the count: a reader that sees the count finds every number up to it.
   home.load(std::memory_order_relaxed)->types[t.id % block_types].store(&t, std::memory_order_release);
   count_.store(t.id, std::memory_order_release);
   return t;

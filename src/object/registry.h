@@ -1,11 +1,11 @@
 // The registry of types: numbers to descriptions. The process has one, behind find_type, type_count and register_type
 // (farmem/detail/type_descriptor.h). The class is here so that its limits can be tested.
 //
-// Invariant owned here: a number, once given, names the same description for ever, and every number up to type_count() is
-// present.
+// Invariant owned here: a number, once given, names the same description for ever, and every number up to type_count()
+// is present.
 //
-// Lookup is a two-level array of atomic pointers: blocks of 4,096 descriptors, made as they are needed and never freed. So a
-// reader needs no lock, and no fence beyond the acquire loads. Registration is rare and takes a mutex.
+// Lookup is a two-level array of atomic pointers: blocks of 4,096 descriptors, made as they are needed and never freed.
+// So a reader needs no lock, and no fence beyond the acquire loads. Registration is rare and takes a mutex.
 #pragma once
 
 #include <array>

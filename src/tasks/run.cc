@@ -1,10 +1,10 @@
-// Awaiting in coroutines: awaits of fetches and of events, and the run loop that resumes them (farmem/run.h, farmem/await.h,
-// farmem/detail/event.h).
+// Awaiting in coroutines: awaits of fetches and of events, and the run loop that resumes them (farmem/run.h,
+// farmem/await.h, farmem/detail/event.h).
 //
 // Invariants owned here
 //   - Nothing of a heap is looked at that was closed meanwhile.
-//   - A coroutine is resumed on the thread of its loop, outside of every section. Before each wait the loop notes how far the
-//     heaps and the bell are, so an end that comes after its look ends the wait.
+//   - A coroutine is resumed on the thread of its loop, outside of every section. Before each wait the loop notes how
+//     far the heaps and the bell are, so an end that comes after its look ends the wait.
 //
 // Called by fm::run, fm::run_all and co_await.
 #include "cache/evictor.h"
@@ -128,7 +128,7 @@ void run_loop::resume_ready() {
   }
 }
 
-// Nothing of a heap may be looked at that was closed meanwhile, by one of the coroutines here say.
+// A heap may have been closed meanwhile, such as by one of the coroutines here: then nothing of it may be looked at.
 void run_loop::add_heap(const fetch_wait& w) {
   if (!w.heap_open()) return;
   object_cache* c = w.state().cache;
@@ -192,7 +192,7 @@ void run_loop::turn() {
   if (!ready_.empty()) return resume_ready();
   if (!event_waits_.empty() && resume_events()) return;
   if (in_flight_.empty() && queued_.empty()) {
-    // Whoever rings after the look above, ends the sleep; an event has a deadline of its own.
+    // A ring after the look above ends the sleep; an event has a deadline of its own.
     if (!event_waits_.empty()) os::futex_wait(door_->rings, rings_seen_, clock::now() + std::chrono::milliseconds(100));
     return;
   }

@@ -1,5 +1,5 @@
-// Awaiting an event that another thread brings about, such as the end of a transfer on a channel. A run loop waits on its bell; an
-// event rings it when it happens, and the loop then looks at its awaits.
+// Awaiting an event that another thread brings about, such as the end of a transfer on a channel. A run loop waits on
+// its bell; an event rings it when it happens, and the loop then looks at its awaits.
 //
 // Invariants owned here
 //   - An event happens once, and its outcome is there before has_happened() says so.
