@@ -1,3 +1,4 @@
+// Opening and closing a heap, its options, and its statistics; see heap_core.h.
 #include "heap/heap_core.h"
 #include "agent/embedded.h"
 #include <cerrno>
@@ -115,7 +116,7 @@ void heap_core::on_dead(slot_t slot, std::function<void()> notice) { collector_-
 void heap_core::close() noexcept {
   if (collector_) collector_->stop();
   if (cache_ && !cache_->closed()) {
-    // Roots of this heap become null: whoever still holds one gets a typed error and not another heap's object.
+    // Roots of this heap become null: code that still holds one gets a typed error and not another heap's object.
     const std::vector<std::uint32_t> tablets = cache_->tablets();
     const std::set<std::uint32_t> mine(tablets.begin(), tablets.end());
     const auto forget = [](root_cell& cell, slot_t slot, void* context) {

@@ -1,5 +1,10 @@
-// A heap without its types: the links to its agents, the agent in this process if there is one, the cache. fm::heap
-// (layer handles) adds the typed operations.
+// A heap without its types: the sessions with its agents, the agent in this process if there is one, the cache and the
+// collector. fm::heap adds the typed operations.
+//
+// Invariant owned here: the parts are made and closed in one order. Callbacks of the sessions find the cache and the
+// collector only while these live (cache_for_links_, collector_for_links_).
+//
+// Used by fm::heap only (heap.cc); tests look behind it.
 #pragma once
 
 #include "cache/evictor.h"
@@ -32,7 +37,7 @@ class heap_core {
 
  private:
   void open(const heap_options& options);
-  /// Fills in heap_stats::types (src/heap/census.cc).
+  /// Fills in heap_stats::types (src/heap/object_counts.cc).
   void count_types(heap_stats& s);
 
   struct link_context {

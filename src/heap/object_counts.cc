@@ -1,6 +1,8 @@
-// Objects by type: agents count the home copies that they store and say which slots those are of; of all other slots, the
-// frames count. A step is a few thousand slots, and nothing is held in between but the pages of the HIT, which are not given
-// back meanwhile: so an object that lives all the while is found, and not twice.
+// Objects by type, for heap.stats(detail_level::types). Agents count the home copies that they store, and answer which
+// slots those are of. Of all other slots, the frames count.
+//
+// Invariant owned here: an object that lives all the while is counted once. A step is a few thousand slots. Nothing is
+// held between two steps but the pages of the table, which are not given back meanwhile.
 #include "heap/heap_core.h"
 
 #include <algorithm>

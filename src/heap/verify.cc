@@ -1,11 +1,13 @@
-// heap.verify(): walks frames, words and entries and compares what both sides believe.
+// heap.verify(): walks frames, words and entries, and compares what the owner and the agents believe. Called by
+// fm::heap while no other thread uses the heap.
 //
 // What must hold when nothing runs
 //   frame that a word names   header names the slot, type known, size fits; clean -> home is an address
 //   segment::writing          = frames named by words with the writing bit, in that segment
-//   away word                 the agent's entry is an address too, and the same one unless the agent moved the object since;
-//                             of a slot that is allocated: an answer with the hints of a page that was given back may have been
-//                             asked for before the agent forgot a dead one (object_cache::free_slot)
+//   remote word               the agent's entry is an address too, and the same one unless the agent moved the object
+//                             since. Only of a slot that is allocated: when a page is given back, its hints may come
+//                             from an answer that was asked for before the agent forgot a dead slot
+//                             (object_cache::free_slot)
 //   young                     never copied out, and no clean frame refers to it; the agent's entry is 0
 //   resident, never written   the agent's entry is 0, or older
 #include "heap/heap_core.h"

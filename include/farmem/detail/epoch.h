@@ -33,7 +33,7 @@ struct alignas(cache_line_bytes) thread_state {
   std::uint32_t depth = 0;              ///< nesting of sections
   bool registered = false;
   bool collects = false;       ///< a heap's collector, which cannot wait for a collection
-  void* free_cells = nullptr;  ///< root cells (gc/roots.h)
+  void* free_cells = nullptr;  ///< root cells (roots.h)
   std::uint32_t free_cell_count = 0;
   mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
   // The registry's list, under its lock. It is linked by hand: a hook of Boost.Intrusive has no constexpr constructor, and every

@@ -1,6 +1,6 @@
 // The HIT word: what the compute node knows of one slot. Open this file first.
 //
-// A word is 64 bits, one per slot, in the heap indirection table (table/hit.h). The agent's entry for the same slot
+// A word is 64 bits, one per slot, in the heap indirection table (indirection_table.h). The agent's entry for the same slot
 // uses the `away` form of the same layout and is the truth; this word is a cache of it.
 //
 //   unknown    0                                              nothing known: ask the agent by slot
