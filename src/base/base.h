@@ -3,6 +3,7 @@
 
 #include "base/copy.h"
 #include "base/crc32c.h"
+#include "base/limits.h"
 #include "base/mutation.h"
 #include <farmem/detail/check.h>
 #include <farmem/error.h>

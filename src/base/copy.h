@@ -1,6 +1,7 @@
 // Copying many bytes at once.
 #pragma once
 
+#include "base/limits.h"
 #include <farmem/units.h>
 
 #include <algorithm>
@@ -8,12 +9,9 @@
 
 namespace fm::detail {
 
-/// What copy_bytes copies at once where addresses are alike: below what glibc calls large (2112 bytes).
-constexpr std::size_t copy_piece = 2048;
-
 inline void copy_in_pieces(char* to, const char* from, std::size_t bytes) noexcept {
   while (bytes != 0) {
-    const std::size_t n = std::min(bytes, copy_piece);
+    const std::size_t n = std::min(bytes, limits::copy_piece);
     std::memcpy(to, from, n);
     to += n, from += n, bytes -= n;
   }
@@ -25,7 +23,7 @@ inline void copy_in_pieces(char* to, const char* from, std::size_t bytes) noexce
 /// all begin at the same place in a page, and so do the buffers that they go to, so this is no rare accident.
 inline void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   const auto further = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % page_bytes;
-  if (bytes <= copy_piece || further == 0 || further >= 64)
+  if (bytes <= limits::copy_piece || further == 0 || further >= 64)
     std::memcpy(to, from, bytes);
   else
     copy_in_pieces(static_cast<char*>(to), static_cast<const char*>(from), bytes);

@@ -11,8 +11,8 @@ namespace fm::detail {
 
 class elastic_windows {
  public:
-  static constexpr std::uint32_t part_bytes = 64 << 10;
-  static constexpr std::uint32_t window_max = 32 << 10;
+  static constexpr std::uint32_t part_bytes = limits::window_part_bytes;
+  static constexpr std::uint32_t window_max = limits::window_max;
 
   elastic_windows() : parts_(std::uint64_t{home_address::region_limit} * parts_per_region * sizeof(part), page_bytes) {}
 

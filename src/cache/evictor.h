@@ -16,6 +16,8 @@
 
 #include "object_cache.h"
 #include <array>
+#include <mutex>
+#include <thread>
 
 namespace fm::detail {
 
@@ -26,7 +28,11 @@ class evictor {
 
   /// One bounded step, if nobody else is at it. True when something moved. Never waits.
   bool help() noexcept;
-  /// While the lock is held no step is made; for verification.
+  /// The same, or the background thread is woken if nothing moved. Outside of sections.
+  void help_or_wake() noexcept {
+    if (!help()) wake();
+  }
+  /// While the lock is held no step is made.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   /// Hands open batches to their links, full or not: as long as memory is not short, nobody else would.
   void send() noexcept;

@@ -85,7 +85,8 @@ bool made_room(const cycle_report& r) noexcept {
 
 collector::collector(object_cache& cache, const collector_options& options) : cache_(cache), options_(options) {
   void (*const tell)(void*) noexcept = [](void* self) noexcept { static_cast<collector*>(self)->ask_as_due(); };
-  cache_.collect_with(options.automatic ? tell : nullptr, this, log_overwritten);
+  cache_.requests().collect_with(options.automatic ? tell : nullptr, this);
+  cache_.young().log_with(log_overwritten);
   arm({});
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
@@ -114,8 +115,8 @@ void collector::traced() noexcept {
 }
 
 bool collector::urgent() const noexcept {
-  return callers_.load(std::memory_order_acquire) != 0 || cache_.awaits_collection() ||
-         cache_.allocated_bytes() > hurry_at_.load(std::memory_order_relaxed);
+  return callers_.load(std::memory_order_acquire) != 0 || cache_.requests().awaits_collection() ||
+         cache_.requests().allocated_bytes() > hurry_at_.load(std::memory_order_relaxed);
 }
 
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
@@ -182,20 +183,21 @@ void collector::arm_next() noexcept {
   std::uint64_t next = left(due_at_.load(std::memory_order_relaxed), grown());
   std::uint64_t young = young_between_;
   if (looks_for_large()) young = std::min(young, large_between_.load());
-  if (options_.young) next = std::min(next, left(young, cache_.allocated_bytes() - begun_at_));
-  cache_.when_allocated(next);
+  if (options_.young) next = std::min(next, left(young, cache_.requests().allocated_bytes() - begun_at_));
+  cache_.requests().when_allocated(next);
 }
 
 /// What was allocated since the last collection, on average.
 bool collector::are_large() const noexcept {
   // One may begin meanwhile.
   const std::uint64_t bytes_then = begun_at_.load(), objects_then = objects_begun_at_.load();
-  const std::uint64_t bytes = cache_.allocated_bytes(), objects = cache_.allocated_objects();
+  const std::uint64_t bytes = cache_.requests().allocated_bytes(), objects = cache_.requests().allocated_objects();
   return bytes > bytes_then && objects > objects_then && (bytes - bytes_then) / (objects - objects_then) >= young_large;
 }
 
 std::uint64_t collector::grown() const noexcept {
-  const std::uint64_t allocated = cache_.allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
+  const std::uint64_t allocated = cache_.requests().allocated_bytes(),
+                      freed = young_freed_.load(std::memory_order_relaxed);
   return allocated > freed ? allocated - freed : 0;
 }
 
@@ -204,13 +206,13 @@ void collector::ask_as_due() noexcept {
   {
     const std::lock_guard lock(mutex_);
     const std::uint64_t due = due_at_.load(std::memory_order_relaxed), now = grown();
-    if (!options_.young || cache_.awaits_collection() || now >= due) {
+    if (!options_.young || cache_.requests().awaits_collection() || now >= due) {
       if (wanted_.empty()) wanted_ = "allocation";
     } else {
       // As long as half of the cache is free, what is young is in nobody's way; but large objects cost next to nothing to
       // free, and their memory is better used again while it is warm than taken new.
       const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
-      const std::uint64_t since = cache_.allocated_bytes() - begun;
+      const std::uint64_t since = cache_.requests().allocated_bytes() - begun;
       const bool looks = looks_for_large();
       const bool little_free = cache_.memory().available() < cache_.memory().capacity_segments() / 2;
       const bool due_young = looks
@@ -219,7 +221,7 @@ void collector::ask_as_due() noexcept {
       if (young_wanted_.empty() && due_young) young_wanted_ = "allocation";
       // An evacuation may keep it waiting, and a cycle be due meanwhile.
       const std::uint64_t look = looks ? young_large_between : young_base();
-      cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, look) : due - now);
+      cache_.requests().when_allocated(young_wanted_.empty() ? std::min(due - now, look) : due - now);
     }
   }
   changed_.notify_all();
@@ -246,7 +248,7 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     if (!left || again == again_max || stopping_.load()) return r;
     freed = r.freed;
     lock.unlock();
-    cache_.await_batches(clock::now() + std::min<duration>(options_.call_within, written_within));
+    cache_.eviction().await_acknowledged(clock::now() + std::min<duration>(options_.call_within, written_within));
     lock.lock();
   }
 }
@@ -356,10 +358,10 @@ void collector::run() noexcept {
 
 // One of either kind, but for what follows it.
 void collector::run_timed(cycle_report& r, std::uint64_t between) {
-  const std::uint64_t allocated = cache_.allocated_bytes();
+  const std::uint64_t allocated = cache_.requests().allocated_bytes();
   since_ = allocated - begun_at_;
   begun_at_ = allocated;
-  objects_begun_at_.store(cache_.allocated_objects(), std::memory_order_relaxed);
+  objects_begun_at_.store(cache_.requests().allocated_objects(), std::memory_order_relaxed);
   hurry_at_.store(begun_at_ + between / 4, std::memory_order_relaxed);
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();
@@ -401,7 +403,7 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   const time_point begin = clock::now();
   run_timed(r, between_);
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
-  cache_.collected(made_room(r));
+  cache_.requests().collected(made_room(r));
   arm(r);
   if (r.weak_cleared != 0) tell_dead();
   if (r.ok()) evacuation(*this, r, what).run();

@@ -1,4 +1,6 @@
 #include "compute_tracer.h"
+#include "cache/evictor.h"
+#include "cache/frame_contents.h"
 
 #include <algorithm>
 #include <bit>
@@ -92,7 +94,8 @@ void compute_tracer::look_ahead() {
       away_.push_back(s);
   }
   // Fewer than wanted: memory is short, and whoever wants it helps with eviction.
-  if (!away_.empty() && cache_.prefetch(away_.data(), away_.size()) < away_.size()) cache_.help_eviction();
+  if (!away_.empty() && cache_.detached().prefetch(away_.data(), away_.size()) < away_.size())
+    cache_.eviction().help_or_wake();
 }
 
 // ---- from a slot to what it refers to ----
@@ -101,16 +104,16 @@ bool compute_tracer::await(slot_t slot) {
   const std::atomic<word_t>& word = word_at(slot);
   const time_point deadline = clock::now() + cache_.options().access_within;
   for (int polls = 0;; ++polls) {
-    const std::uint32_t seen = cache_.completions();
+    const std::uint32_t seen = cache_.detached().completions();
     if (!word::is_fetching(word.load(std::memory_order_acquire))) return true;
-    if (cache_.poll() != 0) continue;
+    if (cache_.detached().poll() != 0) continue;
     if (polls < polls_before_sleep) {
       cpu_relax();
       continue;
     }
     const time_point now = clock::now();
     if (now >= deadline) return false;
-    cache_.sleep_until_completed(seen, now + sleep_most);
+    cache_.detached().sleep_until_completed(seen, now + sleep_most);
   }
 }
 
@@ -120,12 +123,12 @@ void compute_tracer::scan(slot_t slot) {
   if (word::is_fetching(w) && !elsewhere_) await(slot);
   {
     const section in_section;
-    const bool here = cache_.read_references(slot, refs_);
+    const bool here = cache_.collections().read_references(slot, refs_);
     // Evicted since the scan, so it was written back and acknowledged: its agent has it as it was at the snapshot, or newer.
     if (!here && elsewhere_) return elsewhere_->went_home(slot);
     // What is not here after all (no memory for its fetch, an old hint) is had as by any other access, which waits for it and
     // says what is wrong. Its frame stays until the section ends.
-    if (!here) object_cache::references_in(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
+    if (!here) read_refs(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
   }
   for (const slot_t r : refs_) add(r);
 }

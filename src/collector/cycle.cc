@@ -76,9 +76,9 @@ void cycle::run_steps() {
       verify_agents("before the cycle");
       check_faults();
     }
-    cache_.send_batches();
+    cache_.eviction().send();
   }
-  cache_.hold_pages(true);
+  cache_.collections().hold_pages(true);
   pages_held_ = true;
   snapshot();
   slice_from_ = os::thread_cpu_ns();
@@ -111,11 +111,11 @@ void cycle::run_steps() {
 // Also after a failure at any step.
 void cycle::finish(bool completed) noexcept {
   if (marking_) satb::end();
-  cache_.young_marking.store(false, std::memory_order_relaxed);
-  cache_.dying.store(nullptr, std::memory_order_seq_cst);
-  cache_.doomed.store(nullptr, std::memory_order_seq_cst);
+  cache_.young().marking.store(false, std::memory_order_relaxed);
+  cache_.collections().dying.store(nullptr, std::memory_order_seq_cst);
+  cache_.collections().doomed.store(nullptr, std::memory_order_seq_cst);
   if (published_) owner_.keep_for_readers(std::move(marks_));
-  if (pages_held_) cache_.hold_pages(false);
+  if (pages_held_) cache_.collections().hold_pages(false);
   if (!begun_) return;
   for (std::size_t i = 0; i < agents_.size(); ++i) {
     store::end_cycle_answer a{};
@@ -180,14 +180,14 @@ void cycle::snapshot() {
   duration backoff = backoff_first;
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
-    hold_ = std::make_unique<slot_hold>(cache_);
+    hold_ = std::make_unique<slot_hold>(cache_.slots(), cache_.mutators());
     waiting_.reserve(threads_expected);
     const bool stopped = pause(
         attempt,
         [](cycle& c) {
           satb::begin();
           c.marking_ = true;
-          c.cache_.young_marking.store(c.young_, std::memory_order_relaxed);
+          c.cache_.young().marking.store(c.young_, std::memory_order_relaxed);
           c.hold_->note_runs();
           c.note_waiting();
         },
@@ -314,9 +314,9 @@ bool cycle::final_pause() {
           if (!c.left_over_.empty()) return;
           satb::end();
           c.marking_ = false;
-          c.cache_.young_marking.store(false, std::memory_order_relaxed);
-          c.cache_.doomed.store(c.marks_.get(), std::memory_order_seq_cst);
-          c.cache_.dying.store(c.marks_.get(), std::memory_order_seq_cst);
+          c.cache_.young().marking.store(false, std::memory_order_relaxed);
+          c.cache_.collections().doomed.store(c.marks_.get(), std::memory_order_seq_cst);
+          c.cache_.collections().dying.store(c.marks_.get(), std::memory_order_seq_cst);
           c.published_ = true;
         },
         report_.final_pause_ns);
@@ -337,7 +337,7 @@ void cycle::sweep() {
   // before `dying` was set has ended with the pause; later ones wait for this walk.
   report_.weak_cleared = clear_weak(cache_, *marks_);
   // Before any slot is free: an object that gets one must not be judged by these marks.
-  cache_.dying.store(nullptr, std::memory_order_seq_cst);
+  cache_.collections().dying.store(nullptr, std::memory_order_seq_cst);
   const std::vector<std::uint32_t>& tablets = marks_->tablets();
   std::vector<std::uint64_t> dead(slot_marks::tablet_words);
   std::vector<slot_page> freed;
@@ -350,11 +350,11 @@ void cycle::sweep() {
     if (a) a->returned.insert(a->returned.end(), freed.begin(), freed.end());
   }
   // As with `dying`: an object that gets one of these slots is copied out like any other.
-  cache_.doomed.store(nullptr, std::memory_order_seq_cst);
-  cache_.release_dead();
+  cache_.collections().doomed.store(nullptr, std::memory_order_seq_cst);
+  cache_.collections().release_dead();
   for (agent& a : agents_) {
     if (young_)  // nobody has heard of these slots since they were taken: there is nothing to forget
-      cache_.return_slots(a.number, a.returned);
+      cache_.slots().return_slots(a.number, a.returned);
     else
       release(a);
   }
@@ -365,8 +365,8 @@ void cycle::free_dead(std::size_t tablet, const std::vector<std::uint64_t>& dead
   for (std::size_t w = 0; w < slot_marks::tablet_words; w += words_swept_at_once) {
     const auto from = dead.begin() + static_cast<std::ptrdiff_t>(w);
     if (std::all_of(from, from + words_swept_at_once, [](std::uint64_t b) { return b == 0; })) continue;
-    report_.freed_bytes +=
-        cache_.free_dead(marks_->tablets()[tablet], w, w + words_swept_at_once, dead.data(), freed, young_);
+    report_.freed_bytes += cache_.collections().free_dead(marks_->tablets()[tablet], w, w + words_swept_at_once,
+                                                          dead.data(), freed, young_);
     pace();
   }
   for (const slot_page& p : freed)
@@ -398,11 +398,11 @@ void cycle::release(agent& a) {
       std::memcpy(pages[i].bits, some[i].bits.data(), sizeof pages[i].bits);
     }
     store::release_answer answer{};
-    if (mutated(mutation::return_slots_early)) cache_.return_slots(a.number, some);
+    if (mutated(mutation::return_slots_early)) cache_.slots().return_slots(a.number, some);
     check(a.link->release_slots(report_.number, pages, call_deadline(), answer), a, "does not release slots");
     part.freed_objects += answer.entries;
     part.freed_bytes += answer.bytes;
-    if (!mutated(mutation::return_slots_early)) cache_.return_slots(a.number, some);
+    if (!mutated(mutation::return_slots_early)) cache_.slots().return_slots(a.number, some);
   }
 }
 

@@ -34,7 +34,7 @@ bool evacuation::is_in_the_way() const noexcept {
   if (owner_.stopping_.load(std::memory_order_acquire) || cache_.closed()) return true;
   if (what_ == evacuate::all) return false;  // somebody waits for all of it
   const std::lock_guard lock(owner_.mutex_);
-  return !owner_.wanted_.empty() || !owner_.young_wanted_.empty() || cache_.awaits_collection();
+  return !owner_.wanted_.empty() || !owner_.young_wanted_.empty() || cache_.requests().awaits_collection();
 }
 
 void evacuation::run() noexcept {

@@ -50,7 +50,7 @@ void cycle::scan() {
     here_ = std::make_unique<compute_tracer>(cache_, marks, owner_.trace_stack_.load(std::memory_order_relaxed));
   }
   find_roots();
-  cache_.scan_frames(marks_->tablets(), *this);
+  cache_.collections().scan_frames(marks_->tablets(), *this);
   if (who_ != tracing::compute_node) {
     send_newer();
     tracing_elsewhere* const agents = this;

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "cache/object_counts.h"
 #include "cycle.h"
 
 namespace fm::detail {
@@ -113,11 +114,11 @@ void cycle::verify_references() {
    private:
     cycle& cycle_;
   } visitor(*this);
-  cache_.scan_frames(marks_->tablets(), visitor);
+  cache_.collections().scan_frames(marks_->tablets(), visitor);
   std::vector<resident_object> near;
   for (const std::uint32_t t : marks_->tablets()) {
     near.clear();
-    cache_.list_resident(std::uint64_t{t} * tablet_slots, tablet_slots, near);
+    list_resident(cache_, std::uint64_t{t} * tablet_slots, tablet_slots, near);
     for (const resident_object& o : near) {
       if (o.in_frame != o.slot) fault(fmt::format("the frame of slot {:#x} names slot {:#x}", o.slot, o.in_frame));
       if (o.bytes == 0) fault(fmt::format("the frame of slot {:#x} has no known type", o.slot));

@@ -15,7 +15,7 @@ namespace fm::detail {
 
 void cycle::scan_young() {
   find_roots();
-  cache_.scan_news(marks_->tablets(), *this);
+  cache_.collections().scan_cards(marks_->tablets(), *this);
   marks_->only_newer();
   tracing_elsewhere* const nobody = this;
   near_ = std::make_unique<compute_tracer>(cache_, *marks_, compute_tracer::near_stack_slots, nobody);

@@ -1,3 +1,4 @@
+#include "base/base.h"
 #include "table/table.h"
 #include <pthread.h>
 
@@ -16,11 +17,6 @@ std::atomic<std::uint32_t> gate{0};
 std::atomic<void (*)() noexcept> relieve{nullptr};
 
 namespace {
-
-// Longer than attempts usually last: who gives its core away gets it back late, and the gate is closed all the while. Only attempts
-// that were made longer because shorter ones fail do that. (With 10 us here, the median pause of a program that shares its core with
-// the collector was 180 us instead of 11.)
-constexpr auto pause_spin = std::chrono::microseconds(250);
 
 std::atomic<void (*)(thread_state&) noexcept> end_functions[4];
 
@@ -178,7 +174,7 @@ bool pause(duration within, void (*work)(void*), void* context) noexcept {
     if (stopped) break;
     waited = clock::now() - closed;
     // A section is over in no time, unless its thread has no core: it may be waiting for this one.
-    if (waited < pause_spin)
+    if (waited < limits::pause_spin)
       cpu_relax();
     else
       std::this_thread::yield();

@@ -101,7 +101,7 @@ void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
   os::reservation::discard(hit.words + first * tablet_slots, count * tablet_slots * sizeof(word_t));
   for (std::uint64_t p = first * (tablet_slots / page_slots); p < (first + count) * (tablet_slots / page_slots); ++p) {
     hit.pages[p].drops.fetch_add(1, std::memory_order_relaxed);
-    hit.pages[p].news.store(0, std::memory_order_relaxed);
+    hit.pages[p].dirty_card.store(0, std::memory_order_relaxed);
     hit.pages[p].state.store(page_given_back, std::memory_order_release);
   }
   auto it = free_runs.emplace(first, count).first;
