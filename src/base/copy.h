@@ -1,4 +1,7 @@
-// Copying many bytes at once.
+// Copying many bytes at once, around a slow case of the C library.
+//
+// Invariant: the result is that of memcpy, for ranges that do not overlap. Code that copies objects or messages calls
+// it.
 #pragma once
 
 #include "base/limits.h"
@@ -17,10 +20,11 @@ inline void copy_in_pieces(char* to, const char* from, std::size_t bytes) noexce
   }
 }
 
-/// As memcpy; for what may be large. Debian 12's glibc (2.36) copies that by `rep movsb`, which some processors (AMD's Zen 3 and 4; glibc's
-/// bug 30994) do ten times as slowly where the destination begins a little further in its page than the source: with 8 and 16 bytes
-/// between them 1.7 GB/s instead of 18, for 256 KiB that are then sent; not from 32 on, which may be 64 with wider vectors. Large objects
-/// all begin at the same place in a page, and so do the buffers that they go to, so this is no rare accident.
+/// As memcpy; for what may be large. Debian 12's glibc (2.36) copies that by `rep movsb`, which some processors (AMD's
+/// Zen 3 and 4; glibc's bug 30994) do ten times as slowly where the destination begins a little further in its page
+/// than the source: with 8 and 16 bytes between them 1.7 GB/s instead of 18, for 256 KiB that are then sent; not from
+/// 32 on, which may be 64 with wider vectors. Large objects all begin at the same place in a page, and so do the
+/// buffers that they go to, so this is no rare accident.
 inline void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   const auto further = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % page_bytes;
   if (bytes <= limits::copy_piece || further == 0 || further >= 64)

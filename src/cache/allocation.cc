@@ -1,4 +1,8 @@
-// Allocating: slots from the agents' tablets, frames from the thread's segment, one object or several of one shape at a time.
+// Allocating: slots from the thread's run, frames from the thread's segment, one object or several of one shape at a
+// time. Members of object_cache.
+//
+// Invariant: a slot is taken from its run, its word published and its object rooted in one section, so that no snapshot
+// lies between. A frame is young and dirty from the moment at which its word is published.
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
@@ -87,7 +91,8 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
   return new_object(slot);
 }
 
-// The frames of one segment lie back to back, and a thread's run of slots is consecutive: what both have room for goes together.
+// The frames of one segment lie back to back, and a thread's run of slots is consecutive: what both have room for goes
+// together.
 taken_slots object_cache::begin_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count) {
   const std::uint64_t payload_bytes = checked_payload_bytes(type, length);
   mutator& m = here();

@@ -1,3 +1,7 @@
+// The queues of segments and their memory; see arena.h.
+//
+// Invariant: everything that changes a queue, the runs or the number of backed segments holds the arena's lock; the
+// numbers that are read without it are atomic.
 #include "arena.h"
 
 #include <algorithm>
@@ -87,8 +91,8 @@ segment* arena::take_free_run(std::uint32_t span) noexcept {
   return nullptr;
 }
 
-// With mutex_ held. Segments that are free have their memory already; the others get it, and where the capacity needs that, free segments
-// elsewhere give theirs up: enough of them do, as long as so many are available.
+// With mutex_ held. Segments that are free have their memory already; the others get it, and where the capacity needs
+// that, free segments elsewhere give theirs up: enough of them do, as long as so many are available.
 segment* arena::take_run(run r) {
   std::uint32_t fresh = 0;
   for (segment* s = &segments_[r.first]; s != &segments_[r.first] + r.span; ++s) {

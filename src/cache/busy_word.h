@@ -1,8 +1,9 @@
-// Looking at a resident object without touching it: its word is made busy where that is needed, so that its frame stays, and
-// a cold object stays cold.
+// Looking at a resident object without touching it: its word is made busy where that is needed, so that its frame
+// stays, and a cold object stays cold.
 //
-// Invariant: whoever moves or drops a frame owns its word, and owns only cold words. So a warm word's frame stays for the
-// section, and a cold word's frame stays while the busy bit is ours.
+// Invariant: outside of pauses the frame of a live object moves or goes only while its word is cold and somebody
+// else's. So a warm word's frame stays for the section, and a cold word's frame stays while the busy bit is ours. Dead
+// objects are freed while eviction is held back, and by the collection that found them.
 //
 // Scans, counts and the marking of young objects use it.
 #pragma once
@@ -19,7 +20,8 @@ struct held_frame {
   bool is_busy;  ///< the word is ours and cannot change; otherwise it is warm, and its flags may
 };
 
-/// Runs `f(held_frame)` if the word is resident; its frame stays meanwhile. In a section. False when it is not resident.
+/// Runs `f(held_frame)` if the word is resident; its frame stays meanwhile. In a section. False when it is not
+/// resident.
 template <class F>
 bool with_frame(std::atomic<word_t>& word, F&& f) {
   for (;;) {

@@ -1,4 +1,7 @@
-// Scanning frames and freeing dead slots; see collection.h.
+// Scanning frames and freeing dead slots; see collection.h. Words are looked at with with_frame (busy_word.h), so that
+// no scan makes an object warm.
+//
+// Invariant: eviction makes no step between a look at a dead frame and the end of its slot (evictor::hold).
 #include "collection.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -23,9 +26,9 @@ void visit_frame(slot_t slot, word_t w, const std::atomic<word_t>* word, std::ve
   char* payload = word::payload(w);
   frame_prefix& px = frame::prefix(payload);
   if (px.pins.load(std::memory_order_acquire) != 0) visitor.pinned(slot);
-  // The home copy is as new if the word was clean, then no write-back was under way, and then it was clean still. Copying out
-  // sets `writing` before `clean`, which the first two looks catch; a write-back that fails clears `clean` before `writing`,
-  // which the last one does.
+  // The home copy is as new if the word was clean, then no write-back was under way, and then it was clean still.
+  // Copying out sets `writing` before `clean`, which the first two looks catch; a write-back that fails clears `clean`
+  // before `writing`, which the last one does.
   const std::uint32_t shape = px.shape.load(std::memory_order_acquire);
   const bool writing = (shape & frame::writing_bit) != 0, young = (shape & frame::young_bit) != 0;
   const bool clean = word::is_clean(w) && !writing && (!word || word::is_clean(word->load(std::memory_order_acquire)));
@@ -108,9 +111,9 @@ void collector_view::scan_cards(const std::vector<std::uint32_t>& tablets, frame
     noting& operator=(const noting&) = delete;
     /// All of the page was looked at; otherwise the look was given up.
     void whole() noexcept { whole_ = true; }
-    bool frame(slot_t slot, bool newer, bool young) override {
-      any_ |= newer;
-      return to_.frame(slot, newer, young);
+    bool frame(slot_t slot, bool dirty, bool young) override {
+      any_ |= dirty;
+      return to_.frame(slot, dirty, young);
     }
     void references(slot_t slot, std::span<const slot_t> refs) override { to_.references(slot, refs); }
     void pinned(slot_t slot) override { to_.pinned(slot); }
@@ -126,8 +129,8 @@ void collector_view::scan_cards(const std::vector<std::uint32_t>& tablets, frame
   for (const std::uint32_t t : tablets) {
     for (std::uint64_t page = t * pages_per_tablet; page < (t + 1) * pages_per_tablet; ++page) {
       std::atomic<std::uint32_t>& card = hit.pages[page].dirty_card;
-      // One that is given back keeps its card, for when its words return; these were seen aside. If it is open, they have
-      // returned.
+      // A page that is given back keeps its card, for when its words return; these were seen aside. If it is open, they
+      // have returned.
       if (card.load(std::memory_order_acquire) == 0 ||
           hit.pages[page].state.load(std::memory_order_acquire) == page_given_back)
         continue;
@@ -179,8 +182,8 @@ bool collector_view::free_slot(slot_t slot, bool young, std::uint64_t& bytes) no
         return !gone;
       });
       if (at == hit_pages::found::in_table) continue;
-      // An answer that was asked for before the agent forgets must not come over it. Where the page is given back, one still
-      // may: a hint to a copy that nobody refers to, which the next object in that slot overwrites.
+      // An answer that was asked for before the agent forgets must not come over it. Where the page is given back, one
+      // still may: a hint to a copy that nobody refers to, which the next object in that slot overwrites.
       if (gone && page_of(slot).state.load(std::memory_order_acquire) != page_given_back &&
           !word.compare_exchange_strong(w, word::free, std::memory_order_acq_rel))
         continue;

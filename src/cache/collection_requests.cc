@@ -1,4 +1,7 @@
 // Calling the collector; see collection_requests.h.
+//
+// Invariant: the exchange that takes the request away decides who calls, so that each request reaches the collector
+// once.
 #include "collection_requests.h"
 
 #include <utility>

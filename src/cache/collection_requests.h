@@ -4,8 +4,8 @@
 //   - The collector is called at most once for each when_allocated, and once for full agents until it says collected().
 //   - The call does not block, and comes from any thread.
 //
-// Allocation reports what threads have allocated, whoever waits for memory asks for room, and the collector of the heap sets
-// the next threshold and says what its cycles achieved.
+// Allocation reports what threads have allocated, whoever waits for memory asks for room, and the collector of the heap
+// sets the next threshold and says what its cycles achieved.
 #pragma once
 
 #include "mutator.h"
@@ -16,8 +16,8 @@ namespace fm::detail {
 
 class collection_requests {
  public:
-  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block; null when nothing
-  /// that is asked for would come.
+  /// Who collects; set once, before anything is allocated. `f(context)` is called from any thread and must not block;
+  /// null when nothing that is asked for would come.
   void collect_with(void (*f)(void*) noexcept, void* context) noexcept {
     tell_ = f;
     context_ = context;

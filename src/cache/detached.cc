@@ -1,4 +1,7 @@
-// Posting, completing and awaiting; see detached.h.
+// Posting, completing and awaiting detached fetches; see detached.h.
+//
+// Invariant: from the moment at which a word says `fetching` nothing may fail until its request is posted, since others
+// wait for it.
 #include "detached.h"
 #include "evictor.h"
 #include "object_cache.h"

@@ -1,3 +1,7 @@
+// Cooling, sweeping, and moving what stays behind; see evictor.h. Write-back is in writeback.cc.
+//
+// Invariant: members that are not atomic are used under mutex_, by the one thread that makes a step. A step takes a
+// bounded number of frames and waits for nothing.
 #include "evictor.h"
 
 #include <algorithm>
@@ -291,7 +295,8 @@ void evictor::run_sweeping() {
 }
 
 // An open batch leaves when it is full, when there is nothing else to do, and by these rules: segments wait for it in
-// `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep it.
+// `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep
+// it.
 void evictor::after_sweep(bool released) {
   const bool moved =
       released ||
@@ -303,15 +308,16 @@ void evictor::after_sweep(bool released) {
   if (going_round || draining_ || sweeps_since_submit_ >= limits::sweeps_per_batch || arena_.available() < low_ ||
       arena_.awaited())
     submit_open_batches();
-  // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a loop.
+  // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a
+  // loop.
   if (going_round) {
     futile_ = 0;
     starved_ = true;
   }
 }
 
-// The word of a frame is in the side table, or nowhere. False when it is in the HIT now: what is dirty or being written goes
-// on there.
+// The word of a frame is in the side table, or nowhere. False when it is in the HIT now: what is dirty or being written
+// goes on there.
 bool evictor::sweep_aside(slot_t slot, char* payload) {
   bool to_table = false;
   const auto at = cache_.pages().with_sided(slot, [&](word_t& aside) {

@@ -1,4 +1,7 @@
-// What misses and detached fetches share; see fetch.h.
+// The steps that misses and detached fetches share; see fetch.h.
+//
+// Invariant: the word is changed before the sequence number, so that a waiter who sees the old number sleeps on a fetch
+// that is still in flight.
 #include "fetch.h"
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-// A fetch in flight, found through the HIT word that says `fetching`, and what both ways of fetching share: misses that a
-// thread waits for (miss.h) and detached fetches (detached.h).
+// A fetch in flight, found through the HIT word that says `fetching`, and what both ways of fetching share: misses that
+// a thread waits for (miss.h) and detached fetches (detached.h).
 //
-// Invariant: records are never freed while the heap lives, so a waiter may look at one through a word that has changed since;
-// it then sees another sequence number.
+// Invariant: records are never freed while the heap lives, so a waiter may look at one through a word that has changed
+// since; it then sees another sequence number.
 #pragma once
 
 #include "remote/agent_session.h"
@@ -34,8 +34,8 @@ void end_fetch(fetch& f) noexcept;
 /// An access failed: the error names the slot and the agent.
 [[noreturn]] void throw_access(errc code, slot_t slot, const store::link& link);
 
-/// How many of `bytes` bytes at `from` may be read. A size class may reach beyond its object, into a batch that is just being
-/// appended: not read.
+/// How many of `bytes` bytes at `from` may be read. A size class may reach beyond its object, into a batch that is just
+/// being appended: not read.
 std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes);
 
 }  // namespace fm::detail

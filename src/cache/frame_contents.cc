@@ -1,4 +1,6 @@
 // Sizes of home copies; see frame_contents.h.
+//
+// Invariant: nothing of the bytes is trusted. An unknown type, or a length that no object can have, gives 0.
 #include "frame_contents.h"
 
 namespace fm::detail {

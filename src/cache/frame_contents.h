@@ -1,7 +1,8 @@
-// The object in a frame, read through the type that its header names: how many bytes its home copy has, and what it refers to.
-// Nothing here changes a frame or makes it warm.
+// The object in a frame, read through the type that its header names: how many bytes its home copy has, and what it
+// refers to. Nothing here changes a frame or makes it warm.
 //
-// The caller keeps the frame where it is: with_frame (busy_word.h), the section that resolved it, or because nothing runs.
+// The caller keeps the frame where it is: with_frame (busy_word.h), the section that resolved it, or because nothing
+// runs.
 #pragma once
 
 #include "object/object.h"
@@ -18,9 +19,9 @@ std::uint64_t home_bytes(std::uint64_t header, const char* payload, std::uint64_
 /// The same of what is in a frame.
 std::uint64_t home_bytes_of(char* payload) noexcept;
 
-/// Calls `f(slot)` for the references in a payload of the type that `h` names, as they are now, null ones left out: those of up
-/// to `elements` of its elements from `from` on. The payload stays meanwhile. How many elements it has: 1 unless it is an
-/// array, 0 for a type without references.
+/// Calls `f(slot)` for the references in a payload of the type that `h` names, as they are now, null ones left out:
+/// those of up to `elements` of its elements from `from` on. The payload stays meanwhile. How many elements it has: 1
+/// unless it is an array, 0 for a type without references.
 template <class F>
 std::uint64_t for_each_ref(std::uint64_t h, const char* payload, std::uint64_t from, std::uint64_t elements, F&& f) {
   const type_descriptor* type = find_type(header::type(h));

@@ -1,4 +1,7 @@
-// Frames and their moves; see frames.h.
+// Bump allocation, moves and touches of frames; see frames.h.
+//
+// Invariant: a frame's prefix is complete before anybody can find the frame, and memory of the segment beyond it stays
+// retired (retire_frame.h).
 #include "frames.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -36,8 +39,8 @@ void frame_space::expect_large(std::uint64_t payload_bytes) noexcept {
   if (reserve_.load() > arena_.gate_level()) arena_.set_gate_level(reserve_.load());
 }
 
-// A filled segment is now and then treated as hot at once (dcm's epsilon): of a scan that is longer than the cache, a part stays
-// until the scan comes round again, where queues alone would evict every object just before it is wanted.
+// A filled segment is now and then treated as hot at once (dcm's epsilon): of a scan that is longer than the cache, a
+// part stays until the scan comes round again, where queues alone would evict every object just before it is wanted.
 bool frame_space::promotes(mutator& m) const noexcept { return queues_.promotes(next_random(m.random)); }
 
 char* frame_space::bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave) {

@@ -1,8 +1,8 @@
 // Frames for objects: where threads bump-allocate them, how one moves, and how much memory stays in reserve.
 //
 // Invariants owned here
-//   - A frame between `base + 8` and `used` of its segment has a prefix that says how long it is, from bump_frame on: sweeps
-//     walk over it whether or not it was ever installed.
+//   - A frame between `base + 8` and `used` of its segment has a prefix that says how long it is, from bump_frame on:
+//     sweeps walk over it whether or not it was ever installed.
 //   - A segment that is being filled is one bump's, and one thread's.
 //   - A frame moves only while the caller owns its word (busy, or in a pause), and never while it is pinned.
 //
@@ -40,8 +40,8 @@ class frame_space {
   void settle(bump& b) noexcept;
   /// Lets the segments that the thread fills enter their queues, so that they can be evicted.
   void retire_segments(mutator& m) noexcept;
-  /// The first access to a cold object: it becomes warm, and moves to a kept frame when its grace period is over. `seen` is
-  /// cold and not busy. In a section.
+  /// The first access to a cold object: it becomes warm, and moves to a kept frame when its grace period is over.
+  /// `seen` is cold and not busy. In a section.
   void touch(mutator& m, std::atomic<word_t>& word, word_t seen);
   /// Moves bytes, prefix and flags to `to`; the caller owns the word exclusively and publishes it.
   void move_frame(char* from, char* to) noexcept;

@@ -1,4 +1,7 @@
 // The steps of a miss; see miss.h.
+//
+// Invariant: a hint is corrected only over the word that was noted before the question was asked. So an answer never
+// replaces anything newer than itself.
 #include "miss.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -14,9 +17,9 @@ namespace fm::detail {
 
 namespace {
 
-/// The hints of a slot's page that lead nowhere any more, noted before the agent is asked for one of them, so that its answer
-/// can correct all. The answer is not older than what was noted then; and a word that has changed since is left alone: it never
-/// comes back to an address that it had, so what is in it may be newer than the answer.
+/// The hints of a slot's page that lead nowhere any more, noted before the agent is asked for one of them, so that its
+/// answer can correct all. The answer is not older than what was noted then; and a word that has changed since is left
+/// alone: it never comes back to an address that it had, so what is in it may be newer than the answer.
 class old_hints {
  public:
   old_hints(slot_t slot, const store::link& link) : first_(slot / page_slots * page_slots) {

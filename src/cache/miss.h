@@ -2,9 +2,10 @@
 // or unknown; neighbours that come along are installed cold.
 //
 // Invariants owned here
-//   - A word that says `fetching` leads to the record of the thread that waits, and leaves that state before the thread does.
-//   - What is installed is a home copy whose header names the slot; an answer by slot goes over an unknown word only as "Page
-//     give-back" (pages.h) allows.
+//   - A word that says `fetching` leads to the record of the thread that waits, and leaves that state before the thread
+//     does.
+//   - What is installed is a home copy whose header names the slot; an answer by slot goes over an unknown word only as
+//     "Page give-back" (pages.h) allows.
 //
 // object_cache::resolve calls it, inside a section.
 #pragma once
@@ -24,8 +25,8 @@ class miss_handler {
   /// Elastic windows for each of the heap's agents. Once, before anything is fetched.
   void open(std::size_t agents);
 
-  /// Makes the object resident, or tries to: the caller looks at the word again. Throws agent_lost, timed_out, not_found,
-  /// corrupt, cache_full.
+  /// Makes the object resident, or tries to: the caller looks at the word again. Throws agent_lost, timed_out,
+  /// not_found, corrupt, cache_full.
   void miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind section);
   /// Waits until the word is no longer `fetching` by this record, or throws timed_out.
   void wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline);
@@ -38,8 +39,8 @@ class miss_handler {
   void miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind section);
   /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
   word_t load(fetch& f, mutator& m, store::link& link);
-  /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0 when
-  /// the header names something else.
+  /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0
+  /// when the header names something else.
   std::uint64_t read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window);
   /// How many were installed.
   std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip,

@@ -1,7 +1,8 @@
-// A thread's state in one heap: the segments that it bump-allocates in, its run of fresh slots, its fetches, its counters.
+// A thread's state in one heap: the segments that it bump-allocates in, its run of fresh slots, its fetches, its
+// counters.
 //
-// Invariant: only its thread writes it, but for a fetch's record, which belongs to the fetch while it is in flight. Counters,
-// `completed` and `posted_at` are read by others. In a pause the collector reads the run of slots (slots.h).
+// Invariant: only its thread writes it, but for a fetch's record, which belongs to the fetch while it is in flight.
+// Counters, `completed` and `posted_at` are read by others. In a pause the collector reads the run of slots (slots.h).
 #pragma once
 
 #include "arena.h"

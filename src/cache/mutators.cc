@@ -1,4 +1,7 @@
 // Threads that come and end, and the heaps of this process that they find by number; see mutators.h.
+//
+// Invariant: a number stands in open_lists from the moment at which threads may use it until none does; the lock of
+// that table is taken by heaps that open or close, by threads that end, and at the memory gate.
 #include "mutators.h"
 #include "object_cache.h"
 #include <fmt/format.h>
@@ -23,8 +26,8 @@ void thread_ends(thread_state& t) noexcept {
   }
 }
 
-// Before a user's section begins while some heap is short of memory: the thread holds nothing that stands in the way, so it
-// evicts or waits here. Bounded: whoever still finds no memory afterwards gets the error that says why.
+// Before a user's section begins while some heap is short of memory: the thread holds nothing that stands in the way,
+// so it evicts or waits here. Bounded: whoever still finds no memory afterwards gets the error that says why.
 void relieve_shortage() noexcept {
   std::array<mutator*, heaps_max> mine;
   std::size_t n = 0;

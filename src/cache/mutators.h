@@ -1,4 +1,5 @@
-// The threads that have used one heap, and the heap's number in thread_state::mutators, by which a thread finds its state.
+// The threads that have used one heap, and the heap's number in thread_state::mutators, by which a thread finds its
+// state.
 //
 // Invariants owned here
 //   - A mutator belongs to one thread at a time (mutator::in_use); one whose thread has ended is the next new thread's.

@@ -1,7 +1,7 @@
 // Objects of one shape that were allocated together: consecutive slots, payloads at one stride.
 //
-// Invariant: as new_object, it keeps the section open in which the slots were taken, so that no snapshot lies between that
-// and rooting them. Made by object_cache::allocate_together alone.
+// Invariant: as new_object, it keeps the section open in which the slots were taken, so that no snapshot lies between
+// that and rooting them. Made by object_cache::allocate_together alone.
 #pragma once
 
 #include "table/table.h"

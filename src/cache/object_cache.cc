@@ -1,4 +1,8 @@
 // Putting the parts together, opening and closing, and the slow path of the barriers; see object_cache.h.
+//
+// Invariant: closing goes from the outside in. First nothing is evicted, then no thread finds the heap by its slots,
+// then no section is left that had found it (a second is allowed for that), and only then do its words and numbers go
+// back.
 #include "object_cache.h"
 #include "evictor.h"
 #include <fmt/format.h>
@@ -13,8 +17,8 @@ object_cache::object_cache(const cache_options& options, links& agents) : option
   slots_.open(links_.size());
   misses_.open(links_.size());
   mutators_.open();
-  // Where a device reads and writes memory by itself, what misses fetch lands in the frames. A segment is registered at a
-  // time, because that is what the arena gives back.
+  // Where a device reads and writes memory by itself, what misses fetch lands in the frames. A segment is registered at
+  // a time, because that is what the arena gives back.
   for (auto& link : links_)
     link->session().lend(memory().address_space(), memory().address_space_bytes(), memory().segment_bytes());
   memory().before_discard([this](std::byte* from, std::uint64_t bytes) {

@@ -1,5 +1,5 @@
-// The local cache of one heap: resolves slots to frames and makes objects. It owns the parts that do the work, and each part
-// reaches the others through it:
+// The local cache of one heap: resolves slots to frames and makes objects. It owns the parts that do the work, and each
+// part reaches the others through it:
 //
 //   mutators      the threads, and what each has of its own          mutators.h
 //   frames        frames and segments, the reserve                   frames.h, arena.h
@@ -65,9 +65,10 @@ class object_cache {
   /// The heap that a slot belongs to; throws when there is none.
   static object_cache& owner_of(slot_t slot);
 
-  /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Not inside a user's
-  /// section when avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted, agent_lost,
-  /// agent_full. The section in which the slot was taken stays open until the answer dies: root the object by then.
+  /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Not inside a
+  /// user's section when avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted,
+  /// agent_lost, agent_full. The section in which the slot was taken stays open until the answer dies: root the object
+  /// by then.
   new_object allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes);
 
   /// Allocates at least one and at most `count` objects of the same type and length, as many as go together, and lets

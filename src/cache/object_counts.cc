@@ -1,4 +1,6 @@
 // Listing resident objects; see object_counts.h.
+//
+// Invariant: while a page is listed nothing of it is freed (evictor::hold), and no listed object becomes warm.
 #include "object_counts.h"
 #include "evictor.h"
 #include "object_cache.h"

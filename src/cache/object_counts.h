@@ -1,8 +1,9 @@
-// What is resident, by type: the owner's half of counting objects (heap_core::live_types). Concurrent with everything; the
-// frames are looked at and not touched.
+// Resident objects by type: the owner's half of counting objects (heap_core::count_types). Concurrent with everything;
+// the frames are looked at and not touched.
 //
-// Pages of the table must be held (collector_view::hold_pages): words only return to the table meanwhile, so an object that
-// stays resident is listed at least once when list_aside comes first. Statistics and the verification of cycles call it.
+// Invariant: pages of the table must be held (collector_view::hold_pages): words only return to the table meanwhile, so
+// an object that stays resident is listed at least once when list_aside comes first. Statistics and the verification of
+// cycles call it.
 #pragma once
 
 #include "table/table.h"

@@ -1,3 +1,7 @@
+// Opening and closing pages of the table; see "Page give-back" in pages.h.
+//
+// Invariant: a page becomes given back, and open again, only under its shard's lock. Words that are put aside are on
+// the shard's list exactly while their page is given back.
 #include "pages.h"
 #include "os/os.h"
 
@@ -130,7 +134,7 @@ bool hit_pages::mark_some() {
     return true;
   }
   if (hand_ < all) return true;
-  // A whole round in vain: what is left are pages of objects that are near. Looked at again after a while.
+  // A whole round in vain: the pages that are left name resident objects. They are looked at again after a while.
   if (given_back_.load(std::memory_order_relaxed) == given_back_before_)
     again_at_.store(clock::now() + limits::idle_after_vain_round, std::memory_order_relaxed);
   return false;

@@ -1,4 +1,7 @@
 // The waits for memory, and the error that ends them; see pressure.h.
+//
+// Invariant: whoever sleeps has read the arena's release count before it looked for memory, so that a release in
+// between ends the sleep.
 #include "pressure.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -29,8 +32,8 @@ bool memory_pressure::ask_for_room() noexcept {
   return cache_.requests().ask_for_room();
 }
 
-// A section that began although the agents take nothing more would use up the reserve, and could then not wait for a collection,
-// whose pauses wait for it. So the collection is waited for here.
+// A section that began although the agents take nothing more would use up the reserve, and could then not wait for a
+// collection, whose pauses wait for it. So the collection is waited for here.
 void memory_pressure::wait_at_gate(mutator& m, time_point deadline) noexcept {
   arena& memory = cache_.memory();
   if (memory.available() >= memory.gate_level()) return;

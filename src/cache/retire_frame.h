@@ -1,5 +1,5 @@
-// Dead memory of the cache, made visible: a raw pointer that outlives its scope reads what is left of a frame, and nobody
-// would notice. So dead memory is poisoned in builds with the address sanitizer, which then stops at the access
+// Dead memory of the cache, made visible: a raw pointer that outlives its scope reads what is left of a frame, and
+// nobody would notice. So dead memory is poisoned in builds with the address sanitizer, which then stops at the access
 // (use-after-poison), and filled with a pattern in other builds with assertions or audits. Nothing in release builds.
 //
 //   segment   retired when it is released; its memory comes back frame by frame, so that what lies beyond the last
@@ -7,8 +7,8 @@
 //   frame     its payload is retired when no word names it any more: dropped, moved, or never installed. The prefix is
 //             not: sweeps walk it until the segment is released
 //
-// Invariant: a frame is retired before whoever might release its segment can do so. Called by whoever takes the last word
-// away from a frame, and by the arena and frame_space for whole segments.
+// Invariant: a frame is retired before whoever might release its segment can do so. Called by whoever takes the last
+// word away from a frame, and by the arena and frame_space for whole segments.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,6 @@
 // Adding and acknowledging; see retirements.h.
+//
+// Invariant: the list is in the order of its stamps, so the first retirement that sections hold up holds up the rest.
 #include "retirements.h"
 #include "evictor.h"
 #include "object_cache.h"

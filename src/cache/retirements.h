@@ -1,10 +1,11 @@
-// Regions that an agent wants back. The owner agrees to a retirement when no read of the region can be in flight any more.
+// Regions that an agent wants back. The owner agrees to a retirement when no read of the region can be in flight any
+// more.
 //
 // Invariants owned here
-//   - The agent session has made the region unreadable before the stamp of its retirement is taken, so what reads it began
-//     earlier.
-//   - A retirement is acknowledged when every section that may read has passed its stamp, and no detached fetch is in flight
-//     that was posted before.
+//   - The agent session has made the region unreadable before the stamp of its retirement is taken, so what reads it
+//     began earlier.
+//   - A retirement is acknowledged when every section that may read has passed its stamp, and no detached fetch is in
+//     flight that was posted before.
 //
 // The agent sessions add retirements, and the evictor's rounds acknowledge them.
 #pragma once

@@ -1,4 +1,6 @@
 // Taking slots out of the sets; see slot_marks.h.
+//
+// Invariant: slots of tablets that the set does not cover are passed over.
 #include "slot_marks.h"
 
 #include <algorithm>

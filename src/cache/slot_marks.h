@@ -1,8 +1,8 @@
-// Sets of slots: some slots of one page, and bits for every slot of some tablets. A collection keeps in slot_marks what was
-// allocated at its snapshot and what it has marked since.
+// Sets of slots: some slots of one page, and bits for every slot of some tablets. A collection keeps in slot_marks what
+// was allocated at its snapshot and what it has marked since.
 //
-// Invariant: a slot is dead in slot_marks when it was allocated at the snapshot and is not marked; `allocated` only shrinks
-// and `marked` only grows. The collector writes the bits; sections of any thread may read dead() meanwhile.
+// Invariant: a slot is dead in slot_marks when it was allocated at the snapshot and is not marked; `allocated` only
+// shrinks and `marked` only grows. The collector writes the bits; sections of any thread may read dead() meanwhile.
 #pragma once
 
 #include "table/table.h"
@@ -18,7 +18,7 @@ struct slot_page {
   std::array<std::uint64_t, page_slots / 64> bits{};
 };
 
-/// Bits for every slot of some tablets: allocated at the snapshot, newer here than at home, and marked since.
+/// Bits for every slot of some tablets: allocated at the snapshot, dirty then or later, and marked since.
 class slot_marks {
  public:
   static constexpr std::size_t tablet_words = tablet_slots / 64;
@@ -36,26 +36,26 @@ class slot_marks {
   /// Bit i of the tablet: word i / 64, bit i % 64.
   std::uint64_t* allocated(std::size_t i) noexcept { return allocated_.data() + i * tablet_words; }
   std::uint64_t* marked(std::size_t i) noexcept { return marked_.data() + i * tablet_words; }
-  std::uint64_t* newer(std::size_t i) noexcept { return newer_.data() + i * tablet_words; }
+  std::uint64_t* dirty(std::size_t i) noexcept { return dirty_.data() + i * tablet_words; }
   /// Marks it; false when it was marked, or was not allocated at the snapshot. By one thread.
   bool mark(slot_t s) noexcept {
     if (!dead(s)) return false;
     marked_[index_of(s) * tablet_words + s % tablet_slots / 64] |= std::uint64_t{1} << (s % 64);
     return true;
   }
-  /// Makes room for note_newer.
-  void expect_newer() { newer_.resize(allocated_.size()); }
+  /// Makes room for note_dirty.
+  void expect_dirty() { dirty_.resize(allocated_.size()); }
   /// The home copy may be older than the snapshot. The slot is covered. By one thread.
-  void note_newer(slot_t s) noexcept {
-    newer_[index_of(s) * tablet_words + s % tablet_slots / 64] |= std::uint64_t{1} << (s % 64);
+  void note_dirty(slot_t s) noexcept {
+    dirty_[index_of(s) * tablet_words + s % tablet_slots / 64] |= std::uint64_t{1} << (s % 64);
   }
-  [[nodiscard]] bool is_newer(slot_t s) const noexcept {
+  [[nodiscard]] bool is_dirty(slot_t s) const noexcept {
     const std::size_t at = position(s);
-    return at != 0 && !newer_.empty() && bit(newer_.data() + (at - 1) * tablet_words, s);
+    return at != 0 && !dirty_.empty() && bit(dirty_.data() + (at - 1) * tablet_words, s);
   }
   /// Takes everything else for not allocated: what is dead is among what was noted.
-  void only_newer() noexcept {
-    for (std::size_t i = 0; i < allocated_.size(); ++i) allocated_[i] &= newer_[i];
+  void only_dirty() noexcept {
+    for (std::size_t i = 0; i < allocated_.size(); ++i) allocated_[i] &= dirty_[i];
   }
   /// Of the tablet of a slot that is covered: where it is in tablets().
   [[nodiscard]] std::size_t index_of(slot_t s) const noexcept { return position(s) - 1; }
@@ -75,7 +75,7 @@ class slot_marks {
   }
   std::vector<std::uint32_t> tablets_;
   std::vector<std::uint32_t> positions_;
-  std::vector<std::uint64_t> allocated_, marked_, newer_;
+  std::vector<std::uint64_t> allocated_, marked_, dirty_;
 };
 
 }  // namespace fm::detail

@@ -1,4 +1,6 @@
 // Granting, refilling and giving back slots, and the hold that a snapshot takes; see slots.h.
+//
+// Invariant: locks are taken in this order: sources in the order of their agents, the tablets, the mutators.
 #include "slots.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -27,8 +29,8 @@ void slot_sources::refill(mutator& m) {
       }
       const std::uint32_t first = take_tablets(&cache_, agent, limits::tablets_per_grant);
       if (const errc e = links[agent]->grant_tablets(first, limits::tablets_per_grant); e != errc::ok) {
-        // Who was not heard of may have granted them: they are nobody's then, for good. With another agent they could be the same
-        // slots twice, and each would take references to the other's for its own.
+        // Who was not heard of may have granted them: they are nobody's then, for good. With another agent they could
+        // be the same slots twice, and each would take references to the other's for its own.
         if (e == errc::quota_exceeded || e == errc::agent_full) give_back_tablets(first, limits::tablets_per_grant);
         if (attempt < links.size()) continue;
         throw error(e, fmt::format("{} grants no tablets", links[agent]->url()));

@@ -1,13 +1,13 @@
-// Where slots come from: the tablets that the agents have granted, the pages of slots whose objects died, and the runs that
-// threads take from both.
+// Where slots come from: the tablets that the agents have granted, the pages of slots whose objects died, and the runs
+// that threads take from both.
 //
 // Invariants owned here
-//   - A slot is allocated from the section that takes it from a thread's run and publishes its word. So in a pause every slot
-//     of the heap's tablets is allocated, or free: in a run, in a page of free slots, or in a tablet's rest.
+//   - A slot is allocated from the section that takes it from a thread's run and publishes its word. So in a pause
+//     every slot of the heap's tablets is allocated, or free: in a run, in a page of free slots, or in a tablet's rest.
 //   - A slot is on offer once at most: in one agent's source, or in one thread's run.
 //
-// Allocation refills runs, the collector returns slots and holds the sources still for its snapshot, and the heap asks for
-// the tablets.
+// Allocation refills runs, the collector returns slots and holds the sources still for its snapshot, and the heap asks
+// for the tablets.
 #pragma once
 
 #include "slot_marks.h"
@@ -28,8 +28,8 @@ class slot_sources {
   /// One source for each of the heap's agents. Once, before anything is allocated.
   void open(std::size_t agents);
 
-  /// Gives the thread a run of slots. May wait for an agent to grant tablets, so outside of sections when avoidable. Throws
-  /// agent_lost, agent_full, quota_exceeded, slots_exhausted.
+  /// Gives the thread a run of slots. May wait for an agent to grant tablets, so outside of sections when avoidable.
+  /// Throws agent_lost, agent_full, quota_exceeded, slots_exhausted.
   void refill(mutator& m);
   /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
@@ -56,8 +56,8 @@ class slot_sources {
   std::vector<std::uint32_t> tablets_;
 };
 
-/// Holds the sources of slots still, so that a pause can tell what is allocated. Waits for threads that are being granted
-/// tablets.
+/// Holds the sources of slots still, so that a pause can tell what is allocated. Waits for threads that are being
+/// granted tablets.
 class slot_hold {
  public:
   slot_hold(slot_sources& sources, mutator_list& mutators);
@@ -67,8 +67,8 @@ class slot_hold {
 
   /// In a pause: notes the threads' runs. O(threads).
   void note_runs() noexcept;
-  /// Afterwards: everything of the tablets is allocated except what was free. With `only_dirty`, of the tablets that have a
-  /// dirty card (collector_view::has_dirty_card).
+  /// Afterwards: everything of the tablets is allocated except what was free. With `only_dirty`, of the tablets that
+  /// have a dirty card (collector_view::has_dirty_card).
   [[nodiscard]] std::unique_ptr<slot_marks> allocated(bool only_dirty = false);
 
  private:

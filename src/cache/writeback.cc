@@ -1,5 +1,8 @@
-// The evictor's write-back half: objects copied into batches, batches handed to the links, and what acknowledgements do. The
-// bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed.
+// The evictor's write-back half: objects copied into batches, batches handed to the agent sessions, and what
+// acknowledgements do. Members of evictor.
+//
+// Invariant: the bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed:
+// `clean` is set when they are copied, under `writing`, and taken back when the batch fails.
 #include "evictor.h"
 
 #include <algorithm>
@@ -28,7 +31,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
     open_[agent] = cache_.agents()[agent]->begin_batch(bytes_max, clock::now(), why);
     if (!open_[agent]) {
       counts.unbatched.fetch_add(1, std::memory_order_relaxed);
-      // Not cleared before: who gives up waiting for memory while the agent is asked again is told why it refused.
+      // Not cleared before: a thread that gives up waiting for memory meanwhile has to say why the agent refused.
       if (why == errc::timed_out) why = errc::ok;
       last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
       return false;
@@ -65,8 +68,8 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   return true;
 }
 
-// A piece of what the last copy refers to. All of it before its batch can be acknowledged: as long as it is not, whoever looks
-// for roots of young objects looks at its frame.
+// A piece of what the last copy refers to. All of it before its batch can be acknowledged: as long as it is not,
+// whoever looks for roots of young objects looks at its frame.
 bool evictor::grow_up() noexcept {
   if (!growing_.payload) return false;
   growing_.next =
@@ -136,7 +139,8 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       segment& s = arena_.of(payload);
       FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
       if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
-      // Dirty again first: a frame that is neither dirty nor being written is one whose home copy is as new (scan_frames).
+      // Dirty again first: a frame that is neither dirty nor being written is one whose home copy is as new
+      // (scan_frames).
       if (code != errc::ok && !mutated(mutation::clean_when_copied)) {
         word.fetch_and(~word::clean_bit, std::memory_order_acq_rel);
         note_dirty(r.objects[i].slot);

@@ -1,4 +1,6 @@
 // Growing up; see young.h.
+//
+// Invariant: whoever clears the young bit of an object logs it, and only one thread does.
 #include "young.h"
 #include "object_cache.h"
 

@@ -23,7 +23,7 @@ compute_tracer::compute_tracer(object_cache& cache, slot_marks& marks, std::size
 // ---- where slots come from ----
 
 void compute_tracer::add(slot_t slot) {
-  if (elsewhere_ && !marks_.is_newer(slot)) return elsewhere_->refers_to(slot);
+  if (elsewhere_ && !marks_.is_dirty(slot)) return elsewhere_->refers_to(slot);
   if (!marks_.mark(slot)) return;
   if (stack_.size() < stack_max_) {
     stack_.push_back(slot);
@@ -44,7 +44,7 @@ slot_t compute_tracer::next_slot() {
   for (;;) {
     while (rescan_bits_ == 0 && rescan_word_ < slot_marks::tablet_words) {
       rescan_bits_ = marks_.marked(rescan_tablet_)[rescan_word_] & marks_.allocated(rescan_tablet_)[rescan_word_];
-      if (elsewhere_) rescan_bits_ &= marks_.newer(rescan_tablet_)[rescan_word_];
+      if (elsewhere_) rescan_bits_ &= marks_.dirty(rescan_tablet_)[rescan_word_];
       ++rescan_word_;
     }
     if (rescan_bits_ != 0) {

@@ -113,7 +113,7 @@ bool cycle::exchange(agent& a, waves& w) {
   a.said = said;
   for (const slot_t g : ghosts) {
     if (g == 0 || g >= hit.slots) throw error(errc::corrupt, fmt::format("{} names slot {:#x}", a.link->url(), g));
-    if (agent_of(g) != &a || marks_->is_newer(g)) add(g);
+    if (agent_of(g) != &a || marks_->is_dirty(g)) add(g);
   }
   return given || moved || exchanged;
 }

@@ -60,7 +60,7 @@ void cycle::scan() {
 }
 
 void cycle::find_roots() {
-  marks_->expect_newer();
+  marks_->expect_dirty();
   roots::for_each(
       [](root_cell&, slot_t slot, void* self) {
         auto& c = *static_cast<cycle*>(self);
@@ -84,7 +84,7 @@ void cycle::add_found() {
 bool cycle::frame(slot_t slot, bool newer, bool young) {
   if (young_) {
     if (!young) return newer && !mutated(mutation::young_only);
-    if (marks_->covers(slot)) marks_->note_newer(slot);
+    if (marks_->covers(slot)) marks_->note_dirty(slot);
     ++report_.newer;
     return false;
   }
@@ -92,7 +92,7 @@ bool cycle::frame(slot_t slot, bool newer, bool young) {
   // Of an agent that is lost only the frames are left: nobody else can say what they refer to.
   if (!agent_of(slot)) return true;
   if (newer && !mutated(mutation::scan_old_homes)) {
-    marks_->note_newer(slot);
+    marks_->note_dirty(slot);
     ++report_.newer;
   }
   return false;
@@ -117,7 +117,7 @@ void cycle::send_newer() {
     if (!a) continue;
     constexpr std::size_t page_words = page_slots / 64;
     for (std::size_t w = 0; w < slot_marks::tablet_words; w += page_words) {
-      const std::uint64_t* const bits = marks_->newer(i) + w;
+      const std::uint64_t* const bits = marks_->dirty(i) + w;
       if (std::all_of(bits, bits + page_words, [](std::uint64_t b) { return b == 0; })) continue;
       store::slot_bits& page = a->pages.emplace_back();
       page.first_slot = tablets[i] * tablet_slots + w * 64;

@@ -64,7 +64,7 @@ void cycle::verify_marks() {
     for (std::size_t i = 0; i < tablets.size(); ++i) {
       if (by_number_[hit.tablets[tablets[i]].agent.load(std::memory_order_relaxed)] != &a) continue;
       for (std::size_t w = 0; w < slot_marks::tablet_words; ++w)
-        read += static_cast<std::uint64_t>(__builtin_popcountll(marks_->marked(i)[w] & ~marks_->newer(i)[w]));
+        read += static_cast<std::uint64_t>(__builtin_popcountll(marks_->marked(i)[w] & ~marks_->dirty(i)[w]));
     }
     if (read > a.said.marked)
       fault(fmt::format("{} has {} mark bits and counts {} objects marked", a.link->url(), read, a.said.marked));

@@ -5,10 +5,10 @@
 // Soundness: a young object that is reachable at the snapshot is reached from a root, a pin, or a thread that waits, over
 // objects; the last one on that way that is not young refers to a young one, so it was newer than its home copy in the
 // snapshot's pause. The scan finds it newer still, and takes what it refers to for roots; or it was copied out meanwhile, and
-// what ceased to be young thereby was logged, as what was copied out itself (object_cache::grew_up); or the reference was
+// what ceased to be young thereby was logged, as what was copied out itself (young_objects::grew_up); or the reference was
 // overwritten since, and logged. From there on the way leads over young objects, whose frames are here.
 //
-// Work: words of pages that have news (table/hit.h), and what lives of the young.
+// Work: words of pages whose cards are dirty (page_info), and what lives of the young.
 #include "cycle.h"
 
 namespace fm::detail {
@@ -16,7 +16,7 @@ namespace fm::detail {
 void cycle::scan_young() {
   find_roots();
   cache_.collections().scan_cards(marks_->tablets(), *this);
-  marks_->only_newer();
+  marks_->only_dirty();
   tracing_elsewhere* const nobody = this;
   near_ = std::make_unique<compute_tracer>(cache_, *marks_, compute_tracer::near_stack_slots, nobody);
   add_found();

@@ -5,7 +5,7 @@
 //   segment::writing          = frames named by words with the writing bit, in that segment
 //   away word                 the agent's entry is an address too, and the same one unless the agent moved the object since;
 //                             of a slot that is allocated: an answer with the hints of a page that was given back may have been
-//                             asked for before the agent forgot a dead one (object_cache::free_slot)
+//                             asked for before the agent forgot a dead one (collector_view::free_slot)
 //   young                     never copied out, and no clean frame refers to it; the agent's entry is 0
 //   resident, never written   the agent's entry is 0, or older
 #include "cache/frame_contents.h"

@@ -1,3 +1,11 @@
+// The cold half of epochs: registering threads, advancing, pauses, and waiting at the gate (farmem/detail/epoch.h).
+//
+// Invariants owned here
+//   - A thread is in the registry from its first section until it ends, and its announcement is looked at all the
+//     while.
+//   - The registry's lock is taken when a thread comes or ends, and by whoever advances the epoch; never on a mutator's
+//     path.
+//   - The gate is closed for one pause at a time.
 #include "base/base.h"
 #include "table/table.h"
 #include <pthread.h>
@@ -134,7 +142,8 @@ bool try_pass(std::uint64_t stamp) noexcept {
 bool readers_passed(std::uint64_t stamp) noexcept {
   if (try_pass(stamp)) return true;
   const std::lock_guard lock(threads().mutex);
-  // A thread that is seen to read nothing here, and goes on to read, looks at the regions after this fence, hence after the change.
+  // A thread that is seen to read nothing here, and goes on to read, looks at the regions after this fence, hence after
+  // the change.
   os::heavy_fence();
   for (thread_state* t = threads().first; t; t = t->next) {
     if (t->reads_nothing.load(FM_TSAN ? std::memory_order_seq_cst : std::memory_order_acquire) != 0) continue;

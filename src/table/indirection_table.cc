@@ -1,3 +1,8 @@
+// Reserving the table, and giving out tablet numbers (farmem/detail/indirection_table.h).
+//
+// Invariants owned here: the arrays are reserved once and never unmapped, since root cells in statics outlive every
+// heap and look here; free numbers are kept as runs that do not touch each other. The cache takes tablets and gives
+// them back; heap_core reserves the table before its first heap is open.
 #include "os/os.h"
 #include "table/table.h"
 #include <fmt/format.h>
