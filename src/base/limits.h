@@ -1,9 +1,9 @@
-// The library's limits and tuning constants: maxima, thresholds and time-outs that somebody may want to find or to change, each
-// with its reason. What a user may set stands in the options (farmem/options.h), what a format fixes stands beside the format,
-// and the agent has limits of its own.
+// The library's limits and tuning constants: maxima, thresholds and time-outs that somebody may want to find or to
+// change, each with its reason. A value that a user may set stands in the options (farmem/options.h). One that a format
+// fixes stands beside the format. The agent has limits of its own.
 //
-// Invariant: nothing here changes what is correct. Every value may be changed, and then something takes longer, or needs more.
-// Everything in the library may read it; each layer keeps to its section.
+// Invariant: nothing here changes the result of a correct program. Every value may be changed, and then something takes
+// longer, or needs more memory. Everything in the library may read it; each layer keeps to its section.
 #pragma once
 
 #include "base/mutation.h"
@@ -20,9 +20,9 @@ constexpr std::size_t copy_piece = 2048;
 
 // ---- table ----
 
-/// Who waits for a pause spins so long before it gives its core away. Attempts usually take less: a thread that gives its core
-/// away gets it back late, and the gate is closed all the while. Only attempts that were made longer because shorter ones fail
-/// do that.
+/// Who waits for a pause spins so long before it gives its core away. Attempts usually take less: a thread that gives
+/// its core away gets it back late, and the gate is closed all the while. Only attempts that were made longer because
+/// shorter ones fail do that.
 constexpr auto pause_spin = std::chrono::microseconds(250);
 
 // ---- cache: segments (arena.cc, frames.cc) ----
@@ -55,7 +55,7 @@ constexpr std::uint32_t answer_bytes_max = 512 << 10;
 constexpr int hint_rounds_max = 64;
 /// Fetches that a thread has in flight: one that it waits for, and 64 detached ones.
 constexpr std::uint32_t fetches_max = 65;
-/// Bytes of a region that share one learned window: about what a walk passes before its habits change.
+/// Bytes of a region that share one learned window: a smaller part learns more slowly, a larger one mixes more walks.
 constexpr std::uint32_t window_part_bytes = 64 << 10;
 /// Bytes that a miss reads at most with its object: each thread has a buffer of that size.
 constexpr std::uint32_t window_max = 32 << 10;
@@ -74,7 +74,8 @@ constexpr std::uint32_t rounds_before_pause = 2;
 constexpr std::uint32_t sweeps_per_batch = 8;
 /// A pause for moving stragglers is given up after so long.
 constexpr auto straggler_pause_within = std::chrono::microseconds(200);
-/// No such pause for so many times as long as the last one took: all of them together may stop threads for 2% of the time.
+/// No such pause for so many times as long as the last one took: all of them together may stop threads for 2% of the
+/// time.
 constexpr int rest_after_pause = 50;
 /// Acknowledged objects whose words are prefetched.
 constexpr std::size_t acknowledged_ahead = 16;
@@ -100,5 +101,31 @@ constexpr auto idle_after_vain_round = std::chrono::milliseconds(10);
 constexpr std::uint32_t sweep_rounds_max = 10000;
 /// Words of 64 dead slots that eviction is held back for.
 constexpr std::uint32_t words_with_one_hold = 16;
+
+// ---- remote: connections to agents (keeper.cc, batches.cc, reconnect.cc, regions.h) ----
+
+/// Between two requests for a region that an agent does not have yet: the first, and the longest after doubling.
+constexpr std::chrono::nanoseconds open_delay_min = std::chrono::milliseconds(2);
+constexpr std::chrono::nanoseconds open_delay_max = std::chrono::milliseconds(100);
+/// Between two looks at a session: it tells when a handshake is wanted, but not when it has let other requests in after
+/// one.
+constexpr std::chrono::nanoseconds until_up = std::chrono::milliseconds(1);
+/// Bytes of type descriptions in one message.
+constexpr std::size_t types_bytes_max = 256 << 10;
+/// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
+constexpr std::uint32_t breaks_max = 8;
+/// Batches in one post, of up to three requests each.
+constexpr std::size_t batches_sent_at_once = 8;
+/// Regions that are carved from at the same time; more than one when a large object does not fit into the first.
+constexpr std::size_t open_regions_max = 4;
+
+// ---- tasks: the run loop of coroutines (run.cc) ----
+
+/// Spinning before a thread sleeps: about a round trip.
+constexpr auto spin_for = std::chrono::microseconds(30);
+/// Between two looks when the end of a fetch wakes the thread.
+constexpr auto sleep_at_most = std::chrono::milliseconds(1);
+/// Between two looks when nothing wakes it.
+constexpr auto look_again_after = std::chrono::microseconds(100);
 
 }  // namespace fm::detail::limits

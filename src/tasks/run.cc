@@ -12,10 +12,6 @@ namespace {
 // Reached through functions only: a coroutine that moves between threads must not keep the address of a thread_local.
 thread_local run_loop* innermost = nullptr;
 
-constexpr auto spin_for = std::chrono::microseconds(30);           // before sleeping: about a round trip
-constexpr auto sleep_at_most = std::chrono::milliseconds(1);       // between two looks when the end of a fetch wakes us
-constexpr auto look_again_after = std::chrono::microseconds(100);  // when what is waited for does not
-
 }  // namespace
 
 void refuse_inside_scope(const char* what) {
@@ -206,11 +202,11 @@ void run_loop::idle() {
   bool evicted = false;
   for (const seen& s : heaps_) evicted = s.cache->eviction().help() || evicted;
   if (evicted) return;
-  if (now - idle_since_ < spin_for) return cpu_relax();
+  if (now - idle_since_ < limits::spin_for) return cpu_relax();
   if (heaps_.empty()) return;
   const seen& s = heaps_.front();
   const bool woken = heaps_.size() == 1 && s.ours;
-  const time_point until = now + (woken ? duration(sleep_at_most) : duration(look_again_after));
+  const time_point until = now + (woken ? duration(limits::sleep_at_most) : duration(limits::look_again_after));
   if (s.memory)
     s.cache->pressure().sleep_until_released(s.releases, until);
   else
