@@ -45,7 +45,7 @@ void agent_marking::tell_dirty() {
     if (!a) continue;
     constexpr std::size_t page_words = page_slots / 64;
     for (std::size_t w = 0; w < slot_marks::tablet_words; w += page_words) {
-      const std::uint64_t* const bits = marks_.newer(i) + w;
+      const std::uint64_t* const bits = marks_.dirty(i) + w;
       if (std::all_of(bits, bits + page_words, [](std::uint64_t b) { return b == 0; })) continue;
       store::slot_bits& page = pages[a->at].emplace_back();
       page.first_slot = tablets[i] * tablet_slots + w * 64;
@@ -90,7 +90,7 @@ bool agent_marking::exchange(cycle_agents::agent& a, termination_rounds& rounds)
   p.said = said;
   for (const slot_t r : references) {
     if (r == 0 || r >= hit.slots) throw error(errc::corrupt, fmt::format("{} names slot {:#x}", a.link->url(), r));
-    if (agent_of(r) != &a || marks_.is_newer(r)) snapshot_.add(r);
+    if (agent_of(r) != &a || marks_.is_dirty(r)) snapshot_.add(r);
   }
   return given || moved || exchanged;
 }

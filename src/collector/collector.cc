@@ -83,7 +83,8 @@ bool made_room(const cycle_report& r) noexcept {
 collector::collector(object_cache& cache, const collector_options& options)
     : cache_(cache), options_(options), triggers_(cache, options_) {
   void (*const tell)(void*) noexcept = [](void* self) noexcept { static_cast<collector*>(self)->ask_as_due(); };
-  cache_.collect_with(options.automatic ? tell : nullptr, this, log_overwritten);
+  cache_.requests().collect_with(options.automatic ? tell : nullptr, this);
+  cache_.young().log_with(log_overwritten);
   triggers_.arm({});
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
@@ -112,7 +113,7 @@ void collector::traced() noexcept {
 }
 
 bool collector::urgent() const noexcept {
-  return callers_.load(std::memory_order_acquire) != 0 || cache_.awaits_collection() || triggers_.hurried();
+  return callers_.load(std::memory_order_acquire) != 0 || cache_.requests().awaits_collection() || triggers_.hurried();
 }
 
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
@@ -170,7 +171,7 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     if (!left || again == limits::again_max || stopping_.load()) return r;
     freed = r.freed;
     lock.unlock();
-    cache_.await_batches(clock::now() + std::min<duration>(options_.call_within, limits::written_within));
+    cache_.eviction().await_acknowledged(clock::now() + std::min<duration>(options_.call_within, limits::written_within));
     lock.lock();
   }
 }
@@ -321,7 +322,7 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   const time_point begin = clock::now();
   run_timed<full_cycle>(r);
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
-  cache_.collected(made_room(r));
+  cache_.requests().collected(made_room(r));
   triggers_.arm(r);
   if (r.weak_cleared != 0) tell_dead();
   if (r.ok()) evacuation(*this, r, what).run();

@@ -1,5 +1,10 @@
 // The mark stack, looking ahead, and scanning of compute_tracer.h.
 #include "compute_tracer.h"
+#include "cache/evictor.h"
+#include "cache/frame_contents.h"
+
+#include "cache/evictor.h"
+#include "cache/frame_contents.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +20,7 @@ compute_tracer::compute_tracer(object_cache& cache, slot_marks& marks, std::size
 // ---- where slots come from ----
 
 void compute_tracer::add(slot_t slot) {
-  if (elsewhere_ && !marks_.is_newer(slot)) return elsewhere_->refers_to(slot);
+  if (elsewhere_ && !marks_.is_dirty(slot)) return elsewhere_->refers_to(slot);
   if (!marks_.mark(slot)) return;
   if (stack_.size() < stack_max_) {
     stack_.push_back(slot);
@@ -36,7 +41,7 @@ slot_t compute_tracer::next_slot() {
   for (;;) {
     while (rescan_bits_ == 0 && rescan_word_ < slot_marks::tablet_words) {
       rescan_bits_ = marks_.marked(rescan_tablet_)[rescan_word_] & marks_.allocated(rescan_tablet_)[rescan_word_];
-      if (elsewhere_) rescan_bits_ &= marks_.newer(rescan_tablet_)[rescan_word_];
+      if (elsewhere_) rescan_bits_ &= marks_.dirty(rescan_tablet_)[rescan_word_];
       ++rescan_word_;
     }
     if (rescan_bits_ != 0) {
@@ -86,7 +91,7 @@ void compute_tracer::look_ahead() {
       remote_.push_back(s);
   }
   // Fewer than wanted: memory is short, and the tracer helps with eviction.
-  if (!remote_.empty() && cache_.prefetch(remote_.data(), remote_.size()) < remote_.size()) cache_.help_eviction();
+  if (!remote_.empty() && cache_.detached().prefetch(remote_.data(), remote_.size()) < remote_.size()) cache_.eviction().help_or_wake();
 }
 
 // ---- from a slot to what it refers to ----
@@ -95,16 +100,16 @@ bool compute_tracer::await(slot_t slot) {
   const std::atomic<word_t>& word = word_at(slot);
   const time_point deadline = clock::now() + cache_.options().access_within;
   for (int polls = 0;; ++polls) {
-    const std::uint32_t seen = cache_.completions();
+    const std::uint32_t seen = cache_.detached().completions();
     if (!word::is_fetching(word.load(std::memory_order_acquire))) return true;
-    if (cache_.poll() != 0) continue;
+    if (cache_.detached().poll() != 0) continue;
     if (polls < limits::polls_before_sleep) {
       cpu_relax();
       continue;
     }
     const time_point now = clock::now();
     if (now >= deadline) return false;
-    cache_.sleep_until_completed(seen, now + limits::sleep_most);
+    cache_.detached().sleep_until_completed(seen, now + limits::sleep_most);
   }
 }
 
@@ -114,13 +119,13 @@ void compute_tracer::scan(slot_t slot) {
   if (word::is_fetching(w) && !elsewhere_) await(slot);
   {
     const section in_section;
-    const bool here = cache_.read_references(slot, refs_);
+    const bool here = cache_.collections().read_references(slot, refs_);
     // Evicted since the scan, so it was written back and acknowledged: its agent has it as it was at the snapshot, or
     // newer.
     if (!here && elsewhere_) return elsewhere_->went_home(slot);
     // If it is not here after all (no memory for its fetch, an old hint), it is resolved as by any other access, which
     // waits for it and throws what is wrong. Its frame stays until the section ends.
-    if (!here) object_cache::references_in(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
+    if (!here) read_refs(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
   }
   for (const slot_t r : refs_) add(r);
 }

@@ -35,7 +35,7 @@ bool evacuation::ask(store::link& link, const store::evacuate_body& message, cyc
 bool evacuation::is_in_the_way() const noexcept {
   if (owner_.stopping() || cache_.closed()) return true;
   if (what_ == evacuate::all) return false;  // somebody waits for all of it
-  return owner_.is_wanted() || cache_.awaits_collection();
+  return owner_.is_wanted() || cache_.requests().awaits_collection();
 }
 
 void evacuation::run() noexcept {

@@ -35,7 +35,7 @@ void full_cycle::run_steps() {
     verifier_.verify_agents(agents_, "before the cycle");
     verifier_.check_faults();
   }
-  cache_.send_batches();
+  cache_.eviction().send();
   snapshot_.take();
   const time_point scanned_from = clock::now();
   agents_.begin_cycle(snapshot_.marks(), owner_.options().agents_talk && who_ != tracing::compute_node);
@@ -70,7 +70,7 @@ void full_cycle::scan() {
       // Of an agent that is lost only the frames are left: nobody else can say what they refer to.
       if (!cycle_.agents_.of_tablet(tablet_of(slot))) return true;
       if (newer && !mutated(mutation::scan_old_homes)) {
-        marks_.note_newer(slot);
+        marks_.note_dirty(slot);
         ++cycle_.report_.newer;
       }
       return false;
@@ -90,7 +90,7 @@ void full_cycle::scan() {
   }
   snapshot_.find_roots();
   dirty_scan dirty(*this);
-  cache_.scan_frames(marks.tablets(), dirty);
+  cache_.collections().scan_frames(marks.tablets(), dirty);
   if (who_ != tracing::compute_node) {
     by_agents_ = std::make_unique<agent_marking>(owner_, report_, snapshot_, agents_);
     by_agents_->tell_dirty();
@@ -128,12 +128,12 @@ void full_cycle::release(const cycle_agents::agent& a, const std::vector<slot_pa
       std::memcpy(pages[i].bits, some[i].bits.data(), sizeof pages[i].bits);
     }
     store::release_answer answer{};
-    if (mutated(mutation::return_slots_early)) cache_.return_slots(a.number, some);
+    if (mutated(mutation::return_slots_early)) cache_.slots().return_slots(a.number, some);
     agents_.check(a.link->release_slots(report_.number, pages, agents_.call_deadline(), answer), a,
                   "does not release slots");
     part.freed_objects += answer.entries;
     part.freed_bytes += answer.bytes;
-    if (!mutated(mutation::return_slots_early)) cache_.return_slots(a.number, some);
+    if (!mutated(mutation::return_slots_early)) cache_.slots().return_slots(a.number, some);
   }
 }
 

@@ -45,20 +45,20 @@ bool snapshot::pause(std::uint32_t attempt, void (*work)(snapshot&), std::uint64
 }
 
 void snapshot::take() {
-  cache_.hold_pages(true);
+  cache_.collections().hold_pages(true);
   pages_held_ = true;
   const time_point deadline = clock::now() + kind_.pause_within;
   duration backoff = limits::backoff_first;
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
-    hold_ = std::make_unique<slot_hold>(cache_);
+    hold_ = std::make_unique<slot_hold>(cache_.slots(), cache_.mutators());
     waiting_.reserve(limits::threads_expected);
     const bool stopped = pause(
         attempt,
         [](snapshot& s) {
           satb::begin();
           s.marking_ = true;
-          s.cache_.young_marking.store(s.kind_.young, std::memory_order_relaxed);
+          s.cache_.young().marking.store(s.kind_.young, std::memory_order_relaxed);
           s.hold_->note_runs();
           s.note_waiting();
         },
@@ -106,9 +106,9 @@ bool snapshot::end_marking() {
           if (!s.left_over_.empty()) return;
           satb::end();
           s.marking_ = false;
-          s.cache_.young_marking.store(false, std::memory_order_relaxed);
-          s.cache_.doomed.store(s.marks_.get(), std::memory_order_seq_cst);
-          s.cache_.dying.store(s.marks_.get(), std::memory_order_seq_cst);
+          s.cache_.young().marking.store(false, std::memory_order_relaxed);
+          s.cache_.collections().doomed.store(s.marks_.get(), std::memory_order_seq_cst);
+          s.cache_.collections().dying.store(s.marks_.get(), std::memory_order_seq_cst);
           s.published_ = true;
         },
         report_.final_pause_ns);
@@ -125,12 +125,12 @@ bool snapshot::end_marking() {
 void snapshot::end() noexcept {
   if (marking_) satb::end();
   marking_ = false;
-  cache_.young_marking.store(false, std::memory_order_relaxed);
-  cache_.dying.store(nullptr, std::memory_order_seq_cst);
-  cache_.doomed.store(nullptr, std::memory_order_seq_cst);
+  cache_.young().marking.store(false, std::memory_order_relaxed);
+  cache_.collections().dying.store(nullptr, std::memory_order_seq_cst);
+  cache_.collections().doomed.store(nullptr, std::memory_order_seq_cst);
   if (published_) owner_.keep_for_readers(std::move(marks_));
   published_ = false;
-  if (pages_held_) cache_.hold_pages(false);
+  if (pages_held_) cache_.collections().hold_pages(false);
   pages_held_ = false;
 }
 
@@ -157,7 +157,7 @@ void snapshot::found(slot_t slot) {
 }
 
 void snapshot::find_roots() {
-  marks_->expect_newer();
+  marks_->expect_dirty();
   roots::for_each(
       [](root_cell&, slot_t slot, void* self) {
         auto& s = *static_cast<snapshot*>(self);

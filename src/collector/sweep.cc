@@ -14,7 +14,7 @@ void sweep::begin() {
   // First, so that a failure later on leaves no handle to anything that is half gone. A copy of a weak handle that
   // began before `dying` was set has ended with the pause; later ones wait for this walk.
   report_.weak_cleared = clear_weak(cache_, marks_);
-  cache_.dying.store(nullptr, std::memory_order_seq_cst);
+  cache_.collections().dying.store(nullptr, std::memory_order_seq_cst);
 }
 
 bool sweep::find_dead(std::size_t tablet) {
@@ -35,7 +35,7 @@ const std::vector<slot_page>& sweep::free(std::size_t tablet, generation of) {
   for (std::size_t w = 0; w < slot_marks::tablet_words; w += limits::words_swept_at_once) {
     const auto from = dead_.begin() + static_cast<std::ptrdiff_t>(w);
     if (std::all_of(from, from + limits::words_swept_at_once, [](std::uint64_t b) { return b == 0; })) continue;
-    report_.freed_bytes += cache_.free_dead(marks_.tablets()[tablet], w, w + limits::words_swept_at_once, dead_.data(),
+    report_.freed_bytes += cache_.collections().free_dead(marks_.tablets()[tablet], w, w + limits::words_swept_at_once, dead_.data(),
                                             freed_, of == generation::young);
     snapshot_.pace();
   }
@@ -46,8 +46,8 @@ const std::vector<slot_page>& sweep::free(std::size_t tablet, generation of) {
 
 void sweep::finish() noexcept {
   // As with `dying`: an object that gets one of these slots is copied out like any other.
-  cache_.doomed.store(nullptr, std::memory_order_seq_cst);
-  cache_.release_dead();
+  cache_.collections().doomed.store(nullptr, std::memory_order_seq_cst);
+  cache_.collections().release_dead();
 }
 
 }  // namespace fm::detail

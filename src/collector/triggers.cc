@@ -35,10 +35,10 @@ bool collection_triggers::looks_for_large() const noexcept { return young_base()
 
 void collection_triggers::begins(generation of) noexcept {
   const std::uint64_t between = of == generation::young ? young_between_ : between_;
-  const std::uint64_t allocated = cache_.allocated_bytes();
+  const std::uint64_t allocated = cache_.requests().allocated_bytes();
   since_ = allocated - begun_at_;
   begun_at_ = allocated;
-  objects_begun_at_.store(cache_.allocated_objects(), std::memory_order_relaxed);
+  objects_begun_at_.store(cache_.requests().allocated_objects(), std::memory_order_relaxed);
   hurry_at_.store(begun_at_ + between / limits::hurry_share, std::memory_order_relaxed);
 }
 
@@ -68,42 +68,42 @@ void collection_triggers::arm_next() noexcept {
   std::uint64_t next = left(due_at_.load(std::memory_order_relaxed), grown());
   std::uint64_t young = young_between_;
   if (looks_for_large()) young = std::min(young, large_between_.load());
-  if (options_.young) next = std::min(next, left(young, cache_.allocated_bytes() - begun_at_));
-  cache_.when_allocated(next);
+  if (options_.young) next = std::min(next, left(young, cache_.requests().allocated_bytes() - begun_at_));
+  cache_.requests().when_allocated(next);
 }
 
 /// The average object that was allocated since the last collection is large.
 bool collection_triggers::are_large() const noexcept {
   // One may begin meanwhile.
   const std::uint64_t bytes_then = begun_at_.load(), objects_then = objects_begun_at_.load();
-  const std::uint64_t bytes = cache_.allocated_bytes(), objects = cache_.allocated_objects();
+  const std::uint64_t bytes = cache_.requests().allocated_bytes(), objects = cache_.requests().allocated_objects();
   return bytes > bytes_then && objects > objects_then &&
          (bytes - bytes_then) / (objects - objects_then) >= limits::young_large;
 }
 
 std::uint64_t collection_triggers::grown() const noexcept {
-  const std::uint64_t allocated = cache_.allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
+  const std::uint64_t allocated = cache_.requests().allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
   return allocated > freed ? allocated - freed : 0;
 }
 
 bool collection_triggers::hurried() const noexcept {
-  return cache_.allocated_bytes() > hurry_at_.load(std::memory_order_relaxed);
+  return cache_.requests().allocated_bytes() > hurry_at_.load(std::memory_order_relaxed);
 }
 
 collection_triggers::kind collection_triggers::due(bool young_wanted) noexcept {
   const std::uint64_t due = due_at_.load(std::memory_order_relaxed), now = grown();
-  if (!options_.young || cache_.awaits_collection() || now >= due) return kind::full;
+  if (!options_.young || cache_.requests().awaits_collection() || now >= due) return kind::full;
   // As long as half of the cache is free, young objects do no harm. But large objects cost next to nothing to free, and
   // their memory is better used again while it is warm than taken new.
   const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
-  const std::uint64_t since = cache_.allocated_bytes() - begun;
+  const std::uint64_t since = cache_.requests().allocated_bytes() - begun;
   const bool looks = looks_for_large();
   const bool little_free = cache_.memory().available() < cache_.memory().capacity_segments() / 2;
   const bool young = looks ? (little_free && since >= young_between_) || (since >= large_between_ && are_large())
                            : little_free || are_large();
   // An evacuation may keep it waiting, and a cycle be due meanwhile.
   const std::uint64_t look = looks ? limits::young_large_between : young_base();
-  cache_.when_allocated(young_wanted || young ? due - now : std::min(due - now, look));
+  cache_.requests().when_allocated(young_wanted || young ? due - now : std::min(due - now, look));
   return young ? kind::young : kind::none;
 }
 

@@ -1,6 +1,8 @@
 // Audits of a running heap, for collections; see verify_cycle.h.
 #include "collector/verify_cycle.h"
 
+#include "cache/object_counts.h"
+
 #include "base/limits.h"
 #include <algorithm>
 #include <fmt/format.h>
@@ -49,7 +51,7 @@ void cycle_verifier::verify_marks(cycle_agents& agents, slot_marks& marks) {
     for (std::size_t i = 0; i < tablets.size(); ++i) {
       if (agents.of_tablet(tablets[i]) != &a) continue;
       for (std::size_t w = 0; w < slot_marks::tablet_words; ++w)
-        read += static_cast<std::uint64_t>(__builtin_popcountll(marks.marked(i)[w] & ~marks.newer(i)[w]));
+        read += static_cast<std::uint64_t>(__builtin_popcountll(marks.marked(i)[w] & ~marks.dirty(i)[w]));
     }
     const std::uint64_t counted = agents.part(a).marked;
     if (read > counted)
@@ -108,11 +110,11 @@ void cycle_verifier::verify_references(snapshot& of, generation which) {
     const bool young_only_;
   } visitor(*this, of, which == generation::young);
   const std::vector<std::uint32_t>& tablets = of.marks().tablets();
-  cache_.scan_frames(tablets, visitor);
+  cache_.collections().scan_frames(tablets, visitor);
   std::vector<resident_object> resident;
   for (const std::uint32_t t : tablets) {
     resident.clear();
-    cache_.list_resident(std::uint64_t{t} * tablet_slots, tablet_slots, resident);
+    list_resident(cache_, std::uint64_t{t} * tablet_slots, tablet_slots, resident);
     for (const resident_object& o : resident) {
       if (o.in_frame != o.slot) fault(fmt::format("the frame of slot {:#x} names slot {:#x}", o.slot, o.in_frame));
       if (o.bytes == 0) fault(fmt::format("the frame of slot {:#x} has no known type", o.slot));

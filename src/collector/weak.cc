@@ -23,7 +23,7 @@ object_cache* heap_of(slot_t slot) noexcept {
 slot_t lock_weak(const root_cell& cell) noexcept {
   const object_cache* heap = heap_of(roots::get_weak(&cell));
   if (!heap) return 0;
-  const slot_marks* dying = heap->dying.load(std::memory_order_acquire);
+  const slot_marks* dying = heap->collections().dying.load(std::memory_order_acquire);
   // The cell is read after the marks: if there are none because the cycle is through with weak cells, this sees what it
   // did to them, and no slot that is used for something else by now.
   const slot_t slot = roots::get_weak(&cell);
@@ -35,7 +35,8 @@ slot_t lock_weak(const root_cell& cell) noexcept {
 root_cell* copy_weak(const root_cell& cell) {
   const section in_section;
   const object_cache* heap = heap_of(roots::get_weak(&cell));
-  if (!heap || !heap->dying.load(std::memory_order_acquire)) return roots::make_weak(roots::get_weak(&cell));
+  if (!heap || !heap->collections().dying.load(std::memory_order_acquire))
+    return roots::make_weak(roots::get_weak(&cell));
   const std::lock_guard lock(weak_mutex);
   return roots::make_weak(roots::get_weak(&cell));
 }

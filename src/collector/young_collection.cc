@@ -63,7 +63,7 @@ void young_collection::scan() {
     young_scan(snapshot& of, cycle_report& report) : snapshot_scan(of), marks_(of.marks()), report_(report) {}
     bool frame(slot_t slot, bool newer, bool young) override {
       if (!young) return newer && !mutated(mutation::young_only);
-      if (marks_.covers(slot)) marks_.note_newer(slot);
+      if (marks_.covers(slot)) marks_.note_dirty(slot);
       ++report_.newer;
       return false;
     }
@@ -75,8 +75,8 @@ void young_collection::scan() {
   slot_marks& marks = snapshot_.marks();
   snapshot_.find_roots();
   young_scan young(snapshot_, report_);
-  cache_.scan_news(marks.tablets(), young);
-  marks.only_newer();
+  cache_.collections().scan_cards(marks.tablets(), young);
+  marks.only_dirty();
   marking_ = std::make_unique<local_marking>(snapshot_, cache_, marks, limits::local_stack_slots, &nobody);
   snapshot_.mark_by(*marking_);
   snapshot_.add_found();
@@ -102,7 +102,7 @@ void young_collection::sweep_dead() {
   }
   dead.finish();
   for (std::size_t agent = 0; agent < freed.size(); ++agent)
-    if (!lost_[agent]) cache_.return_slots(static_cast<std::uint32_t>(agent), freed[agent]);
+    if (!lost_[agent]) cache_.slots().return_slots(static_cast<std::uint32_t>(agent), freed[agent]);
 }
 
 }  // namespace fm::detail

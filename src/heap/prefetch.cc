@@ -30,7 +30,7 @@ std::size_t prefetch_slots(std::span<const slot_t> slots) {
         of_owner[count++] = slots[i];
         owners[i] = nullptr;
       }
-      posted += owner->prefetch(of_owner, count);
+      posted += owner->detached().prefetch(of_owner, count);
     }
     slots = slots.subspan(n);
   }

@@ -139,9 +139,6 @@ class link_impl final : public link, public fabric::session_events {
   void end(ended how, errc why) noexcept;
 
   // batches.cc
-  /// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
-  static constexpr std::uint32_t breaks_max = 8;
-  static constexpr std::size_t sent_at_once = 8;  ///< batches a post, of up to three requests each
   using send_list = std::vector<fabric::request*>;
   flight* new_flight(const carve& place);
   bool make_staging(flight& f, std::uint32_t bytes);

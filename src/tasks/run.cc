@@ -21,10 +21,6 @@ namespace {
 // Reached through functions only: a coroutine that moves between threads must not keep the address of a thread_local.
 thread_local run_loop* innermost = nullptr;
 
-constexpr auto spin_for = std::chrono::microseconds(30);           // before sleeping: about a round trip
-constexpr auto sleep_at_most = std::chrono::milliseconds(1);       // between two looks when the end of a fetch wakes us
-constexpr auto look_again_after = std::chrono::microseconds(100);  // when what is waited for does not
-
 }  // namespace
 
 void refuse_inside_scope(const char* what) {
@@ -54,7 +50,7 @@ fetch_wait::~fetch_wait() {
 void fetch_wait::look_once() {
   if (root_ && roots::get(root_) == 0)
     throw error(errc::heap_closed, fmt::format("the heap of slot {:#x} was closed while it was awaited", state_.slot));
-  payload_ = object_cache::look_for(state_);
+  payload_ = detached_fetches::look_for(state_);
 }
 
 bool fetch_wait::look() noexcept {
@@ -176,7 +172,8 @@ bool run_loop::look_at(fetch_wait& w) {
 
 bool run_loop::look() {
   // Before looking: what ends after it, ends the sleep.
-  for (seen& s : heaps_) s = {s.cache, s.cache->completions(), s.cache->memory().release_count(), false, true};
+  for (seen& s : heaps_)
+    s = {s.cache, s.cache->detached().completions(), s.cache->memory().release_count(), false, true};
   for (auto i = in_flight_.begin(); i != in_flight_.end();) look_at(*i++);
   while (!queued_.empty()) {
     fetch_wait& w = queued_.front();
@@ -204,7 +201,7 @@ void run_loop::turn() {
     return resume_ready();
   }
   std::size_t done = 0;
-  for (const seen& s : heaps_) done += s.cache->poll();
+  for (const seen& s : heaps_) done += s.cache->detached().poll();
   if (done == 0) idle();
 }
 
@@ -214,15 +211,15 @@ void run_loop::idle() {
   bool evicted = false;
   for (const seen& s : heaps_) evicted = s.cache->eviction().help() || evicted;
   if (evicted) return;
-  if (now - idle_since_ < spin_for) return cpu_relax();
+  if (now - idle_since_ < limits::spin_for) return cpu_relax();
   if (heaps_.empty()) return;
   const seen& s = heaps_.front();
   const bool woken = heaps_.size() == 1 && s.ours;
-  const time_point until = now + (woken ? duration(sleep_at_most) : duration(look_again_after));
+  const time_point until = now + (woken ? duration(limits::sleep_at_most) : duration(limits::look_again_after));
   if (s.memory)
-    s.cache->sleep_until_released(s.releases, until);
+    s.cache->pressure().sleep_until_released(s.releases, until);
   else
-    s.cache->sleep_until_completed(s.completions, until);
+    s.cache->detached().sleep_until_completed(s.completions, until);
 }
 
 }  // namespace fm::detail

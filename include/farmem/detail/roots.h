@@ -8,8 +8,7 @@
 //
 // Invariant: a cell is on exactly one list or belongs to exactly one handle. Cells are never unmapped: handles in
 // statics outlive heaps and threads. While a cycle marks, a root's old value is logged before it is overwritten or
-// dropped (deletion_barrier.h). Used by handles and awaits; src/collector/roots.cc has the lists of cells that no
-// thread has at hand.
+// dropped (deletion_barrier.h). Handles make and drop cells; the collector and a heap that closes walk them.
 #pragma once
 
 #include <farmem/detail/barrier.h>
