@@ -1,6 +1,6 @@
 // When a collection is due: how many bytes are allocated between two full cycles, and between two young collections.
-// The cache reports when so much was allocated (object_cache::when_allocated); the collector then asks here which of
-// both is due.
+// The cache reports when so much was allocated (collection_requests::when_allocated); the collector then asks here
+// which of both is due.
 //
 // Invariant owned here: a full cycle is due early enough that half of the room that the agents have is left for what is
 // allocated while it runs.

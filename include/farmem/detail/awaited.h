@@ -23,7 +23,7 @@ enum class holdup : std::uint8_t {
   connection,    ///< the session reconnects
 };
 
-/// One object that a thread awaits without blocking: what is remembered between two looks (object_cache::look_for).
+/// One object that a thread awaits without blocking: what is remembered between two looks (detached_fetches::look_for).
 struct awaited {
   static constexpr word_t untried = 1;  ///< no word looks like that
 
