@@ -7,15 +7,16 @@
 // Conditions
 //   1. No home copy names a young object, and neither does a frame that equals its home copy. So no agent knows of it,
 //      and only a root, a pin, a waiting thread or a dirty frame refers to it.
-//      Write-back keeps this (cache/writeback.cc, cache/young.cc): all that a copy refers to ceases to be young before
+//      Write-back keeps this (cache/writeback.cc, cache/young.h): all that a copy refers to ceases to be young before
 //      the copy's batch can be acknowledged. Until then the copy's frame is `writing`, so a scan shows it as dirty.
 //   2. A page of the table whose card is clean has no dirty frame in any pause.
 //      The card is set after a word became dirty, in the same section (farmem/detail/indirection_table.h). Only
-//      scan_news clears it (cache/young.cc): before it looks at the page's words, and for good only if none of them is
-//      dirty.
-//   3. What ceases to be young while a young collection marks is logged (object_cache::grew_up). A scan may have shown
+//      scan_cards clears it (cache/collection.h): before it looks at the page's words, and for good only if none of
+//      them is dirty.
+//   3. What ceases to be young while a young collection marks is logged (young_objects::grew_up). A scan may have shown
 //      it as young, and the frame that refers to it as clean a moment later.
-//   4. Dead is only what the scan showed as young, and it is freed only if it is young still (object_cache::free_dead).
+//   4. Dead is only what the scan showed as young, and it is freed only if it is young still
+//      (collector_view::free_dead).
 //
 // Proof. Take a young object that is reachable at the snapshot, and the way to it from a root, a pin or a waiting
 // thread. If the way leads over young objects only, it begins at a root of this collection. Otherwise let x be the last
