@@ -5,7 +5,8 @@
 //   - A slot is freed only while its word cannot be on its way anywhere: not fetching, not pinned, and without an
 //     unacknowledged write-back. Then no message that will still be applied names it, and the slot may be used again.
 //   - A page whose card is clean (page_info::dirty_card) has no dirty word in a pause. A scan cleans the card before it
-//     looks at the words, and makes it dirty again when it found one or was given up.
+//     looks at the words, and makes it dirty again when it found one or was given up. This is condition 2 of the proof
+//     in collector/young_collection.h.
 //
 // Called by the collector of the heap, one collection at a time; the marks are read by sections of any thread.
 #pragma once

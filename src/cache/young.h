@@ -6,7 +6,8 @@
 //   - An object that ceases to be young while a collection of young objects marks is logged. A scan may have shown it
 //     as young and, a moment later, the frame that refers to it as clean.
 //
-// The evictor calls it for what it copies out; the collector sets `marking`.
+// These are conditions 1 and 3 of the proof in collector/young_collection.h. The evictor calls it for what it copies
+// out; the collector sets `marking`.
 #pragma once
 
 #include "table/table.h"

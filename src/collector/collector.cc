@@ -171,7 +171,8 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     if (!left || again == limits::again_max || stopping_.load()) return r;
     freed = r.freed;
     lock.unlock();
-    cache_.eviction().await_acknowledged(clock::now() + std::min<duration>(options_.call_within, limits::written_within));
+    cache_.eviction().await_acknowledged(clock::now() +
+                                         std::min<duration>(options_.call_within, limits::written_within));
     lock.lock();
   }
 }

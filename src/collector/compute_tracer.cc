@@ -91,7 +91,8 @@ void compute_tracer::look_ahead() {
       remote_.push_back(s);
   }
   // Fewer than wanted: memory is short, and the tracer helps with eviction.
-  if (!remote_.empty() && cache_.detached().prefetch(remote_.data(), remote_.size()) < remote_.size()) cache_.eviction().help_or_wake();
+  if (!remote_.empty() && cache_.detached().prefetch(remote_.data(), remote_.size()) < remote_.size())
+    cache_.eviction().help_or_wake();
 }
 
 // ---- from a slot to what it refers to ----

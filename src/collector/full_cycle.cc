@@ -65,11 +65,11 @@ void full_cycle::scan() {
   class dirty_scan final : public snapshot_scan {
    public:
     explicit dirty_scan(full_cycle& c) : snapshot_scan(c.snapshot_), cycle_(c), marks_(c.snapshot_.marks()) {}
-    bool frame(slot_t slot, bool newer, bool) override {
+    bool frame(slot_t slot, bool dirty, bool) override {
       if (!marks_.covers(slot)) return false;
       // Of an agent that is lost only the frames are left: nobody else can say what they refer to.
       if (!cycle_.agents_.of_tablet(tablet_of(slot))) return true;
-      if (newer && !mutated(mutation::scan_old_homes)) {
+      if (dirty && !mutated(mutation::scan_old_homes)) {
         marks_.note_dirty(slot);
         ++cycle_.report_.newer;
       }
@@ -89,8 +89,8 @@ void full_cycle::scan() {
     snapshot_.mark_by(*by_this_node_);
   }
   snapshot_.find_roots();
-  dirty_scan dirty(*this);
-  cache_.collections().scan_frames(marks.tablets(), dirty);
+  dirty_scan found(*this);
+  cache_.collections().scan_frames(marks.tablets(), found);
   if (who_ != tracing::compute_node) {
     by_agents_ = std::make_unique<agent_marking>(owner_, report_, snapshot_, agents_);
     by_agents_->tell_dirty();

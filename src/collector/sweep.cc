@@ -35,8 +35,8 @@ const std::vector<slot_page>& sweep::free(std::size_t tablet, generation of) {
   for (std::size_t w = 0; w < slot_marks::tablet_words; w += limits::words_swept_at_once) {
     const auto from = dead_.begin() + static_cast<std::ptrdiff_t>(w);
     if (std::all_of(from, from + limits::words_swept_at_once, [](std::uint64_t b) { return b == 0; })) continue;
-    report_.freed_bytes += cache_.collections().free_dead(marks_.tablets()[tablet], w, w + limits::words_swept_at_once, dead_.data(),
-                                            freed_, of == generation::young);
+    report_.freed_bytes += cache_.collections().free_dead(marks_.tablets()[tablet], w, w + limits::words_swept_at_once,
+                                                          dead_.data(), freed_, of == generation::young);
     snapshot_.pace();
   }
   for (const slot_page& p : freed_)

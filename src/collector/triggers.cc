@@ -82,7 +82,8 @@ bool collection_triggers::are_large() const noexcept {
 }
 
 std::uint64_t collection_triggers::grown() const noexcept {
-  const std::uint64_t allocated = cache_.requests().allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
+  const std::uint64_t allocated = cache_.requests().allocated_bytes(),
+                      freed = young_freed_.load(std::memory_order_relaxed);
   return allocated > freed ? allocated - freed : 0;
 }
 

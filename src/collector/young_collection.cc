@@ -61,8 +61,8 @@ void young_collection::scan() {
   class young_scan final : public snapshot_scan {
    public:
     young_scan(snapshot& of, cycle_report& report) : snapshot_scan(of), marks_(of.marks()), report_(report) {}
-    bool frame(slot_t slot, bool newer, bool young) override {
-      if (!young) return newer && !mutated(mutation::young_only);
+    bool frame(slot_t slot, bool dirty, bool young) override {
+      if (!young) return dirty && !mutated(mutation::young_only);
       if (marks_.covers(slot)) marks_.note_dirty(slot);
       ++report_.newer;
       return false;

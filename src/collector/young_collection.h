@@ -7,7 +7,7 @@
 // Conditions
 //   1. No home copy names a young object, and neither does a frame that equals its home copy. So no agent knows of it,
 //      and only a root, a pin, a waiting thread or a dirty frame refers to it.
-//      Write-back keeps this (cache/writeback.cc, cache/young.cc): all that a copy refers to ceases to be young before
+//      Write-back keeps this (cache/writeback.cc, cache/young.h): all that a copy refers to ceases to be young before
 //      the copy's batch can be acknowledged. Until then the copy's frame is `writing`, so a scan shows it as dirty.
 //   2. A page of the table whose card is clean has no dirty frame in any pause. The card is set after a word became
 //      dirty, in the same section (farmem/detail/indirection_table.h). Only scan_cards clears it (cache/collection.cc):
