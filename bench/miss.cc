@@ -42,7 +42,7 @@ class ring {
         numbers[i] = step();
         slots[i] = objects_[numbers[i]].slot();
       }
-      if (in_flight > 1) heap_.core().cache().prefetch(slots.data(), half);
+      if (in_flight > 1) heap_.core().cache().detached().prefetch(slots.data(), half);
     };
     ask(now);
     for (std::size_t done = 0; done < count; done += half) {

@@ -1,7 +1,8 @@
 # Install rules: headers, library, agent, and what find_package(farmem) and pkg-config read. test/package proves them.
 include(CMakePackageConfigHelpers)
 
-install(DIRECTORY include/farmem TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+# A component of its own, so that headers can be installed, and looked at, before anything is built.
+install(DIRECTORY include/farmem TYPE INCLUDE COMPONENT headers FILES_MATCHING PATTERN "*.h")
 install(TARGETS farmem EXPORT farmem_targets)
 if(TARGET farmem-verbs)
   install(TARGETS farmem-verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -1,7 +1,8 @@
 // Verifying one heap, independently of how it came to be: from the entries to the copies, and from the regions' batches
 // to the entries.
 //
-// What must hold, with the sums taken by the walk of the batches on one side and by the walk of the entries on the other:
+// What must hold, with the sums taken by the walk of the batches on one side and by the walk of the entries on the
+// other:
 //   appended(region)   = batch headers and skipped batches + live copies + dead copies
 //   live_count(region) = entries that name the region            = copies in it whose slot's entry names them
 //   live_bytes(region) = size-class bytes of those entries
@@ -11,13 +12,12 @@
 //   mark bits          = slots that the running cycle has marked; 0 when none runs
 #include <fmt/format.h>
 
-#include "agent/tracing/tracer.h"
+#include "agent/limits.h"
+#include "heap.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr std::uint64_t faults_told = 20;
 
 struct region_sums {
   std::uint64_t entries = 0;  ///< by entries
@@ -55,7 +55,7 @@ class auditor {
  private:
   template <class... A>
   void fault(fmt::format_string<A...> f, A&&... a) {
-    if (faults_++ >= faults_told) return;
+    if (faults_++ >= limits::audit_faults_told) return;
     text_ += fmt::format(f, std::forward<A>(a)...);
     text_ += '\n';
   }

@@ -1,36 +1,17 @@
-// Entries, types and regions of one heap; see heap.h.
+// Entries, types and regions of one heap; see heap.h for the layout of a tablet and for the invariants.
+// Everything here changes a heap, so its caller holds the heap's mutex; tell_traced takes it itself.
+// Called by heap_session, by the tracer, and by whoever moves objects.
 #include "heap.h"
 
 #include <spdlog/spdlog.h>
 
 #include <bit>
 
-#include "agent/moving/evacuator.h"
-#include "agent/service/session.h"
-#include "agent/tracing/tracer.h"
+#include "agent/base/answers.h"
+#include "agent/base/session.h"
+#include "agent/limits.h"
 
 namespace fm::store::node {
-
-namespace {
-
-// What a heap may be granted: each tablet costs the agent's memory (entries, a record, bits of a cycle) and the time of
-// whoever walks them all, so it goes by the quota. A tablet full of the smallest objects is 1 MiB of home memory; 64 times
-// as many tablets leave room for slots that are not in use, and for objects that are only near.
-constexpr std::uint32_t tablets_least = 1024;
-constexpr std::uint64_t quota_per_tablet = 16u << 10;
-constexpr std::uint32_t types_max = 1u << 17;
-constexpr std::uint64_t type_bytes_max = 64ull << 20;
-
-}  // namespace
-
-std::string readable_name(const char (&raw)[48]) {
-  std::string s;
-  for (const char c : raw) {
-    if (c == 0) break;
-    s += c >= 32 && c < 127 ? c : '?';
-  }
-  return s;
-}
 
 heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
     : regions_pool(p),
@@ -51,7 +32,8 @@ errc heap::grant(std::uint32_t first, std::uint32_t count) {
     }
     std::uint32_t n = 1;  // of a run that is not granted yet: one reservation
     while (t + n < first + count && tablet_block_of(t + n) == nullptr) ++n;
-    const std::uint64_t most = std::min<std::uint64_t>(tablets_max, tablets_least + quota_bytes / quota_per_tablet);
+    const std::uint64_t most =
+        std::min<std::uint64_t>(limits::tablets_max, limits::tablets_least + quota_bytes / limits::quota_per_tablet);
     if (n > most - tablets) return errc::quota_exceeded;
     os::reservation block;
     try {
@@ -78,7 +60,7 @@ errc heap::learn_type(std::uint32_t id, heap_type t) {
     return same ? errc::ok : errc::layout_mismatch;
   }
   const std::uint64_t bytes = sizeof(heap_type) + 64 + t.name.size() + t.ref_offsets.size() * 4;
-  if (types.size() >= types_max || type_bytes + bytes > type_bytes_max) return errc::too_large;
+  if (types.size() >= limits::types_max || type_bytes + bytes > limits::type_bytes_max) return errc::too_large;
   type_bytes += bytes;
   const std::uint64_t size = type_known | (t.kind == 1 ? type_array : 0) | t.bytes;
   const heap_type& known = types.emplace(id, std::move(t)).first->second;
@@ -175,7 +157,7 @@ void heap::close() {
   move_target = nullptr;
 }
 
-void heap::begin_cycle(std::shared_ptr<tracer> t) {
+void heap::begin_cycle(std::shared_ptr<heap_cycle> t) {
   for (const auto& [first, block] : tablet_blocks)
     for (std::uint32_t i = 0; i < block.bytes() / tablet_block; ++i)
       tablet_word(first + i).fetch_or(in_cycle, std::memory_order_release);
@@ -184,7 +166,7 @@ void heap::begin_cycle(std::shared_ptr<tracer> t) {
 }
 
 void heap::end_cycle() {
-  std::shared_ptr<tracer> ended;
+  std::shared_ptr<heap_cycle> ended;
   {
     std::lock_guard lock(cycle_mutex_);
     ended = std::move(cycle_);
@@ -204,7 +186,7 @@ void heap::end_cycle() {
     }
 }
 
-void heap::tell_traced(const tracer& t) {
+void heap::tell_traced(const heap_cycle& t) {
   std::lock_guard lock(mutex);
   if (owner == nullptr || running_cycle().get() != &t) return;
   struct __attribute__((packed)) {

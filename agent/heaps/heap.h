@@ -23,6 +23,7 @@
 #include <unordered_map>
 
 #include "agent/regions/region_pool.h"
+#include "cycle.h"
 
 namespace fm::store::node {
 
@@ -32,9 +33,13 @@ using detail::word_t;
 using entry_t = std::atomic<word_t>;
 
 struct session;
-struct evacuation;
 class evacuator;
-class tracer;
+
+/// An evacuation that the owner has asked for, and how far it is. heap::mutex.
+struct evacuation {
+  const evacuate_body asked;
+  evacuate_answer told{};
+};
 
 /// What is kept of a type beyond its size.
 struct heap_type {
@@ -47,11 +52,8 @@ struct heap_type {
 
 struct heap {
   static constexpr std::uint32_t tablet_limit = 1u << 24;
-  static constexpr std::uint32_t tablets_max = 1u << 20;  ///< that a heap is given here
   static constexpr std::uint32_t type_limit = 1u << 20;
   static constexpr std::uint32_t page_slots = 512;
-  /// Of an object while one looks for it; the bound only guards against a defect.
-  static constexpr int moves_max = 64;
   static constexpr std::uint64_t tablet_pages = detail::tablet_slots / page_slots;
   static constexpr std::uint64_t record_at = detail::tablet_slots * 8;
   static constexpr std::uint64_t marks_at = record_at + detail::page_bytes;
@@ -72,7 +74,7 @@ struct heap {
 
   /// Held for a step by whoever moves objects, so that there is one at a time; taken before the heap's mutex.
   std::mutex mover;
-  std::unique_ptr<evacuator> evacuating;  ///< mover's; null when no evacuation is under way
+  std::shared_ptr<evacuator> evacuating;  ///< mover's alone; null when no evacuation is under way
 
   std::mutex mutex;
 
@@ -125,7 +127,7 @@ struct heap {
   std::uint64_t slots_released = 0;     ///< entries cleared by them
   std::uint64_t trace_faults = 0;       ///< in the cycles that have ended
   /// The cycle that runs, or null. Takes no lock that anybody holds for long. Thread-safe.
-  [[nodiscard]] std::shared_ptr<tracer> running_cycle() const {
+  [[nodiscard]] std::shared_ptr<heap_cycle> running_cycle() const {
     std::lock_guard lock(cycle_mutex_);
     return cycle_;
   }
@@ -218,18 +220,18 @@ struct heap {
   /// errc::layout_mismatch when the number is taken by something else, too_large when there are too many.
   errc learn_type(std::uint32_t id, heap_type t);
   /// Makes all tablets part of the new cycle. No cycle runs.
-  void begin_cycle(std::shared_ptr<tracer> t);
+  void begin_cycle(std::shared_ptr<heap_cycle> t);
   /// Ends the cycle that runs, if any: waits until nobody works on it, and zeroes the marks.
   void end_cycle();
   /// Tells the owner that the tracer is idle or has ghosts, if the cycle still runs. Takes the mutex itself.
-  void tell_traced(const tracer& t);
+  void tell_traced(const heap_cycle& t);
   /// Whether none of these slots, whose tablet is granted, is marked or outside the cycle.
   [[nodiscard]] bool is_dead(const slot_bits& p) const noexcept;
   /// Clears the entries of these slots, whose tablet is granted; adds to `a` what they named.
   void release(const slot_bits& p, release_answer& a);
   /// A region for appending; null with agent_full or quota_exceeded in `why`. The cleaner may go beyond the quota.
   region* open_region(region_use use, errc& why);
-  /// No more batches will come: holes are closed with filler (protocol.h), and the region may retire.
+  /// No more batches will come: holes are closed with filler (protocol/heap_messages.h), and the region may retire.
   void seal(region& r);
   void add_live(region& r, word_t w) noexcept;
   /// One entry less names `r`; the last one of a sealed region retires it.
@@ -265,19 +267,12 @@ struct heap {
   os::reservation tablets_;       ///< the tablet's word, by tablet
   os::reservation type_entries_;  ///< type_entry by type number
   mutable std::mutex cycle_mutex_;
-  std::shared_ptr<tracer> cycle_;  ///< cycle_mutex_; changes only under mutex as well
+  std::shared_ptr<heap_cycle> cycle_;  ///< cycle_mutex_; changes only under mutex as well
 };
-
-/// A name from a message, for logs.
-std::string readable_name(const char (&raw)[48]);
 
 /// Applies one index message; heap.mutex is held and `r` is an open region of the heap, entered by the caller.
 /// ok; corrupt (the bytes are not the batch); anything else is a protocol violation, and `why` says which.
 errc index_batch(heap& h, region& r, const index_body& b, const char*& why);
-
-/// One bounded step of cleaning; takes the heap's mutex itself, twice and briefly. True when there is more to do.
-/// `copied` is called between copying and publishing.
-bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept, void* context);
 
 /// Verifies everything about a heap; heap.mutex is held.
 audit_answer audit_heap(heap& h, std::string& text);

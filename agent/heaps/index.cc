@@ -3,13 +3,12 @@
 // Nothing is published before everything has been checked, and what is published is what was checked: the owner may
 // have the region mapped and change it at any time, so every word is read once and what follows from it is kept in the
 // heap's scratch list. Prefetching is by that list: entries are random accesses, and there is one an object.
+#include "agent/limits.h"
 #include "heap.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr std::size_t prefetch_distance = 12;
 
 /// Checks the header and the checksum; the header's own crc field counts as 0.
 bool is_batch(const std::byte* p, const index_body& b) {
@@ -72,7 +71,7 @@ errc index_batch(heap& h, region& r, const index_body& b, const char*& why) {
   if ((b.flags & index_abandoned) == 0) {
     const std::size_t n = h.scratch.size();
     for (std::size_t i = 0; i < n; ++i) {
-      if (i + prefetch_distance < n) __builtin_prefetch(h.scratch[i + prefetch_distance].entry, 1);
+      if (i + limits::index_prefetch < n) __builtin_prefetch(h.scratch[i + limits::index_prefetch].entry, 1);
       const heap::item& it = h.scratch[i];
       const word_t old = it.entry->exchange(it.word, std::memory_order_acq_rel);
       h.add_live(r, it.word);

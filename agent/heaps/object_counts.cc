@@ -1,10 +1,13 @@
-// Counting a heap's home copies by type, a few thousand slots a message. It reads entries and headers as a fetch does, with the
-// regions entered and no lock held, so that nobody waits for it; what moves meanwhile is found where its entry says then.
+// The message that counts a heap's home copies by type, a few thousand slots at a time; a member of heap_session.
+// It reads entries and headers as a fetch does, with the regions entered and no lock held, so that nobody waits for
+// it.
+// If an object moves meanwhile, it is found where its entry says then.
 #include <fmt/format.h>
 
 #include <map>
 
-#include "agent/service/agent_store.h"
+#include "agent/limits.h"
+#include "heap_session.h"
 
 namespace fm::store::node {
 
@@ -62,7 +65,7 @@ struct counter {
         return true;
       }
       const word_t again = entry.load(std::memory_order_acquire);
-      if (again == word || moves == heap::moves_max) return h.closed.load();
+      if (again == word || moves == limits::moves_max) return h.closed.load();
       word = again;
     }
     return true;
@@ -82,31 +85,31 @@ struct counter {
 
 }  // namespace
 
-errc agent_store::census(session& s, heap& h, body b, fabric::answer& out) {
+errc heap_session::census(body b, fabric::answer& out) {
   constexpr auto type = message_type::census;
   census_body m;
   if (!read_exactly(b, m) || m.zero != 0 || m.count == 0 || m.count > census_slots_max ||
       m.count % heap::page_slots != 0 || m.first_slot % heap::page_slots != 0 || m.first_slot >= detail::slot_limit ||
       m.first_slot % detail::tablet_slots + m.count > detail::tablet_slots)
     return errc::bad_frame;
-  std::byte* const block = h.tablet_block_of(detail::tablet_of(m.first_slot));
+  std::byte* const block = h_.tablet_block_of(detail::tablet_of(m.first_slot));
   if (block == nullptr)
     return refuse(out, type, errc::not_found, fmt::format("slots from {} on are not granted", m.first_slot));
   const std::uint32_t first_page = m.first_slot % detail::tablet_slots / heap::page_slots;
   std::uint16_t page_counts[census_slots_max / heap::page_slots];
   {
-    std::lock_guard lock(h.mutex);
-    if (h.owner != &s) return not_the_owner(h, out, type);
+    std::lock_guard lock(h_.mutex);
+    if (h_.owner != &s_) return not_the_owner(h_, out, type);
     std::memcpy(page_counts, heap::page_counts(block) + first_page, m.count / heap::page_slots * sizeof *page_counts);
   }
   std::vector<std::uint64_t> stored(m.count / 64);
-  counter c{h, entered_regions(pool_), {}};
+  counter c{h_, entered_regions(regions_), {}};
   std::array<counter::copy, 64> copies;
   for (std::uint32_t word = 0; word < stored.size(); ++word) {
     if (page_counts[word * 64 / heap::page_slots] == 0) continue;  // without memory, and looking would give it some
     const slot_t first = m.first_slot + std::uint64_t{word} * 64;
     for (std::uint32_t i = 0; i < 64; ++i)
-      if (!c.find(first + i, *h.entry(first + i), copies[i]))
+      if (!c.find(first + i, *h_.entry(first + i), copies[i]))
         return refuse(out, type, errc::corrupt, fmt::format("the entry of slot {} names no region", first + i));
     for (std::uint32_t i = 0; i < 64; ++i) {
       if (copies[i].at == nullptr) continue;

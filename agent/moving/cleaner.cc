@@ -1,13 +1,12 @@
-// The cleaner: moves what is live in sparse sealed regions into the heap's target (mover.h), so that the sources retire,
-// when memory or a quota is short. One bounded part of one source a step. A region whose batch headers are damaged is
-// left alone.
+// The cleaner: moves what is live in sparse sealed regions into the heap's target (mover.h), so that the sources
+// retire, when memory or a quota is short. One bounded part of one source a step. A region whose batch headers are
+// damaged is left alone.
+#include "agent/limits.h"
 #include "mover.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr std::uint64_t clean_bytes_max = 64 << 10;  ///< less than evacuations copy: memory is short
 
 /// The sealed region with the fewest live bytes, if it is worth cleaning.
 region* choose_source(const heap& h, double below_live_ratio) {
@@ -52,10 +51,10 @@ bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept
     FM_CHECK(in, "a region of an open heap could not be entered");
   }
   const walked how =
-      walk_live(h, *mine.source, mine.at, walk_bytes_max,
+      walk_live(h, *mine.source, mine.at, limits::walk_bytes_max,
                 [&](entry_t& entry, word_t here, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                   if (!batch.add(entry, here, header, copy, bytes)) return visit::stop_here;
-                  return batch.bytes() >= clean_bytes_max ? visit::stop_behind : visit::on;
+                  return batch.bytes() >= limits::clean_bytes_max ? visit::stop_behind : visit::on;
                 });
   if (copied != nullptr && !batch.empty()) copied(context);
   const move_batch::outcome o = batch.publish(h);

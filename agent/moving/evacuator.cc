@@ -1,7 +1,9 @@
-// Which regions an evacuation takes, its phases and steps, and what it tells; see evacuator.h. Following references is in
-// traversal.cc.
+// The regions that an evacuation takes, its phases and steps, and its progress report; see evacuator.h.
+// Following references is in traversal.cc, moving a batch of copies in mover.cc.
+// Called under heap::mover by evacuate_step, which the first tracing thread runs.
 #include "evacuator.h"
 
+#include "agent/limits.h"
 #include <spdlog/spdlog.h>
 
 namespace fm::store::node {
@@ -49,7 +51,8 @@ void evacuator::choose(const move_options& o) {
     if (n == 0 && !sparse.empty()) order = evacuation_order::address;
   }
   if (order == evacuation_order::address) {
-    // On a heap that is low, only what surely fits into a fresh target: so each region of the reserve brings another one back.
+    // On a heap that is low, only what surely fits into a fresh target: so each region of the reserve brings another
+    // one back.
     const std::uint64_t most = region_bytes - region_bytes / 4;
     n = low_ ? std::partition_point(sparse.begin(), sparse.end(),
                                     [&](const region* r) { return r->live_bytes <= most; }) -
@@ -106,7 +109,7 @@ bool evacuator::note_step() {
     source = h_.regions_pool.enter(sources_[source_].source->number, sources_[source_].generation);
     FM_CHECK(source != nullptr, "a region of an open heap could not be entered");
   }
-  const walked how = walk_live(h_, *source, at_, walk_bytes_max,
+  const walked how = walk_live(h_, *source, at_, limits::walk_bytes_max,
                                [&](entry_t&, word_t, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                                  note_references(header, copy, bytes);
                                  return visit::on;
@@ -149,7 +152,7 @@ bool evacuator::move_step(const move_options& o) {
   if (traverses()) {
     how = traverse(batch);
   } else {
-    how = walk_live(h_, *source, at_, copy_bytes_max,
+    how = walk_live(h_, *source, at_, limits::copy_bytes_max,
                     [&](entry_t& entry, word_t here, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                       return batch.add(entry, here, header, copy, bytes) ? visit::on : visit::stop_here;
                     });
@@ -214,7 +217,7 @@ bool evacuate_step(heap& h, const move_options& o) {
     h.evacuating->end();
     h.evacuating.reset();
   }
-  if (h.evacuating == nullptr) h.evacuating = std::make_unique<evacuator>(h, asked);
+  if (h.evacuating == nullptr) h.evacuating = std::make_shared<evacuator>(h, asked);
   if (h.evacuating->step(o)) return true;
   h.evacuating->end();
   h.evacuating.reset();

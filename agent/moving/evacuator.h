@@ -1,14 +1,14 @@
-// Evacuation of a heap's sparse regions, as its owner asks for it after a collection (protocol.h, "Evacuating"): in
-// address order, or in traversal order, for locality (Semeru, section 4).
+// Evacuation of a heap's sparse regions, as its owner asks for it after a collection (protocol/heap_messages.h,
+// "Evacuating"): in address order, or in traversal order, for locality (Semeru, section 4).
 //
 // Address order empties the regions one after the other, as the cleaner does. Traversal order takes all of them as one
-// set. A first walk notes which slots live copies of the set refer to; a second one starts a traversal at each live copy
-// that nobody in the set refers to; a third one at whatever is left: cycles, and what found no room on the stack. An
-// object is moved when it is reached, if its entry still names the set.
+// set. A first walk notes which slots live copies of the set refer to; a second one starts a traversal at each live
+// copy that nobody in the set refers to; a third one at whatever is left: cycles, and what found no room on the stack.
+// An object is moved when it is reached, if its entry still names the set.
 //
-// How much memory it may take. On a heap that is low from the beginning, the reserve, in address order and for regions that surely
-// fit into a fresh one, so that every region taken brings another one back. Otherwise only what leaves the heap not low:
-// a set is chosen that fits, and what is used up meanwhile ends the evacuation, not the owner's batches.
+// How much memory it may take. On a heap that is low from the beginning, the reserve, in address order and for regions
+// that surely fit into a fresh one, so that every region taken brings another one back. Otherwise only what leaves the
+// heap not low: a set is chosen that fits, and what is used up meanwhile ends the evacuation, not the owner's batches.
 //
 // Invariants owned here
 //   - The bits at heap::moves_at are zero unless an evacuator exists, and nobody else touches them.
@@ -18,12 +18,6 @@
 #include "mover.h"
 
 namespace fm::store::node {
-
-/// What was asked for, and how far it is. heap.mutex.
-struct evacuation {
-  const evacuate_body asked;
-  evacuate_answer told{};
-};
 
 /// Seams and limits of the store that a step needs.
 struct move_options {

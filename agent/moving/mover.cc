@@ -1,16 +1,13 @@
-// Walking regions and publishing moves; see mover.h.
+// Walking the batches of a region, and publishing moves; see mover.h for the three parts of a move.
+// Invariant owned here: an entry changes from exactly the address that was copied, under the heap's mutex, or not at
+// all.
+// Called by the cleaner and by evacuators, under heap::mover.
 #include "mover.h"
 
+#include "agent/limits.h"
 #include <spdlog/spdlog.h>
 
 namespace fm::store::node {
-
-namespace {
-
-/// Entries that are moved before the heap's mutex is given up for a moment: index messages wait for it.
-constexpr std::size_t moves_at_once = 512;
-
-}  // namespace
 
 walked find_copy(const heap& h, const region& source, heap::copy_walk& at, std::uint64_t& budget, std::uint64_t& bytes,
                  std::uint64_t& header) {
@@ -69,7 +66,7 @@ move_batch::outcome move_batch::publish(heap& h) {
       target_->append(static_cast<std::uint32_t>(begin_), static_cast<std::uint32_t>(end_));
       o.bytes = end_ - begin_;
       for (std::size_t i = 0; i < copies_.size(); ++i) {
-        if (i != 0 && i % moves_at_once == 0) {
+        if (i != 0 && i % limits::moves_at_once == 0) {
           lock.unlock();
           lock.lock();
           if (h.closed.load()) break;

@@ -13,11 +13,9 @@
 #pragma once
 
 #include "agent/heaps/heap.h"
+#include "agent/limits.h"
 
 namespace fm::store::node {
-
-constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< of a step that copies nothing
-constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step of an evacuation publishes
 
 /// A batch of copies under construction in the heap's target. It must be published or dropped within the same step.
 class move_batch {
@@ -78,8 +76,8 @@ walked find_copy(const heap& h, const region& source, heap::copy_walk& at, std::
 enum class visit : std::uint8_t { on, stop_here, stop_behind };
 
 /// Calls `v(entry, address, header, copy, bytes)` for the live copies from `at` on, until it wants to stop, or about
-/// `budget` bytes have been passed (`more`), or the region is at its end. `at` is where to go on. The region is entered.
-/// Entries are random accesses: they are prefetched some copies ahead.
+/// `budget` bytes have been passed (`more`), or the region is at its end. `at` is where to go on. The region is
+/// entered. Entries are random accesses: they are prefetched some copies ahead.
 template <class Visitor>
 walked walk_live(const heap& h, const region& source, heap::copy_walk& at, std::uint64_t budget, Visitor&& v) {
   struct seen {
@@ -87,7 +85,7 @@ walked walk_live(const heap& h, const region& source, heap::copy_walk& at, std::
     entry_t* entry;
     std::uint64_t header, bytes;
   };
-  constexpr std::uint32_t ahead_max = 16, mask = ahead_max - 1;
+  constexpr std::uint32_t ahead_max = limits::walk_ahead, mask = ahead_max - 1;
   seen ring[ahead_max];
   std::uint32_t parsed = 0, visited = 0;
   walked end = walked::found;
@@ -119,6 +117,10 @@ walked walk_live(const heap& h, const region& source, heap::copy_walk& at, std::
     return walked::stopped;
   }
 }
+
+/// One bounded step of cleaning (cleaner.cc); takes the heap's mutex itself, twice and briefly. True when there is more
+/// to do. `copied` is called between copying and publishing.
+bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept, void* context);
 
 /// Notes that live entries were left in a sealed region whose copies have all been walked: its bytes are not what was
 /// indexed. Reads still find them. heap.mutex is held.

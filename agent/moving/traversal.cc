@@ -3,15 +3,12 @@
 // the order allows.
 //
 // References come from bytes that the owner may change: each is read once, and only ever leads to an entry.
+#include "agent/limits.h"
 #include "evacuator.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr std::uint32_t visits_max = 16384;  ///< objects met in a step, moved or not
-/// How far ahead of a queue's front entries, and at half of it copies, are prefetched.
-constexpr std::uint64_t visit_ahead = 16;
 
 constexpr std::uint64_t bit_of(slot_t slot) { return std::uint64_t{1} << (slot % 64); }
 bool is_set(const heap::bits_t* bits, slot_t slot) {
@@ -21,7 +18,8 @@ void set(heap::bits_t* bits, slot_t slot) {  // one mover at a time
   bits->store(bits->load(std::memory_order_relaxed) | bit_of(slot), std::memory_order_relaxed);
 }
 
-/// Calls `f(slot)` for the references of a copy, which are `bytes` with the header. Backwards: from the last to the first.
+/// Calls `f(slot)` for the references of a copy, which are `bytes` with the header. Backwards: from the last to the
+/// first.
 template <class F>
 void for_each_reference(const heap& h, std::uint64_t header, const std::byte* copy, std::uint64_t bytes, bool backwards,
                         F&& f) {
@@ -55,9 +53,9 @@ void evacuator::note_references(std::uint64_t header, const std::byte* copy, std
 }
 
 walked evacuator::traverse(move_batch& batch) {
-  std::uint64_t walk_budget = walk_bytes_max;
-  for (std::uint32_t visits = 0; visits < visits_max && batch.bytes() < copy_bytes_max;) {
-    for (; count_ != 0 && visits < visits_max && batch.bytes() < copy_bytes_max; ++visits) {
+  std::uint64_t walk_budget = limits::walk_bytes_max;
+  for (std::uint32_t visits = 0; visits < limits::visits_max && batch.bytes() < limits::copy_bytes_max;) {
+    for (; count_ != 0 && visits < limits::visits_max && batch.bytes() < limits::copy_bytes_max; ++visits) {
       const slot_t slot = pop();
       prefetch_next();
       if (move_object(batch, slot)) continue;
@@ -147,8 +145,8 @@ void evacuator::prefetch_next() {
     if (count_ != 0) prefetch_copy(met(count_ - 1));
     return;
   }
-  if (count_ > visit_ahead) __builtin_prefetch(h_.entry(met(visit_ahead)), 1);
-  if (count_ > visit_ahead / 2) prefetch_copy(met(visit_ahead / 2));
+  if (count_ > limits::visit_ahead) __builtin_prefetch(h_.entry(met(limits::visit_ahead)), 1);
+  if (count_ > limits::visit_ahead / 2) prefetch_copy(met(limits::visit_ahead / 2));
 }
 
 void evacuator::prefetch_copy(slot_t slot) {

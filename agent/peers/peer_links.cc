@@ -1,3 +1,7 @@
+// Sessions to other agents, and messages with remote references on their way there; see peer_links.h.
+// Invariant owned here: every message that was taken from a tracer is settled once, when its answer is in or its
+// session is not to be had.
+// All but start, stop and statistics belongs to whoever steps: the thread `fm-ghosts`, or a test.
 #include "peer_links.h"
 
 #include <fmt/format.h>
@@ -5,6 +9,7 @@
 
 #include <algorithm>
 
+#include "agent/limits.h"
 #include "protocol/heap_codec.h"
 
 namespace fm::store::node {
@@ -15,16 +20,6 @@ using detail_link::answer_view;
 using detail_link::frame;
 using detail_link::make_message;
 using detail_link::parse_answer;
-
-constexpr std::size_t links_max = 64;
-constexpr std::size_t unreachable_max = 1024;
-constexpr duration unused_for = std::chrono::seconds(30);
-constexpr duration leave_alone_first = std::chrono::seconds(1);
-constexpr duration leave_alone_most = std::chrono::seconds(60);
-constexpr int connect_share = 4;  ///< of store_options::peer_within: a connection that takes longer is not worth it
-constexpr duration long_try = std::chrono::milliseconds(50);
-constexpr duration reconnect_for = std::chrono::seconds(2);
-constexpr duration look_again = std::chrono::seconds(1);  ///< a lost wake-up costs at most this
 
 }  // namespace
 
@@ -41,11 +36,11 @@ class ghost_links::peer_link final : public fabric::session_events {
   time_point used{};
 
   errc connected(fabric::session& s, std::uint32_t) override {
-    open_peer_body body{};
-    body.major = protocol_major;
-    body.minor = protocol_minor;
-    of_.options_.name.copy(body.name, sizeof body.name - 1);
-    auto message = frame(message_type::open_peer, body);
+    open_peer_body hello{};
+    hello.major = protocol_major;
+    hello.minor = protocol_minor;
+    of_.options_.name.copy(hello.name, sizeof hello.name - 1);
+    auto message = frame(message_type::open_peer, hello);
     fabric::request r;
     make_message(r, fabric::lane::control, &message, sizeof message);
     s.post(r);
@@ -117,7 +112,7 @@ void ghost_links::run() {
     }
     if (more) continue;
     bell_.sleepers.fetch_add(1);
-    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + look_again);
+    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + limits::sleep_max);
     bell_.sleepers.fetch_sub(1);
   }
 }
@@ -126,7 +121,7 @@ bool ghost_links::step() {
   may_try_ = true;
   bool more = settle_answered();
   for (const auto& h : heaps_())
-    if (const auto t = h->running_cycle(); t != nullptr && t->peer_count() != 0) more |= send_waiting(h, t);
+    if (const auto t = running_tracer(*h); t != nullptr && t->peer_count() != 0) more |= send_waiting(h, t);
   close_unused();
   return more;
 }
@@ -243,15 +238,15 @@ ghost_links::peer_link* ghost_links::link_to(const std::string& url, errc& why) 
     const time_point begin = clock::now();
     try {
       fabric::session_options o;
-      o.connect_within = options_.peer_within / connect_share;
-      o.reconnect_for = reconnect_for;
+      o.connect_within = options_.peer_within / limits::connect_share;
+      o.reconnect_for = limits::peer_reconnect_for;
       o.operation_within = options_.peer_within;
       o.fetch_lanes = 1;
       l->session = fabric::connect(url, o, *l);
     } catch (const error& e) {
       why = e.code();
       text = e.what();
-      may_try_ = clock::now() - begin < long_try;
+      may_try_ = clock::now() - begin < limits::long_try;
     } catch (const std::exception& e) {  // no thread, say
       why = errc::out_of_memory;
       text = e.what();
@@ -268,12 +263,13 @@ ghost_links::peer_link* ghost_links::link_to(const std::string& url, errc& why) 
 }
 
 void ghost_links::leave_alone(const std::string& url, errc why, const std::string& text) {
-  if (unreachable_.size() >= unreachable_max) unreachable_.clear();
+  if (unreachable_.size() >= limits::unreachable_max) unreachable_.clear();
   unreachable& u = unreachable_[url];
   u.why = why;
-  u.wait = std::min<duration>(u.wait == duration::zero() ? leave_alone_first : u.wait * 2, leave_alone_most);
+  u.wait =
+      std::min<duration>(u.wait == duration::zero() ? limits::leave_alone_first : u.wait * 2, limits::leave_alone_most);
   u.until = clock::now() + u.wait;
-  spdlog::log(u.wait == leave_alone_first ? spdlog::level::warn : spdlog::level::debug,
+  spdlog::log(u.wait == limits::leave_alone_first ? spdlog::level::warn : spdlog::level::debug,
               "store {}: another agent is not reached, its owner carries ghosts there: {}", options_.name, text);
 }
 
@@ -283,7 +279,7 @@ void ghost_links::forget(link_map::iterator which) {
 }
 
 bool ghost_links::make_room() {
-  if (links_.size() < links_max) return true;
+  if (links_.size() < limits::peer_links_max) return true;
   auto oldest = links_.end();
   for (auto at = links_.begin(); at != links_.end(); ++at)
     if (at->second->letters == 0 && (oldest == links_.end() || at->second->used < oldest->second->used)) oldest = at;
@@ -296,7 +292,7 @@ void ghost_links::close_unused() {
   const time_point now = clock::now();
   for (auto at = links_.begin(); at != links_.end();) {
     const auto next = std::next(at);
-    if (at->second->letters == 0 && now - at->second->used > unused_for) forget(at);
+    if (at->second->letters == 0 && now - at->second->used > limits::unused_for) forget(at);
     at = next;
   }
 }

@@ -1,19 +1,23 @@
-// Carries ghosts from this agent's tracers to other agents (protocol.h, "Agents that talk").
+// Carries remote references from this agent's tracers to other agents (protocol/heap_messages.h, "Agents that talk").
 //
-// One thread, `fm-ghosts`, which is started when an owner first tells of peers, takes what waits in the tracers' outboxes and sends it,
-// one message at a time for each tracer and peer: what comes meanwhile goes with the next one. Sessions are kept by address, for all
-// heaps, and closed when they were of no use for a while. An address that cannot be reached, or does not answer, is left alone for a
-// time that doubles; until then whatever is for it is lost at once, which its tracer takes to the owner. All wait while one is
-// connected to, for a quarter of peer_within at most; after one for which that was long no other is tried in the same round.
+// One thread, `fm-ghosts`, takes references from the tracers' outboxes and sends them. It starts when an owner first
+// names peers. Each tracer and peer have one message under way; references that come meanwhile go with the next one.
+// Sessions are kept by address, for all heaps, and closed when no cycle has used them for a while.
+// If an address cannot be reached or does not answer, it is left alone for a time that doubles. References for it are
+// lost at once until then, and their tracer takes them to the owner.
+// While one address is being connected to, all others wait, for a quarter of peer_within at most. After a long try, no
+// other address is tried in the same round.
 //
 // Invariants owned here
-//   - What was taken from a tracer is answered for once (tracer::delivered), whatever becomes of the session.
+//   - A message that was taken from a tracer is answered for once (tracer::delivered), whatever becomes of the
+//     session.
 //   - A letter and its bytes stay until its request is done.
 //   - This agent connects only to kinds of addresses that its options name, and beyond its host only if they say so.
-// Locks: none of its own but for the thread's start; what is not atomic belongs to whoever steps. No tracer waits for anything here.
+// Locks: one for the thread's start. Everything that is not atomic belongs to whoever steps. No tracer waits for
+// anything here.
 #pragma once
 
-#include "agent/service/service.h"
+#include "agent/base/options.h"
 
 #include <functional>
 #include <list>

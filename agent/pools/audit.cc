@@ -1,4 +1,7 @@
-// The audit of a pool's blocks: what the agent knows against itself, and against what readers see; see shared_blocks.h.
+// The audit of a pool's blocks: the agent's records against each other, and against the bytes that readers see; see
+// blocks.h.
+// It changes nothing, and takes as long as there are objects.
+// Called by the pool's clients (pool_session) and by tests, with the pool's structure exclusively.
 #include <fmt/format.h>
 
 #include <algorithm>

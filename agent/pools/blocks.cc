@@ -1,4 +1,6 @@
-// Allocation, access and release of a pool's objects; see shared_blocks.h.
+// Allocation, access and release of a pool's objects; see blocks.h for the invariants and for who may do what.
+// An operation that turns out to change the structure while it is shared has done nothing, and comes again.
+// Called by pool_session with the pool's structure, and by compaction.
 #include "blocks.h"
 #include "object_memory.h"
 #include "structure_lock.h"
@@ -92,7 +94,8 @@ errc shared_blocks::bear(frame& f, std::uint32_t slot) {
     while (has_id(f, index) || (other != nullptr && has_id(*other, index)));
     f.ids[index / 64] |= std::uint64_t{1} << index % 64;
   } else {
-    // Fewer objects were born here and live than the block has slots, since they all live in this frame; so there is one.
+    // Fewer objects were born here and live than the block has slots, since they all live in this frame; so there is
+    // one.
     if (b.slot_of[index] != no_slot) {
       index = b.next_index;
       while (b.slot_of[index] != no_slot) index = index + 1 == f.slots ? 0 : index + 1;

@@ -1,9 +1,9 @@
 // The objects of one pool on its agent: blocks of slots in frames, which objects are where, by whom they are named, and
 // merging sparse blocks (CoRM section 3.1, with the identities and frames of pool_format.h instead of remapped pages).
 //
-// A frame is open (objects are allocated in it), merging (one of the two of the merge that is under way), or in its grave: emptied,
-// with tombstones, until every client has passed the epoch of its burial. A virtual block is mapped to one frame; several
-// may be mapped to the same, and the frame allocates births in its primary one.
+// A frame is open (objects are allocated in it), merging (one of the two of the merge that is under way), or in its
+// grave: emptied, with tombstones, until every client has passed the epoch of its burial. A virtual block is mapped to
+// one frame; several may be mapped to the same, and the frame allocates births in its primary one.
 //
 // Invariants owned here
 //   - All live objects that were born in a virtual block are in the frame that it is mapped to. So merging moves whole
@@ -11,21 +11,25 @@
 //   - No two live objects of a virtual block have the same index, and none ever had the same generation.
 //   - A table word names a frame whose objects are complete: it is stored after them.
 //   - After a finished round of compaction, no two blocks of a class that may be merged have objects that fit into one.
-//     (So no two are at most half full. What may not be merged: classes whose random ids are too short, and blocks whose ids, or slots, are in conflict.)
-//   - A frame belongs to one arena, of one serving thread: no two threads allocate in one block. What a thread's arenas have is taken
-//     over by another only where there is no memory for a frame more.
+//     (So no two are at most half full. What may not be merged: classes whose random ids are too short, and blocks
+//     whose ids, or slots, are in conflict.)
+//   - A frame belongs to one arena, of one serving thread: no two threads allocate in one block. What a thread's arenas
+//     have is taken over by another only where there is no memory for a frame more.
 //   - A frame with a free slot is in its arena's list; the list may name others, too.
-// What is here is the truth; bytes in frames are copies of it for readers, who may have them mapped, and are never believed.
+// What is here is the truth; bytes in frames are copies of it for readers, who may have them mapped, and are never
+// believed.
 //
-// Who may do what (`held`). The caller has the pool's structure lock. Exclusively: anything. Shared with others: what is done to objects,
-// as far as it changes no structure; an operation that would says so (no `outcome`), has done nothing, and is called again with the lock
-// had exclusively. Structure is which frames and virtual blocks there are, their state and class and arena, which block is mapped
-// where, the table's words, and all of compaction. Of what changes while the lock is shared,
+// Who may do what (`held`). The caller has the pool's structure lock. Exclusively: anything. Shared with others: what
+// is done to objects, as far as it changes no structure; an operation that would says so (no `outcome`), has done
+// nothing, and is called again with the lock had exclusively. Structure is which frames and virtual blocks there are,
+// their state and class and arena, which block is mapped where, the table's words, and all of compaction. Of what
+// changes while the lock is shared,
 //   - an arena's list belongs to its mutex;
-//   - a frame's slots, residents and bytes, and the records of the virtual blocks that are mapped to it, to the frame's mutex, and
-//     `listed` to both;
+//   - a frame's slots, residents and bytes, and the records of the virtual blocks that are mapped to it, to the frame's
+//     mutex, and `listed` to both;
 //   - counts are atomic.
-// Order: structure -> an arena -> a frame -> random ids. Nobody has two arenas, or two frames, but who has the structure exclusively.
+// Order: structure -> an arena -> a frame -> random ids. Nobody has two arenas, or two frames, but who has the
+// structure exclusively.
 #pragma once
 
 #include "protocol/pool_messages.h"
@@ -40,8 +44,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/base/random.h"
 #include "frames.h"
-#include "random.h"
 
 namespace fm::store::node {
 
@@ -64,7 +68,8 @@ class shared_blocks {
     names wanted{};                                        ///< by size class
     blocks::fallback otherwise = blocks::fallback::birth;  ///< where the wanted random ids are too short
     std::uint32_t first_generation = 1;  ///< of the first birth in a virtual block; a seam for tests of their end
-    /// Called with a frame's mutex held, before anything is done to its objects; a seam for tests of who waits for whom.
+    /// Called with a frame's mutex held, before anything is done to its objects; a seam for tests of who waits for
+    /// whom.
     void (*in_frame)(void* context, std::uint32_t frame) = nullptr;
     void* context = nullptr;
   };
@@ -96,7 +101,8 @@ class shared_blocks {
   shared_blocks& operator=(const shared_blocks&) = delete;
 
   // ---- objects; O(1), and O(slots) for random ids whose slot has changed ----
-  /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large, quota_exceeded, agent_full.
+  /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large,
+  /// quota_exceeded, agent_full.
   outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive);
   /// `at.id` and `at.slot` name the object; slot and word are corrected. Errors: not_found; too_large; corrupt.
   errc read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max = ~0u);
@@ -110,13 +116,15 @@ class shared_blocks {
 
   // What follows takes the structure exclusively, but for what is said to be readable.
 
-  // ---- compaction (shared_compaction.cc) ----
+  // ---- compaction (compaction.cc) ----
   void begin_round();
-  /// A bounded piece of the round: moves at most `objects` objects and about `bytes` bytes. False: nothing is left to do.
+  /// A bounded piece of the round: moves at most `objects` objects and about `bytes` bytes. False: nothing is left to
+  /// do.
   bool compact_step(std::uint32_t objects = 256, std::uint64_t bytes = 128u << 10);
   /// Readable with the structure shared, as is_sparse.
   [[nodiscard]] bool in_round() const noexcept { return plan_.running; }
-  /// A class has a larger share of free slots than `above`, of 65536, and has lost enough objects for a round to be worth it.
+  /// A class has a larger share of free slots than `above`, of 65536, and has lost enough objects for a round to be
+  /// worth it.
   [[nodiscard]] bool is_sparse(std::uint32_t above) const;
 
   // ---- frames that wait ----
@@ -200,8 +208,8 @@ class shared_blocks {
     frame* f = nullptr;
     std::uint32_t slot = 0;
   };
-  /// A round goes class by class: a snapshot of the blocks, sparsest first; then the sparsest is merged into the fullest that
-  /// its objects fit into, as long as there is one; and again, until a snapshot brings no merge.
+  /// A round goes class by class: a snapshot of the blocks, sparsest first; then the sparsest is merged into the
+  /// fullest that its objects fit into, as long as there is one; and again, until a snapshot brings no merge.
   struct plan {
     bool running = false;
     bool collecting = false;
@@ -252,7 +260,8 @@ class shared_blocks {
     --f.taken;
   }
   [[nodiscard]] static bool has_id(const frame& f, std::uint32_t id) { return (f.ids[id / 64] >> id % 64 & 1) != 0; }
-  /// Gives a new birth in f's primary block to the resident of `slot`; `f` has room for it. False: the block is out of generations.
+  /// Gives a new birth in f's primary block to the resident of `slot`; `f` has room for it. False: the block is out of
+  /// generations.
   errc bear(frame& f, std::uint32_t slot);
   void unbear(frame& f, const resident& r);
   /// unbear() of this one unmaps its block.

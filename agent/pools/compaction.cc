@@ -1,11 +1,12 @@
-// Merging sparse blocks of a pool, in steps; see shared_blocks.h.
+// Merging sparse blocks of a pool, in steps; see blocks.h.
 //
-// While a merge copies, the emptied block's objects are the ones that count: copies are locked, and what is changed meanwhile is
-// copied again at the end. Then, in one step: copies are unlocked, the table words name the other frame, the old slots become
-// tombstones. In between both are the same, so a reader needs no luck; and one that comes to a tombstone reads the table
-// word again, and finds the object in its slot, or in one of the next.
+// While a merge copies, the emptied block's objects are the ones that count: copies are locked, and what is changed
+// meanwhile is copied again at the end. Then, in one step: copies are unlocked, the table words name the other frame,
+// the old slots become tombstones. In between both are the same, so a reader needs no luck; and one that comes to a
+// tombstone reads the table word again, and finds the object in its slot, or in one of the next.
 #include <algorithm>
 
+#include "agent/limits.h"
 #include "blocks.h"
 #include "object_memory.h"
 
@@ -104,7 +105,6 @@ bool shared_blocks::may_merge(const frame& from, const frame& to) {
 
 /// The two ends of the snapshot meet: what does not take the sparsest block takes none of the others either.
 bool shared_blocks::next_merge() {
-  constexpr std::size_t tries_max = 64;
   const auto usable = [&](std::size_t i) -> frame* {
     frame& f = *all_[plan_.sparse[i].second];
     return f.state == frame_state::open && f.size_class == plan_.size_class && f.live != 0 ? &f : nullptr;
@@ -124,7 +124,7 @@ bool shared_blocks::next_merge() {
     for (std::size_t tries = 0;;) {
       if (to != nullptr && from->live + to->taken <= to->slots) {
         if (may_merge(*from, *to)) break;
-        if (++tries == tries_max) at = plan_.low + 1;
+        if (++tries == limits::merge_tries_max) at = plan_.low + 1;
       }
       to = --at > plan_.low ? usable(at) : nullptr;
       if (at <= plan_.low) break;

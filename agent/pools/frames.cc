@@ -1,4 +1,6 @@
-// The buddy system over a pool's regions; see shared_frames.h.
+// The buddy system over a pool's regions; see frames.h.
+// Invariant owned here: a free piece is in exactly one list, and two free buddies are one piece.
+// Called by blocks, with the pool's structure exclusively.
 #include "frames.h"
 
 namespace fm::store::node {

@@ -1,10 +1,11 @@
-// The memory of one pool: regions of the agent, cut into frames of 4 KiB to 1 MiB (a buddy system in each region). Frames are
-// given lowest first, so that regions at the end become empty and go back to the agent.
+// The memory of one pool: regions of the agent, cut into frames of 4 KiB to 1 MiB (a buddy system in each region).
+// Frames are given lowest first, so that regions at the end become empty and go back to the agent.
 //
 // Invariants owned here
 //   - Frames in use do not overlap, and their bytes are at most the quota.
 //   - Regions are numbered (ordinals) in the order in which they came; an ordinal is never used again.
-// Not thread-safe: everything belongs to whoever has the pool's structure lock exclusively; what is const is also for those who share it.
+// Not thread-safe: everything belongs to whoever has the pool's structure lock exclusively; what is const is also for
+// those who share it.
 #pragma once
 
 #include "protocol/pool_format.h"

@@ -1,29 +1,18 @@
-// What clients of pools ask for, and what the store does for pools of its own accord; see shared_pool.h.
+// Messages of a pool's client, and its reads of the pool's memory; members of pool_session.
+// Messages about objects share the pool's structure, so that serving threads work side by side. All others take it
+// exclusively.
+// A change is made once: a repeated number gets the answer that its stream keeps.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <shared_mutex>
 
-#include "agent/service/agent_store.h"
-#include "pool.h"
+#include "agent/limits.h"
+#include "pool_session.h"
 
 namespace fm::store::node {
 
 namespace {
-
-constexpr std::uint32_t keep_max_ms = 600'000;
-constexpr std::uint32_t steps_back_max = 4;  // of background compaction, one after the other
-constexpr auto ask_retry = std::chrono::milliseconds(5);
-
-bool sound(const pool_settings& s, std::uint64_t region_bytes) {
-  return detail::is_power_of_two(s.block_bytes) && s.block_bytes >= blocks::frame_bytes_min &&
-         s.block_bytes <= std::min(blocks::block_bytes_max, region_bytes) && s.arenas >= 1 && s.arenas <= 64 &&
-         s.compact_above <= 65536 && s.fallback <= static_cast<std::uint8_t>(blocks::fallback::none) &&
-         std::all_of(std::begin(s.naming), std::end(s.naming),
-                     [](std::uint8_t n) { return blocks::exists(static_cast<blocks::naming>(n)); }) &&
-         std::all_of(std::begin(s.zero), std::end(s.zero), [](std::uint8_t z) { return z == 0; });
-}
 
 std::string text_of(const pool_object& o) {
   return fmt::format("no object in block {} index {} generation {}", o.vblock, o.index, o.generation);
@@ -52,119 +41,41 @@ bool split(std::span<const std::byte> b, T& fixed, std::span<const std::byte>& r
 
 }  // namespace
 
-errc agent_store::open_pool(session& s, body b, fabric::answer& out) {
-  constexpr auto type = message_type::pool_open;
-  pool_open_body m;
-  if (!read_exactly(b, m) || m.resume > 1 || s.is_open() || (m.resume == 1) != (m.instance != 0) ||
-      (m.tenant[0] | m.tenant[1]) == 0 || (m.client[0] | m.client[1]) == 0 || m.name[0] == 0 ||
-      m.name[sizeof m.name - 1] != 0)
-    return errc::bad_frame;
-  if (m.major != pool_protocol_major)
-    return refuse(out, type, errc::version_mismatch,
-                  fmt::format("the agent speaks pool protocol {}.{}, the client {}.{}", pool_protocol_major,
-                              pool_protocol_minor, m.major, m.minor));
-  if (!sound(m.settings, pool_.region_bytes()))
-    return refuse(
-        out, type, errc::invalid_argument,
-        fmt::format("settings of pool {}: blocks of {} bytes, {} arenas, identities {} and others, fallback {}; with "
-                    "regions of {} bytes",
-                    m.name, m.settings.block_bytes, m.settings.arenas, m.settings.naming[0], m.settings.fallback,
-                    pool_.region_bytes()));
-  m.settings.keep_ms = std::min(m.settings.keep_ms, keep_max_ms);
-  const std::uint64_t most = options_.quota_default_bytes ? options_.quota_default_bytes : pool_.memory_bytes();
-  const std::uint64_t quota = m.quota_bytes ? m.quota_bytes : most;
-  if (quota > most || quota < pool_.region_bytes())
-    return refuse(
-        out, type, errc::quota_exceeded,
-        fmt::format("a quota of {} bytes: the agent gives a pool from {} to {}", quota, pool_.region_bytes(), most));
-
-  std::lock_guard pools_lock(pools_mutex_);
-  const auto key = std::tuple(m.tenant[0], m.tenant[1], std::string(m.name));
-  auto found = pools_.find(key);
-  if (found == pools_.end()) {
-    if (m.resume == 1) return refuse(out, type, errc::not_found, fmt::format("pool {} is not there any more", m.name));
-    if (pools_.size() >= options_.pools_max)
-      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} pools, its limit", pools_.size()));
-    std::uint32_t instance = 0;
-    const auto taken = [&](std::uint32_t n) {
-      return std::any_of(pools_.begin(), pools_.end(), [&](const auto& p) { return p.second->instance == n; });
-    };
-    while (instance == 0 || taken(instance)) instance = static_cast<std::uint32_t>(pool_random_.next());
-    found = pools_
-                .emplace(key,
-                         std::make_shared<shared_pool>(pool_, m, quota, instance, options_.hooks.pool_first_generation))
-                .first;
-    spdlog::log(heap_level(), "store {}: pool {} made by {}, quota {} bytes", options_.name, m.name, s.peer.name(),
-                quota);
-  }
-  const std::shared_ptr<shared_pool>& p = found->second;
-  std::lock_guard lock(p->structure);
-  if (m.resume == 1 && p->instance != m.instance)
-    return refuse(out, type, errc::not_found, fmt::format("pool {} is another one now", m.name));
-  std::shared_ptr<shared_client> c = p->find(m.client);
-  const bool fresh = c == nullptr;
-  if (fresh) {
-    if (p->clients.size() >= options_.pool_clients_max)
-      return refuse(out, type, errc::agent_full,
-                    fmt::format("pool {} has {} clients, its limit", m.name, p->clients.size()));
-    c = std::make_shared<shared_client>();
-    std::copy(std::begin(m.client), std::end(m.client), c->id);
-    c->lease_ms = std::min(m.lease_ms ? m.lease_ms : options_.lease_default_ms, options_.lease_max_ms);
-    c->passed = p->blocks->epoch();
-    p->clients.push_back(c);
-  } else if (c->owner != nullptr) {
-    c->owner->revoked.store(true);
-    c->owner->peer.close(errc::stale, "the client came back on another connection");
-  }
-  c->owner = &s;
-  c->heard = now();
-  c->asked = 0;  // a notice to an earlier connection may never have arrived
-  s.keep_pool = p;
-  s.client = c;
-  const pool_open_answer a{p->instance,        fresh ? 1u : 0u, pool_.region_bytes(), p->quota_bytes,
-                           p->blocks->epoch(), c->lease_ms,     p->blocks->chunks(),  p->settings};
-  begin_answer(out, type, &a, sizeof a);
-  s.pool.store(p.get(), std::memory_order_release);
-  p->ask_to_pass();
-  wake();
-  return errc::ok;
-}
-
-errc agent_store::pool_message(session& s, shared_pool& p, message_type type, body b, fabric::answer& out) {
-  const auto may_speak = [&] { return !p.closed && !s.client->gone && s.client->owner == &s; };
-  shared_client& c = *s.client;
+errc pool_session::message(message_type type, body b, fabric::answer& out) {
+  shared_pool& p = *pool_;
+  shared_client& c = *client_;
+  const auto may_speak = [&] { return !p.closed && !c.gone && c.owner == &s_; };
   outcome done;
   if (is_about_objects(type)) {
     const std::shared_lock lock(p.structure);
     if (!may_speak()) return errc::stale;
-    c.hear(now());
-    done = pool_object_message(c, p, type, b, out, held::shared);
+    c.hear(agent_.now());
+    done = object_message(c, p, type, b, out, held::shared);
     if (done && !(is_change(type) && p.wants_round())) return *done;
   }
   const std::lock_guard lock(p.structure);
   if (!may_speak()) return done.value_or(errc::stale);
-  c.hear(now());
+  c.hear(agent_.now());
   const std::uint64_t epoch = p.blocks->epoch();
   if (!done)
-    done = is_about_objects(type) ? pool_object_message(c, p, type, b, out, held::exclusive)
-                                  : pool_structure_message(c, p, type, b, out);
+    done = is_about_objects(type) ? object_message(c, p, type, b, out, held::exclusive)
+                                  : structure_message(c, p, type, b, out);
   FM_CHECK(done.has_value(), "an operation on a pool that has all of it");
   if (is_change(type) && p.wants_round()) {
     p.blocks->begin_round();
-    wake();
+    agent_.wake();
   }
   if (p.blocks->epoch() != epoch) p.ask_to_pass();
   return *done;
 }
 
-errc agent_store::pool_structure_message(shared_client& c, shared_pool& p, message_type type, body b,
-                                         fabric::answer& out) {
+errc pool_session::structure_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out) {
   switch (type) {
-    case message_type::pool_pass: return pool_pass(c, p, b, out);
+    case message_type::pool_pass: return pass(c, p, b, out);
     case message_type::pool_table:
-    case message_type::pool_region: return pool_location(p, type, b, out);
-    case message_type::pool_compact: return pool_compact(p, b, out);
-    case message_type::pool_statistics: return b.empty() ? pool_statistics(p, out) : errc::bad_frame;
+    case message_type::pool_region: return location(p, type, b, out);
+    case message_type::pool_compact: return compact(p, b, out);
+    case message_type::pool_statistics: return b.empty() ? statistics(p, out) : errc::bad_frame;
     case message_type::pool_audit: {
       if (!b.empty()) return errc::bad_frame;
       std::string text;
@@ -175,17 +86,17 @@ errc agent_store::pool_structure_message(shared_client& c, shared_pool& p, messa
     }
     case message_type::pool_close:
       if (!b.empty()) return errc::bad_frame;
-      p.remove(c, now());
+      p.remove(c, agent_.now());
       begin_answer(out, type, nullptr, 0);
-      wake();
+      agent_.wake();
       return errc::ok;
     default: return errc::bad_frame;
   }
 }
 
-outcome agent_store::pool_object_message(shared_client& c, shared_pool& p, message_type type, body b,
-                                         fabric::answer& out, held how) {
-  if (type == message_type::pool_read) return pool_read(p, b, out);
+outcome pool_session::object_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out,
+                                     held how) {
+  if (type == message_type::pool_read) return read(p, b, out);
   pool_change change;
   body rest;
   if (!split(b, change, rest) || change.number == 0 || change.stream >= pool_streams_max || change.zero != 0)
@@ -204,9 +115,9 @@ outcome agent_store::pool_object_message(shared_client& c, shared_pool& p, messa
     std::memcpy(&head, out.payload.data(), sizeof head);
     return head.type == static_cast<std::uint16_t>(type) ? errc::ok : errc::bad_frame;
   }
-  const outcome e = type == message_type::pool_alloc   ? pool_alloc(p, b, out, how)
-                    : type == message_type::pool_write ? pool_write(p, b, out)
-                                                       : pool_object_change(p, type, b, out, how);
+  const outcome e = type == message_type::pool_alloc   ? alloc(p, b, out, how)
+                    : type == message_type::pool_write ? write(p, b, out)
+                                                       : object_change(p, type, b, out, how);
   if (!e || *e != errc::ok) return e;
   answer_head head;
   std::memcpy(&head, out.payload.data(), sizeof head);
@@ -220,7 +131,7 @@ outcome agent_store::pool_object_message(shared_client& c, shared_pool& p, messa
   return errc::ok;
 }
 
-outcome agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out, held how) {
+outcome pool_session::alloc(shared_pool& p, body b, fabric::answer& out, held how) {
   constexpr auto type = message_type::pool_alloc;
   pool_alloc_body m;
   body payload;
@@ -235,7 +146,7 @@ outcome agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out, hel
     if (!p.short_of_memory && !p.round_in_vain) {
       p.blocks->begin_round();
       p.short_of_memory = true;
-      wake();
+      agent_.wake();
     }
     if (p.short_of_memory) p.compact();
     p.reclaim();
@@ -260,13 +171,13 @@ outcome agent_store::pool_alloc(shared_pool& p, body b, fabric::answer& out, hel
                   e == errc::quota_exceeded ? fmt::format("pool {} has {} bytes in frames, its quota is {}", p.name,
                                                           p.frames->used_bytes(), p.quota_bytes)
                                             : fmt::format("{} of {} regions of the agent are in use",
-                                                          pool_.regions_in_use(), pool_.regions_max()));
+                                                          regions_.regions_in_use(), regions_.regions_max()));
   a.at = wire_of(at);
   begin_answer(out, type, &a, sizeof a);
   return errc::ok;
 }
 
-errc agent_store::pool_read(shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::read(shared_pool& p, body b, fabric::answer& out) {
   constexpr auto type = message_type::pool_read;
   pool_read_body m;
   if (!read_exactly(b, m) || m.zero != 0 || m.object.zero != 0) return errc::bad_frame;
@@ -288,7 +199,7 @@ errc agent_store::pool_read(shared_pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc agent_store::pool_write(shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::write(shared_pool& p, body b, fabric::answer& out) {
   constexpr auto type = message_type::pool_write;
   pool_write_body m;
   body payload;
@@ -305,7 +216,7 @@ errc agent_store::pool_write(shared_pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-outcome agent_store::pool_object_change(shared_pool& p, message_type type, body b, fabric::answer& out, held how) {
+outcome pool_session::object_change(shared_pool& p, message_type type, body b, fabric::answer& out, held how) {
   pool_object_body m;
   if (!read_exactly(b, m) || m.object.zero != 0) return errc::bad_frame;
   shared_blocks::where at = where_of(m.object);
@@ -323,7 +234,7 @@ outcome agent_store::pool_object_change(shared_pool& p, message_type type, body 
   return errc::ok;
 }
 
-errc agent_store::pool_pass(shared_client& c, shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::pass(shared_client& c, shared_pool& p, body b, fabric::answer& out) {
   pool_pass_body m;
   const std::vector<std::uint32_t>& gone = p.frames->gone();
   if (!read_exactly(b, m) || m.epoch > p.blocks->epoch() || m.gone > gone.size()) return errc::bad_frame;
@@ -331,7 +242,7 @@ errc agent_store::pool_pass(shared_client& c, shared_pool& p, body b, fabric::an
     c.passed = m.epoch;
     p.reclaim();
   }
-  const std::size_t n = std::min<std::size_t>(gone.size() - m.gone, 1024);
+  const std::size_t n = std::min<std::size_t>(gone.size() - m.gone, limits::gone_at_once);
   const pool_pass_answer a{p.blocks->epoch(), static_cast<std::uint32_t>(n), 0};
   begin_answer(out, message_type::pool_pass, &a, sizeof a);
   append_answer(out, gone.data() + m.gone, n * sizeof(std::uint32_t));
@@ -339,7 +250,7 @@ errc agent_store::pool_pass(shared_client& c, shared_pool& p, body b, fabric::an
   return errc::ok;
 }
 
-errc agent_store::pool_location(shared_pool& p, message_type type, body b, fabric::answer& out) {
+errc pool_session::location(shared_pool& p, message_type type, body b, fabric::answer& out) {
   pool_table_body m;
   if (!read_exactly(b, m) || m.zero != 0) return errc::bad_frame;
   if (type == message_type::pool_table) {
@@ -358,7 +269,7 @@ errc agent_store::pool_location(shared_pool& p, message_type type, body b, fabri
   return errc::ok;
 }
 
-errc agent_store::pool_compact(shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::compact(shared_pool& p, body b, fabric::answer& out) {
   pool_compact_body m;
   if (!read_exactly(b, m) || m.begin > 1 || m.zero != 0) return errc::bad_frame;
   const auto totals = [&] {
@@ -388,56 +299,22 @@ errc agent_store::pool_compact(shared_pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-// ---- of its own accord ----
-
-bool agent_store::maintain_pools() {
-  bool more = false;
-  std::lock_guard pools_lock(pools_mutex_);
-  const time_point at = now();
-  for (auto next = pools_.begin(); next != pools_.end();) {
-    const std::shared_ptr<shared_pool> p = next->second;
-    std::lock_guard lock(p->structure);
-    for (const auto& c : std::vector(p->clients)) {
-      const time_point until = c->heard.load() + std::chrono::milliseconds(c->lease_ms);
-      if (until > at) {
-        wake_at_ = std::min(wake_at_, until);
-        continue;
-      }
-      spdlog::log(heap_level(), "store {}: a client of pool {} was not heard of for {} ms", options_.name, p->name,
-                  c->lease_ms);
-      ++p->count.fenced;
-      if (c->owner != nullptr) {
-        c->owner->revoked.store(true);
-        c->owner->peer.close(errc::stale, "the client's lease ran out");
-      }
-      p->remove(*c, at);
-    }
-    if (p->clients.empty()) {
-      const time_point until = p->empty_since + std::chrono::milliseconds(p->settings.keep_ms);
-      if (until <= at) {
-        spdlog::log(heap_level(), "store {}: pool {} freed: it has no client", options_.name, p->name);
-        p->close();
-        next = pools_.erase(next);
-        continue;
-      }
-      wake_at_ = std::min(wake_at_, until);
-    }
-    if (p->ask_again) {
-      p->ask_to_pass();
-      if (p->ask_again) wake_at_ = std::min(wake_at_, at + ask_retry);
-    }
-    // Messages that change the structure, too, go first, though not for ever: the lock knows no order among those.
-    if (p->blocks->in_round() && p->structure.is_wanted_exclusively() && p->stepped_back++ < steps_back_max) {
-      more = true;
-    } else if (p->blocks->in_round()) {
-      const std::uint64_t epoch = p->blocks->epoch();
-      p->stepped_back = 0;
-      more = p->compact() || more;
-      if (p->blocks->epoch() != epoch) p->ask_to_pass();
-    }
-    ++next;
+std::byte* pool_session::memory(const fabric::remote& where, std::uint64_t bytes, fabric::access how) noexcept {
+  if (how != fabric::access::read || s_.revoked.load()) return nullptr;
+  region* const r = regions_.enter(where.region, where.generation);
+  if (r == nullptr) return nullptr;
+  if (r->tenant.load(std::memory_order_acquire) == pool_.get() && bytes <= regions_.region_bytes() &&
+      where.offset <= regions_.region_bytes() - bytes) {
+    s_.in_flight.fetch_add(1);
+    return r->memory.base() + where.offset;
   }
-  return more;
+  regions_.leave(*r);
+  return nullptr;
+}
+
+void pool_session::disconnected() noexcept {
+  std::lock_guard lock(pool_->structure);
+  if (client_->owner == &s_) client_->owner = nullptr;  // its lease runs on from when it was last heard of
 }
 
 }  // namespace fm::store::node

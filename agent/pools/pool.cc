@@ -1,4 +1,6 @@
-// Clients, epochs and steps of a pool; see shared_pool.h.
+// Clients, epochs and steps of one pool; see pool.h.
+// Invariant owned here: frames come back into use only below the epoch that every client has passed.
+// Called with the pool's structure exclusively, by pools and by pool_session.
 #include "pool.h"
 
 #include <algorithm>

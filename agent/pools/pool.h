@@ -1,14 +1,17 @@
-// A pool on its agent: its blocks, the clients that share it, their leases, and the epochs that they have passed. What they
-// ask for is in shared_messages.cc, as members of agent_store; the wire is store/pool_protocol.h.
+// One pool on its agent: its blocks, the clients that share it, their leases, and the epochs that they have passed.
+// Messages about it are pool_session's, the map of pools is in pools.h, and the wire format in
+// protocol/pool_messages.h.
 //
 // Invariants owned here
-//   - A frame is used again only when every client has passed its epoch, or is gone: closed, or fenced because its lease ran out.
+//   - A frame is used again only when every client has passed its epoch, or is gone: closed, or fenced because its
+//     lease ran out.
 //   - A change is made once, however often its message comes.
 //   - Sessions read regions of their own pool, and write none.
-// Everything belongs to whoever has `structure` exclusively, and may be read by who shares it, but what is const or atomic; a stream of
-// changes belongs to its mutex. Messages about objects share the structure, so that serving threads work on a pool side by side, and
-// come again with it exclusively when they turn out to change it (shared_blocks.h). All else takes it exclusively, for a bounded time but for audits.
-// Order: the store's map of pools -> structure -> a stream -> what shared_blocks.h has -> the mutex of regions (pool.h).
+// Constants and atomics are for everybody. A stream of changes belongs to its mutex. Everything else is written with
+// `structure` held exclusively and read with it shared.
+// Messages about objects share the structure. When they turn out to change it, they come again with it exclusively
+// (blocks.h). All other messages take it exclusively, audits for long.
+// Order: the map of pools -> structure -> a stream -> the locks of blocks.h -> the mutex of region_pool.h.
 #pragma once
 
 #include "protocol/pool_messages.h"
@@ -17,7 +20,7 @@
 #include <mutex>
 #include <string>
 
-#include "agent/service/session.h"
+#include "agent/base/session.h"
 #include "blocks.h"
 #include "structure_lock.h"
 

@@ -1,12 +1,14 @@
-// What a pool tells of itself: to its clients as records, to the administrator as JSON.
+// Counts of pools: to a pool's clients as records, to the administrator as JSON.
+// A pool's structure is held for a moment, so the counts of one pool belong together.
+// Called by pool_session and by the agent's statistics.
 #include <fmt/format.h>
 
-#include "agent/service/agent_store.h"
-#include "pool.h"
+#include "pool_session.h"
+#include "pools.h"
 
 namespace fm::store::node {
 
-errc agent_store::pool_statistics(shared_pool& p, fabric::answer& out) {
+errc pool_session::statistics(shared_pool& p, fabric::answer& out) {
   const shared_blocks& k = *p.blocks;
   std::uint64_t allocations = 0, frees = 0;
   std::vector<pool_class_record> classes;
@@ -45,10 +47,10 @@ errc agent_store::pool_statistics(shared_pool& p, fabric::answer& out) {
   return errc::ok;
 }
 
-std::string agent_store::pools_json() const {
+std::string pools::statistics() const {
   std::string all;
-  std::lock_guard pools_lock(pools_mutex_);
-  for (const auto& [key, p] : pools_) {
+  std::lock_guard pools_lock(mutex_);
+  for (const auto& [key, p] : by_name_) {
     std::lock_guard lock(p->structure);
     std::uint64_t objects = 0, bytes = 0, merges = 0, allocations = 0, frees = 0;
     for (std::uint32_t c = 0; c < blocks::class_count; ++c) {

@@ -1,5 +1,5 @@
-// What a pool's objects stand on: the table, virtual blocks, frames, and who allocates in which. All of it takes the structure lock
-// exclusively, but for looking for a frame with room and listing one; see shared_blocks.h.
+// What a pool's objects stand on: the table, virtual blocks, frames, and who allocates in which. All of it takes the
+// structure lock exclusively, but for looking for a frame with room and listing one; see blocks.h.
 #include <cmath>
 
 #include "blocks.h"
@@ -14,7 +14,8 @@ shared_blocks::shared_blocks(shared_frames& frames, const options& o)
     s.naming = o.wanted[c];
     const std::uint32_t bits = blocks::random_bits(s.naming);
     if (bits == 0 || !o.layout.exists(c)) continue;
-    // Two half full blocks of n slots can be merged with a probability of about exp(-(n/2)^2 / 2^bits) (CoRM section 3.1.2).
+    // Two half full blocks of n slots can be merged with a probability of about exp(-(n/2)^2 / 2^bits) (CoRM section
+    // 3.1.2).
     const double half = o.layout.slots(c) / 2.0, ids = std::ldexp(1.0, static_cast<int>(bits));
     const bool enough = half * 2 < ids;
     const bool likely = enough && std::exp(-half * half / ids) >= 0.01;
@@ -132,8 +133,8 @@ errc shared_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_numb
   return errc::ok;
 }
 
-/// For want of memory, a frame with room that another thread's arena has, or another of this thread's: rather one of several than the only
-/// one, and not the one that is allocated in there, which is at the back.
+/// For want of memory, a frame with room that another thread's arena has, or another of this thread's: rather one of
+/// several than the only one, and not the one that is allocated in there, which is at the back.
 bool shared_blocks::take_over(std::uint32_t size_class, std::uint32_t arena_number) {
   size_class_state& c = classes_[size_class];
   const auto arenas = static_cast<std::uint32_t>(c.arenas.size());

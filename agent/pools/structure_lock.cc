@@ -1,6 +1,9 @@
-// Waiting for a pool's structure, and the numbers of the threads that serve; see structure_lock.h.
+// Waiting for a pool's structure, and the numbers of the threads that serve; see structure_lock.h for the protocol.
+// A thread polls a little before it sleeps, because others stay inside for a moment only.
+// Called by whoever serves a pool; any thread may.
 #include "structure_lock.h"
 
+#include "agent/limits.h"
 #include <bit>
 #include <limits>
 
@@ -8,15 +11,13 @@ namespace fm::store::node {
 
 namespace {
 
-constexpr int polls_max = 200;
-constexpr auto forget_to_wake =
-    std::chrono::seconds(1);  ///< the longest sleep, so that a lost wake-up costs at most this
 constexpr unsigned no_number = ~0u;
 
 std::atomic<std::uint64_t> numbers_taken{0};
 std::atomic<unsigned> next_shared{0};
 
-// Two of them, so that a thread that is ending can still ask: the number needs no destructor, what gives it back has one.
+// Two of them, so that a thread that is ending can still ask: the number needs no destructor, what gives it back has
+// one.
 thread_local unsigned number_of_mine = no_number;
 struct number_holder {
   std::uint64_t bit = 0;
@@ -45,10 +46,10 @@ unsigned take_number() noexcept {
 void await_zero(std::atomic<std::uint32_t>& count) noexcept {
   std::uint32_t n = count.load(std::memory_order_seq_cst);
   for (int i = 0; n != 0; ++i, n = count.load(std::memory_order_seq_cst)) {
-    if (i < polls_max)
+    if (i < limits::structure_polls_max)
       fm::detail::cpu_relax();
     else
-      os::futex_wait(count, n, clock::now() + forget_to_wake);
+      os::futex_wait(count, n, clock::now() + limits::sleep_max);
   }
 }
 
@@ -76,14 +77,14 @@ void structure_lock::unlock() noexcept {
   mutex_.unlock();
 }
 
-/// Once nobody has it exclusively, nobody can before this one is inside: whoever wants to, awaits that none is queued. But one
-/// may have looked before this one was.
+/// Once nobody has it exclusively, nobody can before this one is inside: whoever wants to, awaits that none is queued.
+/// But one may have looked before this one was.
 void structure_lock::queue(seat& mine) noexcept {
   leave(mine);
   queued_.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     while (exclusive_.load(std::memory_order_seq_cst) != 0)
-      os::futex_wait(exclusive_, 1, clock::now() + forget_to_wake);
+      os::futex_wait(exclusive_, 1, clock::now() + limits::sleep_max);
     mine.inside.fetch_add(1, std::memory_order_seq_cst);
     if (exclusive_.load(std::memory_order_seq_cst) == 0) break;
     leave(mine);

@@ -1,11 +1,11 @@
-// The lock of a pool's structure: shared by whoever serves its objects, exclusive for whoever changes what they stand on. Made for
-// many that share it for a moment: each serving thread says that it is inside in a cache line of its own.
+// The lock of a pool's structure: shared by whoever serves its objects, exclusive for whoever changes what they stand
+// on. Made for many that share it for a moment: each serving thread says that it is inside in a cache line of its own.
 //
 // Invariants owned here
-//   - While somebody has it exclusively, nobody else is inside. Either the one who comes in sees `exclusive_`, or the one who has set
-//     that sees who is inside: both write first and look then, sequentially consistent.
-//   - Neither side keeps the other out. Who wants it exclusively waits for those inside and those that queue, and not for who comes
-//     later: they queue. Who queues is inside before it is had exclusively again, or the time after that.
+//   - While somebody has it exclusively, nobody else is inside. Either the one who comes in sees `exclusive_`, or the
+//     one who has set that sees who is inside: both write first and look then, sequentially consistent.
+//   - Neither side keeps the other out. Who wants it exclusively waits for those inside and those that queue, and not
+//     for who comes later: they queue. Who queues is inside before it is had exclusively again, or the time after that.
 // Not recursive: a thread that is inside must not come in again.
 #pragma once
 
@@ -19,7 +19,8 @@
 namespace fm::store::node {
 
 constexpr unsigned serving_numbers = 64;
-/// The lowest number below serving_numbers that no other living thread has; when all are taken, it is shared. A thread keeps its own.
+/// The lowest number below serving_numbers that no other living thread has; when all are taken, it is shared. A thread
+/// keeps its own.
 unsigned serving_number() noexcept;
 
 /// Meets Lockable's lock and unlock, and the shared ones.
@@ -38,7 +39,8 @@ class structure_lock {
       queue(mine);
   }
   void unlock_shared() noexcept { leave(seats_[serving_number()]); }
-  /// Somebody else wants it exclusively. Who wants to share it gets in between two exclusive turns without anybody stepping back.
+  /// Somebody else wants it exclusively. Who wants to share it gets in between two exclusive turns without anybody
+  /// stepping back.
   [[nodiscard]] bool is_wanted_exclusively() const noexcept { return waiting_.load(std::memory_order_relaxed) != 0; }
   /// Somebody waits for it, shared or exclusively; for tests.
   [[nodiscard]] bool is_waited_for() const noexcept {

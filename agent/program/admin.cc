@@ -1,4 +1,7 @@
 // The admin socket, both ends; see admin.h.
+// Invariant owned here: one client is served at a time and has a deadline, so that a stuck one delays the others for a
+// moment only.
+// The server is main's; the client is the program's `status`.
 #include "admin.h"
 
 #include <fmt/format.h>
@@ -10,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/limits.h"
 #include "os/os.h"
 #include <cerrno>
 #include <cstring>
@@ -17,9 +21,6 @@
 namespace fm::agent {
 
 namespace {
-
-constexpr auto client_deadline = std::chrono::seconds(2);
-constexpr std::size_t document_max = 64u << 20;
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un a{};
@@ -132,7 +133,7 @@ void admin_server::serve(int fd) {
     spdlog::warn("admin socket {}: refused pid {} of uid {}", path_, who.pid, who.uid);
     return;
   }
-  const time_point deadline = clock::now() + client_deadline;
+  const time_point deadline = clock::now() + store::node::limits::admin_deadline;
   std::string line;
   while (line.find('\n') == std::string::npos) {
     char buffer[64];
@@ -154,7 +155,7 @@ std::string query_status(const std::string& path) {
   const descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0 || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0)
     throw error(errc::unreachable, fmt::format("admin socket {}: {}", path, std::strerror(errno)));
-  const time_point deadline = clock::now() + 2 * client_deadline;
+  const time_point deadline = clock::now() + 2 * store::node::limits::admin_deadline;
   if (!send_all(fd.get(), "status\n", deadline)) throw error(errc::timed_out, fmt::format("admin socket {}", path));
   std::string document;
   for (;;) {
@@ -164,7 +165,7 @@ std::string query_status(const std::string& path) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     document.append(buffer, std::size_t(n));
-    if (document.size() > document_max)
+    if (document.size() > store::node::limits::document_max)
       throw error(errc::too_large, fmt::format("admin socket {}: the answer has no end", path));
   }
   if (document.empty() || document.front() != '{')

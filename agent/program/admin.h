@@ -30,7 +30,8 @@ class admin_server {
   std::thread thread_;
 };
 
-/// Asks the agent at `path` for its statistics, JSON. Throws fm::error (unreachable, refused, timed_out) naming the path.
+/// Asks the agent at `path` for its statistics, JSON. Throws fm::error (unreachable, refused, timed_out) naming the
+/// path.
 std::string query_status(const std::string& path);
 
 /// JSON, indented for a reader: one `key: value` a line.

@@ -1,4 +1,7 @@
-// The table of settings and the three places that they come from; see config.h.
+// The table of settings, and the three places from which they come; see config.h.
+// Invariant owned here: a flag, an environment variable and a key of the file mean the same setting, by one row of the
+// table.
+// Called by main before anything is started.
 #include "config.h"
 
 #include <fmt/format.h>

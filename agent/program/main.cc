@@ -1,5 +1,6 @@
 // farmem-agent: a thin main around the store and the fabric. Reads its settings, listens, tells where it listens, and
-// waits for SIGTERM or SIGINT. Exit codes: 0 clean shutdown, 1 something in the world failed, 2 a mistake in the settings.
+// waits for SIGTERM or SIGINT. Exit codes: 0 clean shutdown, 1 something in the world failed, 2 a mistake in the
+// settings.
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>

@@ -1,4 +1,7 @@
-// Where region memory comes from and goes to; see pool.h.
+// Taking regions with memory and giving them back; see region_pool.h.
+// Invariant owned here: memory is made when a region is taken, where a shortage is an answer, and goes away when the
+// last user has left.
+// take and give_back are called under a heap's, a pool's or a space's lock; find, enter and leave by anybody.
 #include "region_pool.h"
 
 #include <spdlog/spdlog.h>

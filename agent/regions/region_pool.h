@@ -1,9 +1,10 @@
-// The regions of an agent and the memory behind them, shared by all heaps.
+// The regions of an agent and the memory behind them, shared by all heaps, pools and spaces.
 //
 // Invariants owned here
 //   - At most memory_bytes of region memory exist at any moment, the kept memory of free regions included.
 //   - A memory file that one owner has had is never given to another: it might still be mapped there.
 //   - A region number is opened with generations 1, 2, ... and, when they are used up, never again.
+// Its mutex is the innermost lock of the agent. Thread-safe.
 #pragma once
 
 #include <memory>

@@ -1,98 +1,36 @@
-// What the store does of its own accord, in bounded steps: lets leases run out, repeats retirement notices that did not
-// get through, and cleans when memory is short. Runs on the store's thread, or in a test's hands (store::maintain); then it traces, evacuates and sends ghosts, too.
+// The store's own threads, and their bounded steps. The maintenance thread lets leases run out, repeats retirement
+// notices that did not get through, cleans when memory is short, and compacts pools. The tracing threads trace; the
+// first of them also evacuates. Without threads (store_hooks::background) a test calls store::maintain, which does all
+// of it.
 #include <spdlog/spdlog.h>
 
+#include "agent/limits.h"
+#include "agent/moving/mover.h"
 #include "agent_store.h"
 
 namespace fm::store::node {
 
-namespace {
-
-constexpr auto notice_retry = std::chrono::milliseconds(5);
-constexpr auto maintain_at_least_every =
-    std::chrono::seconds(1);  ///< the longest sleep, so that a lost wake-up costs at most this
-
-}  // namespace
-
-std::vector<std::shared_ptr<heap>> agent_store::all_heaps() const {
-  std::vector<std::shared_ptr<heap>> all;
-  std::lock_guard lock(heaps_mutex_);
-  all.reserve(heaps_.size());
-  for (const auto& [id, h] : heaps_) all.push_back(h);
-  return all;
-}
-
-void agent_store::free_heap(const std::shared_ptr<heap>& h, const char* why, bool only_if_expired) {
-  std::lock_guard heaps_lock(heaps_mutex_);
-  std::lock_guard lock(h->mutex);
-  if (h->closed.load() || (only_if_expired && (h->owner != nullptr || h->lease_until > now()))) return;
-  const std::size_t regions = h->regions.size();
-  h->close();
-  heaps_.erase({h->key.heap_id[0], h->key.heap_id[1]});
-  if (only_if_expired) ++heaps_expired_;
-  spdlog::log(heap_level(), "store {}: heap {} freed with {} regions: {}", options_.name, h->name, regions, why);
-}
-
-time_point agent_store::expire_leases() {
-  time_point next = time_point::max();
-  for (const auto& h : all_heaps()) {
-    time_point until;
-    {
-      std::lock_guard lock(h->mutex);
-      until = h->owner == nullptr ? h->lease_until : time_point::max();
-    }
-    if (until <= now())
-      free_heap(h, "its lease ran out", true);
-    else
-      next = std::min(next, until);
-  }
-  return next;
-}
-
-time_point agent_store::send_lost_notices() {
-  bool left = false;
-  for (const auto& h : all_heaps()) {
-    std::lock_guard lock(h->mutex);
-    if (!h->notices_pending || h->owner == nullptr) continue;
-    h->notices_pending = false;
-    for (region* r : h->regions)
-      if (r->notice_pending) {
-        h->send_notice(*r);
-        if (r->notice_pending) break;  // the peer's queue is full; the rest later
-      }
-    h->notices_pending =
-        std::any_of(h->regions.begin(), h->regions.end(), [](const region* r) { return r->notice_pending; });
-    left = left || h->notices_pending;
-  }
-  return left ? now() + notice_retry : time_point::max();
-}
-
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
-  wake_at_ = std::min({expire_leases(), send_lost_notices(), paged_.expire(now())});
-  const bool compacted = maintain_pools();
-  const bool traced = !options_.hooks.background && trace_step(0);
-  const bool evacuated = !options_.hooks.background && evacuate_some();
-  const bool sent = !options_.hooks.background && ghosts_.step();
-  const auto heaps = all_heaps();
-  for (std::size_t i = 0; i < heaps.size(); ++i) {
-    clean_next_ = (clean_next_ + 1) % heaps.size();
-    if (clean_step(*heaps[clean_next_], options_.clean_below_live_ratio, options_.hooks.cleaner_copied,
-                   options_.hooks.context))
+  wake_at_ = std::min({heaps_.expire_leases(), heaps_.send_lost_notices(), spaces_.expire(agent_.now())});
+  const bool compacted = pools_.maintain(wake_at_);
+  const bool traced = !agent_.options.hooks.background && cycles_.step(0);
+  const bool evacuated = !agent_.options.hooks.background && evacuations_.step();
+  const bool sent = !agent_.options.hooks.background && peers_.step();
+  const auto all = heaps_.all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    clean_next_ = (clean_next_ + 1) % all.size();
+    if (clean_step(*all[clean_next_], agent_.options.clean_below_live_ratio, agent_.options.hooks.cleaner_copied,
+                   agent_.options.hooks.context))
       return true;
   }
   return compacted || traced || evacuated || sent;
 }
 
-void agent_store::wake() noexcept {
-  work_.fetch_add(1);
-  os::futex_wake(work_, 1);
-}
-
 void agent_store::run() {
   os::name_thread("fm-store");
   while (!stop_.load()) {
-    const std::uint32_t seen = work_.load();
+    const std::uint32_t seen = agent_.work.load();
     if (maintain()) {
       std::this_thread::yield();  // between two steps of cleaning, to whoever serves the owners
       continue;
@@ -100,9 +38,26 @@ void agent_store::run() {
     time_point until;
     {
       std::lock_guard lock(maintain_mutex_);
-      until = std::min(wake_at_, now() + maintain_at_least_every);
+      until = std::min(wake_at_, agent_.now() + limits::sleep_max);
     }
-    if (!stop_.load()) os::futex_wait(work_, seen, until);
+    if (!stop_.load()) os::futex_wait(agent_.work, seen, until);
+  }
+}
+
+void agent_store::run_tracing(std::uint32_t worker) {
+  os::name_thread("fm-trace");
+  os::yield_to_others(agent_.options.trace_nice);
+  while (!stop_.load()) {
+    const std::uint32_t seen = bell_.work.load();
+    bool more = cycles_.step(worker);
+    if (worker == 0 && evacuations_.step()) {
+      more = true;
+      std::this_thread::yield();  // to whoever serves the owners
+    }
+    if (more) continue;
+    bell_.sleepers.fetch_add(1);
+    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + limits::sleep_max);
+    bell_.sleepers.fetch_sub(1);
   }
 }
 

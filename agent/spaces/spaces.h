@@ -1,12 +1,14 @@
-// The agent's half of paged ranges: spaces, their regions, and one-sided access to them (store/paged_protocol.h). Part of
-// the store, which owns sessions, the pool and the transports' calls, and passes on what is about spaces.
+// The agent's half of paged ranges (protocol/paged_messages.h): the spaces by id, their regions, their leases. A
+// session that has opened a space is a space_session.
 //
 // Invariants owned here
-//   - A region of a space is reached by that space's session alone: region::tenant names the space as long as the gate is open.
+//   - A region of a space is reached by that space's session alone: region::tenant names the space as long as the gate
+//     is open.
 //   - Two sessions never write to one space: the earlier one is revoked, and gone, before a later one is answered.
 //   - What an open space may grow to has been checked against the memory that was there when it was opened.
 //
-// Lock order: spaces_mutex_ before a space's mutex before the pool's.
+// Lock order: spaces_mutex_ before a space's mutex before that of the regions. Thread-safe; agent/service owns the one
+// object.
 #pragma once
 
 #include "fabric/server/server.h"
@@ -18,12 +20,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "agent/base/environment.h"
+#include "agent/base/session.h"
 #include "agent/regions/region_pool.h"
-#include "agent/service/session.h"
-
-namespace fm::store {
-struct store_options;
-}
 
 namespace fm::store::node {
 
@@ -45,44 +44,36 @@ struct space {
   std::uint32_t regions_open = 0;
 };
 
-class paged_service {
+class spaces {
  public:
-  paged_service(const store_options& options, pool& p);
-  paged_service(const paged_service&) = delete;
-  paged_service& operator=(const paged_service&) = delete;
-  ~paged_service();
+  spaces(environment& e, pool& regions) : agent_(e), regions_(regions) {}
+  spaces(const spaces&) = delete;
+  spaces& operator=(const spaces&) = delete;
+  ~spaces();
 
-  /// Whether a message is one of these.
-  static bool serves(std::uint16_t type) noexcept { return type >= paged_message_first && type <= paged_message_last; }
-  errc message(session& s, std::uint16_t type, std::span<const std::byte> body, fabric::answer& out);
-  /// As fabric::service::memory, for a session that has opened a space.
-  std::byte* memory(session& s, space& sp, const fabric::remote& where, std::uint64_t bytes) noexcept;
-  void disconnected(session& s, space& sp, time_point now);
+  /// For a session that has opened nothing; session::opening is held.
+  errc open(session& s, std::span<const std::byte> b, fabric::answer& out);
   /// Frees the spaces whose owners stayed away; returns when it wants to be called again.
   time_point expire(time_point now);
   /// JSON: an array of spaces.
   [[nodiscard]] std::string statistics() const;
 
  private:
-  using body = std::span<const std::byte>;
+  friend class space_session;
   struct id_hash {
     std::size_t operator()(const std::pair<std::uint64_t, std::uint64_t>& k) const noexcept {
       return k.first ^ (k.second * 0x9e3779b97f4a7c15ull);
     }
   };
 
-  errc open(session& s, body b, fabric::answer& out);
-  errc close(session& s, space& sp, body b, fabric::answer& out);
-  errc region_of(session& s, space& sp, body b, fabric::answer& out);
-  errc release(session& s, space& sp, body b, fabric::answer& out);
-  errc audit(session& s, space& sp, body b, fabric::answer& out);
   /// Frees all of it; the space's mutex is held.
   void free_regions(space& sp);
+  /// Takes it out of the map, whose mutex is held, and frees it; `why` is for the log.
   void forget(const std::shared_ptr<space>& sp, const char* why);
   [[nodiscard]] std::uint64_t promised_regions() const;
 
-  const store_options& options_;
-  pool& pool_;
+  environment& agent_;
+  pool& regions_;
   mutable std::mutex spaces_mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<space>, id_hash> spaces_;
 };

@@ -1,6 +1,6 @@
-// The hot loop of tracing: slots go from the worker's stack through a ring, in which first the slot's entry and then its
-// home copy is prefetched, and are scanned when they come out of it. Two random accesses an object, a dozen of them in
-// flight; see tracer.h for what is shared with others.
+// The hot loop of tracing: slots go from the worker's stack through a ring, in which first the slot's entry and then
+// its home copy is prefetched, and are scanned when they come out of it. Two random accesses an object, a dozen of them
+// in flight; see tracer.h for what is shared with others.
 //
 // A home copy is found through its entry, and stays good while its region is entered, even if the object moves
 // meanwhile: what is read is then what was current when the entry was loaded, hence not older than the snapshot.
@@ -8,6 +8,7 @@
 
 #include <bit>
 
+#include "agent/limits.h"
 #include "trace_worker.h"
 
 namespace fm::store::node {
@@ -49,14 +50,14 @@ tracer::item tracer::make_item(slot_t slot) const {
 }
 
 void tracer::run(worker& w) {
-  constexpr std::uint32_t mask = worker::ring_items - 1;
-  static_assert((worker::ring_items & mask) == 0);
-  item ring[worker::ring_items];
+  constexpr std::uint32_t mask = limits::trace_ring_items - 1;
+  static_assert((limits::trace_ring_items & mask) == 0);
+  item ring[limits::trace_ring_items];
   std::uint32_t popped = 0, resolved = 0, scanned = 0;  // numbers of items so far; the ring holds [scanned, popped)
-  w.budget = worker::step_budget;
+  w.budget = limits::trace_step_budget;
   while (w.budget > 0 && !ended_.load(std::memory_order_relaxed)) {
     if (w.resume_slot != 0 && !resume(w)) break;
-    while (popped - scanned < worker::ring_items) {
+    while (popped - scanned < limits::trace_ring_items) {
       const slot_t slot = next_slot(w);
       if (slot == 0) break;
       ring[popped++ & mask] = make_item(slot);
@@ -65,10 +66,10 @@ void tracer::run(worker& w) {
       if (!take_work(w)) break;
       continue;
     }
-    if (resolved != popped && resolved - scanned < worker::resolved_items) resolve(w, ring[resolved++ & mask]);
-    if (resolved != popped && resolved - scanned < worker::resolved_items) continue;
+    if (resolved != popped && resolved - scanned < limits::trace_resolved_items) resolve(w, ring[resolved++ & mask]);
+    if (resolved != popped && resolved - scanned < limits::trace_resolved_items) continue;
     if (!scan(w, ring[scanned++ & mask], 0)) break;
-    if (wants_work_.load(std::memory_order_relaxed) && w.top >= worker::ring_items) spill(w);
+    if (wants_work_.load(std::memory_order_relaxed) && w.top >= limits::trace_ring_items) spill(w);
   }
   while (scanned != popped) w.stack[w.top++] = ring[scanned++ & mask].slot;
 }
@@ -102,7 +103,7 @@ void tracer::resolve(worker& w, item& it) {
       return;
     }
     const word_t again = it.entry->load(std::memory_order_acquire);
-    if (again == word || moves == heap::moves_max) {
+    if (again == word || moves == limits::moves_max) {
       if (!h_.closed.load()) fault(it.slot, "its entry names a region that does not exist");
       return;
     }
@@ -161,7 +162,7 @@ bool tracer::scan(worker& w, const item& it, std::uint64_t from) {
   const std::byte* element = it.copy + detail::header::bytes + (array ? 8 + from / refs.count * refs.stride : 0);
   std::uint32_t field = static_cast<std::uint32_t>(from % refs.count);
   for (std::uint64_t i = from; i < total; ++i) {
-    const bool put_off = --w.budget < -worker::overdraft;
+    const bool put_off = --w.budget < -limits::trace_overdraft;
     if (put_off || !visit(w, heap::load_word(element + refs.offsets[field]))) {
       w.resume_slot = it.slot;
       w.resume_at = i;
@@ -206,10 +207,10 @@ bool tracer::add_ghost(worker& w, slot_t slot) {
 }
 
 bool tracer::hand_over(worker& w, slot_t slot) {
-  if (w.ghost_count == worker::ghosts_batch) {
+  if (w.ghost_count == limits::trace_ghosts_batch) {
     std::lock_guard lock(mutex_);
     flush_ghosts(w);
-    if (w.ghost_count == worker::ghosts_batch) return false;
+    if (w.ghost_count == limits::trace_ghosts_batch) return false;
   }
   w.ghosts[w.ghost_count++] = slot;
   return true;

@@ -1,7 +1,10 @@
-// What one tracing worker has in its hands between steps, and what of it only inside one. Only the tracer's own files
-// (tracer.cc, trace_scan.cc) use it; a worker is used by one thread at a time.
+// The state of one tracing worker between steps, and the part of it that exists only inside one.
+// Invariant owned here: regions that a step has entered are left when it ends.
+// Only the tracer's own files (tracer.cc, trace_scan.cc, trace_peers.cc) use it; a worker is used by one thread at a
+// time.
 #pragma once
 
+#include "agent/limits.h"
 #include "tracer.h"
 
 namespace fm::store::node {
@@ -16,17 +19,11 @@ struct tracer::item {
 };
 
 struct tracer::worker {
-  static constexpr std::uint32_t ring_items = 32;      ///< on their way at the same time
-  static constexpr std::uint32_t resolved_items = 12;  ///< of those, with the home copy being prefetched
-  static constexpr std::uint32_t ghosts_batch = 256;
-  static constexpr std::int64_t step_budget = 32768;  ///< about half a millisecond: 4 an object, 1 a reference
-  static constexpr std::int64_t overdraft = 512;      ///< by which an object may pass the budget before it is put off
-
   explicit worker(std::uint64_t slots)
       : stack_max(slots),
-        stack(slots + ring_items),
+        stack(slots + limits::trace_ring_items),
         entered_(home_address::region_limit * sizeof(entered), detail::page_bytes) {
-    inside.reserve(step_budget / 4 + ring_items);
+    inside.reserve(limits::trace_step_budget / 4 + limits::trace_ring_items);
   }
 
   // ---- between steps ----
@@ -41,7 +38,7 @@ struct tracer::worker {
   std::uint32_t rescan_word = 0;  ///< next word of mark bits
   std::uint64_t rescan_bits = 0;  ///< of the word before, not scanned yet
   std::uint32_t ghost_count = 0;
-  slot_t ghosts[ghosts_batch];
+  slot_t ghosts[limits::trace_ghosts_batch];
   std::atomic<std::uint64_t> held{0};  ///< slots in the stack at the end of the last step
 
   // ---- in a step ----

@@ -1,24 +1,17 @@
-// What workers and messages of one tracer share: the bounded queue, the outbox, who is busy, and when all is done; see
-// tracer.h.
+// The state that workers and messages of one tracer share: the bounded queue, the outbox, the count of busy workers,
+// and the end of tracing; see tracer.h.
+// Invariant owned here: a marked slot is queued, or its tablet is listed for a rescan.
+// Called by cycles for messages and by the tracing threads for steps.
 #include <bit>
 
+#include "agent/limits.h"
 #include "trace_worker.h"
 
 namespace fm::store::node {
 
-namespace {
-
-constexpr std::uint64_t private_slots_max = 2048;
-/// Ghosts that are worth a notice to the owner while tracing goes on.
-constexpr std::uint64_t ghosts_worth_telling = 8192;
-
-}  // namespace
-
-constexpr std::uint64_t seen_ghosts_bytes = 65536 * 8;
-
 tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, const trace_ticket& t, trace_bell& bell,
                trace_bell& peers_bell)
-    : cycle(n),
+    : heap_cycle(n),
       ticket(t),
       h_(h),
       bell_(bell),
@@ -28,11 +21,11 @@ tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, const trace
       peer_within_(limits.peer_within),
       room_(limits.queue_slots),
       shared_(limits.queue_slots * 8, detail::page_bytes),
-      seen_ghosts_(seen_ghosts_bytes, detail::page_bytes) {
+      seen_ghosts_(limits::seen_ghosts_bytes, detail::page_bytes) {
   rescans_.reserve(h.tablets);
   outbox_.reserve(ghosts_max_);
   for (std::uint32_t i = 0; i < limits.workers; ++i)
-    workers_.push_back(std::make_unique<worker>(std::min(private_slots_max, limits.queue_slots)));
+    workers_.push_back(std::make_unique<worker>(std::min(limits::private_slots_max, limits.queue_slots)));
 }
 
 tracer::~tracer() = default;
@@ -42,7 +35,7 @@ std::uint64_t tracer::memory_bytes() const {
   std::uint64_t for_peers = peers_.routes_memory;
   for (const trace_peer_box& p : peers_.boxes) for_peers += (p.outbox.size() + p.under_way.size()) * 8;
   return std::uint64_t{h_.tablets} * 2 * marks_bytes + (shared_count_ + std::max(outbox_.size(), ghosts_max_)) * 8 +
-         seen_ghosts_bytes + for_peers + workers_.size() * (sizeof(worker) + private_slots_max * 8);
+         limits::seen_ghosts_bytes + for_peers + workers_.size() * (sizeof(worker) + limits::private_slots_max * 8);
 }
 
 std::optional<bool> tracer::marks_add_up() const {
@@ -157,11 +150,11 @@ void tracer::queue_all(const std::vector<slot_t>& fresh) {
   }
 }
 
-// Once for each message of the owner that it is done, or that much waits: that other agents made it busy again in between is
-// none of the owner's business, who looks by itself. But what waits for the owner then would wait for long.
+// Once for each message of the owner that it is done, or that much waits: that other agents made it busy again in
+// between is none of the owner's business, who looks by itself. But what waits for the owner then would wait for long.
 bool tracer::should_tell() noexcept {
   const bool done = is_done();
-  const bool much = outbox_.size() >= std::min(ghosts_max_ / 2, ghosts_worth_telling);
+  const bool much = outbox_.size() >= std::min(ghosts_max_ / 2, limits::ghosts_worth_telling);
   const bool first = !told_ && (done || much);
   const bool again = !told_ghosts_ && done && !outbox_.empty();
   if (!first && !again) return false;
@@ -182,7 +175,7 @@ bool tracer::begin_step(worker& w) {
   if (ended_.load(std::memory_order_relaxed) || !started_.load(std::memory_order_relaxed)) return false;
   if (!w.busy && !has_shared_work()) return false;
   if (w.ghost_count != 0) flush_ghosts(w);
-  if (w.ghost_count == worker::ghosts_batch) return false;  // somebody must take some first
+  if (w.ghost_count == limits::trace_ghosts_batch) return false;  // somebody must take some first
   ++inside_;
   return true;
 }
@@ -200,7 +193,7 @@ step_result tracer::end_step(worker& w) {
   if (--inside_ == 0) left_.notify_all();
   if (ended_.load(std::memory_order_relaxed)) return {};
   step_result r;
-  r.more = has_shared_work() || (w.has_work() && w.ghost_count < worker::ghosts_batch);
+  r.more = has_shared_work() || (w.has_work() && w.ghost_count < limits::trace_ghosts_batch);
   r.tell = should_tell();
   return r;
 }

@@ -1,22 +1,29 @@
-// The agent's part of one collection cycle of one heap: marks what is reachable among the objects stored here.
+// The agent's part of one collection cycle of one heap: it marks the objects stored here that are reachable.
 //
-// Slots to mark come from the owner (post) and from what is scanned. A slot is marked when it is queued; the queue is a
-// stack of each worker's own and one that all of them share, and it is bounded: a slot that finds no room is marked, and
-// its tablet put into a list of tablets whose marked slots are all scanned again later. References to other agents'
-// tablets are ghosts: they go to an outbox for the agent that has the tablet (ghost_links.h carries them there), or, if that one
-// does not talk, is lost, or is not known, to the outbox for the owner. So do slots that the owner has said to be newer with it,
-// instead of being scanned. While an outbox is full, workers that have a ghost for it wait.
+// Slots to mark come from the owner (post), from other agents (receive), and from scanned objects. A slot is queued
+// when it is marked. The queue is bounded: a stack for each worker, and one that all of them share.
+// If a slot finds no room, it is marked, and its tablet is listed: all marked slots of a listed tablet are scanned
+// again later.
+// A reference to another agent's tablet is a remote reference. It goes to the outbox for that agent, from which
+// peer_links.h carries it there. If that agent does not talk, is lost, or is not known, it goes to the outbox for the
+// owner.
+// Slots that the owner has declared dirty go to the owner as well, which scans its own copy. While an outbox is full,
+// workers that have a reference for it wait.
 //
 // Invariants owned here
-//   - Mark bits only go up, and only between the construction and the return of end(); whoever changes them has entered.
-//   - idle is said only when no slot is queued, no tablet is listed, nobody is busy, no ghost waits for the owner, and every
-//     ghost for another agent was acknowledged by it. A worker is busy from before it takes work until all that came of the
-//     work is marked, queued, or in an outbox; and so is a message that brings slots.
-//   - A ghost is in an outbox or under way until its receiver has marked and queued it: an agent that could not be told, or may not have
-//     been, is lost, and what it has not acknowledged goes to the owner. It may get there twice, which changes nothing.
-//   - What came from another agent is counted only when it is marked and queued (src/gc/waves.h).
+//   - Mark bits only go up, and only between the construction and the return of end(). Whoever changes them has
+//     entered.
+//   - `idle` is said only when no slot is queued, no tablet is listed, nobody is busy, no reference waits for the
+//     owner, and every reference for another agent was acknowledged by it.
+//   - A worker is busy from before it takes work until all that came of the work is marked, queued, or in an outbox.
+//     So is a message that brings slots.
+//   - A remote reference is in an outbox or under way until its receiver has marked and queued it. If an agent may not
+//     have received it, that agent is lost, and the reference goes to the owner. It may arrive twice, which changes
+//     nothing.
+//   - A reference from another agent is counted only when it is marked and queued (src/collector/termination.h).
 //   - A region stays entered until the end of the step at most, so that retiring regions are freed soon.
-//   - A reference is loaded once, and everything that came from a home copy is checked: its owner may change the bytes.
+//   - A reference is loaded once, and everything that came from a home copy is checked: its owner may change the
+//     bytes.
 // Lock order: a heap's mutex before this one's. Workers never hold a heap's mutex inside a step.
 #pragma once
 
@@ -25,7 +32,7 @@
 #include <optional>
 
 #include "agent/heaps/heap.h"
-#include "agent/peers/trace_peers.h"
+#include "trace_peers.h"
 
 namespace fm::store::node {
 
@@ -55,16 +62,15 @@ struct step_result {
   bool tell = false;  ///< the owner should be told (heap::tell_traced)
 };
 
-class tracer {
+class tracer final : public heap_cycle {
  public:
   /// Throws fm::error (out_of_memory).
   tracer(heap& h, std::uint64_t cycle, const trace_limits& limits, const trace_ticket& t, trace_bell& bell,
          trace_bell& peers_bell);
   tracer(const tracer&) = delete;
   tracer& operator=(const tracer&) = delete;
-  ~tracer();
+  ~tracer() override;
 
-  const std::uint64_t cycle;
   const trace_ticket ticket;
 
   // ---- for messages; they return false when the cycle has ended meanwhile ----
@@ -101,9 +107,9 @@ class tracer {
   step_result delivered(std::uint32_t peer, std::uint32_t number, errc how);
 
   /// Nobody enters any more; those inside leave soon. Thread-safe.
-  void abandon() noexcept;
+  void abandon() noexcept override;
   /// Abandons, and waits until nobody is inside. Bounded by the time between two looks of a worker.
-  void end() noexcept;
+  void end() noexcept override;
 
   // ---- for workers ----
 
@@ -112,13 +118,15 @@ class tracer {
 
   // ---- for reports ----
   [[nodiscard]] bool has_traced() const noexcept { return started_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t marked() const noexcept { return marked_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t faults() const noexcept { return faults_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t tracing_ns() const noexcept { return tracing_ns_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t memory_bytes() const;
-  /// Whether as many bits are set in all tablets as were counted; null while somebody is at work, who may be in between.
-  /// Nobody begins meanwhile. The heap's mutex is held. O(tablets).
-  [[nodiscard]] std::optional<bool> marks_add_up() const;
+  [[nodiscard]] std::uint64_t marked() const noexcept override { return marked_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t faults() const noexcept override { return faults_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t tracing_ns() const noexcept override {
+    return tracing_ns_.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t memory_bytes() const override;
+  /// Whether as many bits are set in all tablets as were counted; null while somebody is at work, who may be in
+  /// between. Nobody begins meanwhile. The heap's mutex is held. O(tablets).
+  [[nodiscard]] std::optional<bool> marks_add_up() const override;
 
  private:
   struct worker;  ///< trace_worker.h
@@ -216,5 +224,10 @@ class tracer {
   os::reservation seen_ghosts_;  ///< atomic slots by hash: they have been given to a worker's ghosts
   std::vector<std::unique_ptr<worker>> workers_;
 };
+
+/// The heap's cycle that runs, or null: nothing but tracers is ever given to heap::begin_cycle.
+inline std::shared_ptr<tracer> running_tracer(const heap& h) {
+  return std::static_pointer_cast<tracer>(h.running_cycle());
+}
 
 }  // namespace fm::store::node

@@ -14,7 +14,7 @@ namespace fm {
 namespace detail {
 
 /// The outcome of an operation. The thread that carries it out writes it before has_happened() is true.
-struct transfer : outside_event {
+struct transfer : event {
   errc code = errc::ok;
   std::string text;
   ptr<char[]> root;
@@ -29,7 +29,7 @@ struct transfer : outside_event {
 /// A send or a receive in progress. Movable; for one thread at a time. It ends at its deadline at the latest.
 /// Destroying it does not end the operation: a send goes on, and a received graph becomes garbage.
 template <class Result>
-class [[nodiscard]] channel_operation : public detail::outside_operation {
+class [[nodiscard]] channel_operation : public detail::event_operation {
  public:
   /// For fm::channel.
   explicit channel_operation(std::shared_ptr<detail::transfer> t) noexcept : transfer_(std::move(t)) {}
@@ -44,8 +44,8 @@ class [[nodiscard]] channel_operation : public detail::outside_operation {
   }
   /// As wait(). In a task of fm::run or fm::run_all the thread runs other tasks meanwhile; elsewhere it blocks.
   auto operator co_await() {
-    struct awaiter : detail::outside_wait {
-      explicit awaiter(channel_operation& o) noexcept : outside_wait(o.transfer_), operation(o) {}
+    struct awaiter : detail::event_wait {
+      explicit awaiter(channel_operation& o) noexcept : event_wait(o.transfer_), operation(o) {}
       Result await_resume() { return operation.take(); }
       channel_operation& operation;
     };

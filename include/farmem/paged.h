@@ -57,7 +57,7 @@ class paged {
   [[nodiscard]] bool contains(const void* p) const noexcept;
 
   /// A memory resource that allocates from the range, for std::pmr containers. It manages the whole range: use either
-  /// this or data(). Valid while the range lives. Thread-safe. See fm::paged_pool.
+  /// this or data(). Valid while the range lives. Thread-safe. See fm::size_class_resource.
   [[nodiscard]] std::pmr::memory_resource* resource() const noexcept;
 
   /// Starts to fetch the absent pages of these bytes and returns at once. A hint: if local memory is short, it fetches

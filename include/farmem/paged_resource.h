@@ -1,4 +1,4 @@
-// fm::paged_extents and fm::paged_pool: std::pmr memory resources over a paged range, for application code and std::pmr
+// fm::paged_extents and fm::size_class_resource: std::pmr memory resources over a paged range, for application code and std::pmr
 // containers.
 // Invariant: both keep their records in ordinary memory, so that allocating and freeing touch no remote page. An
 // address is in at most one allocation at a time.
@@ -55,10 +55,10 @@ class paged_extents final : public std::pmr::memory_resource {
 /// class each; larger ones come straight from the extents. Size classes differ by at most a quarter, so at most a fifth
 /// of a small allocation is lost. Thread-safe, with a lock for each size class. O(1) for small allocations, except for
 /// a new chunk. Throws std::bad_alloc if the range is full.
-class paged_pool final : public std::pmr::memory_resource {
+class size_class_resource final : public std::pmr::memory_resource {
  public:
   /// Allocates from `extents`, which must outlive it.
-  explicit paged_pool(paged_extents& extents);
+  explicit size_class_resource(paged_extents& extents);
 
  private:
   static constexpr std::size_t chunk_bytes = 64u << 10;

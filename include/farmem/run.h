@@ -28,9 +28,9 @@ class run_loop {
   void turn();
   /// Turns until nothing is awaited: by coroutines that are not tasks, say, which the tasks started.
   void finish() {
-    while (!ready_.empty() || !in_flight_.empty() || !queued_.empty() || !outside_.empty()) turn();
+    while (!ready_.empty() || !in_flight_.empty() || !queued_.empty() || !event_waits_.empty()) turn();
   }
-  void add(outside_wait& w) noexcept { outside_.push_back(w); }
+  void add(event_wait& w) noexcept { event_waits_.push_back(w); }
   /// Rung when something outside has happened.
   [[nodiscard]] const std::shared_ptr<bell>& door() const noexcept { return door_; }
   /// A suspended await; `posted` when its fetch is under way.
@@ -40,7 +40,7 @@ class run_loop {
 
  private:
   using wait_list = boost::intrusive::list<fetch_wait, boost::intrusive::constant_time_size<false>>;
-  using outside_list = boost::intrusive::list<outside_wait, boost::intrusive::constant_time_size<false>>;
+  using event_list = boost::intrusive::list<event_wait, boost::intrusive::constant_time_size<false>>;
   /// A heap that something is awaited from, and how far it was when its awaits were looked at.
   struct seen {
     object_cache* cache;
@@ -54,16 +54,16 @@ class run_loop {
   bool look_at(fetch_wait& w);
   void add_heap(const fetch_wait& w);
   void note(const fetch_wait& w);
-  bool resume_outside();
+  bool resume_events();
   void idle();
 
   run_loop* outer_;
   wait_list in_flight_;  ///< suspended, looked at in every turn
   wait_list queued_;     ///< suspended, in order, behind one that found no record or no memory
   wait_list ready_;
-  outside_list outside_;  ///< suspended until something outside happens
+  event_list event_waits_;  ///< suspended until their events happen
   std::shared_ptr<bell> door_ = std::make_shared<bell>();
-  std::uint32_t rings_seen_ = 0;  ///< before the last look at outside_
+  std::uint32_t rings_seen_ = 0;  ///< before the last look at event_waits_
   std::vector<seen> heaps_;
   time_point idle_since_{};
 };

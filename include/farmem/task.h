@@ -26,7 +26,7 @@ template <class T>
 inline constexpr bool is_task<task<T>> = true;
 /// Whether a task may await an A.
 template <class A>
-constexpr bool awaited_in_task = is_task<A> || std::is_base_of_v<outside_operation, A>;
+constexpr bool awaited_in_task = is_task<A> || std::is_base_of_v<event_operation, A>;
 template <class T>
 inline constexpr bool awaited_in_task<fetch_operation<T>> = true;
 

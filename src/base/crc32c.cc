@@ -1,3 +1,7 @@
+// The two ways to compute CRC-32C: the table, and three streams of the SSE 4.2 instruction whose results are joined.
+//
+// Invariant: both give the same value; test/base/crc32c_test.cc compares the one that is built with the definition and
+// with the values of RFC 3720. The interface is crc32c.h.
 #include "base/base.h"
 #include <array>
 #include <cstring>

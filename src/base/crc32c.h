@@ -1,5 +1,8 @@
 // CRC-32C (Castagnoli), the checksum of batches and frames. Uses the processor's instruction where it has one,
-// three streams at a time, and a table elsewhere; both give the same value as RFC 3720 appendix B.4.
+// three streams at a time, and a table elsewhere.
+//
+// Invariant: both give the same value as RFC 3720, appendix B.4, since owner and agent may run on different processors.
+// The fabric, the protocol's formats and the agent's memory call it.
 #pragma once
 
 #include <cstddef>

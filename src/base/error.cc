@@ -1,3 +1,7 @@
+// The names of error codes, and the end of a failed check.
+//
+// Invariant: every errc has a name, which programs may print and compare; the compiler names a code that the switch
+// leaves out. Any layer may call both.
 #include "base/base.h"
 #include <cstdio>
 #include <cstdlib>

@@ -1,3 +1,7 @@
+// Reading quantiles out of histograms (farmem/histogram.h).
+//
+// Invariant: a quantile is the upper edge of the bucket that it falls into, and never more than the maximum that was
+// seen. Statistics call it, from any thread.
 #include "base/base.h"
 
 namespace fm {

@@ -1,6 +1,7 @@
-// Named mistakes that the simulation (test/sim) puts into the code, one at a time, to show that it would notice. Each
-// stands in the place that owns the invariant that it breaks. In every build but the simulation's own they are constants,
-// and cost nothing.
+// Named mistakes that the simulation (test/sim) puts into the code, one at a time, to show that it would notice.
+//
+// Invariant: each stands in the place that owns the invariant that it breaks. In every build but the simulation's own
+// they are constants and cost nothing. Code of the library asks mutated(); test/sim alone chooses.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,12 @@ enum class mutation : std::uint8_t {
   lock_without_asking,     ///< a weak handle is locked without a look at the marks
   log_nothing,             ///< what is overwritten while a cycle marks is not logged
   move_while_pinned,       ///< a pin does not keep its frame in place
-  scan_old_homes,          ///< agents are not told what is newer at the owner
-  forget_gone_home,        ///< what was newer and is evicted before the owner scans it is scanned by nobody
+  scan_old_homes,          ///< agents do not learn which objects are dirty at the owner
+  forget_gone_home,        ///< an object that was dirty and is evicted before the owner scans it is scanned by nobody
   young_for_ever,          ///< what a home copy refers to stays young
   grow_up_unnoticed,       ///< what ceases to be young while young objects are marked is not logged
-  believe_no_news,         ///< a page that a look found newer objects in has no news afterwards
-  young_only,              ///< old objects that are newer here than at home are no roots of young ones
+  believe_no_news,         ///< a page in which a scan found dirty objects has a clean card afterwards
+  young_only,              ///< old objects that are dirty are no roots of young ones
   one_wave,  ///< marking ends with the first round in which all were idle, though agents talk to each other
   acknowledge_ghosts_early,  ///< what another agent sends is acknowledged, and queued later
 };

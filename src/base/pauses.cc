@@ -1,6 +1,9 @@
-// A utilisation is least in a window that begins where a pause begins or ends where one ends: shifting any other window does
-// not raise it in one of the two directions. A stretch of two windows or more falls into parts of one to two windows, one of
-// which is no better than the whole, so only those are looked at.
+// The log of pauses, and the utilisation that they leave to a program (farmem/pauses.h).
+//
+// Invariant: bounded_utilisation is exact, though it looks at few windows. A utilisation is least in a window that
+// begins where a pause begins or ends where one ends: shifting any other window does not raise it in one of the two
+// directions. A stretch of two windows or more falls into parts of one to two windows, one of which is no better than
+// the whole, so only those are looked at. Epochs add pauses, and statistics read them.
 #include "base/base.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// The queues of segments and their memory; see arena.h.
+//
+// Invariant: everything that changes a queue, the runs or the number of backed segments holds the arena's lock; the
+// numbers that are read without it are atomic.
 #include "arena.h"
 
 #include <algorithm>
@@ -8,12 +12,6 @@
 namespace fm::detail {
 
 namespace {
-// Address space beyond the capacity, so that runs for large objects are found although the memory is scattered.
-constexpr std::uint64_t address_space_factor = 4;
-constexpr std::uint64_t huge_page_bytes = 2ull << 20;
-constexpr std::uint64_t huge_pages_from = 64ull << 20;  // bytes of cache; below, a page more or less matters
-constexpr std::size_t free_runs_max = 64;
-
 // How many heaps of the process are short of memory; the gate's bit is set while it is not 0.
 std::mutex short_mutex;
 std::uint32_t short_heaps = 0;
@@ -23,16 +21,16 @@ arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
   FM_CHECK(is_power_of_two(segment_bytes) && segment_bytes >= page_bytes, "segment size");
   shift_ = std::countr_zero(segment_bytes);
   capacity_ = static_cast<std::uint32_t>(capacity >> shift_);
-  const std::uint64_t space = std::uint64_t{capacity_} * address_space_factor << shift_;
-  memory_ = os::reservation(space, std::max(segment_bytes, huge_page_bytes));
+  const std::uint64_t space = std::uint64_t{capacity_} * limits::address_space_factor << shift_;
+  memory_ = os::reservation(space, std::max(segment_bytes, os::huge_page_bytes));
   // Objects are scattered over all of it, so that every access of a large cache would miss the TLB as well.
-  if (capacity >= huge_pages_from) os::reservation::prefer_huge_pages(memory_.base(), space);
+  if (capacity >= limits::huge_pages_from) os::reservation::prefer_huge_pages(memory_.base(), space);
   base_ = reinterpret_cast<char*>(memory_.base());
-  segments_ = std::vector<segment>(std::size_t{capacity_} * address_space_factor);
+  segments_ = std::vector<segment>(std::size_t{capacity_} * limits::address_space_factor);
   for (std::size_t i = 0; i < segments_.size(); ++i) segments_[i].base = base_ + (i << shift_);
   available_ = capacity_;
   freed_.reserve(segments_.size());
-  free_runs_.reserve(free_runs_max);
+  free_runs_.reserve(limits::free_runs_max);
 }
 
 #if FM_ASAN
@@ -40,7 +38,7 @@ arena::~arena() {
   // The addresses may be used for something else.
   for (segment& s : segments_)
     if (s.state.load() != segment_state::unbacked || __asan_address_is_poisoned(s.base))
-      unearth(s.base, segment_bytes());
+      reuse_memory(s.base, segment_bytes());
 }
 #else
 arena::~arena() = default;
@@ -93,8 +91,8 @@ segment* arena::take_free_run(std::uint32_t span) noexcept {
   return nullptr;
 }
 
-// With mutex_ held. Segments that are free have their memory already; the others get it, and where the capacity needs that, free segments
-// elsewhere give theirs up: enough of them do, as long as so many are available.
+// With mutex_ held. Segments that are free have their memory already; the others get it, and where the capacity needs
+// that, free segments elsewhere give theirs up: enough of them do, as long as so many are available.
 segment* arena::take_run(run r) {
   std::uint32_t fresh = 0;
   for (segment* s = &segments_[r.first]; s != &segments_[r.first] + r.span; ++s) {
@@ -146,7 +144,7 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
     if (!s) return nullptr;
   }
 #if FM_ASAN
-  if (!__asan_address_is_poisoned(s->base)) bury(s->base, std::uint64_t{span} << shift_);  // its first use
+  if (!__asan_address_is_poisoned(s->base)) retire_memory(s->base, std::uint64_t{span} << shift_);  // its first use
 #endif
   s->state.store(segment_state::filling, std::memory_order_relaxed);
   s->span = span;
@@ -168,7 +166,7 @@ void arena::retire(segment& s, std::uint64_t used, bool proactive) {
 }
 
 void arena::release(segment& s) {
-  bury(s.base, std::uint64_t{s.span} << shift_);
+  retire_memory(s.base, std::uint64_t{s.span} << shift_);
   {
     const std::lock_guard lock(mutex_);
     const std::uint32_t span = s.span;
@@ -184,7 +182,7 @@ void arena::release(segment& s) {
         segments_[i].state.store(segment_state::free, std::memory_order_relaxed);
         free_.push_front(segments_[i]);
       }
-      if (free_runs_.size() == free_runs_max) free_runs_.erase(free_runs_.begin());
+      if (free_runs_.size() == limits::free_runs_max) free_runs_.erase(free_runs_.begin());
       free_runs_.push_back({first, span});
     }
     available_.fetch_add(span, std::memory_order_relaxed);

@@ -4,8 +4,8 @@
 //                                     ^---- proactive's oldest          \-> writing -> sweeping
 //
 //   unbacked   address space without memory
-//   free       memory that nothing uses; taken last-in-first-out. Objects larger than a segment take a run of these that was
-//              released as one, or else a run of unbacked ones, or of both
+//   free       memory that nothing uses; taken last-in-first-out. Objects larger than a segment take a run of these
+//              that was released as one, or else a run of unbacked ones, or of both
 //   filling    one thread bump-allocates in it
 //   active     filled by fetches and allocations; its oldest segment is the next to be cooled
 //   proactive  filled by re-referenced objects, or active by luck (probability epsilon); its oldest goes to active
@@ -15,6 +15,7 @@
 //   writing    all that is left in it waits for acknowledgements, or for pins to be given back
 //
 // Invariant: backed segments never exceed the capacity. The queues' lock is taken once per segment, not per object.
+// frame_space takes and retires segments, the evictor moves them on, and collections note the frames that they freed.
 // dcm, section 3.2, with segments in place of pages.
 #pragma once
 
@@ -62,15 +63,16 @@ class arena {
   arena(std::uint64_t capacity, std::uint64_t segment_bytes);
   ~arena();
 
-  /// All of its address space, and: `give_up` is called before memory of it goes back to the system, by whole segments that
-  /// nothing uses. Set before the first take(); called under the queues' lock.
+  /// All of its address space, and: `give_up` is called before memory of it goes back to the system, by whole segments
+  /// that nothing uses. Set before the first take(); called under the queues' lock.
   [[nodiscard]] std::byte* address_space() noexcept { return memory_.base(); }
   [[nodiscard]] std::uint64_t address_space_bytes() const noexcept {
     return static_cast<std::uint64_t>(segments_.size()) << shift_;
   }
   void before_discard(std::function<void(std::byte*, std::uint64_t)> give_up) { before_discard_ = std::move(give_up); }
 
-  /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one segment.
+  /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one
+  /// segment.
   segment* take(std::uint32_t span, std::uint32_t leave);
   /// Ends filling: the segment enters its queue. `used` is the end of the last frame.
   void retire(segment& s, std::uint64_t used, bool proactive);
@@ -92,9 +94,10 @@ class arena {
   }
 
   // ---- for the evictor, which is one thread at a time ----
-  /// The next segment to cool, out of its queue: active's oldest, after proactive has been held to its share.
-  /// A segment that came back to active is passed over until the stamp of its return is below `passed_below`. Unless proactive is
-  /// spared, its oldest segment goes to active: where active is all pinned, it would come round for ever, and proactive stay.
+  /// The next segment to cool, out of its queue: active's oldest, after proactive has been held to its share. A segment
+  /// that came back to active is passed over until the stamp of its return is below `passed_below`. Unless proactive is
+  /// spared, its oldest segment goes to active: where active is all pinned, it would come round for ever, and proactive
+  /// stay.
   segment* next_to_cool(std::uint64_t passed_below, bool spare_proactive);
   void enter_inactive(segment& s, std::uint64_t stamp);
   /// inactive's oldest, if its stamp is below `passed_below`; it becomes `sweeping`.
@@ -116,7 +119,8 @@ class arena {
     if (!std::exchange(s.noted, true)) freed_.push_back(&s);
   }
   /// Segments of which every frame was noted, and that were never cooled, so that no object has moved out of them: they
-  /// wait for `stamp`, which is later, and are then to be released by who gets them from next_dead. Whether there are any.
+  /// wait for `stamp`, which is later, and are then to be released by who gets them from next_dead. Whether there are
+  /// any.
   bool set_dead_aside(std::uint64_t stamp) noexcept;
   segment* next_dead(std::uint64_t passed_below) noexcept;
   /// The latest stamp that such segments wait for; 0 when there are none. Wait-free.
@@ -147,8 +151,8 @@ class arena {
     gate_wanted_.store(segments, std::memory_order_relaxed);
     gate_level_.store(segments, std::memory_order_relaxed);
   }
-  /// The level cannot be reached now, because of pins say: who comes next is not to wait for it in vain. It is set again
-  /// by the release that reaches it.
+  /// The level cannot be reached now, such as because of pins: the next thread is not to wait for it in vain. It is set
+  /// again by the release that reaches it.
   void give_up_gate_level();
   [[nodiscard]] std::uint32_t gate_level() const noexcept { return gate_level_.load(std::memory_order_relaxed); }
   /// Takes this heap out of the count of heaps that are short of memory, for good.
@@ -169,7 +173,8 @@ class arena {
   std::mutex mutex_;
   queue free_, active_, proactive_, inactive_, writing_, dead_;
   std::vector<segment*> freed_;  ///< noted since the last set_dead_aside; room for all
-  /// Runs that were released one after the other, and have their memory still; some may have been taken apart meanwhile.
+  /// Runs that were released one after the other, and have their memory still; some may have been taken apart
+  /// meanwhile.
   struct run {
     std::uint32_t first, span;
   };

@@ -1,18 +1,20 @@
-// Detached fetches: posted and left alone, for prefetching and for objects that a thread awaits. They complete in whichever
-// thread polls, hold their segment by segment::inflight, and hold a region's retirement by fetch::posted_at: from posting
-// to installing counts as one section. The record and the frame belong to the fetch until its request is done, whatever
-// has become of whoever asked for it.
+// Posting, completing and awaiting detached fetches; see detached.h.
+//
+// Invariant: from the moment at which a word says `fetching` nothing may fail until its request is posted, since others
+// wait for it.
+#include "detached.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
 
-#include "miss.h"
+#include "frame_contents.h"
 #include "retire_frame.h"
 
 namespace fm::detail {
 
-object_cache::posting object_cache::post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen,
-                                                  std::uint32_t leave, std::vector<fabric::request*>* together) {
+detached_fetches::posting detached_fetches::post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word,
+                                                          word_t seen, std::uint32_t leave,
+                                                          std::vector<fabric::request*>* together) {
   fetch* f = nullptr;
   for (std::uint32_t look = 1; look < mutator::fetches_max && !f; ++look) {
     fetch& candidate = m.fetches[m.next_fetch];
@@ -21,39 +23,39 @@ object_cache::posting object_cache::post_detached(mutator& m, slot_t slot, std::
   }
   if (!f) return posting::no_record;
   const home_address at = home_address::unpack(seen);
-  store::link& link = link_of(slot);
+  store::link& link = cache_.link_of(slot);
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
-  f->payload = bump_frame(m.young, false, f->bytes - header::bytes, leave);
+  f->payload = cache_.frames().bump_frame(m.young, false, f->bytes - header::bytes, leave);
   if (!f->payload) return posting::no_memory;
   fabric::request& r = f->request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
-  r.deadline = clock::now() + options_.access_within;
+  r.deadline = clock::now() + cache_.options().access_within;
   r.context = f;
   f->posted_at.store(epochs::stamp(), std::memory_order_seq_cst);
   const bool readable = link.prepare_read(r, at, frame::home_copy(f->payload), readable_bytes(link, at, f->bytes));
   if (!readable || !word.compare_exchange_strong(seen, word::fetching(f), std::memory_order_acq_rel)) {
     f->posted_at.store(0, std::memory_order_release);
-    unbump(m.young, f->payload);
+    cache_.frames().unbump(m.young, f->payload);
     return readable ? posting::changed : posting::unreadable;
   }
   r.on_done = detached_done;
   f->busy.store(1, std::memory_order_relaxed);
-  f->seg = &arena_.of(f->payload);
+  f->seg = &cache_.memory().of(f->payload);
   f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
   if (together)
     together->push_back(&r);
   else
     link.session().post(r);
-  settle(m.young);
+  cache_.frames().settle(m.young);
   return posting::posted;
 }
 
-std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
-  mutator& m = here();
+std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
+  mutator& m = cache_.here();
   if (m.together.empty()) {
-    m.together.resize(links_.size());
+    m.together.resize(cache_.agents().size());
     for (auto& list : m.together) list.reserve(mutator::fetches_max);  // nothing may fail once a word says `fetching`
   }
   std::size_t posted = 0;
@@ -61,12 +63,13 @@ std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
   const section in_section;
   for (std::size_t i = 0; i < n; ++i) {
     const slot_t slot = slots[i];
-    if (slot == 0 || slot >= hit.slots || tablet_info_of(slot).heap.load(std::memory_order_acquire) != this) continue;
+    if (slot == 0 || slot >= hit.slots || tablet_info_of(slot).heap.load(std::memory_order_acquire) != &cache_)
+      continue;
     std::atomic<word_t>& word = word_at(slot);
     const word_t w = word.load(std::memory_order_acquire);
     if (!word::is_away(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
     const std::uint32_t agent = tablet_info_of(slot).agent.load(std::memory_order_relaxed);
-    const posting p = post_detached(m, slot, word, w, reserve_segments_ + 1, &m.together[agent]);
+    const posting p = post_detached(m, slot, word, w, cache_.frames().reserve() + 1, &m.together[agent]);
     if (p == posting::no_record || p == posting::no_memory) break;
     if (p != posting::posted) continue;
     m.counters.prefetches += 1;
@@ -75,18 +78,18 @@ std::size_t object_cache::prefetch(const slot_t* slots, std::size_t n) {
   // All that go to one agent at once: one call into the kernel over TCP, one doorbell over RDMA.
   for (std::size_t agent = 0; agent < m.together.size(); ++agent) {
     if (m.together[agent].empty()) continue;
-    links_[agent]->session().post(m.together[agent]);
+    cache_.agents()[agent]->session().post(m.together[agent]);
     m.together[agent].clear();
   }
   return posted;
 }
 
-void object_cache::detached_done(fabric::request& r) noexcept {
+void detached_fetches::detached_done(fabric::request& r) noexcept {
   auto* f = static_cast<fetch*>(r.context);
-  f->cache->finish_detached(*f);
+  finish_detached(*f);
 }
 
-void object_cache::finish_detached(fetch& f) noexcept {
+void detached_fetches::finish_detached(fetch& f) noexcept {
   const section in_section;
   std::atomic<word_t>& word = word_at(f.slot);
   const fabric::request& r = f.request;
@@ -105,7 +108,7 @@ void object_cache::finish_detached(fetch& f) noexcept {
   } else {
     // An old hint or a failure: the access that needs the object will ask by slot.
     px.header.store(0, std::memory_order_relaxed);
-    bury_frame(f.payload);
+    retire_frame(f.payload);
     word.store(f.hint, std::memory_order_release);
   }
   f.posted_at.store(0, std::memory_order_seq_cst);
@@ -119,19 +122,19 @@ void object_cache::finish_detached(fetch& f) noexcept {
 
 // ---- awaiting ----
 
-char* object_cache::look_for(awaited& a) {
+char* detached_fetches::look_for(awaited& a) {
   const section in_section;
-  object_cache& c = owner_of(a.slot);
+  object_cache& c = object_cache::owner_of(a.slot);
   a.cache = &c;
-  return c.look_here(a);
+  return c.detached().look_here(a);
 }
 
-char* object_cache::look_here(awaited& a) {
+char* detached_fetches::look_here(awaited& a) {
   std::atomic<word_t>& word = word_at(a.slot);
   const auto pinned = [&](char* payload) {
     frame::prefix(payload).pins.fetch_add(1, std::memory_order_acq_rel);
     if (a.begun != time_point{})
-      miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - a.begun).count()));
+      cache_.misses().miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - a.begun).count()));
     return payload;
   };
   time_point now{};
@@ -142,17 +145,17 @@ char* object_cache::look_here(awaited& a) {
       if (word::is_busy(w))
         cpu_relax();
       else
-        touch(word, w);
+        cache_.frames().touch(cache_.here(), word, w);
       continue;
     }
     if (w == word::free) throw error(errc::not_found, fmt::format("slot {:#x} holds no object", a.slot));
-    store::link& link = link_of(a.slot);
+    store::link& link = cache_.link_of(a.slot);
     if (now == time_point{}) now = clock::now();
     if (a.begun == time_point{}) a.begun = now;
-    const bool late = now >= a.begun + options_.access_within;
+    const bool late = now >= a.begun + cache_.options().access_within;
     if (word::is_fetching(w)) {
       if (late) throw_access(errc::timed_out, a.slot, link);
-      a.why = word::fetch_of<fetch>(w)->from == &here() ? holdup::fetch : holdup::others_fetch;
+      a.why = word::fetch_of<fetch>(w)->from == &cache_.here() ? holdup::fetch : holdup::others_fetch;
       return nullptr;
     }
     if (link.lost()) throw_access(errc::agent_lost, a.slot, link);
@@ -164,9 +167,9 @@ char* object_cache::look_here(awaited& a) {
     const std::uint32_t generation = link.session().generation();
     // Nothing is known, or what is known has just proved to be old: one answer by slot, which also says what is wrong.
     if (w == word::unknown || (w == a.tried && generation == a.generation))
-      return pinned(resolve_here(a.slot, access::read, section_kind::fresh));
-    mutator& m = here();
-    const posting p = post_detached(m, a.slot, word, w, reserve_segments_);
+      return pinned(cache_.resolve_here(a.slot, access::read, section_kind::fresh));
+    mutator& m = cache_.here();
+    const posting p = post_detached(m, a.slot, word, w, cache_.frames().reserve());
     if (p == posting::posted || p == posting::unreadable) {
       a.tried = w;
       a.generation = generation;
@@ -174,9 +177,9 @@ char* object_cache::look_here(awaited& a) {
       if (p == posting::posted) m.counters.misses += 1;
     } else if (p == posting::no_memory) {
       if (a.memory_short == time_point{}) a.memory_short = now;
-      ask_for_room();
-      if (late || closed() || now >= a.memory_short + options_.memory_within)
-        throw_cache_full(size_class::bytes(home_address::unpack(w).size_class));
+      cache_.pressure().ask_for_room();
+      if (late || cache_.closed() || now >= a.memory_short + cache_.options().memory_within)
+        cache_.pressure().throw_cache_full(size_class::bytes(home_address::unpack(w).size_class));
       a.why = holdup::memory;
       return nullptr;
     } else if (p == posting::no_record) {
@@ -186,22 +189,19 @@ char* object_cache::look_here(awaited& a) {
   }
 }
 
-std::size_t object_cache::poll() noexcept {
+std::size_t detached_fetches::poll() noexcept {
   std::size_t n = 0;
-  for (auto& link : links_) n += link->session().poll();
+  for (auto& link : cache_.agents()) n += link->session().poll();
   return n;
 }
 
-void object_cache::sleep_until_completed(std::uint32_t seen, time_point deadline) {
-  mutator& m = here();
+std::uint32_t detached_fetches::completions() { return cache_.here().completed.load(std::memory_order_seq_cst); }
+
+void detached_fetches::sleep_until_completed(std::uint32_t seen, time_point deadline) {
+  mutator& m = cache_.here();
   m.sleeping.store(1, std::memory_order_seq_cst);
   if (m.completed.load(std::memory_order_seq_cst) == seen) os::futex_wait(m.completed, seen, deadline);
   m.sleeping.store(0, std::memory_order_relaxed);
-}
-
-void object_cache::sleep_until_released(std::uint32_t seen, time_point deadline) noexcept {
-  evictor_->wake();
-  arena_.wait_released(seen, deadline);
 }
 
 }  // namespace fm::detail

@@ -1,6 +1,9 @@
-// Elastic fetch (dcm, section 4, for objects): how many bytes a miss reads beyond its object, learnt for every 64 KiB of
-// a region. STRETCH when misses come close after one another or neighbours turn out to be used, REDUCE when neighbours
-// are evicted untouched. A part's score is a saturating counter; the window doubles every 32 points.
+// Elastic fetch (dcm, section 4, for objects): how many bytes a miss reads beyond its object, learnt for every 64 KiB
+// of a region. STRETCH when misses come close after one another or neighbours turn out to be used, REDUCE when
+// neighbours are evicted untouched. A part's score is a saturating counter; the window doubles every 32 points.
+//
+// Invariant: a score is a guess that correctness does not depend on, so lost updates between threads are allowed.
+// Misses ask for windows; touches and the evictor teach them.
 #pragma once
 
 #include "os/os.h"
@@ -11,8 +14,8 @@ namespace fm::detail {
 
 class elastic_windows {
  public:
-  static constexpr std::uint32_t part_bytes = 64 << 10;
-  static constexpr std::uint32_t window_max = 32 << 10;
+  static constexpr std::uint32_t part_bytes = limits::window_part_bytes;
+  static constexpr std::uint32_t window_max = limits::window_max;
 
   elastic_windows() : parts_(std::uint64_t{home_address::region_limit} * parts_per_region * sizeof(part), page_bytes) {}
 

@@ -1,3 +1,7 @@
+// Cooling, sweeping, and moving what stays behind; see evictor.h. Write-back is in writeback.cc.
+//
+// Invariant: members that are not atomic are used under mutex_, by the one thread that makes a step. A step takes a
+// bounded number of frames and waits for nothing.
 #include "evictor.h"
 
 #include <algorithm>
@@ -10,15 +14,6 @@ namespace fm::detail {
 
 namespace {
 
-constexpr std::uint32_t frames_per_step = 512;
-constexpr std::uint32_t look_ahead = 16;        // frames whose words are prefetched together
-constexpr std::uint64_t prefetch_bytes = 1024;  // of the segment ahead of the walk: it has not been touched for long
-constexpr std::uint32_t rounds_before_pause = 2;
-constexpr std::uint32_t sweeps_per_batch = 8;  // after so many, an open batch leaves though it is not full
-constexpr auto pause_within = std::chrono::microseconds(200);
-constexpr int rest_after_pause =
-    50;  // times as long as it took: all of them together may stop threads for 2% of the time
-
 struct looked_at {
   char* payload;
   slot_t slot;
@@ -26,15 +21,15 @@ struct looked_at {
 };
 
 // Collects the next frames of a segment that hold an object, prefetching their words. Returns how many.
-std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[look_ahead]) {
+std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[limits::look_ahead]) {
   std::uint32_t n = 0;
-  while (n < look_ahead && cursor < end) {
+  while (n < limits::look_ahead && cursor < end) {
     char* payload = cursor + sizeof(frame_prefix);
     frame_prefix& px = frame::prefix(payload);
     const std::uint64_t total = frame::total_bytes_of(payload);
     FM_ASSERT(total >= sizeof(frame_prefix), "a frame has a size");
     const std::uint64_t h = px.header.load(std::memory_order_relaxed);
-    __builtin_prefetch(cursor + prefetch_bytes);
+    __builtin_prefetch(cursor + limits::prefetch_bytes);
     cursor += total;
     const slot_t slot = header::slot(h);
     if (slot == 0 || slot >= hit.slots) continue;  // nothing installed
@@ -90,7 +85,7 @@ void evictor::run() noexcept {
         until = std::min(until, clock::now() + std::chrono::milliseconds(1));
       }
       os::futex_wait(work_, seen, until);
-      cache_.acknowledge_retired();
+      cache_.retirements().acknowledge();
       continue;
     }
     bool moved = false;
@@ -154,9 +149,9 @@ bool evictor::short_of_memory() const noexcept {
 
 bool evictor::step() noexcept {
   for (auto& link : cache_.agents()) link->poll();
-  cache_.acknowledge_retired();
+  cache_.retirements().acknowledge();
   const bool released = release_passed();
-  const bool gave_back = cache_.pages().step([this] { return cache_.tablets(); }) || released;
+  const bool gave_back = cache_.pages().step([this] { return cache_.slots().tablets(); }) || released;
   if (job_ == job::none) {
     if (!draining_ && !short_of_memory()) return gave_back;
     if (!pick_job()) return submit_open_batches() || gave_back;
@@ -198,8 +193,8 @@ bool evictor::pick_job() {
 void evictor::run_cooling() {
   const section in_section;
   const char* end = segment_->base + segment_->used;
-  looked_at frames[look_ahead];
-  for (std::uint32_t done = 0; done < frames_per_step;) {
+  looked_at frames[limits::look_ahead];
+  for (std::uint32_t done = 0; done < limits::frames_per_step;) {
     const std::uint32_t n = look(cursor_, end, frames);
     if (n == 0) break;
     for (std::uint32_t i = 0; i < n; ++i) {
@@ -232,8 +227,8 @@ void evictor::run_sweeping() {
     const section in_section;
     if (grow_up()) return;
     const char* end = segment_->base + segment_->used;
-    looked_at frames[look_ahead];
-    for (std::uint32_t done = 0; done < frames_per_step;) {
+    looked_at frames[limits::look_ahead];
+    for (std::uint32_t done = 0; done < limits::frames_per_step;) {
       const std::uint32_t n = look(cursor_, end, frames);
       if (n == 0) break;
       for (std::uint32_t i = 0; i < n; ++i) {
@@ -279,12 +274,13 @@ void evictor::run_sweeping() {
         const word_t home = px.home.load(std::memory_order_relaxed);
         FM_ASSERT(word::is_away(home), "a clean frame has a home copy");
         if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
-          bury_frame(payload);
+          retire_frame(payload);
           counts.dropped.fetch_add(1, std::memory_order_relaxed);
           if ((shape & frame::elastic_bit) != 0) {
             counts.elastic_untouched.fetch_add(1, std::memory_order_relaxed);
             const slot_t slot = header::slot(px.header.load(std::memory_order_relaxed));
-            cache_.windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed))
+            cache_.misses()
+                .windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed))
                 .reduce(home_address::unpack(home));
           }
         } else {
@@ -299,7 +295,8 @@ void evictor::run_sweeping() {
 }
 
 // An open batch leaves when it is full, when there is nothing else to do, and by these rules: segments wait for it in
-// `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep it.
+// `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep
+// it.
 void evictor::after_sweep(bool released) {
   const bool moved =
       released ||
@@ -308,18 +305,19 @@ void evictor::after_sweep(bool released) {
   ++sweeps_since_submit_;
   const arena::counts q = arena_.queue_lengths();
   const bool going_round = futile_ > q.active + q.proactive + q.inactive;
-  if (going_round || draining_ || sweeps_since_submit_ >= sweeps_per_batch || arena_.available() < low_ ||
+  if (going_round || draining_ || sweeps_since_submit_ >= limits::sweeps_per_batch || arena_.available() < low_ ||
       arena_.awaited())
     submit_open_batches();
-  // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a loop.
+  // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a
+  // loop.
   if (going_round) {
     futile_ = 0;
     starved_ = true;
   }
 }
 
-// The word of a frame is in the side table, or nowhere. False when it is in the HIT now: what is dirty or being written goes
-// on there.
+// The word of a frame is in the side table, or nowhere. False when it is in the HIT now: what is dirty or being written
+// goes on there.
 bool evictor::sweep_aside(slot_t slot, char* payload) {
   bool to_table = false;
   const auto at = cache_.pages().with_sided(slot, [&](word_t& aside) {
@@ -334,7 +332,7 @@ bool evictor::sweep_aside(slot_t slot, char* payload) {
       to_table = true;
     } else {
       // Whoever wants it asks the agent.
-      bury_frame(payload);
+      retire_frame(payload);
       counts.dropped.fetch_add(1, std::memory_order_relaxed);
       return false;
     }
@@ -365,7 +363,7 @@ bool evictor::end_sweep(segment& s) {
   }
   counts.stragglers.fetch_add(kept_, std::memory_order_relaxed);
   ++s.rounds;
-  if (s.rounds >= rounds_before_pause && pinned_ + dirty_kept_ == 0 && s.span == 1 && this_thread.depth == 0 &&
+  if (s.rounds >= limits::rounds_before_pause && pinned_ + dirty_kept_ == 0 && s.span == 1 && this_thread.depth == 0 &&
       kept_bytes_ < arena_.segment_bytes() / 2 && relocate_stragglers(s))
     return true;
   arena_.enter_active(s, epochs::stamp());
@@ -382,7 +380,7 @@ bool evictor::relocate_stragglers(segment& s) {
   if (begin < no_pause_before_ && !draining_) return false;  // it is swept again
   counts.pauses.fetch_add(1, std::memory_order_relaxed);
   const bool ran = epochs::pause(
-      pause_within,
+      limits::straggler_pause_within,
       [](void* context) {
         auto& w = *static_cast<work*>(context);
         const char* end = w.s->base + w.s->used;
@@ -401,19 +399,19 @@ bool evictor::relocate_stragglers(segment& s) {
           if (!word::is_resident(seen) || word::payload(seen) != payload) continue;
           char* to = px.pins.load(std::memory_order_acquire) != 0 || word::is_busy(seen)
                          ? nullptr
-                         : w.self->cache_.bump_frame(w.self->moved_, true,
-                                                     frame::total_bytes_of(payload) - sizeof(frame_prefix), 0);
+                         : w.self->cache_.frames().bump_frame(w.self->moved_, true,
+                                                              frame::total_bytes_of(payload) - sizeof(frame_prefix), 0);
           if (!to) {
             w.all = false;
             return;
           }
-          w.self->cache_.move_frame(payload, to);
+          w.self->cache_.frames().move_frame(payload, to);
           word.store(word::resident(to, seen & (word::clean_bit)), std::memory_order_release);
         }
       },
       &moving);
   const time_point end = clock::now();
-  no_pause_before_ = end + (end - begin) * rest_after_pause;
+  no_pause_before_ = end + (end - begin) * limits::rest_after_pause;
   if (!ran) counts.pauses_abandoned.fetch_add(1, std::memory_order_relaxed);
   if (!ran || !moving.all || s.writing.load(std::memory_order_acquire) != 0) return false;
   counts.segments_released.fetch_add(1, std::memory_order_relaxed);

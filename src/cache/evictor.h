@@ -1,21 +1,28 @@
-// Eviction: cools segments, sweeps them, writes dirty objects back and handles the acknowledgements. One thread at a time
-// does a step: the background thread, or a mutator that needs memory or waits for a fetch (dcm, section 3.3: eviction
-// overlaps fetching).
+// Eviction: cools segments, sweeps them, writes dirty objects back and handles the acknowledgements. One thread at a
+// time does a step: the background thread, or a mutator that needs memory or waits for a fetch (dcm, section 3.3:
+// eviction overlaps fetching).
 //
-// A step is bounded (a few hundred frames), so that helping never stalls a mutator for long.
-//
-//   cool    every word into the segment gets its cold bit; then the stamp; then the segment enters inactive
-//   sweep   a grace period later: clean untouched objects are dropped (word -> away), dirty untouched ones are copied to a
-//           batch, touched ones stay; an empty segment is released
+//   cool         every word into the segment gets its cold bit; then the stamp; then the segment enters inactive
+//   sweep        a grace period later: clean untouched objects are dropped (word -> away), dirty untouched ones are
+//                copied to a batch, touched ones stay; an empty segment is released
 //   acknowledge  the batch is indexed: the frame's home is set; still cold and clean objects are dropped
 //
 // Touched objects have usually left the segment already: the first touch a grace period after cooling moves the object
-// to proactive (object_cache::touch). What stays is pinned, or was touched within the grace period; hot objects that are touched
-// in every grace period would hold their segment for ever, so after some rounds a short pause moves them.
+// to proactive (frame_space::touch). An object that stays is pinned, or was touched within the grace period. Objects
+// that are touched in every grace period would hold their segment for ever, so after some rounds a short pause moves
+// them.
+//
+// Invariants owned here
+//   - A step is bounded (limits::frames_per_step), so that helping never stalls a mutator for long.
+//   - An object is dropped only a grace period after cooling, unpinned, clean, and without a write-back in flight.
+//
+// Threads that wait for memory help; the collector holds steps back and releases dead segments; heap_core reads counts.
 #pragma once
 
 #include "object_cache.h"
 #include <array>
+#include <mutex>
+#include <thread>
 
 namespace fm::detail {
 
@@ -26,14 +33,18 @@ class evictor {
 
   /// One bounded step, if nobody else is at it. True when something moved. Never waits.
   bool help() noexcept;
-  /// While the lock is held no step is made; for verification.
+  /// The same, or the background thread is woken if nothing moved. Outside of sections.
+  void help_or_wake() noexcept {
+    if (!help()) wake();
+  }
+  /// While the lock is held no step is made.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   /// Hands open batches to their links, full or not: as long as memory is not short, nobody else would.
   void send() noexcept;
   /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
   void await_acknowledged(time_point deadline) noexcept;
-  /// After a collection has freed frames: segments in which nothing else is go back at once, if nobody is inside a section that
-  /// began before, and otherwise when those have ended.
+  /// After a collection has freed frames: segments in which nothing else is go back at once, if nobody is inside a
+  /// section that began before, and otherwise when those have ended.
   void release_dead() noexcept;
   /// Wakes the background thread.
   void wake() noexcept;

@@ -1,5 +1,8 @@
-// A fetch in flight, found through the HIT word that says `fetching`. Records are never freed while the heap lives, so a
-// waiter may look at one through a word that has changed since; it then sees another sequence number.
+// A fetch in flight, found through the HIT word that says `fetching`, and what both ways of fetching share: misses that
+// a thread waits for (miss.h) and detached fetches (detached.h).
+//
+// Invariant: records are never freed while the heap lives, so a waiter may look at one through a word that has changed
+// since; it then sees another sequence number.
 #pragma once
 
 #include "remote/agent_session.h"
@@ -8,7 +11,6 @@
 
 namespace fm::detail {
 
-class object_cache;
 class mutator;
 struct segment;
 
@@ -18,13 +20,22 @@ struct alignas(16) fetch {
   std::atomic<std::uint32_t> waiters{0};
   std::atomic<std::uint64_t> posted_at{0};  ///< epoch in which a detached fetch was posted; 0 when it is not in flight
   slot_t slot = 0;
-  word_t hint = 0;          ///< the word that `fetching` replaced
-  char* payload = nullptr;  ///< the frame that it fills
-  std::uint32_t bytes = 0;  ///< asked for, header included
-  segment* seg = nullptr;   ///< counted in inflight, for detached fetches
-  object_cache* cache = nullptr;
+  word_t hint = 0;                     ///< the word that `fetching` replaced
+  char* payload = nullptr;             ///< the frame that it fills
+  std::uint32_t bytes = 0;             ///< asked for, header included
+  segment* seg = nullptr;              ///< counted in inflight, for detached fetches
   mutator* from = nullptr;             ///< whose record it is
   std::atomic<std::uint32_t> busy{0};  ///< a detached fetch is given back by whichever thread completes it
 };
+
+/// The fetch has ended, and the word says so: wakes who waits for it.
+void end_fetch(fetch& f) noexcept;
+
+/// An access failed: the error names the slot and the agent.
+[[noreturn]] void throw_access(errc code, slot_t slot, const store::link& link);
+
+/// How many of `bytes` bytes at `from` may be read. A size class may reach beyond its object, into a batch that is just
+/// being appended: not read.
+std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes);
 
 }  // namespace fm::detail

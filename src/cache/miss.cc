@@ -1,5 +1,8 @@
-// Misses: what happens when a word is not resident. One-sided by hint, checked by header; by slot when the hint is old
-// or unknown; neighbours that come along are installed cold.
+// The steps of a miss; see miss.h.
+//
+// Invariant: a hint is corrected only over the word that was noted before the question was asked. So an answer never
+// replaces anything newer than itself.
+#include "miss.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
@@ -8,18 +11,15 @@
 #include <array>
 #include <optional>
 
-#include "miss.h"
+#include "frame_contents.h"
 
 namespace fm::detail {
 
 namespace {
 
-constexpr std::uint32_t answer_bytes_max = 512 << 10;  // of a home copy that comes with an answer by slot
-constexpr int hint_rounds_max = 64;                    // an object that moves this often between two looks is a fault
-
-/// The hints of a slot's page that lead nowhere any more, noted before the agent is asked for one of them, so that its answer
-/// can correct all. The answer is not older than what was noted then; and a word that has changed since is left alone: it never
-/// comes back to an address that it had, so what is in it may be newer than the answer.
+/// The hints of a slot's page that lead nowhere any more, noted before the agent is asked for one of them, so that its
+/// answer can correct all. The answer is not older than what was noted then; and a word that has changed since is left
+/// alone: it never comes back to an address that it had, so what is in it may be newer than the answer.
 class old_hints {
  public:
   old_hints(slot_t slot, const store::link& link) : first_(slot / page_slots * page_slots) {
@@ -47,17 +47,17 @@ class old_hints {
 
 }  // namespace
 
-void throw_access(errc code, slot_t slot, const store::link& link) {
-  throw error(code, fmt::format("slot {:#x} on {}", slot, link.url()));
+void miss_handler::open(std::size_t agents) {
+  for (std::size_t i = 0; i < agents; ++i) windows_.push_back(std::make_unique<elastic_windows>());
 }
 
-void object_cache::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind kind) {
+void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind kind) {
   if (seen == word::unknown) return miss_unknown(slot, word, kind);
   FM_CHECK(word::is_away(seen), "a word is in one of its states");
   const time_point begin = clock::now();
-  mutator& m = here();
+  mutator& m = cache_.here();
   const home_address at = home_address::unpack(seen);
-  char* payload = frame_for_miss(m, slot, size_class::bytes(at.size_class) - header::bytes, kind);
+  char* payload = cache_.pressure().frame_for_miss(m, slot, size_class::bytes(at.size_class) - header::bytes, kind);
   if (!payload) return;  // the section was left: look again
   fetch& f = m.fetches[0];
   f.slot = slot;
@@ -66,43 +66,38 @@ void object_cache::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, sec
   f.bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
   word_t expected = seen;
   if (!word.compare_exchange_strong(expected, word::fetching(&f), std::memory_order_acq_rel)) {
-    unbump(m.young, payload);
+    cache_.frames().unbump(m.young, payload);
     return;
   }
   try {
-    const word_t home = load(f, m, link_of(slot));
+    const word_t home = load(f, m, cache_.link_of(slot));
     frame::prefix(payload).home.store(home, std::memory_order_relaxed);
     word.store(word::resident(payload, word::clean_bit), std::memory_order_release);
   } catch (...) {
-    failed_misses.fetch_add(1, std::memory_order_relaxed);
+    failed.fetch_add(1, std::memory_order_relaxed);
     frame::prefix(payload).header.store(0, std::memory_order_relaxed);
-    unbump(m.young, payload);
+    cache_.frames().unbump(m.young, payload);
     word.store(seen, std::memory_order_release);
     end_fetch(f);
     throw;
   }
   end_fetch(f);
-  settle(m.young);
+  cache_.frames().settle(m.young);
   m.counters.misses += 1;
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
-void object_cache::end_fetch(fetch& f) noexcept {
-  f.sequence.fetch_add(1, std::memory_order_seq_cst);
-  if (f.waiters.load(std::memory_order_seq_cst) != 0) os::futex_wake(f.sequence, 1 << 30);
-}
-
-std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, const home_address& from,
+std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, store::link& link, const home_address& from,
                                       std::uint32_t& window) {
   fabric::request& r = f.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
-  r.deadline = clock::now() + options_.access_within;
+  r.deadline = clock::now() + cache_.options().access_within;
   char* to = window != 0 ? reinterpret_cast<char*>(m.staging.get()) : frame::home_copy(f.payload);
   if (!link.prepare_read(r, from, to, readable_bytes(link, from, window != 0 ? window : f.bytes))) return 0;
   r.on_done = nullptr;
   link.session().post(r);
   if (!r.done()) {
-    evictor_->help();
+    cache_.eviction().help();
     link.session().wait(r);
   }
   if (r.status == errc::stale || r.status == errc::access_denied || r.status == errc::not_found) return 0;
@@ -120,13 +115,13 @@ std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, c
   return bytes;
 }
 
-word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
-  const time_point deadline = clock::now() + options_.access_within;
+word_t miss_handler::load(fetch& f, mutator& m, store::link& link) {
+  const time_point deadline = clock::now() + cache_.options().access_within;
   word_t hint = f.hint;
-  for (int round = 0; round < hint_rounds_max; ++round) {
+  for (int round = 0; round < limits::hint_rounds_max; ++round) {
     const home_address from = home_address::unpack(hint);
     std::uint32_t window = 0;
-    if (options_.elastic && round == 0 && f.bytes < elastic_windows::window_max / 2) {
+    if (cache_.options().elastic && round == 0 && f.bytes < elastic_windows::window_max / 2) {
       window = windows(tablet_info_of(f.slot).agent.load(std::memory_order_relaxed)).window(from, f.bytes);
       // Only what is acknowledged or sealed: no append and no evacuation is caught half way.
       std::uint64_t readable = link.readable(from.region);
@@ -142,7 +137,7 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
     }
     if (const std::uint64_t bytes = read_hint(f, m, link, from, window); bytes != 0) {
       if (window > bytes) {
-        settle(m.young);
+        cache_.frames().settle(m.young);
         const std::uint32_t agent = tablet_info_of(f.slot).agent.load(std::memory_order_relaxed);
         if (install_neighbours(m, agent, from, bytes, window) == 0) windows(agent).useless(from);
       }
@@ -152,7 +147,7 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
     m.counters.misses_by_slot += 1;
     std::optional<old_hints> old;
     if (!old_hints::is_readable(link, hint)) old.emplace(f.slot, link);
-    const store::slot_answer a = link.fetch_slot(f.slot, old.has_value(), answer_bytes_max, deadline);
+    const store::slot_answer a = link.fetch_slot(f.slot, old.has_value(), limits::answer_bytes_max, deadline);
     if (a.status != errc::ok) throw_access(a.status, f.slot, link);
     if (!word::is_away(a.entry)) throw_access(errc::not_found, f.slot, link);
     hint = a.entry;
@@ -178,19 +173,20 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
   throw_access(errc::corrupt, f.slot, link);
 }
 
-void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind kind) {
+void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind kind) {
   const time_point begin = clock::now();
-  mutator& m = here();
-  store::link& link = link_of(slot);
+  mutator& m = cache_.here();
+  store::link& link = cache_.link_of(slot);
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
-  pages_.open(slot);
+  cache_.pages().open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
-  const store::slot_answer a = link.fetch_slot(slot, true, answer_bytes_max, begin + options_.access_within);
+  const store::slot_answer a =
+      link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
   if (a.status != errc::ok) throw_access(a.status, slot, link);
   if (!word::is_away(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
-  if (!pages_.may_install(slot, drops)) return;  // the page was given back meanwhile: ask again
-  if (pages_.over()) evictor_->wake();
+  if (!cache_.pages().may_install(slot, drops)) return;  // the page was given back meanwhile: ask again
+  if (cache_.pages().over()) cache_.eviction().wake();
   // Hints for the whole page, over words that are still unknown.
   const slot_t first = slot / page_slots * page_slots;
   for (std::size_t i = 0; i < a.page.size() && i < page_slots; ++i) {
@@ -209,7 +205,7 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
           ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
           : 0;
   if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
-  char* payload = frame_for_miss(m, slot, bytes - header::bytes, kind);
+  char* payload = cache_.pressure().frame_for_miss(m, slot, bytes - header::bytes, kind);
   if (!payload) return;
   copy_bytes(frame::home_copy(payload), a.copy.data(), bytes);
   frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);
@@ -217,20 +213,21 @@ void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   expected = a.entry;
   if (!word.compare_exchange_strong(expected, word::resident(payload, word::clean_bit), std::memory_order_acq_rel)) {
     frame::prefix(payload).header.store(0, std::memory_order_relaxed);
-    unbump(m.young, payload);
+    cache_.frames().unbump(m.young, payload);
     return;
   }
-  settle(m.young);
+  cache_.frames().settle(m.young);
   m.counters.misses += 1;
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
-std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first,
+std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first,
                                                std::uint64_t skip, std::uint32_t window) {
   std::uint32_t installed = 0;
   const char* bytes = reinterpret_cast<const char*>(m.staging.get());
   // At most one segment is taken for neighbours, and none that others wait for.
-  const std::uint32_t leave = std::max<std::uint32_t>(reserve_segments_ + 1, arena_.capacity_segments() / 16);
+  const std::uint32_t leave =
+      std::max<std::uint32_t>(cache_.frames().reserve() + 1, cache_.memory().capacity_segments() / 16);
   for (std::uint64_t at = skip; at + header::bytes <= window;) {
     std::uint64_t h = 0;
     std::memcpy(&h, bytes + at, sizeof h);
@@ -244,12 +241,12 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
     const slot_t slot = header::slot(h);
     const home_address here{first.region, first.generation, static_cast<std::uint32_t>(first.offset + at),
                             size_class::of(copy)};
-    if (slot != 0 && slot < hit.slots && tablet_info_of(slot).heap.load(std::memory_order_acquire) == this &&
+    if (slot != 0 && slot < hit.slots && tablet_info_of(slot).heap.load(std::memory_order_acquire) == &cache_ &&
         tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) {
       std::atomic<word_t>& word = word_at(slot);
       word_t w = word.load(std::memory_order_relaxed);
       if (word::is_away(w) && home_address::unpack(w) == here) {
-        char* payload = bump_frame(m.young, false, copy - header::bytes, leave);
+        char* payload = cache_.frames().bump_frame(m.young, false, copy - header::bytes, leave);
         if (!payload) return installed;
         copy_bytes(frame::home_copy(payload), bytes + at, copy);
         frame_prefix& px = frame::prefix(payload);
@@ -262,7 +259,7 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
           ++installed;
         } else {
           px.header.store(0, std::memory_order_relaxed);
-          unbump(m.young, payload);
+          cache_.frames().unbump(m.young, payload);
         }
       }
     }
@@ -271,9 +268,9 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
   return installed;
 }
 
-void object_cache::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline) {
+void miss_handler::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline) {
   auto* f = word::fetch_of<fetch>(seen);
-  here().counters.waits_for_fetch += 1;
+  cache_.here().counters.waits_for_fetch += 1;
   f->waiters.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     const std::uint32_t sequence = f->sequence.load(std::memory_order_seq_cst);
@@ -283,7 +280,7 @@ void object_cache::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_p
       throw error(errc::timed_out, "waiting for another thread's fetch of the same object");
     }
     bool polled = false;
-    for (auto& link : links_) polled = link->session().poll() != 0 || polled;
+    for (auto& link : cache_.agents()) polled = link->session().poll() != 0 || polled;
     if (!polled) os::futex_wait(f->sequence, sequence, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }
   f->waiters.fetch_sub(1, std::memory_order_relaxed);

@@ -1,20 +1,53 @@
-// What the two ways of fetching share: misses that a thread waits for (miss.cc) and detached fetches (detached.cc).
+// Misses: what happens when a word is not resident. One-sided by hint, checked by header; by slot when the hint is old
+// or unknown; neighbours that come along are installed cold.
+//
+// Invariants owned here
+//   - A word that says `fetching` leads to the record of the thread that waits, and leaves that state before the thread
+//     does.
+//   - What is installed is a home copy whose header names the slot; an answer by slot goes over an unknown word only as
+//     "Page give-back" (pages.h) allows.
+//
+// object_cache::resolve calls it, inside a section.
 #pragma once
 
-#include "object_cache.h"
-#include <algorithm>
+#include "elastic.h"
+#include "mutator.h"
+#include <farmem/detail/access.h>
+#include <farmem/histogram.h>
+#include <memory>
+#include <vector>
 
 namespace fm::detail {
 
-/// An access failed: the error names the slot and the agent.
-[[noreturn]] void throw_access(errc code, slot_t slot, const store::link& link);
+class miss_handler {
+ public:
+  explicit miss_handler(object_cache& cache) noexcept : cache_(cache) {}
+  /// Elastic windows for each of the heap's agents. Once, before anything is fetched.
+  void open(std::size_t agents);
 
-/// A size class may reach beyond its object, into a batch that is just being appended: not read.
-inline std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes) {
-  if (mutated(mutation::read_past_acknowledged)) return bytes;
-  const std::uint64_t readable = link.readable(from.region);
-  return readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, readable - from.offset))
-                                : bytes;
-}
+  /// Makes the object resident, or tries to: the caller looks at the word again. Throws agent_lost, timed_out,
+  /// not_found, corrupt, cache_full.
+  void miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind section);
+  /// Waits until the word is no longer `fetching` by this record, or throws timed_out.
+  void wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline);
+  elastic_windows& windows(std::uint32_t agent) noexcept { return *windows_[agent]; }
+
+  histogram miss_ns;
+  std::atomic<std::uint64_t> failed{0};
+
+ private:
+  void miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind section);
+  /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
+  word_t load(fetch& f, mutator& m, store::link& link);
+  /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0
+  /// when the header names something else.
+  std::uint64_t read_hint(fetch& f, mutator& m, store::link& link, const home_address& from, std::uint32_t& window);
+  /// How many were installed.
+  std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip,
+                                   std::uint32_t window);
+
+  object_cache& cache_;
+  std::vector<std::unique_ptr<elastic_windows>> windows_;
+};
 
 }  // namespace fm::detail

@@ -1,10 +1,13 @@
-// A thread's state in one heap: the segments that it bump-allocates in, its run of fresh slots, its counters. Only
-// its thread writes it; counters are read by others.
+// A thread's state in one heap: the segments that it bump-allocates in, its run of fresh slots, its fetches, its
+// counters.
+//
+// Invariant: only its thread writes it, but for a fetch's record, which belongs to the fetch while it is in flight.
+// Counters, `completed` and `posted_at` are read by others. In a pause the collector reads the run of slots (slots.h).
 #pragma once
 
 #include "arena.h"
-#include "collection.h"
 #include "fetch.h"
+#include "slot_marks.h"
 #include "table/table.h"
 #include <atomic>
 #include <memory>
@@ -14,7 +17,7 @@ namespace fm::detail {
 
 class object_cache;
 
-/// A counter that one thread writes and others read.
+/// A counter that one thread writes and others read: an addition is no atomic operation.
 class owned_counter {
  public:
   void operator+=(std::uint64_t n) noexcept {
@@ -43,7 +46,7 @@ struct bump {
 
 class mutator {
  public:
-  static constexpr std::uint32_t fetches_max = 65;
+  static constexpr std::uint32_t fetches_max = limits::fetches_max;
 
   explicit mutator(object_cache& c) : cache(c), fetches(std::make_unique<fetch[]>(fetches_max)) {}
 
@@ -54,7 +57,7 @@ class mutator {
   slot_page rest;                          ///< free slots for the next runs
   slot_t filling = 0;                      ///< the pages of the HIT that are kept open for this thread ...
   std::uint64_t filling_slots = 0;         ///< ... and how many slots they have
-  std::uint64_t allocated_unreported = 0;  ///< bytes, see object_cache::when_allocated
+  std::uint64_t allocated_unreported = 0;  ///< bytes, see collection_requests
   std::uint64_t objects_unreported = 0;
   std::uint32_t next_agent = 0;
   std::unique_ptr<fetch[]> fetches;  ///< [0] for the miss that the thread waits for, the rest for detached fetches
@@ -66,12 +69,6 @@ class mutator {
   std::uint64_t random = 0x9e3779b97f4a7c15;
   mutator_counters counters;
   std::atomic<bool> in_use{false};  ///< a thread owns it; free ones are reused by new threads
-
-  std::uint64_t next_random() noexcept {
-    random ^= random << 13;
-    random ^= random >> 7;
-    return random ^= random << 17;
-  }
 };
 
 }  // namespace fm::detail

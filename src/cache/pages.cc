@@ -1,3 +1,7 @@
+// Opening and closing pages of the table; see "Page give-back" in pages.h.
+//
+// Invariant: a page becomes given back, and open again, only under its shard's lock. Words that are put aside are on
+// the shard's list exactly while their page is given back.
 #include "pages.h"
 #include "os/os.h"
 
@@ -7,12 +11,6 @@
 namespace fm::detail {
 
 namespace {
-
-constexpr std::uint32_t looked_at_per_step = 64;  // pages: 32,768 words, some tens of microseconds
-constexpr std::uint32_t passed_over_per_step = 8192;
-constexpr std::uint32_t closed_together = 32;    // pages that wait for one grace period
-constexpr std::uint32_t busy_rounds_max = 1000;  // a busy word is somebody's for a bounded time
-constexpr auto idle_after_vain_round = std::chrono::milliseconds(10);
 
 std::atomic<std::uint32_t>& state_of(std::uint64_t page) noexcept { return hit.pages[page].state; }
 
@@ -47,7 +45,7 @@ void hit_pages::restore(shard& sh, std::uint64_t page) {
   // Nobody else writes words of a page that is given back.
   if (const auto it = sh.pages.find(page); it != sh.pages.end()) {
     for (const sided& s : it->second) word_at(s.slot).store(s.word, std::memory_order_release);
-    hit.pages[page].news.store(1, std::memory_order_release);
+    hit.pages[page].dirty_card.store(1, std::memory_order_release);
     sided_.fetch_sub(it->second.size(), std::memory_order_relaxed);
     sh.pages.erase(it);
   }
@@ -117,9 +115,10 @@ bool hit_pages::mark_some() {
   const std::uint64_t all = tablets_.size() * pages_per_tablet;
   const std::uint64_t over_by =
       pages_.load(std::memory_order_relaxed) - std::min(budget_, pages_.load(std::memory_order_relaxed));
-  const std::uint64_t closed_max = std::min<std::uint64_t>(closed_together, over_by);
-  const std::uint64_t end = std::min(all, hand_ + passed_over_per_step);
-  for (std::uint32_t n = 0; n < looked_at_per_step && hand_ < end && closing_.size() < closed_max; ++hand_) {
+  const std::uint64_t closed_max = std::min<std::uint64_t>(limits::pages_closed_together, over_by);
+  const std::uint64_t end = std::min(all, hand_ + limits::pages_passed_over_per_step);
+  for (std::uint32_t n = 0; n < limits::pages_looked_at_per_step && hand_ < end && closing_.size() < closed_max;
+       ++hand_) {
     const std::uint64_t page =
         std::uint64_t{tablets_[hand_ / pages_per_tablet]} * pages_per_tablet + hand_ % pages_per_tablet;
     if (state_of(page).load(std::memory_order_acquire) != page_open) continue;
@@ -135,9 +134,9 @@ bool hit_pages::mark_some() {
     return true;
   }
   if (hand_ < all) return true;
-  // A whole round in vain: what is left are pages of objects that are near. Looked at again after a while.
+  // A whole round in vain: the pages that are left name resident objects. They are looked at again after a while.
   if (given_back_.load(std::memory_order_relaxed) == given_back_before_)
-    again_at_.store(clock::now() + idle_after_vain_round, std::memory_order_relaxed);
+    again_at_.store(clock::now() + limits::idle_after_vain_round, std::memory_order_relaxed);
   return false;
 }
 
@@ -168,7 +167,7 @@ bool hit_pages::discard(std::uint64_t page) {
     std::atomic<word_t>& word = word_at(s);
     word_t w = word.load(std::memory_order_acquire);
     for (std::uint32_t round = 0; w != word::unknown;) {
-      if (word::is_fetching(w) || round > busy_rounds_max) {
+      if (word::is_fetching(w) || round > limits::page_busy_rounds_max) {
         all = false;
         break;
       }

@@ -1,27 +1,28 @@
 // Giving pages of the HIT back: the compute node's half of the table is a cache too. A page (512 words) that names few
-// resident objects costs more than it is worth when a heap has many more objects than fit near; it goes, and is
-// filled again by asking the agent.
+// resident objects costs more than it is worth when a heap has many more objects than its cache holds. It goes, and is
+// filled again by asking the agent. Whatever reads or writes words opens pages, and the evictor closes them.
 //
 //   given back ──open()──► open ──close──► closing ──grace──► discarding ──► given back (drops + 1)
 //        │                  ▲  ◄──a writer──┘                     │ a fetch is in flight
 //        └─begin_filling─► filling (a thread allocates its slots) └──► open
 //
 // Protocol, called "Page give-back" elsewhere
-//   1. A word of a page goes from unknown to anything else only while the page is open or filling, as seen in the section that
-//      writes it. A writer that finds it closing makes it open again; one that finds it given back opens it (open()).
-//   2. Closing: mark the page; a grace period later nobody is left who saw it open and has yet to write. Under the shard's
-//      lock, if the mark still stands: count the drop, move resident words to the side table, make all words unknown,
-//      discard the memory.
-//   3. Opening: under the same lock, the side table's words for the page return to it, then it is open. So a page with words has
-//      none in the side table, and nobody can take an unknown word for an object that is resident.
-//   4. An answer by slot is put over an unknown word only if the page has not been dropped since before the question was asked
-//      (may_install): otherwise the object may have been fetched, changed, written back and dropped in between, and the answer
-//      would name older bytes.
+//   1. A word of a page goes from unknown to anything else only while the page is open or filling, as seen in the
+//      section that writes it. A writer that finds it closing makes it open again; one that finds it given back opens
+//      it (open()).
+//   2. Closing: mark the page; a grace period later nobody is left who saw it open and has yet to write. Under the
+//      shard's lock, if the mark still stands: count the drop, move resident words to the side table, make all words
+//      unknown, discard the memory.
+//   3. Opening: under the same lock, the side table's words for the page return to it, then it is open. So a page with
+//      words has none in the side table, and nobody can take an unknown word for an object that is resident.
+//   4. An answer by slot is put over an unknown word only if the page has not been dropped since before the question
+//      was asked (may_install): otherwise the object may have been fetched, changed, written back and dropped in
+//      between, and the answer would name older bytes.
 //
 // Everything else that changes a word does so from a value that is not unknown, by compare-exchange, or owns the word
 // (busy, fetching): the first fails over a word that has been taken away, and a page with the second is not discarded.
-// Where this differs from a table without a side table: a resident word may live here for a while, whatever its
-// flags; eviction reaches it through with_sided().
+// So a resident word may live in the side table for a while, whatever its flags; eviction reaches it through
+// with_sided().
 #pragma once
 
 #include "table/table.h"
@@ -34,12 +35,13 @@ namespace fm::detail {
 
 class hit_pages {
  public:
-  /// `budget_bytes` of the table may be in memory, 0: all of it. A page that names more than `residents_max` resident objects stays.
+  /// `budget_bytes` of the table may be in memory, 0: all of it. A page that names more than `residents_max` resident
+  /// objects stays.
   hit_pages(std::uint64_t budget_bytes, std::uint32_t residents_max);
 
   // ---- for whoever reads or writes words; inside a section ----
-  /// Makes the slot's page writable, with its resident words in it. Then a word that is unknown is truly unknown. O(1) when
-  /// it is open; takes a lock otherwise.
+  /// Makes the slot's page writable, with its resident words in it. Then a word that is unknown is truly unknown. O(1)
+  /// when it is open; takes a lock otherwise.
   void open(slot_t slot);
   /// Whether an answer may be put over an unknown word of the slot's page, by a question asked after `drops` was read.
   [[nodiscard]] bool may_install(slot_t slot, std::uint32_t drops) noexcept;
@@ -74,7 +76,8 @@ class hit_pages {
   }
 
   // ---- for the evictor, one thread at a time ----
-  /// A bounded piece of closing pages; true when it should be called again soon. `tablets`: the heap's, asked for when needed.
+  /// A bounded piece of closing pages; true when it should be called again soon. `tablets`: the heap's, asked for when
+  /// needed.
   template <class Tablets>
   bool step(Tablets&& tablets) {
     if (!wanting()) return false;

@@ -1,11 +1,13 @@
-// What decides where a unit of local memory goes in dcm's three queues (section 3.2), for whatever the unit is: a segment of
-// objects (arena.h) or a block of pages (fm::paged). Who uses it keeps the queues.
+// The rules by which a unit of local memory moves through dcm's three queues (section 3.2), whatever the unit is: a
+// segment of objects (arena.h) or a block of pages (fm::paged). The caller keeps the queues.
 //
 //   filled -> active, or with probability epsilon proactive -> active -> inactive -> evicted
 //                                  ^------- touched again ------'
 //
-// Proactive is held to its share of the memory, by moving its oldest to active's young end. Inactive is kept so long that what is
-// touched again has the time to show it.
+// Proactive is held to its share of the memory, by moving its oldest to active's young end. Inactive is kept so long
+// that a unit that is touched again has the time to show it.
+//
+// Invariant: the policy has no state but its options; the random state is the caller's.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +20,8 @@ struct queue_policy {
   double proactive_share = 0.5;      ///< of the memory that proactive may have
   double inactive_share = 0.2;       ///< of the memory that is kept in inactive
 
-  /// Whether a unit that was just filled goes to proactive at once, so that of a scan that is longer than the memory a part is
-  /// still there when it comes round again. `random` is 64 random bits.
+  /// Whether a unit that was just filled goes to proactive at once, so that of a scan that is longer than the memory a
+  /// part is still there when it comes round again. `random` is 64 random bits.
   [[nodiscard]] bool promotes(std::uint64_t random) const noexcept {
     return static_cast<double>(random >> 11) * 0x1p-53 < promote_probability;
   }

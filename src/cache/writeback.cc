@@ -1,29 +1,28 @@
-// The evictor's write-back half: objects copied into batches, batches handed to the links, and what acknowledgements do. The
-// bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed.
+// The evictor's write-back half: objects copied into batches, batches handed to the agent sessions, and what
+// acknowledgements do. Members of evictor.
+//
+// Invariant: the bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed:
+// `clean` is set when they are copied, under `writing`, and taken back when the batch fails.
 #include "evictor.h"
 
 #include <algorithm>
 
+#include "frame_contents.h"
 #include "retire_frame.h"
 
 namespace fm::detail {
-
-namespace {
-constexpr std::size_t acknowledged_ahead = 16;       // words that are prefetched
-constexpr std::uint64_t references_per_step = 4096;  // or elements, that have some
-}  // namespace
 
 bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s) {
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
   const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
   // It dies as soon as the sweep comes to it.
-  if (const slot_marks* doomed = cache_.doomed.load(std::memory_order_acquire);
+  if (const slot_marks* doomed = cache_.collections().doomed.load(std::memory_order_acquire);
       doomed && doomed->dead(header::slot(h))) {
     ++kept_;
     return true;
   }
-  // The payload is not looked at before the word is busy: until then a touch may move the object and bury the frame.
+  // The payload is not looked at before the word is busy: until then a touch may move the object and retire the frame.
   const std::uint64_t room = frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes;
   const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
   if (open_[agent] && !open_[agent]->fits(bytes_max)) submit(agent);
@@ -32,7 +31,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
     open_[agent] = cache_.agents()[agent]->begin_batch(bytes_max, clock::now(), why);
     if (!open_[agent]) {
       counts.unbatched.fetch_add(1, std::memory_order_relaxed);
-      // Not cleared before: who gives up waiting for memory while the agent is asked again is told why it refused.
+      // Not cleared before: a thread that gives up waiting for memory meanwhile has to say why the agent refused.
       if (why == errc::timed_out) why = errc::ok;
       last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
       return false;
@@ -46,7 +45,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
     ++kept_;  // touched just now
     return true;
   }
-  const std::uint64_t bytes = object_cache::home_bytes(h, payload, room);
+  const std::uint64_t bytes = home_bytes(h, payload, room);
   FM_CHECK(bytes != 0 && bytes <= bytes_max, "a frame's header describes an object");
   store::batch& b = *open_[agent];
   const word_t home = b.next(bytes).pack();
@@ -62,18 +61,19 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   counts.written.fetch_add(1, std::memory_order_relaxed);
   counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);
   word.store((seen | word::clean_bit) & ~word::busy_bit, std::memory_order_release);
-  if (was_young) cache_.grew_up(header::slot(h));
+  if (was_young) cache_.young().grew_up(header::slot(h));
   // Not before the word is released: one of its references may be to itself.
   growing_ = {h, reinterpret_cast<const char*>(copy) + header::bytes, 0};
   grow_up();
   return true;
 }
 
-// A piece of what the last copy refers to. All of it before its batch can be acknowledged: as long as it is not, whoever looks
-// for roots of young objects looks at its frame.
+// A piece of what the last copy refers to. All of it before its batch can be acknowledged: as long as it is not,
+// whoever looks for roots of young objects looks at its frame.
 bool evictor::grow_up() noexcept {
   if (!growing_.payload) return false;
-  growing_.next = cache_.end_youth(growing_.header, growing_.payload, growing_.next, references_per_step);
+  growing_.next =
+      cache_.young().end_youth(growing_.header, growing_.payload, growing_.next, limits::references_per_step);
   if (growing_.next == 0) growing_.payload = nullptr;
   return growing_.payload != nullptr;
 }
@@ -116,7 +116,8 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
     const section in_section;
     const std::size_t n = r.objects.size();
     for (std::size_t i = 0; i < n; ++i) {
-      if (i + acknowledged_ahead < n) __builtin_prefetch(&word_at(r.objects[i + acknowledged_ahead].slot), 1);
+      if (i + limits::acknowledged_ahead < n)
+        __builtin_prefetch(&word_at(r.objects[i + limits::acknowledged_ahead].slot), 1);
       std::atomic<word_t>& word = word_at(r.objects[i].slot);
       word_t w = word.load(std::memory_order_acquire);
       for (;;) {
@@ -138,10 +139,11 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       segment& s = arena_.of(payload);
       FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
       if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
-      // Dirty again first: a frame that is neither dirty nor being written is one whose home copy is as new (scan_frames).
+      // Dirty again first: a frame that is neither dirty nor being written is one whose home copy is as new
+      // (scan_frames).
       if (code != errc::ok && !mutated(mutation::clean_when_copied)) {
         word.fetch_and(~word::clean_bit, std::memory_order_acq_rel);
-        note_news(r.objects[i].slot);
+        note_dirty(r.objects[i].slot);
       }
       px.shape.fetch_and(~frame::writing_bit, std::memory_order_release);
       const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_acquire);
@@ -151,7 +153,7 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       } else if (word::is_cold(w) && word::is_clean(w) && stamp != 0 && epochs::passed(stamp) &&
                  px.pins.load(std::memory_order_acquire) == 0) {
         // Cold words under busy are ours alone.
-        bury_frame(payload);
+        retire_frame(payload);
         word.store(r.objects[i].home, std::memory_order_release);
         counts.dropped.fetch_add(1, std::memory_order_relaxed);
       } else {

@@ -1,17 +1,30 @@
-// How parts travel beside the session, where there is something better than its messages: through memory that both processes have
-// mapped (ring.h, shm://), or over connections of their own (stream.h, tcp://), one for each direction. Either way parts come in order,
-// the thread that receives finds them itself, and the thread that sends puts them there, without another one in between; credit and
-// verdicts are totals that go the other way. The session carries the rest: refusals, questions, goodbyes, and what says that the other
-// process is gone.
+// The way that the parts of graphs take from one end of a channel to the other, in both directions. There are three:
+//
+//   transport        path                       parts travel                        credit and verdicts come back
+//   local:, verbs:   message_path (messages)    as messages of the session          as messages of the session
+//   shm:             ring_pair (ring.h)         through memory that both map        as counters in that memory
+//   tcp:             stream_pair (stream.h)     over a connection a direction       over the same connection
+//
+// Parts come in order, and exactly once. The thread that sends writes them and the thread that receives finds them
+// itself. The session (channel_transport) carries everything else: refusals, questions, goodbyes, and the end of the
+// other process.
+//
+// `sender` and `receiver` alone call a path. They ask it for its properties (the three below) and never for its class.
 #pragma once
 
 #include "base/base.h"
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "wire.h"
+
 namespace fm::detail {
+
+struct channel_terms;
+class receive_credit;
 
 /// What the reader of parts tells their writer: totals.
 struct part_answers {
@@ -21,19 +34,22 @@ struct part_answers {
   bool operator==(const part_answers&) const = default;
 };
 
-/// The writing side of one direction. room() and send(): one thread at a time; answers() and ended_at(): one at a time; the rest: any.
-class conduit_writer {
+/// The writing side of one direction. room() and send(): one thread at a time; answers() and ended_at(): one at a time;
+/// the rest: any.
+class byte_path_writer {
  public:
-  virtual ~conduit_writer() = default;
+  virtual ~byte_path_writer() = default;
   /// Whether a message of `bytes` has room now and leaves `reserve` bytes.
   [[nodiscard]] virtual bool has_room(std::uint64_t bytes, std::uint64_t reserve) const noexcept = 0;
   /// Where it goes to; empty when there is none.
   virtual std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) = 0;
-  /// The first `bytes` of the room given last are a message. False: only a part of it went, or nothing, because the deadline is
-  /// over, or `give_up` says so, or the way has ended. Nothing more can be sent then but what rest() says.
+  /// The first `bytes` of the room given last are a message. False: only a part of it went, or nothing, because the
+  /// deadline is over, or `give_up` says so, or the way has ended. Nothing more can be sent then but what rest() says.
   virtual bool send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) = 0;
-  /// What did not go of the last message, and its place among all bytes that were sent. They count as sent from here on, and so do
-  /// `follows` bytes after them.
+  /// Why the last send() failed, where nothing of that message can be sent in another way; ok everywhere else.
+  [[nodiscard]] virtual errc failure() const noexcept { return errc::ok; }
+  /// What did not go of the last message, and its place among all bytes that were sent. They count as sent from here
+  /// on, and so do `follows` bytes after them.
   virtual std::span<const std::byte> rest(std::uint64_t /*follows*/, std::uint64_t& /*place*/) noexcept { return {}; }
   /// No more comes after what was sent.
   virtual void finish() noexcept {}
@@ -52,13 +68,17 @@ class conduit_writer {
 };
 
 /// The reading side. next(), more(), more_into() and release(): one thread at a time; the rest: any.
-class conduit_reader {
+class byte_path_reader {
  public:
   enum class found : std::uint8_t { nothing, message, broken };
 
-  virtual ~conduit_reader() = default;
-  /// The next message, of 1 to `most` bytes, left where it is until release(). `rest`: how much of it is still to come; what is
-  /// here then is its beginning. Broken: the writer has written what cannot be.
+  virtual ~byte_path_reader() = default;
+  /// A part came as a message of the session; `h` is its head. Anything but ok breaks the rules.
+  virtual errc take_message(const channel_wire::head& /*h*/, std::span<const std::byte> /*message*/) {
+    return errc::bad_frame;
+  }
+  /// The next message, of 1 to `most` bytes, left where it is until release(). `rest`: how much of it is still to come;
+  /// what is here then is its beginning. Broken: the writer has written what cannot be.
   virtual found next(std::uint64_t most, std::span<const std::byte>& message, std::uint64_t& rest) noexcept = 0;
   /// What has come of the rest, in place of what was here before; empty when nothing has.
   virtual std::span<const std::byte> more() noexcept { return {}; }
@@ -84,13 +104,21 @@ class conduit_reader {
 };
 
 /// This process's sides of both directions.
-class conduit {
+class byte_path {
  public:
-  virtual ~conduit() = default;
-  [[nodiscard]] virtual conduit_writer& writer() noexcept = 0;
-  [[nodiscard]] virtual conduit_reader& reader() noexcept = 0;
+  virtual ~byte_path() = default;
+  [[nodiscard]] virtual byte_path_writer& writer() noexcept = 0;
+  [[nodiscard]] virtual byte_path_reader& reader() noexcept = 0;
+  /// How the receiver tells the sender what it has consumed and judged. The terms outlive it.
+  [[nodiscard]] virtual std::unique_ptr<receive_credit> make_credit(const channel_terms& terms) const = 0;
+
   /// What is read can change while it is read, and telling the writer costs nothing.
-  [[nodiscard]] virtual bool in_shared_memory() const noexcept = 0;
+  [[nodiscard]] virtual bool in_shared_memory() const noexcept { return false; }
+  /// The path has connections beside the session's. They can end before it or after it, and can take a part of a
+  /// message.
+  [[nodiscard]] virtual bool has_own_connections() const noexcept { return false; }
+  /// The path brings the reader's answers, and acceptance with them. Otherwise credit and each verdict are messages.
+  [[nodiscard]] virtual bool carries_answers() const noexcept { return true; }
   void kick() noexcept {
     writer().kick();
     reader().kick();

@@ -1,3 +1,6 @@
+// Sending a graph, receiving one, and opening and closing channels; see core.h. Also the untyped members of fm::channel
+// and fm::channel_listener. Owns the order of things: a graph that was begun is sent to its end or given up, and one
+// that was received is judged exactly once.
 #include "core.h"
 #include "heap/heap_core.h"
 
@@ -15,17 +18,17 @@ namespace {
 
 class sink final : public part_sink {
  public:
-  sink(endpoint& end, time_point deadline) : end_(end), deadline_(deadline) {}
+  sink(sender& to, time_point deadline) : to_(to), deadline_(deadline) {}
   std::span<char> next(std::size_t used) override {
-    if (has_room_) end_.send_part(used, false, 0, deadline_);
+    if (has_room_) to_.send_part(used, false, 0, deadline_);
     has_room_ = false;
-    const std::span<char> room = end_.part_room(deadline_);
+    const std::span<char> room = to_.part_room(deadline_);
     has_room_ = true;
     return room;
   }
 
  private:
-  endpoint& end_;
+  sender& to_;
   const time_point deadline_;
   bool has_room_ = false;
 };
@@ -33,26 +36,26 @@ class sink final : public part_sink {
 class source final : public part_source {
  public:
   /// `copy`: where parts are copied to before they are shown, if they are.
-  source(endpoint& end, endpoint::arrival first, time_point deadline, std::vector<std::byte>* copy)
-      : end_(end), graph_(first.head.number), current_(std::move(first)), deadline_(deadline), copy_(copy) {}
+  source(receiver& from, receiver::arrival first, time_point deadline, std::vector<std::byte>* copy)
+      : from_(from), graph_(first.head.number), current_(std::move(first)), deadline_(deadline), copy_(copy) {}
   part next() override {
     if (current_.rest != 0) {
-      end_.more_of(current_, deadline_);
+      from_.more_of(current_, deadline_);
       return shown(0);
     }
     done();
-    current_ = end_.next_part(graph_, deadline_);
+    current_ = from_.next_part(graph_, deadline_);
     held_ = true;
     return shown(0);
   }
   std::uint64_t next_into(std::span<std::byte> to, bool& last) override {
     if (current_.rest == 0) return 0;
-    const std::uint64_t n = end_.more_into(current_, to, deadline_);
+    const std::uint64_t n = from_.more_into(current_, to, deadline_);
     last = last_seen() && current_.rest == 0;
     return n;
   }
   [[nodiscard]] part shown(std::size_t skip) {
-    std::span<const std::byte> bytes = current_.payload().subspan(skip);
+    std::span<const std::byte> bytes = current_.here.subspan(skip);
     if (copy_ != nullptr) {
       copy_->assign(bytes.begin(), bytes.end());
       bytes = *copy_;
@@ -61,17 +64,17 @@ class source final : public part_source {
     return {bytes, last_seen() && current_.rest == 0, current_.head.b};
   }
   [[nodiscard]] bool last_seen() const noexcept { return (current_.head.flags & channel_wire::flag_last) != 0; }
-  [[nodiscard]] const endpoint::arrival& current() const noexcept { return current_; }
+  [[nodiscard]] const receiver::arrival& current() const noexcept { return current_; }
   [[nodiscard]] std::uint64_t graph() const noexcept { return graph_; }
   void done() {
-    if (held_) end_.consumed(current_);
+    if (held_) from_.consumed(current_);
     held_ = false;
   }
 
  private:
-  endpoint& end_;
+  receiver& from_;
   const std::uint64_t graph_;
-  endpoint::arrival current_;
+  receiver::arrival current_;
   const time_point deadline_;
   std::vector<std::byte>* const copy_;
   bool held_ = true;
@@ -86,23 +89,24 @@ void channel_core::send_graph(const graph_schema& schema, const send_options& o,
   const std::lock_guard lock(sending_);
   if (o.acyclic) flags |= channel_wire::flag_acyclic;
   if (o.until == delivery::accepted) flags |= channel_wire::flag_wanted;
-  const std::uint64_t graph = end_->begin_graph(schema, flags);
+  sender& out = end_->sending();
+  const std::uint64_t graph = out.begin_graph(schema, flags);
   std::uint64_t objects = 0;
   try {
-    sink s(*end_, deadline);
+    sink s(out, deadline);
     graph_writer w(schema, {o.objects_max, o.bytes_max}, o.acyclic, s);
     write(w);
     objects = w.objects();
-    end_->send_part(w.used(), true, objects, deadline);
+    out.send_part(w.used(), true, objects, deadline);
   } catch (const error& e) {
-    end_->abort_graph(e.code(), e.what());
+    out.abort_graph(e.code(), e.what());
     throw;
   } catch (const std::bad_alloc&) {
-    end_->abort_graph(errc::out_of_memory, "the sender's memory");
+    out.abort_graph(errc::out_of_memory, "the sender's memory");
     throw error(errc::out_of_memory, fmt::format("sending a graph with a '{}' as its root", schema.root));
   }
   end_->count_graph(true, objects);
-  if (o.until == delivery::accepted) end_->wait_verdict(graph, deadline);
+  if (o.until == delivery::accepted) out.wait_verdict(graph, deadline);
 }
 
 void channel_core::send(slot_t root, const graph_schema& schema, const send_options& o) {
@@ -123,21 +127,23 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
   refuse_inside_scope("a receive from a channel");
   const time_point deadline = clock::now() + o.within;
   const std::lock_guard lock(receiving_);
-  // Objects are read one by one, and where another core has just written that means to wait for every line; a copy streams.
+  receiver& in = end_->receiving();
+  // Objects are read one by one, and where another core has just written that means to wait for every line; a copy
+  // streams.
   const bool many = end_->in_shared_memory() && (schema.types.size() > 1 || schema.types.front().has_refs());
-  source parts(*end_, end_->first_part(deadline), deadline, many ? &part_ : nullptr);
+  source parts(in, in.first_part(deadline), deadline, many ? &part_ : nullptr);
   const auto refuse = [&](errc code, const char* text) {
     parts.done();
-    end_->judge(parts.graph(), code, text, parts.last_seen());
-    if (code == errc::bad_frame) end_->found_bad(text);
+    in.judge(parts.graph(), code, text, parts.last_seen());
+    if (code == errc::bad_frame) in.found_bad(text);
   };
   try {
     const channel_wire::head& h = parts.current().head;
     std::uint64_t hash = 0;
-    std::memcpy(&hash, parts.current().payload().data(), 8);
+    std::memcpy(&hash, parts.current().here.data(), 8);
     if (hash != schema.hash)
       throw error(errc::layout_mismatch, fmt::format("channel with {}: {}", end_->name(),
-                                                     describe_mismatch(schema, end_->ask_description(hash, deadline))));
+                                                     describe_mismatch(schema, in.ask_description(hash, deadline))));
     if (((h.flags & channel_wire::flag_each) != 0) != each)
       throw error(errc::layout_mismatch,
                   fmt::format("channel with {}: {} '{}' where {} wanted", end_->name(),
@@ -147,11 +153,11 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
     auto out = read(reader, parts.shown(8));
     parts.done();
     end_->count_graph(false, reader.objects());
-    end_->judge(parts.graph(), errc::ok, {}, true);
+    in.judge(parts.graph(), errc::ok, {}, true);
     return out;
   } catch (const sender_gave_up& e) {
     parts.done();
-    end_->judge(parts.graph(), errc::ok, {}, true);  // it knows
+    in.judge(parts.graph(), errc::ok, {}, true);  // it knows
     throw error(e.code, e.text);
   } catch (const error& e) {
     refuse(e.code(), e.what());
@@ -173,20 +179,22 @@ std::vector<ptr<char[]>> channel_core::recv_each(const graph_schema& schema, con
 
 bool channel_core::next_is(const graph_schema& schema, duration within) {
   const std::lock_guard lock(receiving_);
-  return end_->peek(clock::now() + within) == schema.hash;
+  return end_->receiving().peek(clock::now() + within) == schema.hash;
 }
 
 bool channel_core::readable(duration within) {
   const std::lock_guard lock(receiving_);
-  return end_->peek(clock::now() + within).has_value();
+  return end_->receiving().peek(clock::now() + within).has_value();
 }
 
-void channel_core::flush(duration within) { end_->wait_verdict(end_->last_graph(), clock::now() + within); }
+void channel_core::flush(duration within) {
+  end_->sending().wait_verdict(end_->sending().last_graph(), clock::now() + within);
+}
 
 std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_schema& schema, const send_options& o) {
   if (root == 0) throw error(errc::null_handle, "a null handle is sent");
   const time_point deadline = clock::now() + o.within;
-  return sender_.begin(deadline, [this, kept = ptr<char[]>::from_slot(root), &schema, o, deadline](transfer&) {
+  return send_worker_.begin(deadline, [this, kept = ptr<char[]>::from_slot(root), &schema, o, deadline](transfer&) {
     send_options left = o;
     left.within = deadline - clock::now();
     send(kept.slot(), schema, left);
@@ -195,16 +203,16 @@ std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_sche
 
 std::shared_ptr<transfer> channel_core::recv_async(const graph_schema& schema, const recv_options& o) {
   const time_point deadline = clock::now() + o.within;
-  return receiver_.begin(
+  return receive_worker_.begin(
       deadline, [this, &schema, deadline](transfer& t) { t.root = recv(schema, {.within = deadline - clock::now()}); });
 }
 
 void channel_core::close() noexcept {
   const time_point deadline = clock::now() + options_.linger;
-  sender_.drain(deadline);
+  send_worker_.drain(deadline);
   end_->close(std::max(duration{}, duration(deadline - clock::now())));
-  sender_.stop();
-  receiver_.stop();
+  send_worker_.stop();
+  receive_worker_.stop();
 }
 
 // ---- the untyped part of fm::channel ----
@@ -248,12 +256,12 @@ std::string channel_base::peer() const { return core().end().name(); }
 }  // namespace detail
 
 channel channel::connect(heap& h, std::string_view url, const channel_options& options) {
-  std::shared_ptr<detail::hub> local;
-  if (url.starts_with("local:")) local = detail::hub::find(url);
+  std::shared_ptr<detail::channel_listener_core> local;
+  if (url.starts_with("local:")) local = detail::channel_listener_core::find(url);
   auto end = std::make_shared<detail::endpoint>(detail::channel_terms::of(options), std::string(url));
-  auto line = std::make_unique<detail::session_line>(*end, local ? "local:" : url, options);
-  detail::session_line& way = *line;
-  end->set_line(std::move(line));
+  auto transport = std::make_unique<detail::session_transport>(*end, local ? "local:" : url, options);
+  detail::session_transport& way = *transport;
+  end->set_transport(std::move(transport));
   way.connect(local.get());
   return channel(detail::channel_base(
       std::make_unique<detail::channel_core>(h.core().cache(), options, std::move(local), std::move(end))));
@@ -264,28 +272,28 @@ channel channel::connect(heap& h, std::string_view url, const channel_options& o
 struct channel_listener::state {
   detail::object_cache& cache;
   channel_options options;
-  std::shared_ptr<detail::hub> hub;
-  ~state() { hub->shut(); }
+  std::shared_ptr<detail::channel_listener_core> core;
+  ~state() { core->shut(); }
 };
 
 channel_listener::channel_listener(heap& h, std::string_view url, const channel_options& options)
-    : state_(new state{h.core().cache(), options, detail::hub::open(url, options)}) {}
+    : state_(new state{h.core().cache(), options, detail::channel_listener_core::open(url, options)}) {}
 channel_listener::channel_listener(channel_listener&&) noexcept = default;
 channel_listener& channel_listener::operator=(channel_listener&&) noexcept = default;
 channel_listener::~channel_listener() = default;
 
-const std::string& channel_listener::url() const noexcept { return state_->hub->url(); }
+const std::string& channel_listener::url() const noexcept { return state_->core->url(); }
 
 channel channel_listener::accept(duration within) {
   bool shut = false;
-  std::shared_ptr<detail::endpoint> end = state_->hub->accept(clock::now() + within, shut);
+  std::shared_ptr<detail::endpoint> end = state_->core->accept(clock::now() + within, shut);
   if (!end)
     throw error(shut ? errc::cancelled : errc::timed_out,
                 fmt::format("{}: {}", url(), shut ? "the listener is closed" : "nobody has connected"));
   return channel(detail::channel_base(
-      std::make_unique<detail::channel_core>(state_->cache, state_->options, state_->hub, std::move(end))));
+      std::make_unique<detail::channel_core>(state_->cache, state_->options, state_->core, std::move(end))));
 }
 
-void channel_listener::close() noexcept { state_->hub->shut(); }
+void channel_listener::close() noexcept { state_->core->shut(); }
 
 }  // namespace fm

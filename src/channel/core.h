@@ -1,4 +1,6 @@
-// What stands behind an fm::channel: an endpoint, the heap, and the order of things in a send and in a receive.
+// The implementation of fm::channel: an endpoint, the heap, and the order of things in a send and in a receive. One
+// send and one receive may run at a time; others wait for their turn, on a mutex each. fm::channel (core.cc) is its
+// only caller.
 #pragma once
 
 #include "graph_reader.h"
@@ -12,8 +14,9 @@ namespace fm::detail {
 
 class channel_core {
  public:
-  channel_core(object_cache& cache, const channel_options& options, std::shared_ptr<hub> h, std::shared_ptr<endpoint> e)
-      : cache_(cache), options_(options), hub_(std::move(h)), end_(std::move(e)) {}
+  channel_core(object_cache& cache, const channel_options& options, std::shared_ptr<channel_listener_core> l,
+               std::shared_ptr<endpoint> e)
+      : cache_(cache), options_(options), listener_(std::move(l)), end_(std::move(e)) {}
   ~channel_core() { close(); }
   channel_core(const channel_core&) = delete;
   channel_core& operator=(const channel_core&) = delete;
@@ -39,11 +42,11 @@ class channel_core {
 
   object_cache& cache_;
   const channel_options options_;
-  std::shared_ptr<hub> hub_;  ///< before the endpoint: it outlives it
+  std::shared_ptr<channel_listener_core> listener_;  ///< before the endpoint: it outlives it
   std::shared_ptr<endpoint> end_;
   std::mutex sending_, receiving_;
   std::vector<std::byte> part_;  ///< receiving_; a copy of one that lies in shared memory
-  worker sender_, receiver_;
+  worker send_worker_, receive_worker_;
 };
 
 }  // namespace fm::detail

@@ -1,4 +1,7 @@
+// Reading a graph depth first out of its parts, and making its objects; see graph_reader.h. Owns the check of every
+// word before it is used. channel_core calls it, on the thread that receives.
 #include "graph_reader.h"
+#include "base/limits.h"
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,9 +10,6 @@
 namespace fm::detail {
 
 namespace {
-
-/// Of an object that has not come whole: so much of it is worth a call of its own.
-constexpr std::uint64_t straight_from = 4096;
 
 /// Takes a word out of a part: once, whatever the compiler thinks of what it is used for.
 std::uint64_t take_word(const std::byte* at) noexcept {
@@ -174,7 +174,8 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
     at_ += bytes;
     return;
   }
-  // In pieces, into the frame that it will have; its length is there from the beginning, so that it is sound throughout.
+  // In pieces, into the frame that it will have; its length is there from the beginning, so that it is sound
+  // throughout.
   slot_t slot = 0;
   {
     const new_objects made = cache_.allocate_together(*t.type, length, 1, [&](std::uint64_t, char* payload) noexcept {
@@ -188,7 +189,7 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
   at_ += from;
   while (from < bytes) {
     if (available() == 0) {
-      if (bytes - from >= straight_from && !last_) {
+      if (bytes - from >= channel_limits::straight_from && !last_) {
         const std::span<char> to(held_payload_ + from, bytes - from);
         const std::uint64_t n = source_.next_into(std::as_writable_bytes(to), last_);
         from += n;

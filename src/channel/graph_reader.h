@@ -1,5 +1,5 @@
-// The receiving half: makes objects out of a graph's parts, checking every word before it is used. See channel/wire.h for the
-// form, channel/graph_writer.h for the other half.
+// The receiving half: makes objects out of a graph's parts, checking every word before it is used. See channel/wire.h
+// for the form, channel/graph_writer.h for the other half.
 //
 // Invariants owned here
 //   - What is made is a sound object of the heap at every moment: its references are null, or name objects that are there. An
@@ -29,9 +29,9 @@ class part_source {
   };
   /// The next part of the graph; the last one is done with. Waits; throws what ends the graph. Outside of sections.
   virtual part next() = 0;
-  /// What comes next of the part that was given last, when not all of it was, straight to where it belongs: whole words, at least one.
-  /// Returns how many bytes; 0, and nothing else happens, when the part was given whole. `last`: no more of the graph follows. Waits
-  /// and throws as next.
+  /// What comes next of the part that was given last, when not all of it was, straight to where it belongs: whole
+  /// words, at least one. Returns how many bytes; 0, and nothing else happens, when the part was given whole. `last`:
+  /// no more of the graph follows. Waits and throws as next.
   virtual std::uint64_t next_into(std::span<std::byte> /*to*/, bool& /*last*/) { return 0; }
 };
 
@@ -43,8 +43,9 @@ class graph_reader {
   graph_reader(const graph_reader&) = delete;
   graph_reader& operator=(const graph_reader&) = delete;
 
-  /// Reads a graph that begins in `first`. Throws fm::error: bad_frame when the bytes are not a graph of the schema, too_large over
-  /// a limit of its own or an object too large for this heap, and what allocating and reaching objects throws.
+  /// Reads a graph that begins in `first`. Throws fm::error: bad_frame when the bytes are not a graph of the schema,
+  /// too_large over a limit of its own or an object too large for this heap, and what allocating and reaching objects
+  /// throws.
   ptr<char[]> read(const part_source::part& first);
   /// The same for many roots, null ones included.
   std::vector<ptr<char[]>> read_each(const part_source::part& first);
@@ -52,8 +53,8 @@ class graph_reader {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
-  /// Objects that are known and have not arrived, with consecutive numbers, referred to by consecutive fields of `holder`; of
-  /// roots, the holder is 0 and `field` is the root's place.
+  /// Objects that are known and have not arrived, with consecutive numbers, referred to by consecutive fields of
+  /// `holder`; of roots, the holder is 0 and `field` is the root's place.
   struct pending {
     std::uint64_t number;
     std::uint64_t count;

@@ -1,3 +1,7 @@
+// The hash of a graph's types, and a text that says how the types of the other end differ. Keeps no state. schema_of
+// calls finish_schema once for each type; channel_core calls describe_mismatch when the hashes of both ends are not
+// equal.
+#include "base/limits.h"
 #include <farmem/detail/graph_schema.h>
 #include <fmt/format.h>
 
@@ -7,14 +11,12 @@
 namespace fm::detail {
 namespace {
 
-constexpr std::size_t quoted_max = 400;  // of a peer's text in a message
-
 /// Text of a peer for a message: short, and nothing in it that a terminal would act on.
 std::string quoted(std::string_view text) {
-  std::string out(text.substr(0, quoted_max));
+  std::string out(text.substr(0, channel_limits::quoted_bytes_max));
   for (char& c : out)
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  if (text.size() > quoted_max) out += "...";
+  if (text.size() > channel_limits::quoted_bytes_max) out += "...";
   return out;
 }
 

@@ -1,4 +1,7 @@
+// Walking a graph depth first, and writing its objects into parts; see graph_writer.h. Owns the agreement of numbers:
+// an object's number is the order in which it became known. channel_core calls it, on the thread that sends.
 #include "graph_writer.h"
+#include "base/limits.h"
 
 #include "base/base.h"
 #include <fmt/format.h>
@@ -7,12 +10,6 @@
 #include <cstring>
 
 namespace fm::detail {
-
-namespace {
-
-constexpr std::uint64_t small_share = 4;  // an object over this share of a part may be cut in pieces
-
-}  // namespace
 
 void graph_writer::throw_limit(const char* what, std::uint64_t limit) const {
   throw error(errc::too_large,
@@ -94,7 +91,7 @@ const char* graph_writer::reach(slot_t slot, scope& s) {
   if (slot >= hit.slots) throw error(errc::corrupt, fmt::format("a reference to slot {:#x}, which cannot be", slot));
   const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
   if ((w & word::slow_read) == 0) {
-    if (++in_section_ >= renew_every) {
+    if (++in_section_ >= channel_limits::objects_each_section) {
       in_section_ = 0;
       s.renew();
       return read_barrier(slot, s.use());
@@ -130,7 +127,7 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
 }
 
 void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t n) {
-  if (n <= static_cast<std::uint64_t>(end_ - begin_) / small_share || end_ - at_ < 16) flush();
+  if (n <= static_cast<std::uint64_t>(end_ - begin_) / channel_limits::small_share || end_ - at_ < 16) flush();
   const read_pin<char[]> pin(slot);
   const char* payload = reinterpret_cast<const char*>(pin.get());
   for (std::uint64_t from = 0;;) {

@@ -1,5 +1,6 @@
-// The sending half of a graph's journey: walks depth first from the root, copies every frame into the part that is being
-// filled, and replaces each reference in the copy by the number of its object. See channel/wire.h for what comes out.
+// The sending half of a graph's journey: walks depth first from the root, copies every frame into the part that is
+// being filled, and replaces each reference in the copy by the number of its object. See channel/wire.h for what comes
+// out.
 //
 // Invariants owned here
 //   - A frame is looked at within one section, or while it is pinned; between parts the traversal holds slots only. So it
@@ -8,12 +9,13 @@
 //     written about an object and what is sent of it are the same, also when the copy lies where the receiver can change it.
 //   - Waiting for room (part_sink::next) happens outside of sections.
 //
-// Why frames are copied and not sent from where they lie: what travels is the payload, the prefix of a frame and its padding
-// do not, so two frames that are neighbours in memory are not neighbours on the wire; references have to be rewritten by
-// somebody, and the copy is where that costs least. What is gained by merging adjacent frames is gained by the runs of
-// consecutive slots instead, in the visited set and in the list of what is still to be sent.
+// Why frames are copied and not sent from where they lie: what travels is the payload, the prefix of a frame and its
+// padding do not, so two frames that are neighbours in memory are not neighbours on the wire; references have to be
+// rewritten by somebody, and the copy is where that costs least. What is gained by merging adjacent frames is gained by
+// the runs of consecutive slots instead, in the visited set and in the list of what is still to be sent.
 #pragma once
 
+#include "base/limits.h"
 #include "visited.h"
 #include <farmem/detail/graph_schema.h>
 #include <farmem/prefetch.h>
@@ -26,8 +28,8 @@ namespace fm::detail {
 class part_sink {
  public:
   virtual ~part_sink() = default;
-  /// Sends `used` bytes of the last buffer, if there was one, and gives the next: at least part_bytes_min, a multiple of 8.
-  /// Waits for room; throws what ends the graph. Outside of sections.
+  /// Sends `used` bytes of the last buffer, if there was one, and gives the next: at least part_bytes_min, a multiple
+  /// of 8. Waits for room; throws what ends the graph. Outside of sections.
   virtual std::span<char> next(std::size_t used) = 0;
 };
 
@@ -58,7 +60,6 @@ class graph_writer {
     std::int32_t step;
     std::uint32_t type;
   };
-  static constexpr std::uint32_t renew_every = 256;  ///< objects; how long a section may last
 
   void write_pending();
   /// Leaves its size in pieces_ when it has no room.

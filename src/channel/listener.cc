@@ -1,3 +1,6 @@
+// The listener's end of channels: hellos, streams, and ends that wait to be accepted; see listener.h. Owns the list of
+// those that listen on a "local:NAME". The fabric's threads call it as a service; programs call open, find, accept and
+// shut.
 #include "listener.h"
 
 #include <fmt/format.h>
@@ -15,12 +18,12 @@ using namespace channel_wire;
 namespace {
 
 /// Those that listen on "local:NAME".
-struct local_hubs {
+struct local_listeners {
   std::mutex mutex;
-  std::map<std::string, std::weak_ptr<hub>, std::less<>> by_url;
+  std::map<std::string, std::weak_ptr<channel_listener_core>, std::less<>> by_url;
 };
-local_hubs& locals() {
-  static auto* l = new local_hubs;  // outlives every channel in a static
+local_listeners& locals() {
+  static auto* l = new local_listeners;  // outlives every channel in a static
   return *l;
 }
 
@@ -28,35 +31,38 @@ local_hubs& locals() {
 
 // ---- a peer's way out ----
 
-std::span<std::byte> peer_line::room(std::size_t bytes, time_point) {
+std::span<std::byte> peer_transport::room(std::size_t bytes) {
   buffer_.resize(std::max(buffer_.size(), bytes));
   return {buffer_.data(), bytes};
 }
 
-errc peer_line::send(std::size_t bytes, time_point) noexcept { return tell({buffer_.data(), bytes}); }
+errc peer_transport::send(std::size_t bytes, time_point) noexcept { return tell({buffer_.data(), bytes}); }
 
-// Credit keeps what is on its way below what a peer may have waiting, so a full queue means a peer that does not play by the rules.
-errc peer_line::tell(std::span<const std::byte> message) noexcept {
+// Credit keeps what is on its way below what a peer may have waiting, so a full queue means a peer that does not play
+// by the rules.
+errc peer_transport::tell(std::span<const std::byte> message) noexcept {
   const std::lock_guard lock(way_->mutex);
   return way_->peer && way_->peer->notify(message) ? errc::ok : errc::disconnected;
 }
 
-void peer_line::drop() noexcept {
+void peer_transport::drop() noexcept {
   const std::lock_guard lock(way_->mutex);
   if (way_->peer) way_->peer->close(errc::bad_frame, "the other end of a channel broke the rules");
 }
 
-// ---- the hub ----
+// ---- the listener ----
 
-hub::hub(std::string_view url, const channel_options& options) : options_(options), url_(url) {}
+channel_listener_core::channel_listener_core(std::string_view url, const channel_options& options)
+    : options_(options), url_(url) {}
 
-std::shared_ptr<hub> hub::open(std::string_view url, const channel_options& options) {
+std::shared_ptr<channel_listener_core> channel_listener_core::open(std::string_view url,
+                                                                   const channel_options& options) {
   (void)channel_terms::of(options);
-  std::shared_ptr<hub> h(new hub(url, options));
+  std::shared_ptr<channel_listener_core> h(new channel_listener_core(url, options));
   if (url.starts_with("local:")) {
-    local_hubs& l = locals();
+    local_listeners& l = locals();
     const std::lock_guard lock(l.mutex);
-    std::weak_ptr<hub>& place = l.by_url[h->url_];
+    std::weak_ptr<channel_listener_core>& place = l.by_url[h->url_];
     if (!place.expired()) throw error(errc::invalid_argument, fmt::format("'{}' has a listener already", url));
     place = h;
     return h;
@@ -70,21 +76,21 @@ std::shared_ptr<hub> hub::open(std::string_view url, const channel_options& opti
   return h;
 }
 
-std::shared_ptr<hub> hub::find(std::string_view url) {
-  local_hubs& l = locals();
+std::shared_ptr<channel_listener_core> channel_listener_core::find(std::string_view url) {
+  local_listeners& l = locals();
   const std::lock_guard lock(l.mutex);
   const auto found = l.by_url.find(url);
-  std::shared_ptr<hub> h = found == l.by_url.end() ? nullptr : found->second.lock();
+  std::shared_ptr<channel_listener_core> h = found == l.by_url.end() ? nullptr : found->second.lock();
   if (!h) throw error(errc::unreachable, fmt::format("'{}': nobody in this process listens there", url));
   return h;
 }
 
-hub::~hub() {
+channel_listener_core::~channel_listener_core() {
   shut();
   listener_.reset();
 }
 
-void hub::shut() noexcept {
+void channel_listener_core::shut() noexcept {
   std::deque<std::shared_ptr<endpoint>> turned_away;
   {
     const std::lock_guard lock(mutex_);
@@ -94,12 +100,12 @@ void hub::shut() noexcept {
   changed_.notify_all();
   for (const auto& e : turned_away) e->close(duration{});
   if (!url_.starts_with("local:")) return;
-  local_hubs& l = locals();
+  local_listeners& l = locals();
   const std::lock_guard lock(l.mutex);
   if (const auto found = l.by_url.find(url_); found != l.by_url.end()) l.by_url.erase(found);
 }
 
-std::shared_ptr<endpoint> hub::accept(time_point deadline, bool& shut) {
+std::shared_ptr<endpoint> channel_listener_core::accept(time_point deadline, bool& shut) {
   std::unique_lock lock(mutex_);
   const bool in_time = changed_.wait_until(lock, deadline, [&] { return shut_ || !waiting_.empty(); });
   shut = shut_;
@@ -109,7 +115,7 @@ std::shared_ptr<endpoint> hub::accept(time_point deadline, bool& shut) {
   return e;
 }
 
-errc hub::connected(fabric::peer& p) noexcept {
+errc channel_listener_core::connected(fabric::peer& p) noexcept {
   p.user = nullptr;
   const std::lock_guard lock(mutex_);
   if (shut_ || connections_ >= options_.channels_max) return errc::refused;
@@ -117,7 +123,7 @@ errc hub::connected(fabric::peer& p) noexcept {
   return errc::ok;
 }
 
-void hub::disconnected(fabric::peer& p) noexcept {
+void channel_listener_core::disconnected(fabric::peer& p) noexcept {
   const std::unique_ptr<connection> c(static_cast<connection*>(p.user));
   p.user = nullptr;
   {
@@ -132,7 +138,7 @@ void hub::disconnected(fabric::peer& p) noexcept {
   c->end->broken(errc::disconnected, "the connection broke");
 }
 
-errc hub::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) {
+errc channel_listener_core::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) {
   head h{};
   std::span<const std::byte> rest;
   if (const errc e = decode(payload, h, rest); e != errc::ok) return e;
@@ -140,17 +146,17 @@ errc hub::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::ans
   channel_terms terms = channel_terms::of(options_);
   if (const errc e = channel_terms::agree(h, terms); e != errc::ok) return e;
   auto c = std::make_unique<connection>();
-  c->way = std::make_shared<peer_line::way>();
+  c->way = std::make_shared<peer_transport::way>();
   c->way->peer = &p;
   c->end = std::make_shared<endpoint>(terms, p.name());
-  c->end->set_line(std::make_unique<peer_line>(c->way));
+  c->end->set_transport(std::make_unique<peer_transport>(c->way));
   head answer = terms.hello();
   if ((h.flags & flag_ring) != 0) {
     if (!url_.starts_with("shm:")) return errc::bad_frame;
     auto ring = std::make_unique<ring_pair>(terms.ring_bytes());
     answer.flags = flag_ring;
     out.key.fd = ring->fd();
-    c->end->set_conduit(std::move(ring));
+    c->end->set_byte_path(std::move(ring));
   }
   if ((h.flags & flag_stream) != 0) {
     if (!url_.starts_with("tcp:")) return errc::bad_frame;
@@ -165,8 +171,9 @@ errc hub::hello(fabric::peer& p, std::span<const std::byte> payload, fabric::ans
   return errc::ok;
 }
 
-// Ends whose connection has gone may wait, too, because what had come can still be taken; but no more of them than may be connected.
-errc hub::let_in(connection& c) {
+// Ends whose connection has gone may wait, too, because what had come can still be taken; but no more of them than may
+// be connected.
+errc channel_listener_core::let_in(connection& c) {
   std::shared_ptr<endpoint> gone;
   {
     const std::lock_guard lock(mutex_);
@@ -183,7 +190,7 @@ errc hub::let_in(connection& c) {
   return errc::ok;
 }
 
-errc hub::stream(fabric::peer& p, std::uint16_t index, os::descriptor socket) noexcept {
+errc channel_listener_core::stream(fabric::peer& p, std::uint16_t index, os::descriptor socket) noexcept {
   auto* c = static_cast<connection*>(p.user);
   if (!c || !c->waits_for_streams || index != (c->parts_in ? 1 : 0)) return errc::bad_frame;
   if (index == 0) {
@@ -192,7 +199,7 @@ errc hub::stream(fabric::peer& p, std::uint16_t index, os::descriptor socket) no
   }
   c->waits_for_streams = false;
   try {
-    c->end->set_conduit(std::make_unique<stream_pair>(std::move(socket), std::move(c->parts_in)));
+    c->end->set_byte_path(std::make_unique<stream_pair>(std::move(socket), std::move(c->parts_in)));
     return let_in(*c);
   } catch (const error& e) {
     return e.code();
@@ -201,7 +208,7 @@ errc hub::stream(fabric::peer& p, std::uint16_t index, os::descriptor socket) no
   }
 }
 
-errc hub::message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept {
+errc channel_listener_core::message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept {
   try {
     auto* c = static_cast<connection*>(p.user);
     if (!c) return hello(p, payload, out);

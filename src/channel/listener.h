@@ -1,8 +1,8 @@
 // The listener's end: a fabric service whose peers become endpoints when they have said hello, and wait to be accepted.
 //
-// A hub lives as long as a listener or a channel that it accepted; it is destroyed by a thread of the program, never by the
-// fabric's, because that stops the fabric's. It opens nothing to one-sided operations. Its listener has one thread, which makes all
-// calls of the service; over tcp:// the streams of a peer come on it, too.
+// The core of a listener lives as long as a listener or a channel that it accepted; it is destroyed by a thread of the
+// program, never by the fabric's, because that stops the fabric's. It opens nothing to one-sided operations. Its
+// listener has one thread, which makes all calls of the service; over tcp:// the streams of a peer come on it, too.
 #pragma once
 
 #include "fabric/client/client.h"
@@ -13,15 +13,15 @@
 namespace fm::detail {
 
 /// A peer's way out, which ends before the peer does.
-class peer_line final : public line {
+class peer_transport final : public channel_transport {
  public:
   struct way {
     std::mutex mutex;
     fabric::peer* peer = nullptr;  ///< null when it is gone
   };
-  explicit peer_line(std::shared_ptr<way> w) : way_(std::move(w)) {}
+  explicit peer_transport(std::shared_ptr<way> w) : way_(std::move(w)) {}
 
-  std::span<std::byte> room(std::size_t bytes, time_point deadline) override;
+  std::span<std::byte> room(std::size_t bytes) override;
   errc send(std::size_t bytes, time_point deadline) noexcept override;
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point) noexcept override {}
@@ -33,13 +33,14 @@ class peer_line final : public line {
   std::vector<std::byte> buffer_;
 };
 
-class hub final : public fabric::service {
+class channel_listener_core final : public fabric::service {
  public:
-  /// Listens on a URL; "local:NAME" is known in this process only. Throws as fabric::listen, invalid_argument for a name in use.
-  static std::shared_ptr<hub> open(std::string_view url, const channel_options& options);
-  /// The hub of a "local:NAME"; throws unreachable.
-  static std::shared_ptr<hub> find(std::string_view url);
-  ~hub() override;
+  /// Listens on a URL; "local:NAME" is known in this process only. Throws as fabric::listen, invalid_argument for a
+  /// name in use.
+  static std::shared_ptr<channel_listener_core> open(std::string_view url, const channel_options& options);
+  /// The listener on "local:NAME"; throws unreachable.
+  static std::shared_ptr<channel_listener_core> find(std::string_view url);
+  ~channel_listener_core() override;
 
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   /// The next end that said hello; null at the deadline, or when nobody is let in any more, which sets `shut`.
@@ -60,11 +61,11 @@ class hub final : public fabric::service {
  private:
   struct connection {
     std::shared_ptr<endpoint> end;
-    std::shared_ptr<peer_line::way> way;
+    std::shared_ptr<peer_transport::way> way;
     os::descriptor parts_in;         ///< the first stream, until the second is here, too
     bool waits_for_streams = false;  ///< who connected has said that they come; until then nobody accepts the end
   };
-  hub(std::string_view url, const channel_options& options);
+  channel_listener_core(std::string_view url, const channel_options& options);
   errc hello(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out);
   /// Its end can be accepted.
   errc let_in(connection& c);

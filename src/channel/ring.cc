@@ -1,19 +1,21 @@
+// Writing and reading records in shared memory, and sleeping on its bells; see ring.h. Owns the check of everything
+// that the other process can change: each word is read once, and used only if it is possible. `sender` and `receiver`
+// call it.
 #include "ring.h"
+#include "base/limits.h"
 
 #include <algorithm>
 #include <climits>
 #include <new>
 #include <utility>
 
+#include "credit.h"
+
 namespace fm::detail {
 
 namespace {
 
-constexpr std::uint64_t again_from = 512u << 10;
 constexpr std::uint64_t mark = ~std::uint64_t{0};  ///< in place of a size: the rest up to the end is passed over
-constexpr auto ring_spin_for = std::chrono::microseconds(40);
-/// The bell is the other process's to write, too: who waits looks again by itself.
-constexpr auto ring_wait_max = std::chrono::milliseconds(100);
 
 std::atomic<std::uint64_t>& size_at(const ring_place& p, std::uint64_t position) noexcept {
   return *reinterpret_cast<std::atomic<std::uint64_t>*>(p.data + position);
@@ -35,7 +37,7 @@ template <class Changed>
 void wait_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& waits, std::uint32_t seen,
              time_point deadline, const Changed& changed) noexcept {
   const auto over = [&] { return bell.load(std::memory_order_seq_cst) != seen || changed(); };
-  const time_point until = std::min(deadline, clock::now() + ring_spin_for);
+  const time_point until = std::min(deadline, clock::now() + channel_limits::ring_spin_for);
   do {
     for (int i = 0; i < 32; ++i) {
       if (over()) return;
@@ -44,7 +46,7 @@ void wait_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& waits
   } while (clock::now() < until);
   waits.store(1, std::memory_order_seq_cst);
   if (over()) return;
-  os::futex_wait_shared(bell, seen, std::min(deadline, clock::now() + ring_wait_max));
+  os::futex_wait_shared(bell, seen, std::min(deadline, clock::now() + channel_limits::ring_wait_max));
 }
 
 }  // namespace
@@ -64,7 +66,8 @@ std::uint64_t ring_writer::free_bytes() const noexcept {
 
 ring_writer::plan ring_writer::plan_for(std::uint64_t bytes, std::uint64_t reserve) const noexcept {
   const std::uint64_t n = record(bytes), free = free_bytes(), to_end = p_.bytes - place_;
-  if (free == p_.bytes && place_ >= std::min(again_from, p_.bytes / 4)) return {n + reserve <= free, start::again};
+  if (free == p_.bytes && place_ >= std::min(channel_limits::ring_restart_from, p_.bytes / 4))
+    return {n + reserve <= free, start::again};
   if (n <= to_end) return {n + reserve <= free, start::here};
   return {n + to_end + reserve <= free, start::passing_the_end};
 }
@@ -169,7 +172,8 @@ void ring_reader::kick() noexcept { ring_bell(p_.shared->reader_bell); }
 
 // ---- both ----
 
-/// Beside the window: what is lost at the end, the room of a whole part that is then a short one, rounding, and the reserve.
+/// Beside the window: what is lost at the end, the room of a whole part that is then a short one, rounding, and the
+/// reserve.
 std::uint64_t ring_pair::bytes_for(std::uint64_t window, std::uint64_t parts, std::uint64_t part) noexcept {
   return round_up(window + 2 * (part + 256) + 128 * parts + 2 * ring_reserve, page_bytes);
 }
@@ -181,6 +185,10 @@ ring_pair::ring_pair(std::uint64_t bytes)
 
 ring_pair::ring_pair(os::memory_file memory, std::uint64_t bytes)
     : memory_(std::move(memory)), out(place(1, bytes)), in(place(0, bytes)) {}
+
+std::unique_ptr<receive_credit> ring_pair::make_credit(const channel_terms& terms) const {
+  return std::make_unique<credit_by_counters>(terms);
+}
 
 ring_place ring_pair::place(std::uint64_t which, std::uint64_t bytes) const noexcept {
   std::byte* const at = memory_.base() + which * (page_bytes + bytes);

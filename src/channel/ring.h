@@ -1,19 +1,19 @@
-// One direction of a way between two processes through memory that both have mapped (shm://): messages one after the other, written
-// where they are read, and what the reader answers with counters alone. The session beside it carries the rest, and says when the
-// other process is gone.
+// One direction of a way between two processes through memory that both have mapped (shm://): messages one after the
+// other, written where they are read, and what the reader answers with counters alone. The session beside it carries
+// the rest, and says when the other process is gone.
 //
-// A message is a record: 8 bytes with its size, the message, up to a multiple of 64 bytes. Records do not cross the end of the ring;
-// what is too little there for the next one is passed over, with a mark in place of the size, and counts as if it were one. A ring that
-// is empty goes on at its beginning, which the writer says beside it: a reader that keeps up leaves both in a few pages, which stay in the
-// processors' caches.
+// A message is a record: 8 bytes with its size, the message, up to a multiple of 64 bytes. Records do not cross the end
+// of the ring; what is too little there for the next one is passed over, with a mark in place of the size, and counts
+// as if it were one. A ring that is empty goes on at its beginning, which the writer says beside it: a reader that
+// keeps up leaves both in a few pages, which stay in the processors' caches.
 //
-// The other process is not trusted. Each side keeps its own place to itself and only tells it; what the other side tells is checked
-// for being possible each time it is read, once. A message's bytes may change while they are read: whoever reads them takes every
-// word once, and checks what it has taken (graph_reader does).
+// The other process is not trusted. Each side keeps its own place to itself and only tells it; what the other side
+// tells is checked for being possible each time it is read, once. A message's bytes may change while they are read:
+// whoever reads them takes every word once, and checks what it has taken (graph_reader does).
 //
-// Waiting. Who waits raises its flag, then looks once more, then sleeps on the bell as it was before; whoever changes something
-// changes it, then looks for the flag. Both orders are sequentially consistent, so one of them sees the other. A side wakes itself by
-// ringing its own bell (kick), for what comes by the session.
+// Waiting. Who waits raises its flag, then looks once more, then sleeps on the bell as it was before; whoever changes
+// something changes it, then looks for the flag. Both orders are sequentially consistent, so one of them sees the
+// other. A side wakes itself by ringing its own bell (kick), for what comes by the session.
 #pragma once
 
 #include "base/base.h"
@@ -49,7 +49,7 @@ struct ring_place {
 };
 
 /// The writing side. room() and publish(): one thread at a time; the rest: any.
-class ring_writer final : public conduit_writer {
+class ring_writer final : public byte_path_writer {
  public:
   explicit ring_writer(const ring_place& p) noexcept : p_(p) {}
 
@@ -86,7 +86,7 @@ class ring_writer final : public conduit_writer {
 };
 
 /// The reading side. next() and release(): one thread at a time; the rest: any.
-class ring_reader final : public conduit_reader {
+class ring_reader final : public byte_path_reader {
  public:
   explicit ring_reader(const ring_place& p) noexcept : p_(p) {}
 
@@ -114,20 +114,23 @@ class ring_reader final : public conduit_reader {
 };
 
 /// The memory of both directions, and this process's sides of them.
-class ring_pair final : public conduit {
+class ring_pair final : public byte_path {
  public:
-  /// The size of one direction for messages of up to `part` bytes, of which so many parts and `window` bytes may be on their way.
+  /// The size of one direction for messages of up to `part` bytes, of which so many parts and `window` bytes may be on
+  /// their way.
   static std::uint64_t bytes_for(std::uint64_t window, std::uint64_t parts, std::uint64_t part) noexcept;
   /// Makes the memory. Throws out_of_memory.
   explicit ring_pair(std::uint64_t bytes);
-  /// What the maker's process has handed over, mapped; takes the descriptor over. Throws invalid_argument when it is not such memory.
+  /// What the maker's process has handed over, mapped; takes the descriptor over. Throws invalid_argument when it is
+  /// not such memory.
   static os::memory_file mapped(int fd, std::uint64_t bytes) { return os::memory_file::adopt(fd, whole(bytes)); }
   /// The other ends, in such memory.
   ring_pair(os::memory_file memory, std::uint64_t bytes);
 
   [[nodiscard]] int fd() const noexcept { return memory_.fd(); }
-  [[nodiscard]] conduit_writer& writer() noexcept override { return out; }
-  [[nodiscard]] conduit_reader& reader() noexcept override { return in; }
+  [[nodiscard]] byte_path_writer& writer() noexcept override { return out; }
+  [[nodiscard]] byte_path_reader& reader() noexcept override { return in; }
+  [[nodiscard]] std::unique_ptr<receive_credit> make_credit(const channel_terms& terms) const override;
   [[nodiscard]] bool in_shared_memory() const noexcept override { return true; }
 
  private:

@@ -1,4 +1,8 @@
+// The connector's end of a connection: hello, shared memory or streams, parts as messages, and notices; see
+// session_transport.h. Owns the buffers that parts leave from. `endpoint` and its halves call it; the session calls
+// back from its own thread.
 #include "session_transport.h"
+#include "base/limits.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,8 +19,6 @@ using namespace channel_wire;
 
 namespace {
 
-constexpr auto operation_within = std::chrono::seconds(10);
-
 /// A small message on its way, which nobody waits for.
 struct told {
   fabric::request request;
@@ -26,7 +28,7 @@ struct told {
 
 }  // namespace
 
-session_line::session_line(endpoint& end, std::string_view url, const channel_options& options)
+session_transport::session_transport(endpoint& end, std::string_view url, const channel_options& options)
     : end_(end),
       url_(url),
       connect_within_(options.connect_within),
@@ -34,23 +36,23 @@ session_line::session_line(endpoint& end, std::string_view url, const channel_op
                 : url.starts_with("tcp:") ? flag_stream
                                           : 0) {}
 
-void session_line::connect(fabric::service* in_process) {
+void session_transport::connect(fabric::service* in_process) {
   connect_by_ = clock::now() + connect_within_;
   fabric::session_options o;
   o.connect_within = connect_within_;
   o.reconnect_for = duration{};
-  o.operation_within = operation_within;
+  o.operation_within = channel_limits::operation_within;
   o.fetch_lanes = 1;
   session_ = fabric::connect(url_, o, *this, in_process);
 }
 
-session_line::~session_line() { close(); }
+session_transport::~session_transport() { close(); }
 
-void session_line::close() noexcept {
+void session_transport::close() noexcept {
   if (session_) session_->close();
 }
 
-errc session_line::connected(fabric::session& s, std::uint32_t g) {
+errc session_transport::connected(fabric::session& s, std::uint32_t g) {
   if (g > 1) return errc::refused;
   head h = end_.terms().hello();
   h.flags = asks_for_;
@@ -68,12 +70,12 @@ errc session_line::connected(fabric::session& s, std::uint32_t g) {
   return e;
 }
 
-errc session_line::open_streams(fabric::session& s) {
+errc session_transport::open_streams(fabric::session& s) {
   os::descriptor out, in;
   if (const errc e = s.open_stream(0, connect_by_, out); e != errc::ok) return e;
   if (const errc e = s.open_stream(1, connect_by_, in); e != errc::ok) return e;
   try {
-    end_.set_conduit(std::make_unique<stream_pair>(std::move(out), std::move(in)));
+    end_.set_byte_path(std::make_unique<stream_pair>(std::move(out), std::move(in)));
     return errc::ok;
   } catch (const error& why) {
     return why.code();
@@ -82,7 +84,7 @@ errc session_line::open_streams(fabric::session& s) {
   }
 }
 
-errc session_line::welcomed(fabric::request& r) {
+errc session_transport::welcomed(fabric::request& r) {
   head answer{};
   std::span<const std::byte> rest;
   if (const errc e = decode(r.reply, answer, rest); e != errc::ok) return e;
@@ -95,7 +97,7 @@ errc session_line::welcomed(fabric::request& r) {
   if (r.reply_key.fd < 0) return errc::bad_frame;
   try {
     os::memory_file memory = ring_pair::mapped(std::exchange(r.reply_key.fd, -1), terms.ring_bytes());
-    end_.set_conduit(std::make_unique<ring_pair>(std::move(memory), terms.ring_bytes()));
+    end_.set_byte_path(std::make_unique<ring_pair>(std::move(memory), terms.ring_bytes()));
     return errc::ok;
   } catch (const error& e) {
     return e.code();
@@ -104,24 +106,26 @@ errc session_line::welcomed(fabric::request& r) {
   }
 }
 
-void session_line::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
+void session_transport::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
   end_.broken(errc::disconnected, "the connection broke");
 }
 
-void session_line::lost(fabric::session&, errc) noexcept { end_.broken(errc::disconnected, "the connection broke"); }
+void session_transport::lost(fabric::session&, errc) noexcept {
+  end_.broken(errc::disconnected, "the connection broke");
+}
 
-void session_line::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
+void session_transport::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
   const errc e = end_.arrived(payload);
   if (e == errc::ok) return;
   end_.broken(e, "the other end broke the rules");
   s.drop_connection();
 }
 
-void session_line::drop() noexcept {
+void session_transport::drop() noexcept {
   if (fabric::session* const s = connected_.load(std::memory_order_acquire)) s->drop_connection();
 }
 
-std::span<std::byte> session_line::room(std::size_t bytes, time_point) {
+std::span<std::byte> session_transport::room(std::size_t bytes) {
   current_ = (current_ + 1) % buffers_.size();
   buffer& b = buffers_[current_];
   if (b.posted) {
@@ -135,7 +139,7 @@ std::span<std::byte> session_line::room(std::size_t bytes, time_point) {
   return {b.bytes.data(), bytes};
 }
 
-errc session_line::send(std::size_t bytes, time_point deadline) noexcept {
+errc session_transport::send(std::size_t bytes, time_point deadline) noexcept {
   buffer& b = buffers_[current_];
   fabric::request& r = b.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
@@ -143,14 +147,15 @@ errc session_line::send(std::size_t bytes, time_point deadline) noexcept {
   r.on = fabric::lane::bulk;
   r.sg[0] = {b.bytes.data(), bytes};
   r.sg_count = 1;
-  r.deadline = std::max(deadline, clock::now() + operation_within);  // a part that is lost is the end of the channel
+  r.deadline = std::max(
+      deadline, clock::now() + channel_limits::operation_within);  // a part that is lost is the end of the channel
   r.reply.clear();
   b.posted = true;
   session_->post(r);
   return r.done() ? r.status : errc::ok;
 }
 
-errc session_line::tell(std::span<const std::byte> message) noexcept {
+errc session_transport::tell(std::span<const std::byte> message) noexcept {
   try {
     auto t = std::make_unique<told>();
     t->bytes.assign(message.begin(), message.end());
@@ -175,7 +180,7 @@ errc session_line::tell(std::span<const std::byte> message) noexcept {
   }
 }
 
-void session_line::drain(time_point) noexcept {
+void session_transport::drain(time_point) noexcept {
   for (buffer& b : buffers_)
     if (b.posted) session_->wait(b.request);
 }

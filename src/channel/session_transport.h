@@ -1,6 +1,6 @@
-// The connector's end: a fabric session. Parts are messages on the bulk lane, from a few buffers in turn, so that one is filled
-// while others leave; what the listener's end has to say comes as notices. A session that breaks is not connected again, because
-// what was on its way is lost with it.
+// The connector's end: a fabric session. Parts are messages on the bulk lane, from a few buffers in turn, so that one
+// is filled while others leave; what the listener's end has to say comes as notices. A session that breaks is not
+// connected again, because what was on its way is lost with it.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace fm::detail {
 
-class session_line final : public line, private fabric::session_events {
+class session_transport final : public channel_transport, private fabric::session_events {
  public:
-  session_line(endpoint& end, std::string_view url, const channel_options& options);
-  /// Connects, and agrees on terms with whoever listens; when the endpoint has this line, because what the other end says may come
-  /// before this returns. `in_process` for local:. Throws as fabric::connect.
+  session_transport(endpoint& end, std::string_view url, const channel_options& options);
+  /// Connects, and agrees on terms with whoever listens; when the endpoint has this transport, because what the other
+  /// end says may come before this returns. `in_process` for local:. Throws as fabric::connect.
   void connect(fabric::service* in_process);
-  ~session_line() override;
+  ~session_transport() override;
 
-  std::span<std::byte> room(std::size_t bytes, time_point deadline) override;
+  std::span<std::byte> room(std::size_t bytes) override;
   errc send(std::size_t bytes, time_point deadline) noexcept override;
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point deadline) noexcept override;

@@ -1,4 +1,8 @@
+// Writing and reading messages on connections of a channel's own, and sleeping on them; see stream.h. Owns the place of
+// each direction among all bytes, so that a message that was cut is put together again. `sender` and `receiver` call
+// it.
 #include "stream.h"
+#include "base/limits.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -10,18 +14,16 @@
 #include <cstring>
 #include <utility>
 
+#include "credit.h"
+
 namespace fm::detail {
 
 using channel_wire::head;
 
 namespace {
 
-constexpr auto stream_spin_for = std::chrono::microseconds(30);
-constexpr auto stream_wait_max = std::chrono::milliseconds(100);
 constexpr std::size_t answer_bytes = sizeof(part_answers);
 static_assert(answer_bytes == 32 && std::is_trivially_copyable_v<part_answers>);
-/// What is read beyond a head while large messages come.
-constexpr std::size_t ahead_of_large = 4096;
 
 constexpr std::uint64_t whole_words(std::uint64_t bytes) noexcept { return bytes & ~std::uint64_t{7}; }
 
@@ -69,7 +71,7 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
   // One that has ended is always ready, and there is nothing to wait for.
   std::array<pollfd, 2> on{
       {{ended_at() == time_point::max() ? socket_.get() : -1, events, 0}, {bell_.get(), POLLIN, 0}}};
-  const time_point now = clock::now(), spin_until = std::min(deadline, now + stream_spin_for);
+  const time_point now = clock::now(), spin_until = std::min(deadline, now + channel_limits::stream_spin_for);
   const auto ready = [&](const timespec& within) {
     if (rung_.load(std::memory_order_seq_cst) == seen && ::ppoll(on.data(), on.size(), &within, nullptr) <= 0)
       return false;
@@ -83,7 +85,7 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
     if (ready({})) return;
     cpu_relax();
   } while (clock::now() < spin_until);
-  const auto left = std::min(deadline, now + stream_wait_max) - clock::now();
+  const auto left = std::min(deadline, now + channel_limits::stream_wait_max) - clock::now();
   if (left <= duration{}) return;
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
   ready({ns / 1'000'000'000, ns % 1'000'000'000});
@@ -206,9 +208,9 @@ bool stream_reader::skip() noexcept {
 
 void stream_reader::pass_shown() noexcept { begin_ += std::exchange(shown_, 0); }
 
-conduit_reader::found stream_reader::next(std::uint64_t most, std::span<const std::byte>& message,
-                                          std::uint64_t& rest) noexcept {
-  const std::size_t ahead = large_ ? ahead_of_large : buffer_.size();
+byte_path_reader::found stream_reader::next(std::uint64_t most, std::span<const std::byte>& message,
+                                            std::uint64_t& rest) noexcept {
+  const std::size_t ahead = large_ ? channel_limits::stream_ahead_of_large : buffer_.size();
   if (!skip() || !gather(sizeof(head), ahead)) return found::nothing;
   head h;
   std::memcpy(&h, buffer_.data() + begin_, sizeof h);
@@ -251,5 +253,11 @@ bool stream_reader::answer(const part_answers& a) noexcept {
 }
 
 void stream_reader::wait(std::uint32_t seen, time_point deadline) noexcept { socket_.wait(POLLIN, seen, deadline); }
+
+// ---- both ----
+
+std::unique_ptr<receive_credit> stream_pair::make_credit(const channel_terms& terms) const {
+  return std::make_unique<credit_on_demand>(terms);
+}
 
 }  // namespace fm::detail

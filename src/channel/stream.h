@@ -1,12 +1,13 @@
-// Both directions of a way between two processes over connections of their own (tcp://): a conduit. Each direction has one, which
-// carries messages one way, back to back, and what their reader answers the other way, four words at a time. The thread that sends
-// writes to its socket, and the thread that receives reads from its own, large arrays straight into their objects.
+// Both directions of a way between two processes over connections of their own (tcp://). Each direction has one, which
+// carries messages one way, back to back, and what their reader answers the other way, four words at a time. The thread
+// that sends writes to its socket, and the thread that receives reads from its own, large arrays straight into their
+// objects.
 //
-// Who waits polls for a moment, then sleeps in the kernel on its socket and on a bell; kick() rings that. Two threads that wait on one
-// side at a time may take the bell from each other, so none sleeps long.
+// Who waits polls for a moment, then sleeps in the kernel on its socket and on a bell; kick() rings that. Two threads
+// that wait on one side at a time may take the bell from each other, so none sleeps long.
 //
-// A message that could not be sent whole before its deadline must not leave its reader in the middle of it, when nobody may be left to
-// send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).
+// A message that could not be sent whole before its deadline must not leave its reader in the middle of it, when nobody
+// may be left to send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).
 #pragma once
 
 #include "os/os.h"
@@ -45,7 +46,7 @@ class stream_socket {
   std::atomic<time_point> ended_at_{time_point::max()};
 };
 
-class stream_writer final : public conduit_writer {
+class stream_writer final : public byte_path_writer {
  public:
   explicit stream_writer(os::descriptor socket) : socket_(std::move(socket)) {}
 
@@ -72,7 +73,7 @@ class stream_writer final : public conduit_writer {
   part_answers last_;
 };
 
-class stream_reader final : public conduit_reader {
+class stream_reader final : public byte_path_reader {
  public:
   explicit stream_reader(os::descriptor socket) : socket_(std::move(socket)), buffer_(buffer_bytes) {}
 
@@ -111,13 +112,14 @@ class stream_reader final : public conduit_reader {
   std::uint64_t aside_at_ = 0;
 };
 
-class stream_pair final : public conduit {
+class stream_pair final : public byte_path {
  public:
   /// Throws out_of_memory.
   stream_pair(os::descriptor out, os::descriptor in) : out_(std::move(out)), in_(std::move(in)) {}
-  [[nodiscard]] conduit_writer& writer() noexcept override { return out_; }
-  [[nodiscard]] conduit_reader& reader() noexcept override { return in_; }
-  [[nodiscard]] bool in_shared_memory() const noexcept override { return false; }
+  [[nodiscard]] byte_path_writer& writer() noexcept override { return out_; }
+  [[nodiscard]] byte_path_reader& reader() noexcept override { return in_; }
+  [[nodiscard]] std::unique_ptr<receive_credit> make_credit(const channel_terms& terms) const override;
+  [[nodiscard]] bool has_own_connections() const noexcept override { return true; }
 
  private:
   stream_writer out_;

@@ -1,4 +1,7 @@
 // One end of a connection, as an endpoint uses it: the connector's is a fabric session, the listener's a fabric peer.
+// It carries every message of a channel, except for the parts that a byte path carries. What was sent with send()
+// arrives in order, as far as it arrives. `endpoint`, `sender` and `receiver` call it; session_transport and
+// peer_transport implement it.
 #pragma once
 
 #include "fabric/client/client.h"
@@ -9,11 +12,12 @@
 
 namespace fm::detail {
 
-class line {
+class channel_transport {
  public:
-  virtual ~line() = default;
-  /// Room for a message of `bytes`; waits for earlier ones to leave. Throws disconnected, timed_out. One thread at a time.
-  virtual std::span<std::byte> room(std::size_t bytes, time_point deadline) = 0;
+  virtual ~channel_transport() = default;
+  /// Room for a message of `bytes`; waits for earlier ones to leave. Throws disconnected, timed_out. One thread at a
+  /// time.
+  virtual std::span<std::byte> room(std::size_t bytes) = 0;
   /// Sends the first `bytes` of the room given last. Messages that are sent so are in order, as far as they arrive.
   virtual errc send(std::size_t bytes, time_point deadline) noexcept = 0;
   /// Sends a small message, beside the others. Any thread. Copies it.
@@ -22,7 +26,7 @@ class line {
   virtual void drain(time_point deadline) noexcept = 0;
   /// Breaks the connection, because the other end has broken the rules. Any thread.
   virtual void drop() noexcept = 0;
-  /// Ends the connection; afterwards nobody calls the endpoint for it. Not from the line's own thread.
+  /// Ends the connection; afterwards nobody calls the endpoint for it. Not from the transport's own thread.
   virtual void close() noexcept = 0;
 };
 

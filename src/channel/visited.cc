@@ -1,3 +1,5 @@
+// The interval tree of slots that a traversal has met, and the hash table that takes over from it; see visited.h.
+// Belongs to one graph_writer, on one thread.
 #include "visited.h"
 
 #include <iterator>

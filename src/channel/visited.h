@@ -1,15 +1,16 @@
-// What a traversal has met: a set of slots that knows the number of each, which is what stands for a reference in a graph
-// on its way. An interval tree (Naos, section 3.1), over slots, because a slot stays what it is when its object moves or
-// leaves the cache; and objects that were made one after the other have consecutive slots.
+// What a traversal has met: a set of slots that knows the number of each, which is what stands for a reference in a
+// graph on its way. An interval tree (Naos, section 3.1), over slots, because a slot stays what it is when its object
+// moves or leaves the cache; and objects that were made one after the other have consecutive slots.
 //
 //   hot     the slot before or after the last one met: the interval grows          O(1)
 //   warm    beyond the last interval and before the next: a new one between them    O(1)
 //   cold    anywhere else                                                          O(log intervals)
 //
-// Where intervals stay short (few objects each, many of them) a tree is the wrong thing, and a hash table takes over, once.
+// Where intervals stay short (few objects each, many of them) a tree is the wrong thing, and a hash table takes over,
+// once.
 //
-// An interval has a direction, because a list that was made back to front is met from the highest slot down. The number of
-// a slot is base + |slot - start|, in 64 bits, whichever way.
+// An interval has a direction, because a list that was made back to front is met from the highest slot down. The number
+// of a slot is base + |slot - start|, in 64 bits, whichever way.
 #pragma once
 
 #include "table/table.h"

@@ -1,5 +1,5 @@
-// What the two ends of a channel say to each other, on top of a fabric session: the end that connected sends messages, the
-// end that listened sends notices. Little-endian packed structs; decoding allocates nothing and trusts nothing.
+// What the two ends of a channel say to each other, on top of a fabric session: the end that connected sends messages,
+// the end that listened sends notices. Little-endian packed structs; decoding allocates nothing and trusts nothing.
 //
 //   kind      from       number        a                     b                    payload
 //   hello     connector  0             window, bytes         part_bytes, parts    -        answered by a hello; both with flag_ring:
@@ -28,9 +28,10 @@
 //   order     depth first. The objects that an object makes known come directly after it, each with all that it makes known
 //             before the next. So the receiver knows, at every byte, which object it belongs to and which field made it known.
 //
-// Nothing else travels: no type (channel/schema.h), no size, no list of back-references. With flag_each, the graph has no root
-// object but many: 8 bytes with their count; then for every 64 of them a word of bits, a reference for each clear bit, and what
-// they make known. Bit i set: root i is the next object to become known. Clear: the reference is null, or names a known object.
+// Nothing else travels: no type (channel/schema.h), no size, no list of back-references. With flag_each, the graph has
+// no root object but many: 8 bytes with their count; then for every 64 of them a word of bits, a reference for each
+// clear bit, and what they make known. Bit i set: root i is the next object to become known. Clear: the reference is
+// null, or names a known object.
 #pragma once
 
 #include "base/base.h"
@@ -99,8 +100,8 @@ constexpr std::uint64_t window_bytes_max = 1ull << 30;
   return h;
 }
 
-/// Checks a message as it came: magic, version, kind, flags, status, and that the payload is all that follows, with `rest` bytes that
-/// are still to come. ok, version_mismatch or bad_frame. When ok, `payload` is what follows the head.
+/// Checks a message as it came: magic, version, kind, flags, status, and that the payload is all that follows, with
+/// `rest` bytes that are still to come. ok, version_mismatch or bad_frame. When ok, `payload` is what follows the head.
 errc decode(std::span<const std::byte> message, head& h, std::span<const std::byte>& payload,
             std::uint64_t rest = 0) noexcept;
 /// What the other end says of a refusal, fit to be shown: at most 2 KiB, and nothing that a terminal would act on.

@@ -1,3 +1,5 @@
+// The queue and the thread of a channel's asynchronous operations; see worker.h. Owns their order. The channel that
+// owns the worker calls it, from any thread.
 #include "worker.h"
 
 #include "os/os.h"

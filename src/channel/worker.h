@@ -1,5 +1,5 @@
-// A thread that carries out operations in their order, begun when the first one comes. A channel has one for what it sends and one
-// for what it receives.
+// A thread that carries out operations in their order, begun when the first one comes. A channel has one for what it
+// sends and one for what it receives. At most waiting_max operations wait. channel_core calls it, from any thread.
 #pragma once
 
 #include <farmem/channel_operation.h>
@@ -21,7 +21,8 @@ class worker {
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
 
-  /// Has `job` done, and its outcome put into what is returned. Waits for a place in the queue; throws timed_out, cancelled.
+  /// Has `job` done, and its outcome put into what is returned. Waits for a place in the queue; throws timed_out,
+  /// cancelled.
   std::shared_ptr<transfer> begin(time_point deadline, std::function<void(transfer&)> job);
   /// Waits until nothing is left to do, or until the deadline.
   void drain(time_point deadline) noexcept;

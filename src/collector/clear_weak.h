@@ -1,5 +1,5 @@
-// The collector's half of weak handles (gc/weak.h): it makes cells null before the slots that they name are used again.
-// Called by a cycle, between the final pause and the sweep.
+// The collector's half of weak handles (farmem/detail/weak_cell.h): cells that name dead slots become null before these
+// slots are used again. Called by a collection's sweep, after the final pause.
 #pragma once
 
 #include "cache/evictor.h"

@@ -1,13 +1,15 @@
-// When a cycle runs, and who waits for it. One heap of a process collects at a time: the log of overwritten references is one
-// for all of them.
+// The collector's thread, who waits for it, and the notices of dead objects; see collector.h.
 #include "collector/collector.h"
+
+#include "base/limits.h"
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 
-#include "cycle.h"
 #include "evacuation.h"
+#include "full_cycle.h"
+#include "young_collection.h"
 
 namespace fm {
 
@@ -69,24 +71,21 @@ namespace {
 
 std::mutex one_cycle;  // of the process; outermost
 
-constexpr auto longest_rest = std::chrono::seconds(1);    // of continuous collection, though nothing is allocated
-constexpr auto written_within = std::chrono::seconds(1);  // of what keeps some of the dead: then the next cycle begins
-constexpr int again_max = 4;       // cycles after the one that was asked for, while some of the dead could not be freed
-constexpr double most_used = 0.8;  // share of the agents' memory that a heap may use before it is urgent
-constexpr std::uint64_t made_room_share = 64;  // a cycle that frees less of what is live was in vain
-
+/// A cycle that was not in vain.
 bool made_room(const cycle_report& r) noexcept {
   std::uint64_t live = 0, freed = 0;
   for (const cycle_part& a : r.agents) live += a.live_bytes, freed += a.freed_bytes;
-  return r.ok() && freed > live / made_room_share;
+  return r.ok() && freed > live / limits::made_room_share;
 }
 
 }  // namespace
 
-collector::collector(object_cache& cache, const collector_options& options) : cache_(cache), options_(options) {
+collector::collector(object_cache& cache, const collector_options& options)
+    : cache_(cache), options_(options), triggers_(cache, options_) {
   void (*const tell)(void*) noexcept = [](void* self) noexcept { static_cast<collector*>(self)->ask_as_due(); };
-  cache_.collect_with(options.automatic ? tell : nullptr, this, log_overwritten);
-  arm({});
+  cache_.requests().collect_with(options.automatic ? tell : nullptr, this);
+  cache_.young().log_with(log_overwritten);
+  triggers_.arm({});
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
     this_thread.collects = true;
@@ -114,8 +113,7 @@ void collector::traced() noexcept {
 }
 
 bool collector::urgent() const noexcept {
-  return callers_.load(std::memory_order_acquire) != 0 || cache_.awaits_collection() ||
-         cache_.allocated_bytes() > hurry_at_.load(std::memory_order_relaxed);
+  return callers_.load(std::memory_order_acquire) != 0 || cache_.requests().awaits_collection() || triggers_.hurried();
 }
 
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
@@ -130,96 +128,23 @@ void collector::ask(std::string_view why) {
   changed_.notify_all();
 }
 
-// A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage may fill
-// half of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room is left for what
-// is allocated while it runs.
-void collector::arm(const cycle_report& r) noexcept {
-  std::uint64_t live = 0;
-  for (const cycle_part& a : r.agents) live += a.live_bytes;
-  std::uint64_t between = options_.every;
-  if (between == 0) {
-    const auto usable = static_cast<std::uint64_t>(most_used * double(options_.quota));
-    const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
-    between = std::max<std::uint64_t>(
-        std::min(std::max({live, least_between, cache_.options().capacity_bytes / 2}), room), 1 << 20);
-  }
-  between_ = between;
-  due_at_.store(grown() + (options_.continuous ? std::min(between, least_between_continuous) : between),
-                std::memory_order_relaxed);
-  young_between_ = young_base();
-  large_between_ = young_large_between;
-  arm_next();
-}
-
-// Before a cycle is due, where little may be allocated between cycles.
-std::uint64_t collector::young_base() const noexcept {
-  return std::min(cache_.options().capacity_bytes / young_share, between_.load() / 2);
-}
-
-void collector::arm_young(const cycle_report& r) noexcept {
-  young_freed_.fetch_add(r.freed_bytes, std::memory_order_relaxed);
-  // In vain for long, they leave it to the cycles.
-  const bool in_vain = r.freed_bytes * young_worth < since_, looks = looks_for_large();
-  const std::uint64_t between = between_, young = young_between_, large = large_between_;
-  if (!in_vain)
-    young_between_ = young_base();
-  else if (!looks || since_ >= young)
-    young_between_ = std::min(young * 2, between);
-  // What is young and alive is looked at each time, however little was allocated: that must not take a core for itself. (A
-  // simulation's runs do not depend on the time that they take.)
-  const time_point now = clock::now(), before = std::exchange(young_armed_at_, now);
-  const bool costly = !simulated && std::chrono::nanoseconds(r.cpu_ns) * young_worth > now - before;
-  if (!in_vain && !costly)
-    large_between_ = std::max(large / 2, young_large_between);
-  else if (since_ >= large)
-    large_between_ = std::min(large * 2, between);
-  arm_next();
-}
-
-void collector::arm_next() noexcept {
-  if (!options_.automatic) return;
-  const auto left = [](std::uint64_t of, std::uint64_t used) { return of > used ? of - used : 1; };
-  std::uint64_t next = left(due_at_.load(std::memory_order_relaxed), grown());
-  std::uint64_t young = young_between_;
-  if (looks_for_large()) young = std::min(young, large_between_.load());
-  if (options_.young) next = std::min(next, left(young, cache_.allocated_bytes() - begun_at_));
-  cache_.when_allocated(next);
-}
-
-/// What was allocated since the last collection, on average.
-bool collector::are_large() const noexcept {
-  // One may begin meanwhile.
-  const std::uint64_t bytes_then = begun_at_.load(), objects_then = objects_begun_at_.load();
-  const std::uint64_t bytes = cache_.allocated_bytes(), objects = cache_.allocated_objects();
-  return bytes > bytes_then && objects > objects_then && (bytes - bytes_then) / (objects - objects_then) >= young_large;
-}
-
-std::uint64_t collector::grown() const noexcept {
-  const std::uint64_t allocated = cache_.allocated_bytes(), freed = young_freed_.load(std::memory_order_relaxed);
-  return allocated > freed ? allocated - freed : 0;
+bool collector::is_wanted() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return !wanted_.empty() || !young_wanted_.empty();
 }
 
 void collector::ask_as_due() noexcept {
   if (!options_.automatic) return;
   {
     const std::lock_guard lock(mutex_);
-    const std::uint64_t due = due_at_.load(std::memory_order_relaxed), now = grown();
-    if (!options_.young || cache_.awaits_collection() || now >= due) {
-      if (wanted_.empty()) wanted_ = "allocation";
-    } else {
-      // As long as half of the cache is free, what is young is in nobody's way; but large objects cost next to nothing to
-      // free, and their memory is better used again while it is warm than taken new.
-      const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
-      const std::uint64_t since = cache_.allocated_bytes() - begun;
-      const bool looks = looks_for_large();
-      const bool little_free = cache_.memory().available() < cache_.memory().capacity_segments() / 2;
-      const bool due_young = looks
-                                 ? (little_free && since >= young_between_) || (since >= large_between_ && are_large())
-                                 : little_free || are_large();
-      if (young_wanted_.empty() && due_young) young_wanted_ = "allocation";
-      // An evacuation may keep it waiting, and a cycle be due meanwhile.
-      const std::uint64_t look = looks ? young_large_between : young_base();
-      cache_.when_allocated(young_wanted_.empty() ? std::min(due - now, look) : due - now);
+    switch (triggers_.due(!young_wanted_.empty())) {
+      case collection_triggers::kind::full:
+        if (wanted_.empty()) wanted_ = "allocation";
+        break;
+      case collection_triggers::kind::young:
+        if (young_wanted_.empty()) young_wanted_ = "allocation";
+        break;
+      case collection_triggers::kind::none: break;
     }
   }
   changed_.notify_all();
@@ -243,10 +168,10 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     const bool left = r.ok() && r.freed < r.dead;  // they were being written or fetched
     r.freed += freed;
     r.dead += freed;
-    if (!left || again == again_max || stopping_.load()) return r;
+    if (!left || again == limits::again_max || stopping_.load()) return r;
     freed = r.freed;
     lock.unlock();
-    cache_.await_batches(clock::now() + std::min<duration>(options_.call_within, written_within));
+    cache_.eviction().await_acknowledged(clock::now() + std::min<duration>(options_.call_within, limits::written_within));
     lock.lock();
   }
 }
@@ -323,7 +248,7 @@ void collector::run() noexcept {
     const auto called = [this] { return !wanted_.empty() || !young_wanted_.empty() || stopping_.load(); };
     if (!(options_.automatic && options_.continuous))
       changed_.wait(lock, called);
-    else if (!changed_.wait_until(lock, clock::now() + longest_rest, called))
+    else if (!changed_.wait_until(lock, clock::now() + limits::longest_rest, called))
       wanted_ = "continuous";
     if (stopping_.load()) break;
     // Who waits for either kind gets it in turn.
@@ -355,18 +280,14 @@ void collector::run() noexcept {
 }
 
 // One of either kind, but for what follows it.
-void collector::run_timed(cycle_report& r, std::uint64_t between) {
-  const std::uint64_t allocated = cache_.allocated_bytes();
-  since_ = allocated - begun_at_;
-  begun_at_ = allocated;
-  objects_begun_at_.store(cache_.allocated_objects(), std::memory_order_relaxed);
-  hurry_at_.store(begun_at_ + between / 4, std::memory_order_relaxed);
+template <class Collection>
+void collector::run_timed(cycle_report& r) {
+  triggers_.begins(r.of);
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();
   {
     const std::lock_guard one(one_cycle);
-    cycle c(*this, r);
-    c.run();
+    Collection(*this, r).run();
   }
   r.cpu_ns = os::thread_cpu_ns() - cpu_before;
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
@@ -381,8 +302,8 @@ cycle_report collector::run_young(const std::string& why) {
   r.number = young_begun_;
   r.of = generation::young;
   r.cause = why;
-  run_timed(r, young_between_);
-  arm_young(r);
+  run_timed<young_collection>(r);
+  triggers_.arm_young(r);
   if (r.weak_cleared != 0) tell_dead();
   counts.young_cycles.fetch_add(1, std::memory_order_relaxed);
   if (r.status != errc::ok) counts.young_failed.fetch_add(1, std::memory_order_relaxed);
@@ -399,10 +320,10 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   r.number = begun_;
   r.cause = why;
   const time_point begin = clock::now();
-  run_timed(r, between_);
+  run_timed<full_cycle>(r);
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
-  cache_.collected(made_room(r));
-  arm(r);
+  cache_.requests().collected(made_room(r));
+  triggers_.arm(r);
   if (r.weak_cleared != 0) tell_dead();
   if (r.ok()) evacuation(*this, r, what).run();
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());

@@ -1,27 +1,26 @@
+// The mark stack, looking ahead, and scanning of compute_tracer.h.
 #include "compute_tracer.h"
+#include "cache/evictor.h"
+#include "cache/frame_contents.h"
+
+#include "cache/evictor.h"
+#include "cache/frame_contents.h"
 
 #include <algorithm>
 #include <bit>
 
 namespace fm::detail {
 
-namespace {
-
-constexpr int polls_before_sleep = 4096;
-constexpr auto sleep_most = std::chrono::milliseconds(1);
-
-}  // namespace
-
 compute_tracer::compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max,
                                tracing_elsewhere* elsewhere)
     : cache_(cache), marks_(marks), stack_max_(stack_max), elsewhere_(elsewhere), in_rescans_(marks.tablets().size()) {
-  away_.reserve(looked_items);
+  remote_.reserve(limits::looked_items);
 }
 
 // ---- where slots come from ----
 
 void compute_tracer::add(slot_t slot) {
-  if (elsewhere_ && !marks_.is_newer(slot)) return elsewhere_->refers_to(slot);
+  if (elsewhere_ && !marks_.is_dirty(slot)) return elsewhere_->refers_to(slot);
   if (!marks_.mark(slot)) return;
   if (stack_.size() < stack_max_) {
     stack_.push_back(slot);
@@ -42,7 +41,7 @@ slot_t compute_tracer::next_slot() {
   for (;;) {
     while (rescan_bits_ == 0 && rescan_word_ < slot_marks::tablet_words) {
       rescan_bits_ = marks_.marked(rescan_tablet_)[rescan_word_] & marks_.allocated(rescan_tablet_)[rescan_word_];
-      if (elsewhere_) rescan_bits_ &= marks_.newer(rescan_tablet_)[rescan_word_];
+      if (elsewhere_) rescan_bits_ &= marks_.dirty(rescan_tablet_)[rescan_word_];
       ++rescan_word_;
     }
     if (rescan_bits_ != 0) {
@@ -59,40 +58,40 @@ slot_t compute_tracer::next_slot() {
 }
 
 bool compute_tracer::step() {
-  for (std::uint32_t n = 0; n < step_objects; ++n) {
+  for (std::uint32_t n = 0; n < limits::step_objects; ++n) {
     fill();
     if (popped_ == scanned_) return false;
     look_ahead();
-    scan(ring_[scanned_ % ring_items]);
+    scan(ring_[scanned_ % limits::ring_items]);
     ++scanned_;
   }
   return true;
 }
 
 void compute_tracer::fill() {
-  while (popped_ - scanned_ < ring_items) {
+  while (popped_ - scanned_ < limits::ring_items) {
     const slot_t s = next_slot();
     if (s == 0) return;
     __builtin_prefetch(&word_at(s));
-    ring_[popped_++ % ring_items] = s;
+    ring_[popped_++ % limits::ring_items] = s;
   }
 }
 
-// Words are looked at some time before their objects are scanned, and what is away is fetched, many at once.
+// Words are looked at some time before their objects are scanned, and what is remote is fetched, many at once.
 void compute_tracer::look_ahead() {
   const std::uint32_t ahead = looked_ - scanned_;
-  if (ahead != 0 && looked_items - ahead < together_items) return;
-  away_.clear();
-  for (; looked_ != popped_ && looked_ - scanned_ < looked_items; ++looked_) {
-    const slot_t s = ring_[looked_ % ring_items];
+  if (ahead != 0 && limits::looked_items - ahead < limits::together_items) return;
+  remote_.clear();
+  for (; looked_ != popped_ && looked_ - scanned_ < limits::looked_items; ++looked_) {
+    const slot_t s = ring_[looked_ % limits::ring_items];
     const word_t w = word_at(s).load(std::memory_order_relaxed);
     if (word::is_resident(w))
       __builtin_prefetch(word::payload(w) - header::bytes);  // of a frame that may be gone by now: no harm
     else if (word::is_away(w) && !elsewhere_)
-      away_.push_back(s);
+      remote_.push_back(s);
   }
-  // Fewer than wanted: memory is short, and whoever wants it helps with eviction.
-  if (!away_.empty() && cache_.prefetch(away_.data(), away_.size()) < away_.size()) cache_.help_eviction();
+  // Fewer than wanted: memory is short, and the tracer helps with eviction.
+  if (!remote_.empty() && cache_.detached().prefetch(remote_.data(), remote_.size()) < remote_.size()) cache_.eviction().help_or_wake();
 }
 
 // ---- from a slot to what it refers to ----
@@ -101,16 +100,16 @@ bool compute_tracer::await(slot_t slot) {
   const std::atomic<word_t>& word = word_at(slot);
   const time_point deadline = clock::now() + cache_.options().access_within;
   for (int polls = 0;; ++polls) {
-    const std::uint32_t seen = cache_.completions();
+    const std::uint32_t seen = cache_.detached().completions();
     if (!word::is_fetching(word.load(std::memory_order_acquire))) return true;
-    if (cache_.poll() != 0) continue;
-    if (polls < polls_before_sleep) {
+    if (cache_.detached().poll() != 0) continue;
+    if (polls < limits::polls_before_sleep) {
       cpu_relax();
       continue;
     }
     const time_point now = clock::now();
     if (now >= deadline) return false;
-    cache_.sleep_until_completed(seen, now + sleep_most);
+    cache_.detached().sleep_until_completed(seen, now + limits::sleep_most);
   }
 }
 
@@ -120,12 +119,13 @@ void compute_tracer::scan(slot_t slot) {
   if (word::is_fetching(w) && !elsewhere_) await(slot);
   {
     const section in_section;
-    const bool here = cache_.read_references(slot, refs_);
-    // Evicted since the scan, so it was written back and acknowledged: its agent has it as it was at the snapshot, or newer.
+    const bool here = cache_.collections().read_references(slot, refs_);
+    // Evicted since the scan, so it was written back and acknowledged: its agent has it as it was at the snapshot, or
+    // newer.
     if (!here && elsewhere_) return elsewhere_->went_home(slot);
-    // What is not here after all (no memory for its fetch, an old hint) is had as by any other access, which waits for it and
-    // says what is wrong. Its frame stays until the section ends.
-    if (!here) object_cache::references_in(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
+    // If it is not here after all (no memory for its fetch, an old hint), it is resolved as by any other access, which
+    // waits for it and throws what is wrong. Its frame stays until the section ends.
+    if (!here) read_refs(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
   }
   for (const slot_t r : refs_) add(r);
 }

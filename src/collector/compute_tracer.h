@@ -1,39 +1,41 @@
-// Tracing on the compute node. It has two uses:
-//   - In every cycle, of what is newer here than at home: the agents cannot trace it. A slot is either newer, and scanned here,
-//     or its agent's; one whose frame has been written back and evicted meanwhile becomes its agent's.
-//   - Of everything, through the cache: the baseline that tracing on the agents has to beat, and a second tracer to compare
-//     with it. Only collector::trace_by, which tests and benchmarks call, asks for that.
+// Tracing on the compute node: a bounded mark stack, words and frames prefetched ahead. It has two uses:
+//   - In every collection, of what is dirty here: no agent can trace it. A slot is either dirty and scanned here, or
+//     somebody else's (tracing_elsewhere). A slot whose frame has been written back and evicted meanwhile becomes its
+//     agent's.
+//   - Of everything, through the cache: the baseline that tracing on the agents has to beat, and a second tracer to
+//     compare with it. Only collector::trace_by, which tests and benchmarks call, asks for that.
 //
-// As the baseline it is as good as it can be made without the agents: a bounded stack with overflow to lists of tablets to scan
-// again, words and frames prefetched ahead, and objects that are away fetched many at a time. What is resident is looked at and
-// not touched, so that only what has to be fetched takes room in the cache.
+// As the baseline it is as good as it can be made without the agents: the stack overflows to lists of tablets to scan
+// again, and remote objects are fetched many at a time. Resident objects are looked at and not touched, so only fetched
+// ones take room in the cache.
 //
-// Soundness: a reference is read from the frame, or from the home copy through a fetch, so it is never older than what the
-// program sees, and hence not older than the snapshot; what was overwritten since is logged. Objects die in the sweep only,
-// which comes later. A section lasts for one object, or one fetch.
+// Invariant owned here: no reference is read that is older than the snapshot. It is read from the frame, or from the
+// home copy through a fetch, so it is never older than what the program sees; what was overwritten since is in the SATB
+// log. Objects die in the sweep only, which comes later. A section lasts for one object, or one fetch.
+//
+// Used by local_marking and agent_marking, on the collector's thread.
 #pragma once
 
+#include "base/limits.h"
 #include "collector/collector.h"
 
 #include <vector>
 
 namespace fm::detail {
 
-/// Who traces what is not newer here. Both may be told of the same slot more than once.
+/// Who traces what is not dirty here. Both functions may be called for the same slot more than once.
 class tracing_elsewhere {
  public:
   virtual ~tracing_elsewhere() = default;
-  /// A slot that is not newer here was met.
+  /// A reference to a slot that is not dirty here was met.
   virtual void refers_to(slot_t slot) = 0;
-  /// One that was newer is no longer here, so that its home copy is as new as the snapshot. It is marked.
+  /// A slot that was dirty is no longer here, so its home copy is as new as the snapshot. It is marked.
   virtual void went_home(slot_t slot) = 0;
 };
 
 class compute_tracer {
  public:
-  static constexpr std::size_t near_stack_slots = 1 << 20;  ///< for what is newer here
-
-  /// Marks in `marks`, on one thread. With `elsewhere` only what is newer here is marked and traced.
+  /// Marks in `marks`, on one thread. With `elsewhere` only what is dirty here is marked and traced.
   compute_tracer(object_cache& cache, slot_marks& marks, std::size_t stack_max, tracing_elsewhere* elsewhere = nullptr);
 
   /// Marks the slot, and queues it, if it was allocated at the snapshot and is not marked.
@@ -44,11 +46,6 @@ class compute_tracer {
   bool step();
 
  private:
-  static constexpr std::uint32_t ring_items = 128;     ///< on their way at the same time
-  static constexpr std::uint32_t looked_items = 64;    ///< of those, with the frame being prefetched or fetched
-  static constexpr std::uint32_t together_items = 24;  ///< fewer are not worth a post
-  static constexpr std::uint32_t step_objects = 512;
-
   [[nodiscard]] slot_t next_slot();
   void fill();
   void look_ahead();
@@ -67,9 +64,9 @@ class compute_tracer {
   std::size_t rescan_tablet_ = 0;
   std::size_t rescan_word_ = slot_marks::tablet_words;
   std::uint64_t rescan_bits_ = 0;
-  slot_t ring_[ring_items];
+  slot_t ring_[limits::ring_items];
   std::uint32_t popped_ = 0, looked_ = 0, scanned_ = 0;  ///< numbers of items so far; the ring holds [scanned, popped)
-  std::vector<slot_t> away_, refs_;
+  std::vector<slot_t> remote_, refs_;
 };
 
 }  // namespace fm::detail

@@ -1,6 +1,8 @@
 // Asking agents to evacuate; see evacuation.h.
 #include "evacuation.h"
 
+#include "base/limits.h"
+
 #include <algorithm>
 #include <new>
 
@@ -16,7 +18,7 @@ static_assert(static_cast<std::uint32_t>(evacuation_order::address) ==
 
 bool evacuation::ask(store::link& link, const store::evacuate_body& message, cycle_part& part, bool& ended) noexcept {
   store::evacuate_answer a{};
-  part.evacuation = link.evacuate(message, clock::now() + owner_.options_.call_within, a);
+  part.evacuation = link.evacuate(message, clock::now() + owner_.options().call_within, a);
   ended = part.evacuation != errc::ok || a.done != 0;
   if (part.evacuation != errc::ok) return false;
   const bool moved = a.objects != part.evacuated_objects || a.cpu_ns != part.evacuation_ns;
@@ -31,14 +33,13 @@ bool evacuation::ask(store::link& link, const store::evacuate_body& message, cyc
 }
 
 bool evacuation::is_in_the_way() const noexcept {
-  if (owner_.stopping_.load(std::memory_order_acquire) || cache_.closed()) return true;
+  if (owner_.stopping() || cache_.closed()) return true;
   if (what_ == evacuate::all) return false;  // somebody waits for all of it
-  const std::lock_guard lock(owner_.mutex_);
-  return !owner_.wanted_.empty() || !owner_.young_wanted_.empty() || cache_.awaits_collection();
+  return owner_.is_wanted() || cache_.requests().awaits_collection();
 }
 
 void evacuation::run() noexcept {
-  const evacuation_options& options = owner_.options_.evacuation;
+  const evacuation_options& options = owner_.options().evacuation;
   const auto below = what_ == evacuate::all
                          ? store::evacuation_whole
                          : static_cast<std::uint32_t>(options.below_live_ratio * store::evacuation_whole);
@@ -66,25 +67,25 @@ void evacuation::ask_all(const store::evacuate_body& message) {
   for (std::size_t i = agents.size(); i < report_.agents.size(); ++i) report_.agents[i].evacuation = errc::agent_lost;
 
   time_point progress = clock::now();
-  duration look_again = look_again_first;
+  duration look_again = limits::look_again_first;
   for (;;) {
-    const std::uint32_t seen = owner_.traced_.load(std::memory_order_acquire);
+    const std::uint32_t seen = owner_.times_traced();
     bool moved = false;
     for (asked& a : agents)
       if (!a.ended) moved |= ask(*a.link, message, *a.part, a.ended) || a.ended;
     if (std::all_of(agents.begin(), agents.end(), [](const asked& a) { return a.ended; })) return;
     if (moved) {
       progress = clock::now();
-      look_again = look_again_first;
+      look_again = limits::look_again_first;
     }
-    const bool hangs = clock::now() - progress > owner_.options_.call_within;
+    const bool hangs = clock::now() - progress > owner_.options().call_within;
     if (hangs || is_in_the_way()) {
       for (const asked& a : agents)
         if (!a.ended) a.part->evacuation = hangs ? errc::timed_out : errc::cancelled;
       return;
     }
     owner_.wait_traced(seen, look_again);
-    look_again = std::min<duration>(look_again * 2, look_again_most);
+    look_again = std::min<duration>(look_again * 2, limits::look_again_most);
   }
 }
 

@@ -1,22 +1,19 @@
-// The last phase of a collection: the agents evacuate sparse regions (store/protocol.h, "Evacuating"), beside the program
-// and without it. The owner only asks, and asks again how far it is, for the report.
+// The last phase of a full cycle: the agents evacuate sparse regions (protocol/heap_messages.h, "Evacuating"), beside
+// the program and without it. The owner only asks, and asks again how far they are, for the report.
 //
-// Nothing depends on it: an agent that does not answer, or is still at it when another cycle is wanted, is left to itself. What
-// it moves, it moves safely at any time, and the next cycle's request takes its place.
+// Nothing depends on it. If an agent does not answer, or another cycle is wanted, the owner stops asking. An agent
+// moves objects safely at any time, and the next cycle's request takes the place of this one's. Run by the collector's
+// thread.
 #pragma once
 
 #include "collector/collector.h"
 
 namespace fm::detail {
 
-/// How often agents that work are asked again: at once, then more seldom.
-constexpr auto look_again_first = std::chrono::microseconds(200);
-constexpr auto look_again_most = std::chrono::milliseconds(5);
-
 class evacuation {
  public:
   evacuation(collector& owner, cycle_report& report, evacuate what)
-      : owner_(owner), cache_(owner.cache_), report_(report), what_(what) {}
+      : owner_(owner), cache_(owner.cache()), report_(report), what_(what) {}
   evacuation(const evacuation&) = delete;
   evacuation& operator=(const evacuation&) = delete;
   /// Fills the parts' evacuation in, and evacuate_ns. Throws nothing.

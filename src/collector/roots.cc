@@ -1,3 +1,13 @@
+// Root cells that no thread has at hand: chunks of cells, the shared list of free ones, and the walks over all of them
+// (farmem/detail/roots.h).
+//
+// Invariants owned here
+//   - A chunk is never given back, so a walk may read any cell at any time.
+//   - A free cell is on the shared list or on one thread's; a thread that ends hands its list over.
+//
+// refill, spill and hand_over are called by handles that are made and dropped; the walks by the collector and by
+// verify.
+#include "base/limits.h"
 #include "collector/collector.h"
 
 #include <mutex>
@@ -9,8 +19,6 @@ namespace fm::detail {
 namespace roots {
 
 namespace {
-
-constexpr std::size_t cells_per_chunk = 512;
 
 struct shared_cells {
   std::mutex mutex;
@@ -48,16 +56,17 @@ root_cell* refill() {
   root_cell* chunk = nullptr;
   try {
     if (s.chunks.size() == s.chunks.capacity()) s.chunks.reserve(2 * s.chunks.size() + 64);
-    chunk = new (std::align_val_t{cache_line_bytes}) root_cell[cells_per_chunk];
+    chunk = new (std::align_val_t{cache_line_bytes}) root_cell[limits::cells_per_chunk];
   } catch (const std::bad_alloc&) {
     throw error(errc::out_of_memory, "cells for root handles");
   }
-  for (std::size_t i = 0; i < cells_per_chunk; ++i)
-    chunk[i].word.store(free_tag | (i + 1 < cells_per_chunk ? reinterpret_cast<std::uint64_t>(&chunk[i + 1]) : 0),
-                        std::memory_order_relaxed);
+  for (std::size_t i = 0; i < limits::cells_per_chunk; ++i)
+    chunk[i].word.store(
+        free_tag | (i + 1 < limits::cells_per_chunk ? reinterpret_cast<std::uint64_t>(&chunk[i + 1]) : 0),
+        std::memory_order_relaxed);
   s.chunks.push_back(chunk);
   t.free_cells = chunk;
-  t.free_cell_count = cells_per_chunk;
+  t.free_cell_count = limits::cells_per_chunk;
   return chunk;
 }
 
@@ -95,7 +104,7 @@ void visit_cells(std::uint64_t tag, void (*visit)(root_cell&, slot_t, void*), vo
     chunks = s.chunks;
   }
   for (root_cell* chunk : chunks) {
-    for (std::size_t i = 0; i < cells_per_chunk; ++i) {
+    for (std::size_t i = 0; i < limits::cells_per_chunk; ++i) {
       const std::uint64_t w = chunk[i].word.load(std::memory_order_acquire);
       if (w == 0 || (w & (free_tag | weak_tag)) != tag) continue;
       if (const slot_t slot = w & ~weak_tag; slot != 0) visit(chunk[i], slot, context);

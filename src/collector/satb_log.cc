@@ -1,8 +1,15 @@
-// The threads' logs, and the queue of full ones. A thread's log lives until the thread ends and is then handed over. What is
-// logged twice in a row by a thread is kept once.
+// The threads' SATB logs, and the queue of full ones. See satb_log.h for who takes them.
+//
+// Invariants owned here
+//   - Every reference that a thread overwrites while `marking` is set is in its log or in the queue until the collector
+//     takes it. If a thread logs a slot again that it has logged in this cycle, it may leave that out.
+//   - A log lives until its thread ends. Then the queue has its contents, and another thread may use it.
+//
+// log_overwritten is called by any thread, inside or outside of a section.
 #include "satb_log.h"
 
 #include "base/base.h"
+#include "base/limits.h"
 
 #include <algorithm>
 #include <array>
@@ -15,13 +22,10 @@ std::atomic<std::uint32_t> marking{0};
 
 namespace {
 
-constexpr std::size_t log_slots = 1024;
-constexpr std::size_t recent_slots = 256;
-
 struct satb_log {
   std::uint32_t count = 0;
-  std::array<slot_t, log_slots> slots;
-  std::array<slot_t, recent_slots> recent{};  ///< what was logged in this cycle, by hash: not logged again
+  std::array<slot_t, limits::log_slots> slots;
+  std::array<slot_t, limits::recent_slots> recent{};  ///< what was logged in this cycle, by hash: not logged again
 };
 
 thread_local constinit satb_log* mine = nullptr;
@@ -72,11 +76,11 @@ void log_overwritten(slot_t slot) noexcept {
   const section in_section;
   if (marking.load(std::memory_order_relaxed) == 0) return;
   satb_log& log = mine ? *mine : new_log();
-  slot_t& recent = log.recent[(slot ^ (slot >> 11)) % recent_slots];
+  slot_t& recent = log.recent[(slot ^ (slot >> 11)) % limits::recent_slots];
   if (recent == slot) return;
   recent = slot;
   log.slots[log.count++] = slot;
-  if (log.count < log_slots) return;
+  if (log.count < limits::log_slots) return;
   shared_logs& s = shared();
   const std::lock_guard lock(s.mutex);
   take(log, s.full);

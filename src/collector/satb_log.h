@@ -1,5 +1,6 @@
-// The collector's half of the deletion barrier (barrier/satb.h): taking what the threads have logged. Called by one cycle at a
-// time.
+// The collector's half of the SATB log, the snapshot-at-the-beginning deletion barrier
+// (farmem/detail/deletion_barrier.h): taking what the threads have logged. Called by one collection at a time, on the
+// collector's thread.
 #pragma once
 
 #include <farmem/detail/barrier.h>

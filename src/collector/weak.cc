@@ -1,3 +1,7 @@
+// Weak handles: lock and copy, as farmem/detail/weak_cell.h declares them, and the collector's walk (clear_weak.h).
+//
+// Invariant owned here: a lock in a section sees the marks of the cycle, or the cells that the cycle has made null. A
+// copy of a cell is made before the collector's walk or waits for its end.
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include "clear_weak.h"
@@ -19,9 +23,9 @@ object_cache* heap_of(slot_t slot) noexcept {
 slot_t lock_weak(const root_cell& cell) noexcept {
   const object_cache* heap = heap_of(roots::get_weak(&cell));
   if (!heap) return 0;
-  const slot_marks* dying = heap->dying.load(std::memory_order_acquire);
-  // The cell is read after the marks: if there are none because the cycle is through with weak cells, this sees what it did
-  // to them, and no slot that is used for something else by now.
+  const slot_marks* dying = heap->collections().dying.load(std::memory_order_acquire);
+  // The cell is read after the marks: if there are none because the cycle is through with weak cells, this sees what it
+  // did to them, and no slot that is used for something else by now.
   const slot_t slot = roots::get_weak(&cell);
   if (slot == 0 || (dying && dying->dead(slot) && !mutated(mutation::lock_without_asking))) return 0;
   if (is_marking()) log_overwritten(slot);  // it may be reachable from nowhere else
@@ -31,7 +35,8 @@ slot_t lock_weak(const root_cell& cell) noexcept {
 root_cell* copy_weak(const root_cell& cell) {
   const section in_section;
   const object_cache* heap = heap_of(roots::get_weak(&cell));
-  if (!heap || !heap->dying.load(std::memory_order_acquire)) return roots::make_weak(roots::get_weak(&cell));
+  if (!heap || !heap->collections().dying.load(std::memory_order_acquire))
+    return roots::make_weak(roots::get_weak(&cell));
   const std::lock_guard lock(weak_mutex);
   return roots::make_weak(roots::get_weak(&cell));
 }

@@ -1,5 +1,9 @@
-#include "doctor.h"
-#include "transport.h"
+// What `farmem-agent --doctor` looks at without rdma-core: kernel modules, device files, locked memory and huge pages;
+// see doctor.h. The devices themselves are examined by the verbs transport, if it can be opened. Nothing on the machine
+// is changed.
+#include "fabric/doctor.h"
+#include "base/limits.h"
+
 #include <dirent.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,7 +11,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "memlock.h"
+#include "fabric/transport_table.h"
+#include "os/memlock.h"
 
 namespace fm::fabric {
 namespace {
@@ -64,15 +69,14 @@ void examine_kernel(std::vector<finding>& out) {
 }
 
 void examine_memory(std::vector<finding>& out) {
-  const memlock m = memlock_now();
-  constexpr std::uint64_t enough = 1ull << 30;
+  const os::memlock m = os::memlock_now();
   if (m.unlimited)
     out.push_back({level::good, "locked memory is not limited for this process", {}});
   else
-    out.push_back({m.limit_bytes < enough ? level::wrong : level::note,
+    out.push_back({m.limit_bytes < fabric_limits::locked_bytes_enough ? level::wrong : level::note,
                    fmt::format("locked memory is limited to {} KiB; an agent locks all of its regions that are in use",
                                m.limit_bytes >> 10),
-                   memlock_fix});
+                   os::memlock_fix});
   const std::uint64_t pages = meminfo("HugePages_Total");
   const std::string transparent = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   const std::string shared = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");

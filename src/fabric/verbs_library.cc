@@ -1,3 +1,6 @@
+// Finding libfarmem-verbs.so, opening it once, and checking that it belongs to this version of farmem; see
+// verbs_library.h. An object that was opened stays loaded, because sessions run its code. Any thread may call
+// open_verbs.
 #include "verbs_library.h"
 
 #include <dlfcn.h>

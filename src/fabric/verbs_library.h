@@ -1,7 +1,9 @@
-// Finding and opening the shared object that serves verbs://.
+// Finding and opening the shared object that serves verbs://, so that nobody without the hardware needs rdma-core. Owns
+// the one handle of it that this process has. The table of transports calls it, and so does the doctor through the
+// table.
 #pragma once
 
-#include "transport.h"
+#include "fabric/transport/transport.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-// fm::heap: the typed handle of a program on heap_core. Everything that needs no type argument is here, so that programs do not
-// see the cache, the collector or the connections to agents.
+// fm::heap: the typed handle of a program on heap_core. Every operation that needs no type argument is here, so that
+// programs do not see the cache, the collector or the sessions with agents.
 #include "heap/heap_core.h"
 #include <farmem/heap.h>
 

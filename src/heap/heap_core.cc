@@ -1,4 +1,6 @@
+// Opening and closing a heap, its options, and its statistics; see heap_core.h.
 #include "heap/heap_core.h"
+#include "agent/embedded.h"
 #include <cerrno>
 #include <fmt/format.h>
 
@@ -51,7 +53,7 @@ void heap_core::open(const heap_options& options) {
   lo.on_retire = [](void* context, std::uint32_t region, std::uint32_t generation) noexcept {
     const auto& c = *static_cast<link_context*>(context);
     if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire))
-      cache->on_retire(c.agent, region, generation);
+      cache->retirements().add(c.agent, region, generation);
   };
   lo.on_traced = [](void* context, std::uint64_t) noexcept {
     const auto& c = *static_cast<link_context*>(context);
@@ -59,12 +61,7 @@ void heap_core::open(const heap_options& options) {
   };
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && !local_) {
-      store::store_options so;
-      so.memory_bytes = options.local_memory;
-      so.region_bytes = options.local_region;
-      so.peers = false;   // to send to an agent elsewhere, this process would connect to it once more
-      so.trace_nice = 0;  // here it is the program that would outrun it, and fill the memory with garbage
-      local_ = store::store::create(so);
+      local_ = agent::start_embedded({agent::embedded_for::heap, options.local_memory, options.local_region});
     }
     contexts_.push_back(
         std::make_unique<link_context>(link_context{this, static_cast<std::uint32_t>(contexts_.size())}));
@@ -119,8 +116,8 @@ void heap_core::on_dead(slot_t slot, std::function<void()> notice) { collector_-
 void heap_core::close() noexcept {
   if (collector_) collector_->stop();
   if (cache_ && !cache_->closed()) {
-    // Roots of this heap become null: whoever still holds one gets a typed error and not another heap's object.
-    const std::vector<std::uint32_t> tablets = cache_->tablets();
+    // Roots of this heap become null: code that still holds one gets a typed error and not another heap's object.
+    const std::vector<std::uint32_t> tablets = cache_->slots().tablets();
     const std::set<std::uint32_t> mine(tablets.begin(), tablets.end());
     const auto forget = [](root_cell& cell, slot_t slot, void* context) {
       if (!static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot))) return;
@@ -137,7 +134,7 @@ void heap_core::close() noexcept {
 heap_stats heap_core::stats(detail_level level) {
   heap_stats s;
   object_cache& c = *cache_;
-  c.for_each_mutator([&](mutator& m) {
+  c.mutators().for_each([&](mutator& m) {
     const mutator_counters& n = m.counters;
     s.allocated_objects += n.allocated_objects.get();
     s.allocated_bytes += n.allocated_bytes.get();
@@ -152,7 +149,7 @@ heap_stats heap_core::stats(detail_level level) {
     s.elastic_touches += n.elastic_touches.get();
     s.stalls_for_memory += n.stalls_for_memory.get();
   });
-  s.failed_misses = c.failed_misses.load(std::memory_order_relaxed);
+  s.failed_misses = c.misses().failed.load(std::memory_order_relaxed);
   const evictor::counters& e = c.eviction().counts;
   s.elastic_untouched = e.elastic_untouched.load(std::memory_order_relaxed);
   s.segments_cooled = e.cooled.load(std::memory_order_relaxed);
@@ -202,8 +199,8 @@ heap_stats heap_core::stats(detail_level level) {
   s.last_cycle = collector_->last();
   s.last_young = collector_->last(generation::young);
   s.pause_ns = collector_->pause_ns.snapshot();
-  s.miss_ns = c.miss_ns.snapshot();
-  s.stall_ns = c.stall_ns.snapshot();
+  s.miss_ns = c.misses().miss_ns.snapshot();
+  s.stall_ns = c.pressure().stall_ns.snapshot();
   s.gate_ns = epochs::gate_waits().snapshot();
   bool all = true;
   s.observed_until = clock::now();

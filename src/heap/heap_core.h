@@ -1,11 +1,16 @@
-// A heap without its types: the links to its agents, the agent in this process if there is one, the cache. fm::heap
-// (layer handles) adds the typed operations.
+// A heap without its types: the sessions with its agents, the agent in this process if there is one, the cache and the
+// collector. fm::heap adds the typed operations.
+//
+// Invariant owned here: the parts are made and closed in one order. Callbacks of the sessions find the cache and the
+// collector only while these live (cache_for_links_, collector_for_links_).
+//
+// Used by fm::heap only (heap.cc); tests look behind it.
 #pragma once
 
-#include "agent/service/service.h"
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include "collector/collector.h"
+#include "fabric/server/server.h"
 #include <farmem/options.h>
 #include <farmem/stats.h>
 #include <memory>
@@ -32,7 +37,7 @@ class heap_core {
 
  private:
   void open(const heap_options& options);
-  /// Fills in heap_stats::types (src/heap/census.cc).
+  /// Fills in heap_stats::types (src/heap/object_counts.cc).
   void count_types(heap_stats& s);
 
   struct link_context {
@@ -40,7 +45,7 @@ class heap_core {
     std::uint32_t agent;
   };
   const time_point opened_ = clock::now();
-  std::unique_ptr<store::store> local_;
+  std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
   std::vector<std::unique_ptr<link_context>> contexts_;
   std::vector<std::unique_ptr<store::link>> links_;
   std::atomic<object_cache*> cache_for_links_{nullptr};

@@ -1,6 +1,9 @@
-// Objects by type: agents count the home copies that they store and say which slots those are of; of all other slots, the
-// frames count. A step is a few thousand slots, and nothing is held in between but the pages of the HIT, which are not given
-// back meanwhile: so an object that lives all the while is found, and not twice.
+// Objects by type, for heap.stats(detail_level::types). Agents count the home copies that they store, and answer which
+// slots those are of. Of all other slots, the frames count.
+//
+// Invariant owned here: an object that lives all the while is counted once. A step is a few thousand slots. Nothing is
+// held between two steps but the pages of the table, which are not given back meanwhile.
+#include "cache/object_counts.h"
 #include "heap/heap_core.h"
 
 #include <algorithm>
@@ -45,8 +48,8 @@ class counted_types {
 };
 
 struct held_pages {
-  explicit held_pages(object_cache& c) : cache(c) { cache.hold_pages(true); }
-  ~held_pages() { cache.hold_pages(false); }
+  explicit held_pages(object_cache& c) : cache(c) { cache.collections().hold_pages(true); }
+  ~held_pages() { cache.collections().hold_pages(false); }
   held_pages(const held_pages&) = delete;
   held_pages& operator=(const held_pages&) = delete;
   object_cache& cache;
@@ -59,13 +62,13 @@ void heap_core::count_types(heap_stats& out) {
   const held_pages held(*cache_);
   counted_types types;
   std::vector<resident_object> aside, near;
-  cache_->list_aside(aside);
+  list_aside(*cache_, aside);
   std::sort(aside.begin(), aside.end(), [](const auto& a, const auto& b) { return a.slot < b.slot; });
   auto next_aside = aside.begin();
   std::vector<bool> silent(links_.size());  // agents that do not answer
   std::vector<std::uint64_t> stored;
   std::vector<store::census_record> records;
-  std::vector<std::uint32_t> tablets = cache_->tablets();
+  std::vector<std::uint32_t> tablets = cache_->slots().tablets();
   std::sort(tablets.begin(), tablets.end());
   for (const std::uint32_t tablet : tablets)
     for (std::uint64_t at = 0; at < tablet_slots; at += step) {
@@ -73,7 +76,7 @@ void heap_core::count_types(heap_stats& out) {
       const std::uint32_t agent = tablet_info_of(first).agent.load(std::memory_order_relaxed);
       // Frames first: what has none then has a home copy, and keeps it until it is dead.
       near.clear();
-      cache_->list_resident(first, step, near);
+      list_resident(*cache_, first, step, near);
       if (silent[agent] || links_[agent]->census(first, step, stored, records) != errc::ok) {
         silent[agent] = true;
         stored.assign(step / 64, 0);

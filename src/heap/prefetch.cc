@@ -1,3 +1,5 @@
+// fm::prefetch of many slots: fetches are posted chunk by chunk (farmem/prefetch.h). Called by the templates of that
+// header.
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include <farmem/prefetch.h>
@@ -28,7 +30,7 @@ std::size_t prefetch_slots(std::span<const slot_t> slots) {
         of_owner[count++] = slots[i];
         owners[i] = nullptr;
       }
-      posted += owner->prefetch(of_owner, count);
+      posted += owner->detached().prefetch(of_owner, count);
     }
     slots = slots.subspan(n);
   }

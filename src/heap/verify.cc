@@ -1,13 +1,16 @@
-// heap.verify(): walks frames, words and entries and compares what both sides believe.
+// heap.verify(): walks frames, words and entries, and compares what the owner and the agents believe. Called by
+// fm::heap while no other thread uses the heap.
 //
 // What must hold when nothing runs
 //   frame that a word names   header names the slot, type known, size fits; clean -> home is an address
 //   segment::writing          = frames named by words with the writing bit, in that segment
-//   away word                 the agent's entry is an address too, and the same one unless the agent moved the object since;
-//                             of a slot that is allocated: an answer with the hints of a page that was given back may have been
-//                             asked for before the agent forgot a dead one (object_cache::free_slot)
+//   remote word               the agent's entry is an address too, and the same one unless the agent moved the object
+//                             since. Only of a slot that is allocated: when a page is given back, its hints may come
+//                             from an answer that was asked for before the agent forgot a dead slot
+//                             (collector_view::free_slot)
 //   young                     never copied out, and no clean frame refers to it; the agent's entry is 0
 //   resident, never written   the agent's entry is 0, or older
+#include "cache/frame_contents.h"
 #include "heap/heap_core.h"
 #include <fmt/format.h>
 
@@ -55,7 +58,7 @@ void verify_frames(object_cache& cache, findings& out) {
       const word_t w = cache.pages().now(slot);
       if (!word::is_resident(w) || word::payload(w) != payload) continue;
       ++out.report.frames;
-      const std::uint64_t bytes = object_cache::home_bytes(h, payload, total - sizeof(frame_prefix) + header::bytes);
+      const std::uint64_t bytes = home_bytes(h, payload, total - sizeof(frame_prefix) + header::bytes);
       if (bytes == 0 || bytes - header::bytes > total - sizeof(frame_prefix))
         out.fault("slot {:#x}: header {:#x} does not describe its frame of {} bytes", slot, h, total);
       if (word::is_busy(w)) out.fault("slot {:#x}: its word is busy although nothing runs", slot);
@@ -65,7 +68,7 @@ void verify_frames(object_cache& cache, findings& out) {
       if (young && (word::is_clean(w) || in_flight || px.home.load() != 0))
         out.fault("slot {:#x}: young, though it was copied out", slot);
       if (word::is_clean(w) && !in_flight) {
-        object_cache::references_in(payload, refs);
+        read_refs(payload, refs);
         for (const slot_t r : refs)
           if (is_young(cache, r))
             out.fault("slot {:#x}: as at home, and refers to slot {:#x}, which is young", slot, r);
@@ -134,7 +137,7 @@ verify_report heap_core::verify() {
   verify_frames(*cache_, out);
   std::unique_ptr<slot_marks> allocated;
   {
-    slot_hold slots(*cache_);
+    slot_hold slots(cache_->slots(), cache_->mutators());
     slots.note_runs();
     allocated = slots.allocated();
   }

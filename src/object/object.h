@@ -1,4 +1,5 @@
-// Layer `object`: managed types, their layout and their registry. The layers above include this header alone.
+// The managed types, their layout and their registry, in one header: code in src/ and agent/ that needs types includes
+// this alone.
 #pragma once
 
 #include <farmem/detail/describe.h>

@@ -1,4 +1,4 @@
-// The registry of types. See type/registry.h for the structure and the invariant.
+// The registry of types; registry.h has the structure and the invariant.
 #include "registry.h"
 #include <fmt/format.h>
 #include <memory>
@@ -9,7 +9,7 @@ namespace {
 
 const char* to_string(type_kind k) { return k == type_kind::object ? "object" : "array"; }
 
-/// A description may come from a peer, so it is not believed: its references must lie inside, aligned, in order.
+/// A description may come from a peer, so it is not trusted: its references must lie inside, aligned, in order.
 void validate(const type_descriptor& d) {
   const auto bad = [&](const std::string& why) {
     throw error(errc::invalid_argument, fmt::format("type '{}': {}", d.name, why));
@@ -71,7 +71,7 @@ const type_descriptor& type_registry::add(type_descriptor d) {
   auto made = std::make_unique<const type_descriptor>(std::move(d));
   by_key_.emplace(key, made.get());
   const type_descriptor& t = *made.release();
-  // The pointer before the count: whoever sees the count finds every number up to it.
+  // The pointer before the count: a reader that sees the count finds every number up to it.
   home.load(std::memory_order_relaxed)->types[t.id % block_types].store(&t, std::memory_order_release);
   count_.store(t.id, std::memory_order_release);
   return t;

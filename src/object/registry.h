@@ -1,9 +1,11 @@
-// The registry of types: numbers to descriptions. Owns the invariant that a number, once given, names the same
-// description for ever, and that every number up to type_count() is present. The process has one registry, behind
-// find_type, type_count and register_type (type/descriptor.h); the class is here so that its limits can be tested.
+// The registry of types: numbers to descriptions. The process has one, behind find_type, type_count and register_type
+// (farmem/detail/type_descriptor.h). The class is here so that its limits can be tested.
 //
-// Lookup is a two-level array of atomic pointers: blocks of 4,096 descriptors, made as they are needed and never
-// freed, so a reader needs no lock and no fence beyond the acquire loads. Registration is rare and takes a mutex.
+// Invariant owned here: a number, once given, names the same description for ever, and every number up to type_count()
+// is present.
+//
+// Lookup is a two-level array of atomic pointers: blocks of 4,096 descriptors, made as they are needed and never freed.
+// So a reader needs no lock, and no fence beyond the acquire loads. Registration is rare and takes a mutex.
 #pragma once
 
 #include <array>

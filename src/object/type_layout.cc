@@ -1,4 +1,5 @@
-// Names and descriptions of managed types. See type/layout.h for the form of a layout.
+// Names and descriptions of managed types; farmem/detail/type_layout.h has the form of a layout. Called by the walk
+// over a type's fields, once a type.
 #include <cxxabi.h>
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Closing a descriptor; see file_descriptor.h.
+//
+// Invariant: the member is -1 before the system call is made, so that nothing closes the number twice.
 #include "file_descriptor.h"
 #include <unistd.h>
 

@@ -1,4 +1,7 @@
 // A file descriptor that closes itself.
+//
+// Invariant: a descriptor has one owner, and is closed once. Code that opens a file or a socket keeps it in one of
+// these.
 #pragma once
 
 #include <utility>

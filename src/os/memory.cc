@@ -1,3 +1,7 @@
+// The system calls behind reservations and memory files; see memory.h.
+//
+// Invariant: a mapping that fails is an fm::error that names the size; advice that the kernel does not take is no
+// error.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>

@@ -1,5 +1,8 @@
 // Address space and memory files. A reservation is address space without memory; pages appear when touched and go
 // back with discard. A memory_file is a memfd: memory that can be shared with another process by its descriptor.
+//
+// Invariant: both own what they have mapped and unmap it in their destructors. A memory_file that came from another
+// process is sealed against shrinking, so that its mapping cannot be made to fault. Any layer above may use both.
 #pragma once
 
 #include "base/base.h"
@@ -47,8 +50,8 @@ class memory_file {
   memory_file() = default;
   /// Creates one of `bytes`. Throws fm::error (out_of_memory) naming `name` and the size.
   memory_file(const char* name, std::uint64_t bytes);
-  /// Maps a descriptor that came from elsewhere and takes it over; checks that the file really has `bytes`, and that it is
-  /// sealed against shrinking, so that the mapping cannot be made to fault. Throws fm::error (invalid_argument).
+  /// Maps a descriptor that came from elsewhere and takes it over; checks that the file really has `bytes`, and that it
+  /// is sealed against shrinking, so that the mapping cannot be made to fault. Throws fm::error (invalid_argument).
   static memory_file adopt(int fd, std::uint64_t bytes);
   ~memory_file();
   memory_file(memory_file&& o) noexcept

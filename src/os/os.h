@@ -1,4 +1,7 @@
-// Layer `os`: memory, file descriptors, futexes, fences and threads. The layers above include this header alone.
+// Layer `os`: memory, file descriptors, futexes, fences and threads.
+//
+// Invariant: system calls that concern memory and threads are made here and not above. The layers above may use all of
+// it, and include this header alone.
 #pragma once
 
 #include "base/base.h"

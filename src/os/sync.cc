@@ -1,3 +1,7 @@
+// The system calls behind futexes, the heavy fence and threads; see farmem/detail/sync.h.
+//
+// Invariant: deadlines are absolute times of steady_clock, so that a wait that is repeated does not grow. A kernel
+// without membarrier ends the program at the first section: without it no epoch could be passed.
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sys/prctl.h>

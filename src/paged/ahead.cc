@@ -1,6 +1,8 @@
-// Fetching before the touch: for sequential streams, and for prefetch. On a thread of its own, several fetches at a time.
+// Fetching before the touch: for sequential streams, and for prefetch. One thread of the range runs it, with several
+// fetches at a time. Faults and fm::paged::prefetch only leave requests for it.
 #include <algorithm>
 
+#include "base/limits.h"
 #include "core.h"
 
 namespace fm::detail {
@@ -9,7 +11,8 @@ void paged_core::note_access(std::uint64_t first, std::uint64_t pages, bool writ
   ahead_job job;
   if (!streams_.advance(first, pages, write, job) || job.first >= table_.pages()) return;
   job.pages = std::min(job.pages, table_.pages() - job.first);
-  // It is read in the largest blocks from here on, by whoever comes first: growing by one order in every pass would take many.
+  // It is read in the largest blocks from here on, by whoever comes first: growing by one order in every pass would
+  // take many.
   const std::uint64_t largest = std::uint64_t{1} << order_max_, end = job.first + job.pages;
   for (std::uint64_t p = table_.head(job.first, order_max_); options_.elastic && p < end; p += largest) {
     page_group& g = table_.group(p);
@@ -37,14 +40,13 @@ void paged_core::run_ahead() noexcept {
 
 // False when it was given up, for want of room or because a fetch failed; whoever touches the pages will see why.
 bool paged_core::fill_ahead(const ahead_job& job) noexcept {
-  constexpr std::size_t at_once = 4;
-  std::array<fill_op, at_once> ops;
-  std::array<fill_how, at_once> hows;
+  std::array<fill_op, paged_limits::fetches_ahead> ops;
+  std::array<fill_how, paged_limits::fetches_ahead> hows;
   const std::uint64_t end = job.first + job.pages;
   bool good = true, trigger = job.stream;
   for (std::uint64_t page = job.first; page < end && good && !stopping_.load();) {
     std::size_t n = 0;
-    while (n < at_once && page < end && good) {
+    while (n < paged_limits::fetches_ahead && page < end && good) {
       page_group& g = table_.group(page);
       g.lock();
       const page_word w = table_.get(page);

@@ -1,6 +1,7 @@
-// The queues of blocks: FIFO, with buffers in front of the shared lock (dcm, section 3.4). An entry is a copy of what its block's
-// head word said when it entered; when the word has moved on, the entry is an old one and means nothing. So a block leaves a
-// queue, or goes to another one, by a change of its word alone, and who takes entries out looks at the word.
+// The queues of blocks: FIFO, with buffers in front of the shared lock (dcm, section 3.4). An entry is a copy of what
+// its block's head word said when it entered; when the word has moved on, the entry is an old one and means nothing. So
+// a block leaves a queue, or goes to another one, by a change of its word alone, and who takes entries out looks at the
+// word.
 #pragma once
 
 #include <array>
@@ -35,8 +36,8 @@ class block_queue {
     const std::lock_guard lock(mutex_);
     if (2 * blocks > ring_.size()) resize(2 * blocks);
   }
-  /// Puts a block at the young end, perhaps into a buffer first. Without allocations, but for a queue that is full of what is
-  /// really in it.
+  /// Puts a block at the young end, perhaps into a buffer first. Without allocations, but for a queue that is full of
+  /// what is really in it.
   void push(block_entry e, const page_table& table) {
     buffer& b = buffers_[stripe() % buffers_.size()];
     if (b.taken.test_and_set(std::memory_order_acquire)) return push(std::span(&e, 1), table);

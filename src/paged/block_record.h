@@ -1,5 +1,6 @@
-// How blocks of each size turn out: whether the pages that came along with one that was asked for are used. From it follows how
-// many blocks are looked at, and how readily they grow. Guesses only: lost updates between threads do no harm.
+// How blocks of each size turn out: whether the pages that came along with one that was asked for are used. From it
+// follows how many blocks are looked at, and how readily they grow. Guesses only: lost updates between threads do no
+// harm.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +10,10 @@
 
 namespace fm::detail {
 
-/// A sampled block costs a fault for every page of it that is used, so large ones, which have shown already that they are wanted,
-/// are sampled less often: as long as samples turn out well. When a program begins to jump about, in blocks that grew before, a few
-/// that were in vain are enough to look at all; and blocks that do not last are seldom tried again.
+/// A sampled block costs a fault for every page of it that is used, so large ones, which have shown already that they
+/// are wanted, are sampled less often: as long as samples turn out well. When a program begins to jump about, in blocks
+/// that grew before, a few that were in vain are enough to look at all; and blocks that do not last are seldom tried
+/// again.
 class block_record {
  public:
   /// Whether a block of this order is to be sampled. `random` is 64 random bits.

@@ -1,4 +1,5 @@
-// Opening and closing a range, its threads, and its statistics; see core.h.
+// Opening and closing a range, its threads, and its statistics; see core.h for the invariants of a range. fm::paged
+// (range.cc) is its only caller.
 #include "core.h"
 
 #include <fmt/format.h>
@@ -58,7 +59,7 @@ paged_core::paged_core(const paged_options& options)
             static_cast<paged_core*>(core)->discard({static_cast<const std::byte*>(from), n});
           },
           this),
-      pool_(extents_) {
+      small_(extents_) {
   for (block_queue* q : {&active_, &proactive_, &inactive_}) q->reserve(limit_.load());
   std::byte* at = staging_.base();
   for (fetch_slot& s : fetch_slots_) {

@@ -16,10 +16,11 @@
 //   - used pages = busy ones that are being filled or removed, and present ones; never above the limit, unless that was lowered.
 //   - No code of this layer touches the range but by file and by userfaultfd, so it never faults itself.
 //
-// Locks: a group's, and under it nothing but the queues' (leaves). No group is locked while another one is. Faults allocate nothing and
-// hold no lock while they wait or fetch.
+// Locks: a group's, and under it nothing but the queues' (leaves). No group is locked while another one is. Faults
+// allocate nothing and hold no lock while they wait or fetch.
 #pragma once
 
+#include "base/limits.h"
 #include "cache/policy.h"
 #include <array>
 #include <farmem/paged_options.h>
@@ -62,7 +63,7 @@ class paged_core {
   bool fault_in_place(const void* address, bool write) noexcept;
 
   // ---- fm::paged's members ----
-  std::pmr::memory_resource* resource() noexcept { return &pool_; }
+  std::pmr::memory_resource* resource() noexcept { return &small_; }
   void prefetch(std::span<const std::byte> some);
   void populate(std::span<const std::byte> some, bool for_writing);
   void discard(std::span<const std::byte> some);
@@ -76,8 +77,6 @@ class paged_core {
   [[nodiscard]] bool in_child() const noexcept;
 
  private:
-  static constexpr std::size_t batch_blocks = 16;  ///< that one step of eviction looks at
-
   enum class step : std::uint8_t {
     served,    ///< the page is there
     again,     ///< somebody else was at it; look again
@@ -229,7 +228,8 @@ class paged_core {
 
   ahead_queue ahead_;
   std::mutex ahead_at_work_, evictor_at_work_;  ///< held by those threads while they move blocks, and by verify
-  /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its thread gone on.
+  /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its
+  /// thread gone on.
   std::atomic<std::uint32_t> faults_at_work_{0};
   std::atomic<bool> stopping_{false};
   int stop_fd_ = -1;                ///< becomes readable when fault threads should end
@@ -247,7 +247,7 @@ class paged_core {
   histogram fault_ns_;
 
   paged_extents extents_;
-  paged_pool pool_;
+  size_class_resource small_;
 };
 
 /// Counts, without ordering anything.

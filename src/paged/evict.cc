@@ -1,10 +1,11 @@
-// Eviction (dcm, section 3): blocks are cooled into inactive, swept out of it, and written back when they are dirty. Any thread
-// may do a step, and several at a time; blocks are theirs one by one, by their words.
+// Eviction (dcm, section 3): blocks are cooled into inactive, swept out of it, and written back when they are dirty.
+// Any thread may do a step, and several at a time; blocks are theirs one by one, by their words.
 //
 //   cool   a batch of active's oldest: inactive by their words, unmapped by one system call, then into the queue
 //   sweep  a batch of inactive's oldest that nobody has touched: clean ones become busy, are removed, and are away; of dirty ones the
 //          bytes are copied out and their write posted
 //   harvest  writes that have ended: what nobody has touched meanwhile is clean now, and removed
+#include "base/limits.h"
 #include <algorithm>
 
 #include "core.h"
@@ -75,7 +76,7 @@ bool paged_core::evict_step(bool everything) noexcept {
 void paged_core::balance() noexcept {
   if (!policy_.proactive_is_over(proactive_.pages(), limit_.load(std::memory_order_relaxed)) && active_.pages() != 0)
     return;
-  std::array<block_entry, batch_blocks> some;
+  std::array<block_entry, paged_limits::blocks_each_step> some;
   const std::size_t n = proactive_.pop(some, table_);
   for (std::size_t i = 0; i < n; ++i) {
     page_group& g = table_.group(some[i].first());
@@ -87,7 +88,7 @@ void paged_core::balance() noexcept {
 
 bool paged_core::cool() noexcept {
   balance();
-  std::array<block_entry, batch_blocks> some;
+  std::array<block_entry, paged_limits::blocks_each_step> some;
   std::size_t n = active_.pop(some, table_), kept = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const block_entry e = some[i];
@@ -109,15 +110,15 @@ bool paged_core::cool() noexcept {
   }
   if (kept == 0) return n != 0;
   // Only now: whoever finds a block in the queue, and its word unchanged, knows that it is not mapped.
-  std::array<block_entry, batch_blocks> sorted = some;
-  std::array<byte_run, batch_blocks> runs;
+  std::array<block_entry, paged_limits::blocks_each_step> sorted = some;
+  std::array<byte_run, paged_limits::blocks_each_step> runs;
   memory_.unmap({runs.data(), runs_of({sorted.data(), kept}, runs)});
   inactive_.push(std::span<const block_entry>(some.data(), kept), table_);
   return true;
 }
 
 bool paged_core::sweep() noexcept {
-  std::array<block_entry, batch_blocks> some, gone, later;
+  std::array<block_entry, paged_limits::blocks_each_step> some, gone, later;
   const std::size_t n = inactive_.pop(some, table_);
   std::size_t removing = 0, waiting = 0, started = 0, stale = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -154,7 +155,7 @@ bool paged_core::sweep() noexcept {
 // Removes busy blocks, whose bytes are at home or zero.
 void paged_core::remove(std::span<block_entry> gone) noexcept {
   if (gone.empty()) return;
-  std::array<byte_run, batch_blocks> runs;
+  std::array<byte_run, paged_limits::blocks_each_step> runs;
   memory_.remove({runs.data(), runs_of(gone, runs)});
   std::uint64_t pages = 0;
   for (const block_entry& e : gone) {
@@ -253,7 +254,7 @@ void paged_core::written(fabric::request& r) noexcept {
 }
 
 bool paged_core::harvest() noexcept {
-  std::array<block_entry, batch_blocks> gone;
+  std::array<block_entry, paged_limits::blocks_each_step> gone;
   std::size_t removing = 0;
   bool any = false;
   for (write_slot& s : write_slots_) {

@@ -1,5 +1,5 @@
-// An access that needs something; see core.h. Runs on the library's fault threads, or in a handler of SIGBUS on the thread that
-// touched the page, so nothing here allocates, throws or touches the range.
+// An access that needs something; see core.h. Runs on the library's fault threads, or in a handler of SIGBUS on the
+// thread that touched the page, so nothing here allocates, throws or touches the range.
 #include <fmt/format.h>
 #include <linux/userfaultfd.h>
 #include <sys/epoll.h>
@@ -114,9 +114,9 @@ paged_core::step paged_core::serve_resident(std::uint64_t page, page_word w, boo
   const bool was_mapped = w.mapped();
   if (begins_dirty) table_.update(b.first, b.order, [](page_word& p) { p.dirty(true); });
   const bool protect = tracks_ && !w.dirty() && !write;
-  // A page that is noted as mapped most often is, because it came while its fault was on the way here; so it is tried alone. But it may
-  // have been unmapped by an eviction that a touch has overtaken: then the rest of its block was, too. One that begins to be dirty
-  // comes back here if it was.
+  // A page that is noted as mapped most often is, because it came while its fault was on the way here; so it is tried
+  // alone. But it may have been unmapped by an eviction that a touch has overtaken: then the rest of its block was,
+  // too. One that begins to be dirty comes back here if it was.
   errc e = errc::ok;
   bool rest = !head.sampled();
   if (begins_dirty && was_mapped)
@@ -218,7 +218,8 @@ void paged_core::poison(std::uint64_t page) noexcept {
   g.unlock();
 }
 
-// One thread is woken for one fault: `waits` is a descriptor of its own, so that the kernel can choose (epoll_ctl's EPOLLEXCLUSIVE).
+// One thread is woken for one fault: `waits` is a descriptor of its own, so that the kernel can choose (epoll_ctl's
+// EPOLLEXCLUSIVE).
 int paged_core::fault_waiter() const {
   const int waits = ::epoll_create1(EPOLL_CLOEXEC);
   epoll_event fault{.events = EPOLLIN | EPOLLEXCLUSIVE, .data = {}}, stop{.events = EPOLLIN, .data = {}};

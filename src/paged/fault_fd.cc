@@ -1,5 +1,5 @@
-// The system calls behind fault_fd.h. Debian 12's headers are older than the kernels that this may run on, so what they lack is
-// spelled out here.
+// The system calls behind fault_fd.h. Debian 12's headers are older than the kernels that this may run on, so what they
+// lack is spelled out here.
 #include "fault_fd.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// A userfaultfd over one range of a memory file: what the kernel offers, as calls that either do what they say or give a typed
-// error. Nothing here knows blocks, agents or policies.
+// A userfaultfd over one range of a memory file: what the kernel offers, as calls that either do what they say or give
+// a typed error. Nothing here knows blocks, agents or policies.
 #pragma once
 
 #include "os/os.h"
@@ -16,8 +16,8 @@ struct byte_run {
 
 class fault_fd {
  public:
-  /// A range of `bytes` with unmapped pages before and behind it. Throws fm::error: access_denied naming what gives leave;
-  /// unsupported naming the kernel that is needed; out_of_memory.
+  /// A range of `bytes` with unmapped pages before and behind it. Throws fm::error: access_denied naming what gives
+  /// leave; unsupported naming the kernel that is needed; out_of_memory.
   fault_fd(std::uint64_t bytes, fault_mode mode, dirty_tracking tracking);
   ~fault_fd();
   fault_fd(const fault_fd&) = delete;
@@ -29,10 +29,11 @@ class fault_fd {
   /// Whether an access can be made to fail without ending the process.
   [[nodiscard]] bool can_poison() const noexcept { return can_poison_; }
 
-  // What follows makes no allocations, and may be called within a handler of SIGBUS. Threads that wait for a page are woken when
-  // it becomes present.
+  // What follows makes no allocations, and may be called within a handler of SIGBUS. Threads that wait for a page are
+  // woken when it becomes present.
 
-  /// Fills absent pages from `source` and maps them, read-only if `protect`. ok or out_of_memory; then some may be present.
+  /// Fills absent pages from `source` and maps them, read-only if `protect`. ok or out_of_memory; then some may be
+  /// present.
   errc fill(std::uint64_t from, const void* source, std::uint64_t bytes, bool protect) noexcept;
   /// Fills absent pages without mapping them.
   errc fill_unmapped(std::uint64_t from, const void* source, std::uint64_t bytes) noexcept;

@@ -1,6 +1,8 @@
-// Sessions, spaces and regions; see home.h.
+// Sessions, spaces and regions of a range; see home.h. Owns the invariant that a region stays as long as a page has its
+// home copy there. Fills, write-backs and members.cc call it.
 #include "home.h"
 
+#include "agent/embedded.h"
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -215,7 +217,8 @@ errc home_agent::make(std::uint64_t at) noexcept try {
   fabric::remote where;
   if (find(at, where)) return errc::ok;
   if (!up()) return lost() ? errc::agent_lost : errc::disconnected;
-  // Never waited for while a connection is being taken up: that asks for regions under the lock, on a deadline of its own.
+  // Never waited for while a connection is being taken up: that asks for regions under the lock, on a deadline of its
+  // own.
   const std::lock_guard lock(mutex_);
   if (find(at, where)) return errc::ok;
   return ask_region(*session_, static_cast<std::uint32_t>(at / region_bytes_), false);
@@ -262,8 +265,8 @@ void home_agent::untold(std::uint32_t index, bool is) noexcept {
   untold_count_.fetch_add(is ? 1 : -1, std::memory_order_relaxed);
 }
 
-// A region may be given back when connected() has told all that it knew of, and the session is not up yet: nobody tells that one, so
-// somebody has to come here later.
+// A region may be given back when connected() has told all that it knew of, and the session is not up yet: nobody tells
+// that one, so somebody has to come here later.
 void home_agent::settle() noexcept try {
   if (untold_count_.load(std::memory_order_relaxed) == 0 || !up()) return;
   const std::lock_guard lock(mutex_);
@@ -310,12 +313,9 @@ home::home(const paged_options& options, std::uint64_t pages, std::uint32_t bloc
   const auto locals = static_cast<std::uint64_t>(std::count_if(
       options.agents.begin(), options.agents.end(), [](const std::string& u) { return u.starts_with("local:"); }));
   if (locals != 0) {
-    store::store_options so;
-    so.region_bytes = options.local_region;
-    so.memory_bytes = std::max<std::uint64_t>(locals * round_up(share, so.region_bytes), 2 * so.region_bytes);
-    so.clean_reserve = 0;
-    so.trace_nice = 0;
-    local_ = store::store::create(so);
+    const std::uint64_t region = options.local_region;
+    const std::uint64_t memory = std::max<std::uint64_t>(locals * round_up(share, region), 2 * region);
+    local_ = agent::start_embedded({agent::embedded_for::pages, memory, region});
   }
   for (const std::string& url : options.agents) {
     agents_.push_back(std::make_unique<home_agent>(url, options, share, local_.get()));

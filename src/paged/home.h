@@ -1,16 +1,16 @@
-// Where the pages of a range are at home: a session with every agent, the regions that each has for this range, and the way from
-// a page to its place. Regions come into being when something is first written to them, and go back to the agent when everything in
-// them was discarded.
+// Where the pages of a range are at home: a session with every agent, the regions that each has for this range, and the
+// way from a page to its place. Regions come into being when something is first written to them, and go back to the
+// agent when everything in them was discarded.
 //
-// Invariant: a region stays as long as a page has its home copy there, or a write to it is on its way (home_agent::hold). So whoever
-// reads a home copy needs to do nothing about its region.
+// Invariant: a region stays as long as a page has its home copy there, or a write to it is on its way
+// (home_agent::hold). So whoever reads a home copy needs to do nothing about its region.
 //
-// Stripes of 2^stripe_order pages go round the agents: page -> stripe -> {agent, stripe of the agent} -> {region index, offset}.
-// A block never crosses a stripe, nor a stripe a region.
+// Stripes of 2^stripe_order pages go round the agents: page -> stripe -> {agent, stripe of the agent} -> {region index,
+// offset}. A block never crosses a stripe, nor a stripe a region.
 #pragma once
 
-#include "agent/service/service.h"
 #include "fabric/client/client.h"
+#include "fabric/server/server.h"
 #include "protocol/heap_messages.h"
 #include "protocol/paged_messages.h"
 #include <atomic>
@@ -49,10 +49,11 @@ class home_agent final : public fabric::session_events {
   void keep(std::uint64_t at, std::uint32_t pages) noexcept;
   /// Ends one hold, or the home copies of so many pages.
   void drop(std::uint64_t at, std::uint32_t n) noexcept;
-  /// Gives the region of a byte back when nothing holds it. Blocks for a message at most. When the agent cannot be told now, it is
-  /// told when the connection is taken up again, or by settle().
+  /// Gives the region of a byte back when nothing holds it. Blocks for a message at most. When the agent cannot be told
+  /// now, it is told when the connection is taken up again, or by settle().
   void release(std::uint64_t at) noexcept;
-  /// Tells the agent of what was given back while it could not be told. Blocks for messages; O(regions) when there is something.
+  /// Tells the agent of what was given back while it could not be told. Blocks for messages; O(regions) when there is
+  /// something.
   void settle() noexcept;
   /// Home copies and holds, of all regions. O(regions)
   [[nodiscard]] std::uint64_t held() const noexcept;
@@ -130,7 +131,7 @@ class home {
 
  private:
   std::uint32_t stripe_order_;
-  std::unique_ptr<store::store> local_;  ///< the agent in this process; outlives the sessions
+  std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
   std::vector<std::unique_ptr<home_agent>> agents_;
 };
 

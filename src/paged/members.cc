@@ -1,4 +1,5 @@
-// What fm::paged's own members do; see include/farmem/paged/range.h.
+// The members of fm::paged that touch many pages: populate, discard, resize_local, verify; see farmem/paged.h. They
+// take the same locks as faults do, one group at a time. Any thread of the program calls them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// fm::paged itself: passes on to its core, and keeps children of fork away from it.
+// fm::paged itself: passes on to its core, and keeps children of fork away from it. It keeps no state of its own.
+// Programs call it.
 #include <farmem/paged.h>
 
 #include "core.h"
@@ -8,7 +9,8 @@ namespace fm {
 paged::paged(const paged_options& options) : core_(std::make_unique<detail::paged_core>(options)) {}
 
 paged::~paged() {
-  // In a child its threads and connections are the parent's: nothing can be ended, and nothing must be said to the agents.
+  // In a child its threads and connections are the parent's: nothing can be ended, and nothing must be said to the
+  // agents.
   if (core_ && core_->in_child()) static_cast<void>(core_.release());
 }
 paged::paged(paged&&) noexcept = default;

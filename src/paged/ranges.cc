@@ -1,5 +1,5 @@
-// See ranges.h. In a child, ranges are not mapped (MADV_DONTFORK): touching one is a SIGSEGV, and a handler that exists only there
-// says why before the process ends as it would have.
+// See ranges.h. In a child, ranges are not mapped (MADV_DONTFORK): touching one is a SIGSEGV, and a handler that exists
+// only there says why before the process ends as it would have.
 #include "ranges.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The paged ranges of this process, for what a process has only one of: the handler of SIGBUS, and what happens to a child after
-// fork. Lookups take no lock and are made within signal handlers.
+// The paged ranges of this process, for what a process has only one of: the handler of SIGBUS, and what happens to a
+// child after fork. Lookups take no lock and are made within signal handlers.
 #pragma once
 
 namespace fm::detail {

@@ -1,7 +1,9 @@
-// Sequential streams: found from the misses, and what to fetch for them before it is touched. Of what is read ahead, the first
-// block is not mapped: its touch is noticed, and says that the stream goes on, while the rest of the window is still to be used.
+// Sequential streams: found from the misses, and what to fetch for them before it is touched. Of what is read ahead,
+// the first block is not mapped: its touch is noticed, and says that the stream goes on, while the rest of the window
+// is still to be used.
 #pragma once
 
+#include "base/limits.h"
 #include "os/os.h"
 #include <algorithm>
 #include <array>
@@ -38,7 +40,7 @@ class stream_table {
       }
       const std::uint64_t run = s.run.load(std::memory_order_relaxed) + 1;
       s.run.store(run, std::memory_order_relaxed);
-      if (run < run_min) {
+      if (run < paged_limits::stream_run_min) {
         s.next.store(end, std::memory_order_relaxed);
         return false;
       }
@@ -74,7 +76,6 @@ class stream_table {
   }
 
  private:
-  static constexpr std::uint64_t run_min = 2;  ///< blocks one after the other, beside the first
   struct stream {
     std::atomic<std::uint64_t> next{0};    ///< page at which it is expected
     std::atomic<std::uint64_t> run{0};     ///< how often it was where it was expected

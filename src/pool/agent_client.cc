@@ -1,5 +1,7 @@
-// Opening and closing, calls, and what the session tells; see agent_client.h.
+// Opening and closing, calls that are repeated across reconnects, and what the session reports; see agent_client.h for
+// the invariants. fm::pool calls it from any thread; the session calls back from its own.
 #include "agent_client.h"
+#include "base/limits.h"
 
 #include <ctime>
 #include <fmt/format.h>
@@ -15,9 +17,6 @@ namespace fm::pool_detail {
 using store::message_type;
 
 namespace {
-
-/// A session does not tell its owner when it is up; whoever waits for that looks again after so long.
-constexpr duration until_up = std::chrono::milliseconds(1);
 
 blocks::naming naming_of(pool_identity i) {
   switch (i) {
@@ -234,7 +233,7 @@ errc agent_client::wait_until_up(time_point deadline) noexcept {
     if (session_->state() == fabric::session_state::up) return errc::ok;
     const time_point now = clock::now();
     if (now >= deadline) return errc::timed_out;
-    changed_.wait_until(lock, std::min(deadline, now + until_up));
+    changed_.wait_until(lock, std::min(deadline, now + pool_limits::until_up));
   }
 }
 

@@ -1,5 +1,5 @@
-// A pool on one agent, as a client has it: the session and its handshake, calls that are repeated across reconnects, the cached
-// table of virtual blocks, the regions, and the thread that renews the lease and passes epochs.
+// A pool on one agent, as a client has it: the session and its handshake, calls that are repeated across reconnects,
+// the cached table of virtual blocks, the regions, and the thread that renews the lease and passes epochs.
 //
 // Invariants owned here
 //   - A change (allocation, write, free, release) has a stream to itself, is sent with one number until it has an answer, and never in a life that it was not
@@ -101,7 +101,8 @@ class agent_client final : public fabric::session_events {
   }
 
   // ---- one-sided reads ----
-  /// Where requests go to for that region; false when it is not attached: learn_region, outside of sections, and try again.
+  /// Where requests go to for that region; false when it is not attached: learn_region, outside of sections, and try
+  /// again.
   bool locate(std::uint32_t ordinal, fabric::remote& where) const noexcept {
     const region_slot& r = regions()[ordinal];
     const std::uint64_t name = r.name.load(std::memory_order_acquire);
@@ -113,7 +114,8 @@ class agent_client final : public fabric::session_events {
   errc learn_region(std::uint32_t ordinal) noexcept;
   /// Reads `bytes` at an address of the pool; learns the region if need be. Not in a section.
   errc read_at(blocks::place at, std::span<std::byte> to) noexcept;
-  /// The lease has not run out. A read counts only if it did not while the read was made: not at its end, and in the same life.
+  /// The lease has not run out. A read counts only if it did not while the read was made: not at its end, and in the
+  /// same life.
   [[nodiscard]] bool lease_holds() const noexcept;
   [[nodiscard]] std::uint32_t life() const noexcept { return life_.load(std::memory_order_acquire); }
   /// Renews the lease at once, when it ran out.

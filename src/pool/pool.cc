@@ -1,4 +1,5 @@
-// fm::pool: its agents, and which of them a pointer is for. What is done with one agent is in agent_client.h and reader.h.
+// fm::pool: its agents, and which of them a pointer is for. Owns the list of agents, which is fixed once the pool is
+// open. The work with one agent is done by agent_client and reader. Programs call it, from any thread.
 #include <farmem/pool.h>
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -6,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "agent/service/service.h"
+#include "agent/embedded.h"
 #include "reader.h"
 
 namespace fm {
@@ -41,10 +42,7 @@ class pool::impl {
     if (options.tenant == pool_tenant{}) options.tenant = pool_tenant::random();
     for (const std::string& url : options.agents) {
       if (url.starts_with("local:") && options.in_process == nullptr && !local) {
-        store::store_options so;
-        so.memory_bytes = options.local_memory;
-        so.region_bytes = options.local_region;
-        local = store::store::create(so);
+        local = agent::start_embedded({agent::embedded_for::pool, options.local_memory, options.local_region});
       }
       agents.push_back(
           std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get()));
@@ -63,7 +61,7 @@ class pool::impl {
   [[nodiscard]] reader reader_of(agent_client& a) const noexcept { return {a, options.trust_lines}; }
 
   pool_options options;
-  std::unique_ptr<store::store> local;  ///< outlives the sessions with it
+  std::unique_ptr<fabric::service> local;  ///< outlives the sessions with it
   std::vector<std::unique_ptr<agent_client>> agents;
   std::atomic<std::uint32_t> next{0};
 

@@ -1,11 +1,13 @@
 // One-sided reads; see reader.h and store/pool_format.h.
 //
-// The order in which a transport copies bytes is its own business. With a checksum that does not matter. With versions in lines
-// the header is read before and after, by requests that follow each other: an unlocked header with the same version on both sides
-// says that nobody changed anything in between. A transport that copies when the answer goes out, and not when the request is
-// carried out, does that for more than 4 KiB only; the second look is then posted when the object has arrived. Where the agent's memory
-// is mapped into this process, a read is made of loads, and nothing is posted at all.
+// The order in which a transport copies bytes is its own business. With a checksum that does not matter. With versions
+// in lines the header is read before and after, by requests that follow each other: an unlocked header with the same
+// version on both sides says that nobody changed anything in between. A transport that copies when the answer goes out,
+// and not when the request is carried out, does that for more than 4 KiB only; the second look is then posted when the
+// object has arrived. Where the agent's memory is mapped into this process, a read is made of loads, and nothing is
+// posted at all.
 #include "reader.h"
+#include "base/limits.h"
 
 #include <algorithm>
 #include <atomic>
@@ -20,12 +22,6 @@ using blocks::object_header;
 namespace {
 
 constexpr std::uint32_t copied_at_once = 4096;
-/// An object that could not keep its slot is in the next free one: so many slots are looked at in one read.
-constexpr std::uint32_t probe_bytes = 4096;
-constexpr std::uint32_t probe_slots_max = 16;
-/// Where a read is a copy, looking on is cheaper than asking, for so many slots; of large ones the header alone.
-constexpr std::uint32_t seek_slots_max = 256;
-constexpr std::uint32_t seek_whole_upto = 256;
 
 /// Copies before it were made before those after it.
 inline void loads_in_order() noexcept {
@@ -162,8 +158,9 @@ pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::
   return blocks::checksum(h, data) == h.crc ? pool_read::ok : pool_read::torn;
 }
 
-/// Where the agent's memory is this process's too, the loads are made in the order that the writer's stores are in, and nothing is
-/// posted. The object fits into its slot, and the slot into the region: attempt() and is_sound() have seen to that.
+/// Where the agent's memory is this process's too, the loads are made in the order that the writer's stores are in, and
+/// nothing is posted. The object fits into its slot, and the slot into the region: attempt() and is_sound() have seen
+/// to that.
 pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
                                  const blocks::identity& id, target& to) noexcept {
   fabric::session& session = agent_.session();
@@ -241,12 +238,13 @@ bool reader::seek(std::uint64_t word, std::uint32_t& slot, const blocks::identit
   const std::uint32_t c = blocks::class_of(word), slot_bytes = blocks::slot_bytes(c);
   const std::uint32_t slots = agent_.layout().slots(c), from = slot;
   if (from >= slots) return false;
-  const std::uint32_t step = std::clamp(probe_bytes / slot_bytes, std::uint32_t{1}, probe_slots_max);
+  const std::uint32_t step =
+      std::clamp(pool_limits::probe_bytes / slot_bytes, std::uint32_t{1}, pool_limits::probe_slots_max);
   if (!agent_.synchronous()) return look(word, slot, step, id, to, how);
-  const std::uint32_t most = std::min(slots, seek_slots_max);
+  const std::uint32_t most = std::min(slots, pool_limits::seek_slots_max);
   for (std::uint32_t looked = 0; looked < most;) {
     slot = (from + looked) % slots;
-    if (slot_bytes <= seek_whole_upto) {
+    if (slot_bytes <= pool_limits::seek_whole_upto) {
       const std::uint32_t n = std::min({step, slots - slot, most - looked});
       if (look(word, slot, n, id, to, how)) return true;
       looked += n;
@@ -292,15 +290,14 @@ errc reader::read(pool_address& p, target& to, std::string* text) noexcept {
   return e;
 }
 
-/// Torn: again, a bounded number of times. Moved: the word of the table again, then the slot and the next ones. Whatever that does
-/// not find, the agent is asked for: its answer is the truth, and its error the one to report.
+/// Torn: again, a bounded number of times. Moved: the word of the table again, then the slot and the next ones.
+/// Whatever that does not find, the agent is asked for: its answer is the truth, and its error the one to report.
 errc reader::correct(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept {
-  constexpr int torn_max = 32;
   sections::stripe& counts = agent_.sections().mine();
   const blocks::identity id = identity_of(p);
   std::uint32_t slot = p.hint();
   bool refreshed = false;
-  for (int torn = 0; torn < torn_max;) {
+  for (int torn = 0; torn < pool_limits::torn_max;) {
     if (how == pool_read::torn) {
       counts.torn.fetch_add(1, std::memory_order_relaxed);
       if (++torn < 8)

@@ -1,4 +1,6 @@
-// One-sided reads of objects: one attempt at a place, and what corrects it. Nothing here keeps state but the caches of agent_client.
+// One-sided reads of objects: one attempt at a place, and what corrects it. Nothing here keeps state but the caches of
+// agent_client. An object is returned only when its checksum or its versions show that nobody changed it meanwhile.
+// fm::pool calls it, from any thread.
 #pragma once
 
 #include <farmem/pool.h>
@@ -21,7 +23,8 @@ class reader {
   /// One read at `slot` of the frame that `word` names.
   [[nodiscard]] pool_read attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
                                   target& to) noexcept;
-  /// Looks at `slots` slots from `slot` on, in one read. True: the object is in what `slot` is then, and `to` has it if `how` is ok.
+  /// Looks at `slots` slots from `slot` on, in one read. True: the object is in what `slot` is then, and `to` has it if
+  /// `how` is ok.
   [[nodiscard]] bool look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id,
                           target& to, pool_read& how) noexcept;
   /// The whole of `read`: direct, corrected, asked. `p` is corrected. `text` is for errors that the agent explains.

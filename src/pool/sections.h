@@ -1,8 +1,9 @@
-// Which one-sided reads of this process may still be in flight, so that an epoch can be passed: a read is counted in the current one of two
-// phases; passing turns the phase and waits until the other one has run dry. And the counters of what reads did, in the
-// same lines, since a read has those at hand.
+// Which one-sided reads of this process may still be in flight, so that an epoch can be passed: a read is counted in
+// the current one of two phases; passing turns the phase and waits until the other one has run dry. And the counters of
+// what reads did, in the same lines, since a read has those at hand.
 //
-// Invariant owned here: when wait_for_earlier returns true, every section that was open when turn() was called has been closed.
+// Invariant owned here: when wait_for_earlier returns true, every section that was open when turn() was called has been
+// closed.
 #pragma once
 
 #include "base/base.h"
@@ -57,8 +58,8 @@ class sections {
   [[nodiscard]] stripe& mine() noexcept { return stripes_[thread_number() % stripe_count]; }
   [[nodiscard]] const std::array<stripe, stripe_count>& all() const noexcept { return stripes_; }
 
-  /// Turns the phase, and waits for the sections that were open. False at the deadline: then not all have ended, and the next
-  /// call goes on waiting before it turns. One caller at a time.
+  /// Turns the phase, and waits for the sections that were open. False at the deadline: then not all have ended, and
+  /// the next call goes on waiting before it turns. One caller at a time.
   bool pass(time_point deadline) noexcept {
     if (waiting_ && !wait(deadline)) return false;
     phase_.store(phase_.load(std::memory_order_relaxed) ^ 1, std::memory_order_seq_cst);

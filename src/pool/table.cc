@@ -1,4 +1,5 @@
-// The cached table of virtual blocks, and the regions that its words name; see agent_client.h.
+// The cached table of virtual blocks, and the regions that its words name; see agent_client.h. A cached word is a hint:
+// a read that it misleads is corrected by the agent. Reads and calls of the same agent_client use it.
 #include <unistd.h>
 
 #include <array>

@@ -1,6 +1,8 @@
-// Building messages and taking answers apart, for the owner's half of the store protocol (protocol.h). Nothing here
-// keeps state. Every answer is checked here against the length that was received before any field of it is believed;
-// what does not follow the protocol comes back as errc::bad_frame.
+// Building messages and taking answers apart, for whoever asks an agent (protocol/heap_messages.h): the owner, and an
+// agent as a peer.
+// Invariant owned here: every answer is checked against the length that was received before any field of it is
+// believed. An answer that does not follow the protocol comes back as errc::bad_frame.
+// Nothing here keeps state.
 #pragma once
 
 #include <unistd.h>

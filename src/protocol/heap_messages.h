@@ -1,36 +1,43 @@
-// The messages between an owner (store/link.h) and an agent's store. Little-endian packed structs: what RDMA writes.
-// A message is a `message_head` and a body; its answer is an `answer_head` and a body. Every field is checked by the
-// receiver before use; a message that does not follow this file costs its sender the connection.
+// The messages between a heap's owner (remote/agent_session.h) and an agent: little-endian packed structs, as RDMA
+// writes them.
+// A message is a `message_head` and a body; its answer is an `answer_head` and a body. The receiver checks every field
+// before use. A message that does not follow this file costs its sender the connection.
+// Both sides include this file; it sees neither of them.
+//
+// Terms. A remote reference is a reference to an object of another agent's tablet; the message that carries them is
+// `ghosts`. A slot is dirty when its owner has a newer version than the home copy; `add_newer` names such slots.
 //
 // Numbering of batches. Each (heap, agent) pair has one sequence, from 1, without gaps. The agent applies index
-// messages in that order and each once: a repeated number is answered with ok and not applied, a number further ahead
-// than the next is answered `stale`. Reconnecting starts with open_heap(resume), whose answer carries the last number
-// applied; the owner sends again what comes after it.
+// messages in that order, each once. If a number is repeated, the answer is ok and nothing is applied. If a number is
+// further ahead than the next, the answer is `stale`. Reconnecting starts with open_heap(resume), whose answer carries
+// the last number applied; the owner sends again the batches after it.
 //
-// Collecting. The owner leads; an agent traces what is stored with it. begin_cycle, then add_newer until the owner has named
-// every slot whose home copy may be older than the snapshot, then trace. A `trace` message brings slots to mark (roots,
-// overwritten references, other agents' ghosts) and takes the ghosts: slots that were met here and belong to tablets
-// of other agents, or that are newer at the owner: these are marked here and scanned there. When such an object turns out to have
-// been written back and evicted meanwhile, the owner sends its slot with `scan_at_home`. Every message names the cycle; one that
-// names another is refused as `stale`. All of them may be repeated without harm after a reconnect: marking twice changes nothing,
-// and a `trace` that repeats the last number is answered with the same ghosts again.
+// Collecting. The owner leads; an agent traces the objects that it stores. The owner sends begin_cycle, then add_newer
+// until it has named every slot whose home copy may be older than the snapshot, then trace. A `trace` message brings
+// slots to mark: roots, overwritten references, other agents' remote references. Its answer takes remote references,
+// and references to dirty slots: the latter are marked here and scanned by the owner. If such an object has meanwhile
+// been written back and evicted, the owner sends its slot with `scan_at_home`. Every message names the cycle; one that
+// names another is refused as `stale`. All of them may be repeated without harm after a reconnect: marking twice
+// changes nothing, and a `trace` that repeats the last number gets the same references again.
 //
-// Agents that talk. Agents may send their ghosts to each other. Whoever is willing answers begin_cycle with a ticket, a random
-// number of this agent for this cycle; the owner gives it to the other agents, with the address, the heap's id there and the tablets there (trace_peers),
-// before it sends the first trace of the cycle to anybody. An agent then says open_peer on a session of its own to the other one, and sends it
-// `ghosts`, which are marked and queued before they are answered. It is `idle` only if all that it has sent was answered so; what
-// cannot be sent, or is not answered in time, goes to the owner as if there were no other way, and so does all that follows for that
-// agent in the cycle. So at a moment at which every agent is idle and the owner has nothing left, marking is over; how the owner
-// finds out that there was such a moment is in src/gc/waves.h. Agents that do not talk become busy by what the owner sends only.
+// Agents that talk. Agents may send remote references to each other. An agent that is willing answers begin_cycle with
+// a ticket, a random number for this cycle. The owner gives the ticket to the other agents (trace_peers), with the
+// address, and the heap's id and tablets there, before it sends the first trace of the cycle to anybody. An agent then
+// opens a session of its own with the other one by open_peer, and sends it `ghosts`. They are marked and queued before
+// they are answered. An agent is `idle` only if all that it has sent was answered so. If a reference cannot be sent,
+// or is not answered in time, it goes to the owner, and so do all later ones for that agent in the cycle. When every
+// agent is idle at one moment and the owner has nothing left, marking is over; src/collector/termination.h says how
+// the owner finds such a moment. Agents that do not talk become busy only by messages of the owner.
 //
-// What is dead is for the owner to say, since it alone knows what was allocated at the snapshot: it reads the marks, makes its
-// own words free, and releases the slots. A slot is released only when no batch that is not applied can name it. An agent refuses,
-// as `corrupt`, to release a slot that was marked or whose tablet is not part of the cycle.
+// Releasing. The owner alone says which slots are dead, since it alone knows which were allocated at the snapshot: it
+// reads the marks, frees its own words, and releases the slots. A slot is released only when no batch that is not
+// applied can name it. An agent refuses, as `corrupt`, to release a slot that was marked or whose tablet is not part
+// of the cycle.
 //
-// Evacuating. The owner asks for it after a cycle, with a number that grows; asking again with the same number tells how far it
-// is. The agent moves what is live out of sparse sealed regions, lowest live ratio first, into regions of its own, beside everything
-// else that it does, and whether or not the owner asks again or is connected. A later number ends what is under way. Emptied
-// regions retire as any other.
+// Evacuating. The owner asks for it after a cycle, with a number that grows. If it asks again with the same number,
+// the answer says how far the evacuation is. The agent moves live objects out of sparse sealed regions, lowest live
+// ratio first, into regions of its own. It does so beside its other work, and whether or not the owner asks again or
+// is connected. A later number ends the evacuation under way. Emptied regions retire as any other.
 #pragma once
 
 #include <cstdint>
@@ -72,7 +79,7 @@ enum class message_type : std::uint16_t {
   open_peer = 26,      ///< open_peer_body -> {}: the other end of this session is an agent
   ghosts = 27,         ///< ghosts_body + u64 slots[] -> {}, of such a session: they are marked and queued
 
-  // Of pools; the bodies are in pool_protocol.h.
+  // Of pools; the bodies are in protocol/pool_messages.h.
   pool_open = 64,        ///< pool_open_body -> pool_open_answer
   pool_close = 65,       ///< {} -> {}: this client is done; what it allocated stays
   pool_alloc = 66,       ///< pool_alloc_body + payload -> pool_alloc_answer
@@ -88,7 +95,7 @@ enum class message_type : std::uint16_t {
   pool_audit = 76,       ///< {} -> audit_answer + text
   pool_epoch = 77,       ///< notice agent -> client, pool_epoch_notice: pass it
 
-  // 96 to 127 are those of paged ranges, in paged_protocol.h.
+  // 96 to 127 are those of paged ranges, in protocol/paged_messages.h.
 };
 
 #pragma pack(push, 1)
@@ -231,7 +238,8 @@ struct begin_cycle_answer {
   std::uint64_t ticket[2];  ///< whoever sends ghosts of this cycle has to know it
 };
 
-/// Of no use once tracing has begun, and refused as stale then. Whatever an earlier one of the same cycle said is forgotten.
+/// Of no use once tracing has begun, and refused as stale then. Whatever an earlier one of the same cycle said is
+/// forgotten.
 struct peers_body {
   std::uint64_t cycle;
   std::uint32_t count;  ///< peers that follow, at most trace_peers_max
@@ -240,7 +248,8 @@ struct peers_body {
 constexpr std::uint32_t trace_peers_max = 254;
 constexpr std::uint32_t peer_url_bytes_max = 1024;
 
-/// Followed by `ranges` tablet_range and `url_bytes` characters, padded to a multiple of 8: the address as the owner uses it.
+/// Followed by `ranges` tablet_range and `url_bytes` characters, padded to a multiple of 8: the address as the owner
+/// uses it.
 struct peer_record {
   std::uint64_t heap_id[2];  ///< the heap's on that agent
   std::uint64_t ticket[2];
@@ -261,7 +270,8 @@ struct open_peer_body {
   char name[48];  ///< of the agent that asks, for logs, zero-terminated
 };
 
-/// Refused as not_found or stale when there is no such heap or cycle, and as access_denied when the ticket is another one.
+/// Refused as not_found or stale when there is no such heap or cycle, and as access_denied when the ticket is another
+/// one.
 struct ghosts_body {
   std::uint64_t heap_id[2];  ///< of the receiver's heap
   std::uint64_t ticket[2];   ///< the receiver's
@@ -277,7 +287,8 @@ struct slot_bits {
   std::uint64_t bits[8];     ///< slot i: word i / 64, bit i % 64
 };
 
-/// Of no use once tracing has begun, and refused as stale then. Slots of tablets that are not part of the cycle are passed over.
+/// Of no use once tracing has begun, and refused as stale then. Slots of tablets that are not part of the cycle are
+/// passed over.
 struct newer_body {
   std::uint64_t cycle;
   std::uint32_t count;  ///< slot_bits that follow
@@ -339,8 +350,8 @@ struct end_cycle_answer {
   std::uint64_t tracing_ns;  ///< CPU time of the agent's tracing threads in this cycle
 };
 
-/// In which order copies are laid down. Address order empties one region after the other; the other two follow references
-/// from object to object within all regions chosen, so that what is reached together lies together.
+/// In which order copies are laid down. Address order empties one region after the other; the other two follow
+/// references from object to object within all regions chosen, so that what is reached together lies together.
 enum class evacuation_order : std::uint32_t { address = 0, depth_first = 1, breadth_first = 2 };
 
 struct evacuate_body {

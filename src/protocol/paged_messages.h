@@ -1,11 +1,12 @@
-// The messages between a paged range's owner (fm::paged) and an agent's store. They share heads, framing and rules with
-// protocol.h: little-endian packed structs, every field checked before use, and what does not follow this file costs its sender
-// the connection. A session belongs to a heap or to a space, whichever it opens first.
+// The messages between a paged range's owner (fm::paged) and an agent. They share heads, framing and rules with
+// protocol/heap_messages.h: little-endian packed structs, every field checked before use. A message that does not
+// follow this file costs its sender the connection.
 //
-// A space is what one agent keeps of a paged range: pages at fixed places, in regions that are numbered from 0 by the owner
-// (the index) and come into being when they are first asked for. Pages are read and written one-sidedly and in place. Only the
-// owner knows which of them mean anything: a page that was never written, or was discarded, is never read. A write that
-// breaks half way leaves a page that is half old; the owner still has it, and writes it again before it lets go of it.
+// A space is the part of a paged range that one agent keeps: pages at fixed places, in regions that the owner numbers
+// from 0 (the index). A region comes into being when it is first asked for. Pages are read and written one-sidedly and
+// in place. Only the owner knows which of them mean anything: a page that was never written, or was discarded, is
+// never read. If a write breaks half way, the page is half old; the owner still has it, and writes it again before it
+// lets go of it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What the blocks of a pool (<farmem/pool.h>) look like in an agent's regions, for the agent, which writes them, and for
-// clients, which read them one-sidedly: size classes, the header of an object, the word of the table of virtual blocks,
-// and how a reader tells a whole object from one that it caught half way.
+// What the blocks of a pool (<farmem/pool.h>) look like in an agent's regions, for the agent, which writes them, and
+// for clients, which read them one-sidedly: size classes, the header of an object, the word of the table of virtual
+// blocks, and how a reader tells a whole object from one that it caught half way.
 //
 //   an object       header (24 bytes), payload
 //   header          word 0   31..0 virtual block that it was born in | 63..32 generation
@@ -8,15 +8,15 @@
 //                   word 2   31..0 payload bytes                     | 63..32 checksum
 //   table word      63 valid | 62..57 class | 56..44 offset / 4 KiB | 43..24 region, as the pool counts them | 23..0 changes
 //
-// Identity is (virtual block, index, generation): where the object was born, not where it is. It is unique for ever: the
-// generation counts the births of a virtual block and never begins again.
+// Identity is (virtual block, index, generation): where the object was born, not where it is. It is unique for ever:
+// the generation counts the births of a virtual block and never begins again.
 //
 // Two ways to notice a torn read, chosen by size:
 //   checksum   the payload is contiguous; CRC-32C over identity, version, size and payload. Sound whatever the order in which
 //              a transport copies bytes, but for one torn read in 2^32.
 //   versions   every cache line after the first begins with the version (FaRM section 4; CoRM section 3.2.3). That relies
-//              on lines being read whole, which network cards do and memcpy does not; so the reader brackets the object by
-//              two more reads of the header, unless it is told that lines can be trusted.
+//              on lines being read whole, which network cards do and memcpy does not; so the reader brackets the object
+//              by two more reads of the header, unless it is told that lines can be trusted.
 #pragma once
 
 #include "base/base.h"
@@ -108,7 +108,8 @@ struct layout {
     return c == 0 ? 0 : capacity(c - 1);
   }
 };
-// A class that carries versions is followed by one with a checksum, which holds more of its slot: capacity never shrinks.
+// A class that carries versions is followed by one with a checksum, which holds more of its slot: capacity never
+// shrinks.
 static_assert(payload_capacity(128, consistency::checksum) > payload_capacity(128, consistency::versions));
 
 // ---- identities of a size class, and what may be merged ----
@@ -181,8 +182,8 @@ inline std::uint32_t checksum(const object_header& h, const void* payload) noexc
   return fm::detail::crc32c(payload, h.bytes, checksum_seed(h));
 }
 
-/// Takes the payload out of a slot's bytes (header included) that were read with versions in their lines. False when a line
-/// is of another version. `bytes` has been checked against the slot.
+/// Takes the payload out of a slot's bytes (header included) that were read with versions in their lines. False when a
+/// line is of another version. `bytes` has been checked against the slot.
 inline bool gather_lines(const std::byte* slot, std::uint32_t version, std::byte* payload,
                          std::uint32_t bytes) noexcept {
   const std::uint32_t first = std::min<std::uint32_t>(bytes, cache_line_bytes - header_bytes);

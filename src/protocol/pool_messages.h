@@ -1,18 +1,21 @@
-// The messages between a client of a pool and an agent, beside those of heaps (protocol.h), with the same heads and rules:
-// every field is checked by the receiver before use, and a message that does not follow this file costs its sender the connection.
+// The messages between a client of a pool and an agent, with the heads and rules of protocol/heap_messages.h: the
+// receiver checks every field before use, and a message that does not follow this file costs its sender the
+// connection.
 //
-// A session is a heap's or a pool's, by the message that it begins with. A pool belongs to a tenant, whose 128 random bits are
-// what entitles to it: two sessions that name the same tenant and pool share it. It is made by whoever opens it first, whose
-// settings hold, and ends when no client has had it open for `keep_ms`.
+// A session is a heap's or a pool's, by its first message. A pool belongs to a tenant, whose 128 random bits entitle
+// to it: two sessions that name the same tenant and pool share it. The first client that opens a pool makes it, with
+// its settings. The pool ends when no client has had it open for `keep_ms`.
 //
-// Once only. A client makes its changes in streams, one at a time in each, and numbers those of a stream. The agent keeps the
-// last answer of every stream, and gives it again to a repeated number without doing anything. A client whose lease ran
-// out has lost that: `fresh` in the answer to pool_open says so, and what was under way then has an unknown outcome.
+// Once only. A client makes its changes in streams, one at a time in each, and numbers those of a stream. The agent
+// keeps the last answer of every stream. If a number is repeated, it gives that answer again and does nothing. If a
+// client's lease ran out, its streams are gone: `fresh` in the answer to pool_open says so, and changes under way then
+// have an unknown outcome.
 //
-// Epochs. A frame that was emptied by a merge or by frees is stamped with the pool's next epoch, and used again when every
-// client has passed it: has finished all reads that were posted before it heard of the epoch. Agents ask for that with the
-// notice pool_epoch; pool_pass is the answer, and renews the lease, too. A client that does not say anything for its lease is fenced:
-// its session ends, and it does not hold frames any longer. It discards reads that end after its lease did.
+// Epochs. A frame that a merge or frees have emptied is stamped with the pool's next epoch. It is used again when
+// every client has passed that epoch: has finished all reads that were posted before it heard of it. Agents ask for
+// that with the notice pool_epoch; pool_pass is the answer, and renews the lease, too. A client that is silent for its
+// lease is fenced: its session ends, and it does not hold frames any longer. It discards reads that end after its
+// lease did.
 #pragma once
 
 #include "heap_messages.h"

@@ -1,7 +1,8 @@
-// When the pages of a region's memory come into being, and on whose account. A page of a memory file is charged to
-// whoever touches it first, and when there is none left the toucher is killed. So the agent allocates all of them when
-// it makes the region, where a shortage is an answer; and an owner that has the region mapped takes the page faults
-// when the region is opened, ahead of the threads that will fill it.
+// How the pages of a region's memory come into being, and on whose account.
+// A page of a memory file is charged to whoever touches it first; if none is left, the toucher is killed. So the agent
+// allocates all of them when it makes the region, where a shortage is an answer. An owner that has the region mapped
+// takes the page faults when the region is opened, ahead of the threads that will fill it.
+// Called by the agent's region_pool and by the owner's session.
 #pragma once
 
 #include <fcntl.h>

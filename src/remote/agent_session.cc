@@ -1,4 +1,6 @@
-// Opening and closing a link, its introspection, and the wait-free part of reading. See link_impl.h for the map.
+// Opening and closing a session with an agent, its introspection, and the wait-free part of reading.
+// See agent_session_impl.h for the map of the files, the locks and the states of batches.
+// Called by src/heap, src/cache and src/collector, on any thread.
 #include "agent_session.h"
 
 #include <algorithm>
@@ -75,8 +77,8 @@ void link_impl::close() noexcept {
 std::uint32_t link_impl::usable_generation() const noexcept {
   const std::uint32_t g = resumed_.load(std::memory_order_acquire);
   const fabric::session* s = session_.load(std::memory_order_acquire);
-  // The generation first: a session that is up after that has been up in this one. The other way round it could still be
-  // opening, and a request that it does not admit yet would be taken for the break of a connection that stands.
+  // The generation first: a session that is up after that has been up in this one. The other way round it could still
+  // be opening, and a request that it does not admit yet would be taken for the break of a connection that stands.
   const bool up = g > broken_.load(std::memory_order_acquire) && ended_.load(std::memory_order_acquire) == ended::no &&
                   s->generation() == g && s->state() == fabric::session_state::up;
   return up ? g : 0;

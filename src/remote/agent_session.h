@@ -133,14 +133,16 @@ class link {
   /// The owner's acknowledgement that nothing reads the region any more.
   virtual void retired(std::uint32_t region, std::uint32_t generation) noexcept = 0;
 
-  // ---- collecting (protocol.h, "Collecting"); each is one message that is repeated across reconnects until the deadline ----
+  // ---- collecting (protocol/heap_messages.h, "Collecting"); each is one message that is repeated across reconnects
+  // until the deadline ----
   /// `talks`: the agent takes ghosts of other agents that show it this ticket.
   virtual errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept = 0;
-  /// Tells an agent that talks of its peers, before the first trace of the cycle. As many of their tablets go as a message holds.
+  /// Tells an agent that talks of its peers, before the first trace of the cycle. As many of their tablets go as a
+  /// message holds.
   virtual errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept = 0;
   virtual errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
-  /// Brings slots to mark (with scan_at_home, some of them) and takes ghosts. `number` is one more than that of the cycle's last trace.
-  /// `counts` is null unless the agent was told of peers in this cycle.
+  /// Brings slots to mark (with scan_at_home, some of them) and takes ghosts. `number` is one more than that of the
+  /// cycle's last trace. `counts` is null unless the agent was told of peers in this cycle.
   virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
                      std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
                      std::vector<detail::slot_t>& ghosts) noexcept = 0;
@@ -150,12 +152,14 @@ class link {
   virtual errc release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
                              release_answer& out) noexcept = 0;
   virtual errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept = 0;
-  /// Asks for an evacuation, or how far it is (protocol.h, "Evacuating"). One message, repeated across reconnects.
+  /// Asks for an evacuation, or how far it is (protocol/heap_messages.h, "Evacuating"). One message, repeated across
+  /// reconnects.
   virtual errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept = 0;
 
   // ---- introspection ----
   virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept = 0;
-  /// One step of counting by type (protocol.h, census): which of the slots have a home copy, and what those are. Blocking.
+  /// One step of counting by type (protocol/heap_messages.h, census): which of the slots have a home copy, and what
+  /// those are. Blocking.
   virtual errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
                       std::vector<census_record>& out) noexcept = 0;
   virtual errc audit(audit_answer& out, std::string& text) noexcept = 0;

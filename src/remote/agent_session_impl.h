@@ -1,5 +1,5 @@
-// One link, its state and who guards it. The parts: link.cc opens and closes; link_session.cc is what the session
-// tells us (handshake, resume, notices); link_batches.cc carries batches; link_calls.cc asks and waits; link_keeper.cc
+// One session with an agent, its state and who guards it. The parts: agent_session.cc opens and closes; reconnect.cc
+// takes the transport's events (handshake, resume, notices); batches.cc carries batches; calls.cc asks and waits; keeper.cc
 // is the link's own thread, which does everything that nobody waits for.
 //
 // Locks: `mutex_` guards all fields below it. It is never held while posting, waiting on the session, or calling the
@@ -132,16 +132,13 @@ class link_impl final : public link, public fabric::session_events {
   enum class ended : std::uint8_t { no, lost, closed };
   using lock_type = std::unique_lock<std::mutex>;
 
-  // link_session.cc
+  // reconnect.cc
   errc open_heap(fabric::session& s, bool resume);
   errc reattach(fabric::session& s);
   void resume_batches(std::uint64_t applied_seq);
   void end(ended how, errc why) noexcept;
 
-  // link_batches.cc
-  /// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
-  static constexpr std::uint32_t breaks_max = 8;
-  static constexpr std::size_t sent_at_once = 8;  ///< batches a post, of up to three requests each
+  // batches.cc
   using send_list = std::vector<fabric::request*>;
   flight* new_flight(const carve& place);
   bool make_staging(flight& f, std::uint32_t bytes);
@@ -161,7 +158,7 @@ class link_impl final : public link, public fabric::session_events {
   /// Types that the agent has not been told of, as one message; null when there are none.
   std::unique_ptr<errand> types_errand(std::uint32_t from);
 
-  // link_keeper.cc
+  // keeper.cc
   void keep() noexcept;
   void start_errands(lock_type& lock);
   void post_errand(lock_type& lock, errand::kind what, region_name about = {});
@@ -175,7 +172,7 @@ class link_impl final : public link, public fabric::session_events {
   }
   [[nodiscard]] time_point next_wake(time_point now) const;
 
-  // link_calls.cc
+  // calls.cc
   struct reply {
     errc code = errc::ok;
     std::vector<std::byte> bytes;
@@ -197,7 +194,8 @@ class link_impl final : public link, public fabric::session_events {
   errc take_region_answer(std::uint32_t region, std::span<const std::byte> body, region_answer& out) const noexcept;
 
   /// The generation in which the session has been up and resumed by us; 0 when it is not usable now. Racy by nature: a
-  /// request posted on its word may fail, and a disconnected one then means that this very generation is over (saw_break).
+  /// request posted on its word may fail, and a disconnected one then means that this very generation is over
+  /// (saw_break).
   [[nodiscard]] std::uint32_t usable_generation() const noexcept;
   [[nodiscard]] bool usable() const noexcept { return usable_generation() != 0; }
   [[nodiscard]] time_point operation_deadline() const { return clock::now() + options_.session.operation_within; }

@@ -1,5 +1,7 @@
-// Write-back: batches from begin_batch to their acknowledgement. See the state diagram in link_impl.h; here are
-// carving (begin_batch), numbering (submit), the one sender, what completions mean, and the in-order deliverer.
+// Write-back: batches from begin_batch to their acknowledgement. See the state diagram in agent_session_impl.h.
+// Here are carving (begin_batch), numbering (submit), the one sender, the meaning of completions, and the deliverer,
+// which keeps order.
+// Called by the cache's write-back, and by the session's completions.
 #include "base/base.h"
 #include <algorithm>
 #include <bit>
@@ -176,7 +178,7 @@ void link_impl::send_queued() noexcept {
   if (sending_) return;  // whoever is sending looks again before it stops
   sending_ = true;
   send_list out;
-  out.reserve(sent_at_once * 3);
+  out.reserve(detail::limits::batches_sent_at_once * 3);
   while (collect(out)) {
     lock.unlock();
     session().post(out);
@@ -192,7 +194,7 @@ bool link_impl::collect(send_list& out) {
   if (generation == 0) return false;
   const time_point now = clock::now();
   std::size_t batches = 0;
-  for (; send_at_ < flights_.size() && batches < sent_at_once; ++send_at_) {
+  for (; send_at_ < flights_.size() && batches < detail::limits::batches_sent_at_once; ++send_at_) {
     flight& f = *flights_[send_at_];
     if (f.state == flight_state::preparing || f.state == flight_state::refused) break;
     if (f.state == flight_state::indexed || f.seq <= applied_) continue;
@@ -276,7 +278,7 @@ void link_impl::completed(flight& f) noexcept {
       f.state = flight_state::queued;
       if (a.code == errc::disconnected || written == errc::disconnected) {
         saw_break(f.sent_generation);
-        if (&f == flights_.front() && ++f.breaks >= breaks_max) {
+        if (&f == flights_.front() && ++f.breaks >= detail::limits::breaks_max) {
           f.state = flight_state::refused;
           f.code = errc::disconnected;
         }

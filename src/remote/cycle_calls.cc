@@ -1,5 +1,6 @@
-// The owner's messages of a collection cycle. All of them may be asked twice (protocol.h, "Collecting"), so they are calls like
-// any other. Answers are checked for their shape here; what they mean is the collector's business.
+// The owner's messages of a collection cycle (protocol/heap_messages.h, "Collecting").
+// All of them may be asked twice, so they are calls like any other (calls.cc).
+// Answers are checked for their shape here; their meaning is the collector's business, which alone calls these.
 #include "agent_session_impl.h"
 
 namespace fm::store::detail_link {

@@ -9,13 +9,6 @@
 
 namespace fm::store::detail_link {
 
-namespace {
-constexpr duration open_delay_min = std::chrono::milliseconds(2);
-constexpr duration open_delay_max = std::chrono::milliseconds(100);
-/// The session tells when a handshake is wanted, but not when it has let other requests in after one.
-constexpr duration until_up = std::chrono::milliseconds(1);
-}  // namespace
-
 void link_impl::keep() noexcept {
   os::name_thread("fm-link");
   lock_type lock(mutex_);
@@ -65,7 +58,7 @@ time_point link_impl::next_wake(time_point now) const {
   if (ended_.load(std::memory_order_relaxed) != ended::no) return time_point::max();
   if (!usable()) {
     const bool handshake_done = resumed_.load(std::memory_order_relaxed) > broken_.load(std::memory_order_relaxed);
-    return handshake_done ? now + until_up : time_point::max();
+    return handshake_done ? now + detail::limits::until_up : time_point::max();
   }
   time_point t = time_point(duration(heard_at_.load(std::memory_order_relaxed))) + renew_after_;
   if (renewing_) t = time_point::max();
@@ -146,7 +139,6 @@ void link_impl::errand_done(fabric::request& r) noexcept {
 std::unique_ptr<errand> link_impl::types_errand(std::uint32_t from) {
   const std::uint32_t all = detail::type_count();
   if (from >= all) return nullptr;
-  constexpr std::size_t bytes_max = 256 << 10;
   auto e = std::make_unique<errand>();
   e->link = this;
   e->what = errand::kind::register_types;
@@ -159,7 +151,7 @@ std::unique_ptr<errand> link_impl::types_errand(std::uint32_t from) {
   };
   m.resize(sizeof(message_head) + sizeof(register_types_body));
   register_types_body body{.count = 0, .zero = 0};
-  for (std::uint32_t id = from + 1; id <= all && m.size() < bytes_max; ++id) {
+  for (std::uint32_t id = from + 1; id <= all && m.size() < detail::limits::types_bytes_max; ++id) {
     const detail::type_descriptor* t = detail::find_type(id);
     FM_CHECK(t, "types 1..type_count() are all there");
     const type_record record{.id = id,
@@ -272,7 +264,7 @@ void link_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) 
   if (unknown_outcome(code)) return;
   if (code == errc::bad_frame) drop_ = true;
   open_error_ = code;
-  open_delay_ = std::clamp(open_delay_ * 2, open_delay_min, open_delay_max);
+  open_delay_ = std::clamp(open_delay_ * 2, detail::limits::open_delay_min, detail::limits::open_delay_max);
   open_again_at_ = clock::now() + open_delay_;
 }
 

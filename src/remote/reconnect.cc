@@ -1,5 +1,7 @@
-// What the session tells the link: connected (the handshake, and taking up where the last connection ended),
-// disconnected, lost, and the agent's notices. Everything here runs on the session's thread, one call at a time.
+// The events of the transport's session: connected (the handshake, and taking up where the last connection ended),
+// disconnected, lost, and the agent's notices.
+// Invariant owned here: after a reconnect, exactly the batches that the agent has not applied are sent again.
+// Everything here runs on the session's thread, one call at a time.
 #include "base/base.h"
 #include <algorithm>
 #include <spdlog/spdlog.h>

@@ -1,4 +1,6 @@
-// Carving, gaps, the acknowledged prefix, and the end of regions. See link_regions.h for the invariants.
+// Carving, gaps, the acknowledged prefix, and the end of regions. See regions.h for the invariants.
+// Invariant owned here: every byte below a region's end is a carve or a gap.
+// Called under the mutex of the session with the agent; region_table is wait-free.
 #include "regions.h"
 
 #include "base/base.h"
@@ -82,7 +84,7 @@ bool region_book::take(std::uint32_t need, carve& out) {
       if (r.state == region_state::open && (r.building == 0) == alone && take_from(r, need, out)) return true;
     }
   // Nothing has room: whoever is nearest to its end is finished, so that the number of open regions stays bounded.
-  if (open_.size() >= open_regions_max) {
+  if (open_.size() >= detail::limits::open_regions_max) {
     const auto fullest = std::max_element(open_.begin(), open_.end(), [&](std::uint32_t a, std::uint32_t b) {
       return records_.at(a).end < records_.at(b).end;
     });

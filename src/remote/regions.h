@@ -67,8 +67,6 @@ class region_book {
  public:
   /// Room kept behind every batch, so that what it leaves unused can be closed by a header.
   static constexpr std::uint32_t rest_bytes_min = sizeof(batch_header);
-  /// Regions that are carved from at the same time; more than one when a large object does not fit into the first.
-  static constexpr std::size_t open_regions_max = 4;
 
   struct record {
     std::uint32_t region = 0, generation = 0;

@@ -1,3 +1,12 @@
+// The cold half of epochs: registering threads, advancing, pauses, and waiting at the gate (farmem/detail/epoch.h).
+//
+// Invariants owned here
+//   - A thread is in the registry from its first section until it ends, and its announcement is looked at all the
+//     while.
+//   - The registry's lock is taken when a thread comes or ends, and by whoever advances the epoch; never on a mutator's
+//     path.
+//   - The gate is closed for one pause at a time.
+#include "base/base.h"
 #include "table/table.h"
 #include <pthread.h>
 
@@ -16,11 +25,6 @@ std::atomic<std::uint32_t> gate{0};
 std::atomic<void (*)() noexcept> relieve{nullptr};
 
 namespace {
-
-// Longer than attempts usually last: who gives its core away gets it back late, and the gate is closed all the while. Only attempts
-// that were made longer because shorter ones fail do that. (With 10 us here, the median pause of a program that shares its core with
-// the collector was 180 us instead of 11.)
-constexpr auto pause_spin = std::chrono::microseconds(250);
 
 std::atomic<void (*)(thread_state&) noexcept> end_functions[4];
 
@@ -138,7 +142,8 @@ bool try_pass(std::uint64_t stamp) noexcept {
 bool readers_passed(std::uint64_t stamp) noexcept {
   if (try_pass(stamp)) return true;
   const std::lock_guard lock(threads().mutex);
-  // A thread that is seen to read nothing here, and goes on to read, looks at the regions after this fence, hence after the change.
+  // A thread that is seen to read nothing here, and goes on to read, looks at the regions after this fence, hence after
+  // the change.
   os::heavy_fence();
   for (thread_state* t = threads().first; t; t = t->next) {
     if (t->reads_nothing.load(FM_TSAN ? std::memory_order_seq_cst : std::memory_order_acquire) != 0) continue;
@@ -178,7 +183,7 @@ bool pause(duration within, void (*work)(void*), void* context) noexcept {
     if (stopped) break;
     waited = clock::now() - closed;
     // A section is over in no time, unless its thread has no core: it may be waiting for this one.
-    if (waited < pause_spin)
+    if (waited < limits::pause_spin)
       cpu_relax();
     else
       std::this_thread::yield();

@@ -1,3 +1,8 @@
+// Reserving the table, and giving out tablet numbers (farmem/detail/indirection_table.h).
+//
+// Invariants owned here: the arrays are reserved once and never unmapped, since root cells in statics outlive every
+// heap and look here; free numbers are kept as runs that do not touch each other. The cache takes tablets and gives
+// them back; heap_core reserves the table before its first heap is open.
 #include "os/os.h"
 #include "table/table.h"
 #include <fmt/format.h>
@@ -101,7 +106,7 @@ void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
   os::reservation::discard(hit.words + first * tablet_slots, count * tablet_slots * sizeof(word_t));
   for (std::uint64_t p = first * (tablet_slots / page_slots); p < (first + count) * (tablet_slots / page_slots); ++p) {
     hit.pages[p].drops.fetch_add(1, std::memory_order_relaxed);
-    hit.pages[p].news.store(0, std::memory_order_relaxed);
+    hit.pages[p].dirty_card.store(0, std::memory_order_relaxed);
     hit.pages[p].state.store(page_given_back, std::memory_order_release);
   }
   auto it = free_runs.emplace(first, count).first;

@@ -1,5 +1,7 @@
-// Layer `table`: the heap indirection table, its word, slots and tablets, and the epochs that guard it. The layers above include
-// this header alone.
+// Layer `table`: the heap indirection table, its word, slots and tablets, and the epochs that guard it.
+//
+// Invariant: it knows of no frame, and of an agent its number only. The layers above
+// include this header alone.
 #pragma once
 
 #include <farmem/detail/epoch.h>

@@ -1,3 +1,12 @@
+// Awaiting in coroutines: awaits of fetches and of events, and the run loop that resumes them (farmem/run.h,
+// farmem/await.h, farmem/detail/event.h).
+//
+// Invariants owned here
+//   - Nothing of a heap is looked at that was closed meanwhile.
+//   - A coroutine is resumed on the thread of its loop, outside of every section. Before each wait the loop notes how
+//     far the heaps and the bell are, so an end that comes after its look ends the wait.
+//
+// Called by fm::run, fm::run_all and co_await.
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include <farmem/run.h>
@@ -11,10 +20,6 @@ namespace {
 
 // Reached through functions only: a coroutine that moves between threads must not keep the address of a thread_local.
 thread_local run_loop* innermost = nullptr;
-
-constexpr auto spin_for = std::chrono::microseconds(30);           // before sleeping: about a round trip
-constexpr auto sleep_at_most = std::chrono::milliseconds(1);       // between two looks when the end of a fetch wakes us
-constexpr auto look_again_after = std::chrono::microseconds(100);  // when what is waited for does not
 
 }  // namespace
 
@@ -45,7 +50,7 @@ fetch_wait::~fetch_wait() {
 void fetch_wait::look_once() {
   if (root_ && roots::get(root_) == 0)
     throw error(errc::heap_closed, fmt::format("the heap of slot {:#x} was closed while it was awaited", state_.slot));
-  payload_ = object_cache::look_for(state_);
+  payload_ = detached_fetches::look_for(state_);
 }
 
 bool fetch_wait::look() noexcept {
@@ -84,7 +89,7 @@ char* fetch_wait::take() {
   return std::exchange(payload_, nullptr);
 }
 
-bool outside_wait::await_ready() {
+bool event_wait::await_ready() {
   refuse_inside_scope("co_await of something outside");
   if (event_->has_happened()) return true;
   if (run_loop::current()) return false;
@@ -93,7 +98,7 @@ bool outside_wait::await_ready() {
   return true;
 }
 
-void outside_wait::await_suspend(std::coroutine_handle<> h) {
+void event_wait::await_suspend(std::coroutine_handle<> h) {
   coroutine_ = h;
   run_loop::current()->add(*this);
   event_->tell(run_loop::current()->door());
@@ -119,7 +124,7 @@ void run_loop::resume_ready() {
   }
 }
 
-// Nothing of a heap may be looked at that was closed meanwhile, by one of the coroutines here say.
+// A heap may have been closed meanwhile, such as by one of the coroutines here: then nothing of it may be looked at.
 void run_loop::add_heap(const fetch_wait& w) {
   if (!w.heap_open()) return;
   object_cache* c = w.state().cache;
@@ -136,18 +141,18 @@ void run_loop::note(const fetch_wait& w) {
 }
 
 // Those that have happened; others may be added, or destroyed, by those that are resumed.
-bool run_loop::resume_outside() {
+bool run_loop::resume_events() {
   rings_seen_ = door_->rings.load(std::memory_order_seq_cst);
-  outside_list happened;
-  for (auto i = outside_.begin(); i != outside_.end();) {
-    outside_wait& w = *i++;
+  event_list happened;
+  for (auto i = event_waits_.begin(); i != event_waits_.end();) {
+    event_wait& w = *i++;
     if (!w.ready()) continue;
     w.unlink();
     happened.push_back(w);
   }
   const bool any = !happened.empty();
   while (!happened.empty()) {
-    outside_wait& w = happened.front();
+    event_wait& w = happened.front();
     happened.pop_front();
     w.resume();
     FM_CHECK(this_thread.depth == 0, "a coroutine was suspended inside of an open scope");
@@ -167,7 +172,8 @@ bool run_loop::look_at(fetch_wait& w) {
 
 bool run_loop::look() {
   // Before looking: what ends after it, ends the sleep.
-  for (seen& s : heaps_) s = {s.cache, s.cache->completions(), s.cache->memory().release_count(), false, true};
+  for (seen& s : heaps_)
+    s = {s.cache, s.cache->detached().completions(), s.cache->memory().release_count(), false, true};
   for (auto i = in_flight_.begin(); i != in_flight_.end();) look_at(*i++);
   while (!queued_.empty()) {
     fetch_wait& w = queued_.front();
@@ -181,10 +187,10 @@ bool run_loop::look() {
 
 void run_loop::turn() {
   if (!ready_.empty()) return resume_ready();
-  if (!outside_.empty() && resume_outside()) return;
+  if (!event_waits_.empty() && resume_events()) return;
   if (in_flight_.empty() && queued_.empty()) {
-    // Whoever rings after the look above, ends the sleep; an event has a deadline of its own.
-    if (!outside_.empty()) os::futex_wait(door_->rings, rings_seen_, clock::now() + std::chrono::milliseconds(100));
+    // A ring after the look above ends the sleep; an event has a deadline of its own.
+    if (!event_waits_.empty()) os::futex_wait(door_->rings, rings_seen_, clock::now() + std::chrono::milliseconds(100));
     return;
   }
   heaps_.clear();
@@ -195,7 +201,7 @@ void run_loop::turn() {
     return resume_ready();
   }
   std::size_t done = 0;
-  for (const seen& s : heaps_) done += s.cache->poll();
+  for (const seen& s : heaps_) done += s.cache->detached().poll();
   if (done == 0) idle();
 }
 
@@ -205,15 +211,15 @@ void run_loop::idle() {
   bool evicted = false;
   for (const seen& s : heaps_) evicted = s.cache->eviction().help() || evicted;
   if (evicted) return;
-  if (now - idle_since_ < spin_for) return cpu_relax();
+  if (now - idle_since_ < limits::spin_for) return cpu_relax();
   if (heaps_.empty()) return;
   const seen& s = heaps_.front();
   const bool woken = heaps_.size() == 1 && s.ours;
-  const time_point until = now + (woken ? duration(sleep_at_most) : duration(look_again_after));
+  const time_point until = now + (woken ? duration(limits::sleep_at_most) : duration(limits::look_again_after));
   if (s.memory)
-    s.cache->sleep_until_released(s.releases, until);
+    s.cache->pressure().sleep_until_released(s.releases, until);
   else
-    s.cache->sleep_until_completed(s.completions, until);
+    s.cache->detached().sleep_until_completed(s.completions, until);
 }
 
 }  // namespace fm::detail

@@ -12,7 +12,7 @@
 
 using namespace fm;
 using namespace fm::detail;
-using found = conduit_reader::found;
+using found = byte_path_reader::found;
 
 namespace {
 
@@ -39,8 +39,8 @@ struct direction {
     right = std::make_unique<stream_pair>(std::move(back.second), std::move(there.second));
   }
   std::unique_ptr<stream_pair> left, right;
-  conduit_writer& out() { return left->writer(); }
-  conduit_reader& in() { return right->reader(); }
+  byte_path_writer& out() { return left->writer(); }
+  byte_path_reader& in() { return right->reader(); }
 
   /// A message whose payload is `bytes` of a pattern that begins with `seed`; what room was given for it.
   std::uint64_t put(std::uint32_t bytes, std::uint64_t seed) {
@@ -69,7 +69,7 @@ bool follow(std::span<const std::byte> bytes, std::uint64_t seed, std::uint64_t 
 
 /// Reads the next message as a receiver may: pieces here, to where they belong, or not to the end. Whether it is the one.
 bool take(direction& d, std::uint32_t bytes, std::uint64_t seed, std::mt19937& random) {
-  conduit_reader& in = d.in();
+  byte_path_reader& in = d.in();
   std::span<const std::byte> message;
   std::uint64_t rest = 0;
   const auto until = [&](auto&& some) {

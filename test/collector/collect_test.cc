@@ -138,9 +138,9 @@ TEST_CASE("slots of dead objects are used again, and their regions are given bac
   for (int round = 0; round < 12; ++round) {
     { const auto dropped = make_list(h, 60'000); }
     collect(h, "round");
-    if (round == 2) tablets = h.core().cache().tablets().size();
+    if (round == 2) tablets = h.core().cache().slots().tablets().size();
   }
-  REQUIRE(h.core().cache().tablets().size() == tablets);  // 720,000 objects in what three rounds needed
+  REQUIRE(h.core().cache().slots().tablets().size() == tablets);  // 720,000 objects in what three rounds needed
   require_list(kept, 1'000);
   require_sound_at_home(h);
   REQUIRE(h.stats().regions_retired > 10);
@@ -352,7 +352,7 @@ TEST_CASE("a heap that is closed lets a thread go that waits at its gate") {
     while (h.stats().stalls_for_memory == stalls) std::this_thread::yield();
     const auto begin = fm::clock::now();
     h.close();
-    CHECK(h.core().cache().gate_waiters.load() == 0);
+    CHECK(h.core().cache().pressure().gate_waiters.load() == 0);
     waiter.get();
     CHECK(fm::clock::now() - begin < options.memory_within);
   }

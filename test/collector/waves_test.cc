@@ -1,9 +1,9 @@
-// When marking by agents is over, by what they answer; src/gc/waves.h says why.
+// When marking by agents is over, by what they answer; src/collector/termination.h says why.
 #include "collector/termination.h"
 
 #include <catch2/catch.hpp>
 
-using fm::detail::waves;
+using fm::detail::termination_rounds;
 using fm::store::trace_counts;
 
 namespace {
@@ -15,7 +15,7 @@ struct answer {
 };
 
 /// Whether marking is over after this wave of agents that talk.
-bool wave(waves& w, const std::vector<answer>& answers, bool owner_has = false) {
+bool wave(termination_rounds& w, const std::vector<answer>& answers, bool owner_has = false) {
   w.begin(owner_has);
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const trace_counts c{answers[i].sent, answers[i].received, 0, 0, 0};
@@ -27,7 +27,7 @@ bool wave(waves& w, const std::vector<answer>& answers, bool owner_has = false) 
 }  // namespace
 
 TEST_CASE("one quiet wave is enough where no ghosts were sent") {
-  waves w(2);
+  termination_rounds w(2);
   CHECK_FALSE(wave(w, {{.idle = false}, {}}));
   CHECK_FALSE(wave(w, {{}, {.given = true}}));
   CHECK_FALSE(wave(w, {{}, {}}, true));
@@ -43,15 +43,15 @@ TEST_CASE("one quiet wave is enough where no ghosts were sent") {
 }
 
 TEST_CASE("where ghosts were sent it takes two quiet waves in a row with the same counts") {
-  waves w(2);
+  termination_rounds w(2);
   const std::vector<answer> same{{.sent = 3, .received = 1}, {.sent = 1, .received = 3}};
   CHECK_FALSE(wave(w, same));
   CHECK(w.quiet());
-  CHECK_FALSE(w.agents_are_at_it());
+  CHECK_FALSE(w.agents_exchange());
   SECTION("and then it is over") { CHECK(wave(w, same)); }
   SECTION("one agent has received more, and is idle again") {
     CHECK_FALSE(wave(w, {{.sent = 3, .received = 2}, {.sent = 1, .received = 3}}));
-    CHECK(w.agents_are_at_it());
+    CHECK(w.agents_exchange());
     CHECK_FALSE(wave(w, {{.sent = 3, .received = 2}, {.sent = 2, .received = 3}}));
     CHECK(wave(w, {{.sent = 3, .received = 2}, {.sent = 2, .received = 3}}));
   }

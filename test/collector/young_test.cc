@@ -48,9 +48,9 @@ TEST_CASE("young garbage dies without an agent, and its slots are used again") {
       REQUIRE(r.freed == 20'000);
       REQUIRE(r.freed_bytes == 20'000 * (8 + sizeof(gc_node)));
       REQUIRE(r.agents.empty());
-      if (round == 2) tablets = h.core().cache().tablets().size();
+      if (round == 2) tablets = h.core().cache().slots().tablets().size();
     }
-    REQUIRE(h.core().cache().tablets().size() == tablets);
+    REQUIRE(h.core().cache().slots().tablets().size() == tablets);
     const auto s = h.stats();
     REQUIRE(s.written_objects == 0);
     REQUIRE(s.collections == 0);

@@ -5,7 +5,7 @@
  * Proved for every interleaving within the bounds, for every heap of four objects with one reference each (up to symmetry):
  * when marking ends, everything that is reachable from a root, or from what was overwritten while marking, is marked.
  *
- * The protocol is that of store/protocol.h, "Collecting" and "Agents that talk", and the end that of src/gc/waves.h. An agent has a
+ * The protocol is that of store/protocol.h, "Collecting" and "Agents that talk", and the end that of src/collector/termination.h. An agent has a
  * handler, which takes messages and answers; a tracer, which takes an object in hand, looks at its reference, and passes ghosts on
  * later; and a courier, which brings ghosts to the other agent, one message at a time: it is sent, queued there, and
  * acknowledged, which are steps of their own. They share the agent's lock, so what is done under it is one step. Messages of
@@ -14,7 +14,7 @@
  * still be queued at any time later. All of that happens LOSSES times in total. What threads overwrite appears in the log at
  * any time (LATE); the heap does not change otherwise, since collector.pml covers that. With THROUGH_OWNER agents do not talk.
  *
- * Of the counts of waves.h only what was received is compared, and whether anything was ever sent. That is enough. What would go
+ * Of the counts of termination.h only what was received is compared, and whether anything was ever sent. That is enough. What would go
  * wrong without comparing takes six objects to be seen, which are too many to search.
  *
  * Each macro puts one known mistake back, and spin must find an error then:

@@ -47,7 +47,7 @@ TEST_CASE("a pool never gives the same bytes twice, aligns them, and gives all o
   auto* const base =
       reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 65535) / 65536 * 65536);
   paged_extents e(base, 8_MiB);
-  paged_pool pool(e);
+  size_class_resource pool(e);
   struct piece {
     std::byte* at;
     std::size_t bytes, alignment;

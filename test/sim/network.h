@@ -1,6 +1,6 @@
 // The network of the simulation: agents by name, the sessions to them (sim://NAME), and what goes wrong with both.
 //
-// A session is a transport like the others (src/fabric/driver.h). Every lane has threads that carry its requests out one after
+// A session is a transport like the others (src/fabric/client/driver.h). Every lane has threads that carry its requests out one after
 // the other, each with a delay on the way there and one on the way back; so lanes and sessions overtake each other, and
 // what is posted together on a lane is done in any order that the fabric's promises leave open. One-sided operations are done
 // in pieces, on memory that is mapped here, as over shm:// and RDMA: no agent checks anything at that moment. A break at any
@@ -9,7 +9,7 @@
 
 #include "fabric/client/client.h"
 #include "fabric/server/server.h"
-#include "fabric/transport.h"
+#include "fabric/transport/transport.h"
 
 #include <condition_variable>
 #include <map>

@@ -1,4 +1,4 @@
-// A session over the simulated network; see network.h. Stands in for src/fabric/transports.cc: the only transport is sim.
+// A session over the simulated network; see network.h. Stands in for src/fabric/built_in_transports.cc: the only transport is sim.
 //
 // Invariant owned here, as in every transport: a request is done once, and nothing touches its buffers afterwards. A worker
 // has a request for itself from taking it off its lane until it has put it among the finished or lost ones.
@@ -16,7 +16,7 @@
 
 #include "fabric/client/driver.h"
 #include "fabric/client/region_map.h"
-#include "fabric/transports.h"
+#include "fabric/transport_table.h"
 #include "fabric/wire/one_sided.h"
 #include "network.h"
 #include "scheduler.h"

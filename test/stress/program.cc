@@ -292,7 +292,7 @@ void program::worker::prefetch() {
     const std::lock_guard lock(p.array_locks_.of(id));
     slots[n++] = p.arrays_[id].object.slot();
   }
-  p.heap_.core().cache().prefetch(slots, n);
+  p.heap_.core().cache().detached().prefetch(slots, n);
 }
 
 void program::worker::nested_scopes() {

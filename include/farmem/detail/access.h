@@ -1,8 +1,9 @@
 // The door to the cache for code that is compiled into programs: barriers whose fast test failed, and handles that make
-// objects. Templates and inline functions name the cache through these functions only, so that a program sees neither its
-// insides nor the agents behind it.
+// objects. Templates and inline functions name the cache through these functions only, so that a program sees neither
+// its insides nor the agents behind it.
 //
-// Invariant: nothing here is called outside of a section unless it says so.
+// Invariant: resolve is called inside a section, and the pointer that it gives is good until that section ends.
+// Barriers, handles, containers and channels call it; src/cache/object_cache.cc has the bodies.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,8 @@
-// An object that a coroutine awaits. The await holds no record of a fetch, only the slot: it waits until the word becomes
-// resident, whichever thread fetched the object. So an await can be given up at any time, and its fetch ends as a prefetch does.
-// Filled in by object_cache::look_for, kept by fetch_wait (handles/await.h).
+// An object that a coroutine awaits. The await holds no record of a fetch, only the slot: it waits until the word
+// becomes resident, whichever thread fetched the object.
+//
+// Invariant: an await can be given up at any time, and its fetch ends as a prefetch does. fetch_wait (farmem/await.h)
+// keeps the state between two looks, and detached_fetches::look_for fills it in.
 #pragma once
 
 #include <farmem/detail/epoch.h>

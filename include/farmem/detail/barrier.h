@@ -1,4 +1,8 @@
 // The read and write barriers: from a slot to a pointer. One load of the HIT word, one test of all slow bits, one mask.
+//
+// Invariant: a pointer that a barrier gave is good until the section ends in which it was called, or for as long as the
+// frame is pinned. Handles and containers call the barriers inside a section; nothing else turns slots into pointers
+// inline.
 #pragma once
 
 #include <farmem/detail/access.h>

@@ -1,6 +1,10 @@
 // Three tiers of assertions. FM_CHECK is always on and guards against programmer errors whose continuation would
 // corrupt a heap; FM_ASSERT is on in debug builds; FM_AUDIT guards walks that cost more than what they check and
 // is on in builds configured with FARMEM_AUDIT.
+//
+// Invariant: the expression of a check changes nothing, since a build may leave it out. Any code of the library may use
+// the three; errors that the world can cause are fm::error instead. FM_TSAN and FM_ASAN say which sanitizer the build
+// has.
 #pragma once
 
 namespace fm::detail {

@@ -1,8 +1,8 @@
 // What all containers share. A container handle is a root: fm::vector<T> derives from fm::ptr<fm::vector<T>>, and the
 // object behind it is the container's header, a managed struct. So fm::ref<fm::vector<T>> is a field like any other.
 //
-// The invariant here: what stands behind a container's handle is decided before the handle's class is complete, because
-// its base already asks. Containers of the library only.
+// Invariant owned here: the type of object behind a container's handle is decided before the handle's class is
+// complete, because its base already asks. Used by the containers of the library only.
 #pragma once
 
 #include <farmem/heap.h>
@@ -62,8 +62,8 @@ constexpr bool is_container<queue<E>> = true;
 template <class T>
 using handle_to = std::conditional_t<is_container<T>, T, ptr<T>>;
 
-/// How an element looks inside of the heap and to the program: a plain value is itself; a reference comes out as a handle
-/// and goes in as any fm::ptr to its type.
+/// How an element looks inside of the heap and to the program: a plain value is itself; a reference comes out as a
+/// handle and goes in as any fm::ptr to its type.
 template <class E>
 struct element {
   using value = E;

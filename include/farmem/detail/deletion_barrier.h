@@ -1,15 +1,18 @@
-// The deletion barrier: while a cycle marks, every overwritten reference, overwritten or dropped root and given back pin is
-// logged, so that whatever was reachable at the snapshot is traced (snapshot at the beginning; Mako, section 5.1).
+// The deletion barrier. While a cycle marks, the old value of every overwritten reference is logged, and so are
+// overwritten and dropped roots and pins that are given back. So whatever was reachable at the snapshot is traced
+// (snapshot at the beginning; Mako, section 5.1).
 //
-// Why it holds. `marking` changes only inside a pause, so whatever happens in a section sees one value of it throughout.
+// Invariant, and why it holds. `marking` changes only inside a pause, so a section sees one value of it throughout.
 //   - A reference is exchanged and its old value logged in one section.
-//   - A root is logged first and overwritten then, and only the logging is a section. If it read `marking` as 0, and the snapshot
-//     came before the store, then every copy that the thread made of the root's value was made before the snapshot, where
-//     the scan finds it; and from outside nobody else can have copied it later, since a handle is one thread's at a time.
+//   - A root is logged first and overwritten then, and only the logging is a section. If it read `marking` as 0, and
+//     the snapshot came before the store, then every copy that the thread made of the root's value was made before the
+//     snapshot, where the scan finds it. Nobody else can have copied it later, since a handle is one thread's at a
+//     time.
 //   - A reference is loaded and rooted in one section, so that no snapshot, and no end of a cycle, lies in between.
 //   - A copy of a root is not logged: the original is rooted while it is copied.
 //
 // A thread's log is a buffer of its own, written only inside sections: in a pause it is whole and nobody writes.
+// Handles and barriers log; src/collector/satb_log.cc keeps the buffers and the collector takes them.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,8 @@
 // From a managed type to its descriptor: walks the fields of an object that is never constructed, taking only their
-// addresses, and registers what it saw on first use. The invariant: descriptor_of<T> costs one acquire load and a
-// branch after the first call, and all threads see the same descriptor.
+// addresses, and registers what it saw on first use.
+//
+// Invariant owned here: after the first call descriptor_of<T> costs one acquire load and a branch, and all threads see
+// the same descriptor. Called by whatever makes an object of type T.
 #pragma once
 
 #include <atomic>

@@ -6,12 +6,15 @@
 // pays for it with membarrier (os::heavy_fence), once per advance.
 //
 // Invariant: passed(s) implies that every section that could have read a word before the change that s was taken after
-// has ended. Why it holds: the stamp is read with a read-modify-write, so the change is visible to whoever reads a later
-// epoch. A thread that read an older epoch and has not announced it yet when advance() looks has not read any
+// has ended. Why it holds: the stamp is read with a read-modify-write, so the change is visible to whoever reads a
+// later epoch. A thread that read an older epoch and has not announced it yet when advance() looks has not read any
 // word either, and after the heavy fence it can only read the changed ones.
 //
 // A pause is the same announcement used the other way round: the gate keeps new outer sections from beginning, and
 // the pause holds when every thread is outside. Pauses that do not succeed within their bound are abandoned.
+//
+// Handles open sections for programs, and every layer from the cache up opens sections of its own; collector and
+// evictor pause.
 #pragma once
 
 #include <atomic>
@@ -33,13 +36,15 @@ struct alignas(cache_line_bytes) thread_state {
   std::uint32_t depth = 0;              ///< nesting of sections
   bool registered = false;
   bool collects = false;       ///< a heap's collector, which cannot wait for a collection
-  void* free_cells = nullptr;  ///< root cells (gc/roots.h)
+  void* free_cells = nullptr;  ///< root cells (roots.h)
   std::uint32_t free_cell_count = 0;
   mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
-  thread_state* next = nullptr;       ///< registry, under its lock
+  // The registry's list, under its lock. It is linked by hand: a hook of Boost.Intrusive has no constexpr constructor, and every
+  // section would pay for a thread_local that is not constant-initialised.
+  thread_state* next = nullptr;
   thread_state* prev = nullptr;
-  /// The slot that this thread is about to reach while it is outside of its section, waiting for memory: a root. Set before the
-  /// section is left, cleared after it was entered again; the snapshot's pause takes it.
+  /// The slot that this thread is about to reach while it is outside of its section, waiting for memory: a root. Set
+  /// before the section is left, cleared after it was entered again; the snapshot's pause takes it.
   std::atomic<std::uint64_t> waits_for{0};
   /// 1: inside of a section, but reading no home copy, and about to look at its regions anew before it does.
   std::atomic<std::uint32_t> reads_nothing{0};
@@ -69,8 +74,8 @@ void enter_slowly(thread_state& t, std::uint32_t obey) noexcept;
 /// way: waits a bounded time. Set by layer cache.
 extern std::atomic<void (*)() noexcept> relieve;
 
-/// Begins a section, or nests. Under 5 ns for an outer one, 2 ns nested. `obey`: the gate bits that hold it back; eviction
-/// itself and acknowledgements do not wait for memory.
+/// Begins a section, or nests. Under 5 ns for an outer one, 2 ns nested. `obey`: the gate bits that hold it back;
+/// eviction itself and acknowledgements do not wait for memory.
 inline void enter(std::uint32_t obey = gate_pause | gate_forked) noexcept {
   thread_state& t = this_thread;
   if (t.depth++ != 0) return;
@@ -94,8 +99,8 @@ inline void leave() noexcept {
 /// Ends and begins the outer section at once: whatever it had handed out is gone. Only where nothing was.
 void renew() noexcept;
 
-/// A stamp for changes made before the call. It begins a new epoch, so that sections that begin from now on, which see the
-/// changes, never hold the stamp up.
+/// A stamp for changes made before the call. It begins a new epoch, so that sections that begin from now on, which see
+/// the changes, never hold the stamp up.
 inline std::uint64_t stamp() noexcept { return current.fetch_add(1, std::memory_order_seq_cst); }
 
 /// Whether every section that began before the stamp's changes has ended, as far as is known. Wait-free.
@@ -104,16 +109,16 @@ inline bool passed(std::uint64_t stamp) noexcept { return passed_.load(std::memo
 /// Tries to learn more: advances the epoch and looks at all threads once. Returns passed(stamp). Never waits.
 bool try_pass(std::uint64_t stamp) noexcept;
 
-/// Whether every section that began before the stamp has ended, or is of a thread that reads_nothing: for changes that concern only
-/// who reads home copies. Never waits.
+/// Whether every section that began before the stamp has ended, or is of a thread that reads_nothing: for changes that
+/// concern only who reads home copies. Never waits.
 bool readers_passed(std::uint64_t stamp) noexcept;
 
 /// Waits until the stamp is passed or the deadline; false on the deadline. Not inside a section.
 bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept;
 
 /// Runs `work(context)` with every other thread outside of sections; false when they could not all be stopped within
-/// `within` (nothing was run). After 250 us it gives its core away while it waits, so it may take longer than `within` if
-/// others want the core. Not inside a section; one pause at a time. Also `work` must not enter a section.
+/// `within` (nothing was run). After 250 us it gives its core away while it waits, so it may take longer than `within`
+/// if others want the core. Not inside a section; one pause at a time. Also `work` must not enter a section.
 bool pause(duration within, void (*work)(void*), void* context) noexcept;
 
 /// What pauses cost, of all heaps of the process, since a pause stops all of its threads whoever asked for it.

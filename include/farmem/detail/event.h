@@ -1,9 +1,11 @@
-// Awaiting what happens outside of the heap: an event that some other thread brings about, such as the end of a transfer on a
-// channel. A run loop looks at its bell, which is rung when there may be something to see.
+// Awaiting an event that another thread brings about, such as the end of a transfer on a channel. A run loop waits on
+// its bell; an event rings it when it happens, and the loop then looks at its awaits.
 //
 // Invariants owned here
 //   - An event happens once, and its outcome is there before has_happened() says so.
 //   - A suspended await holds a share of its event and nothing else: its coroutine may be destroyed at any time.
+//
+// Used by channel_operation and by the run loop (src/tasks).
 #pragma once
 
 #include <farmem/await.h>
@@ -22,7 +24,7 @@ struct bell {
 };
 
 /// Something that happens once. Thread-safe.
-class outside_event {
+class event {
  public:
   [[nodiscard]] bool has_happened() const noexcept { return word_.load(std::memory_order_acquire) == happened; }
   /// Says that it has, after whatever it brings is in its place.
@@ -56,12 +58,11 @@ class outside_event {
 };
 
 /// One await of an event. Outside of a run loop it blocks the thread.
-class outside_wait
-    : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
+class event_wait : public boost::intrusive::list_base_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>> {
  public:
-  explicit outside_wait(std::shared_ptr<outside_event> event) noexcept : event_(std::move(event)) {}
-  outside_wait(const outside_wait&) = delete;
-  outside_wait& operator=(const outside_wait&) = delete;
+  explicit event_wait(std::shared_ptr<event> event) noexcept : event_(std::move(event)) {}
+  event_wait(const event_wait&) = delete;
+  event_wait& operator=(const event_wait&) = delete;
 
   bool await_ready();
   void await_suspend(std::coroutine_handle<> resume_when_it_has_happened);
@@ -71,11 +72,11 @@ class outside_wait
   void resume() { coroutine_.resume(); }
 
  private:
-  std::shared_ptr<outside_event> event_;
+  std::shared_ptr<event> event_;
   std::coroutine_handle<> coroutine_;
 };
 
 /// Marks what may be awaited in an fm::task beside fetches and tasks.
-struct outside_operation {};
+struct event_operation {};
 
 }  // namespace fm::detail

@@ -6,13 +6,15 @@
 //    -8  header  8 bytes   type and slot, as in the home copy; 0: nothing installed (yet)
 //     0  payload           16-aligned; what a resident word points to
 //
-// The prefix (home, pins, shape) never travels. `home` and `shape` flags are written under the word's busy bit, or before
-// the word is published; `pins` by whoever is in a section and has resolved the object. `young` is cleared besides by whoever
-// holds the frame in place (object_cache::no_longer_young).
+// The prefix (home, pins, shape) never travels. `home` and the flags of `shape` are written under the word's busy bit,
+// or before the word is published. `pins` is written by whoever is in a section and has resolved the object. `young` is
+// cleared besides by whoever holds the frame in place (young_objects::end_youth).
 //
-// Invariant: an object is *young* from its allocation until it, or anything that refers to it, is copied out for the first time.
-// So no home copy names a young object, and neither does a frame that equals its home copy: who refers to it is a root, or a
-// frame that is newer than its home copy. No agent knows of it, and a collection of the young ones needs none (gc/young.cc).
+// Invariant: an object is *young* from its allocation until it, or anything that refers to it, is copied out for the
+// first time. So no home copy names a young object, and no clean frame does: a root refers to it, or a dirty frame. No
+// agent knows of it, and a collection of the young ones needs no agent (src/collector/young_collection.h says why).
+//
+// Barriers and pins use the prefix; everything else in it belongs to src/cache.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,13 @@
-// What a managed map is made of: a header of shards; a shard is a linear-hashing table: a vector of references to pages of
-// a few entries, which overflow into further pages. How keys are stored, compared and hashed.
+// What a managed map is made of: a header of shards. A shard is a linear-hashing table, a vector of references to pages
+// of a few entries, which overflow into further pages. Also: how keys are stored, compared and hashed.
 //
-// Invariants: an entry with hash h is in shard h >> 60, in the chain of bucket bucket_of(h, buckets); a page's entries are
-// its first `count`, and the rest of it is zero. Readers come along without a lock (containers/shard_lock.h): keys, values,
-// counts and the number of buckets are stored with release, an entry before the count that covers it. Used by fm::hash_map only.
+// Invariants owned here
+//   - An entry with hash h is in shard h >> 60, in the chain of bucket bucket_of(h, buckets).
+//   - A page's entries are its first `count`, and the rest of it is zero.
+//   - Readers take no lock (shard_lock.h). So keys, values, counts and the number of buckets are stored with release,
+//     and an entry before the count that covers it.
+//
+// Used by fm::hash_map only.
 #pragma once
 
 #include <farmem/detail/shard_lock.h>

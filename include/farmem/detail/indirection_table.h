@@ -3,8 +3,12 @@
 //
 // Invariants owned here
 //   - A tablet number belongs to at most one heap of the process at a time (tablet_info::heap), and to one agent of it.
-//   - Words become unknown again only page by page: when a tablet is given back, or by "Page give-back" (cache/pages.h). The
-//     page's drop counter goes up with it, and an install over `unknown` checks that it has not.
+//   - Words become unknown again only page by page: when a tablet is given back, or by "Page give-back"
+//     (src/cache/pages.h). The page's drop counter goes up with it, and an install over `unknown` checks that it has
+//     not.
+//
+// Barriers read words. The cache alone changes them, by the transitions of word.h; heaps take tablets and give them
+// back.
 #pragma once
 
 #include <atomic>
@@ -29,9 +33,10 @@ constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
 struct page_info {
   std::atomic<std::uint32_t> drops{0};  ///< how often the page was given back; an install over `unknown` checks it
   std::atomic<std::uint32_t> state{0};  ///< page_state
-  /// 1: some of its objects may be newer than their home copies. Set after a word became so, in the same section; cleared by
-  /// who then looks at all of the page's words (object_cache::scan_news). So a page without it had nothing newer in any pause.
-  std::atomic<std::uint32_t> news{0};
+  /// The page's card. 1: some of its words may be dirty. Set after a word became so, in the same section; cleared by
+  /// who then looks at all of the page's words (collector_view::scan_cards). So a page whose card is clean had no dirty
+  /// word in any pause.
+  std::atomic<std::uint32_t> dirty_card{0};
 };
 /// See cache/pages.h for who moves a page on.
 enum page_state : std::uint32_t {
@@ -51,14 +56,16 @@ struct hit_arrays {
 };
 extern constinit hit_arrays hit;
 
-/// Reserves the table for `slots` slots (rounded up to tablets); the first caller decides, later ones with a larger wish get
-/// fm::errc::slots_exhausted. 0: the default (2^40; 2^27 in sanitizer builds; FARMEM_SLOTS in the environment overrides).
+/// Reserves the table for `slots` slots (rounded up to tablets); the first caller decides, later ones with a larger
+/// wish get fm::errc::slots_exhausted. 0: the default (2^40; 2^27 in sanitizer builds; FARMEM_SLOTS in the environment
+/// overrides).
 void reserve_hit(std::uint64_t slots);
 
 inline std::atomic<word_t>& word_at(slot_t s) noexcept { return hit.words[s]; }
 inline page_info& page_of(slot_t s) noexcept { return hit.pages[s / page_slots]; }
-/// After the word became so. Always a store: one that was left out because the flag was seen would have to be ordered before that look.
-inline void note_news(slot_t s) noexcept { page_of(s).news.store(1, std::memory_order_release); }
+/// After the word became so. Always a store: one that was left out because the flag was seen would have to be ordered
+/// before that look.
+inline void note_dirty(slot_t s) noexcept { page_of(s).dirty_card.store(1, std::memory_order_release); }
 inline tablet_info& tablet_info_of(slot_t s) noexcept { return hit.tablets[s / tablet_slots]; }
 
 /// From now on the table is kept in small pages: huge ones would bring back what was given back.

@@ -1,5 +1,5 @@
-// What all iterators of fm::vector have in common: a position is the number of an element, so moving and comparing are
-// arithmetic, which no chunk is needed for.
+// What all iterators of fm::vector have in common. A position is the number of an element, so moving and comparing are
+// arithmetic and need no chunk. Base of vector_iterator and mutable_iterator.
 #pragma once
 
 #include <compare>

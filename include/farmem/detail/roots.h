@@ -1,14 +1,14 @@
-// Root cells: what an fm::ptr points to. A cell holds a slot; the collector finds every root by walking the cells, so an
-// fm::ptr may live anywhere: stack, global, std::vector. Making and dropping one is a pop and a push on the thread's own
-// list of free cells.
+// Root cells: what an fm::ptr points to. A cell holds a slot; the collector finds every root by walking the cells, so
+// an fm::ptr may live anywhere: stack, global, std::vector. Making and dropping one is a pop and a push on the thread's
+// own list of free cells.
 //
 //   cell word   0 slot (40)                    a root, 0 = null root
 //               1<<62 | slot (40)              a weak handle's: found by the collector, keeps nothing alive
 //               1<<63 | address of next cell   free
 //
-// Invariant: a cell is on exactly one list or belongs to exactly one handle. Cells are never unmapped: handles in statics
-// outlive heaps and threads. While a cycle marks, a root's old value is logged before it is overwritten or dropped
-// (barrier/satb.h).
+// Invariant: a cell is on exactly one list or belongs to exactly one handle. Cells are never unmapped: handles in
+// statics outlive heaps and threads. While a cycle marks, a root's old value is logged before it is overwritten or
+// dropped (deletion_barrier.h). Handles make and drop cells; the collector and a heap that closes walk them.
 #pragma once
 
 #include <farmem/detail/barrier.h>
@@ -68,8 +68,8 @@ inline void set(root_cell* c, slot_t slot) noexcept {
   c->word.store(slot, std::memory_order_release);
 }
 
-/// Visits every cell that holds a slot other than null, of roots or of weak handles. Cells that change meanwhile may or may not
-/// be seen; those that hold a slot throughout are. Holds no lock while it visits.
+/// Visits every cell that holds a slot other than null, of roots or of weak handles. Cells that change meanwhile may or
+/// may not be seen; those that hold a slot throughout are. Holds no lock while it visits.
 void for_each(void (*visit)(root_cell&, slot_t, void*), void* context);
 void for_each_weak(void (*visit)(root_cell&, slot_t, void*), void* context);
 

@@ -1,19 +1,21 @@
-// Who may touch a shard of a managed map, or a managed queue. All of this is of the process, not of the heap: one table, and
-// a shard finds its entry by the container's slot. Shards of different containers may share one.
+// Who may touch a shard of a managed map, or a managed queue. All of this is of the process, not of the heap: there is
+// one table, and a shard finds its entry by the container's slot. Shards of different containers may share one.
 //
 // An entry is a mutex for writers and a version for readers. A writer holds the mutex, and while it moves entries about
-// (shard_motion) the version is odd. A reader of a map takes nothing and writes nothing: it notes an even version, reads, and
-// believes what it saw if the version is still the same (Lamport, CACM 1977; as seqlocks in Linux). What a reader may
-// look at during a motion is therefore stored and loaded atomically, word by word: stores release and loads acquire,
-// so whoever saw one word of a motion sees its odd version too. That costs nothing on x86-64.
+// (shard_motion) the version is odd. A reader of a map takes nothing and writes nothing: it notes an even version,
+// reads, and trusts what it saw if the version is still the same (Lamport, CACM 1977; as seqlocks in Linux). During a
+// motion a reader may look at words that change. These are stored with release and loaded with acquire, word by word,
+// so a reader that saw one word of a motion sees its odd version too. That costs nothing on x86-64.
 //
-// A reader that finds itself in motions again and again takes the mutex: so it waits at most for one writer, and its tries
-// have a bound. Nothing that a reader comes across goes away under it: pages and texts that a writer unlinks are not
-// freed while a section that saw them is open.
+// A reader that finds itself in motions again and again takes the mutex. So its tries have a bound, and it waits at
+// most for one writer. Pages and texts that a writer unlinks are not freed while a section that saw them is open.
 //
-// Invariants: a thread holds at most one of these mutexes and takes none inside; so sharing cannot deadlock. Code
-// of the program that runs under one and uses such a container gets scope_misuse. A motion contains no miss, no allocation
-// and no code of the program.
+// Invariants owned here
+//   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. If code of the
+//     program runs under one and uses such a container, it gets scope_misuse.
+//   - A motion contains no miss, no allocation and no code of the program.
+//
+// Used by fm::hash_map and fm::queue.
 #pragma once
 
 #include <array>
@@ -89,9 +91,9 @@ inline shard_snapshot shard_writing::snapshot() const noexcept {
   return {entry_.version, entry_.version.load(std::memory_order_relaxed)};
 }
 
-/// Runs read(const shard_snapshot&) in a section of its own, without a lock if it can, until it returns true: it says whether the
-/// snapshot held after the last load of what it made up its mind from. `read` may run several times, and must not take
-/// what it loads for consistent before it asked. Not inside a section.
+/// Runs read(const shard_snapshot&) in a section of its own, without a lock if it can, until it returns true: it says
+/// whether the snapshot held after the last load of what it made up its mind from. `read` may run several times, and
+/// must not take what it loads for consistent before it asked. Not inside a section.
 template <class Read>
 void read_shard(slot_t container, std::size_t shard, Read&& read) {
   constexpr int tries = 32;

@@ -1,4 +1,10 @@
-// Waiting and ordering between threads: futex words and the asymmetric fence.
+// Waiting and ordering between threads: futex words, the asymmetric fence, and a few services of the kernel for
+// threads.
+//
+// Invariant: a thread that executes light_fence, and one that executes heavy_fence afterwards, agree on what came
+// first. So announcing a section costs no fence instruction, and whoever wants to know about sections pays for both.
+//
+// Epochs (epoch.h) use the fence. Any layer may wait on a futex word; every wait takes a deadline.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// What farmem knows of a managed type: enough to size a home copy and to find its references. Descriptors are made
-// by reflection (type/reflect.h), live for ever, and are found by number (the header's 24 bits) without a lock.
+// What farmem knows of a managed type: enough to size a home copy and to find its references. Reflection makes
+// descriptors (describe.h). They live for ever, and are found by number (the header's 24 bits) without a lock. Used by
+// the cache, the collector and the agents.
 //
 // Shapes.  object: payload = the struct, rounded up to 8 bytes.
 //          array:  payload = 8-byte length (elements), then the elements, rounded up to 8 bytes.

@@ -1,8 +1,9 @@
-// How a description is written down: the name of a type, and the builder that a walk over the fields tells what it
-// meets (type/reflect.h). Nothing here is a template over the user's types except the name's tag, so that a managed
-// type costs a program little more than its own walk. Used by type/reflect.h only.
+// How a description is written down: the name of a type, and the builder that a walk over the fields feeds
+// (describe.h). Nothing here is a template over the user's types except the name's tag, so a managed type costs a
+// program little more than its own walk. Used by describe.h only.
 //
-// The readable layout is also what is hashed, so it must say everything that two processes have to agree on:
+// Invariant owned here: the readable layout is also what is hashed, so it says everything that two processes have to
+// agree on:
 //   24 bytes {0: i32, 8: ref<node>, 16: f32[2]}
 // Offsets are relative to the braces that they stand in; a nested struct is written in braces of its own.
 #pragma once

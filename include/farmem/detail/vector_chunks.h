@@ -1,11 +1,11 @@
 // Where a vector's elements are: a header, and chunks of a fixed number of elements. Chunk 0 hangs in the header and
-// grows by doubling until it is full-sized, so that a vector of three elements costs two small objects; the others hang
-// in a directory of two levels, so that growing copies one small directory at most.
+// doubles until it is full-sized, so a vector of three elements costs two small objects. The others hang in a directory
+// of two levels, so growing copies one small directory at most.
 //
 //   header  size | capacity | first -> chunk 0 | directory -> [leaf] -> [chunk 1 ...]
 //
-// Invariants: capacity is the length of chunk 0 while that is below chunk_elements, a multiple of chunk_elements
-// afterwards; elements at and beyond size are zero. Used by fm::vector and its iterator only.
+// Invariants owned here: capacity is the length of chunk 0 while that is below chunk_elements, and a multiple of
+// chunk_elements afterwards; elements at and beyond size are zero. Used by fm::vector and its iterators only.
 #pragma once
 
 #include <algorithm>
@@ -57,15 +57,17 @@ struct chunks {
     throw error(errc::out_of_range, "index " + std::to_string(i) + " of a vector of " + std::to_string(size));
   }
 
-  /// The header and the slot of the chunk that holds element `i`; throws out_of_range. In a section without other pointers.
+  /// The header and the slot of the chunk that holds element `i`; throws out_of_range. In a section without other
+  /// pointers.
   static slot_t locate(slot_t vector, std::uint64_t i) {
     const auto& h = *object_at<header>(vector, section_kind::fresh);
     if (i >= h.size) throw_range(i, h.size);
     return slot_of(h, chunk_of(i));
   }
 
-  /// For a scan that has come to chunk `c`: now and then starts fetching what comes next, so that it waits for a round trip
-  /// once and not at every chunk. Looks at a few words where all is resident. Throws as reading the directory does.
+  /// For a scan that has come to chunk `c`: now and then starts fetching what comes next, so that it waits for a round
+  /// trip once and not at every chunk. Looks at a few words where all is resident. Throws as reading the directory
+  /// does.
   static void fetch_ahead(slot_t vector, std::uint64_t c) {
     if (c % ahead_step != 1) return;
     std::array<slot_t, ahead_max> away;

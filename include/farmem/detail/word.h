@@ -1,7 +1,10 @@
 // The HIT word: what the compute node knows of one slot. Open this file first.
 //
-// A word is 64 bits, one per slot, in the heap indirection table (table/hit.h). The agent's entry for the same slot
-// uses the `away` form of the same layout and is the truth; this word is a cache of it.
+// A word is 64 bits, one per slot, in the heap indirection table (indirection_table.h). The agent's entry for the same
+// slot uses the `away` form of the same layout and is the truth; this word is a cache of it.
+//
+// Invariant: a word is in one of these states, and moves only by the transitions below. Barriers read words; src/cache
+// changes them; the protocol and the agents use home addresses, size classes and headers.
 //
 //   unknown    0                                              nothing known: ask the agent by slot
 //   free       63..3 zero            | 1 0 0                  no such object (dead slot, or not granted)
@@ -19,21 +22,25 @@
 //          held for a bounded time, inside an epoch section. A cold word's reader waits for it; a warm word's does not.
 //
 // Legal transitions (from -> to : who)
-//   unknown|away -> fetching      the thread that misses
+//   away -> fetching              the thread that misses, or posts a detached fetch
 //   fetching -> resident          the thread that completes the fetch (checked header)
-//   fetching -> away|unknown      a failed fetch, giving back the hint it started from
-//   fetching -> free              the agent says that the slot holds nothing
-//   away -> resident (cold)       an elastic neighbour, only if the word is `away` at exactly the address it was read from
+//   fetching -> away              a failed fetch, giving back the hint it started from
+//   unknown -> away               an answer by slot, with hints for its page ("Page give-back", src/cache/pages.h)
+//   away -> away                  an answer by slot corrects hints that lead nowhere
+//   away -> resident              the copy that came with an answer by slot, or (cold) an elastic neighbour: only if
+//                                 the word is `away` at exactly the address that the bytes came from
 //   unknown -> resident           allocation of a slot that this thread owns
+//   free -> resident              the same of a slot that is used again: its last object died and was swept
 //   resident warm -> cold         cooling, when the segment enters inactive
 //   resident cold -> warm         a touch
-//   resident cold -> other frame  relocation after a grace period (cache/relocate)
-//   resident clean -> dirty       write barrier slow path
+//   resident cold -> other frame  relocation after a grace period (frame_space::touch)
+//   resident clean -> dirty       write barrier slow path, or a write-back that failed
 //   resident dirty -> clean       copy-out to a batch, under busy, cold for a grace period, unpinned
-//   resident cold clean -> away   eviction, under busy, a grace period after cooling, no write-back in flight
-//   any -> free                   sweep
-//   away|free -> unknown          by giving the page back (cache/pages.h)
+//   resident cold clean -> away   eviction, a grace period after cooling, unpinned, no write-back in flight
+//   unknown|away|resident -> free sweep of a dead slot: unpinned, no write-back in flight
+//   away|free -> unknown          by giving the page back (src/cache/pages.h)
 //   resident -> unknown           the same; the word is put aside until the page is opened again
+//   unknown -> resident           opening the page: the words that were put aside return
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The half of the fabric that a program uses: sessions over any transport, and the requests that they carry.
+// The umbrella header of the client half: sessions over any transport, and the requests that they carry. Layers above
+// the fabric include it, and none of the headers beside it. It never includes the server half.
 #pragma once
 
 #include "fabric/client/session.h"

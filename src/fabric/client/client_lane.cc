@@ -1,3 +1,5 @@
+// Giving up a lane's receiving role, and counting what waits for the lane's answers; see client_lane.h. Called by
+// lane_session and by the lanes that derive from client_lane.
 #include "client_lane.h"
 
 #include <sys/epoll.h>

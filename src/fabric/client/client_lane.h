@@ -18,21 +18,22 @@
 namespace fm::fabric {
 
 /// Requests that have an outcome (in `status`) and are to be completed once no lock is held.
-struct done_list {
-  request* head = nullptr;
-  request* tail = nullptr;
+class done_list {
+ public:
   void push(request& r, errc status) noexcept {
     r.status = status;
-    r.transport_next = nullptr;
-    (tail ? tail->transport_next : head) = &r;
-    tail = &r;
+    requests_.push_back(r);
   }
   request* pop() noexcept {
-    request* r = head;
-    if (r && !(head = r->transport_next)) tail = nullptr;
-    return r;
+    if (requests_.empty()) return nullptr;
+    request& r = requests_.front();
+    requests_.pop_front();
+    return &r;
   }
-  [[nodiscard]] bool empty() const noexcept { return head == nullptr; }
+  [[nodiscard]] bool empty() const noexcept { return requests_.empty(); }
+
+ private:
+  request_list requests_;
 };
 
 /// What a lane needs of its session.

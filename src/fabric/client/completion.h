@@ -15,17 +15,15 @@ class completion_frame {
     r.status = status;
     for (completion_frame* f = innermost_; f; f = f->outer_) {
       if (f->owner_ != owner) continue;
-      r.transport_next = nullptr;
-      (f->tail_ ? f->tail_->transport_next : f->head_) = &r;
-      f->tail_ = &r;
+      f->waiting_.push_back(r);
       return;
     }
     completion_frame frame(owner);
     finish(r);
-    while (request* next = frame.head_) {
-      frame.head_ = next->transport_next;
-      if (!frame.head_) frame.tail_ = nullptr;
-      finish(*next);
+    while (!frame.waiting_.empty()) {
+      request& next = frame.waiting_.front();
+      frame.waiting_.pop_front();
+      finish(next);
     }
   }
 
@@ -50,8 +48,7 @@ class completion_frame {
 
   const void* owner_;
   completion_frame* outer_;
-  request* head_ = nullptr;
-  request* tail_ = nullptr;
+  request_list waiting_;
 };
 
 }  // namespace fm::fabric

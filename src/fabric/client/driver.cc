@@ -1,3 +1,6 @@
+// The session thread: dialling, reconnecting with backoff, and the calls to session_events; see driver.h. Owns the
+// invariant that every connected(g) has one disconnected(g), after all requests of generation g are done. Transports
+// derive from it.
 #include "driver.h"
 
 #include <fmt/format.h>

@@ -60,7 +60,8 @@ class driver : public session {
 
   /// What dial would add to the error that it returns, for whoever reads start()'s exception or the log.
   void explain(std::string text) { explanation_ = std::move(text); }
-  /// Marks the connection of generation `g` as broken, if it still stands, and wakes the session thread. From any thread.
+  /// Marks the connection of generation `g` as broken, if it still stands, and wakes the session thread. From any
+  /// thread.
   void break_connection(std::uint32_t g, errc why) noexcept;
   /// ok when a request on `on` may start now; otherwise what it completes with.
   [[nodiscard]] errc admit(lane on) const noexcept;

@@ -1,5 +1,6 @@
 // The session thread's part, and what a connection that breaks needs. Posting and waiting are in lane_session_post.cc.
 #include "lane_session.h"
+#include "base/limits.h"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -78,7 +79,7 @@ void lane_session::attend_fully(client_lane& l) noexcept {
 void lane_session::serve(time_point) noexcept {
   for (auto& l : lanes_)
     if (!l->is_open()) return break_connection(generation(), errc::disconnected);
-  bool sleep_long = quiet_ticks_ >= quiet_ticks_max;
+  bool sleep_long = quiet_ticks_ >= fabric_limits::quiet_ticks_max;
   if (sleep_long) {
     idle_.store(true, std::memory_order_seq_cst);
     for (auto& l : lanes_) {
@@ -89,7 +90,8 @@ void lane_session::serve(time_point) noexcept {
     if (!sleep_long) idle_.store(false, std::memory_order_seq_cst);
   }
   std::array<epoll_event, 16> events;
-  const int timeout = sleep_long ? -1 : int(std::chrono::duration_cast<std::chrono::milliseconds>(tick).count());
+  const int timeout =
+      sleep_long ? -1 : int(std::chrono::duration_cast<std::chrono::milliseconds>(fabric_limits::session_tick).count());
   const int n = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), timeout);
   if (sleep_long && idle_.exchange(false, std::memory_order_seq_cst) == false) quiet_ticks_ = 0;  // a poster woke us
   if (n == 0) return look_around();

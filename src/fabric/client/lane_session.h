@@ -1,16 +1,17 @@
 // The client half of a transport with connections: a session over lanes, whatever carries them. A control lane, several
-// fetch lanes and a bulk lane, or one lane for everything (shm://). Posting, credit, waiting, deadlines, and the session
-// thread's part; a transport derives from it and supplies dialling and attach.
+// fetch lanes and a bulk lane, or one lane for everything (shm://). Posting, credit, waiting, deadlines, and the
+// session thread's part; a transport derives from it and supplies dialling and attach.
 //
 // The session thread attends to lanes that nobody else polls. It is registered with each connection for one event at a
-// time (EPOLLONESHOT), so that a lane that a waiter polls does not wake it for every answer; while requests are in flight
-// it also looks around every tick, for deadlines and for lanes that were left unattended. When nothing is in flight it
-// sleeps without a timeout, registered with all connections.
+// time (EPOLLONESHOT), so that a lane that a waiter polls does not wake it for every answer; while requests are in
+// flight it also looks around every tick, for deadlines and for lanes that were left unattended. When nothing is in
+// flight it sleeps without a timeout, registered with all connections.
 #pragma once
 
+#include "base/limits.h"
 #include "client_lane.h"
 #include "driver.h"
-#include "fabric/stream/socket.h"
+#include "fabric/socket/socket.h"
 
 namespace fm::fabric {
 
@@ -54,8 +55,6 @@ class lane_session : public driver, protected lane_owner {
 
  private:
   static constexpr std::uint64_t no_lane = ~0ull;  ///< transport_word of a request that is on no lane
-  static constexpr duration tick = std::chrono::milliseconds(10);
-  static constexpr int quiet_ticks_max = 10;  ///< then the session thread sleeps without a timeout
 
   client_lane& lane_for(lane on) noexcept;
   client_lane* lane_of(const request& r) noexcept;

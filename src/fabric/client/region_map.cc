@@ -1,3 +1,5 @@
+// Mapping regions of an agent on the same machine, and finding an address in them; see region_map.h. Lookups take no
+// lock. A mapping stays until detach, which the owner of the session calls when no request names the region.
 #include "region_map.h"
 
 #include <spdlog/spdlog.h>

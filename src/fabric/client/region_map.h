@@ -18,7 +18,8 @@ class region_map {
   region_map(const region_map&) = delete;
   region_map& operator=(const region_map&) = delete;
 
-  /// Maps the key's descriptor and takes it over. A region that is attached again with the same memory keeps its mapping.
+  /// Maps the key's descriptor and takes it over. A region that is attached again with the same memory keeps its
+  /// mapping.
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept;
   void detach(std::uint32_t region) noexcept;
   /// The bytes that `where` names, or null. Wait-free.

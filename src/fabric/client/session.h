@@ -71,12 +71,14 @@ class session {
   /// Forgets a region. No request on it may be in flight.
   virtual void detach(std::uint32_t region) noexcept = 0;
 
-  /// Says that requests will often name memory in [base, base + bytes), so that a transport whose device needs memory to
-  /// be registered can do so, and need not copy: `slab_bytes` (a power of two) at a time, when a slab is first used. The
-  /// memory stays mapped until take_back. Other memory may be named as well; it is copied on the way where it has to be.
+  /// Says that requests will often name memory in [base, base + bytes), so that a transport whose device needs memory
+  /// to be registered can do so, and need not copy: `slab_bytes` (a power of two) at a time, when a slab is first used.
+  /// The memory stays mapped until take_back. Other memory may be named as well; it is copied on the way where it has
+  /// to be.
   virtual void lend(std::byte* /*base*/, std::uint64_t /*bytes*/, std::uint64_t /*slab_bytes*/) {}
-  /// No device reaches the slabs of [base, base + bytes) any more when this returns: they may be given back to the system
-  /// or unmapped. No request that names them may be in flight. With `for_good` all that was lent there is forgotten.
+  /// No device reaches the slabs of [base, base + bytes) any more when this returns: they may be given back to the
+  /// system or unmapped. No request that names them may be in flight. With `for_good` all that was lent there is
+  /// forgotten.
   virtual void take_back(std::byte* /*base*/, std::uint64_t /*bytes*/, bool /*for_good*/) noexcept {}
 
   /// Bytes of one-sided transfers that were copied on the way since the session began, because the memory that requests
@@ -87,9 +89,10 @@ class session {
   /// Valid until detach.
   virtual std::byte* direct(std::uint32_t region) noexcept = 0;
 
-  /// Opens a connection beside the session's own, which the service gets as stream number `index` (service::stream), and which
-  /// carries whatever the two agree on: a non-blocking socket. The session neither looks at it nor ends it. Only in session_events::connected. Returns unsupported where there are no such connections (all but tcp://), otherwise
-  /// what connecting comes to.
+  /// Opens a connection beside the session's own, which the service gets as stream number `index` (service::stream),
+  /// and which carries whatever the two agree on: a non-blocking socket. The session neither looks at it nor ends it.
+  /// Only in session_events::connected. Returns unsupported where there are no such connections (all but tcp://),
+  /// otherwise what connecting comes to.
   virtual errc open_stream(std::uint16_t /*index*/, time_point /*deadline*/, os::descriptor& /*socket*/) noexcept {
     return errc::unsupported;
   }

@@ -17,7 +17,7 @@
 #include <shared_mutex>
 
 #include "fabric/client/driver.h"
-#include "fabric/transports.h"
+#include "fabric/local/local_transport.h"
 #include "fabric/wire/one_sided.h"
 
 namespace fm::fabric {

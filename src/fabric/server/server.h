@@ -1,4 +1,5 @@
-// The half of the fabric that an agent uses: listeners over any transport, and the service that they call.
+// The umbrella header of the server half: listeners over any transport, and the service that they call. The agent and
+// channels include it, and none of the headers beside it. It never includes the client half.
 #pragma once
 
 #include "fabric/server/service.h"

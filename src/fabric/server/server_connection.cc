@@ -1,4 +1,8 @@
+// Handling the frames of one accepted connection: handshake, one-sided operations, messages, notices; see
+// server_connection.h. Owns the order of a lane: requests are carried out as their frames came. Called by the
+// connection's I/O thread alone.
 #include "server_connection.h"
+#include "base/limits.h"
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
@@ -21,7 +25,7 @@ server_connection::server_connection(connection_host& host, descriptor socket, s
       name_(std::move(name)),
       descriptors_(descriptors),
       progress_(clock::now()),
-      in_(new std::byte[in_bytes]) {}
+      in_(new std::byte[fabric_limits::stream_in_bytes]) {}
 
 server_connection::~server_connection() {
   if (held_) host_.served().memory_done(*peer_, header_.region);
@@ -39,7 +43,8 @@ bool server_connection::flush() {
   return alive && !(refused_ && output_.empty());
 }
 
-/// Carries out what is in the buffer and sends the answers, until the buffer holds no whole frame or the socket is full.
+/// Carries out what is in the buffer and sends the answers, until the buffer holds no whole frame or the socket is
+/// full.
 bool server_connection::run() {
   for (;;) {
     const bool good = process();
@@ -75,8 +80,8 @@ bool server_connection::on_readable() {
     }
     if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
     // On a bulk lane little is read ahead, so that payloads are received where they belong instead of being copied.
-    const std::size_t ahead = (open() && kind_ == lane::bulk) || direct >= 4096 ? 512 : in_bytes;
-    to[parts++] = {in_.get() + in_end_, std::min(ahead, in_bytes - in_end_)};
+    const std::size_t ahead = (open() && kind_ == lane::bulk) || direct >= 4096 ? 512 : fabric_limits::stream_in_bytes;
+    to[parts++] = {in_.get() + in_end_, std::min(ahead, fabric_limits::stream_in_bytes - in_end_)};
     const std::size_t asked = direct + to[parts - 1].iov_len;
     const io_result got = receive_some(socket_.get(), std::span(to.data(), parts), nullptr);
     if (got.outcome == io_result::gone) return false;
@@ -146,8 +151,8 @@ bool server_connection::process() {
     if (left_ != 0) break;
     if (!finish()) return false;
   }
-  if (in_begin_ != 0 &&
-      (in_begin_ == in_end_ || in_bytes - in_end_ < sizeof header_ || in_end_ - in_begin_ < sizeof header_)) {
+  if (in_begin_ != 0 && (in_begin_ == in_end_ || fabric_limits::stream_in_bytes - in_end_ < sizeof header_ ||
+                         in_end_ - in_begin_ < sizeof header_)) {
     std::memmove(in_.get(), in_.get() + in_begin_, in_end_ - in_begin_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
@@ -207,8 +212,9 @@ bool server_connection::read() {
     return true;
   }
   answer_with(errc::ok, 0, header_.bytes);
-  // The thread sanitizer notes what sendmsg has read when the call returns. By then the client may have the bytes, and have
-  // written new ones to the same place by its other lane, which is in order, but through sockets, where it cannot see it.
+  // The thread sanitizer notes what sendmsg has read when the call returns. By then the client may have the bytes, and
+  // have written new ones to the same place by its other lane, which is in order, but through sockets, where it cannot
+  // see it.
   constexpr bool borrows = FM_TSAN == 0;
   if (borrows && header_.bytes > 4096) {
     output_.append_borrowed({at, header_.bytes}, header_.region);

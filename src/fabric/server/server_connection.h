@@ -7,6 +7,7 @@
 // that does not follow the protocol ends this connection (and its session) and nothing else.
 #pragma once
 
+#include "base/limits.h"
 #include "fabric/wire/wire.h"
 #include "service.h"
 
@@ -70,14 +71,11 @@ class server_connection {
   /// Whether a deadline runs: for the hello, or for the rest of a frame.
   [[nodiscard]] bool watched() const noexcept { return !open() || in_frame() || wants_output(); }
   [[nodiscard]] time_point deadline() const noexcept {
-    return progress_ + (open() ? stall_max : host_.limits().handshake_within);
+    return progress_ + (open() ? fabric_limits::stall_max : host_.limits().handshake_within);
   }
   [[nodiscard]] const std::shared_ptr<server_peer>& session() const noexcept { return peer_; }
 
  private:
-  static constexpr duration stall_max = std::chrono::seconds(10);  ///< a client that stops in the middle of a frame
-  static constexpr std::size_t in_bytes = 64u << 10;
-
   [[nodiscard]] bool in_frame() const noexcept { return active_ || in_end_ != in_begin_; }
   bool run();
   bool process();

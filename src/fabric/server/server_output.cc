@@ -1,3 +1,5 @@
+// Queueing the bytes that a server connection sends, and writing them to its socket; see server_output.h. Owns the rule
+// that nothing stays borrowed after flush(). Called by the connection's I/O thread alone.
 #include "server_output.h"
 
 #include <array>

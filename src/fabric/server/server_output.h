@@ -1,20 +1,20 @@
-// What a server connection has to send: frames in order, small ones gathered in one buffer, large ones borrowed from the
-// service's memory for the length of one system call. Bytes that the socket did not take are copied, so that a client
-// that stops reading holds no region.
+// What a server connection has to send: frames in order, small ones gathered in one buffer, large ones borrowed from
+// the service's memory for the length of one system call. Bytes that the socket did not take are copied, so that a
+// client that stops reading holds no region.
 #pragma once
 
+#include "base/limits.h"
 #include <deque>
 #include <functional>
 #include <vector>
 
-#include "fabric/stream/socket.h"
+#include "fabric/socket/socket.h"
 
 namespace fm::fabric {
 
 class server_output {
  public:
   /// Beyond this much unsent, the connection stops reading requests.
-  static constexpr std::size_t high_water = 1u << 20;
 
   void append(std::span<const std::byte> bytes);
   void append_owned(std::vector<std::byte> bytes);
@@ -26,7 +26,7 @@ class server_output {
   /// Sends what the socket takes. False: the connection is gone. Nothing is borrowed afterwards.
   bool flush(int socket, const std::function<void(std::uint32_t)>& released);
   [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
-  [[nodiscard]] bool full() const noexcept { return bytes_ >= high_water; }
+  [[nodiscard]] bool full() const noexcept { return bytes_ >= fabric_limits::unsent_bytes_max; }
 
  private:
   struct segment {

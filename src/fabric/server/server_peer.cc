@@ -1,3 +1,6 @@
+// The lanes of a session, and the notices that wait to be sent on them; see server_peer.h. Owns the bound on notices
+// that the client has not handled. The service calls notify and close from any thread; the rest belongs to the I/O
+// threads.
 #include "server_peer.h"
 
 #include <spdlog/spdlog.h>

@@ -35,8 +35,8 @@ class server_peer final : public peer {
   bool notify(std::span<const std::byte> payload) noexcept override;
   void close(errc why, std::string_view reason) noexcept override;
 
-  /// Adds a connection; false when the session is ending. The first one is the control lane, which carries notices. A stream is
-  /// here only until the service has it, and has no socket.
+  /// Adds a connection; false when the session is ending. The first one is the control lane, which carries notices. A
+  /// stream is here only until the service has it, and has no socket.
   bool join(lane_ref l);
   /// Removes one, ends its siblings; calls service::disconnected and returns true when it was the last.
   bool leave(std::uint64_t id) noexcept;

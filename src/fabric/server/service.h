@@ -46,8 +46,8 @@ class service {
   /// pointer stays good until the call of memory_done for the same peer and region.
   virtual std::byte* memory(peer& p, const remote& where, std::uint64_t bytes, access how) noexcept = 0;
   virtual void memory_done(peer& p, std::uint32_t region) noexcept = 0;
-  /// The peer has opened a stream (session::open_stream): a non-blocking socket, the service's from here on, also when the peer goes.
-  /// Anything but ok costs the peer its connection.
+  /// The peer has opened a stream (session::open_stream): a non-blocking socket, the service's from here on, also when
+  /// the peer goes. Anything but ok costs the peer its connection.
   virtual errc stream(peer&, std::uint16_t /*index*/, os::descriptor /*socket*/) noexcept { return errc::refused; }
 };
 
@@ -75,8 +75,8 @@ class listener {
 /// Serves `shm://PATH` or `tcp://HOST:PORT` (port 0: any). Throws fm::error naming the address.
 std::unique_ptr<listener> listen(std::string_view url, const listen_options& options, service& s);
 
-/// Throws what listen would, as far as that can be told without opening anything: invalid_argument, unknown_scheme, unsupported,
-/// and access_denied for plaintext that others could reach. May ask for the address of a host's name.
+/// Throws what listen would, as far as that can be told without opening anything: invalid_argument, unknown_scheme,
+/// unsupported, and access_denied for plaintext that others could reach. May ask for the address of a host's name.
 void check_listen(std::string_view url, const listen_options& options);
 
 }  // namespace fm::fabric

@@ -1,5 +1,6 @@
 // The lane's connection, its roles, and sending. Receiving is in stream_lane_receive.cc.
 #include "stream_lane.h"
+#include "base/limits.h"
 
 #include "os/os.h"
 #include <poll.h>
@@ -20,8 +21,8 @@ stream_lane::stream_lane(lane_owner& owner, std::uint32_t index, std::uint32_t r
       message_bytes_max_(message_bytes_max),
       fds_allowed_(fds),
       ring_(ring_size),
-      in_(in_bytes) {
-  out_.reserve(out_parts_max + 8);
+      in_(fabric_limits::stream_in_bytes) {
+  out_.reserve(fabric_limits::stream_out_parts_max + 8);
 }
 
 stream_lane::~stream_lane() {
@@ -182,7 +183,8 @@ void stream_lane::build() noexcept {
     ack_.bytes = std::exchange(acks_due_, 0);
     out_.push_back({&ack_, sizeof ack_});
   }
-  while (!queue_.empty() && tail_ - head_ < ring_size && out_.size() < out_parts_max && bytes < out_bytes_max) {
+  while (!queue_.empty() && tail_ - head_ < ring_size && out_.size() < fabric_limits::stream_out_parts_max &&
+         bytes < fabric_limits::stream_out_bytes_max) {
     const std::uint32_t i = queue_.front();
     const std::uint64_t before = ops_[i].framed;
     frame(i);

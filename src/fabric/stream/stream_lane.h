@@ -6,11 +6,12 @@
 // id.
 #pragma once
 
+#include "base/limits.h"
 #include "fabric/wire/wire.h"
 #include <deque>
 
 #include "fabric/client/client_lane.h"
-#include "socket.h"
+#include "fabric/socket/socket.h"
 
 namespace fm::fabric {
 
@@ -38,9 +39,6 @@ class stream_lane final : public client_lane {
 
  private:
   static constexpr std::uint32_t ring_size = 1024;  ///< frames that wait for their answers
-  static constexpr std::size_t in_bytes = 64u << 10;
-  static constexpr std::size_t out_bytes_max = 256u << 10;  ///< in one call
-  static constexpr std::size_t out_parts_max = 128;
 
   /// A request in flight.
   struct operation {

@@ -1,4 +1,7 @@
+// Accepting connections, greeting them, and the loops of the I/O threads; see stream_listener.h. Owns the assignment of
+// connections to threads. The program only makes and destroys the listener; everything else runs on its own threads.
 #include "stream_listener.h"
+#include "base/limits.h"
 
 #include "os/os.h"
 #include <fmt/format.h>
@@ -13,7 +16,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "fabric/transports.h"
+#include "fabric/stream/stream_transport.h"
 
 namespace fm::fabric {
 namespace {
@@ -21,7 +24,6 @@ namespace {
 constexpr std::uint64_t listening_id = 0;
 constexpr std::uint64_t wake_id = ~0ull;
 constexpr std::uint32_t watched_mark = 1u << 29;  // not an epoll event that is used here
-constexpr int tick_ms = 100;
 
 std::uint64_t random_word() {
   std::uint64_t w = 0;
@@ -119,7 +121,10 @@ void stream_listener::run(std::size_t index) noexcept {
   while (!stopping_.load(std::memory_order_acquire)) {
     const bool ticking = t.watched != 0 || (index == 0 && accepting_paused_);
     const bool polling = t.spin_until != time_point{};
-    const int n = ::epoll_wait(t.epoll.get(), events.data(), int(events.size()), polling ? 0 : ticking ? tick_ms : -1);
+    const int n = ::epoll_wait(t.epoll.get(), events.data(), int(events.size()),
+                               polling   ? 0
+                               : ticking ? fabric_limits::listener_tick_ms
+                                         : -1);
     if (n == 0 && polling) spin(t);
     for (int i = 0; i < n; ++i) {
       const std::uint64_t id = events[std::size_t(i)].data.u64;
@@ -143,8 +148,7 @@ void stream_listener::run(std::size_t index) noexcept {
 
 /// Whoever asked last is the likeliest to ask next: its socket is looked at directly, and the others now and then.
 void stream_listener::spin(io_thread& t) noexcept {
-  constexpr int rounds = 16;
-  for (int i = 0; i < rounds; ++i) {
+  for (int i = 0; i < fabric_limits::listener_spin_rounds; ++i) {
     const auto found = t.connections.find(t.last);
     if (found == t.connections.end() || !found->second->open()) {
       t.spin_until = {};
@@ -197,8 +201,8 @@ void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t event
   [[maybe_unused]] const auto n = ::write(to.wake.get(), &one, sizeof one);
 }
 
-/// A stream is the service's from its welcome on. The session is kept until the service has it: no call for the peer may come after
-/// service::disconnected.
+/// A stream is the service's from its welcome on. The session is kept until the service has it: no call for the peer
+/// may come after service::disconnected.
 void stream_listener::hand_over(io_thread& t, std::uint64_t id) noexcept {
   server_connection& c = *t.connections.at(id);
   if (!c.can_be_released()) return remove(t, id);  // it did not wait for its welcome, or does not take it

@@ -1,8 +1,8 @@
 // The server half of tcp:// and shm://: a listening socket and I/O threads, each with an epoll set and the connections
 // it owns. The first thread also accepts. A connection is touched by its own thread only; what comes from outside (a
-// notice to send) is left in the thread's `attention_` list. Sessions take turns with the threads that serve messages: the
-// first half of them. The others, where there are several, serve fetch lanes, so that a miss does not wait for the service to
-// handle a batch; but over shm:// there are no such lanes, and all threads serve messages.
+// notice to send) is left in the thread's `attention_` list. Sessions take turns with the threads that serve messages:
+// the first half of them. The others, where there are several, serve fetch lanes, so that a miss does not wait for the
+// service to handle a batch; but over shm:// there are no such lanes, and all threads serve messages.
 #pragma once
 
 #include <map>

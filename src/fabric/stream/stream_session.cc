@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fabric/transports.h"
+#include "fabric/stream/stream_transport.h"
 #include "fabric/wire/one_sided.h"
 
 namespace fm::fabric {

@@ -1,3 +1,5 @@
+// Opening devices, registering memory, and saying what to change where that fails; see device.h. Owns the devices that
+// sessions and listeners of this process share. Nothing here throws. The client and the server half call it.
 #include "device.h"
 
 #include <fcntl.h>
@@ -14,7 +16,7 @@
 #include <map>
 #include <mutex>
 
-#include "fabric/memlock.h"
+#include "os/memlock.h"
 
 namespace fm::fabric::verbs {
 namespace {
@@ -105,11 +107,11 @@ failure query(ibv_context* device, std::uint8_t port, limits& out) {
 }
 
 failure check_memlock(std::uint64_t bytes) {
-  const memlock m = memlock_now();
+  const os::memlock m = os::memlock_now();
   if (m.unlimited || m.locked_bytes + bytes <= m.limit_bytes) return {};
   return {errc::out_of_memory,
           fmt::format("registering {} KiB of memory for RDMA: {} KiB are locked, and RLIMIT_MEMLOCK allows {} KiB; {}",
-                      bytes >> 10, m.locked_bytes >> 10, m.limit_bytes >> 10, memlock_fix)};
+                      bytes >> 10, m.locked_bytes >> 10, m.limit_bytes >> 10, os::memlock_fix)};
 }
 
 paging paging_of(ibv_context* device, bool wanted, int access, const std::string& user) {

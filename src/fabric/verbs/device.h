@@ -36,11 +36,11 @@ using completion_channel = handle<ibv_comp_channel, ibv_destroy_comp_channel>;
 using completion_queue = handle<ibv_cq, ibv_destroy_cq>;
 using memory_region = handle<ibv_mr, ibv_dereg_mr>;
 
-/// A share in this process's use of a device. librdmacm opens a device when a first id is bound to it, and keeps it open,
-/// also when it was removed, until it meets a new one. A driver that cannot take a device from under its users, as
-/// soft-RoCE's, waits for them: the device would never go, and so never come back. Therefore the last holder of a device that
-/// was removed closes the kernel's files under librdmacm's handle; librdmacm drops the handle when it meets the device's
-/// successor.
+/// A share in this process's use of a device. librdmacm opens a device when a first id is bound to it, and keeps it
+/// open, also when it was removed, until it meets a new one. A driver that cannot take a device from under its users,
+/// as soft-RoCE's, waits for them: the device would never go, and so never come back. Therefore the last holder of a
+/// device that was removed closes the kernel's files under librdmacm's handle; librdmacm drops the handle when it meets
+/// the device's successor.
 ///
 /// A holder has an id of its own, bound to the device and reporting to the holder's channel. So librdmacm keeps the
 /// handle, and the holder hears of the removal, whatever became of other ids. Shares may be made and dropped by any
@@ -84,8 +84,8 @@ failure query(ibv_context* device, std::uint8_t port, limits& out);
 /// have no limit.
 failure check_memlock(std::uint64_t bytes);
 
-/// What `device` can do of on-demand paging, if it is wanted; where it cannot do all that `access` needs, a warning names it and
-/// `user` (an address).
+/// What `device` can do of on-demand paging, if it is wanted; where it cannot do all that `access` needs, a warning
+/// names it and `user` (an address).
 paging paging_of(ibv_context* device, bool wanted, int access, const std::string& user);
 
 /// Registers memory that stays the caller's. With IBV_ACCESS_ON_DEMAND none of it is locked.

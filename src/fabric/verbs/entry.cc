@@ -1,5 +1,5 @@
 // What the shared object gives to the library that opens it.
-#include "fabric/transport.h"
+#include "fabric/transport/transport.h"
 
 #include "examine.h"
 #include "listener.h"

@@ -1,7 +1,9 @@
-// The part of fm::fabric::doctor that needs rdma-core: devices and their ports.
+// The part of fm::fabric::doctor that needs rdma-core: devices and their ports. It opens devices and closes them again.
+// The table entry of verbs:// (entry.cc) hands it to the doctor, and nobody else calls it.
 #pragma once
 
-#include "fabric/doctor.h"
+#include "fabric/transport/finding.h"
+#include <vector>
 
 namespace fm::fabric::verbs {
 

@@ -1,5 +1,6 @@
 // The lane's connection, cancelling and completions. Turning requests into work is in lane_issue.cc.
 #include "lane.h"
+#include "base/limits.h"
 
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -14,9 +15,7 @@
 
 namespace fm::fabric::verbs {
 
-namespace {
-constexpr duration drain_within = std::chrono::seconds(1);  ///< after that, destroying the queue pair does it
-}
+namespace {}
 
 verbs_lane::verbs_lane(lane_owner& owner, lane_home& home, std::uint32_t index, std::uint32_t requests_max,
                        std::uint32_t message_bytes_max)
@@ -87,7 +86,7 @@ void verbs_lane::fail_locked(errc why, done_list& done) noexcept {
   open_.store(false, std::memory_order_release);
   if (connection_.qp && connection_.qp->exists()) {
     rdma_disconnect(connection_.id.get());  // the peer learns of it
-    connection_.qp->drain(clock::now() + drain_within);
+    connection_.qp->drain(clock::now() + fabric_limits::drain_within);
   }
   queue_.clear();
   for (std::uint32_t i = 0; i < ops_.size(); ++i) {

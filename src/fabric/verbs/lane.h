@@ -6,15 +6,15 @@
 // can only be given up by ending the connection, in which case the queue pair has been drained (or destroyed, which has
 // the same effect) before the request is done. Requests that were bounced are given up at once.
 //
-// A fence holds its request back while a message before it waits for its answer; reads and atomics before it are left to
-// the device's own fence, and writes are ordered on a queue pair anyway.
+// A fence holds its request back while a message before it waits for its answer; reads and atomics before it are left
+// to the device's own fence, and writes are ordered on a queue pair anyway.
 #pragma once
 
 #include "fabric/wire/wire.h"
 #include <deque>
 
 #include "fabric/client/client_lane.h"
-#include "fabric/stream/socket.h"
+#include "fabric/socket/socket.h"
 #include "local_memory.h"
 #include "queue_pair.h"
 #include "region_keys.h"

@@ -1,4 +1,5 @@
 // How requests become work requests and packets. Everything here runs under the lane's mutex.
+#include "base/limits.h"
 #include <algorithm>
 #include <cstring>
 
@@ -7,10 +8,7 @@
 
 namespace fm::fabric::verbs {
 
-namespace {
-/// One work request carries no more, so that what comes behind it on the lane is not held up for long.
-constexpr std::uint64_t direct_bytes_max = 256u << 10;
-}  // namespace
+namespace {}  // namespace
 
 errc verbs_lane::submit(request& r, time_point deadline) noexcept {
   if (!is_open()) return reason_;
@@ -138,7 +136,7 @@ bool verbs_lane::issue_piece(operation& op, std::uint32_t i) noexcept {
   std::array<piece, queue_pair::sge_max> pieces;
   std::size_t count = 0;
   std::uint64_t total = 0, skip = op.issued;
-  const std::uint64_t most = std::min(direct_bytes_max, qp.transfer_bytes_max());
+  const std::uint64_t most = std::min(fabric_limits::work_request_bytes_max, qp.transfer_bytes_max());
   for (std::size_t s = 0; s < r.sg_count && total < most && count < qp.pieces_max(); ++s) {
     const buffer& b = r.sg[s];
     while (skip < b.bytes && total < most && count < qp.pieces_max()) {

@@ -1,4 +1,7 @@
+// The listener's one thread: sessions that begin on TCP, lanes that the connection manager brings, and completions; see
+// listener.h. Owns the sessions. The program only makes and destroys the listener.
 #include "listener.h"
+#include "base/limits.h"
 
 #include "os/os.h"
 #include <fmt/format.h>
@@ -20,7 +23,6 @@ namespace {
 // What an epoll event is about: one of these, a session, or a completion channel.
 enum : std::uint64_t { tag_listening, tag_wake, tag_events, first_session = 16 };
 constexpr std::uint64_t device_mark = 1ull << 63;
-constexpr int tick_ms = 100;
 
 std::uint64_t random_word() {
   std::uint64_t w = 0;
@@ -98,7 +100,10 @@ void verbs_listener::run() noexcept {
   while (!stopping_.load(std::memory_order_acquire)) {
     const bool ticking = unopened_ != 0 || accepting_paused_ || !listening_id_;
     const bool polling = last_ != nullptr || !busy_.empty();
-    const int n = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), polling ? 0 : ticking ? tick_ms : -1);
+    const int n = ::epoll_wait(epoll_.get(), events.data(), int(events.size()),
+                               polling   ? 0
+                               : ticking ? fabric_limits::listener_tick_ms
+                                         : -1);
     for (int i = 0; i < n; ++i) handle(events[std::size_t(i)].data.u64);
     serving_.swap(busy_);
     while (!serving_.empty()) {

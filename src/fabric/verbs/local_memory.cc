@@ -1,4 +1,8 @@
+// Registering what a session was lent, slab by slab, and taking registrations back; see local_memory.h. Owns the
+// invariant that memory is registered nowhere once take_back has returned. Called by one verbs_session and by its
+// lanes.
 #include "local_memory.h"
+#include "base/limits.h"
 
 #include <spdlog/spdlog.h>
 
@@ -6,12 +10,6 @@
 #include <mutex>
 
 namespace fm::fabric::verbs {
-
-namespace {
-/// Of what may be locked: a connection that is to be made again must find room for its own buffers, or the session is lost;
-/// what was lent can be copied instead.
-constexpr std::uint64_t left_for_connections = 16ull << 20;
-}  // namespace
 
 void local_memory::lend(std::byte* base, std::uint64_t bytes, std::uint64_t slab_bytes) {
   const std::unique_lock lock(mutex_);
@@ -72,7 +70,7 @@ std::uint64_t local_memory::find(void* at, std::uint64_t bytes, std::uint32_t& k
     std::byte* const base = l->base + i * l->slab_bytes;
     const std::uint64_t n = std::min<std::uint64_t>(l->slab_bytes, std::uint64_t(l->base + l->bytes - base));
     const bool pinned = (access_ & IBV_ACCESS_ON_DEMAND) == 0;
-    failure f = pinned ? check_memlock(n + left_for_connections) : failure{};
+    failure f = pinned ? check_memlock(n + fabric_limits::locked_bytes_left) : failure{};
     if (!f.failed()) f = register_memory(domain_, base, n, access_, l->slabs[i]);
     if (f.failed()) {
       spdlog::warn("verbs: {}; transfers of this memory are copied", f.text);

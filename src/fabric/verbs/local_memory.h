@@ -1,8 +1,8 @@
 // The caller's memory as a device may reach it: what was lent to the session (session::lend), registered slab by slab
 // when it is first used, and kept until it is taken back or the protection domain changes.
 //
-// Invariant: memory that was taken back is registered nowhere when take_back returns. The owner has nothing in flight on
-// it then, so nothing posted can name the key.
+// Invariant: memory that was taken back is registered nowhere when take_back returns. The owner has nothing in flight
+// on it then, so nothing posted can name the key.
 #pragma once
 
 #include <shared_mutex>

@@ -1,10 +1,11 @@
 // On-demand paging: memory that is registered and not pinned. The device looks pages up when it needs them, so that
-// registering takes no time for each page and nothing of the limit on locked memory. Which of it a device can do is decided here, and
-// nowhere else; nothing is called here.
+// registering takes no time for each page and nothing of the limit on locked memory. Which of it a device can do is
+// decided here, and nowhere else; nothing is called here.
 //
-// What is needed follows from what the memory is for. A peer's operations need the device to be able to do each kind that
-// the registration allows. Memory that is registered for local use is where this side's reads end and where its writes
-// begin. Buffers of messages are always pinned: receiving into a page that is not there would be receiver-not-ready.
+// What is needed follows from what the memory is for. A peer's operations need the device to be able to do each kind
+// that the registration allows. Memory that is registered for local use is where this side's reads end and where its
+// writes begin. Buffers of messages are always pinned: receiving into a page that is not there would be
+// receiver-not-ready.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,8 +20,8 @@ constexpr int region_access =
 /// What a program's own memory is registered with.
 constexpr int local_access = IBV_ACCESS_LOCAL_WRITE;
 
-/// Operations of reliable connections (ibv_odp_transport_cap_bits) that memory registered with `access` (ibv_access_flags)
-/// takes part in.
+/// Operations of reliable connections (ibv_odp_transport_cap_bits) that memory registered with `access`
+/// (ibv_access_flags) takes part in.
 constexpr std::uint32_t on_demand_needs(int access) noexcept {
   std::uint32_t needs = 0;
   if ((access & IBV_ACCESS_REMOTE_READ) != 0) needs |= IBV_ODP_SUPPORT_READ;

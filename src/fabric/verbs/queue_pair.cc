@@ -1,3 +1,5 @@
+// Posting and completing work requests of one queue pair, and its credits; see queue_pair.h. Owns the invariant that a
+// packet is sent only against a credit. Not thread-safe: the lane that owns the queue pair serialises its calls.
 #include "queue_pair.h"
 
 #include <fmt/format.h>

@@ -53,8 +53,8 @@ class queue_pair {
   queue_pair(const queue_pair&) = delete;
   queue_pair& operator=(const queue_pair&) = delete;
 
-  /// Makes the queue pair of `id`, with all receives posted. The completion queue reports to `channel` as `context`. With
-  /// `shared`, receives are that queue's, and credits are of its lane `lane`.
+  /// Makes the queue pair of `id`, with all receives posted. The completion queue reports to `channel` as `context`.
+  /// With `shared`, receives are that queue's, and credits are of its lane `lane`.
   failure create(rdma_cm_id* id, ibv_pd* domain, ibv_comp_channel* channel, void* context,
                  shared_receives* shared = nullptr, std::uint32_t lane = 0);
   /// The peer's word on its receive buffers, and what the connection allows.
@@ -65,9 +65,9 @@ class queue_pair {
   }
   [[nodiscard]] rdma_conn_param parameters(const void* private_data, std::uint8_t bytes) const noexcept;
 
-  /// How long a side waits for an acknowledgement before it sends again, as an exponent: 4.096 us * 2^n. 14, 67 ms, finds a
-  /// peer that is gone in a quarter of a second; FARMEM_VERBS_ACK_TIMEOUT sets another, for peers that are slow to
-  /// answer because their machine is emulated.
+  /// How long a side waits for an acknowledgement before it sends again, as an exponent: 4.096 us * 2^n. 14, 67 ms,
+  /// finds a peer that is gone in a quarter of a second; FARMEM_VERBS_ACK_TIMEOUT sets another, for peers that are slow
+  /// to answer because their machine is emulated.
   [[nodiscard]] static std::uint8_t ack_timeout() noexcept;
 
   /// No new work completes; what was posted is flushed. Safe at any time, thread-safe against itself only.

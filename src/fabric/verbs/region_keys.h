@@ -1,4 +1,5 @@
-// The peer's regions as this side reaches them: number to address, key and bounds, looked up by every one-sided request.
+// The peer's regions as this side reaches them: number to address, key and bounds. Every one-sided request looks its
+// region up here, and one that is out of bounds is refused before it is posted. Belongs to one verbs_session.
 #pragma once
 
 #include "fabric/wire/request.h"

@@ -1,4 +1,7 @@
+// Receiving the messages of one lane, handing them to the service in order, and sending answers; see server_lane.h.
+// Owns the bound on what waits to be sent. Called by the listener's thread alone.
 #include "server_lane.h"
+#include "base/limits.h"
 
 #include <spdlog/spdlog.h>
 
@@ -50,11 +53,11 @@ int server_lane::serve() noexcept {
       return -1;
   }
   int taken = int(some.size());
-  while (!inbox_.empty() && out_bytes_ < high_water) {
+  while (!inbox_.empty() && out_bytes_ < fabric_limits::unsent_bytes_max) {
     const waiting w = inbox_.front();
     inbox_.pop_front();
     if (!take(w)) return -1;
-    if (out_bytes_ >= high_water && !pump()) return -1;
+    if (out_bytes_ >= fabric_limits::unsent_bytes_max && !pump()) return -1;
     ++taken;
   }
   return pump() ? taken : -1;

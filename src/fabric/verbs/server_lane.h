@@ -1,10 +1,11 @@
 // A lane as the agent holds it: a queue pair that receives messages, hands them to the service in order, and sends the
 // answers. One-sided operations pass it by. Used by the listener's thread alone.
 //
-// What it holds is bounded: at most the credits of the client wait to be received, and while more than high_water bytes
-// wait to be sent, nothing is handed on, so that no credit goes back.
+// What it holds is bounded: at most the credits of the client wait to be received, and while more than unsent_bytes_max
+// bytes wait to be sent, nothing is handed on, so that no credit goes back.
 #pragma once
 
+#include "base/limits.h"
 #include "fabric/server/service.h"
 #include <deque>
 
@@ -51,8 +52,6 @@ class server_lane {
   bool established = false;
 
  private:
-  static constexpr std::size_t high_water = 1u << 20;
-
   struct outgoing {
     packet::header head{};
     std::vector<std::byte> payload;

@@ -1,3 +1,6 @@
+// The control connection of one session, its lanes, and the regions that are registered for it; see server_session.h.
+// Owns the order in which a session ends: queue pairs, registrations, then service::disconnected. Called by the
+// listener's thread, but for notify and close.
 #include "server_session.h"
 
 #include <fmt/format.h>

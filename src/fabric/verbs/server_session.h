@@ -15,7 +15,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "fabric/stream/socket.h"
+#include "fabric/socket/socket.h"
 #include "server_lane.h"
 
 namespace fm::fabric::verbs {

@@ -1,4 +1,7 @@
+// Dialling a verbs session, its control connection, and the events of its devices; see session.h. Owns the lanes'
+// connections from dial to hang_up. Called by the session thread; attach and detach come from the session's owner.
 #include "session.h"
+#include "base/limits.h"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -239,7 +242,7 @@ errc verbs_session::ask(const packet::region_request& q, packet::region_answer& 
   const std::lock_guard lock(control_mutex_);
   if (!control_) return errc::disconnected;
   const std::uint32_t g = generation();
-  const time_point deadline = clock::now() + region_within;
+  const time_point deadline = clock::now() + fabric_limits::region_within;
   errc e = send_all(control_.get(), std::as_bytes(std::span(&q, 1)), deadline);
   if (e == errc::ok) e = receive_all(control_.get(), std::as_writable_bytes(std::span(&a, 1)), deadline);
   if (e == errc::ok && a.status > std::uint16_t(errc::scope_misuse)) e = errc::bad_frame;

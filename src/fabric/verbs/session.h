@@ -1,5 +1,5 @@
-// The client half of verbs://. A TCP connection begins a session and brings its one-time id; every lane is a queue pair,
-// connected by the connection manager, that presents it. The TCP connection stays and carries the requests about
+// The client half of verbs://. A TCP connection begins a session and brings its one-time id; every lane is a queue
+// pair, connected by the connection manager, that presents it. The TCP connection stays and carries the requests about
 // regions: attach() asks the agent to register a region for this session and learns its address and key, detach() ends
 // that, before the agent hears that the region may go.
 //
@@ -7,6 +7,7 @@
 // and by whoever sleeps on a lane: a peer that died shows there, while posted work would wait for a long time.
 #pragma once
 
+#include "base/limits.h"
 #include "fabric/wire/url.h"
 
 #include "fabric/client/lane_session.h"
@@ -35,7 +36,6 @@ class verbs_session final : public lane_session, private lane_home {
  private:
   static constexpr std::uint32_t events_index = ~0u - 1;  ///< in lane_epoll()
   static constexpr std::uint32_t control_index = ~0u - 2;
-  static constexpr duration region_within = std::chrono::seconds(10);  ///< an answer about a region
 
   // driver
   errc dial(std::uint32_t generation, time_point deadline) noexcept override;

@@ -1,3 +1,5 @@
+// Making the shared receive queue of a session, and posting its buffers; see shared_receives.h. Called by the
+// listener's thread alone.
 #include "shared_receives.h"
 
 #include <spdlog/spdlog.h>

@@ -1,6 +1,6 @@
-// The receive buffers of a session's lanes in one shared queue of the device (SRQ), on the agent: fewer than the lanes would have
-// each for itself (lane_credits.h says how many suffice, and why). Of one protection domain, therefore of one session. By
-// the listener's thread alone.
+// The receive buffers of a session's lanes in one shared queue of the device (SRQ), on the agent: fewer than the lanes
+// would have each for itself (lane_credits.h says how many suffice, and why). Of one protection domain, therefore of
+// one session. By the listener's thread alone.
 #pragma once
 
 #include "fabric/wire/packet.h"
@@ -15,7 +15,8 @@ class shared_receives {
   /// In the wr_id of a receive, beside the number of its buffer.
   static constexpr std::uint64_t receive_mark = 1ull << 63;
 
-  /// With all buffers posted. Null when the device has no shared queues, or none that is long enough: then each lane has its own buffers.
+  /// With all buffers posted. Null when the device has no shared queues, or none that is long enough: then each lane
+  /// has its own buffers.
   static std::unique_ptr<shared_receives> make(ibv_pd* domain, std::uint32_t lanes);
 
   [[nodiscard]] ibv_srq* queue() const noexcept { return queue_.get(); }

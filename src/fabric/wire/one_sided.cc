@@ -1,3 +1,5 @@
+// Checking a request before a transport touches it, and carrying out a one-sided operation on mapped bytes; see
+// one_sided.h. It keeps no state, and any thread may call it.
 #include "one_sided.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Decoding what verbs:// sends, and putting messages together from packets; see packet.h. Takes nothing on trust: an
+// impossible field costs the sender its connection. Decoding keeps no state; an assembly belongs to one lane.
 #include "packet.h"
 
 #include <cstring>

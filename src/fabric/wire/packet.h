@@ -1,9 +1,9 @@
 // What verbs:// puts on its connections besides one-sided operations. Decoding is pure and takes nothing on trust.
 //
 // A session begins on a TCP connection: hello, welcome. The welcome brings a session id, to be used once, and the port
-// of the connection manager. Each lane then is a queue pair; its private data (56 bytes at most, and padded on the way, so
-// it carries its own length) presents the id. The TCP connection stays: on it regions are attached and detached, and its
-// end is the session's end.
+// of the connection manager. Each lane then is a queue pair; its private data (56 bytes at most, and padded on the way,
+// so it carries its own length) presents the id. The TCP connection stays: on it regions are attached and detached, and
+// its end is the session's end.
 //
 // Messages go as packets over send and receive, one packet to a posted receive buffer. A message larger than a packet
 // is several in a row; those of one direction of a lane never interleave.
@@ -19,8 +19,9 @@
 //   credit      both    -
 //
 // Credits: a side may send as many packets (other than `credit`) as the other has said it has posted buffers for. Every
-// packet gives back what was consumed since; `credit` does it when nothing else is said, and has buffers put aside. An agent
-// whose lanes share their buffers begins with less than credits_max, and gives more or less back than was consumed.
+// packet gives back what was consumed since; `credit` does it when nothing else is said, and has buffers put aside. An
+// agent whose lanes share their buffers begins with less than credits_max, and gives more or less back than was
+// consumed.
 #pragma once
 
 #include "wire.h"
@@ -33,8 +34,9 @@ constexpr std::uint8_t version_major = 1;
 constexpr std::uint8_t version_minor = 0;
 constexpr std::uint32_t bytes_max = 4096;  ///< of a packet, header included
 constexpr std::uint32_t lanes_max = 66;
-/// Receive buffers of a lane that has its own, and those among them that only `credit` packets use: at most two of these
-/// are on the way at a time, because each follows half of the credit having been used, or by the agent's bookkeeping.
+/// Receive buffers of a lane that has its own, and those among them that only `credit` packets use: at most two of
+/// these are on the way at a time, because each follows half of the credit having been used, or by the agent's
+/// bookkeeping.
 constexpr std::uint32_t receives = 64;
 constexpr std::uint32_t receives_aside = 4;
 constexpr std::uint32_t credits_max = receives - receives_aside;

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include <array>
 #include <atomic>
+#include <boost/intrusive/slist.hpp>
 #include <span>
 #include <vector>
 
@@ -72,7 +73,7 @@ struct request {
   std::vector<std::byte> reply;  ///< answer to a message
   memory_key reply_key{};        ///< key that came with the answer; the request's owner takes it over
   std::uint64_t transport_word = 0;
-  request* transport_next = nullptr;
+  boost::intrusive::slist_member_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> transport_link;
 
   [[nodiscard]] bool done() const noexcept { return state.load(std::memory_order_acquire) == done_state; }
   [[nodiscard]] std::size_t bytes() const noexcept {
@@ -81,5 +82,11 @@ struct request {
     return n;
   }
 };
+
+/// Requests in the order in which they were pushed. A request leaves the list before it becomes done, because whoever
+/// sees that may free it; so links are neither cleared nor checked.
+using request_list = boost::intrusive::slist<
+    request, boost::intrusive::member_hook<request, decltype(request::transport_link), &request::transport_link>,
+    boost::intrusive::cache_last<true>, boost::intrusive::constant_time_size<false>>;
 
 }  // namespace fm::fabric

@@ -1,3 +1,4 @@
+// Parsing and writing the addresses of agents; see url.h. Looks at the text alone. Any thread may call it.
 #include "url.h"
 #include <arpa/inet.h>
 #include <fmt/format.h>

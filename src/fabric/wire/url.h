@@ -18,8 +18,8 @@ struct address {
 /// Splits a URL. Errors: invalid_argument naming the URL and what is wrong with it. O(length).
 result<address> parse_url(std::string_view url);
 
-/// Whether what is sent there stays on this host, by the text alone: shm, local, and loopback addresses and `localhost` of the
-/// others. A name that only a resolver could tell anything about is beyond.
+/// Whether what is sent there stays on this host, by the text alone: shm, local, and loopback addresses and `localhost`
+/// of the others. A name that only a resolver could tell anything about is beyond.
 [[nodiscard]] bool stays_on_host(const address& a);
 
 /// "tcp://127.0.0.1:7070", "tcp://[::1]:7070".

@@ -1,3 +1,5 @@
+// Decoding frames of stream transports; see wire.h. Allocates nothing, keeps no state, and takes nothing on trust: what
+// it accepts follows the table in wire.h. Lanes, connections and the fuzzer call it.
 #include "wire.h"
 #include "request.h"
 

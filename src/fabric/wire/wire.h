@@ -18,9 +18,9 @@
 //
 // A connection begins with hello and welcome. The first connection of a session is its control lane and brings a zero
 // token; the server's welcome gives the session's token, which the other lanes present. A connection's requests are
-// carried out in the order of their frames, which is what makes `fence` hold, and each is answered once. A connection whose hello
-// names lane_stream is no lane: after its welcome no frame follows, and it carries what the owner of the session and the service
-// have agreed on.
+// carried out in the order of their frames, which is what makes `fence` hold, and each is answered once. A connection
+// whose hello names lane_stream is no lane: after its welcome no frame follows, and it carries what the owner of the
+// session and the service have agreed on.
 #pragma once
 
 #include "base/base.h"

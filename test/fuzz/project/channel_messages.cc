@@ -149,10 +149,10 @@ class world {
 class hostile_end;
 
 // What the end under test says goes to the hostile one, which may answer at once.
-class hostile_line final : public line {
+class hostile_transport final : public channel_transport {
  public:
-  explicit hostile_line(hostile_end& other) : other_(other) {}
-  std::span<std::byte> room(std::size_t bytes, time_point) override {
+  explicit hostile_transport(hostile_end& other) : other_(other) {}
+  std::span<std::byte> room(std::size_t bytes) override {
     buffer_.resize(std::max(buffer_.size(), bytes));
     return {buffer_.data(), bytes};
   }
@@ -256,7 +256,7 @@ class hostile_end {
   void connect() {
     core_.reset();
     end_ = std::make_shared<endpoint>(channel_terms::of(options_), "fuzz");
-    end_->set_line(std::make_unique<hostile_line>(*this));
+    end_->set_transport(std::make_unique<hostile_transport>(*this));
     core_ = std::make_unique<channel_core>(world::get().h.core().cache(), options_, nullptr, end_);
     sequence_ = graph_ = sent_bytes_ = sent_parts_ = 0;
     deaf_ = false;
@@ -268,7 +268,7 @@ class hostile_end {
   }
 
   void deliver(std::span<const std::byte> message) {
-    // As the hub and the session do: whoever breaks the rules is not heard again.
+    // As the listener and the session do: whoever breaks the rules is not heard again.
     if (deaf_) return;
     const errc e = end_->arrived(message);
     if (e == errc::ok) return;
@@ -444,7 +444,7 @@ class hostile_end {
   bool honest_ = true;  ///< every message so far was the next part of a graph, whatever is in it
 };
 
-errc hostile_line::tell(std::span<const std::byte> message) noexcept { return other_.heard(message); }
+errc hostile_transport::tell(std::span<const std::byte> message) noexcept { return other_.heard(message); }
 
 }  // namespace
 

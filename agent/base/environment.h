@@ -1,0 +1,39 @@
+// The surroundings that all parts of one agent share: its options, its clock, and the word on which its maintenance
+// thread sleeps.
+// The agent's store owns the one object, which outlives all parts. Options are constant; everything else is
+// thread-safe.
+// Any part may call wake, under any lock.
+#pragma once
+
+#include "os/os.h"
+#include <spdlog/common.h>
+
+#include <atomic>
+
+#include "options.h"
+
+namespace fm::store::node {
+
+struct environment {
+  explicit environment(const store_options& o) : options(o) {}
+  environment(const environment&) = delete;
+  environment& operator=(const environment&) = delete;
+
+  const store_options options;
+  std::atomic<std::uint32_t> work{0};  ///< goes up when there may be something to maintain
+
+  [[nodiscard]] time_point now() const {
+    return options.hooks.now != nullptr ? options.hooks.now(options.hooks.context) : clock::now();
+  }
+  /// Of what is logged about heaps and pools that come and go.
+  [[nodiscard]] spdlog::level::level_enum heap_level() const {
+    return options.log_heaps ? spdlog::level::info : spdlog::level::debug;
+  }
+  /// There may be something for the maintenance thread to do.
+  void wake() noexcept {
+    work.fetch_add(1);
+    os::futex_wake(work, 1);
+  }
+};
+
+}  // namespace fm::store::node

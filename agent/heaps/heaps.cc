@@ -1,0 +1,145 @@
+// Opening, resuming and freeing heaps, their leases, and notices that did not get through; see heaps.h.
+// Invariant owned here: a heap changes hands under its mutex, when no operation of its earlier session is in flight.
+// open is called by sessions; expire_leases and send_lost_notices by the maintenance thread.
+#include "heaps.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "agent/limits.h"
+#include "heap_session.h"
+
+namespace fm::store::node {
+
+errc heaps::open(session& s, body b, fabric::answer& out) {
+  constexpr auto type = message_type::open_heap;
+  open_heap_body m;
+  if (!read_exactly(b, m) || m.zero != 0 || m.resume > 1) return errc::bad_frame;
+  if (m.major != protocol_major)
+    return refuse(out, type, errc::version_mismatch,
+                  fmt::format("the agent speaks store protocol {}.{}, the owner {}.{}", protocol_major, protocol_minor,
+                              m.major, m.minor));
+  const std::uint64_t most =
+      agent_.options.quota_default_bytes ? agent_.options.quota_default_bytes : regions_.memory_bytes();
+  const std::uint64_t quota = m.quota_bytes ? m.quota_bytes : most;
+  if (quota > most)
+    return refuse(out, type, errc::quota_exceeded,
+                  fmt::format("{} bytes wanted, the agent gives a heap at most {}", quota, most));
+  if (quota < regions_.region_bytes())
+    return refuse(out, type, errc::quota_exceeded,
+                  fmt::format("a quota of {} bytes is less than one region of {}", quota, regions_.region_bytes()));
+  const std::uint32_t lease =
+      std::min(m.lease_ms ? m.lease_ms : agent_.options.lease_default_ms, agent_.options.lease_max_ms);
+
+  std::lock_guard heaps_lock(mutex_);
+  const auto found = by_id_.find({m.heap_id[0], m.heap_id[1]});
+  std::shared_ptr<heap> kept = found == by_id_.end() ? nullptr : found->second;
+  const bool fresh = kept == nullptr;
+  if (fresh) {
+    if (m.resume == 1) return refuse(out, type, errc::not_found, "no such heap here; its lease may have run out");
+    if (by_id_.size() >= agent_.options.heaps_max)
+      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} heaps, its limit", by_id_.size()));
+    kept = std::make_shared<heap>(regions_, m, quota, lease);
+  }
+  heap& h = *kept;
+  auto opened = std::make_unique<heap_session>(*this, s, kept);
+  if (fresh) {
+    by_id_.emplace(std::pair{m.heap_id[0], m.heap_id[1]}, std::move(kept));
+    spdlog::log(agent_.heap_level(), "store {}: heap {} opened by {}, quota {} bytes", agent_.options.name, h.name,
+                s.peer.name(), quota);
+  } else {
+    std::lock_guard lock(h.mutex);
+    if (h.key.incarnation != m.incarnation)
+      return refuse(out, type, errc::stale, "the heap belongs to another incarnation of its owner");
+    // An owner that never got the answer to its first open asks again as if for the first time.
+    if (m.resume == 0 && (h.applied_seq != 0 || !h.regions.empty()))
+      return refuse(out, type, errc::refused, "the heap exists already; resume it");
+    if (h.owner != nullptr) {
+      h.owner->revoked.store(true);
+      h.owner->peer.close(errc::stale, "the heap was resumed on another connection");
+      if (h.owner->in_flight.load() != 0)
+        return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
+    }
+  }
+
+  open_heap_answer a{regions_.region_bytes(), h.quota_bytes, 0, h.lease_ms, 0};
+  std::lock_guard lock(h.mutex);
+  h.owner = &s;
+  h.lease_until = time_point::max();
+  a.applied_seq = h.applied_seq;
+  for (region* r : h.regions)  // notices sent to an earlier session may never have arrived
+    if (r->state == region_state::retiring) r->notice_pending = h.notices_pending = true;
+  begin_answer(out, type, &a, sizeof a);
+  s.open(std::move(opened));
+  agent_.wake();  // the notices follow the answer
+  return errc::ok;
+}
+
+std::vector<std::shared_ptr<heap>> heaps::all() const {
+  std::vector<std::shared_ptr<heap>> all;
+  std::lock_guard lock(mutex_);
+  all.reserve(by_id_.size());
+  for (const auto& [id, h] : by_id_) all.push_back(h);
+  return all;
+}
+
+void heaps::free_heap(heap& h, const char* why, bool only_if_expired) {
+  std::lock_guard heaps_lock(mutex_);
+  std::lock_guard lock(h.mutex);
+  if (h.closed.load() || (only_if_expired && (h.owner != nullptr || h.lease_until > agent_.now()))) return;
+  const std::size_t regions = h.regions.size();
+  h.close();
+  by_id_.erase({h.key.heap_id[0], h.key.heap_id[1]});
+  if (only_if_expired) ++expired_;
+  spdlog::log(agent_.heap_level(), "store {}: heap {} freed with {} regions: {}", agent_.options.name, h.name, regions,
+              why);
+}
+
+time_point heaps::expire_leases() {
+  time_point next = time_point::max();
+  for (const auto& h : all()) {
+    time_point until;
+    {
+      std::lock_guard lock(h->mutex);
+      until = h->owner == nullptr ? h->lease_until : time_point::max();
+    }
+    if (until <= agent_.now())
+      free_heap(*h, "its lease ran out", true);
+    else
+      next = std::min(next, until);
+  }
+  return next;
+}
+
+time_point heaps::send_lost_notices() {
+  bool left = false;
+  for (const auto& h : all()) {
+    std::lock_guard lock(h->mutex);
+    if (!h->notices_pending || h->owner == nullptr) continue;
+    h->notices_pending = false;
+    for (region* r : h->regions)
+      if (r->notice_pending) {
+        h->send_notice(*r);
+        if (r->notice_pending) break;  // the peer's queue is full; the rest later
+      }
+    h->notices_pending =
+        std::any_of(h->regions.begin(), h->regions.end(), [](const region* r) { return r->notice_pending; });
+    left = left || h->notices_pending;
+  }
+  return left ? agent_.now() + limits::notice_retry : time_point::max();
+}
+
+std::shared_ptr<heap> heaps::find(const std::uint64_t (&id)[2]) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = by_id_.find({id[0], id[1]});
+  return at == by_id_.end() ? nullptr : at->second;
+}
+
+void heaps::close() {
+  for (auto& [id, h] : by_id_) {
+    std::lock_guard lock(h->mutex);
+    h->close();
+  }
+}
+
+}  // namespace fm::store::node

@@ -1,0 +1,116 @@
+// Every limit and tuning constant of the agent, with its reason. What an administrator may set is in
+// agent/base/options.h; what the wire format or a packed word fixes is beside that format (src/protocol, farmem/detail,
+// heap::tablet_limit).
+//
+// A limit is a promise to an agent's other tenants: none of them makes the agent use memory or time without bound. All
+// parts include this header, and it includes none of theirs.
+#pragma once
+
+#include "base/base.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace fm::store::node::limits {
+
+// ---- options: ranges that store::create accepts ----
+
+constexpr std::uint64_t region_bytes_min = 64u << 10;  ///< an object must fit into a region: this much fits everywhere
+constexpr std::uint64_t regions_min = 2;               ///< one to append to while another is emptied
+constexpr double clean_reserve_max = 0.5;              ///< owners have at least half of the memory
+constexpr std::uint32_t trace_threads_max = 64;        ///< each has a stack and a table of its own in every cycle
+constexpr int nice_max = 19;                           ///< the kernel's
+constexpr std::uint64_t trace_slots_min = 64;          ///< few enough for tests of rescans
+constexpr std::uint64_t trace_slots_max = 1ull << 32;  ///< 32 GiB of address space a heap
+
+// ---- threads ----
+
+/// The longest sleep of any thread that is woken by others: a lost wake-up costs at most this.
+constexpr duration sleep_max = std::chrono::seconds(1);
+
+// ---- heaps ----
+
+/// Each tablet costs the agent's memory (entries, a record, bits of a cycle) and the time of whoever walks them all, so
+/// a heap is granted them by its quota: `min(tablets_max, tablets_least + quota / quota_per_tablet)`. A tablet full of
+/// the smallest objects is 1 MiB of home memory; 64 times as many tablets leave room for slots that are not in use, and
+/// for objects that are only in the owner's cache.
+constexpr std::uint32_t tablets_max = 1u << 20;
+constexpr std::uint32_t tablets_least = 1024;
+constexpr std::uint64_t quota_per_tablet = 16u << 10;
+constexpr std::uint32_t types_max = 1u << 17;  ///< of one heap; with type_bytes_max
+constexpr std::uint64_t type_bytes_max = 64ull
+                                         << 20;  ///< of a heap's types: names and offsets are its owner's to choose
+constexpr duration notice_retry = std::chrono::milliseconds(5);  ///< a peer's queue was full: it drains in about that
+/// Looks at an entry whose object moves meanwhile. Each means that somebody made progress; the bound only guards
+/// against a defect.
+constexpr int moves_max = 64;
+/// The largest home copy that an answer carries: the transports' default message cap less heads and a page of hints.
+constexpr std::uint64_t fetched_copy_max = (1u << 20) - 8192;
+constexpr std::uint32_t entries_read_max = 65536;  ///< of one message: 512 KiB, half of the transports' default cap
+/// Entries that are prefetched ahead while a batch is published: each is a random access.
+constexpr std::size_t index_prefetch = 12;
+constexpr std::uint64_t audit_faults_told = 20;  ///< in the text of an audit; all are counted
+
+// ---- tracing ----
+
+/// The most references that fit into an answer under the transports' default message cap.
+constexpr std::uint32_t answer_ghosts_max = ((1u << 20) - 4096) / 8;
+/// Pages released before the heap's mutex is given up for a moment: other messages of the heap wait for it.
+constexpr std::size_t release_pages_at_once = 16;
+/// Slots in a worker's own stack, 16 KiB of memory that only it touches; what is beyond goes to the shared one.
+constexpr std::uint64_t private_slots_max = 2048;
+/// References for the owner that are worth a notice while tracing goes on.
+constexpr std::uint64_t ghosts_worth_telling = 8192;
+/// A table of references that were handed over, by 16 bits of their hash: most repeats are found in it.
+constexpr std::uint64_t seen_ghosts_bytes = 65536 * 8;
+constexpr std::uint32_t trace_ring_items =
+    32;  ///< slots on their way to being scanned, so that memory has time to come
+constexpr std::uint32_t trace_resolved_items = 12;  ///< of those, with the home copy being prefetched
+constexpr std::uint32_t trace_ghosts_batch = 256;   ///< handed over under one lock
+constexpr std::int64_t trace_step_budget = 32768;   ///< about half a millisecond: 4 an object, 1 a reference
+constexpr std::int64_t trace_overdraft = 512;       ///< by which an object may pass the budget before it is put off
+
+// ---- moving ----
+
+constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< of a step that copies nothing
+constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step of an evacuation publishes
+constexpr std::uint64_t clean_bytes_max = 64 << 10;  ///< of a step of cleaning: less, because memory is short
+/// Entries that are moved before the heap's mutex is given up for a moment: index messages wait for it.
+constexpr std::size_t moves_at_once = 512;
+constexpr std::uint32_t walk_ahead = 16;     ///< copies whose entries are prefetched; a power of two
+constexpr std::uint32_t visits_max = 16384;  ///< objects that a step of a traversal meets, moved or not
+/// How far ahead of a queue's front entries, and at half of it copies, are prefetched.
+constexpr std::uint64_t visit_ahead = 16;
+
+// ---- peers ----
+
+constexpr std::uint64_t peer_ghosts_least = 64;  ///< an outbox takes as many at least, however many peers there are
+constexpr duration between_refusals_logged = std::chrono::seconds(10);  ///< a wrong ticket comes with every message
+constexpr std::size_t peer_links_max = 64;     ///< sessions to other agents; one that is idle makes room
+constexpr std::size_t unreachable_max = 1024;  ///< addresses left alone; owners choose them: beyond, all are forgotten
+constexpr duration unused_for = std::chrono::seconds(30);  ///< then a session is closed: it costs its peer a connection
+constexpr duration leave_alone_first = std::chrono::seconds(1);  ///< an address that cannot be reached; doubles
+constexpr duration leave_alone_most = std::chrono::seconds(60);  ///< up to this
+constexpr int connect_share = 4;  ///< of store_options::peer_within: a connection that takes longer is not worth it
+/// Connecting took so long that no other address is tried in the same round: all that is sent waits meanwhile.
+constexpr duration long_try = std::chrono::milliseconds(50);
+constexpr duration peer_reconnect_for = std::chrono::seconds(2);  ///< less than peer_within by default
+
+// ---- pools ----
+
+constexpr std::uint32_t pool_keep_max_ms = 600'000;  ///< without clients; as the longest lease by default
+/// Turns that background compaction leaves, one after the other, to messages that change the structure.
+constexpr std::uint32_t steps_back_max = 4;
+constexpr duration ask_retry = std::chrono::milliseconds(5);  ///< as notice_retry, for clients that pass an epoch
+constexpr std::uint8_t pool_arenas_max = 64;
+constexpr std::size_t gone_at_once = 1024;   ///< regions of a pool that one answer says are gone; the client asks again
+constexpr std::size_t merge_tries_max = 64;  ///< partners that compaction tries for one block: it bounds a step
+constexpr int structure_polls_max = 200;     ///< before a thread sleeps until others have left a pool's structure
+
+// ---- the admin socket ----
+
+constexpr duration admin_deadline = std::chrono::seconds(2);  ///< of a client: one is served at a time
+constexpr std::size_t document_max = 64u << 20;               ///< that a client reads, so that an endless answer ends
+
+}  // namespace fm::store::node::limits

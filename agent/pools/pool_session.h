@@ -1,0 +1,48 @@
+// The session of a pool's client: its messages (protocol/pool_messages.h), and reads of the pool's regions, but no
+// writes.
+//
+// Invariants owned here
+//   - A change is made once, however often its message comes: it is numbered in its stream, and its answer is kept.
+//   - A message about objects shares the pool's structure, and comes again with it exclusively when that is not enough;
+//     it has said nothing and come to no outcome by then.
+// pools::open makes one; agent/service calls it as a tenant.
+#pragma once
+
+#include "agent/base/answers.h"
+#include "agent/base/environment.h"
+#include "pool.h"
+
+namespace fm::store::node {
+
+class pool_session final : public tenant {
+ public:
+  pool_session(environment& e, pool& regions, session& s, std::shared_ptr<shared_pool> p,
+               std::shared_ptr<shared_client> c)
+      : agent_(e), regions_(regions), s_(s), pool_(std::move(p)), client_(std::move(c)) {}
+
+  errc message(message_type type, body b, fabric::answer& out) override;
+  std::byte* memory(const fabric::remote& where, std::uint64_t bytes, fabric::access how) noexcept override;
+  void disconnected() noexcept override;
+
+ private:
+  // With the pool's structure as `how` says.
+  outcome object_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out, held how);
+  outcome alloc(shared_pool& p, body b, fabric::answer& out, held how);
+  static errc write(shared_pool& p, body b, fabric::answer& out);
+  static outcome object_change(shared_pool& p, message_type type, body b, fabric::answer& out, held how);
+  static errc read(shared_pool& p, body b, fabric::answer& out);
+  // With the pool's structure exclusively.
+  errc structure_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out);
+  static errc pass(shared_client& c, shared_pool& p, body b, fabric::answer& out);
+  static errc location(shared_pool& p, message_type type, body b, fabric::answer& out);
+  static errc compact(shared_pool& p, body b, fabric::answer& out);
+  static errc statistics(shared_pool& p, fabric::answer& out);  ///< statistics.cc
+
+  environment& agent_;
+  pool& regions_;
+  session& s_;
+  const std::shared_ptr<shared_pool> pool_;
+  const std::shared_ptr<shared_client> client_;  ///< of that pool
+};
+
+}  // namespace fm::store::node

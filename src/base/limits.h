@@ -1,0 +1,359 @@
+// Limits and tuning constants of the library, a section for each layer, with the reason beside each number. A change
+// here changes how fast something goes or how much of it may wait, and never whether it is right. Numbers that belong
+// to a format on the wire or in memory stand beside the format, and what a program can set stands in its options. Each
+// layer reads its own section only.
+#pragma once
+
+#include "base/mutation.h"
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+// ---- channel ----
+
+namespace fm::detail::channel_limits {
+
+/// When a connection of a byte path has ended, the session says why, and the other way round. Nobody waits longer for
+/// that.
+constexpr auto word_within = std::chrono::seconds(1);
+/// Sending the part that gives a graph up. The sender has failed by then, and its caller waits.
+constexpr auto abort_within = std::chrono::seconds(1);
+/// A verdict that finds the peer's queue of notices full is sent again for so long; then the channel breaks.
+constexpr auto verdict_within = std::chrono::seconds(10);
+/// A message of the session that did not go in this time ends the channel.
+constexpr auto operation_within = std::chrono::seconds(10);
+/// Refusals that nobody has asked for; older ones are forgotten.
+constexpr std::uint64_t refusals_max = 64;
+/// Parts that may come beyond the window because they give their graph up, which needs no credit.
+constexpr std::uint64_t parts_over_credit = 4;
+/// Bytes of the reason for a refusal, or for giving a graph up, that travel.
+constexpr std::size_t reason_bytes_max = 2048;
+/// Bytes of a peer's text in a message of ours.
+constexpr std::size_t quoted_bytes_max = 400;
+
+/// An empty ring goes on at its beginning after so many bytes: a reader that keeps up then leaves it in the processors'
+/// caches.
+constexpr std::uint64_t ring_restart_from = 512u << 10;
+/// Polling before sleeping costs less than a wake-up while the other process is about to answer.
+constexpr auto ring_spin_for = std::chrono::microseconds(40);
+constexpr auto stream_spin_for = std::chrono::microseconds(30);
+/// A ring's bell is the other process's to write, too, and two waiters may take a stream's bell from each other: who
+/// sleeps looks again by itself.
+constexpr auto ring_wait_max = std::chrono::milliseconds(100);
+constexpr auto stream_wait_max = std::chrono::milliseconds(100);
+/// Bytes that are read beyond a head while large messages come. Less means another system call, more means copying.
+constexpr std::size_t stream_ahead_of_large = 4096;
+/// Bytes of an object that has not come whole which are worth a call of their own.
+constexpr std::uint64_t straight_from = 4096;
+/// An object over this share of a part may be cut in pieces.
+constexpr std::uint64_t small_share = 4;
+/// Objects that a traversal looks at in one section, which holds up eviction and cycles.
+constexpr std::uint32_t objects_each_section = 256;
+
+}  // namespace fm::detail::channel_limits
+
+// ---- fabric ----
+
+namespace fm::fabric::fabric_limits {
+
+/// While requests are in flight the session thread looks around so often, for deadlines and for lanes that nobody
+/// attends.
+constexpr auto session_tick = std::chrono::milliseconds(10);
+/// Ticks without anything in flight, after which the session thread sleeps without a timeout.
+constexpr int quiet_ticks_max = 10;
+/// How often a listener looks for connections whose deadline is over.
+constexpr int listener_tick_ms = 100;
+/// A client that stops in the middle of a frame is cut off after so long.
+constexpr auto stall_max = std::chrono::seconds(10);
+/// Unsent bytes of a connection or lane beyond which the server reads no more requests from it: the bound on what a
+/// client that does not read costs.
+constexpr std::size_t unsent_bytes_max = 1u << 20;
+/// The buffer that a stream is read into, at both ends.
+constexpr std::size_t stream_in_bytes = 64u << 10;
+/// What one system call sends.
+constexpr std::size_t stream_out_bytes_max = 256u << 10;
+constexpr std::size_t stream_out_parts_max = 128;
+/// Looks at the socket that asked last, for each look at all others: whoever asked last is the likeliest to ask next.
+constexpr int listener_spin_rounds = 16;
+
+/// verbs: an answer about a region.
+constexpr auto region_within = std::chrono::seconds(10);
+/// verbs: draining a queue pair. After that, destroying it does the same.
+constexpr auto drain_within = std::chrono::seconds(1);
+/// verbs: what registering lent memory leaves of the limit on locked memory. A connection that is made again must find
+/// room for its own buffers, or the session is lost; lent memory can be copied instead.
+constexpr std::uint64_t locked_bytes_left = 16ull << 20;
+/// verbs: one work request carries no more, so that what comes behind it on the lane is not held up for long.
+constexpr std::uint64_t work_request_bytes_max = 256u << 10;
+/// verbs: a limit on locked memory below this is called wrong by the doctor, and one above it worth knowing.
+constexpr std::uint64_t locked_bytes_enough = 1ull << 30;
+
+}  // namespace fm::fabric::fabric_limits
+
+// ---- pool ----
+
+namespace fm::pool_detail::pool_limits {
+
+/// A session does not tell its owner when it is up; whoever waits for that looks again after so long.
+constexpr auto until_up = std::chrono::milliseconds(1);
+/// An object that could not keep its slot is in the next free one: one read looks at so many slots and bytes.
+constexpr std::uint32_t probe_bytes = 4096;
+constexpr std::uint32_t probe_slots_max = 16;
+/// Where a read is a copy, looking on is cheaper than asking, for so many slots; of objects above so many bytes the
+/// header alone.
+constexpr std::uint32_t seek_slots_max = 256;
+constexpr std::uint32_t seek_whole_upto = 256;
+/// Reads of an object that met a writer each time, before the agent is asked.
+constexpr int torn_max = 32;
+
+}  // namespace fm::pool_detail::pool_limits
+
+// ---- paged ----
+
+namespace fm::detail::paged_limits {
+
+/// Fetches that are under way at once ahead of a sequential stream.
+constexpr std::size_t fetches_ahead = 4;
+/// Blocks that one step of eviction looks at; cooling unmaps all of them by one system call.
+constexpr std::size_t blocks_each_step = 16;
+/// Blocks one after the other, beside the first, that make a stream.
+constexpr std::uint64_t stream_run_min = 2;
+
+}  // namespace fm::detail::paged_limits
+
+namespace fm::detail::limits {
+
+// ---- collector ----
+
+// When a full cycle is due (src/collector/triggers.cc).
+
+/// Bytes allocated between two full cycles, at least, where the agents have room for that: a cycle has a fixed price in
+/// messages and pauses. What young collections freed does not count.
+constexpr std::uint64_t least_between = 32ull << 20;
+/// The same where the agents have little room: below this a cycle would follow on a cycle.
+constexpr std::uint64_t least_between_full = 1ull << 20;
+/// The most of it where collection is continuous: simulations and tests want many cycles.
+constexpr std::uint64_t least_between_continuous = 1ull << 20;
+/// A continuous collector rests no longer than this, even if nothing is allocated.
+constexpr auto longest_rest = std::chrono::seconds(1);
+/// The share of the agents' memory that a heap may use before cycles follow each other at the least interval.
+constexpr double most_used = 0.8;
+/// A cycle that frees less than this part of what is live was in vain: allocation is told that memory is full.
+constexpr std::uint64_t made_room_share = 64;
+/// A cycle stops resting when `between / hurry_share` was allocated since it began.
+constexpr std::uint64_t hurry_share = 4;
+
+// When a young collection is due (src/collector/triggers.cc).
+
+/// The part of the cache that is allocated between two young collections: they end before the evictor writes back what
+/// is young.
+constexpr std::uint64_t young_share = 8;
+/// A young collection that frees less than this part of what was allocated since the last one was in vain, and the next
+/// comes later. One that took more than this part of a core is as good as in vain.
+constexpr std::uint64_t young_worth = 4;
+/// The average bytes of an object from which on young collections run however much of the cache is free: large objects
+/// cost next to nothing to free, and their memory is better used again than taken new.
+constexpr std::uint64_t young_large = 1024;
+/// The bytes between young collections of large objects: they fit in a processor's cache, so that memory is used again
+/// while it is warm.
+constexpr std::uint64_t young_large_between = 8ull << 20;
+
+// Somebody who waits for a cycle (src/collector/collector.cc).
+
+/// A caller of collect() waits so long for write-backs that keep some of the dead; then the next cycle begins.
+constexpr auto written_within = std::chrono::seconds(1);
+/// Cycles after the one that was asked for, while some of the dead could not be freed.
+constexpr int again_max = 4;
+
+// Pauses (src/collector/snapshot.cc).
+
+/// One attempt to stop the threads. It holds the program even if it fails.
+constexpr auto one_pause_within = std::chrono::microseconds(200);
+/// A thread that has no core cannot leave its section as long as the others run. After this many failures attempts get
+/// longer: the others wait at the gate meanwhile and leave it theirs.
+constexpr std::uint32_t short_attempts = 8;
+constexpr auto longest_attempt = std::chrono::milliseconds(10);
+/// The rest between two attempts: few enough attempts fit into any 10 ms.
+constexpr auto backoff_first = std::chrono::milliseconds(1);
+constexpr auto backoff_most = std::chrono::milliseconds(20);
+/// All attempts of a young collection: one that cannot begin is not worth waiting for, the next one may.
+constexpr auto young_pause_within = std::chrono::seconds(1);
+/// Room for what waiting threads name, made before the pause: nothing is allocated in one.
+constexpr std::size_t threads_expected = 1024;
+/// Room for what the final pause takes from the SATB log, for the same reason.
+constexpr std::size_t final_log_slots = 1 << 16;
+
+// The owner's share of the work (src/collector/snapshot.cc).
+
+/// CPU time of a slice, after which the collector rests as much longer as its share asks.
+constexpr std::uint64_t slice_ns = 300'000;
+/// The longest rest: a cycle goes on.
+constexpr auto rest_most = std::chrono::milliseconds(30);
+/// Roots between two looks at the clock, and pages of the table.
+constexpr std::uint64_t roots_between_looks = 8192;
+constexpr std::uint64_t pages_between_looks = 8;
+
+// Messages to agents (src/collector/agent_marking.cc, sweep.cc).
+
+/// Slots to mark in one message: 256 KiB.
+constexpr std::size_t slots_per_message = 32768;
+/// Remote references in one answer: 512 KiB.
+constexpr std::uint32_t references_per_answer = 65536;
+/// Pages of slots in one message.
+constexpr std::size_t pages_per_message = 4096;
+/// Steps of the local tracer between two rounds of messages: agents do not wait long for what it finds.
+constexpr int local_steps_a_round = 32;
+/// Agents that talk need the owner for nothing but to find out that they have ended. It does not ask more often than
+/// makes marking longer by this part.
+constexpr int ask_later_by = 32;
+/// Agents that work are asked again at once, then less and less often.
+constexpr auto look_again_first = std::chrono::microseconds(200);
+constexpr auto look_again_most = std::chrono::milliseconds(5);
+/// An agent that does not hear of the end of a failed cycle throws the marks away when the next one begins.
+constexpr auto end_failed_within = std::chrono::milliseconds(200);
+
+// Tracing on the compute node (src/collector/compute_tracer.cc).
+
+/// Room on the mark stack for dirty objects; what overflows is found again by tablet.
+constexpr std::size_t local_stack_slots = 1 << 20;
+/// Objects on their way through the tracer at the same time, and of those, with the frame being prefetched or fetched.
+constexpr std::uint32_t ring_items = 128;
+constexpr std::uint32_t looked_items = 64;
+/// Fewer fetches are not worth a post.
+constexpr std::uint32_t together_items = 24;
+/// Objects in one step: the SATB log is looked at in between.
+constexpr std::uint32_t step_objects = 512;
+/// Looks at a completion before the tracer sleeps, and the longest sleep.
+constexpr int polls_before_sleep = 4096;
+constexpr auto sleep_most = std::chrono::milliseconds(1);
+
+// The sweep, roots and the SATB log.
+
+/// Words of dead slots freed between two looks at the clock: two pages of the table.
+constexpr std::size_t words_swept_at_once = 16;
+/// Contradictions whose texts are kept: a broken heap has thousands.
+constexpr std::size_t faults_told = 20;
+/// Cells of root handles that are allocated together.
+constexpr std::size_t cells_per_chunk = 512;
+/// Slots in a thread's SATB log: the queue's lock is taken once for so many stores.
+constexpr std::size_t log_slots = 1024;
+/// Slots that a thread remembers having logged in this cycle, by hash.
+constexpr std::size_t recent_slots = 256;
+
+
+// ---- base ----
+
+/// Bytes that copy_bytes copies at once where addresses are alike: below the size that glibc calls large (2112 bytes).
+constexpr std::size_t copy_piece = 2048;
+
+// ---- table ----
+
+/// Who waits for a pause spins so long before it gives its core away. Attempts usually take less: a thread that gives
+/// its core away gets it back late, and the gate is closed all the while. Only attempts that were made longer because
+/// shorter ones fail do that.
+constexpr auto pause_spin = std::chrono::microseconds(250);
+
+// ---- cache: segments (arena.cc, frames.cc) ----
+
+/// A cache has at least so many segments: some for its queues, and some in reserve.
+constexpr std::uint32_t segments_min = 8;
+/// Address space beyond the capacity, so that runs for large objects are found although the memory is scattered.
+constexpr std::uint64_t address_space_factor = 4;
+/// Bytes of cache from which on it is kept in huge pages; below, a page more or less matters.
+constexpr std::uint64_t huge_pages_from = 64ull << 20;
+/// Released runs that are remembered for large objects: they are looked through one by one.
+constexpr std::size_t free_runs_max = 64;
+
+// ---- cache: slots and allocation (slots.cc, allocation.cc) ----
+
+/// Slots that a thread takes at a time: some HIT pages. A simulated program is too short to come to the end of many.
+constexpr std::uint64_t slots_per_run = simulated ? 1024 : 2048;
+/// Tablets that an agent is asked for at a time: one message for 262,144 objects.
+constexpr std::uint32_t tablets_per_grant = simulated ? 1 : 4;
+/// Bytes that a thread allocates before the heap hears of them: the counter is shared by all threads.
+constexpr std::uint64_t report_every = 256 << 10;
+/// Collections that made no room before whoever waits gives up: the first may have begun before the wait.
+constexpr std::uint32_t collections_in_vain_max = 2;
+
+// ---- cache: misses (miss.cc, elastic.h, mutator.h) ----
+
+/// Bytes of a home copy that comes with an answer by slot; a longer one is read in a second step.
+constexpr std::uint32_t answer_bytes_max = 512 << 10;
+/// An object that moves this often between two looks is a fault.
+constexpr int hint_rounds_max = 64;
+/// Fetches that a thread has in flight: one that it waits for, and 64 detached ones.
+constexpr std::uint32_t fetches_max = 65;
+/// Bytes of a region that share one learned window: a smaller part learns more slowly, a larger one mixes more walks.
+constexpr std::uint32_t window_part_bytes = 64 << 10;
+/// Bytes that a miss reads at most with its object: each thread has a buffer of that size.
+constexpr std::uint32_t window_max = 32 << 10;
+
+// ---- cache: eviction and write-back (evictor.cc, writeback.cc) ----
+
+/// Frames that one step looks at, so that helping never stalls a thread for long.
+constexpr std::uint32_t frames_per_step = 512;
+/// Frames whose words are prefetched together.
+constexpr std::uint32_t look_ahead = 16;
+/// Bytes of the segment ahead of the walk that are prefetched: it has not been touched for long.
+constexpr std::uint64_t prefetch_bytes = 1024;
+/// Times that a segment is cooled in vain before a pause moves what is touched all the while.
+constexpr std::uint32_t rounds_before_pause = 2;
+/// After so many sweeps an open batch leaves though it is not full: segments wait for it.
+constexpr std::uint32_t sweeps_per_batch = 8;
+/// A pause for moving stragglers is given up after so long.
+constexpr auto straggler_pause_within = std::chrono::microseconds(200);
+/// No such pause for so many times as long as the last one took: all of them together may stop threads for 2% of the
+/// time.
+constexpr int rest_after_pause = 50;
+/// Acknowledged objects whose words are prefetched.
+constexpr std::size_t acknowledged_ahead = 16;
+/// References of a copied object, or elements that have some, that one step looks at.
+constexpr std::uint64_t references_per_step = 4096;
+
+// ---- cache: pages of the table (pages.cc) ----
+
+/// Pages that one step looks at: 32,768 words, some tens of microseconds.
+constexpr std::uint32_t pages_looked_at_per_step = 64;
+/// Pages that one step passes over because they are not open.
+constexpr std::uint32_t pages_passed_over_per_step = 8192;
+/// Pages that wait for one grace period.
+constexpr std::uint32_t pages_closed_together = 32;
+/// Looks at a busy word before its page stays: a busy word is somebody's for a bounded time.
+constexpr std::uint32_t page_busy_rounds_max = 1000;
+/// After a round that gave nothing back: what is left are pages of resident objects.
+constexpr auto idle_after_vain_round = std::chrono::milliseconds(10);
+
+// ---- cache: collections (collection.cc) ----
+
+/// Looks at a busy word before its slot stays for the next collection: a busy word is somebody's for a bounded time.
+constexpr std::uint32_t sweep_rounds_max = 10000;
+/// Words of 64 dead slots that eviction is held back for.
+constexpr std::uint32_t words_with_one_hold = 16;
+
+// ---- remote: connections to agents (keeper.cc, batches.cc, reconnect.cc, regions.h) ----
+
+/// Between two requests for a region that an agent does not have yet: the first, and the longest after doubling.
+constexpr std::chrono::nanoseconds open_delay_min = std::chrono::milliseconds(2);
+constexpr std::chrono::nanoseconds open_delay_max = std::chrono::milliseconds(100);
+/// Between two looks at a session: it tells when a handshake is wanted, but not when it has let other requests in after
+/// one.
+constexpr std::chrono::nanoseconds until_up = std::chrono::milliseconds(1);
+/// Bytes of type descriptions in one message.
+constexpr std::size_t types_bytes_max = 256 << 10;
+/// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
+constexpr std::uint32_t breaks_max = 8;
+/// Batches in one post, of up to three requests each.
+constexpr std::size_t batches_sent_at_once = 8;
+/// Regions that are carved from at the same time; more than one when a large object does not fit into the first.
+constexpr std::size_t open_regions_max = 4;
+
+// ---- tasks: the run loop of coroutines (run.cc) ----
+
+/// Spinning before a thread sleeps: about a round trip.
+constexpr auto spin_for = std::chrono::microseconds(30);
+/// Between two looks when the end of a fetch wakes the thread.
+constexpr auto sleep_at_most = std::chrono::milliseconds(1);
+/// Between two looks when nothing wakes it.
+constexpr auto look_again_after = std::chrono::microseconds(100);
+
+}  // namespace fm::detail::limits

@@ -1,0 +1,24 @@
+// The options of one heap's cache, as heap_core fills them in from fm::heap_options. Constant once the cache is open.
+// Every part of the cache may read them.
+#pragma once
+
+#include "policy.h"
+#include <chrono>
+#include <cstdint>
+#include <farmem/units.h>
+
+namespace fm::detail {
+
+struct cache_options {
+  std::uint64_t capacity_bytes = 256ull << 20;
+  std::uint64_t segment_bytes = 1ull << 20;
+  queue_policy queues;                                ///< units are segments
+  duration memory_within = std::chrono::seconds(5);   ///< an allocation waits so long for memory, then cache_full
+  duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
+  std::uint64_t hit_bytes = 0;                        ///< of the HIT that may be in memory; 0: all of it
+  std::uint32_t hit_residents_max = 64;  ///< a page of the HIT that names more resident objects is not given back
+  bool elastic = true;
+  bool background_evictor = true;
+};
+
+}  // namespace fm::detail

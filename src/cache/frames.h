@@ -1,0 +1,61 @@
+// Frames for objects: where threads bump-allocate them, how one moves, and how much memory stays in reserve.
+//
+// Invariants owned here
+//   - A frame between `base + 8` and `used` of its segment has a prefix that says how long it is, from bump_frame on:
+//     sweeps walk over it whether or not it was ever installed.
+//   - A segment that is being filled is one bump's, and one thread's.
+//   - A frame moves only while the caller owns its word (busy, or in a pause), and never while it is pinned.
+//
+// The other parts of the cache and the evictor call it.
+#pragma once
+
+#include "arena.h"
+#include "cache_options.h"
+#include "mutator.h"
+
+namespace fm::detail {
+
+class frame_space {
+ public:
+  /// Throws invalid_argument when the capacity is less than 8 segments, and out_of_memory.
+  frame_space(object_cache& cache, const cache_options& options);
+
+  arena& memory() noexcept { return arena_; }
+  /// Segments that are left for misses inside sections that cannot wait.
+  [[nodiscard]] std::uint32_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
+  /// Each thread may need a segment inside a section that cannot wait, and one for what it keeps. One caller at a time.
+  void expect_threads(std::size_t threads) noexcept;
+  /// Objects of that size exist: a user's section begins only with room for one of them.
+  void expect_large(std::uint64_t payload_bytes) noexcept;
+  /// Segments that a frame of that size may take, at most.
+  [[nodiscard]] std::uint32_t span_of(std::uint64_t payload_bytes) const noexcept {
+    return static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
+  }
+
+  /// A frame in `b`, retiring and taking segments as needed; null when there is no memory. Sets the shape.
+  char* bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave);
+  /// Takes back the frame that bump_frame gave last, or leaves it dead.
+  void unbump(bump& b, char* payload) noexcept;
+  /// Lets a run for a large object enter its queue, once its frame is published.
+  void settle(bump& b) noexcept;
+  /// Lets the segments that the thread fills enter their queues, so that they can be evicted.
+  void retire_segments(mutator& m) noexcept;
+  /// The first access to a cold object: it becomes warm, and moves to a kept frame when its grace period is over.
+  /// `seen` is cold and not busy. In a section.
+  void touch(mutator& m, std::atomic<word_t>& word, word_t seen);
+  /// Moves bytes, prefix and flags to `to`; the caller owns the word exclusively and publishes it.
+  void move_frame(char* from, char* to) noexcept;
+
+ private:
+  /// Moves the object of a cold, grace-passed, unpinned word to a kept frame. True when the word is warm afterwards.
+  bool relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave);
+  /// Whether a segment that was just filled enters proactive at once.
+  bool promotes(mutator& m) const noexcept;
+
+  object_cache& cache_;
+  const queue_policy queues_;
+  arena arena_;
+  std::atomic<std::uint32_t> reserve_{1};
+};
+
+}  // namespace fm::detail

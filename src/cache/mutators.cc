@@ -1,0 +1,95 @@
+// Threads that come and end, and the heaps of this process that they find by number; see mutators.h.
+//
+// Invariant: a number stands in open_lists from the moment at which threads may use it until none does; the lock of
+// that table is taken by heaps that open or close, by threads that end, and at the memory gate.
+#include "mutators.h"
+#include "object_cache.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace fm::detail {
+
+namespace {
+
+std::mutex lists_mutex;
+std::atomic<mutator_list*> open_lists[heaps_max];
+
+void thread_ends(thread_state& t) noexcept {
+  for (std::size_t i = 0; i < heaps_max; ++i) {
+    if (!t.mutators[i]) continue;
+    // The heap cannot close meanwhile and free the mutator: closing takes the same lock first.
+    const std::lock_guard lock(lists_mutex);
+    if (mutator_list* l = open_lists[i].load(std::memory_order_acquire); l && t.mutators[i]) l->detach(*t.mutators[i]);
+    t.mutators[i] = nullptr;
+  }
+}
+
+// Before a user's section begins while some heap is short of memory: the thread holds nothing that stands in the way,
+// so it evicts or waits here. Bounded: whoever still finds no memory afterwards gets the error that says why.
+void relieve_shortage() noexcept {
+  std::array<mutator*, heaps_max> mine;
+  std::size_t n = 0;
+  {
+    // A heap may be closed meanwhile: that takes the same lock, and then waits for those who are counted.
+    const std::lock_guard lock(lists_mutex);
+    for (mutator* m : this_thread.mutators)
+      if (m != nullptr) m->cache.pressure().gate_waiters.fetch_add(1, std::memory_order_relaxed), mine[n++] = m;
+  }
+  const time_point begin = clock::now();
+  for (std::size_t i = 0; i < n; ++i) {
+    object_cache& c = mine[i]->cache;
+    c.pressure().wait_at_gate(*mine[i], begin + c.options().memory_within);
+    c.pressure().gate_waiters.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace
+
+void mutator_list::open() {
+  const std::lock_guard lock(lists_mutex);
+  epochs::at_thread_end(thread_ends);
+  epochs::relieve.store(relieve_shortage, std::memory_order_release);
+  for (index_ = 0; index_ < heaps_max && open_lists[index_].load() != nullptr; ++index_) {
+  }
+  if (index_ == heaps_max)
+    throw error(errc::invalid_argument, fmt::format("{} heaps are open in this process already", heaps_max));
+  open_lists[index_].store(this, std::memory_order_release);
+}
+
+void mutator_list::close() noexcept {
+  const std::lock_guard lock(lists_mutex);
+  const std::uint32_t index = index_;
+  epochs::for_each_thread([](thread_state& t, void* i) { t.mutators[*static_cast<const std::uint32_t*>(i)] = nullptr; },
+                          const_cast<std::uint32_t*>(&index));
+  open_lists[index_].store(nullptr, std::memory_order_release);
+}
+
+mutator& mutator_list::attach() {
+  const section registered;  // makes the thread known, so that its end is noticed
+  const std::lock_guard lock(mutex_);
+  for (auto& m : all_) {
+    if (m->in_use.load(std::memory_order_acquire)) continue;
+    m->in_use.store(true, std::memory_order_relaxed);
+    return *(this_thread.mutators[index_] = m.get());
+  }
+  all_.push_back(std::make_unique<mutator>(cache_));
+  mutator& m = *all_.back();
+  m.random ^= all_.size() * 0x2545f4914f6cdd1d;
+  m.next_agent = static_cast<std::uint32_t>(all_.size() - 1);
+  m.staging = std::make_unique<std::byte[]>(elastic_windows::window_max);
+  for (auto& link : cache_.agents())
+    link->session().lend(m.staging.get(), elastic_windows::window_max, elastic_windows::window_max);
+  for (std::uint32_t i = 0; i < mutator::fetches_max; ++i) m.fetches[i].from = &m;
+  m.in_use.store(true, std::memory_order_relaxed);
+  cache_.frames().expect_threads(all_.size());
+  return *(this_thread.mutators[index_] = &m);
+}
+
+void mutator_list::detach(mutator& m) noexcept {
+  cache_.frames().retire_segments(m);
+  m.in_use.store(false, std::memory_order_release);
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,52 @@
+// The threads that have used one heap, and the heap's number in thread_state::mutators, by which a thread finds its
+// state.
+//
+// Invariants owned here
+//   - A mutator belongs to one thread at a time (mutator::in_use); one whose thread has ended is the next new thread's.
+//   - A thread that ends hands its segments over while the heap is open: closing the heap takes the same lock.
+//
+// Everything in the cache may ask for here(); visiting all of them is for statistics, retirements and snapshots.
+#pragma once
+
+#include "mutator.h"
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace fm::detail {
+
+class mutator_list {
+ public:
+  explicit mutator_list(object_cache& cache) noexcept : cache_(cache) {}
+  /// Takes a number for the heap. Throws invalid_argument when all are in use.
+  void open();
+  /// All threads forget the heap, and its number is free.
+  void close() noexcept;
+
+  /// The calling thread's state in this heap. O(1) but for a thread's first call.
+  mutator& here() {
+    mutator* m = known();
+    return __builtin_expect(m != nullptr, 1) ? *m : attach();
+  }
+  /// The same, or null when the thread has not used the heap yet.
+  [[nodiscard]] mutator* known() const noexcept { return this_thread.mutators[index_]; }
+  /// Hands a thread's segments over; when it ends.
+  void detach(mutator& m) noexcept;
+  /// All that were ever attached.
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    const std::lock_guard lock(mutex_);
+    for (auto& m : all_) visit(*m);
+  }
+
+ private:
+  friend class slot_hold;
+  mutator& attach();
+
+  object_cache& cache_;
+  std::uint32_t index_ = 0;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<mutator>> all_;
+};
+
+}  // namespace fm::detail

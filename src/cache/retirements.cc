@@ -1,0 +1,48 @@
+// Adding and acknowledging; see retirements.h.
+//
+// Invariant: the list is in the order of its stamps, so the first retirement that sections hold up holds up the rest.
+#include "retirements.h"
+#include "evictor.h"
+#include "object_cache.h"
+
+#include <algorithm>
+
+namespace fm::detail {
+
+void region_retirements::add(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept {
+  const std::lock_guard lock(mutex_);
+  // The link has made the region unreadable before this call: what reads it now began before the stamp.
+  waiting_.push_back({agent, region, generation, epochs::stamp()});
+  pending_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_release);
+  cache_.eviction().wake();
+}
+
+void region_retirements::acknowledge() noexcept {
+  if (pending_.load(std::memory_order_acquire) == 0) return;
+  std::vector<retirement> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    // First the sections, then the detached fetches: a fetch that is not seen here was posted in a section that had not
+    // ended, so the stamp had not passed.
+    std::uint64_t newest = 0;
+    for (const retirement& r : waiting_) {
+      if (!epochs::readers_passed(r.stamp)) break;
+      newest = r.stamp;
+    }
+    std::uint64_t oldest_detached = ~std::uint64_t{0};
+    cache_.mutators().for_each([&](mutator& m) {
+      for (std::uint32_t i = 1; i < mutator::fetches_max; ++i)
+        if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0)
+          oldest_detached = std::min(oldest_detached, at);
+    });
+    std::erase_if(waiting_, [&](const retirement& r) {
+      if ((r.stamp > newest || oldest_detached <= r.stamp) && !mutated(mutation::retire_while_read)) return false;
+      ready.push_back(r);
+      return true;
+    });
+    pending_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_release);
+  }
+  for (const retirement& r : ready) cache_.agents()[r.agent]->retired(r.region, r.generation);
+}
+
+}  // namespace fm::detail

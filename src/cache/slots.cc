@@ -1,0 +1,136 @@
+// Granting, refilling and giving back slots, and the hold that a snapshot takes; see slots.h.
+//
+// Invariant: locks are taken in this order: sources in the order of their agents, the tablets, the mutators.
+#include "slots.h"
+#include "evictor.h"
+#include "object_cache.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace fm::detail {
+
+void slot_sources::open(std::size_t agents) {
+  for (std::size_t i = 0; i < agents; ++i) sources_.push_back(std::make_unique<slot_source>());
+}
+
+// Slots of dead objects come first: a page of them at a time. Then a run of a tablet that was never used.
+void slot_sources::refill(mutator& m) {
+  if (next_run(m)) return;
+  object_cache::links& links = cache_.agents();
+  for (std::size_t attempt = 0;; ++attempt) {
+    const auto agent = static_cast<std::uint32_t>(m.next_agent++ % links.size());
+    slot_source& source = *sources_[agent];
+    const std::lock_guard lock(source.mutex);
+    if (source.next == source.end && source.free_pages.empty()) {
+      if (links[agent]->lost()) {
+        if (attempt < links.size()) continue;  // another agent can still grant
+        throw error(errc::agent_lost, links[agent]->url());
+      }
+      const std::uint32_t first = take_tablets(&cache_, agent, limits::tablets_per_grant);
+      if (const errc e = links[agent]->grant_tablets(first, limits::tablets_per_grant); e != errc::ok) {
+        // Who was not heard of may have granted them: they are nobody's then, for good. With another agent they could
+        // be the same slots twice, and each would take references to the other's for its own.
+        if (e == errc::quota_exceeded || e == errc::agent_full) give_back_tablets(first, limits::tablets_per_grant);
+        if (attempt < links.size()) continue;
+        throw error(e, fmt::format("{} grants no tablets", links[agent]->url()));
+      }
+      const std::lock_guard tablets_lock(tablets_mutex_);
+      for (std::uint32_t t = first; t < first + limits::tablets_per_grant; ++t) tablets_.push_back(t);
+      source.next = first * tablet_slots;
+      source.end = source.next + limits::tablets_per_grant * tablet_slots;
+    }
+    if (m.filling_slots != 0) cache_.pages().end_filling(m.filling, m.filling_slots);
+    if (!source.free_pages.empty()) {
+      m.rest = source.free_pages.back();
+      source.free_pages.pop_back();
+      m.filling = m.rest.first;
+      m.filling_slots = page_slots;
+    } else {
+      m.filling = source.next;
+      m.filling_slots = limits::slots_per_run;
+    }
+    cache_.pages().begin_filling(m.filling, m.filling_slots);
+    if (m.filling_slots == page_slots) {
+      next_run(m);
+    } else {
+      m.next_slot = source.next;
+      m.end_slot = source.next += limits::slots_per_run;
+    }
+    if (cache_.pages().over()) cache_.eviction().wake();
+    return;
+  }
+}
+
+void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> pages) {
+  slot_source& source = *sources_[agent];
+  const std::lock_guard lock(source.mutex);
+  source.free_pages.insert(source.free_pages.end(), pages.begin(), pages.end());
+}
+
+// The next run of slots for a thread out of its page of free ones. In a section: a pause sees the one or the other.
+bool slot_sources::next_run(mutator& m) noexcept {
+  for (std::size_t i = 0; i < m.rest.bits.size(); ++i) {
+    std::uint64_t& w = m.rest.bits[i];
+    if (w == 0) continue;
+    const int from = __builtin_ctzll(w);
+    const std::uint64_t ones = ~(w >> from);
+    const int n = ones == 0 ? 64 : std::min(__builtin_ctzll(ones), 64 - from);
+    const section in_section;
+    w &= ~((n == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1) << from);
+    m.next_slot = m.rest.first + i * 64 + static_cast<std::uint64_t>(from);
+    m.end_slot = m.next_slot + static_cast<std::uint64_t>(n);
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::uint32_t> slot_sources::tablets() const {
+  const std::lock_guard lock(tablets_mutex_);
+  return tablets_;
+}
+
+void slot_sources::disown() noexcept {
+  const std::lock_guard lock(tablets_mutex_);
+  for (const std::uint32_t t : tablets_) hit.tablets[t].heap.store(nullptr, std::memory_order_release);
+}
+
+void slot_sources::give_back() noexcept {
+  const std::lock_guard lock(tablets_mutex_);
+  for (const std::uint32_t t : tablets_) give_back_tablets(t, 1);
+}
+
+// ---- holding them still ----
+
+slot_hold::slot_hold(slot_sources& sources, mutator_list& mutators) : mutators_(mutators) {
+  for (auto& source : sources.sources_) {
+    locks_.emplace_back(source->mutex);
+    if (source->next < source->end) free_runs_.push_back({source->next, source->end});
+    free_pages_.insert(free_pages_.end(), source->free_pages.begin(), source->free_pages.end());
+  }
+  tablets_ = sources.tablets();
+  locks_.emplace_back(mutators_.mutex_);
+  free_runs_.reserve(free_runs_.size() + mutators_.all_.size());
+  free_pages_.reserve(free_pages_.size() + mutators_.all_.size());
+}
+
+slot_hold::~slot_hold() = default;
+
+void slot_hold::note_runs() noexcept {
+  for (const auto& m : mutators_.all_) {
+    if (m->next_slot < m->end_slot) free_runs_.push_back({m->next_slot, m->end_slot});
+    free_pages_.push_back(m->rest);
+  }
+}
+
+std::unique_ptr<slot_marks> slot_hold::allocated(bool only_dirty) {
+  if (only_dirty) std::erase_if(tablets_, [](std::uint32_t t) { return !collector_view::has_dirty_card(t); });
+  auto marks = std::make_unique<slot_marks>(std::move(tablets_));
+  if (mutated(mutation::sweep_by_entry)) return marks;
+  for (const run& r : free_runs_) marks->except(r.first, r.end - r.first);
+  for (const slot_page& p : free_pages_) marks->except(p);
+  if (marks->covers(0)) marks->except(0, 1);
+  return marks;
+}
+
+}  // namespace fm::detail

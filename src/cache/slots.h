@@ -1,0 +1,85 @@
+// Where slots come from: the tablets that the agents have granted, the pages of slots whose objects died, and the runs
+// that threads take from both.
+//
+// Invariants owned here
+//   - A slot is allocated from the section that takes it from a thread's run and publishes its word. So in a pause
+//     every slot of the heap's tablets is allocated, or free: in a run, in a page of free slots, or in a tablet's rest.
+//   - A slot is on offer once at most: in one agent's source, or in one thread's run.
+//
+// Allocation refills runs, the collector returns slots and holds the sources still for its snapshot, and the heap asks
+// for the tablets.
+#pragma once
+
+#include "slot_marks.h"
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace fm::detail {
+
+class object_cache;
+class mutator;
+class mutator_list;
+
+class slot_sources {
+ public:
+  explicit slot_sources(object_cache& cache) noexcept : cache_(cache) {}
+  /// One source for each of the heap's agents. Once, before anything is allocated.
+  void open(std::size_t agents);
+
+  /// Gives the thread a run of slots. May wait for an agent to grant tablets, so outside of sections when avoidable.
+  /// Throws agent_lost, agent_full, quota_exceeded, slots_exhausted.
+  void refill(mutator& m);
+  /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
+  void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
+  /// Tablets in use.
+  [[nodiscard]] std::vector<std::uint32_t> tablets() const;
+
+  /// The heap closes: nobody finds it by its slots from now on ...
+  void disown() noexcept;
+  /// ... and when nobody uses its words any more, the numbers of its tablets may be another heap's.
+  void give_back() noexcept;
+
+ private:
+  friend class slot_hold;
+  bool next_run(mutator& m) noexcept;
+
+  struct slot_source {
+    slot_t next = 0, end = 0;           ///< of the tablet that is being used for the first time
+    std::vector<slot_page> free_pages;  ///< slots whose objects died
+    std::mutex mutex;
+  };
+  object_cache& cache_;
+  std::vector<std::unique_ptr<slot_source>> sources_;  ///< one per agent
+  mutable std::mutex tablets_mutex_;
+  std::vector<std::uint32_t> tablets_;
+};
+
+/// Holds the sources of slots still, so that a pause can tell what is allocated. Waits for threads that are being
+/// granted tablets.
+class slot_hold {
+ public:
+  slot_hold(slot_sources& sources, mutator_list& mutators);
+  ~slot_hold();
+  slot_hold(const slot_hold&) = delete;
+  slot_hold& operator=(const slot_hold&) = delete;
+
+  /// In a pause: notes the threads' runs. O(threads).
+  void note_runs() noexcept;
+  /// Afterwards: everything of the tablets is allocated except what was free. With `only_dirty`, of the tablets that
+  /// have a dirty card (collector_view::has_dirty_card).
+  [[nodiscard]] std::unique_ptr<slot_marks> allocated(bool only_dirty = false);
+
+ private:
+  mutator_list& mutators_;
+  std::vector<std::unique_lock<std::mutex>> locks_;
+  std::vector<std::uint32_t> tablets_;
+  std::vector<slot_page> free_pages_;
+  struct run {
+    slot_t first, end;
+  };
+  std::vector<run> free_runs_;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,32 @@
+// The options of a collector: when to collect, with how much of a core, and what to verify. heap_core fills them in
+// from fm::heap_options, and nothing changes them afterwards. Also: who traces.
+#pragma once
+
+#include <cstdint>
+#include <farmem/collect.h>
+#include <farmem/units.h>
+
+namespace fm::detail {
+
+struct collector_options {
+  bool automatic = true;    ///< start cycles when much was allocated since the last one
+  std::uint64_t every = 0;  ///< bytes allocated between cycles; 0: from what is live and what the agents have
+  bool young = true;        ///< if automatic: collections of young objects in between
+  bool continuous = false;  ///< if automatic: at most limits::least_between_continuous, and no longer than a second
+  double share = 1;         ///< of a core, while nothing waits for the cycle
+  std::uint64_t quota = 0;  ///< bytes of all agents together
+  bool verify = false;      ///< before, within and after every cycle: src/collector/verify_cycle.h
+  bool agents_talk = true;  ///< agents send references to each other's objects to each other, where they can
+  evacuation_options evacuation;
+  duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
+  duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
+};
+
+/// Who traces. Anything but `agents` is for tests and benchmarks (src/collector/compute_tracer.h).
+enum class tracing : std::uint8_t {
+  agents,
+  compute_node,  ///< the collector's thread, through the cache
+  both,          ///< one after the other, and a difference is a fault; only while the program is still
+};
+
+}  // namespace fm::detail

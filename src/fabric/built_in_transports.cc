@@ -1,0 +1,13 @@
+// The transports that are part of the library itself: local:, shm:// and tcp://.
+#include "fabric/local/local_transport.h"
+#include "fabric/stream/stream_transport.h"
+#include "fabric/transport_table.h"
+
+namespace fm::fabric {
+
+std::span<const transport* const> built_in_transports() noexcept {
+  static const transport* const all[] = {&local_transport, &shm_transport, &tcp_transport};
+  return all;
+}
+
+}  // namespace fm::fabric

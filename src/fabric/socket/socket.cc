@@ -1,0 +1,272 @@
+// Connecting, listening, and sending and receiving without blocking, over TCP and Unix sockets; see socket.h. Owns the
+// rule that plaintext never listens beyond this host unless the caller says so. It keeps no state, and any thread may
+// call it.
+#include "fabric/socket/socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace fm::fabric {
+namespace {
+
+struct endpoint {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+endpoint unix_endpoint(const std::string& path) noexcept {
+  endpoint e;
+  auto* un = reinterpret_cast<sockaddr_un*>(&e.storage);
+  un->sun_family = AF_UNIX;
+  std::memcpy(un->sun_path, path.c_str(), std::min(path.size() + 1, sizeof un->sun_path));
+  e.length = sizeof(sockaddr_un);
+  return e;
+}
+
+/// Every address of a name, or why there is none.
+std::vector<endpoint> resolve(const address& a, bool passive, std::string& why) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
+  addrinfo* list = nullptr;
+  const int rc = ::getaddrinfo(a.host.c_str(), fmt::format("{}", a.port).c_str(), &hints, &list);
+  std::vector<endpoint> found;
+  if (rc != 0) {
+    why = ::gai_strerror(rc);
+    return found;
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
+  for (const addrinfo* i = list; i; i = i->ai_next) {
+    endpoint e;
+    if (i->ai_addrlen > sizeof e.storage) continue;
+    std::memcpy(&e.storage, i->ai_addr, i->ai_addrlen);
+    e.length = i->ai_addrlen;
+    found.push_back(e);
+  }
+  return found;
+}
+
+bool is_loopback(const endpoint& e) noexcept {
+  if (e.storage.ss_family == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(&e.storage)->sin_addr.s_addr) >> 24) == 127;
+  if (e.storage.ss_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&e.storage)->sin6_addr);
+  return false;
+}
+
+void set_no_delay(int fd) noexcept {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+errc connect_endpoint(const endpoint& e, time_point deadline, descriptor& out) noexcept {
+  descriptor s(::socket(e.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!s) return errc::unreachable;
+  if (::connect(s.get(), e.get(), e.length) != 0) {
+    if (errno == EAGAIN && e.storage.ss_family == AF_UNIX) return errc::unreachable;  // its backlog is full
+    if (errno != EINPROGRESS) return errc::unreachable;
+    if (!wait_socket(s.get(), POLLOUT, deadline)) return errc::timed_out;
+    int failed = 0;
+    socklen_t size = sizeof failed;
+    if (::getsockopt(s.get(), SOL_SOCKET, SO_ERROR, &failed, &size) != 0 || failed != 0) return errc::unreachable;
+  }
+  if (e.storage.ss_family != AF_UNIX) set_no_delay(s.get());
+  out = std::move(s);
+  return errc::ok;
+}
+
+/// A socket file that nobody listens on is left over from a killed agent; any other file is not ours to remove.
+void remove_stale_socket(const address& at, const std::string& url) {
+  struct stat st {};
+  if (::lstat(at.path.c_str(), &st) != 0) return;
+  if (!S_ISSOCK(st.st_mode))
+    throw error(errc::invalid_argument, fmt::format("{}: the path exists and is no socket", url));
+  descriptor probe;
+  if (connect_endpoint(unix_endpoint(at.path), clock::now() + std::chrono::seconds(1), probe) == errc::ok)
+    throw error(errc::refused, fmt::format("{}: another process listens there", url));
+  ::unlink(at.path.c_str());
+}
+
+descriptor bind_and_listen(const endpoint& e, const std::string& url) {
+  descriptor s(::socket(e.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  if (s && e.storage.ss_family != AF_UNIX) ::setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (!s || ::bind(s.get(), e.get(), e.length) != 0 || ::listen(s.get(), 128) != 0)
+    throw error(errc::unreachable, fmt::format("listening on {}: {}", url, std::strerror(errno)));
+  return s;
+}
+
+}  // namespace
+
+errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept {
+  try {
+    if (to.scheme == "shm") return connect_endpoint(unix_endpoint(to.path), deadline, out);
+    std::string why;
+    errc e = errc::unreachable;
+    for (const endpoint& at : resolve(to, false, why)) {
+      e = connect_endpoint(at, deadline, out);
+      if (e == errc::ok) break;
+    }
+    return e;
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
+}
+
+bool is_beyond_host(const address& at) {
+  std::string why;
+  const auto found = resolve(at, true, why);
+  return !found.empty() && !is_loopback(found.front());
+}
+
+void throw_insecure(std::string_view url) {
+  throw error(errc::access_denied,
+              fmt::format("listening on {}: plaintext beyond this host needs listen_options::insecure", url));
+}
+
+descriptor listen_socket(const address& at, const std::string& url, bool insecure, std::string& real) {
+  if (at.scheme == "shm") {
+    remove_stale_socket(at, url);
+    real = url;
+    return bind_and_listen(unix_endpoint(at.path), url);
+  }
+  std::string why;
+  const auto found = resolve(at, true, why);
+  if (found.empty()) throw error(errc::unreachable, fmt::format("listening on {}: {}", url, why));
+  if (!is_loopback(found.front()) && !insecure) throw_insecure(url);
+  descriptor s = bind_and_listen(found.front(), url);
+  endpoint bound;
+  bound.length = sizeof bound.storage;
+  ::getsockname(s.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
+  const std::uint16_t port = bound.storage.ss_family == AF_INET6
+                                 ? reinterpret_cast<const sockaddr_in6*>(&bound.storage)->sin6_port
+                                 : reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port;
+  real = format_url(at.scheme, at.host, ntohs(port));
+  return s;
+}
+
+descriptor accept_socket(int listening, bool unix_family, std::string& peer_name) noexcept {
+  endpoint from;
+  from.length = sizeof from.storage;
+  descriptor s(
+      ::accept4(listening, reinterpret_cast<sockaddr*>(&from.storage), &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!s) return s;
+  if (unix_family) {
+    ucred who{};
+    socklen_t size = sizeof who;
+    ::getsockopt(s.get(), SOL_SOCKET, SO_PEERCRED, &who, &size);
+    peer_name = fmt::format("shm uid={} pid={}", who.uid, who.pid);
+    return s;
+  }
+  set_no_delay(s.get());
+  char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+  ::getnameinfo(from.get(), from.length, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  peer_name = fmt::format("tcp {}:{}", host, port);
+  return s;
+}
+
+io_result send_some(int socket, std::span<const iovec> from, int fd) noexcept {
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(from.data());
+  m.msg_iovlen = from.size();
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    m.msg_control = control;
+    m.msg_controllen = sizeof control;
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  }
+  for (;;) {
+    const ssize_t n = ::sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) return {std::size_t(n), io_result::progress};
+    if (errno == EINTR) continue;
+    return {0, errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? io_result::again : io_result::gone};
+  }
+}
+
+io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept {
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(to.data());
+  m.msg_iovlen = to.size();
+  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+  if (fds) {
+    m.msg_control = control;
+    m.msg_controllen = sizeof control;
+  }
+  ssize_t n;
+  do n = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  while (n < 0 && errno == EINTR);
+  if (n < 0) return {0, errno == EAGAIN || errno == EWOULDBLOCK ? io_result::again : io_result::gone};
+  if (fds)
+    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+        fds->push_back(fd);
+      }
+    }
+  return {std::size_t(n), n == 0 ? io_result::gone : io_result::progress};
+}
+
+bool wait_socket(int socket, short events, time_point deadline) noexcept {
+  pollfd p{socket, events, 0};
+  return wait_sockets({&p, 1}, deadline);
+}
+
+bool wait_sockets(std::span<pollfd> sockets, time_point deadline) noexcept {
+  for (;;) {
+    timespec left{};
+    timespec* left_p = nullptr;
+    if (deadline != time_point::max()) {
+      const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - clock::now()).count();
+      if (ns <= 0) return false;
+      left = {ns / 1'000'000'000, ns % 1'000'000'000};
+      left_p = &left;
+    }
+    const int n = ::ppoll(sockets.data(), sockets.size(), left_p, nullptr);
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) return true;  // the next call on the socket reports it
+  }
+}
+
+errc send_all(int socket, std::span<const std::byte> bytes, time_point deadline) noexcept {
+  while (!bytes.empty()) {
+    const iovec v{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    const io_result r = send_some(socket, {&v, 1});
+    if (r.outcome == io_result::gone) return errc::unreachable;
+    if (r.outcome == io_result::again && !wait_socket(socket, POLLOUT, deadline)) return errc::timed_out;
+    bytes = bytes.subspan(r.bytes);
+  }
+  return errc::ok;
+}
+
+errc receive_all(int socket, std::span<std::byte> bytes, time_point deadline) noexcept {
+  while (!bytes.empty()) {
+    const iovec v{bytes.data(), bytes.size()};
+    const io_result r = receive_some(socket, {&v, 1}, nullptr);
+    if (r.outcome == io_result::gone) return errc::unreachable;
+    if (r.outcome == io_result::again && !wait_socket(socket, POLLIN, deadline)) return errc::timed_out;
+    bytes = bytes.subspan(r.bytes);
+  }
+  return errc::ok;
+}
+
+}  // namespace fm::fabric

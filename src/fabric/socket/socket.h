@@ -1,0 +1,53 @@
+// The few socket calls that stream transports make, over TCP and Unix sockets alike. Everything is non-blocking; what
+// waits has a deadline.
+#pragma once
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include "base/base.h"
+#include "fabric/wire/url.h"
+#include "os/os.h"
+#include <span>
+#include <vector>
+
+namespace fm::fabric {
+
+using os::descriptor;
+
+/// Connects to tcp:// or shm://. Returns unreachable, timed_out, or ok with `out` set.
+errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept;
+
+/// Listens. Throws fm::error naming `url` (invalid_argument, unreachable when the address is in use). `real` becomes
+/// the URL with the port that was really bound.
+descriptor listen_socket(const address& at, const std::string& url, bool insecure, std::string& real);
+
+/// Whether listening on a tcp:// address lets other machines in. False for a host that has no address now: listening
+/// says so.
+bool is_beyond_host(const address& at);
+[[noreturn]] void throw_insecure(std::string_view url);
+
+/// Accepts one connection; an empty descriptor with errno set when there is none.
+descriptor accept_socket(int listening, bool unix_family, std::string& peer_name) noexcept;
+
+struct io_result {
+  std::size_t bytes = 0;
+  enum { progress, again, gone } outcome = progress;
+};
+
+/// Sends what fits; `fd` (or -1) goes along with the first byte.
+io_result send_some(int socket, std::span<const iovec> from, int fd = -1) noexcept;
+/// Receives what is there; descriptors that came along are appended to `fds` when it is not null.
+io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept;
+
+/// Waits for events (POLLIN, POLLOUT) until the deadline; false when it passed.
+bool wait_socket(int socket, short events, time_point deadline) noexcept;
+
+/// The same for several descriptors, with their own events; revents are set.
+bool wait_sockets(std::span<pollfd> sockets, time_point deadline) noexcept;
+
+/// The whole of a small message, with a deadline: for handshakes. Returns ok, timed_out or unreachable.
+errc send_all(int socket, std::span<const std::byte> bytes, time_point deadline) noexcept;
+errc receive_all(int socket, std::span<std::byte> bytes, time_point deadline) noexcept;
+
+}  // namespace fm::fabric

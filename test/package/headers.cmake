@@ -1,0 +1,42 @@
+# Run by ctest: installs the headers of ${build} into ${work}/root. Fails if a header is installed outside of include/farmem/*.h and
+# include/farmem/detail/*.h, if one of include/ is missing, or if an installed header includes one of ours that is not installed.
+# Nothing has to be built.
+file(REMOVE_RECURSE ${work}/root)
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${build} --prefix ${work}/root --component headers
+  RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "the headers cannot be installed (${status}):\n${output}")
+endif()
+
+set(faults)
+file(GLOB_RECURSE installed RELATIVE ${work}/root ${work}/root/*)
+foreach(path IN LISTS installed)
+  if(NOT path MATCHES "^include/farmem/(detail/)?[^/]+[.]h$")
+    list(APPEND faults "${path} is installed: it is neither in include/farmem/ nor in include/farmem/detail/")
+    continue()
+  endif()
+  file(STRINGS ${work}/root/${path} includes REGEX "^[ \t]*#[ \t]*include[ \t]*(\"|<farmem/)")
+  foreach(include IN LISTS includes)
+    if(NOT include MATCHES "<(farmem/[^>]+)>")
+      list(APPEND faults "${path}: ${include}: headers that are installed are included as <farmem/...>")
+    elseif(NOT EXISTS ${work}/root/include/${CMAKE_MATCH_1})
+      list(APPEND faults "${path}: ${include}: that is not installed")
+    endif()
+  endforeach()
+endforeach()
+
+file(GLOB_RECURSE ours RELATIVE ${source} ${source}/include/*.h)
+list(LENGTH ours count)
+if(count EQUAL 0)
+  list(APPEND faults "there are no headers under ${source}/include")
+endif()
+list(REMOVE_ITEM ours ${installed})
+foreach(path IN LISTS ours)
+  list(APPEND faults "${path} is not installed")
+endforeach()
+
+if(faults)
+  list(JOIN faults "\n" faults)
+  message(FATAL_ERROR "${faults}")
+endif()
+message("${count} headers")
