@@ -11,7 +11,7 @@
 #include "agent/base/session.h"
 #include "agent/limits.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
     : regions_pool(p),
@@ -251,4 +251,4 @@ bool heap::is_low() const noexcept {
   return regions_pool.is_low() || left < pool::low_mark(quota);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

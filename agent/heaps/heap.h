@@ -14,7 +14,7 @@
 //   - A type, once known, never changes.
 #pragma once
 
-#include "protocol/heap_messages.h"
+#include "agent/base/protocol.h"
 
 #include <map>
 #include <memory>
@@ -25,7 +25,7 @@
 #include "agent/regions/region_pool.h"
 #include "cycle.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 using detail::home_address;
 using detail::slot_t;
@@ -277,4 +277,4 @@ errc index_batch(heap& h, region& r, const index_body& b, const char*& why);
 /// Verifies everything about a heap; heap.mutex is held.
 audit_answer audit_heap(heap& h, std::string& text);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -10,7 +10,7 @@
 
 #include "heaps.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class heap_session final : public tenant {
  public:
@@ -49,4 +49,4 @@ class heap_session final : public tenant {
   heap& h_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -15,7 +15,7 @@
 #include "agent/base/session.h"
 #include "heap.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// Messages of a heap's owner that another part of the agent answers: tracing, moving, peers.
 class heap_part {
@@ -80,4 +80,4 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type);
 /// One heap as JSON; its mutex is held. Adds to the sums.
 std::string heap_json(const heap& h, time_point now, heap_sums& total);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -9,7 +9,7 @@
 #include "agent/limits.h"
 #include "heap_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -125,4 +125,4 @@ errc heap_session::census(body b, fabric::answer& out) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

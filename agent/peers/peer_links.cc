@@ -12,14 +12,14 @@
 #include "agent/limits.h"
 #include "protocol/heap_codec.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
-using detail_link::answer_view;
-using detail_link::frame;
-using detail_link::make_message;
-using detail_link::parse_answer;
+using codec::answer_view;
+using codec::frame;
+using codec::make_message;
+using codec::parse_answer;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ class ghost_links::peer_link final : public fabric::session_events {
     make_message(r, fabric::lane::control, &message, sizeof message);
     s.post(r);
     s.wait(r);
-    detail_link::discard_key(r.reply_key);
+    codec::discard_key(r.reply_key);
     if (r.status != errc::ok) return r.status;
     return parse_answer(r.reply, message_type::open_peer).code == errc::ok ? errc::ok : errc::refused;
   }
@@ -180,7 +180,7 @@ bool ghost_links::settle_answered() {
       continue;
     }
     any = true;
-    detail_link::discard_key(l.request.reply_key);
+    codec::discard_key(l.request.reply_key);
     --l.over->letters;
     settle(l,
            l.request.status != errc::ok ? l.request.status : parse_answer(l.request.reply, message_type::ghosts).code);
@@ -302,4 +302,4 @@ std::string ghost_links::statistics() const {
                      messages_.load(), ghosts_.load(), failures_.load());
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -27,7 +27,7 @@
 
 #include "agent/tracing/tracer.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class ghost_links {
  public:
@@ -87,4 +87,4 @@ class ghost_links {
   std::list<letter> letters_;  ///< posted, not settled
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

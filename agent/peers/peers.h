@@ -12,7 +12,7 @@
 #include "agent/heaps/heaps.h"
 #include "peer_links.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class peers final : public heap_part {
  public:
@@ -56,4 +56,4 @@ class peer_session final : public tenant {
   session& s_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -9,7 +9,7 @@
 #include "blocks.h"
 #include "object_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 audit_answer shared_blocks::audit(std::string& text) const {
   audit_answer a{};
@@ -106,4 +106,4 @@ audit_answer shared_blocks::audit(std::string& text) const {
   return a;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -5,7 +5,7 @@
 #include "object_memory.h"
 #include "structure_lock.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 using blocks::consistency;
 using blocks::object_header;
@@ -243,4 +243,4 @@ outcome shared_blocks::release(where& at, held how) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

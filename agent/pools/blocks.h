@@ -32,7 +32,7 @@
 // structure exclusively.
 #pragma once
 
-#include "protocol/pool_messages.h"
+#include "agent/base/protocol.h"
 
 #include <array>
 #include <atomic>
@@ -47,7 +47,7 @@
 #include "agent/base/random.h"
 #include "frames.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// How the caller has the pool's structure lock.
 enum class held : std::uint8_t { shared, exclusive };
@@ -309,4 +309,4 @@ class shared_blocks {
   merge merge_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -10,7 +10,7 @@
 #include "blocks.h"
 #include "object_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 void shared_blocks::begin_round() {
   if (merge_.running) finish_merge();
@@ -224,4 +224,4 @@ std::vector<std::uint32_t> shared_blocks::fill(std::uint32_t size_class) const {
   return all;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

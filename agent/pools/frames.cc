@@ -3,7 +3,7 @@
 // Called by blocks, with the pool's structure exclusively.
 #include "frames.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 shared_frames::~shared_frames() {
   for (const record& k : records_)
@@ -78,4 +78,4 @@ void shared_frames::give_back(blocks::place place, std::uint64_t bytes) {
   free_[o].insert(at);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

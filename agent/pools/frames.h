@@ -8,7 +8,7 @@
 // those who share it.
 #pragma once
 
-#include "protocol/pool_format.h"
+#include "agent/base/protocol.h"
 
 #include <array>
 #include <set>
@@ -16,7 +16,7 @@
 
 #include "agent/regions/region_pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class shared_frames {
  public:
@@ -66,4 +66,4 @@ class shared_frames {
   std::array<std::set<address>, orders> free_;  ///< by order
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -10,7 +10,7 @@
 #include "agent/limits.h"
 #include "pool_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -317,4 +317,4 @@ void pool_session::disconnected() noexcept {
   if (client_->owner == &s_) client_->owner = nullptr;  // its lease runs on from when it was last heard of
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -91,4 +91,4 @@ void shared_pool::close() {
   frames.reset();
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -14,7 +14,7 @@
 // Order: the map of pools -> structure -> a stream -> the locks of blocks.h -> the mutex of region_pool.h.
 #pragma once
 
-#include "protocol/pool_messages.h"
+#include "agent/base/protocol.h"
 
 #include <memory>
 #include <mutex>
@@ -24,7 +24,7 @@
 #include "blocks.h"
 #include "structure_lock.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 struct shared_client {
   std::uint64_t id[2] = {};
@@ -94,4 +94,4 @@ class shared_pool {
   void close();
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

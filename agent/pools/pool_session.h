@@ -12,7 +12,7 @@
 #include "agent/base/environment.h"
 #include "pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class pool_session final : public tenant {
  public:
@@ -45,4 +45,4 @@ class pool_session final : public tenant {
   const std::shared_ptr<shared_client> client_;  ///< of that pool
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -11,7 +11,7 @@
 #include "agent/limits.h"
 #include "pool_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -161,4 +161,4 @@ void pools::close() {
   }
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

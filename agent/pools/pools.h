@@ -14,7 +14,7 @@
 #include "agent/base/random.h"
 #include "pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class pools {
  public:
@@ -41,4 +41,4 @@ class pools {
   random_source random_;  ///< mutex_
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

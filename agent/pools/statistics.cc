@@ -6,7 +6,7 @@
 #include "pool_session.h"
 #include "pools.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 errc pool_session::statistics(shared_pool& p, fabric::answer& out) {
   const shared_blocks& k = *p.blocks;
@@ -72,4 +72,4 @@ std::string pools::statistics() const {
   return all;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -5,7 +5,7 @@
 #include "blocks.h"
 #include "object_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 shared_blocks::shared_blocks(shared_frames& frames, const options& o)
     : frames_(frames), options_(o), classes_(blocks::class_count) {
@@ -286,4 +286,4 @@ bool shared_blocks::reclaim(std::uint64_t passed) {
   return any;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

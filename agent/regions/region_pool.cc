@@ -8,7 +8,7 @@
 
 #include "protocol/region_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -83,7 +83,7 @@ region* pool::take(heap* owner, const owner_key& key, region_use use) {
     try {
       os::memory_file fresh("farmem-region", region_bytes_);
       // The agent's memory, whoever writes to it first; and no memory is an answer, not a fault later.
-      allocate_pages(fresh, huge_pages_);
+      protocol::allocate_pages(fresh, huge_pages_);
       r->memory = std::move(fresh);
     } catch (const error& e) {
       spdlog::error("no memory for a region: {}", e.what());
@@ -146,4 +146,4 @@ bool pool::evict_kept() {
   return true;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

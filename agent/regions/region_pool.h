@@ -12,7 +12,7 @@
 
 #include "region.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// Who owns memory: a heap of one process.
 struct owner_key {
@@ -77,4 +77,4 @@ class pool {
   std::vector<region*> kept_;  ///< free, with the memory of their last owner
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -26,7 +26,7 @@
 #include "agent/tracing/cycles.h"
 #include "service.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class agent_store final : public store {
  public:
@@ -74,4 +74,4 @@ class agent_store final : public store {
   std::vector<std::thread> tracing_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

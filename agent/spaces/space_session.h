@@ -7,7 +7,7 @@
 #include "agent/base/answers.h"
 #include "spaces.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class space_session final : public tenant {
  public:
@@ -37,4 +37,4 @@ inline errc refuse_space(fabric::answer& out, paged_message type, errc code, con
   return refuse(out, as_type(type), code, text);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -11,8 +11,8 @@
 // object.
 #pragma once
 
+#include "agent/base/protocol.h"
 #include "fabric/server/server.h"
-#include "protocol/paged_messages.h"
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -24,7 +24,7 @@
 #include "agent/base/session.h"
 #include "agent/regions/region_pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// What one agent keeps of one paged range.
 struct space {
@@ -78,4 +78,4 @@ class spaces {
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<space>, id_hash> spaces_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

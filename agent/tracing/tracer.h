@@ -34,7 +34,7 @@
 #include "agent/heaps/heap.h"
 #include "trace_peers.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// Wakes the tracing threads of a store, or the thread that carries ghosts. Outlives all tracers.
 struct trace_bell {
@@ -230,4 +230,4 @@ inline std::shared_ptr<tracer> running_tracer(const heap& h) {
   return std::static_pointer_cast<tracer>(h.running_cycle());
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -80,7 +80,7 @@ struct pool_options {
   // ---- of `local:` ----
   std::uint64_t local_memory = 256ull << 20;
   std::uint64_t local_region = 16ull << 20;
-  /// An agent in this process (fm::store::store::create) for `local:`, that several pools share; null: one of the pool's own.
+  /// An agent in this process (fm::agent::store::create) for `local:`, that several pools share; null: one of the pool's own.
   fabric::service* in_process = nullptr;
 };
 

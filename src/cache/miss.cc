@@ -22,13 +22,13 @@ constexpr int hint_rounds_max = 64;                    // an object that moves t
 /// comes back to an address that it had, so what is in it may be newer than the answer.
 class old_hints {
  public:
-  old_hints(slot_t slot, const store::link& link) : first_(slot / page_slots * page_slots) {
+  old_hints(slot_t slot, const remote::link& link) : first_(slot / page_slots * page_slots) {
     for (slot_t i = 0; i < page_slots; ++i) {
       const word_t w = word_at(first_ + i).load(std::memory_order_acquire);
       words_[i] = word::is_away(w) && !is_readable(link, w) ? w : word::unknown;
     }
   }
-  static bool is_readable(const store::link& link, word_t hint) {
+  static bool is_readable(const remote::link& link, word_t hint) {
     const home_address at = home_address::unpack(hint);
     return link.region_generation(at.region) == at.generation;
   }
@@ -47,7 +47,7 @@ class old_hints {
 
 }  // namespace
 
-void throw_access(errc code, slot_t slot, const store::link& link) {
+void throw_access(errc code, slot_t slot, const remote::link& link) {
   throw error(code, fmt::format("slot {:#x} on {}", slot, link.url()));
 }
 
@@ -92,7 +92,7 @@ void object_cache::end_fetch(fetch& f) noexcept {
   if (f.waiters.load(std::memory_order_seq_cst) != 0) os::futex_wake(f.sequence, 1 << 30);
 }
 
-std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, const home_address& from,
+std::uint64_t object_cache::read_hint(fetch& f, mutator& m, remote::link& link, const home_address& from,
                                       std::uint32_t& window) {
   fabric::request& r = f.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
@@ -120,7 +120,7 @@ std::uint64_t object_cache::read_hint(fetch& f, mutator& m, store::link& link, c
   return bytes;
 }
 
-word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
+word_t object_cache::load(fetch& f, mutator& m, remote::link& link) {
   const time_point deadline = clock::now() + options_.access_within;
   word_t hint = f.hint;
   for (int round = 0; round < hint_rounds_max; ++round) {
@@ -152,7 +152,7 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
     m.counters.misses_by_slot += 1;
     std::optional<old_hints> old;
     if (!old_hints::is_readable(link, hint)) old.emplace(f.slot, link);
-    const store::slot_answer a = link.fetch_slot(f.slot, old.has_value(), answer_bytes_max, deadline);
+    const remote::slot_answer a = link.fetch_slot(f.slot, old.has_value(), answer_bytes_max, deadline);
     if (a.status != errc::ok) throw_access(a.status, f.slot, link);
     if (!word::is_away(a.entry)) throw_access(errc::not_found, f.slot, link);
     hint = a.entry;
@@ -181,11 +181,11 @@ word_t object_cache::load(fetch& f, mutator& m, store::link& link) {
 void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind kind) {
   const time_point begin = clock::now();
   mutator& m = here();
-  store::link& link = link_of(slot);
+  remote::link& link = link_of(slot);
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
   pages_.open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
-  const store::slot_answer a = link.fetch_slot(slot, true, answer_bytes_max, begin + options_.access_within);
+  const remote::slot_answer a = link.fetch_slot(slot, true, answer_bytes_max, begin + options_.access_within);
   if (a.status != errc::ok) throw_access(a.status, slot, link);
   if (!word::is_away(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
@@ -234,9 +234,9 @@ std::uint32_t object_cache::install_neighbours(mutator& m, std::uint32_t agent, 
   for (std::uint64_t at = skip; at + header::bytes <= window;) {
     std::uint64_t h = 0;
     std::memcpy(&h, bytes + at, sizeof h);
-    if (static_cast<std::uint32_t>(h) == store::batch_magic) {
+    if (static_cast<std::uint32_t>(h) == protocol::batch_magic) {
       // Perhaps a batch header. An object of that slot would be `away` at exactly this address; the header never is.
-      at += sizeof(store::batch_header);
+      at += sizeof(protocol::batch_header);
       continue;
     }
     const std::uint64_t copy = home_bytes(h, bytes + at + header::bytes, window - at);

@@ -118,7 +118,7 @@ void cycle::finish(bool completed) noexcept {
   if (pages_held_) cache_.hold_pages(false);
   if (!begun_) return;
   for (std::size_t i = 0; i < agents_.size(); ++i) {
-    store::end_cycle_answer a{};
+    protocol::end_cycle_answer a{};
     // An agent that does not hear of the end throws the marks away when the next cycle begins.
     const auto within = completed ? owner_.options_.call_within : std::chrono::milliseconds(200);
     if (agents_[i].link->lost() || agents_[i].link->end_cycle(report_.number, clock::now() + within, a) != errc::ok)
@@ -265,7 +265,7 @@ void cycle::mark_with(compute_tracer& tracer) {
 void cycle::mark_lost(slot_marks& marks) {
   for (std::size_t i = 0; i < marks.tablets().size(); ++i)
     if (!by_number_[hit.tablets[marks.tablets()[i]].agent.load(std::memory_order_relaxed)])
-      std::memset(marks.marked(i), 0xff, store::marks_bytes);
+      std::memset(marks.marked(i), 0xff, protocol::marks_bytes);
 }
 
 void cycle::read_marks() {
@@ -274,7 +274,7 @@ void cycle::read_marks() {
   if (young_) return;  // all of them are here
   mark_lost(*marks_);
   const std::vector<std::uint32_t>& tablets = marks_->tablets();
-  std::vector<std::uint64_t> said(store::marks_tablets_max * slot_marks::tablet_words);
+  std::vector<std::uint64_t> said(protocol::marks_tablets_max * slot_marks::tablet_words);
   for (std::size_t i = 0; i < tablets.size();) {
     const auto agent_at = [&](std::size_t at) {
       return by_number_[hit.tablets[tablets[at]].agent.load(std::memory_order_relaxed)];
@@ -285,7 +285,7 @@ void cycle::read_marks() {
       continue;
     }
     std::uint32_t n = 1;
-    while (n < store::marks_tablets_max && i + n < tablets.size() && tablets[i + n] == tablets[i] + n &&
+    while (n < protocol::marks_tablets_max && i + n < tablets.size() && tablets[i + n] == tablets[i] + n &&
            agent_at(i + n) == a)
       ++n;
     check(a->link->read_marks(report_.number, tablets[i], n, said.data(), call_deadline()), *a,
@@ -389,7 +389,7 @@ bool cycle::count_dead(std::size_t tablet, std::vector<std::uint64_t>& dead) {
 // The agent forgets the slots, and only then may they be used again.
 void cycle::release(agent& a) {
   cycle_part& part = report_.agents[static_cast<std::size_t>(&a - agents_.data())];
-  std::vector<store::slot_bits> pages;
+  std::vector<protocol::slot_bits> pages;
   for (std::size_t from = 0; from < a.returned.size(); from += pages_per_message) {
     const auto some = std::span(a.returned).subspan(from, std::min(pages_per_message, a.returned.size() - from));
     pages.resize(some.size());
@@ -397,7 +397,7 @@ void cycle::release(agent& a) {
       pages[i].first_slot = some[i].first;
       std::memcpy(pages[i].bits, some[i].bits.data(), sizeof pages[i].bits);
     }
-    store::release_answer answer{};
+    protocol::release_answer answer{};
     if (mutated(mutation::return_slots_early)) cache_.return_slots(a.number, some);
     check(a.link->release_slots(report_.number, pages, call_deadline(), answer), a, "does not release slots");
     part.freed_objects += answer.entries;

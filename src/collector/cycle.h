@@ -38,7 +38,7 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
 
   /// What is known of an agent that takes part.
   struct agent {
-    store::link* link = nullptr;
+    remote::link* link = nullptr;
     std::uint32_t number = 0;      ///< of the heap's agents
     std::vector<slot_t> pending;   ///< slots that it has to mark, as they go into messages
     std::size_t pending_from = 0;  ///< those before were sent
@@ -46,10 +46,10 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
     bool idle = false;
     bool talks = false;   ///< to other agents; they are told of it, and it of them
     bool counts = false;  ///< it has been told of others, so its answers say what it has sent and received
-    store::begin_cycle_answer ticket{};
-    store::trace_answer said{};
-    std::vector<store::slot_bits> pages;  ///< of newer slots
-    std::vector<slot_page> returned;      ///< by the sweep
+    protocol::begin_cycle_answer ticket{};
+    protocol::trace_answer said{};
+    std::vector<protocol::slot_bits> pages;  ///< of newer slots
+    std::vector<slot_page> returned;         ///< by the sweep
   };
 
   void run_steps();
@@ -78,7 +78,7 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
   void begin_on_agents();
   /// Tells those of each other that talk. After the snapshot, and before anybody traces.
   void introduce_agents();
-  [[nodiscard]] std::vector<store::trace_peer> trace_peers() const;
+  [[nodiscard]] std::vector<remote::trace_peer> trace_peers() const;
   void mark_by_agents();
   bool exchange(agent& a, waves& w);
 

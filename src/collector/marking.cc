@@ -44,14 +44,14 @@ void cycle::introduce_agents() {
   for (bool again = true; again;) {
     again = false;
     const auto talkers = std::count_if(agents_.begin(), agents_.end(), [](const agent& a) { return a.talks; });
-    const std::vector<store::trace_peer> all = trace_peers();
+    const std::vector<remote::trace_peer> all = trace_peers();
     for (agent& a : agents_) {
       if (!a.talks) continue;
       if (talkers == 1 && !a.counts) {
         a.talks = false;  // with whom
         continue;
       }
-      std::vector<store::trace_peer> others;
+      std::vector<remote::trace_peer> others;
       for (std::size_t i = 0; i < agents_.size(); ++i)
         if (agents_[i].talks && &agents_[i] != &a) others.push_back(all[i]);
       const errc e = a.link->trace_peers(report_.number, others, call_deadline());
@@ -66,8 +66,8 @@ void cycle::introduce_agents() {
   }
 }
 
-std::vector<store::trace_peer> cycle::trace_peers() const {
-  std::vector<store::trace_peer> all(agents_.size());
+std::vector<remote::trace_peer> cycle::trace_peers() const {
+  std::vector<remote::trace_peer> all(agents_.size());
   for (std::size_t i = 0; i < agents_.size(); ++i) {
     all[i].url = agents_[i].link->url();
     std::copy_n(agents_[i].link->heap_id().begin(), 2, all[i].heap_id);
@@ -76,7 +76,7 @@ std::vector<store::trace_peer> cycle::trace_peers() const {
   for (const std::uint32_t t : marks_->tablets()) {
     const agent* const a = by_number_[hit.tablets[t].agent.load(std::memory_order_relaxed)];
     if (!a) continue;
-    std::vector<store::tablet_range>& ranges = all[static_cast<std::size_t>(a - agents_.data())].tablets;
+    std::vector<protocol::tablet_range>& ranges = all[static_cast<std::size_t>(a - agents_.data())].tablets;
     if (!ranges.empty() && ranges.back().first + ranges.back().count == t)
       ++ranges.back().count;
     else
@@ -89,8 +89,8 @@ std::vector<store::trace_peer> cycle::trace_peers() const {
 bool cycle::exchange(agent& a, waves& w) {
   const std::size_t n = std::min(slots_per_message, a.pending.size() - a.pending_from);
   std::vector<slot_t> ghosts;
-  store::trace_answer said{};
-  store::trace_counts counted{};
+  protocol::trace_answer said{};
+  protocol::trace_counts counted{};
   check(a.link->trace(report_.number, ++a.message, std::span(a.pending).subspan(a.pending_from, n), ghosts_per_answer,
                       call_deadline(), said, a.counts ? &counted : nullptr, ghosts),
         a, "does not trace");

@@ -38,7 +38,7 @@ void cycle::refers_to(slot_t slot) {
 void cycle::went_home(slot_t slot) {
   if (mutated(mutation::forget_gone_home) || young_)
     return;  // what it referred to was logged, or had been, as not young any more
-  if (agent* a = agent_of(slot)) a->pending.push_back(slot | store::scan_at_home);
+  if (agent* a = agent_of(slot)) a->pending.push_back(slot | protocol::scan_at_home);
 }
 
 void cycle::scan() {
@@ -119,7 +119,7 @@ void cycle::send_newer() {
     for (std::size_t w = 0; w < slot_marks::tablet_words; w += page_words) {
       const std::uint64_t* const bits = marks_->newer(i) + w;
       if (std::all_of(bits, bits + page_words, [](std::uint64_t b) { return b == 0; })) continue;
-      store::slot_bits& page = a->pages.emplace_back();
+      protocol::slot_bits& page = a->pages.emplace_back();
       page.first_slot = tablets[i] * tablet_slots + w * 64;
       std::memcpy(page.bits, bits, sizeof page.bits);
     }

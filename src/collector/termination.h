@@ -41,7 +41,7 @@ class waves {
   }
   /// An answer. `given`: the agent was sent slots, or has brought some. `counts`: null of one that does not talk; whether they are
   /// others than the last time.
-  bool answered(std::size_t agent, bool idle, bool given, const store::trace_counts* counts) noexcept {
+  bool answered(std::size_t agent, bool idle, bool given, const protocol::trace_counts* counts) noexcept {
     quiet_ = quiet_ && idle && !given;
     if (!counts) return false;
     const bool changed = std::memcmp(&counts_[agent], counts, sizeof *counts) != 0;
@@ -64,7 +64,7 @@ class waves {
   [[nodiscard]] bool agents_are_at_it() const noexcept { return at_it_; }
 
  private:
-  std::vector<store::trace_counts> counts_;  ///< of the last answers
+  std::vector<protocol::trace_counts> counts_;  ///< of the last answers
   bool quiet_ = false, was_quiet_ = false;
   bool same_ = false, none_sent_ = false;
   bool at_it_ = false;

@@ -42,7 +42,7 @@ void cycle::check_faults() const {
 void cycle::verify_agents(const char* when) {
   for (const agent& a : agents_) {
     if (a.link->lost()) continue;
-    store::audit_answer said{};
+    protocol::audit_answer said{};
     std::string text;
     const errc e = a.link->audit(said, text);
     if (e != errc::ok) {

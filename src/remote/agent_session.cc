@@ -7,15 +7,15 @@
 
 #include "agent_session_impl.h"
 
-namespace fm::store {
+namespace fm::remote {
 
 std::unique_ptr<link> link::open(const std::string& url, const link_options& options) {
-  auto l = std::make_unique<detail_link::link_impl>(options);
+  auto l = std::make_unique<internal::link_impl>(options);
   l->start(url);
   return l;
 }
 
-namespace detail_link {
+namespace internal {
 
 link_impl::link_impl(const link_options& options) : options_(options) {}
 
@@ -118,5 +118,5 @@ link_stats link_impl::stats() const noexcept {
   return s;
 }
 
-}  // namespace detail_link
-}  // namespace fm::store
+}  // namespace internal
+}  // namespace fm::remote

@@ -14,7 +14,9 @@
 #include "protocol/heap_messages.h"
 #include <memory>
 
-namespace fm::store {
+namespace fm::remote {
+
+using namespace protocol;
 
 /// A batch under construction: bytes that will stand at `region`:`offset`. Filled by one thread, with home copies
 /// (header, payload) back to back after the batch header, which the link writes at submit.
@@ -170,4 +172,4 @@ class link {
   virtual void close() noexcept = 0;
 };
 
-}  // namespace fm::store
+}  // namespace fm::remote

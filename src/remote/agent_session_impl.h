@@ -30,7 +30,9 @@
 #include "protocol/heap_codec.h"
 #include "regions.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
+
+using namespace protocol::codec;
 
 class link_impl;
 
@@ -270,4 +272,4 @@ class link_impl final : public link, public fabric::session_events {
   } count_;
 };
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

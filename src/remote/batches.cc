@@ -8,7 +8,7 @@
 
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
 // ---- under construction ----
 
@@ -394,4 +394,4 @@ errc link_impl::flush(time_point deadline) noexcept {
   return ended_.load(std::memory_order_relaxed) == ended::lost ? errc::agent_lost : errc::ok;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

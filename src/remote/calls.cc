@@ -6,7 +6,7 @@
 
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
 void link_impl::saw_break(std::uint32_t g) noexcept {
   std::uint32_t seen = broken_.load(std::memory_order_relaxed);
@@ -245,4 +245,4 @@ errc link_impl::statistics(std::string& json) noexcept {
   return r.code;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

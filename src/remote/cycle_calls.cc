@@ -3,7 +3,7 @@
 // Answers are checked for their shape here; their meaning is the collector's business, which alone calls these.
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
 errc link_impl::cycle_call(message_type type, const void* body, std::size_t body_bytes, std::span<const std::byte> tail,
                            time_point deadline, reply& out) noexcept {
@@ -136,4 +136,4 @@ errc link_impl::evacuate(const evacuate_body& what, time_point deadline, evacuat
   return errc::bad_frame;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

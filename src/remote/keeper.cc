@@ -7,7 +7,7 @@
 #include "agent_session_impl.h"
 #include "protocol/region_memory.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
 namespace {
 constexpr duration open_delay_min = std::chrono::milliseconds(2);
@@ -276,4 +276,4 @@ void link_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) 
   open_again_at_ = clock::now() + open_delay_;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

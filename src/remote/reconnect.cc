@@ -8,7 +8,7 @@
 
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
 errc link_impl::open_heap(fabric::session& s, bool resume) {
   open_heap_body body{};
@@ -200,4 +200,4 @@ void link_impl::retired(std::uint32_t region, std::uint32_t generation) noexcept
   wake_keeper();
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

@@ -19,7 +19,13 @@
 #include <unordered_map>
 #include <vector>
 
-namespace fm::store::detail_link {
+namespace fm::remote {
+
+using namespace protocol;
+
+}  // namespace fm::remote
+
+namespace fm::remote::internal {
 
 /// Generation and readable bound of every region number, one atomic word each; zero: unknown or retired.
 ///   63..32 readable bytes | 31..0 generation
@@ -143,4 +149,4 @@ class region_book {
   std::uint32_t region_bytes_ = 0, batch_bytes_ = 0;
 };
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

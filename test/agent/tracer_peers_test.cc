@@ -5,8 +5,8 @@
 #include "agent/tracing/tracer.h"
 
 using namespace fm;
-using namespace fm::store;
-using namespace fm::store::node;
+using namespace fm::agent;
+using namespace fm::protocol;
 
 namespace {
 

@@ -14,12 +14,12 @@ namespace blocks_test {
 
 using namespace fm;
 using namespace fm::literals;
-using fm::store::audit_answer;
-using fm::store::blocks::fallback;
-using fm::store::blocks::naming;
-using fm::store::blocks::place;
-using fm::store::node::shared_blocks;
-using fm::store::node::shared_frames;
+using fm::agent::shared_blocks;
+using fm::agent::shared_frames;
+using fm::protocol::audit_answer;
+using fm::protocol::blocks::fallback;
+using fm::protocol::blocks::naming;
+using fm::protocol::blocks::place;
 using where = shared_blocks::where;
 
 struct settings {
@@ -43,8 +43,8 @@ struct settings {
 
 struct world {
   static constexpr std::uint64_t region = 256_KiB;
-  fm::store::node::pool regions{16 * region, region, 0.0, false};
-  const fm::store::node::owner_key key{{1, 2}, 3};
+  fm::agent::pool regions{16 * region, region, 0.0, false};
+  const fm::agent::owner_key key{{1, 2}, 3};
   shared_frames frames{regions, key, this, 12 * region};
   shared_blocks blocks;
 
@@ -88,11 +88,11 @@ struct world {
     return steps;
   }
   std::byte* memory_of(const where& at) const {
-    using namespace fm::store::blocks;
+    using namespace fm::protocol::blocks;
     return frames.memory(place_of(at.word)) + std::size_t{at.slot} * slot_bytes(class_of(at.word));
   }
   std::byte* word_of(const where& at) const {
-    using namespace fm::store::blocks;
+    using namespace fm::protocol::blocks;
     return frames.memory(blocks.chunk(at.id.vblock / chunk_words)) + at.id.vblock % chunk_words * 8;
   }
   /// The class of make()'s objects.

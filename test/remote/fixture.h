@@ -10,7 +10,7 @@
 
 #include "agent.h"
 
-namespace fm::store::link_test {
+namespace fm::remote::test {
 
 inline time_point soon() { return clock::now() + std::chrono::seconds(10); }
 
@@ -167,4 +167,4 @@ struct linked {
   }
 };
 
-}  // namespace fm::store::link_test
+}  // namespace fm::remote::test

@@ -5,8 +5,10 @@
 #include <thread>
 
 using namespace fm;
-using namespace fm::store;
-using namespace fm::store::link_test;
+using namespace fm::agent;
+using namespace fm::protocol;
+using namespace fm::remote;
+using namespace fm::remote::test;
 
 TEST_CASE("a batch is indexed and its objects can be read at their home addresses and by slot") {
   linked x;
