@@ -1,5 +1,5 @@
-// The words of the protocols (src/protocol), made names of the agent: a message is as much the agent's own as its heaps.
-// Every part that handles messages or formats includes this; nothing else is declared here.
+// The words of the protocols (src/protocol), made names of the agent: a message is as much the agent's own as its
+// heaps. Every part that handles messages or formats includes this; nothing else is declared here.
 #pragma once
 
 #include "protocol/heap_messages.h"

@@ -60,12 +60,12 @@ struct heap {
   static constexpr std::uint64_t moves_at = marks_at + 2 * marks_bytes;
   static constexpr std::uint64_t tablet_block = moves_at + 2 * marks_bytes;
 
-  heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease);
+  heap(region_pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease);
   heap(const heap&) = delete;
   heap& operator=(const heap&) = delete;
   ~heap();
 
-  pool& regions_pool;
+  region_pool& regions_pool;
   const owner_key key;
   const std::string name;
   const std::uint64_t quota_bytes;

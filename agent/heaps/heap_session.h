@@ -43,7 +43,7 @@ class heap_session final : public tenant {
 
   heaps& of_;
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   session& s_;
   const std::shared_ptr<heap> keep_;
   heap& h_;

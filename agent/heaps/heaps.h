@@ -35,7 +35,7 @@ struct heap_sums {
 
 class heaps {
  public:
-  heaps(environment& e, pool& regions) : agent_(e), regions_(regions) {}
+  heaps(environment& e, region_pool& regions) : agent_(e), regions_(regions) {}
   heaps(const heaps&) = delete;
   heaps& operator=(const heaps&) = delete;
 
@@ -67,7 +67,7 @@ class heaps {
   };
 
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   std::vector<heap_part*> parts_;
 
   mutable std::mutex mutex_;

@@ -16,7 +16,7 @@ namespace {
 /// The regions that a step has entered; it leaves them when it ends.
 class entered_regions {
  public:
-  explicit entered_regions(pool& p) : pool_(p) {}
+  explicit entered_regions(region_pool& p) : pool_(p) {}
   ~entered_regions() {
     for (const auto& [at, r] : inside_) pool_.leave(*r);
   }
@@ -37,7 +37,7 @@ class entered_regions {
   }
 
  private:
-  pool& pool_;
+  region_pool& pool_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, region*> inside_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace fm::agent {
 
-audit_answer shared_blocks::audit(std::string& text) const {
+audit_answer pool_blocks::audit(std::string& text) const {
   audit_answer a{};
   const auto fault = [&](const std::string& what) {
     if (++a.faults <= 8) text += what + '\n';

@@ -54,7 +54,7 @@ class agent_store final : public store {
   void run_tracing(std::uint32_t worker);
 
   environment agent_;
-  pool regions_;
+  region_pool regions_;
   spaces spaces_;
   heaps heaps_;
   pools pools_;

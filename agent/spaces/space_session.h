@@ -25,7 +25,7 @@ class space_session final : public tenant {
   errc audit(body b, fabric::answer& out);
 
   spaces& of_;
-  pool& regions_;
+  region_pool& regions_;
   session& s_;
   const std::shared_ptr<space> keep_;
   space& sp_;

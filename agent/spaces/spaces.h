@@ -46,7 +46,7 @@ struct space {
 
 class spaces {
  public:
-  spaces(environment& e, pool& regions) : agent_(e), regions_(regions) {}
+  spaces(environment& e, region_pool& regions) : agent_(e), regions_(regions) {}
   spaces(const spaces&) = delete;
   spaces& operator=(const spaces&) = delete;
   ~spaces();
@@ -73,7 +73,7 @@ class spaces {
   [[nodiscard]] std::uint64_t promised_regions() const;
 
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   mutable std::mutex spaces_mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<space>, id_hash> spaces_;
 };

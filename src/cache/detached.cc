@@ -21,7 +21,7 @@ object_cache::posting object_cache::post_detached(mutator& m, slot_t slot, std::
   }
   if (!f) return posting::no_record;
   const home_address at = home_address::unpack(seen);
-  remote::link& link = link_of(slot);
+  remote::agent_session& link = link_of(slot);
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
@@ -146,7 +146,7 @@ char* object_cache::look_here(awaited& a) {
       continue;
     }
     if (w == word::free) throw error(errc::not_found, fmt::format("slot {:#x} holds no object", a.slot));
-    remote::link& link = link_of(a.slot);
+    remote::agent_session& link = link_of(a.slot);
     if (now == time_point{}) now = clock::now();
     if (a.begun == time_point{}) a.begun = now;
     const bool late = now >= a.begun + options_.access_within;

@@ -22,13 +22,13 @@ constexpr int hint_rounds_max = 64;                    // an object that moves t
 /// comes back to an address that it had, so what is in it may be newer than the answer.
 class old_hints {
  public:
-  old_hints(slot_t slot, const remote::link& link) : first_(slot / page_slots * page_slots) {
+  old_hints(slot_t slot, const remote::agent_session& link) : first_(slot / page_slots * page_slots) {
     for (slot_t i = 0; i < page_slots; ++i) {
       const word_t w = word_at(first_ + i).load(std::memory_order_acquire);
       words_[i] = word::is_away(w) && !is_readable(link, w) ? w : word::unknown;
     }
   }
-  static bool is_readable(const remote::link& link, word_t hint) {
+  static bool is_readable(const remote::agent_session& link, word_t hint) {
     const home_address at = home_address::unpack(hint);
     return link.region_generation(at.region) == at.generation;
   }
@@ -47,7 +47,7 @@ class old_hints {
 
 }  // namespace
 
-void throw_access(errc code, slot_t slot, const remote::link& link) {
+void throw_access(errc code, slot_t slot, const remote::agent_session& link) {
   throw error(code, fmt::format("slot {:#x} on {}", slot, link.url()));
 }
 
@@ -92,7 +92,7 @@ void object_cache::end_fetch(fetch& f) noexcept {
   if (f.waiters.load(std::memory_order_seq_cst) != 0) os::futex_wake(f.sequence, 1 << 30);
 }
 
-std::uint64_t object_cache::read_hint(fetch& f, mutator& m, remote::link& link, const home_address& from,
+std::uint64_t object_cache::read_hint(fetch& f, mutator& m, remote::agent_session& link, const home_address& from,
                                       std::uint32_t& window) {
   fabric::request& r = f.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
@@ -120,7 +120,7 @@ std::uint64_t object_cache::read_hint(fetch& f, mutator& m, remote::link& link, 
   return bytes;
 }
 
-word_t object_cache::load(fetch& f, mutator& m, remote::link& link) {
+word_t object_cache::load(fetch& f, mutator& m, remote::agent_session& link) {
   const time_point deadline = clock::now() + options_.access_within;
   word_t hint = f.hint;
   for (int round = 0; round < hint_rounds_max; ++round) {
@@ -181,7 +181,7 @@ word_t object_cache::load(fetch& f, mutator& m, remote::link& link) {
 void object_cache::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind kind) {
   const time_point begin = clock::now();
   mutator& m = here();
-  remote::link& link = link_of(slot);
+  remote::agent_session& link = link_of(slot);
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
   pages_.open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside

@@ -7,10 +7,10 @@
 namespace fm::detail {
 
 /// An access failed: the error names the slot and the agent.
-[[noreturn]] void throw_access(errc code, slot_t slot, const remote::link& link);
+[[noreturn]] void throw_access(errc code, slot_t slot, const remote::agent_session& link);
 
 /// A size class may reach beyond its object, into a batch that is just being appended: not read.
-inline std::uint32_t readable_bytes(const remote::link& link, const home_address& from, std::uint32_t bytes) {
+inline std::uint32_t readable_bytes(const remote::agent_session& link, const home_address& from, std::uint32_t bytes) {
   if (mutated(mutation::read_past_acknowledged)) return bytes;
   const std::uint64_t readable = link.readable(from.region);
   return readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, readable - from.offset))

@@ -67,7 +67,7 @@ struct resident_object {
 
 class object_cache {
  public:
-  using links = std::vector<std::unique_ptr<remote::link>>;
+  using links = std::vector<std::unique_ptr<remote::agent_session>>;
 
   /// The links are opened by the heap; the cache owns their use, not their life.
   object_cache(const cache_options& options, links& agents);
@@ -130,7 +130,9 @@ class object_cache {
   evictor& eviction() noexcept { return *evictor_; }
   hit_pages& pages() noexcept { return pages_; }
   elastic_windows& windows(std::uint32_t agent) noexcept { return *windows_[agent]; }
-  remote::link& link_of(slot_t s) noexcept { return *links_[tablet_info_of(s).agent.load(std::memory_order_relaxed)]; }
+  remote::agent_session& link_of(slot_t s) noexcept {
+    return *links_[tablet_info_of(s).agent.load(std::memory_order_relaxed)];
+  }
 
   /// Hands a thread's segments over; when it ends, and for all threads when the heap closes.
   void detach_thread(mutator& m) noexcept;
@@ -271,10 +273,11 @@ class object_cache {
   /// Null when the section was left to wait for memory: the caller looks at the word again.
   char* frame_for_miss(mutator& m, slot_t slot, std::uint64_t payload_bytes, section_kind section);
   /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
-  word_t load(fetch& f, mutator& m, remote::link& link);
+  word_t load(fetch& f, mutator& m, remote::agent_session& link);
   /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0 when
   /// the header names something else.
-  std::uint64_t read_hint(fetch& f, mutator& m, remote::link& link, const home_address& from, std::uint32_t& window);
+  std::uint64_t read_hint(fetch& f, mutator& m, remote::agent_session& link, const home_address& from,
+                          std::uint32_t& window);
   /// How many were installed.
   std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip,
                                    std::uint32_t window);

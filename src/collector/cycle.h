@@ -38,7 +38,7 @@ class cycle final : private frame_visitor, private tracing_elsewhere {
 
   /// What is known of an agent that takes part.
   struct agent {
-    remote::link* link = nullptr;
+    remote::agent_session* link = nullptr;
     std::uint32_t number = 0;      ///< of the heap's agents
     std::vector<slot_t> pending;   ///< slots that it has to mark, as they go into messages
     std::size_t pending_from = 0;  ///< those before were sent

@@ -14,7 +14,7 @@ static_assert(static_cast<std::uint32_t>(evacuation_order::address) ==
               static_cast<std::uint32_t>(evacuation_order::breadth_first) ==
                   static_cast<std::uint32_t>(protocol::evacuation_order::breadth_first));
 
-bool evacuation::ask(remote::link& link, const protocol::evacuate_body& message, cycle_part& part,
+bool evacuation::ask(remote::agent_session& link, const protocol::evacuate_body& message, cycle_part& part,
                      bool& ended) noexcept {
   protocol::evacuate_answer a{};
   part.evacuation = link.evacuate(message, clock::now() + owner_.options_.call_within, a);
@@ -56,7 +56,7 @@ void evacuation::run() noexcept {
 void evacuation::ask_all(const protocol::evacuate_body& message) {
   // The report's parts are of the links that were not lost when the cycle began, in their order.
   struct asked {
-    remote::link* link;
+    remote::agent_session* link;
     cycle_part* part;
     bool ended = false;
   };

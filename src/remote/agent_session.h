@@ -1,5 +1,5 @@
-// The owner's half of the store protocol: one link per (heap, agent). It opens the heap there, keeps it open across
-// reconnects, grants tablets, fetches home copies, and carries batches until the agent has indexed them.
+// The owner's half of the store protocol: one agent session per (heap, agent). It opens the heap there, keeps it open
+// across reconnects, grants tablets, fetches home copies, and carries batches until the agent has indexed them.
 //
 // Invariants owned here
 //   - Index messages leave in sequence, and a batch's bytes are kept until its number is acknowledged as applied, so
@@ -19,9 +19,9 @@ namespace fm::remote {
 using namespace protocol;
 
 /// A batch under construction: bytes that will stand at `region`:`offset`. Filled by one thread, with home copies
-/// (header, payload) back to back after the batch header, which the link writes at submit.
+/// (header, payload) back to back after the batch header, which the agent session writes at submit.
 struct batch {
-  std::byte* data = nullptr;  ///< start; the first sizeof(batch_header) bytes are the link's
+  std::byte* data = nullptr;  ///< start; the first sizeof(batch_header) bytes are the agent session's
   std::uint32_t capacity = 0;
   std::uint32_t used = sizeof(batch_header);
   std::uint32_t count = 0;
@@ -29,7 +29,7 @@ struct batch {
   std::uint32_t generation = 0;
   std::uint32_t offset = 0;  ///< of `data` in the region
   std::uint64_t seq = 0;     ///< set by submit
-  void* owner = nullptr;     ///< the caller's own word, untouched by the link
+  void* owner = nullptr;     ///< the caller's own word, untouched by the agent session
   /// What the acknowledgement calls, from the thread that sees it, once: ok = indexed; anything else = outcome unknown
   /// or failed, every object in it stays dirty. Must not block. The batch is recycled when it returns.
   void (*on_acknowledged)(batch&, errc) noexcept = nullptr;
@@ -44,7 +44,7 @@ struct batch {
   }
 };
 
-struct link_options {
+struct agent_session_options {
   fabric::session_options session;
   std::string heap_name;
   std::uint64_t heap_id[2] = {0, 0};
@@ -54,7 +54,8 @@ struct link_options {
   std::uint32_t batch_bytes = 256 << 10;
   std::uint32_t batches_in_flight = 16;  ///< begin_batch waits beyond this
   fabric::service* in_process = nullptr;
-  /// Called with a region that the agent wants back; the owner calls link::retired later, after a grace period.
+  /// Called with a region that the agent wants back; the owner calls agent_session::retired later, after a grace
+  /// period.
   void (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
   /// The agent is idle in cycle `cycle`, or has ghosts to be taken.
   void (*on_traced)(void* context, std::uint64_t cycle) noexcept = nullptr;
@@ -62,7 +63,7 @@ struct link_options {
   void* context = nullptr;
 };
 
-struct link_stats {
+struct agent_session_stats {
   std::uint64_t batches = 0, batch_bytes = 0, objects_written = 0;
   std::uint64_t fetches_by_slot = 0, reconnects = 0, batches_resent = 0;
   std::uint64_t regions = 0, retired = 0;
@@ -85,11 +86,11 @@ struct trace_peer {
   std::vector<tablet_range> tablets;
 };
 
-class link {
+class agent_session {
  public:
   /// Connects and opens the heap; throws fm::error naming the URL (unreachable, refused, quota_exceeded, ...).
-  static std::unique_ptr<link> open(const std::string& url, const link_options& options);
-  virtual ~link() = default;
+  static std::unique_ptr<agent_session> open(const std::string& url, const agent_session_options& options);
+  virtual ~agent_session() = default;
 
   [[nodiscard]] virtual const std::string& url() const noexcept = 0;
   /// The heap's id on this agent.
@@ -166,7 +167,7 @@ class link {
                       std::vector<census_record>& out) noexcept = 0;
   virtual errc audit(audit_answer& out, std::string& text) noexcept = 0;
   virtual errc statistics(std::string& json) noexcept = 0;
-  [[nodiscard]] virtual link_stats stats() const noexcept = 0;
+  [[nodiscard]] virtual agent_session_stats stats() const noexcept = 0;
 
   /// Closes the heap on the agent (its memory is freed at once) and the session. Idempotent.
   virtual void close() noexcept = 0;

@@ -1,6 +1,6 @@
 // What the owner knows of an agent's regions. `region_table` is the wait-free half that the read path asks: one word
-// per region number. `region_book` is the half behind the link's mutex: where batches are carved from open regions,
-// what came back unused, what is acknowledged, what waits to be sealed or retired.
+// per region number. `region_book` is the half behind the agent session's mutex: where batches are carved from open
+// regions, what came back unused, what is acknowledged, what waits to be sealed or retired.
 //
 // Invariants owned here
 //   - A region's bytes [0, end) are tiled by carves and gaps without overlap; every gap is later carved, given back to
@@ -68,7 +68,7 @@ struct extent {
 
 enum class region_state : std::uint8_t { opening, open, full, sealing, sealed, foreign, retiring };
 
-/// Not thread-safe: the link's mutex covers it. The table is written here and read by anybody.
+/// Not thread-safe: the agent session's mutex covers it. The table is written here and read by anybody.
 class region_book {
  public:
   /// Room kept behind every batch, so that what it leaves unused can be closed by a header.

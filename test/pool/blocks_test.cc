@@ -85,7 +85,7 @@ TEST_CASE("an empty block's frame is used again only when its epoch is passed") 
 
 TEST_CASE("frames do not overlap, are given lowest first, and join when they come back") {
   world w;
-  shared_frames& f = w.frames;
+  pool_frames& f = w.frames;
   std::vector<std::pair<place, std::uint64_t>> taken;
   std::mt19937_64 random(5);
   std::map<std::uint64_t, std::uint64_t> used;  // address, bytes

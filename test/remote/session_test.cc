@@ -357,7 +357,7 @@ TEST_CASE("introspection passes through") {
   CHECK(text == "{}");
   x.write(1);
   x.flush();
-  const link_stats s = x.l->stats();
+  const agent_session_stats s = x.l->stats();
   CHECK(s.batches == 1);
   CHECK(s.objects_written == 1);
   CHECK(s.batch_bytes == 64 + sizeof(batch_header));

@@ -20,9 +20,9 @@ TEST_CASE("a link and a store agree on what was written, across reconnects and u
   d.name = "link_store_test::object";
   const std::uint32_t type = detail::register_type(d).id;
 
-  link_options o = options_for(told);
+  agent_session_options o = options_for(told);
   o.in_process = agent.get();
-  const auto l = link::open("local:", o);
+  const auto l = agent_session::open("local:", o);
   REQUIRE(l->grant_tablets(0, 1) == errc::ok);
   CHECK(l->region_bytes() == so.region_bytes);
 
