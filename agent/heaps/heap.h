@@ -223,7 +223,7 @@ struct heap {
   void begin_cycle(std::shared_ptr<heap_cycle> t);
   /// Ends the cycle that runs, if any: waits until nobody works on it, and zeroes the marks.
   void end_cycle();
-  /// Tells the owner that the tracer is idle or has ghosts, if the cycle still runs. Takes the mutex itself.
+  /// Tells the owner that the tracer is idle or has remote references, if the cycle still runs. Takes the mutex itself.
   void tell_traced(const heap_cycle& t);
   /// Whether none of these slots, whose tablet is granted, is marked or outside the cycle.
   [[nodiscard]] bool is_dead(const slot_bits& p) const noexcept;

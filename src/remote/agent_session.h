@@ -57,7 +57,7 @@ struct agent_session_options {
   /// Called with a region that the agent wants back; the owner calls agent_session::retired later, after a grace
   /// period.
   void (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
-  /// The agent is idle in cycle `cycle`, or has ghosts to be taken.
+  /// The agent is idle in cycle `cycle`, or has remote references to be taken.
   void (*on_traced)(void* context, std::uint64_t cycle) noexcept = nullptr;
   void (*on_lost)(void* context, errc why) noexcept = nullptr;
   void* context = nullptr;
@@ -138,14 +138,14 @@ class agent_session {
 
   // ---- collecting (protocol/heap_messages.h, "Collecting"); each is one message that is repeated across reconnects
   // until the deadline ----
-  /// `talks`: the agent takes ghosts of other agents that show it this ticket.
+  /// `talks`: the agent takes remote references of other agents that show it this ticket.
   virtual errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept = 0;
   /// Tells an agent that talks of its peers, before the first trace of the cycle. As many of their tablets go as a
   /// message holds.
   virtual errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept = 0;
   virtual errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
-  /// Brings slots to mark (with scan_at_home, some of them) and takes ghosts. `number` is one more than that of the
-  /// cycle's last trace. `counts` is null unless the agent was told of peers in this cycle.
+  /// Brings slots to mark (with scan_at_home, some of them) and takes remote references. `number` is one more than that
+  /// of the cycle's last trace. `counts` is null unless the agent was told of peers in this cycle.
   virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
                      std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
                      std::vector<detail::slot_t>& ghosts) noexcept = 0;
