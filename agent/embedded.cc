@@ -8,7 +8,7 @@
 namespace fm::agent {
 
 std::unique_ptr<fabric::service> start_embedded(const embedded_options& options) {
-  store::store_options o;
+  store_options o;
   o.memory_bytes = options.memory_bytes;
   o.region_bytes = options.region_bytes;
   switch (options.use) {
@@ -22,7 +22,7 @@ std::unique_ptr<fabric::service> start_embedded(const embedded_options& options)
       break;
     case embedded_for::pool: break;
   }
-  return store::store::create(o);
+  return store::create(o);
 }
 
 }  // namespace fm::agent

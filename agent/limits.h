@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace fm::store::node::limits {
+namespace fm::agent::limits {
 
 // ---- options: ranges that store::create accepts ----
 
@@ -113,4 +113,4 @@ constexpr int structure_polls_max = 200;     ///< before a thread sleeps until o
 constexpr duration admin_deadline = std::chrono::seconds(2);  ///< of a client: one is served at a time
 constexpr std::size_t document_max = 64u << 20;               ///< that a client reads, so that an endless answer ends
 
-}  // namespace fm::store::node::limits
+}  // namespace fm::agent::limits

@@ -2,7 +2,7 @@
 // Invariant owned here: the length in an answer's head is the length of its body. Whatever appends keeps it so.
 #include "answers.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 void begin_answer(fabric::answer& out, message_type type, const void* fixed, std::size_t bytes) {
   const answer_head head{static_cast<std::uint16_t>(type), 0, 0};
@@ -46,4 +46,4 @@ std::string readable_name(const char (&raw)[48]) {
   return s;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -4,14 +4,14 @@
 // refusal is an answer, because the session goes on; what a correct owner cannot send ends the connection.
 #pragma once
 
+#include "agent/base/protocol.h"
 #include "fabric/server/server.h"
-#include "protocol/heap_messages.h"
 
 #include <cstring>
 #include <span>
 #include <string>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 using body = std::span<const std::byte>;
 
@@ -43,4 +43,4 @@ std::string quoted(const std::string& s);
 /// A name from a message, for logs.
 std::string readable_name(const char (&raw)[48]);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

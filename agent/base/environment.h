@@ -12,7 +12,7 @@
 
 #include "options.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 struct environment {
   explicit environment(const store_options& o) : options(o) {}
@@ -36,4 +36,4 @@ struct environment {
   }
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace fm::store {
+namespace fm::agent {
 
 /// Seams for tests: a virtual clock instead of the machine's, and places to step in. Production leaves them alone.
 struct store_hooks {
@@ -56,4 +56,4 @@ struct store_options {
   store_hooks hooks{};
 };
 
-}  // namespace fm::store
+}  // namespace fm::agent

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstdint>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// Takes 256 bytes at a time. Not thread-safe.
 class random_source {
@@ -39,4 +39,4 @@ class random_source {
   std::size_t at_ = 32;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -17,7 +17,7 @@
 
 #include "tenant.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 struct session {
   session(fabric::peer& p, std::uint64_t n) : peer(p), number(n) {}
@@ -40,4 +40,4 @@ struct session {
   std::atomic<tenant*> opened_{nullptr};
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

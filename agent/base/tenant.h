@@ -6,10 +6,10 @@
 // both: an owner may come back within its lease.
 #pragma once
 
+#include "agent/base/protocol.h"
 #include "fabric/server/server.h"
-#include "protocol/heap_messages.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class tenant {
  public:
@@ -28,4 +28,4 @@ class tenant {
   virtual void disconnected() noexcept = 0;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -15,7 +15,7 @@
 #include "agent/limits.h"
 #include "heap.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -197,4 +197,4 @@ class auditor {
 
 audit_answer audit_heap(heap& h, std::string& text) { return auditor(h, text).run(); }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class heap_cycle {
  public:
@@ -33,4 +33,4 @@ class heap_cycle {
   [[nodiscard]] virtual std::optional<bool> marks_add_up() const = 0;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -11,9 +11,9 @@
 #include "agent/base/session.h"
 #include "agent/limits.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-heap::heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
+heap::heap(region_pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
     : regions_pool(p),
       key{{b.heap_id[0], b.heap_id[1]}, b.incarnation},
       name(readable_name(b.name)),
@@ -242,13 +242,13 @@ std::uint64_t heap::metadata_bytes() const noexcept {
 std::uint64_t heap::until_low() const noexcept {
   const std::uint64_t quota = quota_bytes / regions_pool.region_bytes();
   const std::uint64_t left = regions.size() < quota ? quota - regions.size() : 0;
-  return std::min(regions_pool.until_low(), left - std::min(left, pool::low_mark(quota)));
+  return std::min(regions_pool.until_low(), left - std::min(left, region_pool::low_mark(quota)));
 }
 
 bool heap::is_low() const noexcept {
   const std::uint64_t quota = quota_bytes / regions_pool.region_bytes();
   const std::uint64_t left = regions.size() < quota ? quota - regions.size() : 0;
-  return regions_pool.is_low() || left < pool::low_mark(quota);
+  return regions_pool.is_low() || left < region_pool::low_mark(quota);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

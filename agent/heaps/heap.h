@@ -14,7 +14,7 @@
 //   - A type, once known, never changes.
 #pragma once
 
-#include "protocol/heap_messages.h"
+#include "agent/base/protocol.h"
 
 #include <map>
 #include <memory>
@@ -25,7 +25,7 @@
 #include "agent/regions/region_pool.h"
 #include "cycle.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 using detail::home_address;
 using detail::slot_t;
@@ -60,12 +60,12 @@ struct heap {
   static constexpr std::uint64_t moves_at = marks_at + 2 * marks_bytes;
   static constexpr std::uint64_t tablet_block = moves_at + 2 * marks_bytes;
 
-  heap(pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease);
+  heap(region_pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease);
   heap(const heap&) = delete;
   heap& operator=(const heap&) = delete;
   ~heap();
 
-  pool& regions_pool;
+  region_pool& regions_pool;
   const owner_key key;
   const std::string name;
   const std::uint64_t quota_bytes;
@@ -223,7 +223,7 @@ struct heap {
   void begin_cycle(std::shared_ptr<heap_cycle> t);
   /// Ends the cycle that runs, if any: waits until nobody works on it, and zeroes the marks.
   void end_cycle();
-  /// Tells the owner that the tracer is idle or has ghosts, if the cycle still runs. Takes the mutex itself.
+  /// Tells the owner that the tracer is idle or has remote references, if the cycle still runs. Takes the mutex itself.
   void tell_traced(const heap_cycle& t);
   /// Whether none of these slots, whose tablet is granted, is marked or outside the cycle.
   [[nodiscard]] bool is_dead(const slot_bits& p) const noexcept;
@@ -277,4 +277,4 @@ errc index_batch(heap& h, region& r, const index_body& b, const char*& why);
 /// Verifies everything about a heap; heap.mutex is held.
 audit_answer audit_heap(heap& h, std::string& text);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

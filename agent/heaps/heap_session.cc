@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 errc not_the_owner(const heap& h, fabric::answer& out, message_type type) {
   if (!h.closed.load()) return errc::stale;
@@ -75,4 +75,4 @@ void heap_session::disconnected() noexcept {
                 agent_.options.name, h_.name, s_.peer.name(), h_.lease_ms);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -10,7 +10,7 @@
 
 #include "heaps.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class heap_session final : public tenant {
  public:
@@ -43,10 +43,10 @@ class heap_session final : public tenant {
 
   heaps& of_;
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   session& s_;
   const std::shared_ptr<heap> keep_;
   heap& h_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -9,7 +9,7 @@
 #include "agent/limits.h"
 #include "heap_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 errc heaps::open(session& s, body b, fabric::answer& out) {
   constexpr auto type = message_type::open_heap;
@@ -142,4 +142,4 @@ void heaps::close() {
   }
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

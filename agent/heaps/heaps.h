@@ -15,7 +15,7 @@
 #include "agent/base/session.h"
 #include "heap.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// Messages of a heap's owner that another part of the agent answers: tracing, moving, peers.
 class heap_part {
@@ -35,7 +35,7 @@ struct heap_sums {
 
 class heaps {
  public:
-  heaps(environment& e, pool& regions) : agent_(e), regions_(regions) {}
+  heaps(environment& e, region_pool& regions) : agent_(e), regions_(regions) {}
   heaps(const heaps&) = delete;
   heaps& operator=(const heaps&) = delete;
 
@@ -67,7 +67,7 @@ class heaps {
   };
 
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   std::vector<heap_part*> parts_;
 
   mutable std::mutex mutex_;
@@ -80,4 +80,4 @@ errc not_the_owner(const heap& h, fabric::answer& out, message_type type);
 /// One heap as JSON; its mutex is held. Adds to the sums.
 std::string heap_json(const heap& h, time_point now, heap_sums& total);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

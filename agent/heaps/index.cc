@@ -6,7 +6,7 @@
 #include "agent/limits.h"
 #include "heap.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -91,4 +91,4 @@ errc index_batch(heap& h, region& r, const index_body& b, const char*& why) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

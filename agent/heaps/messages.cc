@@ -7,7 +7,7 @@
 #include "agent/limits.h"
 #include "heap_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 errc heap_session::close_heap(body b, fabric::answer& out) {
   if (!b.empty()) return errc::bad_frame;
@@ -159,4 +159,4 @@ errc heap_session::statistics(body b, fabric::answer& out) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

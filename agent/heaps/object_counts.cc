@@ -9,14 +9,14 @@
 #include "agent/limits.h"
 #include "heap_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
 /// The regions that a step has entered; it leaves them when it ends.
 class entered_regions {
  public:
-  explicit entered_regions(pool& p) : pool_(p) {}
+  explicit entered_regions(region_pool& p) : pool_(p) {}
   ~entered_regions() {
     for (const auto& [at, r] : inside_) pool_.leave(*r);
   }
@@ -37,7 +37,7 @@ class entered_regions {
   }
 
  private:
-  pool& pool_;
+  region_pool& pool_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, region*> inside_;
 };
 
@@ -125,4 +125,4 @@ errc heap_session::census(body b, fabric::answer& out) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -8,7 +8,7 @@
 
 #include "heap_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -155,4 +155,4 @@ errc heap_session::index(body b, fabric::answer& out) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -5,7 +5,7 @@
 
 #include "heaps.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 // Live bytes are rounded up to size classes, so they are exact up to objects of 1 KiB.
 std::string heap_json(const heap& h, time_point now, heap_sums& total) {
@@ -65,4 +65,4 @@ std::uint64_t heaps::expired() const {
   return expired_;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -4,7 +4,7 @@
 #include "agent/limits.h"
 #include "mover.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -75,4 +75,4 @@ bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept
   return true;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

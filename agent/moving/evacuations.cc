@@ -7,7 +7,7 @@
 
 #include "evacuator.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 std::optional<errc> evacuations::message(session& s, heap& h, message_type type, body b, fabric::answer& out) {
   if (type != message_type::evacuate) return {};
@@ -41,4 +41,4 @@ bool evacuations::step() {
   return more;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

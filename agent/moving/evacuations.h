@@ -9,7 +9,7 @@
 
 #include "agent/heaps/heaps.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class evacuations final : public heap_part {
  public:
@@ -27,4 +27,4 @@ class evacuations final : public heap_part {
   const std::function<void()> wake_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -6,7 +6,7 @@
 #include "agent/limits.h"
 #include <spdlog/spdlog.h>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -224,4 +224,4 @@ bool evacuate_step(heap& h, const move_options& o) {
   return h.evacuation_runs.load();  // a later one was asked for meanwhile
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -17,7 +17,7 @@
 
 #include "mover.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// Seams and limits of the store that a step needs.
 struct move_options {
@@ -105,4 +105,4 @@ class evacuator {
 /// when there is more to do.
 bool evacuate_step(heap& h, const move_options& o);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -7,7 +7,7 @@
 #include "agent/limits.h"
 #include <spdlog/spdlog.h>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 walked find_copy(const heap& h, const region& source, heap::copy_walk& at, std::uint64_t& budget, std::uint64_t& bytes,
                  std::uint64_t& header) {
@@ -95,4 +95,4 @@ void note_unwalkable(const heap& h, region& r, const heap::copy_walk& at) {
                at.offset);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

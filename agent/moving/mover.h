@@ -15,7 +15,7 @@
 #include "agent/heaps/heap.h"
 #include "agent/limits.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// A batch of copies under construction in the heap's target. It must be published or dropped within the same step.
 class move_batch {
@@ -126,4 +126,4 @@ bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept
 /// indexed. Reads still find them. heap.mutex is held.
 void note_unwalkable(const heap& h, region& r, const heap::copy_walk& at);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -6,7 +6,7 @@
 #include "agent/limits.h"
 #include "evacuator.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -177,4 +177,4 @@ void evacuator::leave_regions() noexcept {
   inside_.clear();
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -12,21 +12,21 @@
 #include "agent/limits.h"
 #include "protocol/heap_codec.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
-using detail_link::answer_view;
-using detail_link::frame;
-using detail_link::make_message;
-using detail_link::parse_answer;
+using codec::answer_view;
+using codec::frame;
+using codec::make_message;
+using codec::parse_answer;
 
 }  // namespace
 
 /// A session to another agent.
-class ghost_links::peer_link final : public fabric::session_events {
+class peer_links::peer_link final : public fabric::session_events {
  public:
-  explicit peer_link(ghost_links& of) : of_(of) {}
+  explicit peer_link(peer_links& of) : of_(of) {}
   ~peer_link() override {
     if (session) session->close();
   }
@@ -45,7 +45,7 @@ class ghost_links::peer_link final : public fabric::session_events {
     make_message(r, fabric::lane::control, &message, sizeof message);
     s.post(r);
     s.wait(r);
-    detail_link::discard_key(r.reply_key);
+    codec::discard_key(r.reply_key);
     if (r.status != errc::ok) return r.status;
     return parse_answer(r.reply, message_type::open_peer).code == errc::ok ? errc::ok : errc::refused;
   }
@@ -54,11 +54,11 @@ class ghost_links::peer_link final : public fabric::session_events {
   void notice(fabric::session&, std::span<const std::byte>) noexcept override {}  // no agent sends any
 
  private:
-  ghost_links& of_;
+  peer_links& of_;
 };
 
 /// One message and what it is about.
-struct ghost_links::letter {
+struct peer_links::letter {
   std::shared_ptr<heap> of_heap;
   std::shared_ptr<tracer> from;
   std::string url;
@@ -66,17 +66,17 @@ struct ghost_links::letter {
   std::uint32_t number = 0;
   peer_link* over = nullptr;
   std::vector<std::byte> message;
-  ghost_links* links = nullptr;
+  peer_links* links = nullptr;
   std::atomic<bool> answered{false};
   fabric::request request;
 };
 
-ghost_links::ghost_links(const store_options& options, std::function<heap_list()> heaps)
+peer_links::peer_links(const store_options& options, std::function<heap_list()> heaps)
     : options_(options), heaps_(std::move(heaps)) {}
 
-ghost_links::~ghost_links() { stop(); }
+peer_links::~peer_links() { stop(); }
 
-void ghost_links::start() {
+void peer_links::start() {
   if (!options_.hooks.background) return;
   const std::lock_guard lock(starting_);
   if (thread_.joinable() || stop_.load()) return;
@@ -87,7 +87,7 @@ void ghost_links::start() {
   }
 }
 
-void ghost_links::stop() noexcept {
+void peer_links::stop() noexcept {
   {
     const std::lock_guard lock(starting_);
     stop_.store(true);
@@ -100,7 +100,7 @@ void ghost_links::stop() noexcept {
   sessions_.store(0, std::memory_order_relaxed);
 }
 
-void ghost_links::run() {
+void peer_links::run() {
   os::name_thread("fm-ghosts");
   while (!stop_.load()) {
     const std::uint32_t seen = bell_.work.load();
@@ -117,7 +117,7 @@ void ghost_links::run() {
   }
 }
 
-bool ghost_links::step() {
+bool peer_links::step() {
   may_try_ = true;
   bool more = settle_answered();
   for (const auto& h : heaps_())
@@ -126,7 +126,7 @@ bool ghost_links::step() {
   return more;
 }
 
-bool ghost_links::send_waiting(const std::shared_ptr<heap>& h, const std::shared_ptr<tracer>& t) {
+bool peer_links::send_waiting(const std::shared_ptr<heap>& h, const std::shared_ptr<tracer>& t) {
   bool any = false;
   tracer::dispatch d;
   for (std::uint32_t peer = 0; peer < t->peer_count() && !stop_.load(); ++peer) {
@@ -171,7 +171,7 @@ bool ghost_links::send_waiting(const std::shared_ptr<heap>& h, const std::shared
   return any;
 }
 
-bool ghost_links::settle_answered() {
+bool peer_links::settle_answered() {
   bool any = false;
   for (auto at = letters_.begin(); at != letters_.end();) {
     letter& l = *at;
@@ -180,7 +180,7 @@ bool ghost_links::settle_answered() {
       continue;
     }
     any = true;
-    detail_link::discard_key(l.request.reply_key);
+    codec::discard_key(l.request.reply_key);
     --l.over->letters;
     settle(l,
            l.request.status != errc::ok ? l.request.status : parse_answer(l.request.reply, message_type::ghosts).code);
@@ -189,7 +189,7 @@ bool ghost_links::settle_answered() {
   return any;
 }
 
-void ghost_links::settle(const letter& l, errc how) {
+void peer_links::settle(const letter& l, errc how) {
   if (how != errc::ok) failures_.fetch_add(1, std::memory_order_relaxed);
   // One that is connected and says nothing would cost every cycle as long.
   if (how == errc::timed_out && l.over != nullptr) {
@@ -201,7 +201,7 @@ void ghost_links::settle(const letter& l, errc how) {
 
 // ---- sessions ----
 
-errc ghost_links::may_connect(const std::string& url) const {
+errc peer_links::may_connect(const std::string& url) const {
   const auto a = fabric::parse_url(url);
   if (!a) return a.error().code();
   const auto& known = options_.peer_schemes;
@@ -209,7 +209,7 @@ errc ghost_links::may_connect(const std::string& url) const {
   return options_.peers_beyond_host || fabric::stays_on_host(*a) ? errc::ok : errc::access_denied;
 }
 
-ghost_links::peer_link* ghost_links::link_to(const std::string& url, errc& why) {
+peer_links::peer_link* peer_links::link_to(const std::string& url, errc& why) {
   if (const auto known = links_.find(url); known != links_.end()) {
     const fabric::session_state state = known->second->session->state();
     if (state == fabric::session_state::up) return known->second.get();
@@ -262,7 +262,7 @@ ghost_links::peer_link* ghost_links::link_to(const std::string& url, errc& why) 
   return made;
 }
 
-void ghost_links::leave_alone(const std::string& url, errc why, const std::string& text) {
+void peer_links::leave_alone(const std::string& url, errc why, const std::string& text) {
   if (unreachable_.size() >= limits::unreachable_max) unreachable_.clear();
   unreachable& u = unreachable_[url];
   u.why = why;
@@ -273,12 +273,12 @@ void ghost_links::leave_alone(const std::string& url, errc why, const std::strin
               "store {}: another agent is not reached, its owner carries ghosts there: {}", options_.name, text);
 }
 
-void ghost_links::forget(link_map::iterator which) {
+void peer_links::forget(link_map::iterator which) {
   links_.erase(which);
   sessions_.store(links_.size(), std::memory_order_relaxed);
 }
 
-bool ghost_links::make_room() {
+bool peer_links::make_room() {
   if (links_.size() < limits::peer_links_max) return true;
   auto oldest = links_.end();
   for (auto at = links_.begin(); at != links_.end(); ++at)
@@ -288,7 +288,7 @@ bool ghost_links::make_room() {
   return true;
 }
 
-void ghost_links::close_unused() {
+void peer_links::close_unused() {
   const time_point now = clock::now();
   for (auto at = links_.begin(); at != links_.end();) {
     const auto next = std::next(at);
@@ -297,9 +297,9 @@ void ghost_links::close_unused() {
   }
 }
 
-std::string ghost_links::statistics() const {
+std::string peer_links::statistics() const {
   return fmt::format(R"("sessions":{},"messages_sent":{},"ghosts_sent":{},"messages_failed":{})", sessions_.load(),
                      messages_.load(), ghosts_.load(), failures_.load());
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -27,15 +27,15 @@
 
 #include "agent/tracing/tracer.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-class ghost_links {
+class peer_links {
  public:
   using heap_list = std::vector<std::shared_ptr<heap>>;
-  ghost_links(const store_options& options, std::function<heap_list()> heaps);
-  ghost_links(const ghost_links&) = delete;
-  ghost_links& operator=(const ghost_links&) = delete;
-  ~ghost_links();
+  peer_links(const store_options& options, std::function<heap_list()> heaps);
+  peer_links(const peer_links&) = delete;
+  peer_links& operator=(const peer_links&) = delete;
+  ~peer_links();
 
   /// Rung when something waits, and when something was answered.
   [[nodiscard]] trace_bell& bell() noexcept { return bell_; }
@@ -87,4 +87,4 @@ class ghost_links {
   std::list<letter> letters_;  ///< posted, not settled
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

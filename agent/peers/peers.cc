@@ -11,7 +11,7 @@
 #include "agent/limits.h"
 #include "agent/tracing/cycles.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -138,4 +138,4 @@ errc peers::take_ghosts(session& s, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

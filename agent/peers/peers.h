@@ -12,7 +12,7 @@
 #include "agent/heaps/heaps.h"
 #include "peer_links.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class peers final : public heap_part {
  public:
@@ -23,7 +23,7 @@ class peers final : public heap_part {
   std::optional<errc> message(session& s, heap& h, message_type type, body b, fabric::answer& out) override;
   /// Rung when something waits to be sent.
   [[nodiscard]] trace_bell& bell() noexcept { return ghosts_.bell(); }
-  /// As ghost_links.
+  /// As peer_links.
   bool step() { return ghosts_.step(); }
   void stop() noexcept { ghosts_.stop(); }
   /// Members of a JSON object.
@@ -38,7 +38,7 @@ class peers final : public heap_part {
   heaps& heaps_;
   std::atomic<std::uint64_t> ghosts_received_{0}, ghosts_refused_{0};
   std::atomic<std::int64_t> refusal_logged_{0};  ///< when, in ticks of the clock
-  ghost_links ghosts_;
+  peer_links ghosts_;
 };
 
 /// Another agent's session: it sends remote references, and has no memory.
@@ -56,4 +56,4 @@ class peer_session final : public tenant {
   session& s_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

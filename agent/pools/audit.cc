@@ -9,9 +9,9 @@
 #include "blocks.h"
 #include "object_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-audit_answer shared_blocks::audit(std::string& text) const {
+audit_answer pool_blocks::audit(std::string& text) const {
   audit_answer a{};
   const auto fault = [&](const std::string& what) {
     if (++a.faults <= 8) text += what + '\n';
@@ -106,4 +106,4 @@ audit_answer shared_blocks::audit(std::string& text) const {
   return a;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

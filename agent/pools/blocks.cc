@@ -5,14 +5,14 @@
 #include "object_memory.h"
 #include "structure_lock.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 using blocks::consistency;
 using blocks::object_header;
 
 // ---- objects in memory ----
 
-void shared_blocks::mark(const frame& f, std::uint32_t slot, std::uint16_t flags) {
+void pool_blocks::mark(const frame& f, std::uint32_t slot, std::uint16_t flags) {
   std::byte* const at = slot_memory(f, slot);
   std::uint64_t word = shared_memory::load_word(at + 8);
   word = (word & ~(std::uint64_t{0xffff} << 16)) | std::uint64_t{flags} << 16;
@@ -20,7 +20,7 @@ void shared_blocks::mark(const frame& f, std::uint32_t slot, std::uint16_t flags
 }
 
 /// Readers see the header locked before the first byte changes, and unlocked after the last.
-void shared_blocks::store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload) {
+void pool_blocks::store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload) {
   resident& r = f.residents[slot];
   r.changed = true;
   object_header h{r.vblock,
@@ -55,7 +55,7 @@ void shared_blocks::store_object(frame& f, std::uint32_t slot, std::span<const s
   shared_memory::store_word(at + 8, words[1]);
 }
 
-errc shared_blocks::load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const {
+errc pool_blocks::load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const {
   const resident& r = f.residents[slot];
   const consistency how = layout().mode(f.size_class);
   const std::uint32_t bytes = blocks::occupied_bytes(r.bytes, how);
@@ -77,7 +77,7 @@ errc shared_blocks::load_object(const frame& f, std::uint32_t slot, std::vector<
 
 // ---- births ----
 
-errc shared_blocks::bear(frame& f, std::uint32_t slot) {
+errc pool_blocks::bear(frame& f, std::uint32_t slot) {
   if (out_of_births(f))
     if (const errc e = add_primary(f); e != errc::ok) return e;
   vblock& b = vblocks_[f.primary];
@@ -111,7 +111,7 @@ errc shared_blocks::bear(frame& f, std::uint32_t slot) {
   return errc::ok;
 }
 
-void shared_blocks::unbear(frame& f, const resident& r) {
+void pool_blocks::unbear(frame& f, const resident& r) {
   vblock& b = vblocks_[r.vblock];
   if (classes_[f.size_class].random())
     f.ids[r.index / 64] &= ~(std::uint64_t{1} << r.index % 64);
@@ -120,12 +120,12 @@ void shared_blocks::unbear(frame& f, const resident& r) {
   if (--b.live == 0 && r.vblock != f.primary) unmap(r.vblock);
 }
 
-shared_blocks::where shared_blocks::where_of(const frame& f, std::uint32_t slot) const {
+pool_blocks::where pool_blocks::where_of(const frame& f, std::uint32_t slot) const {
   const resident& r = f.residents[slot];
   return {{r.vblock, r.generation, r.index}, static_cast<std::uint16_t>(slot), word_of(r.vblock)};
 }
 
-shared_blocks::found shared_blocks::find(const where& at, frame_guard& inside) const {
+pool_blocks::found pool_blocks::find(const where& at, frame_guard& inside) const {
   if (at.id.generation == 0 || at.id.vblock >= vblocks_.size() || vblocks_[at.id.vblock].frame == none) return {};
   const vblock& b = vblocks_[at.id.vblock];
   frame& f = *all_[b.frame];
@@ -147,7 +147,7 @@ shared_blocks::found shared_blocks::find(const where& at, frame_guard& inside) c
 
 // ---- what clients ask for ----
 
-outcome shared_blocks::allocate(std::span<const std::byte> payload, std::uint32_t arena_wanted, where& out, held how) {
+outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t arena_wanted, where& out, held how) {
   const std::uint32_t c = payload.empty() ? blocks::class_count : layout().class_for(payload.size());
   if (c == blocks::class_count) return errc::too_large;
   size_class_state& k = classes_[c];
@@ -174,7 +174,7 @@ outcome shared_blocks::allocate(std::span<const std::byte> payload, std::uint32_
   return errc::ok;
 }
 
-errc shared_blocks::read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max) {
+errc pool_blocks::read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
@@ -183,13 +183,13 @@ errc shared_blocks::read(where& at, std::vector<std::byte>& payload, std::uint32
   return load_object(*o.f, o.slot, payload);
 }
 
-std::uint32_t shared_blocks::bytes_of(const where& at) const {
+std::uint32_t pool_blocks::bytes_of(const where& at) const {
   frame_guard inside;
   const found o = find(at, inside);
   return o.f == nullptr ? 0 : o.f->residents[o.slot].bytes;
 }
 
-errc shared_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes) {
+errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
@@ -200,7 +200,7 @@ errc shared_blocks::write(where& at, std::span<const std::byte> payload, std::ui
   return errc::ok;
 }
 
-outcome shared_blocks::free(const where& at, held how) {
+outcome pool_blocks::free(const where& at, held how) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
@@ -223,7 +223,7 @@ outcome shared_blocks::free(const where& at, held how) {
   return errc::ok;
 }
 
-outcome shared_blocks::release(where& at, held how) {
+outcome pool_blocks::release(where& at, held how) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
@@ -243,4 +243,4 @@ outcome shared_blocks::release(where& at, held how) {
   return errc::ok;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

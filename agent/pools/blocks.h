@@ -32,7 +32,7 @@
 // structure exclusively.
 #pragma once
 
-#include "protocol/pool_messages.h"
+#include "agent/base/protocol.h"
 
 #include <array>
 #include <atomic>
@@ -47,14 +47,14 @@
 #include "agent/base/random.h"
 #include "frames.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// How the caller has the pool's structure lock.
 enum class held : std::uint8_t { shared, exclusive };
 /// What came of an operation. None: it takes the structure lock exclusively, and nothing was done.
 using outcome = std::optional<errc>;
 
-class shared_blocks {
+class pool_blocks {
  public:
   static constexpr std::uint32_t none = ~0u;
   static constexpr std::uint16_t no_slot = 0xffff;
@@ -96,9 +96,9 @@ class shared_blocks {
     }
   };
 
-  shared_blocks(shared_frames& frames, const options& o);
-  shared_blocks(const shared_blocks&) = delete;
-  shared_blocks& operator=(const shared_blocks&) = delete;
+  pool_blocks(pool_frames& frames, const options& o);
+  pool_blocks(const pool_blocks&) = delete;
+  pool_blocks& operator=(const pool_blocks&) = delete;
 
   // ---- objects; O(1), and O(slots) for random ids whose slot has changed ----
   /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large,
@@ -283,7 +283,7 @@ class shared_blocks {
   void copy_resident(frame& from, std::uint32_t slot, frame& to);
   void finish_merge();
 
-  shared_frames& frames_;
+  pool_frames& frames_;
   const options options_;
   std::mutex random_mutex_;
   random_source random_;  ///< random_mutex_
@@ -309,4 +309,4 @@ class shared_blocks {
   merge merge_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

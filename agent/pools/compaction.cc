@@ -10,15 +10,15 @@
 #include "blocks.h"
 #include "object_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-void shared_blocks::begin_round() {
+void pool_blocks::begin_round() {
   if (merge_.running) finish_merge();
   plan_ = plan{};
   plan_.running = plan_.collecting = true;
 }
 
-bool shared_blocks::is_sparse(std::uint32_t above) const {
+bool pool_blocks::is_sparse(std::uint32_t above) const {
   if (above == 0) return false;
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
     const size_class_state& s = classes_[c];
@@ -31,7 +31,7 @@ bool shared_blocks::is_sparse(std::uint32_t above) const {
   return false;
 }
 
-bool shared_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes) {
+bool pool_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes) {
   if (!plan_.running) return false;
   if (!merge_.running) {
     if (plan_.collecting) {
@@ -62,7 +62,7 @@ bool shared_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes) {
   return true;
 }
 
-void shared_blocks::collect_some(std::uint32_t n) {
+void pool_blocks::collect_some(std::uint32_t n) {
   // Classes without a block are passed over at once.
   while (plan_.size_class < blocks::class_count && classes_[plan_.size_class].frames.empty()) ++plan_.size_class;
   if (plan_.size_class == blocks::class_count) {
@@ -87,7 +87,7 @@ void shared_blocks::collect_some(std::uint32_t n) {
   plan_.high = plan_.sparse.empty() ? 0 : plan_.sparse.size() - 1;
 }
 
-bool shared_blocks::may_merge(const frame& from, const frame& to) {
+bool pool_blocks::may_merge(const frame& from, const frame& to) {
   class_counts& c = classes_[from.size_class].counts;
   ++c.merges_tried;
   const blocks::naming naming = classes_[from.size_class].naming;
@@ -104,7 +104,7 @@ bool shared_blocks::may_merge(const frame& from, const frame& to) {
 }
 
 /// The two ends of the snapshot meet: what does not take the sparsest block takes none of the others either.
-bool shared_blocks::next_merge() {
+bool pool_blocks::next_merge() {
   const auto usable = [&](std::size_t i) -> frame* {
     frame& f = *all_[plan_.sparse[i].second];
     return f.state == frame_state::open && f.size_class == plan_.size_class && f.live != 0 ? &f : nullptr;
@@ -144,7 +144,7 @@ bool shared_blocks::next_merge() {
   return false;
 }
 
-void shared_blocks::copy_resident(frame& from, std::uint32_t slot, frame& to) {
+void pool_blocks::copy_resident(frame& from, std::uint32_t slot, frame& to) {
   resident& r = from.residents[slot];
   std::uint16_t& copy = merge_.copies[slot];
   if (copy == no_slot) {
@@ -166,7 +166,7 @@ void shared_blocks::copy_resident(frame& from, std::uint32_t slot, frame& to) {
   shared_memory::copy(target + 16, source + 16, bytes - 16);
 }
 
-void shared_blocks::finish_merge() {
+void pool_blocks::finish_merge() {
   frame& from = *all_[merge_.from];
   frame& to = *all_[merge_.to];
   const bool random = classes_[from.size_class].random();
@@ -218,10 +218,10 @@ void shared_blocks::finish_merge() {
   merge_.running = false;
 }
 
-std::vector<std::uint32_t> shared_blocks::fill(std::uint32_t size_class) const {
+std::vector<std::uint32_t> pool_blocks::fill(std::uint32_t size_class) const {
   std::vector<std::uint32_t> all;
   for (const std::uint32_t f : classes_[size_class].frames) all.push_back(all_[f]->live);
   return all;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

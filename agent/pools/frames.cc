@@ -3,14 +3,14 @@
 // Called by blocks, with the pool's structure exclusively.
 #include "frames.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-shared_frames::~shared_frames() {
+pool_frames::~pool_frames() {
   for (const record& k : records_)
     if (k.r != nullptr) regions_.give_back(*k.r, false);
 }
 
-errc shared_frames::add_region() {
+errc pool_frames::add_region() {
   if ((held_ + 1) * region_bytes() > detail::round_up(quota_, region_bytes())) return errc::quota_exceeded;
   if (records_.size() >= blocks::ordinal_limit) return errc::agent_full;
   records_.reserve(records_.size() + 1);
@@ -25,7 +25,7 @@ errc shared_frames::add_region() {
   return errc::ok;
 }
 
-errc shared_frames::take(std::uint64_t bytes, blocks::place& out) {
+errc pool_frames::take(std::uint64_t bytes, blocks::place& out) {
   FM_ASSERT(detail::is_power_of_two(bytes) && bytes >= blocks::frame_bytes_min && bytes <= region_bytes(),
             "a frame of a size that there is not");
   if (bytes > quota_ || used_ > quota_ - bytes) return errc::quota_exceeded;
@@ -53,7 +53,7 @@ errc shared_frames::take(std::uint64_t bytes, blocks::place& out) {
   return errc::ok;
 }
 
-void shared_frames::give_back(blocks::place place, std::uint64_t bytes) {
+void pool_frames::give_back(blocks::place place, std::uint64_t bytes) {
   FM_ASSERT(used_ >= bytes && find(place.ordinal) != nullptr, "a frame came back that was not given");
   used_ -= bytes;
   address at = std::uint64_t{place.ordinal} << 32 | place.offset;
@@ -78,4 +78,4 @@ void shared_frames::give_back(blocks::place place, std::uint64_t bytes) {
   free_[o].insert(at);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

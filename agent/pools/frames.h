@@ -8,7 +8,7 @@
 // those who share it.
 #pragma once
 
-#include "protocol/pool_format.h"
+#include "agent/base/protocol.h"
 
 #include <array>
 #include <set>
@@ -16,16 +16,16 @@
 
 #include "agent/regions/region_pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-class shared_frames {
+class pool_frames {
  public:
   /// Regions are taken from `regions` for `key`, and marked as `holder`'s.
-  shared_frames(pool& regions, const owner_key& key, const void* holder, std::uint64_t quota_bytes)
+  pool_frames(region_pool& regions, const owner_key& key, const void* holder, std::uint64_t quota_bytes)
       : regions_(regions), key_(key), holder_(holder), quota_(quota_bytes) {}
-  shared_frames(const shared_frames&) = delete;
-  shared_frames& operator=(const shared_frames&) = delete;
-  ~shared_frames();
+  pool_frames(const pool_frames&) = delete;
+  pool_frames& operator=(const pool_frames&) = delete;
+  ~pool_frames();
 
   /// A frame of `bytes`, a power of two from 4 KiB to a region. Errors: quota_exceeded, agent_full. O(log n).
   errc take(std::uint64_t bytes, blocks::place& out);
@@ -55,7 +55,7 @@ class shared_frames {
   }
   errc add_region();
 
-  pool& regions_;
+  region_pool& regions_;
   const owner_key key_;
   const void* const holder_;
   const std::uint64_t quota_;
@@ -66,4 +66,4 @@ class shared_frames {
   std::array<std::set<address>, orders> free_;  ///< by order
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -10,7 +10,7 @@
 #include "agent/limits.h"
 #include "pool_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -18,9 +18,9 @@ std::string text_of(const pool_object& o) {
   return fmt::format("no object in block {} index {} generation {}", o.vblock, o.index, o.generation);
 }
 
-shared_blocks::where where_of(const pool_object& o) { return {{o.vblock, o.generation, o.index}, o.slot, 0}; }
+pool_blocks::where where_of(const pool_object& o) { return {{o.vblock, o.generation, o.index}, o.slot, 0}; }
 
-pool_where wire_of(const shared_blocks::where& w) {
+pool_where wire_of(const pool_blocks::where& w) {
   return {{w.id.vblock, w.id.generation, w.id.index, w.slot, 0}, w.word};
 }
 
@@ -42,8 +42,8 @@ bool split(std::span<const std::byte> b, T& fixed, std::span<const std::byte>& r
 }  // namespace
 
 errc pool_session::message(message_type type, body b, fabric::answer& out) {
-  shared_pool& p = *pool_;
-  shared_client& c = *client_;
+  pool& p = *pool_;
+  pool_client& c = *client_;
   const auto may_speak = [&] { return !p.closed && !c.gone && c.owner == &s_; };
   outcome done;
   if (is_about_objects(type)) {
@@ -69,7 +69,7 @@ errc pool_session::message(message_type type, body b, fabric::answer& out) {
   return *done;
 }
 
-errc pool_session::structure_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out) {
+errc pool_session::structure_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out) {
   switch (type) {
     case message_type::pool_pass: return pass(c, p, b, out);
     case message_type::pool_table:
@@ -94,7 +94,7 @@ errc pool_session::structure_message(shared_client& c, shared_pool& p, message_t
   }
 }
 
-outcome pool_session::object_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out,
+outcome pool_session::object_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out,
                                      held how) {
   if (type == message_type::pool_read) return read(p, b, out);
   pool_change change;
@@ -104,9 +104,9 @@ outcome pool_session::object_message(shared_client& c, shared_pool& p, message_t
   if (change.stream >= c.streams.size() || c.streams[change.stream] == nullptr) {
     if (how == held::shared) return {};
     if (change.stream >= c.streams.size()) c.streams.resize(change.stream + 1);
-    c.streams[change.stream] = std::make_unique<shared_client::stream>();
+    c.streams[change.stream] = std::make_unique<pool_client::stream>();
   }
-  shared_client::stream& in = *c.streams[change.stream];
+  pool_client::stream& in = *c.streams[change.stream];
   const std::lock_guard one(in.mutex);
   if (change.number < in.number) return refuse(out, type, errc::stale, "a change that its client has given up");
   if (change.number == in.number) {
@@ -131,12 +131,12 @@ outcome pool_session::object_message(shared_client& c, shared_pool& p, message_t
   return errc::ok;
 }
 
-outcome pool_session::alloc(shared_pool& p, body b, fabric::answer& out, held how) {
+outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how) {
   constexpr auto type = message_type::pool_alloc;
   pool_alloc_body m;
   body payload;
   if (!split(b, m, payload) || m.bytes != payload.size()) return errc::bad_frame;
-  shared_blocks::where at;
+  pool_blocks::where at;
   const outcome first = p.blocks->allocate(payload, m.arena, at, how);
   if (!first) return {};
   errc e = *first;
@@ -177,11 +177,11 @@ outcome pool_session::alloc(shared_pool& p, body b, fabric::answer& out, held ho
   return errc::ok;
 }
 
-errc pool_session::read(shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::read(pool& p, body b, fabric::answer& out) {
   constexpr auto type = message_type::pool_read;
   pool_read_body m;
   if (!read_exactly(b, m) || m.zero != 0 || m.object.zero != 0) return errc::bad_frame;
-  shared_blocks::where at = where_of(m.object);
+  pool_blocks::where at = where_of(m.object);
   std::vector<std::byte> payload;
   const errc e = p.blocks->read(at, payload, m.bytes_max);
   if (e == errc::too_large)
@@ -199,12 +199,12 @@ errc pool_session::read(shared_pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc pool_session::write(shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::write(pool& p, body b, fabric::answer& out) {
   constexpr auto type = message_type::pool_write;
   pool_write_body m;
   body payload;
   if (!split(b, m, payload) || m.zero != 0 || m.object.zero != 0 || m.bytes != payload.size()) return errc::bad_frame;
-  shared_blocks::where at = where_of(m.object);
+  pool_blocks::where at = where_of(m.object);
   std::uint32_t bytes = 0;
   const errc e = p.blocks->write(at, payload, bytes);
   if (e == errc::layout_mismatch)
@@ -216,10 +216,10 @@ errc pool_session::write(shared_pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-outcome pool_session::object_change(shared_pool& p, message_type type, body b, fabric::answer& out, held how) {
+outcome pool_session::object_change(pool& p, message_type type, body b, fabric::answer& out, held how) {
   pool_object_body m;
   if (!read_exactly(b, m) || m.object.zero != 0) return errc::bad_frame;
-  shared_blocks::where at = where_of(m.object);
+  pool_blocks::where at = where_of(m.object);
   const outcome e = type == message_type::pool_free ? p.blocks->free(at, how) : p.blocks->release(at, how);
   if (!e) return {};
   if (*e != errc::ok) return refuse(out, type, *e, text_of(m.object));
@@ -234,7 +234,7 @@ outcome pool_session::object_change(shared_pool& p, message_type type, body b, f
   return errc::ok;
 }
 
-errc pool_session::pass(shared_client& c, shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::pass(pool_client& c, pool& p, body b, fabric::answer& out) {
   pool_pass_body m;
   const std::vector<std::uint32_t>& gone = p.frames->gone();
   if (!read_exactly(b, m) || m.epoch > p.blocks->epoch() || m.gone > gone.size()) return errc::bad_frame;
@@ -250,7 +250,7 @@ errc pool_session::pass(shared_client& c, shared_pool& p, body b, fabric::answer
   return errc::ok;
 }
 
-errc pool_session::location(shared_pool& p, message_type type, body b, fabric::answer& out) {
+errc pool_session::location(pool& p, message_type type, body b, fabric::answer& out) {
   pool_table_body m;
   if (!read_exactly(b, m) || m.zero != 0) return errc::bad_frame;
   if (type == message_type::pool_table) {
@@ -269,7 +269,7 @@ errc pool_session::location(shared_pool& p, message_type type, body b, fabric::a
   return errc::ok;
 }
 
-errc pool_session::compact(shared_pool& p, body b, fabric::answer& out) {
+errc pool_session::compact(pool& p, body b, fabric::answer& out) {
   pool_compact_body m;
   if (!read_exactly(b, m) || m.begin > 1 || m.zero != 0) return errc::bad_frame;
   const auto totals = [&] {
@@ -317,4 +317,4 @@ void pool_session::disconnected() noexcept {
   if (client_->owner == &s_) client_->owner = nullptr;  // its lease runs on from when it was last heard of
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace fm::store::node::shared_memory {
+namespace fm::agent::shared_memory {
 
 #if FM_TSAN
 #define FM_UNSEEN __attribute__((no_sanitize("thread"), noinline))
@@ -43,4 +43,4 @@ inline std::uint64_t load_word(const void* at) noexcept {
 inline void fence() noexcept { std::atomic_thread_fence(std::memory_order_release); }
 #endif
 
-}  // namespace fm::store::node::shared_memory
+}  // namespace fm::agent::shared_memory

@@ -5,43 +5,43 @@
 
 #include <algorithm>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
 /// A pool's memory is its tenant's: memory that another owner had is never found in it, nor the other way round.
 owner_key key_of(const pool_open_body& b) { return {{b.tenant[0], b.tenant[1]}, 0}; }
 
-shared_blocks::names names_of(const pool_settings& s) {
-  shared_blocks::names all{};
+pool_blocks::names names_of(const pool_settings& s) {
+  pool_blocks::names all{};
   for (std::uint32_t c = 0; c < all.size(); ++c) all[c] = static_cast<blocks::naming>(s.naming[c]);
   return all;
 }
 
 }  // namespace
 
-shared_pool::shared_pool(pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
-                         std::uint32_t first_generation)
+pool::pool(region_pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
+           std::uint32_t first_generation)
     : name(b.name),
       tenant{b.tenant[0], b.tenant[1]},
       instance(instance_number),
       settings(b.settings),
       quota_bytes(quota),
-      frames(std::make_unique<shared_frames>(regions, key_of(b), this, quota)),
-      blocks(std::make_unique<shared_blocks>(
-          *frames, shared_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto},
-                                          b.settings.arenas,
-                                          names_of(b.settings),
-                                          static_cast<blocks::fallback>(b.settings.fallback),
-                                          first_generation})) {}
+      frames(std::make_unique<pool_frames>(regions, key_of(b), this, quota)),
+      blocks(std::make_unique<pool_blocks>(
+          *frames, pool_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto},
+                                        b.settings.arenas,
+                                        names_of(b.settings),
+                                        static_cast<blocks::fallback>(b.settings.fallback),
+                                        first_generation})) {}
 
-std::shared_ptr<shared_client> shared_pool::find(const std::uint64_t (&id)[2]) const {
+std::shared_ptr<pool_client> pool::find(const std::uint64_t (&id)[2]) const {
   const auto at = std::find_if(clients.begin(), clients.end(),
                                [&](const auto& c) { return c->id[0] == id[0] && c->id[1] == id[1]; });
   return at == clients.end() ? nullptr : *at;
 }
 
-void shared_pool::ask_to_pass() {
+void pool::ask_to_pass() {
   if (closed || blocks->graves() == 0) return;
   const std::uint64_t epoch = blocks->epoch();
   struct {
@@ -58,14 +58,14 @@ void shared_pool::ask_to_pass() {
   }
 }
 
-bool shared_pool::reclaim() {
+bool pool::reclaim() {
   if (closed || blocks->graves() == 0) return false;
   std::uint64_t passed = blocks->epoch();
   for (const auto& c : clients) passed = std::min(passed, c->passed);
   return blocks->reclaim(passed);
 }
 
-bool shared_pool::compact() {
+bool pool::compact() {
   const time_point begin = clock::now();
   const bool more = blocks->compact_step();
   ++count.steps;
@@ -78,17 +78,17 @@ bool shared_pool::compact() {
   return more;
 }
 
-void shared_pool::remove(shared_client& c, time_point now) {
+void pool::remove(pool_client& c, time_point now) {
   c.gone = true;
   std::erase_if(clients, [&](const auto& k) { return k.get() == &c; });
   if (clients.empty()) empty_since = now;
   reclaim();
 }
 
-void shared_pool::close() {
+void pool::close() {
   closed = true;
   blocks.reset();
   frames.reset();
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -14,7 +14,7 @@
 // Order: the map of pools -> structure -> a stream -> the locks of blocks.h -> the mutex of region_pool.h.
 #pragma once
 
-#include "protocol/pool_messages.h"
+#include "agent/base/protocol.h"
 
 #include <memory>
 #include <mutex>
@@ -24,9 +24,9 @@
 #include "blocks.h"
 #include "structure_lock.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-struct shared_client {
+struct pool_client {
   std::uint64_t id[2] = {};
   session* owner = nullptr;  ///< null while it is not connected
   bool gone = false;         ///< closed or fenced
@@ -48,15 +48,15 @@ struct shared_client {
   std::vector<std::unique_ptr<stream>> streams;  ///< those that were used
 };
 
-struct shared_counters {
+struct pool_counters {
   std::atomic<std::uint64_t> writes{0}, reads{0}, releases{0};
   std::uint64_t steps = 0, step_ns_max = 0, fenced = 0;
 };
 
-class shared_pool {
+class pool {
  public:
-  shared_pool(pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
-              std::uint32_t first_generation);
+  pool(region_pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
+       std::uint32_t first_generation);
 
   const std::string name;
   const std::uint64_t tenant[2];
@@ -66,18 +66,18 @@ class shared_pool {
 
   structure_lock structure;
   bool closed = false;  ///< without memory; nothing is answered any more
-  std::unique_ptr<shared_frames> frames;
-  std::unique_ptr<shared_blocks> blocks;
-  std::vector<std::shared_ptr<shared_client>> clients;
+  std::unique_ptr<pool_frames> frames;
+  std::unique_ptr<pool_blocks> blocks;
+  std::vector<std::shared_ptr<pool_client>> clients;
   time_point empty_since{};  ///< when the last client left
-  shared_counters count;
+  pool_counters count;
   bool short_of_memory = false;            ///< an allocation failed, and a round was begun for it
   std::atomic<bool> round_in_vain{false};  ///< that round is over, and nothing was freed since
   pool_compact_answer round_began{};       ///< totals when the last round that was asked for began
   std::uint32_t stepped_back = 0;          ///< turns that background compaction left to others
   bool ask_again = false;                  ///< a client could not be asked to pass an epoch
 
-  [[nodiscard]] std::shared_ptr<shared_client> find(const std::uint64_t (&id)[2]) const;
+  [[nodiscard]] std::shared_ptr<pool_client> find(const std::uint64_t (&id)[2]) const;
   /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.
   void ask_to_pass();
   /// Frees frames that nobody can be reading any more. True when there were any.
@@ -89,9 +89,9 @@ class shared_pool {
   /// One bounded step of compaction; true when there is more to do in this round.
   bool compact();
   /// The client is gone: what it held back is not held back any more.
-  void remove(shared_client& c, time_point now);
+  void remove(pool_client& c, time_point now);
   /// Gives all memory back.
   void close();
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -12,12 +12,12 @@
 #include "agent/base/environment.h"
 #include "pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class pool_session final : public tenant {
  public:
-  pool_session(environment& e, pool& regions, session& s, std::shared_ptr<shared_pool> p,
-               std::shared_ptr<shared_client> c)
+  pool_session(environment& e, region_pool& regions, session& s, std::shared_ptr<pool> p,
+               std::shared_ptr<pool_client> c)
       : agent_(e), regions_(regions), s_(s), pool_(std::move(p)), client_(std::move(c)) {}
 
   errc message(message_type type, body b, fabric::answer& out) override;
@@ -26,23 +26,23 @@ class pool_session final : public tenant {
 
  private:
   // With the pool's structure as `how` says.
-  outcome object_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out, held how);
-  outcome alloc(shared_pool& p, body b, fabric::answer& out, held how);
-  static errc write(shared_pool& p, body b, fabric::answer& out);
-  static outcome object_change(shared_pool& p, message_type type, body b, fabric::answer& out, held how);
-  static errc read(shared_pool& p, body b, fabric::answer& out);
+  outcome object_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out, held how);
+  outcome alloc(pool& p, body b, fabric::answer& out, held how);
+  static errc write(pool& p, body b, fabric::answer& out);
+  static outcome object_change(pool& p, message_type type, body b, fabric::answer& out, held how);
+  static errc read(pool& p, body b, fabric::answer& out);
   // With the pool's structure exclusively.
-  errc structure_message(shared_client& c, shared_pool& p, message_type type, body b, fabric::answer& out);
-  static errc pass(shared_client& c, shared_pool& p, body b, fabric::answer& out);
-  static errc location(shared_pool& p, message_type type, body b, fabric::answer& out);
-  static errc compact(shared_pool& p, body b, fabric::answer& out);
-  static errc statistics(shared_pool& p, fabric::answer& out);  ///< statistics.cc
+  errc structure_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out);
+  static errc pass(pool_client& c, pool& p, body b, fabric::answer& out);
+  static errc location(pool& p, message_type type, body b, fabric::answer& out);
+  static errc compact(pool& p, body b, fabric::answer& out);
+  static errc statistics(pool& p, fabric::answer& out);  ///< statistics.cc
 
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   session& s_;
-  const std::shared_ptr<shared_pool> pool_;
-  const std::shared_ptr<shared_client> client_;  ///< of that pool
+  const std::shared_ptr<pool> pool_;
+  const std::shared_ptr<pool_client> client_;  ///< of that pool
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -11,7 +11,7 @@
 #include "agent/limits.h"
 #include "pool_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -66,23 +66,23 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
     };
     while (instance == 0 || taken(instance)) instance = static_cast<std::uint32_t>(random_.next());
     found = by_name_
-                .emplace(key, std::make_shared<shared_pool>(regions_, m, quota, instance,
-                                                            agent_.options.hooks.pool_first_generation))
+                .emplace(key, std::make_shared<pool>(regions_, m, quota, instance,
+                                                     agent_.options.hooks.pool_first_generation))
                 .first;
     spdlog::log(agent_.heap_level(), "store {}: pool {} made by {}, quota {} bytes", agent_.options.name, m.name,
                 s.peer.name(), quota);
   }
-  const std::shared_ptr<shared_pool>& p = found->second;
+  const std::shared_ptr<pool>& p = found->second;
   std::lock_guard lock(p->structure);
   if (m.resume == 1 && p->instance != m.instance)
     return refuse(out, type, errc::not_found, fmt::format("pool {} is another one now", m.name));
-  std::shared_ptr<shared_client> c = p->find(m.client);
+  std::shared_ptr<pool_client> c = p->find(m.client);
   const bool fresh = c == nullptr;
   if (fresh) {
     if (p->clients.size() >= agent_.options.pool_clients_max)
       return refuse(out, type, errc::agent_full,
                     fmt::format("pool {} has {} clients, its limit", m.name, p->clients.size()));
-    c = std::make_shared<shared_client>();
+    c = std::make_shared<pool_client>();
     std::copy(std::begin(m.client), std::end(m.client), c->id);
     c->lease_ms = std::min(m.lease_ms ? m.lease_ms : agent_.options.lease_default_ms, agent_.options.lease_max_ms);
     c->passed = p->blocks->epoch();
@@ -109,7 +109,7 @@ bool pools::maintain(time_point& wake_at) {
   std::lock_guard pools_lock(mutex_);
   const time_point at = agent_.now();
   for (auto next = by_name_.begin(); next != by_name_.end();) {
-    const std::shared_ptr<shared_pool> p = next->second;
+    const std::shared_ptr<pool> p = next->second;
     std::lock_guard lock(p->structure);
     for (const auto& c : std::vector(p->clients)) {
       const time_point until = c->heard.load() + std::chrono::milliseconds(c->lease_ms);
@@ -161,4 +161,4 @@ void pools::close() {
   }
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -14,11 +14,11 @@
 #include "agent/base/random.h"
 #include "pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class pools {
  public:
-  pools(environment& e, pool& regions) : agent_(e), regions_(regions) {}
+  pools(environment& e, region_pool& regions) : agent_(e), regions_(regions) {}
   pools(const pools&) = delete;
   pools& operator=(const pools&) = delete;
 
@@ -34,11 +34,10 @@ class pools {
 
  private:
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   mutable std::mutex mutex_;
-  std::map<std::tuple<std::uint64_t, std::uint64_t, std::string>, std::shared_ptr<shared_pool>>
-      by_name_;           ///< tenant, name
-  random_source random_;  ///< mutex_
+  std::map<std::tuple<std::uint64_t, std::uint64_t, std::string>, std::shared_ptr<pool>> by_name_;  ///< tenant, name
+  random_source random_;                                                                            ///< mutex_
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -6,10 +6,10 @@
 #include "pool_session.h"
 #include "pools.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-errc pool_session::statistics(shared_pool& p, fabric::answer& out) {
-  const shared_blocks& k = *p.blocks;
+errc pool_session::statistics(pool& p, fabric::answer& out) {
+  const pool_blocks& k = *p.blocks;
   std::uint64_t allocations = 0, frees = 0;
   std::vector<pool_class_record> classes;
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
@@ -72,4 +72,4 @@ std::string pools::statistics() const {
   return all;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

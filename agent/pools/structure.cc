@@ -5,9 +5,9 @@
 #include "blocks.h"
 #include "object_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-shared_blocks::shared_blocks(shared_frames& frames, const options& o)
+pool_blocks::pool_blocks(pool_frames& frames, const options& o)
     : frames_(frames), options_(o), classes_(blocks::class_count) {
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
     size_class_state& s = classes_[c];
@@ -30,15 +30,15 @@ shared_blocks::shared_blocks(shared_frames& frames, const options& o)
 
 // ---- the table ----
 
-void shared_blocks::set_word(std::uint32_t v, std::uint64_t word) {
+void pool_blocks::set_word(std::uint32_t v, std::uint64_t word) {
   shared_memory::store_word(frames_.memory(chunks_[v / blocks::chunk_words]) + v % blocks::chunk_words * 8, word);
 }
 
-std::uint64_t shared_blocks::word_of(std::uint32_t v) const {
+std::uint64_t pool_blocks::word_of(std::uint32_t v) const {
   return shared_memory::load_word(frames_.memory(chunks_[v / blocks::chunk_words]) + v % blocks::chunk_words * 8);
 }
 
-void shared_blocks::map(std::uint32_t v, frame& f) {
+void pool_blocks::map(std::uint32_t v, frame& f) {
   vblock& b = vblocks_[v];
   b.frame = f.number;
   b.in_frame = static_cast<std::uint32_t>(f.vblocks.size());
@@ -48,7 +48,7 @@ void shared_blocks::map(std::uint32_t v, frame& f) {
   set_word(v, blocks::table_word(f.size_class, f.at, ++changes_));
 }
 
-void shared_blocks::unmap(std::uint32_t v) {
+void pool_blocks::unmap(std::uint32_t v) {
   vblock& b = vblocks_[v];
   FM_ASSERT(b.live == 0 && b.frame != none, "a virtual block is unmapped when nothing that was born in it lives");
   frame& f = *all_[b.frame];
@@ -66,7 +66,7 @@ void shared_blocks::unmap(std::uint32_t v) {
     unmapped_.push_back(v);
 }
 
-errc shared_blocks::add_primary(frame& f) {
+errc pool_blocks::add_primary(frame& f) {
   std::uint32_t v = 0;
   if (!unmapped_.empty()) {
     v = unmapped_.back();
@@ -97,7 +97,7 @@ errc shared_blocks::add_primary(frame& f) {
 
 // ---- frames ----
 
-errc shared_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_number) {
+errc pool_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_number) {
   const std::uint32_t bytes = layout().block(size_class);
   blocks::place at;
   if (const errc e = frames_.take(bytes, at); e != errc::ok) return e;
@@ -135,7 +135,7 @@ errc shared_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_numb
 
 /// For want of memory, a frame with room that another thread's arena has, or another of this thread's: rather one of
 /// several than the only one, and not the one that is allocated in there, which is at the back.
-bool shared_blocks::take_over(std::uint32_t size_class, std::uint32_t arena_number) {
+bool pool_blocks::take_over(std::uint32_t size_class, std::uint32_t arena_number) {
   size_class_state& c = classes_[size_class];
   const auto arenas = static_cast<std::uint32_t>(c.arenas.size());
   for (const std::size_t at_least : {2, 1}) {
@@ -160,7 +160,7 @@ bool shared_blocks::take_over(std::uint32_t size_class, std::uint32_t arena_numb
   return false;
 }
 
-errc shared_blocks::add_frame(std::uint32_t size_class, std::uint32_t arena_number) {
+errc pool_blocks::add_frame(std::uint32_t size_class, std::uint32_t arena_number) {
   size_class_state& c = classes_[size_class];
   if (arena_number >= c.arenas.size()) c.arenas.resize(arena_number + 1);
   if (c.arenas[arena_number] == nullptr) c.arenas[arena_number] = std::make_unique<arena>();
@@ -170,13 +170,13 @@ errc shared_blocks::add_frame(std::uint32_t size_class, std::uint32_t arena_numb
 
 // ---- frames with room: also while the structure is shared ----
 
-shared_blocks::frame_guard shared_blocks::enter(frame& f) const {
+pool_blocks::frame_guard pool_blocks::enter(frame& f) const {
   frame_guard inside(f.mutex);
   if (options_.in_frame != nullptr) options_.in_frame(options_.context, f.number);
   return inside;
 }
 
-void shared_blocks::list_room(frame& f) {
+void pool_blocks::list_room(frame& f) {
   size_class_state& c = classes_[f.size_class];
   arena& a = *c.arenas[f.arena];
   const std::lock_guard lock(a.mutex);
@@ -194,8 +194,7 @@ void shared_blocks::list_room(frame& f) {
 }
 
 /// What it names may have been buried since, and used for something else.
-shared_blocks::frame* shared_blocks::current_frame(size_class_state& c, std::uint32_t arena_number,
-                                                   frame_guard& inside) {
+pool_blocks::frame* pool_blocks::current_frame(size_class_state& c, std::uint32_t arena_number, frame_guard& inside) {
   if (arena_number >= c.arenas.size() || c.arenas[arena_number] == nullptr) return nullptr;
   const std::uint32_t number = c.arenas[arena_number]->current.load(std::memory_order_relaxed);
   if (number == none) return nullptr;
@@ -207,8 +206,7 @@ shared_blocks::frame* shared_blocks::current_frame(size_class_state& c, std::uin
   return nullptr;
 }
 
-shared_blocks::frame* shared_blocks::frame_with_room(size_class_state& c, std::uint32_t arena_number,
-                                                     frame_guard& inside) {
+pool_blocks::frame* pool_blocks::frame_with_room(size_class_state& c, std::uint32_t arena_number, frame_guard& inside) {
   if (arena_number >= c.arenas.size() || c.arenas[arena_number] == nullptr) return nullptr;
   arena& a = *c.arenas[arena_number];
   const std::lock_guard lock(a.mutex);
@@ -227,7 +225,7 @@ shared_blocks::frame* shared_blocks::frame_with_room(size_class_state& c, std::u
   return nullptr;
 }
 
-std::uint32_t shared_blocks::free_slot(const frame& f, std::uint32_t from) {
+std::uint32_t pool_blocks::free_slot(const frame& f, std::uint32_t from) {
   const auto words = static_cast<std::uint32_t>(f.used.size());
   std::uint64_t mask = ~std::uint64_t{0} << from % 64;
   for (std::uint32_t i = 0, w = from / 64; i <= words; ++i, w = (w + 1) % words, mask = ~std::uint64_t{0}) {
@@ -239,7 +237,7 @@ std::uint32_t shared_blocks::free_slot(const frame& f, std::uint32_t from) {
   return none;
 }
 
-void shared_blocks::bury(frame& f) {
+void pool_blocks::bury(frame& f) {
   FM_ASSERT(f.live == 0, "a frame with live objects is buried");
   while (!f.vblocks.empty()) unmap(f.vblocks.back());
   size_class_state& c = classes_[f.size_class];
@@ -256,7 +254,7 @@ void shared_blocks::bury(frame& f) {
   grave_bytes_ += layout().block(f.size_class);
 }
 
-void shared_blocks::bury_if_empty(frame& f, bool all) {
+void pool_blocks::bury_if_empty(frame& f, bool all) {
   if (f.live != 0 || f.taken != 0 || f.state != frame_state::open) return;
   // An arena keeps one: the next object would want it back.
   std::uint32_t& kept = classes_[f.size_class].arenas[f.arena]->empty;
@@ -271,7 +269,7 @@ void shared_blocks::bury_if_empty(frame& f, bool all) {
   bury(f);
 }
 
-bool shared_blocks::reclaim(std::uint64_t passed) {
+bool pool_blocks::reclaim(std::uint64_t passed) {
   bool any = false;
   while (!graves_.empty() && graves_.front().epoch <= passed) {
     frame& f = *all_[graves_.front().frame];
@@ -286,4 +284,4 @@ bool shared_blocks::reclaim(std::uint64_t passed) {
   return any;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

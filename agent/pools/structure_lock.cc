@@ -7,7 +7,7 @@
 #include <bit>
 #include <limits>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -92,4 +92,4 @@ void structure_lock::queue(seat& mine) noexcept {
   if (queued_.fetch_sub(1, std::memory_order_seq_cst) == 1) os::futex_wake(queued_, 1);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 constexpr unsigned serving_numbers = 64;
 /// The lowest number below serving_numbers that no other living thread has; when all are taken, it is shared. A thread
@@ -65,4 +65,4 @@ class structure_lock {
   std::mutex mutex_;                         ///< of the one who has it exclusively
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -133,7 +133,7 @@ void admin_server::serve(int fd) {
     spdlog::warn("admin socket {}: refused pid {} of uid {}", path_, who.pid, who.uid);
     return;
   }
-  const time_point deadline = clock::now() + store::node::limits::admin_deadline;
+  const time_point deadline = clock::now() + limits::admin_deadline;
   std::string line;
   while (line.find('\n') == std::string::npos) {
     char buffer[64];
@@ -155,7 +155,7 @@ std::string query_status(const std::string& path) {
   const descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0 || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0)
     throw error(errc::unreachable, fmt::format("admin socket {}: {}", path, std::strerror(errno)));
-  const time_point deadline = clock::now() + 2 * store::node::limits::admin_deadline;
+  const time_point deadline = clock::now() + 2 * limits::admin_deadline;
   if (!send_all(fd.get(), "status\n", deadline)) throw error(errc::timed_out, fmt::format("admin socket {}", path));
   std::string document;
   for (;;) {
@@ -165,7 +165,7 @@ std::string query_status(const std::string& path) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     document.append(buffer, std::size_t(n));
-    if (document.size() > store::node::limits::document_max)
+    if (document.size() > limits::document_max)
       throw error(errc::too_large, fmt::format("admin socket {}: the answer has no end", path));
   }
   if (document.empty() || document.front() != '{')

@@ -317,9 +317,9 @@ void check_config(const config& c) {
     }
   }
   try {
-    fm::store::store_options o = c.store;
+    store_options o = c.store;
     o.hooks.background = false;
-    (void)fm::store::store::create(o);  // reserves address space only
+    (void)store::create(o);  // reserves address space only
   } catch (const error& e) {
     bad(e.what());
   }

@@ -17,7 +17,7 @@ namespace fm::agent {
 
 struct config {
   std::vector<std::string> listen;
-  fm::store::store_options store;
+  store_options store;
   fabric::listen_options fabric;
   std::string admin;              ///< path of the admin socket; empty: none
   bool admin_is_default = false;  ///< nobody asked for it, so doing without is no error

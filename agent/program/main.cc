@@ -68,7 +68,7 @@ int serve(const agent::config& c, const arguments& a) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 
-  const auto store = fm::store::store::create(c.store);
+  const auto store = fm::agent::store::create(c.store);
   std::unique_ptr<agent::admin_server> admin;
   if (!c.admin.empty()) try {
       admin = std::make_unique<agent::admin_server>(c.admin, [&] { return store->statistics(); });

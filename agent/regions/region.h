@@ -16,7 +16,7 @@
 #include <cstring>
 #include <vector>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 struct heap;
 
@@ -134,4 +134,4 @@ struct region {
   }
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

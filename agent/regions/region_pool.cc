@@ -8,7 +8,7 @@
 
 #include "protocol/region_memory.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -24,7 +24,7 @@ bool same(const std::uint64_t (&a)[3], const owner_key& k) {
 
 }  // namespace
 
-pool::pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages)
+region_pool::region_pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages)
     : region_bytes_(region_bytes),
       huge_pages_(huge_pages),
       limit_(std::min<std::uint64_t>(memory_bytes / region_bytes, region_limit)),
@@ -38,15 +38,15 @@ pool::pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserv
         "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
 }
 
-pool::~pool() {
+region_pool::~region_pool() {
   for (std::uint32_t i = 0; i < next_number_; ++i) delete table(records_)[i].load(std::memory_order_relaxed);
 }
 
-region* pool::find(std::uint32_t number) const noexcept {
+region* region_pool::find(std::uint32_t number) const noexcept {
   return number < region_limit ? table(records_)[number].load(std::memory_order_acquire) : nullptr;
 }
 
-region* pool::enter(std::uint32_t number, std::uint32_t generation) noexcept {
+region* region_pool::enter(std::uint32_t number, std::uint32_t generation) noexcept {
   region* r = find(number);
   if (r == nullptr || generation == 0) return nullptr;
   bool last_out = false;
@@ -55,11 +55,11 @@ region* pool::enter(std::uint32_t number, std::uint32_t generation) noexcept {
   return in ? r : nullptr;
 }
 
-void pool::leave(region& r) noexcept {
+void region_pool::leave(region& r) noexcept {
   if (r.leave()) release(r);
 }
 
-region* pool::take(heap* owner, const owner_key& key, region_use use) {
+region* region_pool::take(heap* owner, const owner_key& key, region_use use) {
   std::lock_guard lock(mutex_);
   const std::uint64_t may_use = use == region_use::cleaning ? limit_ : limit_ - reserved_;
   if (in_use_.load(std::memory_order_relaxed) >= may_use) return nullptr;
@@ -83,7 +83,7 @@ region* pool::take(heap* owner, const owner_key& key, region_use use) {
     try {
       os::memory_file fresh("farmem-region", region_bytes_);
       // The agent's memory, whoever writes to it first; and no memory is an answer, not a fault later.
-      allocate_pages(fresh, huge_pages_);
+      protocol::allocate_pages(fresh, huge_pages_);
       r->memory = std::move(fresh);
     } catch (const error& e) {
       spdlog::error("no memory for a region: {}", e.what());
@@ -113,14 +113,14 @@ region* pool::take(heap* owner, const owner_key& key, region_use use) {
   return r;
 }
 
-void pool::give_back(region& r, bool keep) {
+void region_pool::give_back(region& r, bool keep) {
   r.writable.store(false, std::memory_order_relaxed);
   r.keep_memory = keep;
   r.state = region_state::free;
   if (r.close()) release(r);
 }
 
-void pool::release(region& r) {
+void region_pool::release(region& r) {
   os::memory_file dropped;
   std::lock_guard lock(mutex_);
   r.owner.store(nullptr, std::memory_order_relaxed);
@@ -136,7 +136,7 @@ void pool::release(region& r) {
   if (!exhausted) bare_.push_back(&r);
 }
 
-bool pool::evict_kept() {
+bool region_pool::evict_kept() {
   if (kept_.empty()) return false;
   region* r = kept_.front();
   kept_.erase(kept_.begin());
@@ -146,4 +146,4 @@ bool pool::evict_kept() {
   return true;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -12,7 +12,7 @@
 
 #include "region.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// Who owns memory: a heap of one process.
 struct owner_key {
@@ -20,12 +20,12 @@ struct owner_key {
   std::uint64_t incarnation;
 };
 
-class pool {
+class region_pool {
  public:
-  pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages);
-  pool(const pool&) = delete;
-  pool& operator=(const pool&) = delete;
-  ~pool();
+  region_pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages);
+  region_pool(const region_pool&) = delete;
+  region_pool& operator=(const region_pool&) = delete;
+  ~region_pool();
 
   /// A region with memory, its gate open, in its next generation. Null when memory is used up; the share held back
   /// for the cleaner is given only to it, and evacuations get none that would make memory low. Thread-safe.
@@ -77,4 +77,4 @@ class pool {
   std::vector<region*> kept_;  ///< free, with the memory of their last owner
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

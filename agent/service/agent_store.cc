@@ -10,10 +10,9 @@
 #include "agent/limits.h"
 #include "agent/spaces/space_session.h"
 
-namespace fm::store {
+namespace fm::agent {
 
 std::unique_ptr<store> store::create(const store_options& o) {
-  namespace limits = node::limits;
   const auto bad = [](const std::string& text) { throw error(errc::invalid_argument, text); };
   if (!detail::is_power_of_two(o.region_bytes) || o.region_bytes < limits::region_bytes_min ||
       o.region_bytes > detail::home_address::offset_limit)
@@ -38,10 +37,8 @@ std::unique_ptr<store> store::create(const store_options& o) {
     bad(fmt::format("trace_queue_slots {} is not in [64, 2^32]", o.trace_queue_slots));
   if (o.peer_within <= duration::zero()) bad("peer_within is not more than nothing");
   if (!in_range(o.trace_ghosts_max)) bad(fmt::format("trace_ghosts_max {} is not in [64, 2^32]", o.trace_ghosts_max));
-  return std::make_unique<node::agent_store>(o);
+  return std::make_unique<agent_store>(o);
 }
-
-namespace node {
 
 namespace {
 
@@ -157,5 +154,4 @@ void agent_store::memory_done(fabric::peer& p, std::uint32_t number) noexcept {
   session_of(p).in_flight.fetch_sub(1);
 }
 
-}  // namespace node
-}  // namespace fm::store
+}  // namespace fm::agent

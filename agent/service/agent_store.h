@@ -26,7 +26,7 @@
 #include "agent/tracing/cycles.h"
 #include "service.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class agent_store final : public store {
  public:
@@ -54,7 +54,7 @@ class agent_store final : public store {
   void run_tracing(std::uint32_t worker);
 
   environment agent_;
-  pool regions_;
+  region_pool regions_;
   spaces spaces_;
   heaps heaps_;
   pools pools_;
@@ -74,4 +74,4 @@ class agent_store final : public store {
   std::vector<std::thread> tracing_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -8,7 +8,7 @@
 #include "agent/moving/mover.h"
 #include "agent_store.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
@@ -61,4 +61,4 @@ void agent_store::run_tracing(std::uint32_t worker) {
   }
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

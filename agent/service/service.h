@@ -16,7 +16,7 @@
 
 #include "agent/base/options.h"
 
-namespace fm::store {
+namespace fm::agent {
 
 /// The store of one agent. Thread-safe. Destruction frees everything; every peer must be disconnected before.
 class store : public fabric::service {
@@ -32,4 +32,4 @@ class store : public fabric::service {
   virtual bool maintain() = 0;
 };
 
-}  // namespace fm::store
+}  // namespace fm::agent

@@ -5,7 +5,7 @@
 
 #include "agent_store.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 std::string agent_store::statistics() const {
   heap_sums total;
@@ -23,4 +23,4 @@ std::string agent_store::statistics() const {
       peers_.statistics(), heaps, pools_.statistics(), spaces_.statistics());
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

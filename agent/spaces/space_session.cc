@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -125,4 +125,4 @@ void space_session::disconnected() noexcept {
                   s_.peer.name(), sp_.lease_ms);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

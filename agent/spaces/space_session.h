@@ -7,7 +7,7 @@
 #include "agent/base/answers.h"
 #include "spaces.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class space_session final : public tenant {
  public:
@@ -25,7 +25,7 @@ class space_session final : public tenant {
   errc audit(body b, fabric::answer& out);
 
   spaces& of_;
-  pool& regions_;
+  region_pool& regions_;
   session& s_;
   const std::shared_ptr<space> keep_;
   space& sp_;
@@ -37,4 +37,4 @@ inline errc refuse_space(fabric::answer& out, paged_message type, errc code, con
   return refuse(out, as_type(type), code, text);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -9,7 +9,7 @@
 
 #include "space_session.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -160,4 +160,4 @@ std::string spaces::statistics() const {
   return '[' + text + ']';
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -11,8 +11,8 @@
 // object.
 #pragma once
 
+#include "agent/base/protocol.h"
 #include "fabric/server/server.h"
-#include "protocol/paged_messages.h"
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -24,7 +24,7 @@
 #include "agent/base/session.h"
 #include "agent/regions/region_pool.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// What one agent keeps of one paged range.
 struct space {
@@ -46,7 +46,7 @@ struct space {
 
 class spaces {
  public:
-  spaces(environment& e, pool& regions) : agent_(e), regions_(regions) {}
+  spaces(environment& e, region_pool& regions) : agent_(e), regions_(regions) {}
   spaces(const spaces&) = delete;
   spaces& operator=(const spaces&) = delete;
   ~spaces();
@@ -73,9 +73,9 @@ class spaces {
   [[nodiscard]] std::uint64_t promised_regions() const;
 
   environment& agent_;
-  pool& regions_;
+  region_pool& regions_;
   mutable std::mutex spaces_mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<space>, id_hash> spaces_;
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

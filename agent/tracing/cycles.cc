@@ -9,7 +9,7 @@
 #include "agent/limits.h"
 #include "cycles.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -206,4 +206,4 @@ bool cycles::step(std::uint32_t worker) {
   return more;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -11,7 +11,7 @@
 #include "agent/heaps/heaps.h"
 #include "tracer.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 class cycles final : public heap_part {
  public:
@@ -47,4 +47,4 @@ class cycles final : public heap_part {
 std::shared_ptr<tracer> find_cycle(session& s, heap& h, std::uint64_t cycle, message_type type, fabric::answer& out,
                                    errc& result);
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -8,7 +8,7 @@
 #include "agent/limits.h"
 #include "trace_worker.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 bool tracer::set_peers(trace_peer_set peers) {
   const auto count = static_cast<std::uint32_t>(peers.boxes.size());
@@ -133,4 +133,4 @@ bool tracer::receive(std::span<const slot_t> slots) {
   return true;
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

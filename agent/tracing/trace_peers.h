@@ -11,7 +11,7 @@
 
 #include "agent/heaps/heap.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// What is on its way to another agent, and whether it gets there.
 ///
@@ -38,4 +38,4 @@ struct trace_peer_set {
   std::uint8_t* route(std::uint32_t tablet) noexcept { return reinterpret_cast<std::uint8_t*>(routes.base()) + tablet; }
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

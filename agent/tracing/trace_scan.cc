@@ -11,7 +11,7 @@
 #include "agent/limits.h"
 #include "trace_worker.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 namespace {
 
@@ -221,4 +221,4 @@ void tracer::fault(slot_t slot, const char* what) {
     spdlog::error("heap {}: cycle {}: slot {:#x}: {}", h_.name, cycle, slot, what);
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -7,7 +7,7 @@
 #include "agent/limits.h"
 #include "tracer.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 /// A slot on its way from the stack to being scanned.
 struct tracer::item {
@@ -57,4 +57,4 @@ struct tracer::worker {
   }
 };
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

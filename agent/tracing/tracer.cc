@@ -7,7 +7,7 @@
 #include "agent/limits.h"
 #include "trace_worker.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
 tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, const trace_ticket& t, trace_bell& bell,
                trace_bell& peers_bell)
@@ -275,4 +275,4 @@ void tracer::push_overflow(worker& w, slot_t slot, std::byte* block) {
   }
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

@@ -34,9 +34,9 @@
 #include "agent/heaps/heap.h"
 #include "trace_peers.h"
 
-namespace fm::store::node {
+namespace fm::agent {
 
-/// Wakes the tracing threads of a store, or the thread that carries ghosts. Outlives all tracers.
+/// Wakes the tracing threads of a store, or the thread that carries remote references. Outlives all tracers.
 struct trace_bell {
   std::atomic<std::uint32_t> work{0};  ///< goes up when there may be something to trace
   std::atomic<std::uint32_t> sleepers{0};
@@ -53,7 +53,7 @@ struct trace_limits {
   duration peer_within;
 };
 
-/// What other agents show to send ghosts; none: nobody may.
+/// What other agents show to send remote references; none: nobody may.
 using trace_ticket = std::optional<std::array<std::uint64_t, 2>>;
 
 /// What a step of tracing came to.
@@ -88,11 +88,11 @@ class tracer final : public heap_cycle {
   /// Applies one trace message, unless its number is out of `how`; fills in the answer.
   bool post(const trace_body& m, std::span<const slot_t> slots, sequence& how, reply& out);
 
-  // ---- for other agents, and for who carries ghosts to them (trace_peers.cc) ----
+  // ---- for other agents, and for who carries remote references to them (trace_peers.cc) ----
 
   /// Who they are. Also false when tracing has begun.
   bool set_peers(trace_peer_set peers);
-  /// Ghosts from another agent, which has shown the ticket. False when the cycle has ended.
+  /// Remote references from another agent, which has shown the ticket. False when the cycle has ended.
   bool receive(std::span<const slot_t> slots);
   [[nodiscard]] std::uint32_t peer_count() const noexcept { return peer_count_.load(std::memory_order_acquire); }
   struct dispatch {
@@ -152,7 +152,7 @@ class tracer final : public heap_cycle {
   /// Marks what a message has brought; what has to be scanned goes to `fresh`.
   void mark_all(std::span<const slot_t> slots, std::vector<slot_t>& fresh);
   void queue_all(const std::vector<slot_t>& fresh);  ///< mutex_
-  [[nodiscard]] bool is_done() const noexcept {      ///< mutex_; but for ghosts that wait for the owner
+  [[nodiscard]] bool is_done() const noexcept {      ///< mutex_; but for remote references that wait for the owner
     return busy_ == 0 && !has_shared_work() && unacknowledged_ == 0;
   }
   /// Whether the owner should get a notice; it is taken to be sent then. mutex_.
@@ -162,7 +162,7 @@ class tracer final : public heap_cycle {
   void push_overflow(worker& w, slot_t slot, std::byte* block);
 
   // ---- trace_peers.cc ----
-  /// Puts a ghost into the outbox that it belongs to; false when that is full. mutex_.
+  /// Puts a remote reference into the outbox that it belongs to; false when that is full. mutex_.
   bool queue_ghost(slot_t slot);
   void lose(trace_peer_box& p, const char* why);  ///< mutex_
   void lose_silent_peers();                       ///< mutex_
@@ -175,7 +175,7 @@ class tracer final : public heap_cycle {
   /// Marks what the item refers to, from reference `from` on; false when that had to be put off (worker::resume).
   bool scan(worker& w, const item& it, std::uint64_t from);
   bool resume(worker& w);
-  /// Marks one slot, or hands the ghost on; false when there is no room for the ghost.
+  /// Marks one slot, or hands the remote reference on; false when there is no room for the remote reference.
   bool visit(worker& w, slot_t slot);
   bool add_ghost(worker& w, slot_t slot);
   /// False when there is no room.
@@ -206,10 +206,10 @@ class tracer final : public heap_cycle {
   os::reservation shared_;              ///< slots, `shared_count_` of them
   std::vector<std::uint32_t> rescans_;  ///< tablets, each once
   std::vector<slot_t> outbox_;
-  std::vector<slot_t> answered_;  ///< ghosts of the last answer
+  std::vector<slot_t> answered_;  ///< remote references of the last answer
   std::uint32_t last_number_ = 0;
   bool told_ = false;         ///< the owner has been sent a notice since its last message, or needs none
-  bool told_ghosts_ = false;  ///< that was, or another one followed, when there were ghosts for it
+  bool told_ghosts_ = false;  ///< that was, or another one followed, when there were remote references for it
   bool has_newer_ = false;    ///< constant once tracing has begun
 
   // ---- also guarded by mutex_: other agents ----
@@ -221,7 +221,7 @@ class tracer final : public heap_cycle {
   trace_counts counts_{};
   std::vector<slot_t> unqueued_;  ///< of mutation::acknowledge_ghosts_early
 
-  os::reservation seen_ghosts_;  ///< atomic slots by hash: they have been given to a worker's ghosts
+  os::reservation seen_ghosts_;  ///< atomic slots by hash: they have been given to a worker's remote references
   std::vector<std::unique_ptr<worker>> workers_;
 };
 
@@ -230,4 +230,4 @@ inline std::shared_ptr<tracer> running_tracer(const heap& h) {
   return std::static_pointer_cast<tracer>(h.running_cycle());
 }
 
-}  // namespace fm::store::node
+}  // namespace fm::agent

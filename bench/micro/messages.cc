@@ -14,11 +14,11 @@
 namespace fm::micro {
 namespace {
 
-namespace codec = fm::store::detail_link;
+namespace codec = fm::remote::internal;
 namespace wire = fm::fabric::wire;
 namespace packet = fm::fabric::packet;
 namespace channel_wire = fm::detail::channel_wire;
-using store::message_type;
+using protocol::message_type;
 
 constexpr std::uint32_t message_bytes_max = 1 << 20;
 
@@ -53,7 +53,7 @@ void decode_body(benchmark::State& state, message_type type, const Body& sent) {
   for (auto _ : state) {
     std::span<const std::byte> rest(bytes);
     benchmark::DoNotOptimize(rest);
-    store::message_head head;
+    protocol::message_head head;
     Body body{};
     const bool good = codec::take(rest, head) && head.zero == 0 && head.body_bytes == rest.size() &&
                       codec::take(rest, body) && rest.empty();
@@ -63,14 +63,14 @@ void decode_body(benchmark::State& state, message_type type, const Body& sent) {
   count_messages(state, bytes.size());
 }
 
-const store::index_body an_index{
+const protocol::index_body an_index{
     .incarnation = 7, .seq = 9, .region = 3, .generation = 1, .offset = 4096, .length = 640};
-const store::fetch_slot_body a_fetch{.slot = 4711, .with_page = 1, .bytes_max = 4096};
-const store::read_entries_body a_read{.first_slot = 65536, .count = 512};
-const store::pool_alloc_body an_alloc{.change = {.number = 5, .stream = 2}, .bytes = 64};
-const store::pool_read_body a_pool_read{.object = {.vblock = 3, .generation = 1, .index = 5, .slot = 6},
-                                        .bytes_max = 64};
-const store::pool_object_body a_free{.change = {.number = 5, .stream = 2}, .object = {.vblock = 3, .generation = 1}};
+const protocol::fetch_slot_body a_fetch{.slot = 4711, .with_page = 1, .bytes_max = 4096};
+const protocol::read_entries_body a_read{.first_slot = 65536, .count = 512};
+const protocol::pool_alloc_body an_alloc{.change = {.number = 5, .stream = 2}, .bytes = 64};
+const protocol::pool_read_body a_pool_read{.object = {.vblock = 3, .generation = 1, .index = 5, .slot = 6},
+                                           .bytes_max = 64};
+const protocol::pool_object_body a_free{.change = {.number = 5, .stream = 2}, .object = {.vblock = 3, .generation = 1}};
 
 BENCHMARK_CAPTURE(encode_body, , message_type::index, an_index)->Name("message/index/encode");
 BENCHMARK_CAPTURE(decode_body, , message_type::index, an_index)->Name("message/index/decode");
@@ -90,11 +90,11 @@ BENCHMARK_CAPTURE(decode_body, , message_type::pool_free, a_free)->Name("message
 template <class Body>
 std::vector<std::byte> answer_of(message_type type, const Body& body, std::size_t more) {
   const struct {
-    store::answer_head head;
+    protocol::answer_head head;
     Body body{};
   } answer{{.type = static_cast<std::uint16_t>(type), .body_bytes = static_cast<std::uint32_t>(sizeof body + more)},
            body};
-  static_assert(sizeof answer == sizeof(store::answer_head) + sizeof(Body));
+  static_assert(sizeof answer == sizeof(protocol::answer_head) + sizeof(Body));
   return bytes_of(answer, more);
 }
 
@@ -114,10 +114,10 @@ void decode_answer(benchmark::State& state, message_type type, const Body& sent,
   count_messages(state, bytes.size());
 }
 
-BENCHMARK_CAPTURE(decode_answer, , message_type::index, store::index_answer{.applied_seq = 9}, 0)
+BENCHMARK_CAPTURE(decode_answer, , message_type::index, protocol::index_answer{.applied_seq = 9}, 0)
     ->Name("message/index/decode_answer");
-BENCHMARK_CAPTURE(decode_answer, , message_type::fetch_slot, store::fetch_slot_answer{.page_entries = 512, .bytes = 72},
-                  512 * 8 + 72)
+BENCHMARK_CAPTURE(decode_answer, , message_type::fetch_slot,
+                  protocol::fetch_slot_answer{.page_entries = 512, .bytes = 72}, 512 * 8 + 72)
     ->Name("message/fetch_slot/decode_answer");
 
 // ---- appending ----
@@ -127,16 +127,16 @@ void append_batch(benchmark::State& state) {
   constexpr std::size_t copy_bytes = 72;
   const std::vector<std::byte> copy(copy_bytes, std::byte{0x5a});
   const auto count = static_cast<std::uint32_t>(state.range(0));
-  std::vector<std::byte> bytes(sizeof(store::batch_header) + count * copy_bytes);
+  std::vector<std::byte> bytes(sizeof(protocol::batch_header) + count * copy_bytes);
   std::uint64_t seq = 0;
   for (auto _ : state) {
-    std::byte* at = bytes.data() + sizeof(store::batch_header);
+    std::byte* at = bytes.data() + sizeof(protocol::batch_header);
     for (std::uint32_t i = 0; i < count; ++i, at += copy_bytes) std::memcpy(at, copy.data(), copy_bytes);
-    store::batch_header h{.magic = store::batch_magic,
-                          .crc = 0,
-                          .seq = ++seq,
-                          .length = static_cast<std::uint32_t>(bytes.size()),
-                          .count = count};
+    protocol::batch_header h{.magic = protocol::batch_magic,
+                             .crc = 0,
+                             .seq = ++seq,
+                             .length = static_cast<std::uint32_t>(bytes.size()),
+                             .count = count};
     std::memcpy(bytes.data(), &h, sizeof h);
     h.crc = detail::crc32c(bytes.data(), bytes.size());
     std::memcpy(bytes.data(), &h, sizeof h);

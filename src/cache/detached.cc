@@ -23,7 +23,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, slot_t slo
   }
   if (!f) return posting::no_record;
   const home_address at = home_address::unpack(seen);
-  store::link& link = cache_.link_of(slot);
+  remote::agent_session& link = cache_.link_of(slot);
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
@@ -149,7 +149,7 @@ char* detached_fetches::look_here(awaited& a) {
       continue;
     }
     if (w == word::free) throw error(errc::not_found, fmt::format("slot {:#x} holds no object", a.slot));
-    store::link& link = cache_.link_of(a.slot);
+    remote::agent_session& link = cache_.link_of(a.slot);
     if (now == time_point{}) now = clock::now();
     if (a.begun == time_point{}) a.begun = now;
     const bool late = now >= a.begun + cache_.options().access_within;

@@ -96,7 +96,7 @@ class evictor {
   bool grow_up() noexcept;
   bool submit_open_batches() noexcept;
   void submit(std::size_t agent) noexcept;
-  static void acknowledged(store::batch& b, errc code) noexcept;
+  static void acknowledged(remote::batch& b, errc code) noexcept;
   void acknowledge(batch_record& r, errc code) noexcept;
   batch_record* take_record();
   void give_back_record(batch_record* r) noexcept;
@@ -119,7 +119,7 @@ class evictor {
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
   bump moved_;  ///< where a pause moves stragglers to
   time_point no_pause_before_{};
-  std::vector<store::batch*> open_;  ///< per agent
+  std::vector<remote::batch*> open_;  ///< per agent
   struct {
     std::uint64_t header = 0;
     const char* payload = nullptr;  ///< in its batch; null: all of its references were looked at

@@ -9,11 +9,11 @@
 
 namespace fm::detail {
 
-void throw_access(errc code, slot_t slot, const store::link& link) {
+void throw_access(errc code, slot_t slot, const remote::agent_session& link) {
   throw error(code, fmt::format("slot {:#x} on {}", slot, link.url()));
 }
 
-std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes) {
+std::uint32_t readable_bytes(const remote::agent_session& link, const home_address& from, std::uint32_t bytes) {
   if (mutated(mutation::read_past_acknowledged)) return bytes;
   const std::uint64_t readable = link.readable(from.region);
   return readable > from.offset ? static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, readable - from.offset))

@@ -32,10 +32,10 @@ struct alignas(16) fetch {
 void end_fetch(fetch& f) noexcept;
 
 /// An access failed: the error names the slot and the agent.
-[[noreturn]] void throw_access(errc code, slot_t slot, const store::link& link);
+[[noreturn]] void throw_access(errc code, slot_t slot, const remote::agent_session& link);
 
 /// How many of `bytes` bytes at `from` may be read. A size class may reach beyond its object, into a batch that is just
 /// being appended: not read.
-std::uint32_t readable_bytes(const store::link& link, const home_address& from, std::uint32_t bytes);
+std::uint32_t readable_bytes(const remote::agent_session& link, const home_address& from, std::uint32_t bytes);
 
 }  // namespace fm::detail

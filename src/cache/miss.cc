@@ -22,13 +22,13 @@ namespace {
 /// alone: it never comes back to an address that it had, so what is in it may be newer than the answer.
 class old_hints {
  public:
-  old_hints(slot_t slot, const store::link& link) : first_(slot / page_slots * page_slots) {
+  old_hints(slot_t slot, const remote::agent_session& link) : first_(slot / page_slots * page_slots) {
     for (slot_t i = 0; i < page_slots; ++i) {
       const word_t w = word_at(first_ + i).load(std::memory_order_acquire);
       words_[i] = word::is_away(w) && !is_readable(link, w) ? w : word::unknown;
     }
   }
-  static bool is_readable(const store::link& link, word_t hint) {
+  static bool is_readable(const remote::agent_session& link, word_t hint) {
     const home_address at = home_address::unpack(hint);
     return link.region_generation(at.region) == at.generation;
   }
@@ -87,7 +87,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, sec
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
-std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, store::link& link, const home_address& from,
+std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_session& link, const home_address& from,
                                       std::uint32_t& window) {
   fabric::request& r = f.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
@@ -115,7 +115,7 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, store::link& link, c
   return bytes;
 }
 
-word_t miss_handler::load(fetch& f, mutator& m, store::link& link) {
+word_t miss_handler::load(fetch& f, mutator& m, remote::agent_session& link) {
   const time_point deadline = clock::now() + cache_.options().access_within;
   word_t hint = f.hint;
   for (int round = 0; round < limits::hint_rounds_max; ++round) {
@@ -147,7 +147,7 @@ word_t miss_handler::load(fetch& f, mutator& m, store::link& link) {
     m.counters.misses_by_slot += 1;
     std::optional<old_hints> old;
     if (!old_hints::is_readable(link, hint)) old.emplace(f.slot, link);
-    const store::slot_answer a = link.fetch_slot(f.slot, old.has_value(), limits::answer_bytes_max, deadline);
+    const remote::slot_answer a = link.fetch_slot(f.slot, old.has_value(), limits::answer_bytes_max, deadline);
     if (a.status != errc::ok) throw_access(a.status, f.slot, link);
     if (!word::is_away(a.entry)) throw_access(errc::not_found, f.slot, link);
     hint = a.entry;
@@ -176,11 +176,11 @@ word_t miss_handler::load(fetch& f, mutator& m, store::link& link) {
 void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind kind) {
   const time_point begin = clock::now();
   mutator& m = cache_.here();
-  store::link& link = cache_.link_of(slot);
+  remote::agent_session& link = cache_.link_of(slot);
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
   cache_.pages().open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
-  const store::slot_answer a =
+  const remote::slot_answer a =
       link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
   if (a.status != errc::ok) throw_access(a.status, slot, link);
   if (!word::is_away(a.entry)) throw_access(errc::not_found, slot, link);
@@ -231,9 +231,9 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
   for (std::uint64_t at = skip; at + header::bytes <= window;) {
     std::uint64_t h = 0;
     std::memcpy(&h, bytes + at, sizeof h);
-    if (static_cast<std::uint32_t>(h) == store::batch_magic) {
+    if (static_cast<std::uint32_t>(h) == protocol::batch_magic) {
       // Perhaps a batch header. An object of that slot would be `away` at exactly this address; the header never is.
-      at += sizeof(store::batch_header);
+      at += sizeof(protocol::batch_header);
       continue;
     }
     const std::uint64_t copy = home_bytes(h, bytes + at + header::bytes, window - at);

@@ -47,7 +47,7 @@ class evictor;
 
 class object_cache {
  public:
-  using links = std::vector<std::unique_ptr<store::link>>;
+  using links = std::vector<std::unique_ptr<remote::agent_session>>;
 
   /// The links are opened by the heap; the cache owns their use, not their life.
   object_cache(const cache_options& options, links& agents);
@@ -95,7 +95,9 @@ class object_cache {
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
   [[nodiscard]] const cache_options& options() const noexcept { return options_; }
   links& agents() noexcept { return links_; }
-  store::link& link_of(slot_t s) noexcept { return *links_[tablet_info_of(s).agent.load(std::memory_order_relaxed)]; }
+  remote::agent_session& link_of(slot_t s) noexcept {
+    return *links_[tablet_info_of(s).agent.load(std::memory_order_relaxed)];
+  }
 
   /// This thread's state in this heap.
   mutator& here() { return mutators_.here(); }

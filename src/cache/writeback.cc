@@ -47,7 +47,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   }
   const std::uint64_t bytes = home_bytes(h, payload, room);
   FM_CHECK(bytes != 0 && bytes <= bytes_max, "a frame's header describes an object");
-  store::batch& b = *open_[agent];
+  remote::batch& b = *open_[agent];
   const word_t home = b.next(bytes).pack();
   std::byte* const copy = b.data + b.used;
   copy_bytes(copy, frame::home_copy(payload), bytes);
@@ -84,7 +84,7 @@ void evictor::submit(std::size_t agent) noexcept {
     while (grow_up()) {
     }
   }
-  store::batch* b = open_[agent];
+  remote::batch* b = open_[agent];
   open_[agent] = nullptr;
   if (b->count == 0) {  // every object for it was touched at the last moment: nobody will acknowledge it
     give_back_record(static_cast<batch_record*>(b->owner));
@@ -106,7 +106,7 @@ bool evictor::submit_open_batches() noexcept {
   return any;
 }
 
-void evictor::acknowledged(store::batch& b, errc code) noexcept {
+void evictor::acknowledged(remote::batch& b, errc code) noexcept {
   auto* r = static_cast<batch_record*>(b.owner);
   r->owner->acknowledge(*r, code);
 }

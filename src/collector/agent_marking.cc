@@ -29,12 +29,12 @@ void agent_marking::refers_to(slot_t slot) {
 
 void agent_marking::went_home(slot_t slot) {
   if (mutated(mutation::forget_gone_home)) return;
-  if (const cycle_agents::agent* a = agent_of(slot)) progress_[a->at].pending.push_back(slot | store::scan_at_home);
+  if (const cycle_agents::agent* a = agent_of(slot)) progress_[a->at].pending.push_back(slot | protocol::scan_at_home);
 }
 
 void agent_marking::tell_dirty() {
   const std::vector<std::uint32_t>& tablets = marks_.tablets();
-  std::vector<std::vector<store::slot_bits>> pages(agents_.size());
+  std::vector<std::vector<protocol::slot_bits>> pages(agents_.size());
   const auto send = [&](const cycle_agents::agent& a) {
     agents_.check(a.link->add_newer(report_.number, pages[a.at], agents_.call_deadline()), a,
                   "is not told what is newer here");
@@ -47,7 +47,7 @@ void agent_marking::tell_dirty() {
     for (std::size_t w = 0; w < slot_marks::tablet_words; w += page_words) {
       const std::uint64_t* const bits = marks_.dirty(i) + w;
       if (std::all_of(bits, bits + page_words, [](std::uint64_t b) { return b == 0; })) continue;
-      store::slot_bits& page = pages[a->at].emplace_back();
+      protocol::slot_bits& page = pages[a->at].emplace_back();
       page.first_slot = tablets[i] * tablet_slots + w * 64;
       std::memcpy(page.bits, bits, sizeof page.bits);
     }
@@ -66,8 +66,8 @@ bool agent_marking::exchange(cycle_agents::agent& a, termination_rounds& rounds)
   progress& p = progress_[a.at];
   const std::size_t n = std::min(limits::slots_per_message, p.pending.size() - p.pending_from);
   std::vector<slot_t> references;
-  store::trace_answer said{};
-  store::trace_counts counted{};
+  protocol::trace_answer said{};
+  protocol::trace_counts counted{};
   agents_.check(a.link->trace(report_.number, ++p.message, std::span(p.pending).subspan(p.pending_from, n),
                               limits::references_per_answer, agents_.call_deadline(), said,
                               a.counts ? &counted : nullptr, references),
@@ -142,7 +142,7 @@ void agent_marking::read_marks() {
   report_.traced_here = local_.traced();
   agents_.mark_lost(marks_);
   const std::vector<std::uint32_t>& tablets = marks_.tablets();
-  std::vector<std::uint64_t> said(store::marks_tablets_max * slot_marks::tablet_words);
+  std::vector<std::uint64_t> said(protocol::marks_tablets_max * slot_marks::tablet_words);
   for (std::size_t i = 0; i < tablets.size();) {
     cycle_agents::agent* a = agents_.of_tablet(tablets[i]);
     if (!a) {
@@ -150,7 +150,7 @@ void agent_marking::read_marks() {
       continue;
     }
     std::uint32_t n = 1;
-    while (n < store::marks_tablets_max && i + n < tablets.size() && tablets[i + n] == tablets[i] + n &&
+    while (n < protocol::marks_tablets_max && i + n < tablets.size() && tablets[i + n] == tablets[i] + n &&
            agents_.of_tablet(tablets[i + n]) == a)
       ++n;
     agents_.check(a->link->read_marks(report_.number, tablets[i], n, said.data(), agents_.call_deadline()), *a,

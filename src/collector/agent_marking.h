@@ -40,7 +40,7 @@ class agent_marking final : public mark_strategy, private tracing_elsewhere {
     std::size_t pending_from = 0;  ///< those before were sent
     std::uint32_t message = 0;     ///< number of its last trace
     bool idle = false;
-    store::trace_answer said{};
+    protocol::trace_answer said{};
   };
 
   void run_rounds();

@@ -40,7 +40,7 @@ cycle_agents::agent* cycle_agents::of_tablet(std::uint32_t tablet) const noexcep
 
 void cycle_agents::mark_lost(slot_marks& marks) const {
   for (std::size_t i = 0; i < marks.tablets().size(); ++i)
-    if (!of_tablet(marks.tablets()[i])) std::memset(marks.marked(i), 0xff, store::marks_bytes);
+    if (!of_tablet(marks.tablets()[i])) std::memset(marks.marked(i), 0xff, protocol::marks_bytes);
 }
 
 time_point cycle_agents::call_deadline() const { return clock::now() + owner_.options().call_within; }
@@ -64,14 +64,14 @@ void cycle_agents::introduce(const slot_marks& marks) {
   for (bool again = true; again;) {
     again = false;
     const auto talkers = std::count_if(all_.begin(), all_.end(), [](const agent& a) { return a.talks; });
-    const std::vector<store::trace_peer> all = trace_peers(marks);
+    const std::vector<remote::trace_peer> all = trace_peers(marks);
     for (agent& a : all_) {
       if (!a.talks) continue;
       if (talkers == 1 && !a.counts) {
         a.talks = false;  // with whom
         continue;
       }
-      std::vector<store::trace_peer> others;
+      std::vector<remote::trace_peer> others;
       for (std::size_t i = 0; i < all_.size(); ++i)
         if (all_[i].talks && i != a.at) others.push_back(all[i]);
       const errc e = a.link->trace_peers(report_.number, others, call_deadline());
@@ -86,8 +86,8 @@ void cycle_agents::introduce(const slot_marks& marks) {
   }
 }
 
-std::vector<store::trace_peer> cycle_agents::trace_peers(const slot_marks& marks) const {
-  std::vector<store::trace_peer> all(all_.size());
+std::vector<remote::trace_peer> cycle_agents::trace_peers(const slot_marks& marks) const {
+  std::vector<remote::trace_peer> all(all_.size());
   for (std::size_t i = 0; i < all_.size(); ++i) {
     all[i].url = all_[i].link->url();
     std::copy_n(all_[i].link->heap_id().begin(), 2, all[i].heap_id);
@@ -96,7 +96,7 @@ std::vector<store::trace_peer> cycle_agents::trace_peers(const slot_marks& marks
   for (const std::uint32_t t : marks.tablets()) {
     const agent* const a = of_tablet(t);
     if (!a) continue;
-    std::vector<store::tablet_range>& ranges = all[a->at].tablets;
+    std::vector<protocol::tablet_range>& ranges = all[a->at].tablets;
     if (!ranges.empty() && ranges.back().first + ranges.back().count == t)
       ++ranges.back().count;
     else
@@ -109,7 +109,7 @@ void cycle_agents::end_cycle(bool completed) noexcept {
   if (!begun_) return;
   const duration within = completed ? owner_.options().call_within : limits::end_failed_within;
   for (agent& a : all_) {
-    store::end_cycle_answer said{};
+    protocol::end_cycle_answer said{};
     if (a.link->lost() || a.link->end_cycle(report_.number, clock::now() + within, said) != errc::ok) continue;
     cycle_part& p = part(a);
     p.objects = said.objects;

@@ -17,12 +17,12 @@ namespace fm::detail {
 class cycle_agents {
  public:
   struct agent {
-    store::link* link = nullptr;
+    remote::agent_session* link = nullptr;
     std::uint32_t number = 0;  ///< of the heap's agents
     std::size_t at = 0;        ///< in this cycle, and in the report's parts
     bool talks = false;        ///< to other agents; both hear of each other
     bool counts = false;       ///< it has heard of others, so its answers say how many references it sent and received
-    store::begin_cycle_answer ticket{};
+    protocol::begin_cycle_answer ticket{};
   };
 
   /// Adds a part for each of them to the report.
@@ -54,7 +54,7 @@ class cycle_agents {
 
  private:
   void introduce(const slot_marks& marks);
-  [[nodiscard]] std::vector<store::trace_peer> trace_peers(const slot_marks& marks) const;
+  [[nodiscard]] std::vector<remote::trace_peer> trace_peers(const slot_marks& marks) const;
 
   collector& owner_;
   cycle_report& report_;

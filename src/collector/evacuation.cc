@@ -10,14 +10,15 @@ namespace fm::detail {
 
 // A program's word for an order is the wire's.
 static_assert(static_cast<std::uint32_t>(evacuation_order::address) ==
-                  static_cast<std::uint32_t>(store::evacuation_order::address) &&
+                  static_cast<std::uint32_t>(protocol::evacuation_order::address) &&
               static_cast<std::uint32_t>(evacuation_order::depth_first) ==
-                  static_cast<std::uint32_t>(store::evacuation_order::depth_first) &&
+                  static_cast<std::uint32_t>(protocol::evacuation_order::depth_first) &&
               static_cast<std::uint32_t>(evacuation_order::breadth_first) ==
-                  static_cast<std::uint32_t>(store::evacuation_order::breadth_first));
+                  static_cast<std::uint32_t>(protocol::evacuation_order::breadth_first));
 
-bool evacuation::ask(store::link& link, const store::evacuate_body& message, cycle_part& part, bool& ended) noexcept {
-  store::evacuate_answer a{};
+bool evacuation::ask(remote::agent_session& link, const protocol::evacuate_body& message, cycle_part& part,
+                     bool& ended) noexcept {
+  protocol::evacuate_answer a{};
   part.evacuation = link.evacuate(message, clock::now() + owner_.options().call_within, a);
   ended = part.evacuation != errc::ok || a.done != 0;
   if (part.evacuation != errc::ok) return false;
@@ -41,8 +42,8 @@ bool evacuation::is_in_the_way() const noexcept {
 void evacuation::run() noexcept {
   const evacuation_options& options = owner_.options().evacuation;
   const auto below = what_ == evacuate::all
-                         ? store::evacuation_whole
-                         : static_cast<std::uint32_t>(options.below_live_ratio * store::evacuation_whole);
+                         ? protocol::evacuation_whole
+                         : static_cast<std::uint32_t>(options.below_live_ratio * protocol::evacuation_whole);
   if (below == 0) return;
   const time_point begin = clock::now();
   try {
@@ -53,10 +54,10 @@ void evacuation::run() noexcept {
   report_.evacuate_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
 }
 
-void evacuation::ask_all(const store::evacuate_body& message) {
+void evacuation::ask_all(const protocol::evacuate_body& message) {
   // The report's parts are of the links that were not lost when the cycle began, in their order.
   struct asked {
-    store::link* link;
+    remote::agent_session* link;
     cycle_part* part;
     bool ended = false;
   };

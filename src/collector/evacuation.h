@@ -20,9 +20,9 @@ class evacuation {
   void run() noexcept;
 
  private:
-  void ask_all(const store::evacuate_body& message);
+  void ask_all(const protocol::evacuate_body& message);
   /// Asks one agent; true when something was moved since the last time. `ended` when it is not worth asking again.
-  bool ask(store::link& link, const store::evacuate_body& message, cycle_part& part, bool& ended) noexcept;
+  bool ask(remote::agent_session& link, const protocol::evacuate_body& message, cycle_part& part, bool& ended) noexcept;
   [[nodiscard]] bool is_in_the_way() const noexcept;
 
   collector& owner_;

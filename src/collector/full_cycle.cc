@@ -119,7 +119,7 @@ void full_cycle::sweep_dead() {
 
 void full_cycle::release(const cycle_agents::agent& a, const std::vector<slot_page>& freed) {
   cycle_part& part = agents_.part(a);
-  std::vector<store::slot_bits> pages;
+  std::vector<protocol::slot_bits> pages;
   for (std::size_t from = 0; from < freed.size(); from += limits::pages_per_message) {
     const auto some = std::span(freed).subspan(from, std::min(limits::pages_per_message, freed.size() - from));
     pages.resize(some.size());
@@ -127,7 +127,7 @@ void full_cycle::release(const cycle_agents::agent& a, const std::vector<slot_pa
       pages[i].first_slot = some[i].first;
       std::memcpy(pages[i].bits, some[i].bits.data(), sizeof pages[i].bits);
     }
-    store::release_answer answer{};
+    protocol::release_answer answer{};
     if (mutated(mutation::return_slots_early)) cache_.slots().return_slots(a.number, some);
     agents_.check(a.link->release_slots(report_.number, pages, agents_.call_deadline(), answer), a,
                   "does not release slots");

@@ -47,7 +47,7 @@ class termination_rounds {
   }
   /// An answer. `given`: the agent was sent slots, or has brought some. `counts`: null of one that does not talk;
   /// whether they are others than the last time.
-  bool answered(std::size_t agent, bool idle, bool given, const store::trace_counts* counts) noexcept {
+  bool answered(std::size_t agent, bool idle, bool given, const protocol::trace_counts* counts) noexcept {
     quiet_ = quiet_ && idle && !given;
     if (!counts) return false;
     const bool changed = std::memcmp(&counts_[agent], counts, sizeof *counts) != 0;
@@ -71,7 +71,7 @@ class termination_rounds {
   [[nodiscard]] bool agents_exchange() const noexcept { return exchanging_; }
 
  private:
-  std::vector<store::trace_counts> counts_;  ///< of the last answers
+  std::vector<protocol::trace_counts> counts_;  ///< of the last answers
   bool quiet_ = false, was_quiet_ = false;
   bool same_ = false, none_sent_ = false;
   bool exchanging_ = false;

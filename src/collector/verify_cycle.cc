@@ -31,7 +31,7 @@ void cycle_verifier::check_faults() const {
 void cycle_verifier::verify_agents(const cycle_agents& agents, const char* when) {
   for (const cycle_agents::agent& a : agents) {
     if (a.link->lost()) continue;
-    store::audit_answer said{};
+    protocol::audit_answer said{};
     std::string text;
     const errc e = a.link->audit(said, text);
     if (e != errc::ok) {

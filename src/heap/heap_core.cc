@@ -40,7 +40,7 @@ heap_core::heap_core(const heap_options& options) {
 }
 
 void heap_core::open(const heap_options& options) {
-  store::link_options lo;
+  remote::agent_session_options lo;
   lo.session.connect_within = options.connect_within;
   lo.session.reconnect_for = options.reconnect_within;
   lo.session.operation_within = options.access_within;
@@ -68,7 +68,7 @@ void heap_core::open(const heap_options& options) {
     lo.context = contexts_.back().get();
     lo.in_process = local_.get();
     lo.heap_id[1] += 1;  // the same agent may be named twice
-    links_.push_back(store::link::open(url, lo));
+    links_.push_back(remote::agent_session::open(url, lo));
   }
   cache_options co;
   co.capacity_bytes = options.cache;
@@ -177,7 +177,7 @@ heap_stats heap_core::stats(detail_level level) {
   s.hit_pages_opened_again = pages.opened_again;
   s.hit_words_aside = pages.sided;
   for (auto& link : links_) {
-    const store::link_stats l = link->stats();
+    const remote::agent_session_stats l = link->stats();
     s.batches += l.batches;
     s.batches_resent += l.batches_resent;
     s.reconnects += l.reconnects;

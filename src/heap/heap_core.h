@@ -47,7 +47,7 @@ class heap_core {
   const time_point opened_ = clock::now();
   std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
   std::vector<std::unique_ptr<link_context>> contexts_;
-  std::vector<std::unique_ptr<store::link>> links_;
+  std::vector<std::unique_ptr<remote::agent_session>> links_;
   std::atomic<object_cache*> cache_for_links_{nullptr};
   std::unique_ptr<object_cache> cache_;
   std::atomic<collector*> collector_for_links_{nullptr};

@@ -15,7 +15,7 @@ namespace {
 
 class counted_types {
  public:
-  void stored(const store::census_record& r) {
+  void stored(const protocol::census_record& r) {
     type_stats& t = at(r.type);
     t.objects += r.objects;
     t.bytes += r.bytes;
@@ -58,7 +58,7 @@ struct held_pages {
 }  // namespace
 
 void heap_core::count_types(heap_stats& out) {
-  constexpr std::uint32_t step = store::census_slots_max;
+  constexpr std::uint32_t step = protocol::census_slots_max;
   const held_pages held(*cache_);
   counted_types types;
   std::vector<resident_object> aside, near;
@@ -67,7 +67,7 @@ void heap_core::count_types(heap_stats& out) {
   auto next_aside = aside.begin();
   std::vector<bool> silent(links_.size());  // agents that do not answer
   std::vector<std::uint64_t> stored;
-  std::vector<store::census_record> records;
+  std::vector<protocol::census_record> records;
   std::vector<std::uint32_t> tablets = cache_->slots().tablets();
   std::sort(tablets.begin(), tablets.end());
   for (const std::uint32_t tablet : tablets)
@@ -82,7 +82,7 @@ void heap_core::count_types(heap_stats& out) {
         stored.assign(step / 64, 0);
         records.clear();
       }
-      for (const store::census_record& r : records) types.stored(r);
+      for (const protocol::census_record& r : records) types.stored(r);
       const auto count = [&](const resident_object& o) {
         const std::uint64_t i = o.slot - first;
         if ((stored[i / 64] >> (i % 64) & 1) == 0) types.resident(o);

@@ -84,7 +84,7 @@ void verify_frames(object_cache& cache, findings& out) {
 
 void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& nothing_marked, findings& out) {
   const slot_t first = std::uint64_t{tablet} * tablet_slots;
-  store::link& link = cache.link_of(first);
+  remote::agent_session& link = cache.link_of(first);
   std::vector<word_t> entries;
   if (const errc e = link.read_entries(first, tablet_slots, entries); e != errc::ok || entries.size() != tablet_slots) {
     out.fault("tablet {}: its entries cannot be read from {}: {}", tablet, link.url(), to_string(e));
@@ -143,7 +143,7 @@ verify_report heap_core::verify() {
   }
   for (const std::uint32_t t : allocated->tablets()) verify_tablet(*cache_, t, *allocated, out);
   for (auto& link : links_) {
-    store::audit_answer a{};
+    protocol::audit_answer a{};
     std::string text;
     if (const errc e = link->audit(a, text); e != errc::ok) {
       out.fault("{} cannot be audited: {}", link->url(), to_string(e));

@@ -32,9 +32,9 @@ paged_options paged_core::checked(paged_options o) {
   if (o.faults != fault_mode::threads && o.faults != fault_mode::sigbus) bad("faults is no fault_mode");
   if (o.tracking != dirty_tracking::write_protect && o.tracking != dirty_tracking::none)
     bad("tracking is no dirty_tracking");
-  if (o.name.size() >= sizeof(store::open_space_body::name))
+  if (o.name.size() >= sizeof(protocol::open_space_body::name))
     bad(fmt::format("name \"{}\": fewer than {} characters are possible", o.name,
-                    sizeof(store::open_space_body::name)));
+                    sizeof(protocol::open_space_body::name)));
   return o;
 }
 

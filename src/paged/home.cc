@@ -66,7 +66,7 @@ void home_agent::close() noexcept {
     fabric::memory_key key;
     // A courtesy: the lease would do it, too.
     try {
-      call(*session_, store::paged_message::close_space, nullptr, 0, answer, key);
+      call(*session_, protocol::paged_message::close_space, nullptr, 0, answer, key);
     } catch (const std::exception&) {
     }
     drop_key(key);
@@ -95,9 +95,9 @@ std::byte* home_agent::direct(std::uint64_t at) const noexcept {
   return base == nullptr ? nullptr : base + where.offset;
 }
 
-errc home_agent::call(fabric::session& s, store::paged_message type, const void* body, std::size_t bytes,
+errc home_agent::call(fabric::session& s, protocol::paged_message type, const void* body, std::size_t bytes,
                       std::vector<std::byte>& answer, fabric::memory_key& key) {
-  store::message_head head{static_cast<std::uint16_t>(type), 0, static_cast<std::uint32_t>(bytes)};
+  protocol::message_head head{static_cast<std::uint16_t>(type), 0, static_cast<std::uint32_t>(bytes)};
   std::vector<std::byte> message(sizeof head + bytes);
   std::memcpy(message.data(), &head, sizeof head);
   if (bytes != 0) std::memcpy(message.data() + sizeof head, body, bytes);
@@ -114,7 +114,7 @@ errc home_agent::call(fabric::session& s, store::paged_message type, const void*
     return r.status;
   }
   key = r.reply_key;
-  store::answer_head a;
+  protocol::answer_head a;
   const bool good = r.reply.size() >= sizeof a;
   if (good) std::memcpy(&a, r.reply.data(), sizeof a);
   if (!good || a.type != head.type || a.body_bytes != r.reply.size() - sizeof a) {
@@ -130,9 +130,9 @@ errc home_agent::call(fabric::session& s, store::paged_message type, const void*
 }
 
 errc home_agent::open_space(fabric::session& s) {
-  store::open_space_body body{};
-  body.major = store::paged_protocol_major;
-  body.minor = store::paged_protocol_minor;
+  protocol::open_space_body body{};
+  body.major = protocol::paged_protocol_major;
+  body.minor = protocol::paged_protocol_minor;
   std::copy(std::begin(id_), std::end(id_), std::begin(body.space_id));
   body.incarnation = incarnation_;
   body.bytes = bytes_;
@@ -140,7 +140,7 @@ errc home_agent::open_space(fabric::session& s) {
   name_.copy(body.name, sizeof body.name - 1);
   std::vector<std::byte> answer;
   fabric::memory_key key;
-  const errc e = call(s, store::paged_message::open_space, &body, sizeof body, answer, key);
+  const errc e = call(s, protocol::paged_message::open_space, &body, sizeof body, answer, key);
   drop_key(key);
   if (e == errc::timed_out || e == errc::disconnected || e == errc::cancelled) return e;  // to be tried again
   const auto give_up = [&](errc why, std::string text) {
@@ -151,7 +151,7 @@ errc home_agent::open_space(fabric::session& s) {
   if (e != errc::ok)
     return give_up(e, e == errc::bad_frame ? "the answer to open_space is malformed"
                                            : std::string(reinterpret_cast<const char*>(answer.data()), answer.size()));
-  store::open_space_answer a;
+  protocol::open_space_answer a;
   if (!take_all(answer, a) || !is_power_of_two(a.region_bytes) || a.region_bytes < page_bytes ||
       a.region_bytes > (std::uint64_t{1} << 40) || a.regions_max != (bytes_ + a.region_bytes - 1) / a.region_bytes ||
       (opened_ && a.region_bytes != region_bytes_))
@@ -167,12 +167,12 @@ errc home_agent::open_space(fabric::session& s) {
 }
 
 errc home_agent::ask_region(fabric::session& s, std::uint32_t index, bool existing) {
-  store::space_region_body body{index, existing ? 1u : 0u};
+  protocol::space_region_body body{index, existing ? 1u : 0u};
   std::vector<std::byte> answer;
   fabric::memory_key key;
-  if (const errc e = call(s, store::paged_message::space_region, &body, sizeof body, answer, key); e != errc::ok)
+  if (const errc e = call(s, protocol::paged_message::space_region, &body, sizeof body, answer, key); e != errc::ok)
     return e;
-  store::space_region_answer a;
+  protocol::space_region_answer a;
   if (!take_all(answer, a) || a.bytes != region_bytes_ || a.generation == 0 || a.region == ~0u) {
     drop_key(key);
     return errc::bad_frame;
@@ -250,10 +250,10 @@ std::uint64_t home_agent::held() const noexcept {
 }
 
 errc home_agent::tell_released(fabric::session& s, std::uint32_t index) {
-  store::space_region_body body{index, 1};
+  protocol::space_region_body body{index, 1};
   std::vector<std::byte> answer;
   fabric::memory_key key;
-  const errc e = call(s, store::paged_message::release_region, &body, sizeof body, answer, key);
+  const errc e = call(s, protocol::paged_message::release_region, &body, sizeof body, answer, key);
   drop_key(key);
   if (e == errc::ok) untold(index, false);
   return e;
@@ -293,13 +293,13 @@ void home_agent::release(std::uint64_t at) noexcept try {
   // The agent is told later.
 }
 
-store::audit_space_answer home_agent::audit() {
+protocol::audit_space_answer home_agent::audit() {
   settle();
   std::vector<std::byte> answer;
   fabric::memory_key key;
-  const errc e = call(*session_, store::paged_message::audit_space, nullptr, 0, answer, key);
+  const errc e = call(*session_, protocol::paged_message::audit_space, nullptr, 0, answer, key);
   drop_key(key);
-  store::audit_space_answer a{};
+  protocol::audit_space_answer a{};
   if (e != errc::ok || !take_all(answer, a))
     throw error(e == errc::ok ? errc::bad_frame : e, fmt::format("{}: audit of space {}", url_, name_));
   return a;

@@ -58,7 +58,7 @@ class home_agent final : public fabric::session_events {
   /// Home copies and holds, of all regions. O(regions)
   [[nodiscard]] std::uint64_t held() const noexcept;
   /// The agent's own audit. Throws what the message fails with.
-  store::audit_space_answer audit();
+  protocol::audit_space_answer audit();
   [[nodiscard]] std::uint64_t regions() const noexcept { return regions_open_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t reconnects() const noexcept { return reconnects_.load(std::memory_order_relaxed); }
   /// Gives the space back and ends the session.
@@ -75,7 +75,7 @@ class home_agent final : public fabric::session_events {
   errc tell_released(fabric::session& s, std::uint32_t index);
   void untold(std::uint32_t index, bool is) noexcept;
   /// Sends a message and takes its answer apart; the key, if one came, is the caller's.
-  errc call(fabric::session& s, store::paged_message type, const void* body, std::size_t bytes,
+  errc call(fabric::session& s, protocol::paged_message type, const void* body, std::size_t bytes,
             std::vector<std::byte>& answer, fabric::memory_key& key);
 
   const std::string url_;

@@ -223,7 +223,7 @@ std::string paged_core::verify() {
   for (const auto& a : home_.agents()) {
     if (at_home[a.get()] != a->held())
       faults += fmt::format("{}: {} pages are at home, {} are accounted\n", a->url(), at_home[a.get()], a->held());
-    const store::audit_space_answer audit = a->audit();
+    const protocol::audit_space_answer audit = a->audit();
     if (audit.faults != 0 || audit.regions != a->regions())
       faults +=
           fmt::format("{}: {} regions, {} are known; {} faults\n", a->url(), audit.regions, a->regions(), audit.faults);

@@ -14,7 +14,7 @@
 
 namespace fm::pool_detail {
 
-using store::message_type;
+using protocol::message_type;
 
 namespace {
 
@@ -29,8 +29,8 @@ blocks::naming naming_of(pool_identity i) {
   return blocks::naming::birth;
 }
 
-store::pool_settings settings_of(const pool_options& o) {
-  store::pool_settings s{};
+protocol::pool_settings settings_of(const pool_options& o) {
+  protocol::pool_settings s{};
   s.block_bytes = static_cast<std::uint32_t>(o.block);
   s.versions_upto = o.versions_upto;
   s.arenas = o.arenas;
@@ -57,7 +57,7 @@ void discard(fabric::memory_key& key) noexcept {
 
 /// Takes an answer apart; bad_frame when it is none to `type`.
 errc code_of(std::span<const std::byte> bytes, message_type type) noexcept {
-  store::answer_head head;
+  protocol::answer_head head;
   if (bytes.size() < sizeof head) return errc::bad_frame;
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.type != static_cast<std::uint16_t>(type) || head.body_bytes != bytes.size() - sizeof head)
@@ -87,7 +87,7 @@ agent_client::agent_client(const std::string& url, const pool_options& options, 
       chunks_(std::uint64_t{blocks::vblock_limit / blocks::chunk_words} * 8, detail::page_bytes),
       regions_(std::uint64_t{blocks::ordinal_limit} * sizeof(region_slot), detail::page_bytes) {
   static_assert(sizeof(region_slot) == 16);
-  for (std::uint32_t i = store::pool_streams_max; i-- > 0;) free_streams_.push_back(i);
+  for (std::uint32_t i = protocol::pool_streams_max; i-- > 0;) free_streams_.push_back(i);
   while (client_[0] == 0)
     if (::getrandom(client_, sizeof client_, 0) != sizeof client_)
       throw error(errc::unsupported, "the system has no random numbers");
@@ -123,13 +123,13 @@ agent_client::~agent_client() {
 
 errc agent_client::shake_hands(fabric::session& s) {
   struct {
-    store::message_head head;
-    store::pool_open_body body;
+    protocol::message_head head;
+    protocol::pool_open_body body;
   } message{};
   message.head = {static_cast<std::uint16_t>(message_type::pool_open), 0, sizeof message.body};
-  store::pool_open_body& b = message.body;
-  b.major = store::pool_protocol_major;
-  b.minor = store::pool_protocol_minor;
+  protocol::pool_open_body& b = message.body;
+  b.major = protocol::pool_protocol_major;
+  b.minor = protocol::pool_protocol_minor;
   b.resume = instance_ != 0 ? 1 : 0;
   std::copy(options_.tenant.words.begin(), options_.tenant.words.end(), std::begin(b.tenant));
   std::copy(std::begin(client_), std::end(client_), std::begin(b.client));
@@ -152,9 +152,9 @@ errc agent_client::shake_hands(fabric::session& s) {
   discard(r.reply_key);
   if (r.status != errc::ok) return r.status;
   const errc code = code_of(r.reply, message_type::pool_open);
-  store::pool_open_answer a{};
+  protocol::pool_open_answer a{};
   const std::span<const std::byte> body =
-      std::span(r.reply).subspan(std::min(r.reply.size(), sizeof(store::answer_head)));
+      std::span(r.reply).subspan(std::min(r.reply.size(), sizeof(protocol::answer_head)));
   const bool good = code == errc::ok && body.size() == sizeof a;
   if (good) std::memcpy(&a, body.data(), sizeof a);
   const auto sound = [&] {
@@ -211,8 +211,8 @@ void agent_client::lost(fabric::session&, errc) noexcept {
 
 void agent_client::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
   struct {
-    store::message_head head;
-    store::pool_epoch_notice body;
+    protocol::message_head head;
+    protocol::pool_epoch_notice body;
   } n{};
   if (payload.size() != sizeof n) return s.drop_connection();
   std::memcpy(&n, payload.data(), sizeof n);
@@ -239,10 +239,10 @@ errc agent_client::wait_until_up(time_point deadline) noexcept {
 
 reply agent_client::call_once(message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
                               time_point deadline, fabric::lane on) noexcept {
-  std::array<std::byte, sizeof(store::message_head) + 128> head;
+  std::array<std::byte, sizeof(protocol::message_head) + 128> head;
   FM_CHECK(fixed.size() <= 128, "the fixed part of a message is larger than there is room for");
-  const store::message_head h{static_cast<std::uint16_t>(type), 0,
-                              static_cast<std::uint32_t>(fixed.size() + payload.size())};
+  const protocol::message_head h{static_cast<std::uint16_t>(type), 0,
+                                 static_cast<std::uint32_t>(fixed.size() + payload.size())};
   std::memcpy(head.data(), &h, sizeof h);
   if (!fixed.empty()) std::memcpy(head.data() + sizeof h, fixed.data(), fixed.size());
   fabric::request r;
@@ -316,7 +316,7 @@ bool agent_client::lease_holds() const noexcept {
 }
 
 errc agent_client::renew() noexcept {
-  store::pool_pass_body b{0, 0};
+  protocol::pool_pass_body b{0, 0};
   {
     const std::lock_guard lock(mutex_);
     b.gone = gone_;
@@ -335,14 +335,14 @@ void agent_client::pass(std::uint64_t epoch) noexcept {
     const std::lock_guard guard(pass_mutex_);
     if (!sections_.pass(clock::now() + options_.access_within)) return;
   }
-  store::pool_pass_body b{epoch, 0};
+  protocol::pool_pass_body b{epoch, 0};
   {
     const std::lock_guard lock(mutex_);
     b.gone = gone_;
   }
   const reply r =
       call_once(message_type::pool_pass, std::as_bytes(std::span(&b, 1)), {}, deadline(), fabric::lane::control);
-  store::pool_pass_answer a{};
+  protocol::pool_pass_answer a{};
   if (r.code != errc::ok || r.body().size() < sizeof a) return;
   std::memcpy(&a, r.body().data(), sizeof a);
   if (a.count > 1024 || r.body().size() != sizeof a + a.count * sizeof(std::uint32_t)) return;

@@ -28,14 +28,14 @@
 
 namespace fm::pool_detail {
 
-namespace blocks = store::blocks;
+namespace blocks = protocol::blocks;
 
 struct reply {
   errc code = errc::ok;
   std::vector<std::byte> bytes;
   fabric::memory_key key{};
   [[nodiscard]] std::span<const std::byte> body() const noexcept {
-    return std::span(bytes).subspan(std::min(bytes.size(), sizeof(store::answer_head)));
+    return std::span(bytes).subspan(std::min(bytes.size(), sizeof(protocol::answer_head)));
   }
   /// What the agent says about a refusal.
   [[nodiscard]] std::string text() const {
@@ -66,11 +66,12 @@ class agent_client final : public fabric::session_events {
 
   // ---- calls; repeated until there is an answer, the deadline passes, or the agent is lost ----
   /// `fixed` is the body's fixed part, `payload` what follows it.
-  reply call(store::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
+  reply call(protocol::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
              time_point deadline, fabric::lane on = fabric::lane::control) noexcept;
-  /// Of a change: `body` begins with a store::pool_change, which is filled in here.
+  /// Of a change: `body` begins with a protocol::pool_change, which is filled in here.
   template <class Body>
-  reply change(store::message_type type, Body body, std::span<const std::byte> payload, time_point deadline) noexcept {
+  reply change(protocol::message_type type, Body body, std::span<const std::byte> payload,
+               time_point deadline) noexcept {
     open_change opened(*this, deadline);
     if (opened.number == 0) return {errc::timed_out, {}, {}};
     body.change = {opened.number, opened.stream, 0};
@@ -164,7 +165,7 @@ class agent_client final : public fabric::session_events {
   bool chunk_place(std::uint32_t vblock, blocks::place& at) noexcept;
   std::uint64_t read_chunk(std::uint32_t vblock) noexcept;
 
-  reply call_once(store::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
+  reply call_once(protocol::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
                   time_point deadline, fabric::lane on) noexcept;
   errc wait_until_up(time_point deadline) noexcept;
   errc shake_hands(fabric::session& s);
@@ -198,7 +199,7 @@ class agent_client final : public fabric::session_events {
   bool pass_wanted_ = false;
   std::uint64_t epoch_ = 0;  ///< of the pool, as far as it is known
   std::vector<std::uint32_t> free_streams_;
-  std::array<std::uint64_t, store::pool_streams_max> last_number_{};  ///< of the stream's holder
+  std::array<std::uint64_t, protocol::pool_streams_max> last_number_{};  ///< of the stream's holder
 
   std::mutex pass_mutex_;   ///< of sections_.pass
   std::mutex learn_mutex_;  ///< one thread learns regions at a time; before pass_mutex_

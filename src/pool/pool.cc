@@ -13,7 +13,7 @@
 namespace fm {
 
 using namespace pool_detail;
-using store::message_type;
+using protocol::message_type;
 
 pool_tenant pool_tenant::random() {
   pool_tenant t;
@@ -69,9 +69,9 @@ class pool::impl {
   void check() const {
     const auto bad = [](const std::string& what) { throw error(errc::invalid_argument, "pool_options::" + what); };
     if (options.agents.empty()) bad("agents is empty");
-    if (options.name.empty() || options.name.size() >= sizeof(store::pool_open_body::name))
+    if (options.name.empty() || options.name.size() >= sizeof(protocol::pool_open_body::name))
       bad(fmt::format("name \"{}\": 1 to {} bytes are possible", options.name,
-                      sizeof(store::pool_open_body::name) - 1));
+                      sizeof(protocol::pool_open_body::name) - 1));
     if (options.name.find('\0') != std::string::npos) bad("name has a zero byte");
     if (!detail::is_power_of_two(options.block) || options.block < blocks::frame_bytes_min ||
         options.block > blocks::block_bytes_max)
@@ -90,11 +90,11 @@ class pool::impl {
 
 namespace {
 
-store::pool_object object_of(const pool_address& p) { return {p.block(), p.generation(), p.index(), p.hint(), 0}; }
+protocol::pool_object object_of(const pool_address& p) { return {p.block(), p.generation(), p.index(), p.hint(), 0}; }
 
 /// What the agent said to a change of an object, with where it is now.
 errc take_where(agent_client& a, const reply& r, pool_address& p) {
-  store::pool_where w{};
+  protocol::pool_where w{};
   if (r.body().size() != sizeof w) return errc::bad_frame;
   std::memcpy(&w, r.body().data(), sizeof w);
   p = pool_address::make(a.instance(), w.object.vblock, w.object.generation, w.object.index, w.object.slot);
@@ -159,7 +159,7 @@ result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload) {
     bool waits = false;
     for (std::size_t i = 0; i < n; ++i) {
       agent_client& a = *impl_->agents[(first + i) % n];
-      const store::pool_alloc_body b{{}, static_cast<std::uint32_t>(payload.size()), thread_number()};
+      const protocol::pool_alloc_body b{{}, static_cast<std::uint32_t>(payload.size()), thread_number()};
       const reply r = a.change(message_type::pool_alloc, b, payload, a.deadline());
       why = r.code;
       if (why == errc::quota_exceeded || why == errc::agent_full || why == errc::agent_lost) {
@@ -167,11 +167,11 @@ result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload) {
         continue;  // another one may have room
       }
       if (why != errc::ok) return fail(why, a.url() + ": " + r.text());
-      store::pool_alloc_answer got{};
+      protocol::pool_alloc_answer got{};
       if (r.body().size() != sizeof got) return fail(errc::bad_frame, a.url());
       std::memcpy(&got, r.body().data(), sizeof got);
       if (got.wait == 0) {
-        const store::pool_object& o = got.at.object;
+        const protocol::pool_object& o = got.at.object;
         a.learn_word(o.vblock, got.at.word);
         return pool_address::make(a.instance(), o.vblock, o.generation, o.index, o.slot);
       }
@@ -190,7 +190,7 @@ result<void> pool::try_write_bytes(pool_address& p, std::span<const std::byte> p
   if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
   if (payload.size() > a->layout().bytes_max())
     return fail(errc::layout_mismatch, fmt::format("{} has another size than {} bytes", text_of(p), payload.size()));
-  const store::pool_write_body b{{}, object_of(p), static_cast<std::uint32_t>(payload.size()), 0};
+  const protocol::pool_write_body b{{}, object_of(p), static_cast<std::uint32_t>(payload.size()), 0};
   const reply r = a->change(message_type::pool_write, b, payload, a->deadline());
   if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
   if (const errc e = take_where(*a, r, p); e != errc::ok) return fail(e, a->url());
@@ -200,7 +200,7 @@ result<void> pool::try_write_bytes(pool_address& p, std::span<const std::byte> p
 result<void> pool::try_free(const pool_address& p) {
   agent_client* const a = impl_->agent_of(p);
   if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
-  const reply r = a->change(message_type::pool_free, store::pool_object_body{{}, object_of(p)}, {}, a->deadline());
+  const reply r = a->change(message_type::pool_free, protocol::pool_object_body{{}, object_of(p)}, {}, a->deadline());
   if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
   return {};
 }
@@ -208,7 +208,8 @@ result<void> pool::try_free(const pool_address& p) {
 result<void> pool::try_release(pool_address& p) {
   agent_client* const a = impl_->agent_of(p);
   if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
-  const reply r = a->change(message_type::pool_release, store::pool_object_body{{}, object_of(p)}, {}, a->deadline());
+  const reply r =
+      a->change(message_type::pool_release, protocol::pool_object_body{{}, object_of(p)}, {}, a->deadline());
   if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
   if (const errc e = take_where(*a, r, p); e != errc::ok) return fail(e, a->url());
   return {};
@@ -264,9 +265,9 @@ errc pool::rpc_read_into(pool_address& p, std::span<std::byte> to) noexcept {
 pool_compaction pool::compact() {
   pool_compaction all;
   for (const auto& a : impl_->agents) {
-    store::pool_compact_answer last{};
+    protocol::pool_compact_answer last{};
     for (std::uint32_t begin = 1;; begin = 0) {
-      const store::pool_compact_body b{begin, 0};
+      const protocol::pool_compact_body b{begin, 0};
       const reply r = a->call(message_type::pool_compact, std::as_bytes(std::span(&b, 1)), {}, a->deadline());
       if (r.code != errc::ok || r.body().size() != sizeof last)
         throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": compaction: " + r.text());
@@ -306,11 +307,12 @@ pool_stats pool::stats() const {
     for (std::size_t i = 0; i < h.buckets.size(); ++i) s.corrections.buckets[i] += h.buckets[i];
 
     const reply r = a->call(message_type::pool_statistics, {}, {}, a->deadline());
-    store::pool_statistics_answer n{};
+    protocol::pool_statistics_answer n{};
     if (r.code != errc::ok || r.body().size() < sizeof n)
       throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": statistics: " + r.text());
     std::memcpy(&n, r.body().data(), sizeof n);
-    if (n.classes > blocks::class_count || r.body().size() != sizeof n + n.classes * sizeof(store::pool_class_record))
+    if (n.classes > blocks::class_count ||
+        r.body().size() != sizeof n + n.classes * sizeof(protocol::pool_class_record))
       throw error(errc::bad_frame, a->url() + ": statistics");
     pool_agent_stats g;
     g.url = a->url();
@@ -332,7 +334,7 @@ pool_stats pool::stats() const {
     g.clients = n.clients;
     g.clients_fenced = n.clients_fenced;
     for (std::uint32_t i = 0; i < n.classes; ++i) {
-      store::pool_class_record k{};
+      protocol::pool_class_record k{};
       std::memcpy(&k, r.body().data() + sizeof n + i * sizeof k, sizeof k);
       g.classes.push_back({k.slot_bytes, k.block_bytes, identity_of(k.naming), k.compacted != 0, k.blocks, k.slots,
                            k.objects, k.payload_bytes, k.aliases, k.merges_tried, k.merges_made, k.merges_in_conflict,
@@ -347,7 +349,7 @@ pool_report pool::verify() const {
   pool_report all;
   for (const auto& a : impl_->agents) {
     const reply r = a->call(message_type::pool_audit, {}, {}, a->deadline());
-    store::audit_answer n{};
+    protocol::audit_answer n{};
     if (r.code != errc::ok || r.body().size() < sizeof n)
       throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": verify: " + r.text());
     std::memcpy(&n, r.body().data(), sizeof n);

@@ -335,19 +335,19 @@ pool_read reader::scan(pool_address& p, target& to) {
 }
 
 errc reader::ask(pool_address& p, target& to, std::string* text) noexcept {
-  const store::pool_read_body b{{p.block(), p.generation(), p.index(), p.hint(), 0}, blocks::slot_bytes_max, 0};
-  const reply r = agent_.call(store::message_type::pool_read, std::as_bytes(std::span(&b, 1)), {}, agent_.deadline(),
+  const protocol::pool_read_body b{{p.block(), p.generation(), p.index(), p.hint(), 0}, blocks::slot_bytes_max, 0};
+  const reply r = agent_.call(protocol::message_type::pool_read, std::as_bytes(std::span(&b, 1)), {}, agent_.deadline(),
                               fabric::lane::fetch);
   if (r.code != errc::ok) {
     if (text != nullptr) *text = r.text();
     return r.code;
   }
-  store::pool_read_answer a{};
+  protocol::pool_read_answer a{};
   std::span<const std::byte> body = r.body();
   if (body.size() < sizeof a) return errc::bad_frame;
   std::memcpy(&a, body.data(), sizeof a);
   body = body.subspan(sizeof a);
-  const store::pool_object& o = a.at.object;
+  const protocol::pool_object& o = a.at.object;
   if (a.bytes != body.size() || o.vblock != p.block() || o.generation != p.generation() || o.index != p.index())
     return errc::bad_frame;
   agent_.count.rpc_reads.fetch_add(1, std::memory_order_relaxed);

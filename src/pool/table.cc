@@ -9,7 +9,7 @@
 
 namespace fm::pool_detail {
 
-using store::message_type;
+using protocol::message_type;
 
 errc agent_client::learn_region(std::uint32_t ordinal) noexcept {
   if (ordinal >= blocks::ordinal_limit) return errc::not_found;
@@ -17,9 +17,9 @@ errc agent_client::learn_region(std::uint32_t ordinal) noexcept {
   const std::lock_guard learning(learn_mutex_);
   fabric::remote known;
   while (!locate(ordinal, known)) {
-    const store::pool_region_body b{ordinal, 0};
+    const protocol::pool_region_body b{ordinal, 0};
     reply r = call(message_type::pool_region, std::as_bytes(std::span(&b, 1)), {}, until);
-    store::region_answer a{};
+    protocol::region_answer a{};
     const bool good = r.code == errc::ok && r.body().size() == sizeof a;
     if (good) std::memcpy(&a, r.body().data(), sizeof a);
     if (!good || a.bytes != layout_.region_bytes || a.generation == 0) {
@@ -73,9 +73,9 @@ bool agent_client::chunk_place(std::uint32_t vblock, blocks::place& at) noexcept
   const std::uint32_t chunk = vblock / blocks::chunk_words;
   std::uint64_t known = chunks()[chunk].load(std::memory_order_relaxed);
   if (known == 0) {
-    const store::pool_table_body b{chunk, 0};
+    const protocol::pool_table_body b{chunk, 0};
     const reply r = call(message_type::pool_table, std::as_bytes(std::span(&b, 1)), {}, deadline());
-    store::pool_table_answer a{};
+    protocol::pool_table_answer a{};
     if (r.code != errc::ok || r.body().size() != sizeof a) return false;
     std::memcpy(&a, r.body().data(), sizeof a);
     if (a.ordinal >= blocks::ordinal_limit || a.offset % blocks::frame_bytes_min != 0 ||

@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 
-namespace fm::store::detail_link {
+namespace fm::protocol::codec {
 
 #pragma pack(push, 1)
 /// A message whose body is one fixed struct.
@@ -99,4 +99,4 @@ constexpr bool unknown_outcome(errc e) {
   return e == errc::disconnected || e == errc::timed_out || e == errc::cancelled || e == errc::agent_lost;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::protocol::codec

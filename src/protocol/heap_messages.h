@@ -43,7 +43,7 @@
 #include <cstdint>
 #include <farmem/detail/word.h>
 
-namespace fm::store {
+namespace fm::protocol {
 
 constexpr std::uint16_t protocol_major = 2;
 constexpr std::uint16_t protocol_minor = 1;  ///< 1: agents that talk
@@ -393,4 +393,4 @@ static_assert(sizeof(open_heap_body) == 96 && sizeof(type_record) == 32 && sizeo
 static_assert(sizeof(peer_record) == 40 && sizeof(ghosts_body) == 48 && sizeof(open_peer_body) == 56);
 static_assert(sizeof(batch_header) == 24 && sizeof(region_answer) == 32 && sizeof(audit_answer) == 40);
 
-}  // namespace fm::store
+}  // namespace fm::protocol

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-namespace fm::store {
+namespace fm::protocol {
 
 constexpr std::uint16_t paged_protocol_major = 1;
 constexpr std::uint16_t paged_protocol_minor = 0;
@@ -67,4 +67,4 @@ struct audit_space_answer {
 
 static_assert(sizeof(open_space_body) == 96 && sizeof(open_space_answer) == 24);
 
-}  // namespace fm::store
+}  // namespace fm::protocol

@@ -24,7 +24,7 @@
 #include <bit>
 #include <cstring>
 
-namespace fm::store::blocks {
+namespace fm::protocol::blocks {
 
 using fm::detail::cache_line_bytes;
 
@@ -217,4 +217,4 @@ inline void scatter_lines(std::byte* slot, std::uint32_t version, const std::byt
   }
 }
 
-}  // namespace fm::store::blocks
+}  // namespace fm::protocol::blocks

@@ -21,7 +21,7 @@
 #include "heap_messages.h"
 #include "pool_format.h"
 
-namespace fm::store {
+namespace fm::protocol {
 
 constexpr std::uint16_t pool_protocol_major = 2;
 constexpr std::uint16_t pool_protocol_minor = 0;
@@ -208,4 +208,4 @@ struct pool_statistics_answer {
 
 static_assert(sizeof(pool_settings) == 76 && sizeof(pool_object) == 16 && sizeof(pool_where) == 24);
 
-}  // namespace fm::store
+}  // namespace fm::protocol

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <string>
 
-namespace fm::store {
+namespace fm::protocol {
 
 /// Maps whole pages for writing ahead of use; their bytes stay as they are. A hint: false on kernels before 5.14.
 inline bool populate_pages(std::byte* base, std::uint64_t bytes) noexcept {
@@ -40,4 +40,4 @@ inline void allocate_pages(const os::memory_file& f, bool huge) {
     throw error(errc::out_of_memory, "a region of " + std::to_string(f.bytes()) + " bytes: " + std::strerror(errno));
 }
 
-}  // namespace fm::store
+}  // namespace fm::protocol

@@ -7,21 +7,21 @@
 
 #include "agent_session_impl.h"
 
-namespace fm::store {
+namespace fm::remote {
 
-std::unique_ptr<link> link::open(const std::string& url, const link_options& options) {
-  auto l = std::make_unique<detail_link::link_impl>(options);
+std::unique_ptr<agent_session> agent_session::open(const std::string& url, const agent_session_options& options) {
+  auto l = std::make_unique<internal::agent_session_impl>(options);
   l->start(url);
   return l;
 }
 
-namespace detail_link {
+namespace internal {
 
-link_impl::link_impl(const link_options& options) : options_(options) {}
+agent_session_impl::agent_session_impl(const agent_session_options& options) : options_(options) {}
 
-link_impl::~link_impl() { close(); }
+agent_session_impl::~agent_session_impl() { close(); }
 
-void link_impl::start(const std::string& url) {
+void agent_session_impl::start(const std::string& url) {
   url_ = url;
   if (options_.heap_name.size() >= sizeof(open_heap_body::name))
     throw error(errc::invalid_argument, url + ": the heap's name \"" + options_.heap_name + "\" is too long");
@@ -37,7 +37,7 @@ void link_impl::start(const std::string& url) {
   keeper_ = std::thread([this] { keep(); });
 }
 
-void link_impl::end(ended how, errc why) noexcept {
+void agent_session_impl::end(ended how, errc why) noexcept {
   {
     const lock_type lock(mutex_);
     if (ended_.load(std::memory_order_relaxed) != ended::no) return;
@@ -49,7 +49,7 @@ void link_impl::end(ended how, errc why) noexcept {
   if (how == ended::lost && options_.on_lost) options_.on_lost(options_.context, why);
 }
 
-void link_impl::close() noexcept {
+void agent_session_impl::close() noexcept {
   std::call_once(closed_once_, [this] {
     if (!session_owner_) return;
     end(ended::closed, errc::heap_closed);
@@ -74,7 +74,7 @@ void link_impl::close() noexcept {
   });
 }
 
-std::uint32_t link_impl::usable_generation() const noexcept {
+std::uint32_t agent_session_impl::usable_generation() const noexcept {
   const std::uint32_t g = resumed_.load(std::memory_order_acquire);
   const fabric::session* s = session_.load(std::memory_order_acquire);
   // The generation first: a session that is up after that has been up in this one. The other way round it could still
@@ -84,8 +84,8 @@ std::uint32_t link_impl::usable_generation() const noexcept {
   return up ? g : 0;
 }
 
-bool link_impl::prepare_read(fabric::request& r, const detail::home_address& from, void* to,
-                             std::size_t bytes) noexcept {
+bool agent_session_impl::prepare_read(fabric::request& r, const detail::home_address& from, void* to,
+                                      std::size_t bytes) noexcept {
   if (from.generation == 0 || table_.generation(from.region) != from.generation) return false;
   if (from.offset >= region_bytes_) return false;
   r.kind = fabric::op_kind::read;
@@ -98,13 +98,13 @@ bool link_impl::prepare_read(fabric::request& r, const detail::home_address& fro
   return true;
 }
 
-std::uint32_t link_impl::batches_in_flight() const noexcept {
+std::uint32_t agent_session_impl::batches_in_flight() const noexcept {
   const lock_type lock(mutex_);
   return in_flight_;
 }
 
-link_stats link_impl::stats() const noexcept {
-  link_stats s;
+agent_session_stats agent_session_impl::stats() const noexcept {
+  agent_session_stats s;
   s.batches = count_.batches.load(std::memory_order_relaxed);
   s.batch_bytes = count_.batch_bytes.load(std::memory_order_relaxed);
   s.objects_written = count_.objects.load(std::memory_order_relaxed);
@@ -118,5 +118,5 @@ link_stats link_impl::stats() const noexcept {
   return s;
 }
 
-}  // namespace detail_link
-}  // namespace fm::store
+}  // namespace internal
+}  // namespace fm::remote

@@ -1,5 +1,5 @@
-// The owner's half of the store protocol: one link per (heap, agent). It opens the heap there, keeps it open across
-// reconnects, grants tablets, fetches home copies, and carries batches until the agent has indexed them.
+// The owner's half of the store protocol: one agent session per (heap, agent). It opens the heap there, keeps it open
+// across reconnects, grants tablets, fetches home copies, and carries batches until the agent has indexed them.
 //
 // Invariants owned here
 //   - Index messages leave in sequence, and a batch's bytes are kept until its number is acknowledged as applied, so
@@ -14,12 +14,14 @@
 #include "protocol/heap_messages.h"
 #include <memory>
 
-namespace fm::store {
+namespace fm::remote {
+
+using namespace protocol;
 
 /// A batch under construction: bytes that will stand at `region`:`offset`. Filled by one thread, with home copies
-/// (header, payload) back to back after the batch header, which the link writes at submit.
+/// (header, payload) back to back after the batch header, which the agent session writes at submit.
 struct batch {
-  std::byte* data = nullptr;  ///< start; the first sizeof(batch_header) bytes are the link's
+  std::byte* data = nullptr;  ///< start; the first sizeof(batch_header) bytes are the agent session's
   std::uint32_t capacity = 0;
   std::uint32_t used = sizeof(batch_header);
   std::uint32_t count = 0;
@@ -27,7 +29,7 @@ struct batch {
   std::uint32_t generation = 0;
   std::uint32_t offset = 0;  ///< of `data` in the region
   std::uint64_t seq = 0;     ///< set by submit
-  void* owner = nullptr;     ///< the caller's own word, untouched by the link
+  void* owner = nullptr;     ///< the caller's own word, untouched by the agent session
   /// What the acknowledgement calls, from the thread that sees it, once: ok = indexed; anything else = outcome unknown
   /// or failed, every object in it stays dirty. Must not block. The batch is recycled when it returns.
   void (*on_acknowledged)(batch&, errc) noexcept = nullptr;
@@ -42,7 +44,7 @@ struct batch {
   }
 };
 
-struct link_options {
+struct agent_session_options {
   fabric::session_options session;
   std::string heap_name;
   std::uint64_t heap_id[2] = {0, 0};
@@ -52,15 +54,16 @@ struct link_options {
   std::uint32_t batch_bytes = 256 << 10;
   std::uint32_t batches_in_flight = 16;  ///< begin_batch waits beyond this
   fabric::service* in_process = nullptr;
-  /// Called with a region that the agent wants back; the owner calls link::retired later, after a grace period.
+  /// Called with a region that the agent wants back; the owner calls agent_session::retired later, after a grace
+  /// period.
   void (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
-  /// The agent is idle in cycle `cycle`, or has ghosts to be taken.
+  /// The agent is idle in cycle `cycle`, or has remote references to be taken.
   void (*on_traced)(void* context, std::uint64_t cycle) noexcept = nullptr;
   void (*on_lost)(void* context, errc why) noexcept = nullptr;
   void* context = nullptr;
 };
 
-struct link_stats {
+struct agent_session_stats {
   std::uint64_t batches = 0, batch_bytes = 0, objects_written = 0;
   std::uint64_t fetches_by_slot = 0, reconnects = 0, batches_resent = 0;
   std::uint64_t regions = 0, retired = 0;
@@ -83,11 +86,11 @@ struct trace_peer {
   std::vector<tablet_range> tablets;
 };
 
-class link {
+class agent_session {
  public:
   /// Connects and opens the heap; throws fm::error naming the URL (unreachable, refused, quota_exceeded, ...).
-  static std::unique_ptr<link> open(const std::string& url, const link_options& options);
-  virtual ~link() = default;
+  static std::unique_ptr<agent_session> open(const std::string& url, const agent_session_options& options);
+  virtual ~agent_session() = default;
 
   [[nodiscard]] virtual const std::string& url() const noexcept = 0;
   /// The heap's id on this agent.
@@ -135,14 +138,14 @@ class link {
 
   // ---- collecting (protocol/heap_messages.h, "Collecting"); each is one message that is repeated across reconnects
   // until the deadline ----
-  /// `talks`: the agent takes ghosts of other agents that show it this ticket.
+  /// `talks`: the agent takes remote references of other agents that show it this ticket.
   virtual errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept = 0;
   /// Tells an agent that talks of its peers, before the first trace of the cycle. As many of their tablets go as a
   /// message holds.
   virtual errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept = 0;
   virtual errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
-  /// Brings slots to mark (with scan_at_home, some of them) and takes ghosts. `number` is one more than that of the
-  /// cycle's last trace. `counts` is null unless the agent was told of peers in this cycle.
+  /// Brings slots to mark (with scan_at_home, some of them) and takes remote references. `number` is one more than that
+  /// of the cycle's last trace. `counts` is null unless the agent was told of peers in this cycle.
   virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
                      std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
                      std::vector<detail::slot_t>& ghosts) noexcept = 0;
@@ -164,10 +167,10 @@ class link {
                       std::vector<census_record>& out) noexcept = 0;
   virtual errc audit(audit_answer& out, std::string& text) noexcept = 0;
   virtual errc statistics(std::string& json) noexcept = 0;
-  [[nodiscard]] virtual link_stats stats() const noexcept = 0;
+  [[nodiscard]] virtual agent_session_stats stats() const noexcept = 0;
 
   /// Closes the heap on the agent (its memory is freed at once) and the session. Idempotent.
   virtual void close() noexcept = 0;
 };
 
-}  // namespace fm::store
+}  // namespace fm::remote

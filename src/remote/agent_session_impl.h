@@ -1,6 +1,6 @@
 // One session with an agent, its state and who guards it. The parts: agent_session.cc opens and closes; reconnect.cc
-// takes the transport's events (handshake, resume, notices); batches.cc carries batches; calls.cc asks and waits; keeper.cc
-// is the link's own thread, which does everything that nobody waits for.
+// takes the transport's events (handshake, resume, notices); batches.cc carries batches; calls.cc asks and waits;
+// keeper.cc is the agent session's own thread, which does everything that nobody waits for.
 //
 // Locks: `mutex_` guards all fields below it. It is never held while posting, waiting on the session, or calling the
 // owner back. Per object nothing is done here at all; per batch the mutex is taken a handful of times.
@@ -30,15 +30,17 @@
 #include "protocol/heap_codec.h"
 #include "regions.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
-class link_impl;
+using namespace protocol::codec;
+
+class agent_session_impl;
 
 enum class flight_state : std::uint8_t { building, preparing, queued, posted, indexed, refused };
 
 /// A batch and everything it needs to be sent, again if need be. `batch` is the part that the owner sees.
 struct flight : batch {
-  link_impl* link = nullptr;
+  agent_session_impl* link = nullptr;
   carve place;
   flight_state state = flight_state::building;
   bool in_place = false;     ///< `data` is the region's own memory: there is nothing to write
@@ -59,7 +61,7 @@ struct flight : batch {
 /// A message that nobody waits for, and what its answer is for.
 struct errand {
   enum class kind : std::uint8_t { open_region, seal_region, retired_region, renew, register_types };
-  link_impl* link = nullptr;
+  agent_session_impl* link = nullptr;
   kind what = kind::renew;
   std::uint32_t region = 0, generation = 0;
   std::uint32_t types_to = 0;
@@ -68,10 +70,10 @@ struct errand {
   fabric::request request;
 };
 
-class link_impl final : public link, public fabric::session_events {
+class agent_session_impl final : public agent_session, public fabric::session_events {
  public:
-  explicit link_impl(const link_options& options);
-  ~link_impl() override;
+  explicit agent_session_impl(const agent_session_options& options);
+  ~agent_session_impl() override;
   void start(const std::string& url);
 
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
@@ -119,7 +121,7 @@ class link_impl final : public link, public fabric::session_events {
   errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
               std::vector<census_record>& out) noexcept override;
   errc statistics(std::string& json) noexcept override;
-  [[nodiscard]] link_stats stats() const noexcept override;
+  [[nodiscard]] agent_session_stats stats() const noexcept override;
   void close() noexcept override;
 
   // ---- fabric::session_events ----
@@ -201,7 +203,7 @@ class link_impl final : public link, public fabric::session_events {
   [[nodiscard]] time_point operation_deadline() const { return clock::now() + options_.session.operation_within; }
   void heard() noexcept { heard_at_.store(clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
 
-  const link_options options_;
+  const agent_session_options options_;
   std::string url_;
   std::uint64_t region_bytes_ = 0, quota_bytes_ = 0;
   duration renew_after_ = std::chrono::seconds(1);
@@ -255,7 +257,7 @@ class link_impl final : public link, public fabric::session_events {
   bool keeper_work_ = false;
   bool was_usable_ = false;
   bool opened_ = false;       ///< the first handshake is done; later ones resume
-  errc end_with_ = errc::ok;  ///< the keeper is to end the link as lost
+  errc end_with_ = errc::ok;  ///< the keeper is to end the agent session as lost
   bool drop_ = false;         ///< the keeper is to break the connection
   std::uint64_t acknowledgements_ = 0;
   std::uint64_t told_ = 0;  ///< every batch up to this number has been told its outcome
@@ -267,4 +269,4 @@ class link_impl final : public link, public fabric::session_events {
   } count_;
 };
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

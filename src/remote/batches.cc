@@ -8,11 +8,11 @@
 
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
 // ---- under construction ----
 
-batch* link_impl::begin_batch(std::uint64_t bytes_min, time_point deadline, errc& why) noexcept {
+batch* agent_session_impl::begin_batch(std::uint64_t bytes_min, time_point deadline, errc& why) noexcept {
   why = errc::ok;
   if (bytes_min > region_bytes_ / 2) {
     why = errc::too_large;
@@ -60,7 +60,7 @@ batch* link_impl::begin_batch(std::uint64_t bytes_min, time_point deadline, errc
   return f;
 }
 
-flight* link_impl::new_flight(const carve& place) {
+flight* agent_session_impl::new_flight(const carve& place) {
   if (flights_free_.empty()) {
     flights_owned_.push_back(std::make_unique<flight>());
     flights_free_.push_back(flights_owned_.back().get());
@@ -85,7 +85,7 @@ flight* link_impl::new_flight(const carve& place) {
 }
 
 // A batch's bytes, lent to the session for as long as they exist. With none of the flight's requests in flight.
-bool link_impl::make_staging(flight& f, std::uint32_t bytes) {
+bool agent_session_impl::make_staging(flight& f, std::uint32_t bytes) {
   if (f.staging) session().take_back(f.staging.get(), f.staging_bytes, true);
   f.staging.reset(bytes != 0 ? new (std::nothrow) std::byte[bytes] : nullptr);
   f.staging_bytes = f.staging ? bytes : 0;
@@ -93,7 +93,7 @@ bool link_impl::make_staging(flight& f, std::uint32_t bytes) {
   return f.staging != nullptr;
 }
 
-void link_impl::recycle(flight& f) {
+void agent_session_impl::recycle(flight& f) {
   // A buffer for one large object is not worth keeping.
   if (f.staging_bytes > std::max<std::uint64_t>(options_.batch_bytes, 4_KiB)) make_staging(f, 0);
   flights_free_.push_back(&f);
@@ -101,7 +101,7 @@ void link_impl::recycle(flight& f) {
 
 // ---- numbering ----
 
-void link_impl::enqueue(flight& f, flight_state s) {
+void agent_session_impl::enqueue(flight& f, flight_state s) {
   f.seq = next_seq_++;
   f.state = s;
   f.message = frame(message_type::index, index_body{.incarnation = options_.incarnation,
@@ -117,7 +117,7 @@ void link_impl::enqueue(flight& f, flight_state s) {
 }
 
 // Room that nothing will be written to gets a number and an abandoned index of its own.
-void link_impl::close_gaps() {
+void agent_session_impl::close_gaps() {
   for (const extent& e : book_.gaps_to_close()) {
     static std::byte nothing{};  // a carve in place needs no buffer, and an abandoned batch writes none
     flight* f = new_flight(
@@ -128,7 +128,7 @@ void link_impl::close_gaps() {
   }
 }
 
-void link_impl::submit(batch* b) noexcept {
+void agent_session_impl::submit(batch* b) noexcept {
   flight& f = *static_cast<flight*>(b);
   FM_CHECK(f.state == flight_state::building, "a batch is submitted once");
   FM_CHECK(f.used <= f.capacity && f.used % 8 == 0 && f.used >= sizeof(batch_header),
@@ -173,7 +173,7 @@ void link_impl::submit(batch* b) noexcept {
 
 // ---- sending ----
 
-void link_impl::send_queued() noexcept {
+void agent_session_impl::send_queued() noexcept {
   lock_type lock(mutex_);
   if (sending_) return;  // whoever is sending looks again before it stops
   sending_ = true;
@@ -189,7 +189,7 @@ void link_impl::send_queued() noexcept {
 }
 
 // The next batches in sequence, armed; false when there are none to be sent now.
-bool link_impl::collect(send_list& out) {
+bool agent_session_impl::collect(send_list& out) {
   const std::uint32_t generation = rewinding_ ? 0 : usable_generation();
   if (generation == 0) return false;
   const time_point now = clock::now();
@@ -221,7 +221,7 @@ bool link_impl::collect(send_list& out) {
   return !out.empty();
 }
 
-void link_impl::arm(flight& f) {
+void agent_session_impl::arm(flight& f) {
   const bool writes = !f.in_place && !f.abandoned;
   f.requests.store(writes ? 2 : 1, std::memory_order_relaxed);
   rearm(f.index);
@@ -241,12 +241,12 @@ void link_impl::arm(flight& f) {
 
 // ---- completions ----
 
-void link_impl::one_done(fabric::request& r) noexcept {
+void agent_session_impl::one_done(fabric::request& r) noexcept {
   flight& f = *static_cast<flight*>(r.context);
   if (f.requests.fetch_sub(1, std::memory_order_acq_rel) == 1) f.link->completed(f);
 }
 
-void link_impl::completed(flight& f) noexcept {
+void agent_session_impl::completed(flight& f) noexcept {
   {
     const lock_type lock(mutex_);
     --posted_;
@@ -295,12 +295,12 @@ void link_impl::completed(flight& f) noexcept {
 }
 
 // Sending starts again at the oldest batch, once everything that is posted has come back.
-void link_impl::rewind() {
+void agent_session_impl::rewind() {
   rewinding_ = true;
   if (posted_ == 0) finish_rewind();
 }
 
-void link_impl::finish_rewind() {
+void agent_session_impl::finish_rewind() {
   rewinding_ = false;
   send_at_ = 0;
   // What the agent refused because something before it was missing is sent again after that.
@@ -312,7 +312,7 @@ void link_impl::finish_rewind() {
 
 // ---- acknowledgements ----
 
-std::size_t link_impl::deliver() noexcept {
+std::size_t agent_session_impl::deliver() noexcept {
   lock_type lock(mutex_);
   if (delivering_) return 0;  // whoever is delivering looks again before it stops
   delivering_ = true;
@@ -324,7 +324,7 @@ std::size_t link_impl::deliver() noexcept {
   return acknowledgements_ - before;
 }
 
-bool link_impl::deliver_front(lock_type& lock) {
+bool agent_session_impl::deliver_front(lock_type& lock) {
   flight& f = *flights_.front();
   if (f.state == flight_state::preparing || f.state == flight_state::posted) return false;
   const ended over = ended_.load(std::memory_order_relaxed);
@@ -366,7 +366,7 @@ bool link_impl::deliver_front(lock_type& lock) {
 }
 
 // Calls the owner, without the lock, unless nobody owns the batch any more.
-void link_impl::tell(lock_type& lock, flight& f, errc code) {
+void agent_session_impl::tell(lock_type& lock, flight& f, errc code) {
   if (!f.abandoned) {
     lock.unlock();
     if (f.on_acknowledged) f.on_acknowledged(f, code);
@@ -379,12 +379,12 @@ void link_impl::tell(lock_type& lock, flight& f, errc code) {
   changed_.notify_all();
 }
 
-std::size_t link_impl::poll() noexcept {
+std::size_t agent_session_impl::poll() noexcept {
   session().poll();
   return deliver();
 }
 
-errc link_impl::flush(time_point deadline) noexcept {
+errc agent_session_impl::flush(time_point deadline) noexcept {
   session().poll();
   deliver();
   lock_type lock(mutex_);
@@ -394,4 +394,4 @@ errc link_impl::flush(time_point deadline) noexcept {
   return ended_.load(std::memory_order_relaxed) == ended::lost ? errc::agent_lost : errc::ok;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

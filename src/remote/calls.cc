@@ -1,20 +1,20 @@
-// What an owner's thread asks for and waits for: fetches by slot, tablets, regions that hints name, introspection.
-// A call is repeated across reconnects until it has an answer, its deadline passes, or the link has ended; everything
-// asked here may be asked twice without harm.
+// What an owner's thread asks for and waits for: fetches by slot, tablets, regions that hints name, introspection. A
+// call is repeated across reconnects until it has an answer, its deadline passes, or the agent session has ended;
+// everything asked here may be asked twice without harm.
 #include "base/base.h"
 #include <algorithm>
 
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
-void link_impl::saw_break(std::uint32_t g) noexcept {
+void agent_session_impl::saw_break(std::uint32_t g) noexcept {
   std::uint32_t seen = broken_.load(std::memory_order_relaxed);
   while (seen < g && !broken_.compare_exchange_weak(seen, g, std::memory_order_release, std::memory_order_relaxed)) {
   }
 }
 
-errc link_impl::wait_until_usable(time_point deadline) noexcept {
+errc agent_session_impl::wait_until_usable(time_point deadline) noexcept {
   lock_type lock(mutex_);
   const bool in_time = changed_.wait_until(
       lock, deadline, [this] { return usable() || ended_.load(std::memory_order_relaxed) != ended::no; });
@@ -26,8 +26,8 @@ errc link_impl::wait_until_usable(time_point deadline) noexcept {
   return in_time ? errc::ok : errc::timed_out;  // it may have broken again by now, which whoever posts will see
 }
 
-link_impl::reply link_impl::call(fabric::lane on, message_type type, void* message, std::size_t bytes,
-                                 time_point deadline) noexcept {
+agent_session_impl::reply agent_session_impl::call(fabric::lane on, message_type type, void* message, std::size_t bytes,
+                                                   time_point deadline) noexcept {
   reply out;
   for (;;) {
     const std::uint32_t g = usable_generation();
@@ -67,8 +67,8 @@ link_impl::reply link_impl::call(fabric::lane on, message_type type, void* messa
   }
 }
 
-slot_answer link_impl::fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
-                                  time_point deadline) noexcept {
+slot_answer agent_session_impl::fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
+                                           time_point deadline) noexcept {
   auto message = frame(message_type::fetch_slot,
                        fetch_slot_body{.slot = slot, .with_page = with_page ? 1u : 0u, .bytes_max = bytes_max});
   count_.fetches.fetch_add(1, std::memory_order_relaxed);
@@ -102,12 +102,12 @@ slot_answer link_impl::fetch_slot(detail::slot_t slot, bool with_page, std::uint
   return out;
 }
 
-errc link_impl::grant_tablets(std::uint32_t first, std::uint32_t count) noexcept {
+errc agent_session_impl::grant_tablets(std::uint32_t first, std::uint32_t count) noexcept {
   auto message = frame(message_type::grant_tablets, grant_tablets_body{.first = first, .count = count});
   return call(fabric::lane::control, message_type::grant_tablets, &message, sizeof message, operation_deadline()).code;
 }
 
-errc link_impl::register_types() noexcept {
+errc agent_session_impl::register_types() noexcept {
   const time_point deadline = operation_deadline();
   for (;;) {
     const std::uint32_t known = types_known_.load(std::memory_order_acquire);
@@ -123,8 +123,8 @@ errc link_impl::register_types() noexcept {
   }
 }
 
-errc link_impl::take_region_answer(std::uint32_t region, std::span<const std::byte> body,
-                                   region_answer& out) const noexcept {
+errc agent_session_impl::take_region_answer(std::uint32_t region, std::span<const std::byte> body,
+                                            region_answer& out) const noexcept {
   if (!take(body, out) || !body.empty() || out.region != region || out.generation == 0 ||
       out.generation >= detail::home_address::generation_limit || out.bytes != region_bytes_ ||
       out.readable_bytes > out.bytes || out.readable_bytes % 8 != 0 || out.sealed > 1)
@@ -132,7 +132,7 @@ errc link_impl::take_region_answer(std::uint32_t region, std::span<const std::by
   return errc::ok;
 }
 
-errc link_impl::learn_region(std::uint32_t region) noexcept {
+errc agent_session_impl::learn_region(std::uint32_t region) noexcept {
   if (region >= detail::home_address::region_limit) return errc::not_found;
   const time_point deadline = operation_deadline();
   {
@@ -157,7 +157,7 @@ errc link_impl::learn_region(std::uint32_t region) noexcept {
   return e;
 }
 
-errc link_impl::learn_once(std::uint32_t region, time_point deadline) noexcept {
+errc agent_session_impl::learn_once(std::uint32_t region, time_point deadline) noexcept {
   for (;;) {
     // Generation 0 asks for whatever generation the region is in.
     auto message = frame(message_type::region_info, region_name{.region = region, .generation = 0});
@@ -194,7 +194,8 @@ errc link_impl::learn_once(std::uint32_t region, time_point deadline) noexcept {
   }
 }
 
-errc link_impl::read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept {
+errc agent_session_impl::read_entries(detail::slot_t first, std::uint32_t count,
+                                      std::vector<detail::word_t>& out) noexcept {
   constexpr std::uint32_t count_max = 65536;
   out.clear();
   while (out.size() < count) {
@@ -213,8 +214,8 @@ errc link_impl::read_entries(detail::slot_t first, std::uint32_t count, std::vec
   return errc::ok;
 }
 
-errc link_impl::census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
-                       std::vector<census_record>& out) noexcept {
+errc agent_session_impl::census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
+                                std::vector<census_record>& out) noexcept {
   auto message = frame(message_type::census, census_body{.first_slot = first, .count = count, .zero = 0});
   const reply r = call(fabric::lane::control, message_type::census, &message, sizeof message, operation_deadline());
   if (r.code != errc::ok) return r.code;
@@ -228,7 +229,7 @@ errc link_impl::census(detail::slot_t first, std::uint32_t count, std::vector<st
   return errc::ok;
 }
 
-errc link_impl::audit(audit_answer& out, std::string& text) noexcept {
+errc agent_session_impl::audit(audit_answer& out, std::string& text) noexcept {
   auto message = frame_empty(message_type::audit);
   const reply r = call(fabric::lane::control, message_type::audit, &message, sizeof message, operation_deadline());
   std::span<const std::byte> body = r.body();
@@ -237,7 +238,7 @@ errc link_impl::audit(audit_answer& out, std::string& text) noexcept {
   return r.code;
 }
 
-errc link_impl::statistics(std::string& json) noexcept {
+errc agent_session_impl::statistics(std::string& json) noexcept {
   auto message = frame_empty(message_type::statistics);
   const reply r = call(fabric::lane::control, message_type::statistics, &message, sizeof message, operation_deadline());
   const std::span<const std::byte> body = r.body();
@@ -245,4 +246,4 @@ errc link_impl::statistics(std::string& json) noexcept {
   return r.code;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

@@ -3,10 +3,10 @@
 // Answers are checked for their shape here; their meaning is the collector's business, which alone calls these.
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
-errc link_impl::cycle_call(message_type type, const void* body, std::size_t body_bytes, std::span<const std::byte> tail,
-                           time_point deadline, reply& out) noexcept {
+errc agent_session_impl::cycle_call(message_type type, const void* body, std::size_t body_bytes,
+                                    std::span<const std::byte> tail, time_point deadline, reply& out) noexcept {
   std::vector<std::byte> message(sizeof(message_head) + body_bytes + tail.size());
   const message_head head{.type = static_cast<std::uint16_t>(type),
                           .zero = 0,
@@ -18,7 +18,8 @@ errc link_impl::cycle_call(message_type type, const void* body, std::size_t body
   return out.code;
 }
 
-errc link_impl::begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept {
+errc agent_session_impl::begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks,
+                                     begin_cycle_answer& out) noexcept {
   const cycle_name body{cycle};
   reply r;
   talks = false;
@@ -34,7 +35,8 @@ errc link_impl::begin_cycle(std::uint64_t cycle, time_point deadline, bool& talk
   return errc::ok;
 }
 
-errc link_impl::trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept {
+errc agent_session_impl::trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers,
+                                     time_point deadline) noexcept {
   std::vector<std::byte> message(sizeof(peers_body));
   const auto append = [&](const void* from, std::size_t bytes) {
     const auto* b = static_cast<const std::byte*>(from);
@@ -63,15 +65,16 @@ errc link_impl::trace_peers(std::uint64_t cycle, std::span<const trace_peer> pee
                     r);
 }
 
-errc link_impl::add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept {
+errc agent_session_impl::add_newer(std::uint64_t cycle, std::span<const slot_bits> slots,
+                                   time_point deadline) noexcept {
   const newer_body body{.cycle = cycle, .count = static_cast<std::uint32_t>(slots.size()), .zero = 0};
   reply r;
   return cycle_call(message_type::add_newer, &body, sizeof body, std::as_bytes(slots), deadline, r);
 }
 
-errc link_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
-                      std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
-                      std::vector<detail::slot_t>& ghosts) noexcept {
+errc agent_session_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
+                               std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
+                               std::vector<detail::slot_t>& ghosts) noexcept {
   const trace_body body{.cycle = cycle,
                         .number = number,
                         .count = static_cast<std::uint32_t>(slots.size()),
@@ -92,8 +95,8 @@ errc link_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const
   return errc::ok;
 }
 
-errc link_impl::read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
-                           time_point deadline) noexcept {
+errc agent_session_impl::read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
+                                    time_point deadline) noexcept {
   const read_marks_body body{.cycle = cycle, .first_tablet = first_tablet, .count = count};
   reply r;
   if (const errc e = cycle_call(message_type::read_marks, &body, sizeof body, {}, deadline, r); e != errc::ok) return e;
@@ -106,8 +109,8 @@ errc link_impl::read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std:
   return errc::ok;
 }
 
-errc link_impl::release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
-                              release_answer& out) noexcept {
+errc agent_session_impl::release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,
+                                       release_answer& out) noexcept {
   const release_body body{.cycle = cycle, .count = static_cast<std::uint32_t>(pages.size()), .zero = 0};
   reply r;
   if (const errc e = cycle_call(message_type::release_slots, &body, sizeof body, std::as_bytes(pages), deadline, r);
@@ -117,7 +120,7 @@ errc link_impl::release_slots(std::uint64_t cycle, std::span<const slot_bits> pa
   return take(rest, out) && rest.empty() ? errc::ok : errc::bad_frame;
 }
 
-errc link_impl::end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept {
+errc agent_session_impl::end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept {
   const cycle_name body{cycle};
   reply r;
   if (const errc e = cycle_call(message_type::end_cycle, &body, sizeof body, {}, deadline, r); e != errc::ok) return e;
@@ -125,7 +128,7 @@ errc link_impl::end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_an
   return take(rest, out) && rest.empty() ? errc::ok : errc::bad_frame;
 }
 
-errc link_impl::evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept {
+errc agent_session_impl::evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept {
   reply r;
   if (const errc e = cycle_call(message_type::evacuate, &what, sizeof what, {}, deadline, r); e != errc::ok) return e;
   std::span<const std::byte> rest = r.body();
@@ -136,4 +139,4 @@ errc link_impl::evacuate(const evacuate_body& what, time_point deadline, evacuat
   return errc::bad_frame;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

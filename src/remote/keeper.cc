@@ -1,15 +1,15 @@
-// The link's own thread: what nobody waits for. It keeps the lease, asks for regions ahead of the writers, seals what
-// is finished, acknowledges retired regions, starts the sender again after a reconnect, and breaks a connection on
-// which the oldest batch has waited too long. It sleeps until it is woken or one of these is due.
+// The agent session's own thread: what nobody waits for. It keeps the lease, asks for regions ahead of the writers,
+// seals what is finished, acknowledges retired regions, starts the sender again after a reconnect, and breaks a
+// connection on which the oldest batch has waited too long. It sleeps until it is woken or one of these is due.
 #include "base/base.h"
 #include <algorithm>
 
 #include "agent_session_impl.h"
 #include "protocol/region_memory.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
-void link_impl::keep() noexcept {
+void agent_session_impl::keep() noexcept {
   os::name_thread("fm-link");
   lock_type lock(mutex_);
   while (!stopping_) {
@@ -54,7 +54,7 @@ void link_impl::keep() noexcept {
   }
 }
 
-time_point link_impl::next_wake(time_point now) const {
+time_point agent_session_impl::next_wake(time_point now) const {
   if (ended_.load(std::memory_order_relaxed) != ended::no) return time_point::max();
   if (!usable()) {
     const bool handshake_done = resumed_.load(std::memory_order_relaxed) > broken_.load(std::memory_order_relaxed);
@@ -68,7 +68,7 @@ time_point link_impl::next_wake(time_point now) const {
 }
 
 // A connection that stands but on which nothing moves is as good as broken; the handshake on the next one decides.
-void link_impl::watch_oldest(time_point now) {
+void agent_session_impl::watch_oldest(time_point now) {
   if (flights_.empty() || !usable()) return;
   const flight& f = *flights_.front();
   if (f.state != flight_state::posted || f.sent_generation != resumed_.load(std::memory_order_relaxed)) return;
@@ -77,7 +77,7 @@ void link_impl::watch_oldest(time_point now) {
 
 // ---- errands ----
 
-void link_impl::start_errands(lock_type& lock) {
+void agent_session_impl::start_errands(lock_type& lock) {
   const time_point now = clock::now();
   if (!opening_region_ && (want_region_ || book_.wants_region()) && now >= open_again_at_) {
     want_region_ = false;
@@ -96,7 +96,7 @@ void link_impl::start_errands(lock_type& lock) {
   }
 }
 
-void link_impl::post_errand(lock_type& lock, errand::kind what, region_name about) {
+void agent_session_impl::post_errand(lock_type& lock, errand::kind what, region_name about) {
   auto e = std::make_unique<errand>();
   e->link = this;
   e->what = what;
@@ -124,9 +124,9 @@ void link_impl::post_errand(lock_type& lock, errand::kind what, region_name abou
   lock.lock();
 }
 
-void link_impl::errand_done(fabric::request& r) noexcept {
+void agent_session_impl::errand_done(fabric::request& r) noexcept {
   auto* e = static_cast<errand*>(r.context);
-  link_impl* l = e->link;
+  agent_session_impl* l = e->link;
   const lock_type lock(l->mutex_);
   if (e->what == errand::kind::register_types && r.status == errc::ok &&
       parse_answer(r.reply, message_type::register_types).code == errc::ok)
@@ -136,7 +136,7 @@ void link_impl::errand_done(fabric::request& r) noexcept {
   l->wake_keeper();
 }
 
-std::unique_ptr<errand> link_impl::types_errand(std::uint32_t from) {
+std::unique_ptr<errand> agent_session_impl::types_errand(std::uint32_t from) {
   const std::uint32_t all = detail::type_count();
   if (from >= all) return nullptr;
   auto e = std::make_unique<errand>();
@@ -177,7 +177,7 @@ std::unique_ptr<errand> link_impl::types_errand(std::uint32_t from) {
   return e;
 }
 
-void link_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> e) {
+void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> e) {
   fabric::request& r = e->request;
   constexpr message_type types[] = {message_type::open_region, message_type::seal_region, message_type::retired_region,
                                     message_type::renew, message_type::register_types};
@@ -225,7 +225,7 @@ void link_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> e) {
   discard_key(r.reply_key);
 }
 
-void link_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) {
+void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) {
   errc code = a.code;
   region_answer info{};
   std::span<const std::byte> body = a.body;
@@ -268,4 +268,4 @@ void link_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) 
   open_again_at_ = clock::now() + open_delay_;
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

@@ -8,9 +8,9 @@
 
 #include "agent_session_impl.h"
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
-errc link_impl::open_heap(fabric::session& s, bool resume) {
+errc agent_session_impl::open_heap(fabric::session& s, bool resume) {
   open_heap_body body{};
   body.major = protocol_major;
   body.minor = protocol_minor;
@@ -69,7 +69,7 @@ errc link_impl::open_heap(fabric::session& s, bool resume) {
   return errc::ok;
 }
 
-errc link_impl::connected(fabric::session& s, std::uint32_t g) {
+errc agent_session_impl::connected(fabric::session& s, std::uint32_t g) {
   session_.store(&s, std::memory_order_release);
   const bool resume = opened_;
   if (const errc e = open_heap(s, resume); e != errc::ok) return e;
@@ -97,7 +97,7 @@ struct question {
 }  // namespace
 
 // Asks for all known regions again, some at a time, and attaches them with the fresh keys.
-errc link_impl::reattach(fabric::session& s) {
+errc agent_session_impl::reattach(fabric::session& s) {
   std::vector<region_name> names;
   {
     const lock_type lock(mutex_);
@@ -145,16 +145,16 @@ errc link_impl::reattach(fabric::session& s) {
   return errc::ok;
 }
 
-void link_impl::disconnected(fabric::session&, std::uint32_t g, errc) noexcept {
+void agent_session_impl::disconnected(fabric::session&, std::uint32_t g, errc) noexcept {
   const lock_type lock(mutex_);
   broken_.store(std::max(broken_.load(std::memory_order_relaxed), g), std::memory_order_release);
   was_usable_ = false;
   wake_keeper();
 }
 
-void link_impl::lost(fabric::session&, errc why) noexcept { end(ended::lost, why); }
+void agent_session_impl::lost(fabric::session&, errc why) noexcept { end(ended::lost, why); }
 
-void link_impl::notice(fabric::session&, std::span<const std::byte> payload) noexcept {
+void agent_session_impl::notice(fabric::session&, std::span<const std::byte> payload) noexcept {
   message_head head;
   region_name name;
   std::span<const std::byte> rest = payload;
@@ -183,7 +183,7 @@ void link_impl::notice(fabric::session&, std::span<const std::byte> payload) noe
   if (options_.on_retire) options_.on_retire(options_.context, name.region, name.generation);
 }
 
-void link_impl::retired(std::uint32_t region, std::uint32_t generation) noexcept {
+void agent_session_impl::retired(std::uint32_t region, std::uint32_t generation) noexcept {
   bool attached = false;
   {
     const lock_type lock(mutex_);
@@ -200,4 +200,4 @@ void link_impl::retired(std::uint32_t region, std::uint32_t generation) noexcept
   wake_keeper();
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include <algorithm>
 
-namespace fm::store::detail_link {
+namespace fm::remote::internal {
 
 void region_book::configure(std::uint32_t region_bytes, std::uint32_t batch_bytes) {
   region_bytes_ = region_bytes;
@@ -262,4 +262,4 @@ void region_book::forget(std::uint32_t region, std::uint32_t generation) {
   table_.clear(region);
 }
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

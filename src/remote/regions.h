@@ -1,6 +1,6 @@
 // What the owner knows of an agent's regions. `region_table` is the wait-free half that the read path asks: one word
-// per region number. `region_book` is the half behind the link's mutex: where batches are carved from open regions,
-// what came back unused, what is acknowledged, what waits to be sealed or retired.
+// per region number. `region_book` is the half behind the agent session's mutex: where batches are carved from open
+// regions, what came back unused, what is acknowledged, what waits to be sealed or retired.
 //
 // Invariants owned here
 //   - A region's bytes [0, end) are tiled by carves and gaps without overlap; every gap is later carved, given back to
@@ -19,7 +19,13 @@
 #include <unordered_map>
 #include <vector>
 
-namespace fm::store::detail_link {
+namespace fm::remote {
+
+using namespace protocol;
+
+}  // namespace fm::remote
+
+namespace fm::remote::internal {
 
 /// Generation and readable bound of every region number, one atomic word each; zero: unknown or retired.
 ///   63..32 readable bytes | 31..0 generation
@@ -62,7 +68,7 @@ struct extent {
 
 enum class region_state : std::uint8_t { opening, open, full, sealing, sealed, foreign, retiring };
 
-/// Not thread-safe: the link's mutex covers it. The table is written here and read by anybody.
+/// Not thread-safe: the agent session's mutex covers it. The table is written here and read by anybody.
 class region_book {
  public:
   /// Room kept behind every batch, so that what it leaves unused can be closed by a header.
@@ -141,4 +147,4 @@ class region_book {
   std::uint32_t region_bytes_ = 0, batch_bytes_ = 0;
 };
 
-}  // namespace fm::store::detail_link
+}  // namespace fm::remote::internal

@@ -7,7 +7,7 @@ using namespace store_test;
 namespace {
 
 struct planted {
-  std::unique_ptr<store::store> s = store::store::create(small());
+  std::unique_ptr<fm::agent::store> s = fm::agent::store::create(small());
   owner o{*s};
   region_answer r{};
   batch_builder b;
@@ -80,7 +80,7 @@ TEST_CASE("metadata is at most 24 bytes an object with its header", "[store]") {
   options.memory_bytes = 64_MiB;
   options.region_bytes = 16_MiB;
   options.hooks.background = false;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   owner o(*s);
   o.open_ready(0, 4);
   const region_answer r = o.open_region();

@@ -4,7 +4,7 @@
 using namespace store_test;
 
 TEST_CASE("sparse regions are cleaned when memory is short, and everything is still there", "[store]") {
-  auto s = store::store::create(small(10));
+  auto s = fm::agent::store::create(small(10));
   owner o(*s);
   o.open_ready();
   std::vector<region_answer> sparse;
@@ -76,7 +76,7 @@ TEST_CASE("a batch that comes while an object is being copied wins over the copy
   store_options options = small(6);
   options.hooks.cleaner_copied = interference::run;
   options.hooks.context = &between;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   owner o(*s);
   o.open_ready();
   fill(o, 1, 100);
@@ -111,7 +111,7 @@ TEST_CASE("a heap closed while the cleaner works on it is simply gone", "[store]
   store_options options = small(6);
   options.hooks.cleaner_copied = closing::run;
   options.hooks.context = &closes;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   owner o(*s);
   o.open_ready();
   fill(o, 1, 100);
@@ -127,7 +127,7 @@ TEST_CASE("a heap closed while the cleaner works on it is simply gone", "[store]
 }
 
 TEST_CASE("an owner that damages its own region only loses its cleaning", "[store]") {
-  auto s = store::store::create(small(6));
+  auto s = fm::agent::store::create(small(6));
   owner o(*s);
   o.open_ready();
   const region_answer r = fill(o, 1, 100);

@@ -33,7 +33,7 @@ std::vector<slot_t> slots_of(const edges& graph) {
 TEST_CASE("a batch that comes while objects are being evacuated wins over their copies", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first, breadth_first);
   in_between between;
-  auto s = store::store::create(between.options());
+  auto s = fm::agent::store::create(between.options());
   evacuating_owner o(*s);
   o.open_ready();
   const scattered_tree tree(1000);
@@ -60,7 +60,7 @@ TEST_CASE("a batch that comes while objects are being evacuated wins over their 
 TEST_CASE("slots that are released while they are evacuated stay released", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first);
   in_between between;
-  auto s = store::store::create(between.options());
+  auto s = fm::agent::store::create(between.options());
   evacuating_owner o(*s);
   o.open_ready();
   o.list(1, 500);
@@ -81,7 +81,7 @@ TEST_CASE("slots that are released while they are evacuated stay released", "[st
 
 TEST_CASE("a collection that begins while an evacuation is under way marks what is reachable", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first, breadth_first);
-  auto s = store::store::create(small(64));
+  auto s = fm::agent::store::create(small(64));
   evacuating_owner o(*s);
   o.open_ready();
   const scattered_tree tree(20000);
@@ -106,7 +106,7 @@ TEST_CASE("a collection that begins while an evacuation is under way marks what 
 }
 
 TEST_CASE("messages that come again, late, or with nonsense do no harm", "[store]") {
-  auto s = store::store::create(small(64));
+  auto s = fm::agent::store::create(small(64));
   evacuating_owner o(*s);
   o.open_ready();
   const scattered_tree tree(20000);
@@ -167,7 +167,7 @@ TEST_CASE("messages that come again, late, or with nonsense do no harm", "[store
 TEST_CASE("a heap closed between copying and publishing is simply gone", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first);
   in_between between;
-  auto s = store::store::create(between.options(64));
+  auto s = fm::agent::store::create(between.options(64));
   evacuating_owner o(*s);
   o.open_ready();
   o.write(scattered_tree(20000).graph);
@@ -181,7 +181,7 @@ TEST_CASE("a heap closed between copying and publishing is simply gone", "[store
 
 TEST_CASE("the cleaner and an evacuation share a heap that runs low", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first);
-  auto s = store::store::create(small(24));
+  auto s = fm::agent::store::create(small(24));
   evacuating_owner o(*s);
   o.open_ready();
   const scattered_tree tree(20000);
@@ -208,7 +208,7 @@ TEST_CASE("the cleaner and an evacuation share a heap that runs low", "[store]")
 TEST_CASE("an owner that damages its own region only loses its evacuation", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first, breadth_first);
   const int which = GENERATE(range(0, 4));
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   evacuating_owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();

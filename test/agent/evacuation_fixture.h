@@ -11,7 +11,7 @@ constexpr auto breadth_first = evacuation_order::breadth_first;
 
 class evacuating_owner : public tracing_owner {
  public:
-  explicit evacuating_owner(store::store& s, std::uint64_t id = 1) : tracing_owner(s, id), store_(s) {}
+  explicit evacuating_owner(fm::agent::store& s, std::uint64_t id = 1) : tracing_owner(s, id), store_(s) {}
 
   reply ask(std::uint64_t number, evacuation_order order, std::uint32_t below = evacuation_whole) {
     return send(message_type::evacuate, evacuate_body{number, static_cast<std::uint32_t>(order), below});
@@ -56,7 +56,7 @@ class evacuating_owner : public tracing_owner {
   std::uint64_t number_ = 0;
 
  private:
-  store::store& store_;
+  fm::agent::store& store_;
 };
 
 /// A binary tree of `count` nodes, numbered as in a heap; the slots are given out in a random order.

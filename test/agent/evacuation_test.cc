@@ -11,7 +11,7 @@ std::uint32_t share(double ratio) { return static_cast<std::uint32_t>(ratio * ev
 
 TEST_CASE("regions below the live ratio that was asked for are emptied, in any order, and others are not", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first, breadth_first);
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   evacuating_owner o(*s);
   o.open_ready();
   const region_answer quarter = fill(o, 1, 100), half = fill(o, 1 + per_region, 101),
@@ -56,7 +56,7 @@ TEST_CASE("regions below the live ratio that was asked for are emptied, in any o
 }
 
 TEST_CASE("copies lie in the order that was asked for", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   evacuating_owner o(*s);
   o.open_ready();
   const scattered_tree tree(1200);
@@ -87,7 +87,7 @@ TEST_CASE("copies lie in the order that was asked for", "[store]") {
 }
 
 TEST_CASE("a traversal goes through many regions, and copies of what was reached together lie together", "[store]") {
-  auto s = store::store::create(small(64));
+  auto s = fm::agent::store::create(small(64));
   evacuating_owner o(*s);
   o.open_ready();
   const scattered_tree tree(20000);  // 10 regions
@@ -109,7 +109,7 @@ TEST_CASE("traversals begin where nobody refers to, go round cycles once, and le
   store_options options = small();
   SECTION("with room on the stack") {}
   SECTION("without") { options.trace_queue_slots = 64; }
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   evacuating_owner o(*s);
   o.open_ready();
   edges graph;
@@ -139,7 +139,7 @@ TEST_CASE("traversals begin where nobody refers to, go round cycles once, and le
 
 TEST_CASE("objects as large as half a region are evacuated", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first, breadth_first);
-  auto s = store::store::create(small(32));
+  auto s = fm::agent::store::create(small(32));
   evacuating_owner o(*s);
   o.open_ready();
   // Two arrays of half a region each, less what headers take; a list through all of them.
@@ -171,7 +171,7 @@ TEST_CASE("objects as large as half a region are evacuated", "[store]") {
 
 TEST_CASE("an agent that is full is evacuated through its reserve, by address, as far as that goes", "[store]") {
   const auto order = GENERATE(in_address_order, depth_first);
-  auto s = store::store::create(small(12));
+  auto s = fm::agent::store::create(small(12));
   evacuating_owner o(*s);
   o.open_ready();
   for (slot_t i = 0; i < 8; ++i) fill(o, 1 + i * per_region, 100 + i);
@@ -195,7 +195,7 @@ TEST_CASE("an agent that is full is evacuated through its reserve, by address, a
 }
 
 TEST_CASE("a traversal that does not fit beside what owners need takes the sparsest regions that do", "[store]") {
-  auto s = store::store::create(small(10));
+  auto s = fm::agent::store::create(small(10));
   evacuating_owner o(*s);
   o.open_ready();
   for (slot_t i = 0; i < 5; ++i) fill(o, 1 + i * per_region, 100 + i);

@@ -17,7 +17,8 @@
 namespace store_test {
 
 using namespace fm;
-using namespace fm::store;
+using namespace fm::agent;
+using namespace fm::protocol;
 using detail::home_address;
 using detail::slot_t;
 using detail::word_t;
@@ -164,7 +165,7 @@ struct type_list {
 
 class owner {
  public:
-  explicit owner(store::store& s, std::uint64_t id = 1) : s_(s), id_(id) { connect(); }
+  explicit owner(fm::agent::store& s, std::uint64_t id = 1) : s_(s), id_(id) { connect(); }
   owner(const owner&) = delete;
   owner& operator=(const owner&) = delete;
   ~owner() { disconnect(); }
@@ -278,7 +279,7 @@ class owner {
   std::uint64_t seq = 1;
 
  private:
-  store::store& s_;
+  fm::agent::store& s_;
   std::uint64_t id_;
 };
 
@@ -300,7 +301,7 @@ inline store_options small(std::uint64_t regions = 16) {
   return o;
 }
 
-inline void settle(store::store& s) {
+inline void settle(fm::agent::store& s) {
   for (int i = 0; s.maintain(); ++i) REQUIRE(i < 100000);
 }
 

@@ -8,7 +8,7 @@ TEST_CASE("opening a heap is answered with what the agent gives", "[store]") {
   options.quota_default_bytes = 512_KiB;
   options.lease_default_ms = 700;
   options.lease_max_ms = 900;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   owner a(*s, 1), b(*s, 2), c(*s, 3);
   const auto given = a.open().as<open_heap_answer>();
   CHECK(given.region_bytes == 64_KiB);
@@ -23,7 +23,7 @@ TEST_CASE("opening a heap is answered with what the agent gives", "[store]") {
 }
 
 TEST_CASE("another major version is refused with a text that names both", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   open_heap_body b = o.open_body(0, false, 0);
   b.major = 9;
@@ -35,7 +35,7 @@ TEST_CASE("another major version is refused with a text that names both", "[stor
 TEST_CASE("the agent has a limit of heaps", "[store]") {
   store_options options = small();
   options.heaps_max = 2;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   owner a(*s, 1), b(*s, 2), c(*s, 3);
   CHECK(a.open().ok());
   CHECK(b.open().ok());
@@ -50,7 +50,7 @@ TEST_CASE("an owner that comes back within its lease finds everything", "[store]
   options.lease_default_ms = 1000;
   options.hooks.now = manual_clock::read;
   options.hooks.context = &time;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -93,7 +93,7 @@ TEST_CASE("an owner that comes back within its lease finds everything", "[store]
 }
 
 TEST_CASE("an owner that never got the answer to its first open asks again", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   REQUIRE(o.open().ok());
   o.disconnect();
@@ -102,7 +102,7 @@ TEST_CASE("an owner that never got the answer to its first open asks again", "[s
 }
 
 TEST_CASE("a resumed heap is taken from a connection that looks alive", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner first(*s), second(*s);  // the same process on two connections: the first has broken unnoticed
   first.open_ready();
   const region_answer r = first.open_region();
@@ -134,7 +134,7 @@ TEST_CASE("a resumed heap is taken from a connection that looks alive", "[store]
 }
 
 TEST_CASE("closing a heap frees everything at once", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -149,7 +149,7 @@ TEST_CASE("closing a heap frees everything at once", "[store]") {
 }
 
 TEST_CASE("a type may be registered again as it is, and not otherwise", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   REQUIRE(o.open().ok());
   const auto send = [&](type_record t, std::vector<std::uint32_t> refs, const std::string& name) {
@@ -169,7 +169,7 @@ TEST_CASE("a type may be registered again as it is, and not otherwise", "[store]
 
 TEST_CASE("malformed type records end the connection", "[store]") {
   const int which = GENERATE(range(0, 10));
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   REQUIRE(o.open().ok());
   type_list l;
@@ -195,7 +195,7 @@ TEST_CASE("malformed type records end the connection", "[store]") {
 }
 
 TEST_CASE("tablets are granted once, repeated and overlapping grants are harmless", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   REQUIRE(o.open().ok());
   REQUIRE(o.types().ok());
@@ -219,7 +219,7 @@ TEST_CASE("tablets are granted once, repeated and overlapping grants are harmles
 
 // Each tablet costs the agent memory and the time of whoever walks them all: a small quota must not buy a million.
 TEST_CASE("a heap is granted as many tablets as its quota is worth", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   const std::uint64_t quota = small().region_bytes;
   REQUIRE(o.open(quota).ok());
@@ -234,7 +234,7 @@ TEST_CASE("a heap is granted as many tablets as its quota is worth", "[store]") 
 }
 
 TEST_CASE("messages that no owner sends end the connection and nothing else", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s), fresh(*s, 2);
   CHECK(fresh.send(message_type::renew).returned == errc::bad_frame);  // before open_heap
   CHECK(fresh.fetch(1).returned == errc::bad_frame);
@@ -271,7 +271,7 @@ TEST_CASE("options out of range are named", "[store]") {
     store_options o = small();
     change(o);
     try {
-      (void)store::store::create(o);
+      (void)fm::agent::store::create(o);
     } catch (const error& e) {
       return e.code() == errc::invalid_argument;
     }

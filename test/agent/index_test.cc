@@ -4,7 +4,7 @@
 using namespace store_test;
 
 TEST_CASE("an indexed batch is found by slot, with its bytes and the page of hints", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -52,7 +52,7 @@ TEST_CASE("an indexed batch is found by slot, with its bytes and the page of hin
 }
 
 TEST_CASE("a later copy wins and the older one becomes garbage", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -70,7 +70,7 @@ TEST_CASE("a later copy wins and the older one becomes garbage", "[store]") {
 }
 
 TEST_CASE("an index message is applied once and in sequence", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -98,7 +98,7 @@ TEST_CASE("an index message is applied once and in sequence", "[store]") {
 }
 
 TEST_CASE("batches of one region may be indexed in another order than they lie", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -133,7 +133,7 @@ TEST_CASE("batches of one region may be indexed in another order than they lie",
 }
 
 TEST_CASE("an abandoned batch indexes nothing and keeps the sequence and the walk whole", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -175,7 +175,7 @@ reply send_damaged(owner& o, const region_answer& r, batch_builder& b, bool fix_
 
 TEST_CASE("bytes that are not the batch are refused as corrupt, and nothing is applied", "[store]") {
   const int which = GENERATE(range(0, 5));
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -200,7 +200,7 @@ TEST_CASE("bytes that are not the batch are refused as corrupt, and nothing is a
 
 TEST_CASE("a batch whose contents break the protocol ends the connection, and nothing is applied", "[store]") {
   const int which = GENERATE(range(0, 8));
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -232,7 +232,7 @@ TEST_CASE("a batch whose contents break the protocol ends the connection, and no
 
 TEST_CASE("an index message with impossible fields ends the connection", "[store]") {
   const int which = GENERATE(range(0, 8));
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -253,7 +253,7 @@ TEST_CASE("an index message with impossible fields ends the connection", "[store
 }
 
 TEST_CASE("an index message for the wrong region, generation or incarnation is refused", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s), other(*s, 2);
   o.open_ready();
   other.open_ready();

@@ -33,7 +33,7 @@ counted census(owner& o, std::uint64_t first, std::uint32_t count) {
 }  // namespace
 
 TEST_CASE("home copies are counted by type, and their slots named", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const auto r = o.open_region();
@@ -56,7 +56,7 @@ TEST_CASE("home copies are counted by type, and their slots named", "[store]") {
 }
 
 TEST_CASE("a census is refused where no correct owner asks, and ends at damage with an answer", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   for (const census_body bad : {census_body{1, 512, 0}, census_body{0, 0, 0}, census_body{0, 500, 0},
                                 census_body{0, census_slots_max + 512, 0}, census_body{detail::slot_limit, 512, 0},
                                 census_body{detail::tablet_slots - 512, 1024, 0}, census_body{0, 512, 1}}) {

@@ -35,7 +35,7 @@ struct socket_directory {
 class talking_agents {
  public:
   struct agent {
-    std::unique_ptr<store::store> s;
+    std::unique_ptr<fm::agent::store> s;
     std::unique_ptr<fabric::listener> listener;
     std::unique_ptr<tracing_owner> o;
     tracing_owner::peer_entry entry;
@@ -54,7 +54,7 @@ class talking_agents {
       options.peer_within = std::chrono::seconds(20);  // a busy machine must not look like a lost peer
       change(options);
       agent& a = all.emplace_back();
-      a.s = store::store::create(options);
+      a.s = fm::agent::store::create(options);
       if (talk_) {
         a.listener = fabric::listen(sockets_.url(scheme, i), {}, *a.s);
         a.entry.url = a.listener->url();

@@ -9,7 +9,7 @@ namespace {
 struct half_pair {
   std::shared_ptr<other_agent> other = std::make_shared<other_agent>();
   std::unique_ptr<fabric::listener> listener;
-  std::unique_ptr<store::store> s;
+  std::unique_ptr<fm::agent::store> s;
   std::unique_ptr<tracing_owner> o;
   std::vector<slot_t> refs;
 
@@ -20,7 +20,7 @@ struct half_pair {
     options.peer_within = std::chrono::seconds(20);
     change(options);
     listener = fabric::listen("tcp://127.0.0.1:0", {}, *other);
-    s = store::store::create(options);
+    s = fm::agent::store::create(options);
     o = std::make_unique<tracing_owner>(*s);
     o->open_ready();
     for (slot_t i = 0; i < 100; ++i) refs.push_back(65536 + 7 * i);
@@ -55,7 +55,7 @@ std::set<slot_t> set_of(const std::vector<slot_t>& v) { return {v.begin(), v.end
 /// A session of another agent, without a transport.
 class peer_session {
  public:
-  explicit peer_session(store::store& s) : s_(s) { REQUIRE(s_.connected(peer_) == errc::ok); }
+  explicit peer_session(fm::agent::store& s) : s_(s) { REQUIRE(s_.connected(peer_) == errc::ok); }
   peer_session(const peer_session&) = delete;
   peer_session& operator=(const peer_session&) = delete;
   ~peer_session() { s_.disconnected(peer_); }
@@ -87,7 +87,7 @@ class peer_session {
   }
 
  private:
-  store::store& s_;
+  fm::agent::store& s_;
   fake_peer peer_;
 };
 
@@ -258,7 +258,7 @@ TEST_CASE("tracing waits while another agent does not answer, and its outbox is 
 
 TEST_CASE("what an agent takes from another one: the right ticket, cycle and slots", "[store][peers]") {
   store_options options = small();
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner o(*s, 5);
   o.open_ready();
   o.list(1, 3000);
@@ -336,7 +336,7 @@ TEST_CASE("what an agent takes from another one: the right ticket, cycle and slo
 }
 
 TEST_CASE("what an owner says of other agents is checked", "[store][peers]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready(0, 4);
   REQUIRE(o.begin(3).ok());
@@ -388,7 +388,7 @@ TEST_CASE("what an owner says of other agents is checked", "[store][peers]") {
 TEST_CASE("an agent that does not want to talk, does not", "[store][peers]") {
   store_options options = small();
   options.peers = false;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner o(*s, 5);
   o.open_ready();
   const reply begun = o.begin(1);
@@ -403,7 +403,7 @@ TEST_CASE("an agent that does not want to talk, does not", "[store][peers]") {
 }
 
 TEST_CASE("every cycle has a ticket of its own, and keeps it", "[store][peers]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   std::set<std::uint64_t> words;

@@ -35,7 +35,7 @@ std::uint64_t inode_of(int fd) {
 }  // namespace
 
 TEST_CASE("regions are given until the quota is used up", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready(3 * 64_KiB);
   const region_answer first = o.open_region();
@@ -52,7 +52,7 @@ TEST_CASE("regions are given until the quota is used up", "[store]") {
 }
 
 TEST_CASE("a full agent says so, and keeps a reserve for its cleaner", "[store]") {
-  auto s = store::store::create(small(8));
+  auto s = fm::agent::store::create(small(8));
   owner a(*s, 1), b(*s, 2);
   a.open_ready();
   b.open_ready();
@@ -64,7 +64,7 @@ TEST_CASE("a full agent says so, and keeps a reserve for its cleaner", "[store]"
 }
 
 TEST_CASE("a region's memory is all there when it is given, whoever touches it first", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const reply r = o.send(message_type::open_region);
@@ -75,7 +75,7 @@ TEST_CASE("a region's memory is all there when it is given, whoever touches it f
 }
 
 TEST_CASE("one-sided access is held to bounds, generation, owner and state", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s), other(*s, 2), stranger(*s, 3);
   o.open_ready();
   other.open_ready();
@@ -115,7 +115,7 @@ TEST_CASE("one-sided access is held to bounds, generation, owner and state", "[s
 }
 
 TEST_CASE("a region without live objects retires, and is freed when the owner agrees", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region(), elsewhere = o.open_region();
@@ -138,7 +138,7 @@ TEST_CASE("a region without live objects retires, and is freed when the owner ag
 }
 
 TEST_CASE("memory that somebody reads stays until the reader is done", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region(), elsewhere = o.open_region();
@@ -158,7 +158,7 @@ TEST_CASE("memory that somebody reads stays until the reader is done", "[store]"
 }
 
 TEST_CASE("closing a heap waits for nobody and takes no memory from a reader", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region();
@@ -171,7 +171,7 @@ TEST_CASE("closing a heap waits for nobody and takes no memory from a reader", "
 }
 
 TEST_CASE("a retirement notice that was lost is sent again", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer r = o.open_region(), elsewhere = o.open_region();
@@ -203,7 +203,7 @@ TEST_CASE("a retirement notice that was lost is sent again", "[store]") {
 }
 
 TEST_CASE("a region whose opening was never heard of is given again", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   const region_answer used = o.open_region();
@@ -223,7 +223,7 @@ TEST_CASE("a region whose opening was never heard of is given again", "[store]")
 }
 
 TEST_CASE("another owner gets other memory, zeroed, and never a file that was handed out", "[store]") {
-  auto s = store::store::create(small(2));  // one region for owners, one for the cleaner
+  auto s = fm::agent::store::create(small(2));  // one region for owners, one for the cleaner
   std::uint64_t first_file = 0;
   {
     owner o(*s, 1);
@@ -249,7 +249,7 @@ TEST_CASE("another owner gets other memory, zeroed, and never a file that was ha
 }
 
 TEST_CASE("kept memory of a retired region goes to another owner as a new file", "[store]") {
-  auto s = store::store::create(small(4));
+  auto s = fm::agent::store::create(small(4));
   owner first(*s, 1), second(*s, 2);
   first.open_ready();
   second.open_ready();
@@ -265,7 +265,7 @@ TEST_CASE("kept memory of a retired region goes to another owner as a new file",
 }
 
 TEST_CASE("a region number whose generations are used up is never opened again", "[store]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   owner o(*s);
   o.open_ready();
   constexpr std::uint32_t last = home_address::generation_limit - 1;

@@ -11,7 +11,7 @@ using namespace store_test;
 TEST_CASE("no object is lost or older than written while regions are cleaned, retired and reused", "[store]") {
   store_options options = small(24);
   options.hooks.background = true;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   owner o(*s);
   o.open_ready();
   constexpr slot_t slots = 6000;  // of 24 regions, about 7 are live

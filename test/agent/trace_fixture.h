@@ -27,7 +27,7 @@ inline std::set<slot_t> reachable(const edges& graph, const std::vector<slot_t>&
 
 class tracing_owner : public owner {
  public:
-  explicit tracing_owner(store::store& s, std::uint64_t id = 1) : owner(s, id), s_(s) {}
+  explicit tracing_owner(fm::agent::store& s, std::uint64_t id = 1) : owner(s, id), s_(s) {}
 
   // ---- writing a graph ----
 
@@ -203,7 +203,7 @@ class tracing_owner : public owner {
     return send(type, m.data(), m.size());
   }
 
-  store::store& s_;
+  fm::agent::store& s_;
   batch_builder batch_;
   region_answer region_{};
   std::uint64_t at_ = 0;

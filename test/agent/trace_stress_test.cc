@@ -69,7 +69,7 @@ TEST_CASE("random graphs are marked as the book says", "[store][trace]") {
   options.trace_threads = seed % 4 == 0 ? 3 : 1;
   options.trace_queue_slots = seed % 3 == 0 ? 64 : 1u << 20;
   options.trace_ghosts_max = seed % 3 == 1 ? 64 : 1u << 18;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
   o.open_ready(0, 3);
   edges graph = random_graph(seed, 12000);
@@ -109,7 +109,7 @@ TEST_CASE("tracing goes on while batches come, objects are moved by the cleaner,
   store_options options = small(10);
   options.hooks.background = true;
   options.trace_threads = 2;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
   o.open_ready(0, 3);
   const edges graph = random_graph(99, 9000);
@@ -183,7 +183,7 @@ TEST_CASE("tracing goes on while batches come, objects are moved by the cleaner,
 TEST_CASE("two heaps are traced at the same time and know nothing of each other", "[store][trace]") {
   store_options options = small(64);
   options.hooks.background = true;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner a(*s, 1), b(*s, 2);
   a.open_ready(0, 3);
   b.open_ready(0, 3);
@@ -205,7 +205,7 @@ TEST_CASE("a heap that goes away while it is traced is simply gone", "[store][tr
   options.hooks.now = manual_clock::read;
   options.hooks.context = &time;
   options.lease_default_ms = 1000;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner other(*s, 2);
   other.open_ready();
   {
@@ -239,7 +239,7 @@ TEST_CASE("a heap that goes away while it is traced is simply gone", "[store][tr
 }
 
 TEST_CASE("an owner that comes back goes on with its cycle", "[store][trace]") {
-  auto s = store::store::create(small(32));
+  auto s = fm::agent::store::create(small(32));
   tracing_owner o(*s);
   o.open_ready();
   o.list(1, 20000);
@@ -260,7 +260,7 @@ TEST_CASE("an owner that comes back goes on with its cycle", "[store][trace]") {
 }
 
 TEST_CASE("home copies that their owner has damaged are no harm to anybody else", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   batch_builder b;
@@ -306,7 +306,7 @@ TEST_CASE("home copies that their owner has damaged are no harm to anybody else"
 }
 
 TEST_CASE("messages of a cycle that no owner sends end the connection", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   o.list(1, 10);

@@ -16,7 +16,7 @@ std::set<slot_t> range_of(slot_t first, std::uint64_t count) {
 }  // namespace
 
 TEST_CASE("a list is marked from where it is held to its end, and nothing else is", "[store][trace]") {
-  auto s = store::store::create(small(32));
+  auto s = fm::agent::store::create(small(32));
   tracing_owner o(*s);
   o.open_ready();
   o.list(100, 20000);
@@ -35,7 +35,7 @@ TEST_CASE("a list is marked from where it is held to its end, and nothing else i
 }
 
 TEST_CASE("tracing begins with the first trace message, and idle is said only when nothing is left", "[store][trace]") {
-  auto s = store::store::create(small(32));
+  auto s = fm::agent::store::create(small(32));
   tracing_owner o(*s);
   o.open_ready();
   o.list(1, 20000);
@@ -66,7 +66,7 @@ TEST_CASE("tracing begins with the first trace message, and idle is said only wh
 }
 
 TEST_CASE("cycles, references to oneself, nulls, arrays and young objects", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   o.write({{1, {2}},
@@ -88,7 +88,7 @@ TEST_CASE("cycles, references to oneself, nulls, arrays and young objects", "[st
 }
 
 TEST_CASE("what is newer at the owner is marked, and handed to the owner instead of being scanned", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   o.write({{1, {2}}, {2, {0}}, {4, {1}}, {5, {6, 7}}, {6, {0}}, {7, {5}}, {9, {10}}});
@@ -136,7 +136,7 @@ TEST_CASE("more that is newer at the owner than the outbox takes, and than the q
   store_options options = small();
   options.trace_ghosts_max = 64;
   options.trace_queue_slots = 64;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
   o.open_ready();
   std::vector<slot_t> refs;
@@ -155,7 +155,7 @@ TEST_CASE("more that is newer at the owner than the outbox takes, and than the q
 }
 
 TEST_CASE("references to tablets of other agents are handed to the owner", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   edges graph{{1, {2, foreign + 1, foreign + 2}}, {2, {foreign + 3}}, {3, {foreign + 4}}};
@@ -204,7 +204,7 @@ TEST_CASE("references to tablets of other agents are handed to the owner", "[sto
 TEST_CASE("tracing waits while nobody takes its ghosts", "[store][trace]") {
   store_options options = small();
   options.trace_ghosts_max = 64;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
   o.open_ready();
   std::vector<slot_t> wide;
@@ -236,7 +236,7 @@ TEST_CASE("tracing waits while nobody takes its ghosts", "[store][trace]") {
 TEST_CASE("a full queue loses nothing", "[store][trace]") {
   store_options options = small(64);
   options.trace_queue_slots = 64;
-  auto s = store::store::create(options);
+  auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
   o.open_ready(0, 3);
   // A wide array whose elements, in another tablet, lead to third objects in yet another, and a long list behind the last.
@@ -263,7 +263,7 @@ TEST_CASE("a full queue loses nothing", "[store][trace]") {
 }
 
 TEST_CASE("a tablet that was granted after the beginning counts as marked and is not scanned", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready(0, 1);
   o.write({{1, {65536}}, {2, {0}}});
@@ -282,7 +282,7 @@ TEST_CASE("a tablet that was granted after the beginning counts as marked and is
 }
 
 TEST_CASE("released slots lose their entries, and regions without a live one retire", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready(0, 2);
   o.list(1, 3000);
@@ -335,7 +335,7 @@ TEST_CASE("released slots lose their entries, and regions without a live one ret
 }
 
 TEST_CASE("objects that move while they are traced are found all the same", "[store][trace]") {
-  auto s = store::store::create(small(64));
+  auto s = fm::agent::store::create(small(64));
   tracing_owner o(*s);
   o.open_ready();
   constexpr slot_t count = 20000;
@@ -356,7 +356,7 @@ TEST_CASE("objects that move while they are traced are found all the same", "[st
 }
 
 TEST_CASE("cycle numbers only grow", "[store][trace]") {
-  auto s = store::store::create(small());
+  auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   o.list(1, 100);

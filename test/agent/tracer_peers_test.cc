@@ -5,8 +5,8 @@
 #include "agent/tracing/tracer.h"
 
 using namespace fm;
-using namespace fm::store;
-using namespace fm::store::node;
+using namespace fm::agent;
+using namespace fm::protocol;
 
 namespace {
 
@@ -24,7 +24,7 @@ trace_peer_set peers(std::size_t count) {
 
 TEST_CASE("an owner may tell of fewer agents than before, while somebody asks for what is to be sent to the others",
           "[store][peers]") {
-  pool memory(4 << 20, 1 << 20, 0, false);
+  region_pool memory(4 << 20, 1 << 20, 0, false);
   open_heap_body body{};
   body.heap_id[0] = 1;
   heap h(memory, body, 1 << 20, 1000);

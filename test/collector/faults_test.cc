@@ -3,7 +3,7 @@
 #include "meddled_agent.h"
 
 using namespace gc_test;
-using fm::store::message_type;
+using fm::protocol::message_type;
 
 TEST_CASE("a connection that breaks at any message of a cycle costs nothing but time") {
   meddled_agent first, second;

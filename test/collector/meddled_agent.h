@@ -10,8 +10,8 @@
 
 namespace gc_test {
 
-inline fm::store::store_options agent_options() {
-  fm::store::store_options o;
+inline fm::agent::store_options agent_options() {
+  fm::agent::store_options o;
   o.memory_bytes = 64_MiB;
   o.region_bytes = 1_MiB;
   return o;
@@ -21,7 +21,7 @@ inline fm::store::store_options agent_options() {
 class meddled_agent final : public fm::test::served_store {
  public:
   explicit meddled_agent(const std::string& at = "tcp://127.0.0.1:0",
-                         const fm::store::store_options& options = agent_options())
+                         const fm::agent::store_options& options = agent_options())
       : served_store(options) {
     serve(at);
   }
@@ -31,7 +31,7 @@ class meddled_agent final : public fm::test::served_store {
 
   enum class meddling : std::uint8_t { none, lose_message, lose_answer, hang };
   /// The next message of this type is lost with its connection, or its answer is, or it waits for let_go.
-  void meddle(fm::store::message_type type, meddling how) {
+  void meddle(fm::protocol::message_type type, meddling how) {
     const std::lock_guard lock(mutex_);
     type_ = type;
     how_ = how;
@@ -72,7 +72,7 @@ class meddled_agent final : public fm::test::served_store {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  fm::store::message_type type_ = fm::store::message_type::renew;
+  fm::protocol::message_type type_ = fm::protocol::message_type::renew;
   meddling how_ = meddling::none;
   bool met_ = false;
 };

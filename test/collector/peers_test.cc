@@ -10,7 +10,7 @@
 
 using namespace gc_test;
 using fm::detail::tracing;
-using fm::store::message_type;
+using fm::protocol::message_type;
 
 namespace {
 
@@ -20,7 +20,7 @@ struct several_agents {
   std::vector<std::unique_ptr<meddled_agent>> all;
   several_agents(
       std::size_t count, const std::string& scheme,
-      const std::function<void(std::size_t, fm::store::store_options&)>& change = [](std::size_t, auto&) {}) {
+      const std::function<void(std::size_t, fm::agent::store_options&)>& change = [](std::size_t, auto&) {}) {
     char name[] = "/tmp/fm-gc-peers-XXXXXX";
     REQUIRE(::mkdtemp(name) != nullptr);
     folder = name;
@@ -108,7 +108,7 @@ TEST_CASE("agents that talk mark what the compute node marks, and the owner carr
 TEST_CASE("with agents that do not talk, the owner carries what they meet of each other") {
   const int who = GENERATE(0, 1, 2);
   CAPTURE(who);
-  several_agents agents(3, "tcp", [&](std::size_t i, fm::store::store_options& o) {
+  several_agents agents(3, "tcp", [&](std::size_t i, fm::agent::store_options& o) {
     if (who == 1) o.peers = i == 0;                    // one that does has nobody to talk to
     if (who == 2 && i == 1) o.peer_schemes = {"shm"};  // one does not connect to the others
   });
@@ -172,7 +172,7 @@ TEST_CASE("a session that another agent does not let begin, and one that is name
 }
 
 TEST_CASE("threads change the graph while agents that talk trace it, over and over") {
-  several_agents agents(3, "shm", [](std::size_t, fm::store::store_options& o) { o.trace_ghosts_max = 64; });
+  several_agents agents(3, "shm", [](std::size_t, fm::agent::store_options& o) { o.trace_ghosts_max = 64; });
   auto o = agents.options();
   o.verify_cycles = true;
   fm::heap h(o);

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 using fm::detail::termination_rounds;
-using fm::store::trace_counts;
+using fm::protocol::trace_counts;
 
 namespace {
 

@@ -14,13 +14,13 @@ namespace blocks_test {
 
 using namespace fm;
 using namespace fm::literals;
-using fm::store::audit_answer;
-using fm::store::blocks::fallback;
-using fm::store::blocks::naming;
-using fm::store::blocks::place;
-using fm::store::node::shared_blocks;
-using fm::store::node::shared_frames;
-using where = shared_blocks::where;
+using fm::agent::pool_blocks;
+using fm::agent::pool_frames;
+using fm::protocol::audit_answer;
+using fm::protocol::blocks::fallback;
+using fm::protocol::blocks::naming;
+using fm::protocol::blocks::place;
+using where = pool_blocks::where;
 
 struct settings {
   std::uint32_t block = 4096;
@@ -28,12 +28,12 @@ struct settings {
   std::uint32_t arenas = 1;
   naming wanted = naming::birth;
   fallback otherwise = fallback::birth;
-  shared_blocks::names names{};  ///< of single classes, in place of `wanted`
+  pool_blocks::names names{};  ///< of single classes, in place of `wanted`
   void (*in_frame)(void* context, std::uint32_t frame) = nullptr;
   void* context = nullptr;
 
-  [[nodiscard]] shared_blocks::options options(std::uint64_t region, std::uint32_t first_generation) const {
-    shared_blocks::options o{
+  [[nodiscard]] pool_blocks::options options(std::uint64_t region, std::uint32_t first_generation) const {
+    pool_blocks::options o{
         {region, block, versions_upto}, arenas, names, otherwise, first_generation, in_frame, context};
     for (naming& n : o.wanted)
       if (n == naming::birth) n = wanted;
@@ -43,10 +43,10 @@ struct settings {
 
 struct world {
   static constexpr std::uint64_t region = 256_KiB;
-  fm::store::node::pool regions{16 * region, region, 0.0, false};
-  const fm::store::node::owner_key key{{1, 2}, 3};
-  shared_frames frames{regions, key, this, 12 * region};
-  shared_blocks blocks;
+  fm::agent::region_pool regions{16 * region, region, 0.0, false};
+  const fm::agent::owner_key key{{1, 2}, 3};
+  pool_frames frames{regions, key, this, 12 * region};
+  pool_blocks blocks;
 
   explicit world(const settings& s = {}, std::uint32_t first_generation = 1)
       : blocks(frames, s.options(region, first_generation)) {}
@@ -88,11 +88,11 @@ struct world {
     return steps;
   }
   std::byte* memory_of(const where& at) const {
-    using namespace fm::store::blocks;
+    using namespace fm::protocol::blocks;
     return frames.memory(place_of(at.word)) + std::size_t{at.slot} * slot_bytes(class_of(at.word));
   }
   std::byte* word_of(const where& at) const {
-    using namespace fm::store::blocks;
+    using namespace fm::protocol::blocks;
     return frames.memory(blocks.chunk(at.id.vblock / chunk_words)) + at.id.vblock % chunk_words * 8;
   }
   /// The class of make()'s objects.

@@ -85,7 +85,7 @@ TEST_CASE("an empty block's frame is used again only when its epoch is passed") 
 
 TEST_CASE("frames do not overlap, are given lowest first, and join when they come back") {
   world w;
-  shared_frames& f = w.frames;
+  pool_frames& f = w.frames;
   std::vector<std::pair<place, std::uint64_t>> taken;
   std::mt19937_64 random(5);
   std::map<std::uint64_t, std::uint64_t> used;  // address, bytes
@@ -154,7 +154,7 @@ TEST_CASE("the audit notices bytes that are not what they should be") {
 }
 
 TEST_CASE("a checksum or a version tells every mixture of two states of an object") {
-  using namespace fm::store::blocks;
+  using namespace fm::protocol::blocks;
   std::mt19937_64 random(9);
   for (int round = 0; round < 200; ++round) {
     const std::uint32_t bytes = 41 + static_cast<std::uint32_t>(random() % 400);
@@ -187,7 +187,7 @@ TEST_CASE("a checksum or a version tells every mixture of two states of an objec
 }
 
 TEST_CASE("size classes grow, hold what they say, and fit into their blocks") {
-  using namespace fm::store::blocks;
+  using namespace fm::protocol::blocks;
   for (const std::uint64_t region : {64_KiB, 1_MiB, 32_MiB})
     for (const std::uint32_t block : {4096u, 65536u})
       for (const std::uint32_t versions : {0u, 500u, ~0u}) {

@@ -198,16 +198,16 @@ namespace {
 /// An agent that loses messages of changes, or the answers to them, together with the connection.
 class losing_agent final : public fm::test::served_store {
  public:
-  explicit losing_agent(const store::store_options& o) : served_store(o) { serve(); }
+  explicit losing_agent(const fm::agent::store_options& o) : served_store(o) { serve(); }
   ~losing_agent() override { stop(); }
   losing_agent(const losing_agent&) = delete;
   losing_agent& operator=(const losing_agent&) = delete;
   std::atomic<std::uint64_t> changes{0}, lost_messages{0}, lost_answers{0};
 
   errc message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept override {
-    const store::message_type t = type_of(payload);
-    const bool change = t == store::message_type::pool_alloc || t == store::message_type::pool_free ||
-                        t == store::message_type::pool_write || t == store::message_type::pool_release;
+    const protocol::message_type t = type_of(payload);
+    const bool change = t == protocol::message_type::pool_alloc || t == protocol::message_type::pool_free ||
+                        t == protocol::message_type::pool_write || t == protocol::message_type::pool_release;
     const std::uint64_t n = change ? changes.fetch_add(1) + 1 : 0;
     if (change && n % 9 == 4) {
       lost_messages.fetch_add(1);
@@ -223,7 +223,7 @@ class losing_agent final : public fm::test::served_store {
 }  // namespace
 
 TEST_CASE("every change is made once, whichever message or answer is lost") {
-  store::store_options so;
+  fm::agent::store_options so;
   so.memory_bytes = 16_MiB;
   so.region_bytes = 1_MiB;
   losing_agent agent(so);

@@ -30,10 +30,10 @@ class place {
                  const std::vector<std::string>& flags = {})
       : scheme_(scheme) {
     if (scheme == "local") {
-      store::store_options o;
+      fm::agent::store_options o;
       o.memory_bytes = memory;
       o.region_bytes = region;
-      store_ = store::store::create(o);
+      store_ = fm::agent::store::create(o);
     } else {
       std::vector<std::string> all{"--memory", std::to_string(memory), "--region", std::to_string(region)};
       all.insert(all.end(), flags.begin(), flags.end());
@@ -58,7 +58,7 @@ class place {
  private:
   std::string scheme_;
   pool_tenant tenant_ = pool_tenant::random();
-  std::unique_ptr<store::store> store_;
+  std::unique_ptr<fm::agent::store> store_;
   std::unique_ptr<agent_test::live_agent> agent_;
 };
 

@@ -21,7 +21,8 @@
 namespace {
 
 using namespace fm;
-using namespace fm::store;
+using namespace fm::agent;
+using namespace fm::protocol;
 using fm::test::await;
 using namespace fm::literals;
 
@@ -38,7 +39,7 @@ class peer final : public fabric::peer {
 /// What one thread says, in a stream of changes of its own, over a session that others may use as well.
 class speaker {
  public:
-  speaker(fm::store::store& s, fabric::peer& p, std::uint32_t stream) : store_(s), peer_(p), stream_(stream) {}
+  speaker(fm::agent::store& s, fabric::peer& p, std::uint32_t stream) : store_(s), peer_(p), stream_(stream) {}
 
   /// The code of the answer, whose body follows its head in `answer`; bad_frame when there is none.
   template <class T>
@@ -108,27 +109,27 @@ class speaker {
     return e;
   }
 
-  fm::store::store& store_;
+  fm::agent::store& store_;
   fabric::peer& peer_;
   const std::uint32_t stream_;
   std::uint64_t number_ = 0;
 };
 
-struct agent {
-  explicit agent(const store_hooks& hooks) {
+struct tested_agent {
+  explicit tested_agent(const store_hooks& hooks) {
     store_options o;
     o.memory_bytes = 8_MiB;
     o.region_bytes = 256_KiB;
     o.hooks = hooks;
-    s = fm::store::store::create(o);
+    s = fm::agent::store::create(o);
     for (auto& p : peers) ok = ok && s->connected(p) == errc::ok;
   }
-  agent(const agent&) = delete;
-  agent& operator=(const agent&) = delete;
-  ~agent() {
+  tested_agent(const tested_agent&) = delete;
+  tested_agent& operator=(const tested_agent&) = delete;
+  ~tested_agent() {
     for (auto& p : peers) s->disconnected(p);
   }
-  std::unique_ptr<fm::store::store> s;
+  std::unique_ptr<fm::agent::store> s;
   std::array<peer, 2> peers;  ///< a client each
   bool ok = true;
 };
@@ -270,7 +271,7 @@ pool_settings settings_of(blocks::naming named, std::uint32_t versions_upto, boo
 void everybody_works(blocks::naming named, std::uint32_t versions_upto, bool unasked) {
   store_hooks hooks;
   hooks.background = unasked;
-  agent a(hooks);
+  tested_agent a(hooks);
   REQUIRE(a.ok);
   std::array<speaker, 2> control{speaker{*a.s, a.peers[0], 200}, speaker{*a.s, a.peers[1], 200}};
   for (std::uint64_t i = 0; i < 2; ++i)
@@ -370,7 +371,7 @@ TEST_CASE("a message about an object is answered while another thread is in the 
       k.in_time = await([&] { return k.leave.load(); });
     return clock::now();
   };
-  agent a(hooks);
+  tested_agent a(hooks);
   REQUIRE(a.ok);
   speaker one(*a.s, a.peers[0], 0), two(*a.s, a.peers[1], 0);
   const pool_settings settings = settings_of(blocks::naming::birth, 0, false);
@@ -404,7 +405,7 @@ TEST_CASE("a message about an object is answered while another thread is in the 
 TEST_CASE("a change that two threads bring at the same time is made once") {
   store_hooks hooks;
   hooks.background = false;
-  agent a(hooks);
+  tested_agent a(hooks);
   REQUIRE(a.ok);
   speaker opening(*a.s, a.peers[0], 9);
   REQUIRE(opening.open(1, settings_of(blocks::naming::birth, 0, false)) == errc::ok);

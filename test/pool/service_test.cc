@@ -14,7 +14,8 @@
 namespace {
 
 using namespace fm;
-using namespace fm::store;
+using namespace fm::agent;
+using namespace fm::protocol;
 using namespace fm::literals;
 using std::chrono::milliseconds;
 
@@ -41,7 +42,7 @@ class peer final : public fabric::peer {
 
 struct world {
   std::int64_t now_ns = 1'000'000'000;
-  std::unique_ptr<fm::store::store> s;
+  std::unique_ptr<fm::agent::store> s;
   world() {
     store_options o;
     o.memory_bytes = 4_MiB;
@@ -49,7 +50,7 @@ struct world {
     o.hooks.background = false;
     o.hooks.context = this;
     o.hooks.now = [](void* w) { return time_point(std::chrono::nanoseconds(static_cast<world*>(w)->now_ns)); };
-    s = fm::store::store::create(o);
+    s = fm::agent::store::create(o);
   }
   void pass(milliseconds d) {
     now_ns += std::chrono::nanoseconds(d).count();

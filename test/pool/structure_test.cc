@@ -12,10 +12,10 @@
 namespace {
 
 using namespace blocks_test;
-using fm::store::node::held;
-using fm::store::node::outcome;
-using fm::store::node::serving_number;
-using fm::store::node::structure_lock;
+using fm::agent::held;
+using fm::agent::outcome;
+using fm::agent::serving_number;
+using fm::agent::structure_lock;
 using fm::test::await;
 
 /// As messages do it: with others, and alone when that is not enough. For any thread.
@@ -151,7 +151,7 @@ TEST_CASE("who waits to share a structure does not want it exclusively, and who 
 }
 
 TEST_CASE("threads that live at the same time have numbers of their own, as long as there are some") {
-  std::vector<unsigned> numbers(fm::store::node::serving_numbers + 10);
+  std::vector<unsigned> numbers(fm::agent::serving_numbers + 10);
   std::atomic<std::size_t> counted{0};
   std::vector<std::thread> all;
   for (unsigned& n : numbers)
@@ -162,9 +162,9 @@ TEST_CASE("threads that live at the same time have numbers of their own, as long
       await([&] { return counted.load() == numbers.size(); });
     });
   for (std::thread& t : all) t.join();
-  CHECK(std::all_of(numbers.begin(), numbers.end(), [](unsigned n) { return n < fm::store::node::serving_numbers; }));
+  CHECK(std::all_of(numbers.begin(), numbers.end(), [](unsigned n) { return n < fm::agent::serving_numbers; }));
   // Other threads of this program may have some, but not many.
-  CHECK(std::set<unsigned>(numbers.begin(), numbers.end()).size() > fm::store::node::serving_numbers / 2);
+  CHECK(std::set<unsigned>(numbers.begin(), numbers.end()).size() > fm::agent::serving_numbers / 2);
   std::thread([&] { numbers[0] = serving_number(); }).join();
   std::thread([&] { numbers[1] = serving_number(); }).join();
   CHECK(numbers[0] == numbers[1]);  // it was given back

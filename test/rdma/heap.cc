@@ -31,7 +31,7 @@ TEST_CASE("a stressed heap loses nothing over verbs://") {
   std::vector<std::string> urls;
   for (int i = 0; i < 2; ++i) {
     agents.push_back(std::make_unique<stress::breaking_agent>(
-        fm::store::store_options{.memory_bytes = p.agent_memory, .region_bytes = p.region}, here()));
+        fm::agent::store_options{.memory_bytes = p.agent_memory, .region_bytes = p.region}, here()));
     all.push_back(agents.back().get());
     urls.push_back(agents.back()->url());
   }

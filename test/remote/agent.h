@@ -15,7 +15,7 @@
 #include <mutex>
 #include <vector>
 
-namespace fm::store::link_test {
+namespace fm::remote::test {
 
 /// What happens to a message.
 struct verdict {
@@ -336,4 +336,4 @@ inline errc scripted_agent::apply(const index_body& m) {
   return errc::ok;
 }
 
-}  // namespace fm::store::link_test
+}  // namespace fm::remote::test

@@ -10,7 +10,7 @@
 
 #include "agent.h"
 
-namespace fm::store::link_test {
+namespace fm::remote::test {
 
 inline time_point soon() { return clock::now() + std::chrono::minutes(10); }
 
@@ -61,8 +61,8 @@ inline std::string listen_url(const std::string& scheme) {
   return "tcp://127.0.0.1:0";
 }
 
-inline link_options options_for(outcomes& o) {
-  link_options p;
+inline agent_session_options options_for(outcomes& o) {
+  agent_session_options p;
   p.heap_name = "test";
   p.heap_id[0] = 7;
   p.heap_id[1] = 9;
@@ -106,9 +106,9 @@ inline bool is_copy(const std::byte* p, detail::slot_t slot, std::uint32_t bytes
 struct linked {
   scripted_agent agent;
   outcomes told;
-  link_options options;
+  agent_session_options options;
   std::unique_ptr<fabric::listener> server;
-  std::unique_ptr<link> l;
+  std::unique_ptr<agent_session> l;
 
   explicit linked(std::uint64_t region_bytes = 64 << 10, std::uint32_t regions = 64)
       : agent(region_bytes, regions), options(options_for(told)) {}
@@ -118,10 +118,10 @@ struct linked {
   linked& open(const std::string& scheme = "local") {
     if (scheme == "local") {
       options.in_process = &agent;
-      l = link::open("local:", options);
+      l = agent_session::open("local:", options);
     } else {
       server = fabric::listen(listen_url(scheme), {}, agent);
-      l = link::open(server->url(), options);
+      l = agent_session::open(server->url(), options);
     }
     return *this;
   }
@@ -167,4 +167,4 @@ struct linked {
   }
 };
 
-}  // namespace fm::store::link_test
+}  // namespace fm::remote::test

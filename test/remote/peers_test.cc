@@ -3,8 +3,10 @@
 #include "fixture.h"
 
 using namespace fm;
-using namespace fm::store;
-using namespace fm::store::link_test;
+using namespace fm::agent;
+using namespace fm::protocol;
+using namespace fm::remote;
+using namespace fm::remote::test;
 
 namespace {
 

@@ -5,8 +5,10 @@
 #include <thread>
 
 using namespace fm;
-using namespace fm::store;
-using namespace fm::store::link_test;
+using namespace fm::agent;
+using namespace fm::protocol;
+using namespace fm::remote;
+using namespace fm::remote::test;
 
 TEST_CASE("a batch is indexed and its objects can be read at their home addresses and by slot") {
   linked x;
@@ -355,7 +357,7 @@ TEST_CASE("introspection passes through") {
   CHECK(text == "{}");
   x.write(1);
   x.flush();
-  const link_stats s = x.l->stats();
+  const agent_session_stats s = x.l->stats();
   CHECK(s.batches == 1);
   CHECK(s.objects_written == 1);
   CHECK(s.batch_bytes == 64 + sizeof(batch_header));

@@ -2,15 +2,17 @@
 #include "fixture.h"
 
 using namespace fm;
-using namespace fm::store;
-using namespace fm::store::link_test;
+using namespace fm::agent;
+using namespace fm::protocol;
+using namespace fm::remote;
+using namespace fm::remote::test;
 
 TEST_CASE("a link and a store agree on what was written, across reconnects and until regions come back") {
   outcomes told;
   store_options so;
   so.region_bytes = 64 << 10;
   so.memory_bytes = 4 << 20;
-  const auto agent = store::store::create(so);
+  const auto agent = fm::agent::store::create(so);
 
   detail::type_descriptor d;
   d.bytes = 56;
@@ -18,9 +20,9 @@ TEST_CASE("a link and a store agree on what was written, across reconnects and u
   d.name = "link_store_test::object";
   const std::uint32_t type = detail::register_type(d).id;
 
-  link_options o = options_for(told);
+  agent_session_options o = options_for(told);
   o.in_process = agent.get();
-  const auto l = link::open("local:", o);
+  const auto l = agent_session::open("local:", o);
   REQUIRE(l->grant_tablets(0, 1) == errc::ok);
   CHECK(l->region_bytes() == so.region_bytes);
 

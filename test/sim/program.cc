@@ -145,11 +145,11 @@ plan plan_of(std::uint64_t seed, faults f) {
 
 struct agent {
   std::string host;
-  std::unique_ptr<store::store> store;
+  std::unique_ptr<fm::agent::store> store;
 };
 
-std::unique_ptr<store::store> make_store(const plan& p, const std::string& name) {
-  store::store_options o;
+std::unique_ptr<fm::agent::store> make_store(const plan& p, const std::string& name) {
+  fm::agent::store_options o;
   o.memory_bytes = p.agent_memory;
   o.region_bytes = 64_KiB;
   o.trace_nice = 0;
@@ -157,7 +157,7 @@ std::unique_ptr<store::store> make_store(const plan& p, const std::string& name)
   o.peer_schemes = {"sim"};
   o.peers_beyond_host = true;
   o.name = name;
-  return store::store::create(o);
+  return fm::agent::store::create(o);
 }
 
 /// What goes wrong beside the program, on a thread of its own.

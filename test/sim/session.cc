@@ -291,13 +291,13 @@ void sim_session::work(std::size_t kind) noexcept {
 // A batch's bytes, or its index message; not the message that gives a batch's number up, which must get through.
 bool is_batch(const request& r) {
   if (r.kind != op_kind::message) return r.kind == op_kind::write;
-  store::message_head head{};
-  store::index_body body{};
+  protocol::message_head head{};
+  protocol::index_body body{};
   if (r.sg_count == 0 || r.sg[0].bytes != sizeof head + sizeof body) return false;
   std::memcpy(&head, r.sg[0].data, sizeof head);
   std::memcpy(&body, static_cast<const std::byte*>(r.sg[0].data) + sizeof head, sizeof body);
-  return head.type == static_cast<std::uint16_t>(store::message_type::index) &&
-         (body.flags & store::index_abandoned) == 0;
+  return head.type == static_cast<std::uint16_t>(protocol::message_type::index) &&
+         (body.flags & protocol::index_abandoned) == 0;
 }
 
 errc sim_session::carry_out(request& r, lane_state& l) noexcept {
@@ -318,9 +318,9 @@ errc sim_session::message(request& r, lane_state& l) noexcept {
   }
   r.reply = std::move(out.payload);
   r.reply_key = {.fd = out.key.fd >= 0 ? ::dup(out.key.fd) : -1, .token = out.key.token};
-  store::message_head head{};
+  protocol::message_head head{};
   if (payload.size() >= sizeof head) std::memcpy(&head, payload.data(), sizeof head);
-  if (head.type == static_cast<std::uint16_t>(store::message_type::index) && one_in(network_.options.repeat_one_in))
+  if (head.type == static_cast<std::uint16_t>(protocol::message_type::index) && one_in(network_.options.repeat_one_in))
     l.again = std::move(payload);
   return errc::ok;
 }

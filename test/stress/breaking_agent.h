@@ -15,7 +15,7 @@ class breaking_agent final : public fm::test::served_store {
  public:
   enum class loss : std::uint8_t { none, index_message, index_answer };
 
-  breaking_agent(const fm::store::store_options& options, const std::string& at) : served_store(options) { serve(at); }
+  breaking_agent(const fm::agent::store_options& options, const std::string& at) : served_store(options) { serve(at); }
   ~breaking_agent() override { stop(); }
   breaking_agent(const breaking_agent&) = delete;
   breaking_agent& operator=(const breaking_agent&) = delete;
@@ -26,7 +26,7 @@ class breaking_agent final : public fm::test::served_store {
   std::atomic<std::uint64_t> lost_messages{0}, lost_answers{0};
 
   fm::errc message(fm::fabric::peer& p, std::span<const std::byte> payload, fm::fabric::answer& out) noexcept override {
-    const loss now = type_of(payload) == fm::store::message_type::index ? next_.exchange(loss::none) : loss::none;
+    const loss now = type_of(payload) == fm::protocol::message_type::index ? next_.exchange(loss::none) : loss::none;
     if (now == loss::index_message) {
       lost_messages.fetch_add(1);
       return lose(p, "the test loses a batch");

@@ -43,7 +43,7 @@ class agents {
                                  ? "tcp://127.0.0.1:0"
                                  : "shm:///tmp/farmem-stress-" + std::to_string(::getpid()) + "-" + std::to_string(i);
       agents_.push_back(std::make_unique<stress::breaking_agent>(
-          fm::store::store_options{.memory_bytes = p.agent_memory, .region_bytes = p.region}, at));
+          fm::agent::store_options{.memory_bytes = p.agent_memory, .region_bytes = p.region}, at));
       all.push_back(agents_.back().get());
       urls.push_back(agents_.back()->url());
     }

@@ -29,7 +29,7 @@ class served_store : public fabric::service {
   void memory_done(fabric::peer& p, std::uint32_t region) noexcept override { store_->memory_done(p, region); }
 
  protected:
-  explicit served_store(const store::store_options& options) : store_(store::store::create(options)) {}
+  explicit served_store(const fm::agent::store_options& options) : store_(fm::agent::store::create(options)) {}
   /// For the constructor of the most derived class: from here on its overrides are called.
   void serve(const std::string& at = "tcp://127.0.0.1:0") {
     fabric::listen_options options;
@@ -40,11 +40,11 @@ class served_store : public fabric::service {
   void stop() { listener_.reset(); }
 
   /// The type of a message, renew when it is shorter than a head.
-  static store::message_type type_of(std::span<const std::byte> payload) noexcept {
-    store::message_head head{};
-    if (payload.size() < sizeof head) return store::message_type::renew;
+  static protocol::message_type type_of(std::span<const std::byte> payload) noexcept {
+    protocol::message_head head{};
+    if (payload.size() < sizeof head) return protocol::message_type::renew;
     std::memcpy(&head, payload.data(), sizeof head);
-    return static_cast<store::message_type>(head.type);
+    return static_cast<protocol::message_type>(head.type);
   }
   /// Loses a message, or the answer to one that was handled, with the connection.
   static errc lose(fabric::peer& p, const char* what) noexcept {
@@ -53,7 +53,7 @@ class served_store : public fabric::service {
   }
 
  private:
-  std::unique_ptr<store::store> store_;
+  std::unique_ptr<fm::agent::store> store_;
   std::unique_ptr<fabric::listener> listener_;
 };
 

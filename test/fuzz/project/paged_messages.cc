@@ -16,11 +16,12 @@ namespace {
 
 using namespace fm;
 using namespace fm::fuzz;
-using namespace fm::store;
+using namespace fm::agent;
+using namespace fm::protocol;
 
 class hostile_owner {
  public:
-  hostile_owner(fm::store::store& s, std::uint8_t id) : s_(s), id_(id) { connect(); }
+  hostile_owner(fm::agent::store& s, std::uint8_t id) : s_(s), id_(id) { connect(); }
   hostile_owner(const hostile_owner&) = delete;
   hostile_owner& operator=(const hostile_owner&) = delete;
   ~hostile_owner() { s_.disconnected(*peer_); }
@@ -102,13 +103,13 @@ class hostile_owner {
     peer_ = std::make_unique<silent_peer>();
     FM_CHECK(s_.connected(*peer_) == errc::ok, "a peer was refused");
   }
-  fm::store::store& s_;
+  fm::agent::store& s_;
   const std::uint8_t id_;
   std::unique_ptr<silent_peer> peer_;
   space_region_answer region_{};
 };
 
-void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& now_ns) {
+void step(input& in, hostile_owner& owner, fm::agent::store& s, std::int64_t& now_ns) {
   switch (in.below(12)) {
     case 0: {
       std::vector<std::byte> any(in.below(64));
@@ -162,7 +163,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   options.hooks.now = [](void* context) {
     return time_point(std::chrono::nanoseconds(*static_cast<std::int64_t*>(context)));
   };
-  const auto s = fm::store::store::create(options);
+  const auto s = fm::agent::store::create(options);
   {
     hostile_owner one(*s, 1), two(*s, 2);
     while (!in.empty()) step(in, in.below(2) == 0 ? one : two, *s, now_ns);

@@ -16,7 +16,8 @@ namespace {
 
 using namespace fm;
 using namespace fm::fuzz;
-using namespace fm::store;
+using namespace fm::agent;
+using namespace fm::protocol;
 
 class busy_peer final : public silent_peer {
  public:
@@ -28,7 +29,7 @@ class busy_peer final : public silent_peer {
 
 class hostile_client {
  public:
-  hostile_client(fm::store::store& s, std::uint64_t id, std::uint64_t tenant) : s_(s), id_(id), tenant_(tenant) {
+  hostile_client(fm::agent::store& s, std::uint64_t id, std::uint64_t tenant) : s_(s), id_(id), tenant_(tenant) {
     connect();
   }
   hostile_client(const hostile_client&) = delete;
@@ -204,7 +205,7 @@ class hostile_client {
     FM_CHECK(s_.connected(*peer_) == errc::ok, "a peer was refused");
   }
 
-  fm::store::store& s_;
+  fm::agent::store& s_;
   std::uint64_t id_, tenant_;
   std::unique_ptr<busy_peer> peer_;
   std::uint32_t instance_ = 0;
@@ -232,7 +233,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   options.hooks.context = &now_ns;
   options.hooks.pool_first_generation = in.below(2) == 0 ? 1 : 0xffffffffu - 20;
   options.hooks.now = [](void* ns) { return time_point(std::chrono::nanoseconds(*static_cast<std::int64_t*>(ns))); };
-  const auto s = fm::store::store::create(options);
+  const auto s = fm::agent::store::create(options);
   hostile_client first(*s, 1, 1), second(*s, 2, 1), stranger(*s, 3, 2);
 
   // The way to the code behind the first checks is long; most inputs start there.

@@ -17,11 +17,12 @@ namespace {
 
 using namespace fm;
 using namespace fm::fuzz;
-using namespace fm::store;
+using namespace fm::agent;
+using namespace fm::protocol;
 
 class hostile_owner {
  public:
-  hostile_owner(fm::store::store& s, std::uint64_t id) : s_(s), id_(id) { connect(); }
+  hostile_owner(fm::agent::store& s, std::uint64_t id) : s_(s), id_(id) { connect(); }
   hostile_owner(const hostile_owner&) = delete;
   hostile_owner& operator=(const hostile_owner&) = delete;
   ~hostile_owner() {
@@ -288,7 +289,7 @@ class hostile_owner {
     }
   }
 
-  fm::store::store& s_;
+  fm::agent::store& s_;
   std::uint64_t id_;
   std::unique_ptr<silent_peer> peer_;
   region_answer region_{};
@@ -301,7 +302,7 @@ class hostile_owner {
   std::uint32_t order_ = 0;
 };
 
-void step(input& in, hostile_owner& owner, fm::store::store& s, std::int64_t& now_ns) {
+void step(input& in, hostile_owner& owner, fm::agent::store& s, std::int64_t& now_ns) {
   switch (in.below(22)) {
     case 0: owner.send_raw(in.bytes(in.below(64))); break;
     case 1: owner.send(static_cast<message_type>(in.below(30)), in.bytes(in.below(100))); break;
@@ -352,7 +353,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   options.hooks.background = false;
   options.hooks.context = &now_ns;
   options.hooks.now = [](void* ns) { return time_point(std::chrono::nanoseconds(*static_cast<std::int64_t*>(ns))); };
-  const auto s = fm::store::store::create(options);
+  const auto s = fm::agent::store::create(options);
   hostile_owner first(*s, 1), second(*s, 2);
 
   // The way to the code behind the first checks is long; half of all inputs start there.

@@ -35,7 +35,7 @@ int use_a_heap() {
 int main() {
   const char digits[] = "123456789";
   if (fm::detail::crc32c(digits, 9) != 0xe3069283u) return 1;
-  const auto s = fm::store::store::create({.memory_bytes = 1u << 20, .region_bytes = 1u << 16});
+  const auto s = fm::agent::store::create({.memory_bytes = 1u << 20, .region_bytes = 1u << 16});
   if (s->statistics().empty()) return 4;
   fm::os::memory_file file("consumer", 4096);
   std::memcpy(file.base(), digits, sizeof digits);
