@@ -1,6 +1,6 @@
 // The options of an agent: its limits, its leases, what its threads may do, and the seams of its tests.
 // Whoever makes a store fills them in: the program from its settings, agent/embedded.cc for a local: agent, and tests.
-// store::create refuses values out of range (agent/limits.h). They are constant while the agent runs.
+// store::create refuses values out of range (agent/base/limits.h). They are constant while the agent runs.
 #pragma once
 
 #include "base/base.h"

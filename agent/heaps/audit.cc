@@ -12,7 +12,7 @@
 //   mark bits          = slots that the running cycle has marked; 0 when none runs
 #include <fmt/format.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "heap.h"
 
 namespace fm::agent {

@@ -9,7 +9,7 @@
 
 #include "agent/base/answers.h"
 #include "agent/base/session.h"
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 
 namespace fm::agent {
 

@@ -3,7 +3,7 @@
 // Nothing is published before everything has been checked, and what is published is what was checked: the owner may
 // have the region mapped and change it at any time, so every word is read once and what follows from it is kept in the
 // heap's scratch list. Prefetching is by that list: entries are random accesses, and there is one an object.
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "heap.h"
 
 namespace fm::agent {

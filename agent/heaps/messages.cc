@@ -4,7 +4,7 @@
 // Fetches take no lock: they enter the region that an entry names, and look again when it has gone.
 #include <fmt/format.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "heap_session.h"
 
 namespace fm::agent {

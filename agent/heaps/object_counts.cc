@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "heap_session.h"
 
 namespace fm::agent {

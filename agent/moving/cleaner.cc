@@ -1,7 +1,7 @@
 // The cleaner: moves what is live in sparse sealed regions into the heap's target (mover.h), so that the sources
 // retire, when memory or a quota is short. One bounded part of one source a step. A region whose batch headers are
 // damaged is left alone.
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "mover.h"
 
 namespace fm::agent {

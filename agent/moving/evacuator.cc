@@ -3,7 +3,7 @@
 // Called under heap::mover by evacuate_step, which the first tracing thread runs.
 #include "evacuator.h"
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include <spdlog/spdlog.h>
 
 namespace fm::agent {

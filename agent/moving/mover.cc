@@ -4,7 +4,7 @@
 // Called by the cleaner and by evacuators, under heap::mover.
 #include "mover.h"
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include <spdlog/spdlog.h>
 
 namespace fm::agent {

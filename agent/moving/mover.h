@@ -13,7 +13,7 @@
 #pragma once
 
 #include "agent/heaps/heap.h"
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 
 namespace fm::agent {
 

@@ -3,7 +3,7 @@
 // the order allows.
 //
 // References come from bytes that the owner may change: each is read once, and only ever leads to an entry.
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "evacuator.h"
 
 namespace fm::agent {

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "protocol/heap_codec.h"
 
 namespace fm::agent {

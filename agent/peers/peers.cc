@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "agent/tracing/cycles.h"
 
 namespace fm::agent {

@@ -6,7 +6,7 @@
 // tombstone reads the table word again, and finds the object in its slot, or in one of the next.
 #include <algorithm>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "blocks.h"
 #include "object_memory.h"
 

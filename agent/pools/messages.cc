@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <shared_mutex>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "pool_session.h"
 
 namespace fm::agent {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "pool_session.h"
 
 namespace fm::agent {

@@ -3,7 +3,7 @@
 // Called by whoever serves a pool; any thread may.
 #include "structure_lock.h"
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include <bit>
 #include <limits>
 

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "os/os.h"
 #include <cerrno>
 #include <cstring>

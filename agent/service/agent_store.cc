@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "agent/spaces/space_session.h"
 
 namespace fm::agent {

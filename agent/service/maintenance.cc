@@ -4,7 +4,7 @@
 // of it.
 #include <spdlog/spdlog.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "agent/moving/mover.h"
 #include "agent_store.h"
 

@@ -1,5 +1,5 @@
 // The agent as a fabric::service, so that it can stand behind any transport or, for `local:`, directly inside the
-// owner's process (agent/embedded.h). The program and tests make one.
+// owner's process (agent/embedded/embedded.h). The program and tests make one.
 //
 // Invariants that the agent keeps for its owners
 //   - An entry always names a complete home copy: it is published after the copy's batch has been checked.

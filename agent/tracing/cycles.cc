@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "cycles.h"
 
 namespace fm::agent {

@@ -5,7 +5,7 @@
 // Called by peers and peer_links; take and delivered by one thread.
 #include <spdlog/spdlog.h>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "trace_worker.h"
 
 namespace fm::agent {

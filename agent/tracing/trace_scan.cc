@@ -8,7 +8,7 @@
 
 #include <bit>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "trace_worker.h"
 
 namespace fm::agent {

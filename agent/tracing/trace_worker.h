@@ -4,7 +4,7 @@
 // time.
 #pragma once
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "tracer.h"
 
 namespace fm::agent {

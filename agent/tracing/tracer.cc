@@ -4,7 +4,7 @@
 // Called by cycles for messages and by the tracing threads for steps.
 #include <bit>
 
-#include "agent/limits.h"
+#include "agent/base/limits.h"
 #include "trace_worker.h"
 
 namespace fm::agent {

@@ -240,7 +240,6 @@ constexpr std::size_t log_slots = 1024;
 /// Slots that a thread remembers having logged in this cycle, by hash.
 constexpr std::size_t recent_slots = 256;
 
-
 // ---- base ----
 
 /// Bytes that copy_bytes copies at once where addresses are alike: below the size that glibc calls large (2112 bytes).

@@ -1,6 +1,6 @@
 // Opening and closing a heap, its options, and its statistics; see heap_core.h.
 #include "heap/heap_core.h"
-#include "agent/embedded.h"
+#include "agent/embedded/embedded.h"
 #include <cerrno>
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // home copy there. Fills, write-backs and members.cc call it.
 #include "home.h"
 
-#include "agent/embedded.h"
+#include "agent/embedded/embedded.h"
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "agent/embedded.h"
+#include "agent/embedded/embedded.h"
 #include "reader.h"
 
 namespace fm {

@@ -191,7 +191,7 @@ def check_metrics():
     keys_on_page |= set(re.findall(r"`(\w+)`", totals))
     keys = set()
     for path, source in sources.items():
-        if re.search(r"statistic|_links|paged_service|spaces", path.name):
+        if re.search(r"statistic|_links|spaces|peers", path.name):
             keys |= set(re.findall(r'"(\w+)":', source))
     compare("metrics.md", "key of the status", sorted(keys_on_page), sorted(keys))
 

@@ -3,7 +3,7 @@
 // Called by src/heap, src/pool and src/paged through start_embedded alone.
 #include "embedded.h"
 
-#include "service/service.h"
+#include "agent/service/service.h"
 
 namespace fm::agent {
 
