@@ -14,7 +14,7 @@
 namespace fm::micro {
 namespace {
 
-namespace codec = fm::remote::internal;
+namespace codec = fm::protocol::codec;
 namespace wire = fm::fabric::wire;
 namespace packet = fm::fabric::packet;
 namespace channel_wire = fm::detail::channel_wire;

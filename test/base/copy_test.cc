@@ -19,8 +19,9 @@ TEST_CASE("copy_bytes copies exactly what it is asked for, wherever both lie in 
   std::size_t wrong = 0;
   for (const std::size_t at : {0, 8, 40})
     for (const std::size_t further : {0, 1, 8, 24, 63, 64, 2048})
-      for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{64}, copy_piece, copy_piece + 1,
-                                  2 * copy_piece, 2 * copy_piece + 5, page_bytes + 3}) {
+      for (const std::size_t n :
+           {std::size_t{0}, std::size_t{1}, std::size_t{64}, limits::copy_piece, limits::copy_piece + 1,
+            2 * limits::copy_piece, 2 * limits::copy_piece + 5, page_bytes + 3}) {
         std::fill(to.begin(), to.end(), 0);
         unsigned char* const where = target + at + further;
         copy_bytes(where, source + at, n);
