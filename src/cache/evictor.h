@@ -21,6 +21,7 @@
 
 #include "object_cache.h"
 #include <array>
+#include <boost/intrusive/slist.hpp>
 #include <mutex>
 #include <thread>
 
@@ -72,11 +73,11 @@ class evictor {
     word_t home;
   };
   /// A batch and what is in it, from copy-out to acknowledgement.
-  struct batch_record {
+  struct batch_record : boost::intrusive::slist_base_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> {
     evictor* owner = nullptr;
     std::vector<written_object> objects;
-    batch_record* next = nullptr;
   };
+  using record_list = boost::intrusive::slist<batch_record, boost::intrusive::constant_time_size<false>>;
   enum class job : std::uint8_t { none, cooling, sweeping };
 
   bool step() noexcept;
@@ -126,8 +127,8 @@ class evictor {
     std::uint64_t next = 0;         ///< element
   } growing_;                       ///< the object that was copied out last
   std::mutex records_mutex_;
-  batch_record* free_records_ = nullptr;
   std::vector<std::unique_ptr<batch_record>> records_;
+  record_list free_records_;  ///< of records_
   std::atomic<std::uint32_t> batches_unacknowledged_{0};
   std::atomic<std::uint16_t> last_error_{0};
   std::atomic<std::uint32_t> work_{0};

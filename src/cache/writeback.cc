@@ -172,22 +172,20 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
 
 evictor::batch_record* evictor::take_record() {
   const std::lock_guard lock(records_mutex_);
-  batch_record* r = free_records_;
-  if (r) {
-    free_records_ = r->next;
-  } else {
-    records_.push_back(std::make_unique<batch_record>());
-    r = records_.back().get();
-    r->owner = this;
+  if (!free_records_.empty()) {
+    batch_record& r = free_records_.front();
+    free_records_.pop_front();
+    return &r;
   }
-  return r;
+  records_.push_back(std::make_unique<batch_record>());
+  records_.back()->owner = this;
+  return records_.back().get();
 }
 
 void evictor::give_back_record(batch_record* r) noexcept {
   r->objects.clear();
   const std::lock_guard lock(records_mutex_);
-  r->next = free_records_;
-  free_records_ = r;
+  free_records_.push_front(*r);
 }
 
 }  // namespace fm::detail

@@ -224,7 +224,7 @@ channel_base& channel_base::operator=(channel_base&& o) noexcept = default;
 channel_base::~channel_base() = default;
 
 channel_core& channel_base::core() const {
-  if (!core_) throw error(errc::null_handle, "a channel that is an end of nothing");
+  if (!core_) throw error(errc::null_handle, "the channel is not connected");
   return *core_;
 }
 
