@@ -8,8 +8,8 @@
 #include <bit>
 
 #include "agent/base/answers.h"
-#include "agent/base/session.h"
 #include "agent/base/limits.h"
+#include "agent/base/session.h"
 
 namespace fm::agent {
 

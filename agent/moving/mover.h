@@ -12,8 +12,8 @@
 //   - Bytes of a source may be mapped by the owner: headers are checked before anything is copied.
 #pragma once
 
-#include "agent/heaps/heap.h"
 #include "agent/base/limits.h"
+#include "agent/heaps/heap.h"
 
 namespace fm::agent {
 

@@ -1,8 +1,8 @@
-// The heaps of the micro benchmarks, and marking by hand: the flag is set in a pause, as a cycle sets it (collector/cycle.cc).
+// The heaps of the micro benchmarks, and marking by hand: the flag is set in a pause, as a cycle sets it (collector/snapshot.cc).
 #include "fixture.h"
 
 #include "base/base.h"
-#include "collector/satb_log.h"
+#include "collector/roots/satb_log.h"
 #include <memory>
 
 namespace fm::micro {

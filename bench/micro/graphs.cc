@@ -1,8 +1,8 @@
-// Writing a graph into parts and reading it back (channel/graph_writer.h, channel/graph_reader.h), an object's share each. The
+// Writing a graph into parts and reading it back (channel/graph/graph_writer.h, channel/graph/graph_reader.h), an object's share each. The
 // parts go to memory and come from there: no channel, no other process.
-#include "channel/graph_reader.h"
-#include "channel/graph_writer.h"
-#include "channel/wire.h"
+#include "channel/graph/graph_reader.h"
+#include "channel/graph/graph_writer.h"
+#include "channel/path/wire.h"
 #include "fixture.h"
 
 namespace fm::micro {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "retire_frame.h"
+#include "cache/frames/retire_frame.h"
 
 namespace fm::detail {
 

@@ -2,7 +2,7 @@
 // Every part of the cache may read them.
 #pragma once
 
-#include "policy.h"
+#include "cache/frames/policy.h"
 #include <chrono>
 #include <cstdint>
 #include <farmem/units.h>

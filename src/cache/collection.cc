@@ -10,9 +10,9 @@
 #include <array>
 #include <mutex>
 
-#include "busy_word.h"
-#include "frame_contents.h"
-#include "retire_frame.h"
+#include "cache/frames/busy_word.h"
+#include "cache/frames/frame_contents.h"
+#include "cache/frames/retire_frame.h"
 
 namespace fm::detail {
 

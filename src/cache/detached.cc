@@ -7,8 +7,8 @@
 #include "object_cache.h"
 #include <fmt/format.h>
 
-#include "frame_contents.h"
-#include "retire_frame.h"
+#include "cache/frames/frame_contents.h"
+#include "cache/frames/retire_frame.h"
 
 namespace fm::detail {
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "retire_frame.h"
+#include "cache/frames/retire_frame.h"
 
 namespace fm::detail {
 

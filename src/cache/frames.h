@@ -9,7 +9,7 @@
 // The other parts of the cache and the evictor call it.
 #pragma once
 
-#include "arena.h"
+#include "cache/frames/arena.h"
 #include "cache_options.h"
 #include "mutator.h"
 

@@ -11,7 +11,7 @@
 #include <array>
 #include <optional>
 
-#include "frame_contents.h"
+#include "cache/frames/frame_contents.h"
 
 namespace fm::detail {
 

@@ -5,7 +5,7 @@
 // Counters, `completed` and `posted_at` are read by others. In a pause the collector reads the run of slots (slots.h).
 #pragma once
 
-#include "arena.h"
+#include "cache/frames/arena.h"
 #include "fetch.h"
 #include "slot_marks.h"
 #include "table/table.h"

@@ -34,10 +34,10 @@
 #include "mutators.h"
 #include "new_objects.h"
 #include "object/object.h"
-#include "pages.h"
 #include "pressure.h"
 #include "retirements.h"
 #include "slots.h"
+#include "table/pages.h"
 #include "young.h"
 #include <farmem/detail/access.h>
 

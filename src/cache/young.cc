@@ -4,8 +4,8 @@
 #include "young.h"
 #include "object_cache.h"
 
-#include "busy_word.h"
-#include "frame_contents.h"
+#include "cache/frames/busy_word.h"
+#include "cache/frames/frame_contents.h"
 
 namespace fm::detail {
 

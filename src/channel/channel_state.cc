@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "message_path.h"
+#include "channel/path/message_path.h"
 
 namespace fm::detail {
 

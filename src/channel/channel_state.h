@@ -10,9 +10,9 @@
 #include <mutex>
 #include <string>
 
-#include "byte_path.h"
-#include "terms.h"
-#include "transport.h"
+#include "channel/path/byte_path.h"
+#include "channel/path/terms.h"
+#include "channel/path/transport.h"
 
 namespace fm::detail {
 

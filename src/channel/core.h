@@ -3,7 +3,7 @@
 // only caller.
 #pragma once
 
-#include "graph_reader.h"
+#include "channel/graph/graph_reader.h"
 #include <farmem/channel.h>
 
 #include "endpoint.h"

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ring.h"
-#include "stream.h"
+#include "channel/path/ring.h"
+#include "channel/path/stream.h"
 
 namespace fm::detail {
 

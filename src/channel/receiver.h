@@ -11,8 +11,8 @@
 #include <optional>
 #include <utility>
 
+#include "channel/path/credit.h"
 #include "channel_state.h"
-#include "credit.h"
 
 namespace fm::detail {
 

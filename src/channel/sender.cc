@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ring.h"
+#include "channel/path/ring.h"
 
 namespace fm::detail {
 

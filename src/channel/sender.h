@@ -13,8 +13,8 @@
 #include <deque>
 #include <map>
 
+#include "channel/path/credit.h"
 #include "channel_state.h"
-#include "credit.h"
 
 namespace fm::detail {
 

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "ring.h"
-#include "stream.h"
+#include "channel/path/ring.h"
+#include "channel/path/stream.h"
 
 namespace fm::detail {
 

@@ -1,10 +1,10 @@
 // The mark stack, looking ahead, and scanning of compute_tracer.h.
 #include "compute_tracer.h"
 #include "cache/evictor.h"
-#include "cache/frame_contents.h"
+#include "cache/frames/frame_contents.h"
 
 #include "cache/evictor.h"
-#include "cache/frame_contents.h"
+#include "cache/frames/frame_contents.h"
 
 #include <algorithm>
 #include <bit>

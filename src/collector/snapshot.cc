@@ -3,7 +3,7 @@
 #include "collector/snapshot.h"
 
 #include "base/limits.h"
-#include "collector/satb_log.h"
+#include "collector/roots/satb_log.h"
 #include <algorithm>
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #include "collector/sweep.h"
 
 #include "base/limits.h"
-#include "collector/clear_weak.h"
+#include "collector/roots/clear_weak.h"
 #include <algorithm>
 
 namespace fm::detail {

@@ -10,7 +10,7 @@
 //                             (collector_view::free_slot)
 //   young                     never copied out, and no clean frame refers to it; the agent's entry is 0
 //   resident, never written   the agent's entry is 0, or older
-#include "cache/frame_contents.h"
+#include "cache/frames/frame_contents.h"
 #include "heap/heap_core.h"
 #include <fmt/format.h>
 

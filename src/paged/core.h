@@ -21,7 +21,7 @@
 #pragma once
 
 #include "base/limits.h"
-#include "cache/policy.h"
+#include "cache/frames/policy.h"
 #include <array>
 #include <farmem/paged_options.h>
 #include <farmem/paged_resource.h>

@@ -1,5 +1,5 @@
 // The arena by itself: runs of segments for large objects, whose memory is kept, and segments that collections have emptied.
-#include "cache/arena.h"
+#include "cache/frames/arena.h"
 
 #include <catch2/catch.hpp>
 #include <random>

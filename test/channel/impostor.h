@@ -1,7 +1,7 @@
 // A hostile sender for the channel tests: it speaks the wire format over a real session, and says whatever a test wants.
 #pragma once
 
-#include "channel/wire.h"
+#include "channel/path/wire.h"
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "channel/ring.h"
+#include "channel/path/ring.h"
 #include "fixture.h"
 
 namespace channel_test {

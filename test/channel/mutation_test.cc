@@ -1,6 +1,6 @@
 // Honest streams with words changed, left out and repeated, cut into parts anywhere: the reader refuses them with a typed error, or
 // makes a sound graph of them. Seeded, so that a failure comes again.
-#include "channel/graph_reader.h"
+#include "channel/graph/graph_reader.h"
 #include "heap/heap_core.h"
 #include <random>
 

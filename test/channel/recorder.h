@@ -1,7 +1,7 @@
 // Keeps the stream that a graph_writer makes, as words. For tests that change streams, and for the fuzzer.
 #pragma once
 
-#include "channel/graph_writer.h"
+#include "channel/graph/graph_writer.h"
 
 #include <cstdint>
 #include <cstring>

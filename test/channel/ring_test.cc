@@ -1,5 +1,5 @@
 // Messages through memory that two sides share: order, room, waiting and waking, and a writer or reader that does not keep to the rules.
-#include "channel/ring.h"
+#include "channel/path/ring.h"
 
 #include <unistd.h>
 

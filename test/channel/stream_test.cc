@@ -1,6 +1,6 @@
 // Messages over a connection for each direction: order, pieces, what goes aside, waiting and waking, and a writer or reader that does
 // not keep to the rules. The channels over tcp:// that go this way are in stream_channel_test.cc.
-#include "channel/stream.h"
+#include "channel/path/stream.h"
 
 #include <sys/socket.h>
 

@@ -1,5 +1,5 @@
 // The set of what was met: numbers in every direction, where intervals touch, where the table takes over, and beyond 32 bits.
-#include "channel/visited.h"
+#include "channel/graph/visited.h"
 #include <farmem/farmem.h>
 
 #include <catch2/catch.hpp>

@@ -5,7 +5,7 @@ The table stands between the lines `<!-- layers -->` and `<!-- /layers -->`. A r
 include; `<!-- open: ... -->` names folders and headers that every folder may include. The rules:
 
   - a file includes files of its own folder, of the folders in its row, and what is open, unless its own folder is open;
-  - every folder with sources has a row, and every row has a folder;
+  - every folder with sources has a row, and every row has a folder and names none that it does not include;
   - the arrows of the table, and the includes of files, have no cycles (include/farmem and its detail/ count as one folder);
   - an installed header includes installed headers only, and none that users need not have (fmt, spdlog);
   - nothing below include/farmem is deeper than include/farmem/detail.
@@ -96,7 +96,7 @@ def main(root):
     rows, everywhere = read_table(root)
     if not rows:
         sys.exit(f"{OVERVIEW}: no table of folders")
-    files, file_edges = sorted(sources(root)), {}
+    files, file_edges, folder_edges = sorted(sources(root)), {}, {}
     for path in files:
         folder = os.path.dirname(path)
         if folder.startswith("include/") and folder not in INSTALLED:
@@ -122,6 +122,7 @@ def main(root):
                 continue
             file_edges.setdefault(path, set()).add(other)
             where = os.path.dirname(other)
+            folder_edges.setdefault(folder, set()).add(where)
             if folder in INSTALLED and where not in INSTALLED:
                 violation(path, number, f"an installed header includes the private {other}")
             elif where != folder and where not in rows[folder][0] and (folder in everywhere or not everywhere & {where, other}):
@@ -130,6 +131,8 @@ def main(root):
     for folder, (names, number) in rows.items():
         if folder not in used:
             violation(OVERVIEW, number, f"the row of {folder} has no sources")
+        for name in sorted(names & rows.keys() - folder_edges.get(folder, set())):
+            violation(OVERVIEW, number, f"{folder} may include {name}, and does not")
         for name in sorted(names - rows.keys()):
             violation(OVERVIEW, number, f"{folder} may include {name}, which has no row")
     arrows = {}

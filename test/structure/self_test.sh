@@ -71,6 +71,9 @@ expect check_layers.py include/farmem/ 'includes in a circle'
 fresh_copy
 sed -i 's/^| src\/table | \(.*\) |$/| src\/table | \1, src\/heap |/' "$work/tree/docs/internals/overview.md"
 expect check_layers.py docs/internals/overview.md 'arrows in a circle'
+fresh_copy
+sed -i 's/^| src\/pool | \(.*\) |$/| src\/pool | \1, src\/table |/' "$work/tree/docs/internals/overview.md"
+expect check_layers.py docs/internals/overview.md 'src/pool may include src/table, and does not'
 
 plant src/os/planted.h ''
 sed -i 1d "$work/tree/src/os/planted.h"

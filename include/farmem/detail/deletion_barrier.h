@@ -12,7 +12,7 @@
 //   - A copy of a root is not logged: the original is rooted while it is copied.
 //
 // A thread's log is a buffer of its own, written only inside sections: in a pause it is whole and nobody writes.
-// Handles and barriers log; src/collector/satb_log.cc keeps the buffers and the collector takes them.
+// Handles and barriers log; src/collector/roots/satb_log.cc keeps the buffers and the collector takes them.
 #pragma once
 
 #include <atomic>

@@ -4,7 +4,7 @@
 // Invariants owned here
 //   - A tablet number belongs to at most one heap of the process at a time (tablet_info::heap), and to one agent of it.
 //   - Words become unknown again only page by page: when a tablet is given back, or by "Page give-back"
-//     (src/cache/pages.h). The page's drop counter goes up with it, and an install over `unknown` checks that it has
+//     (src/table/pages.h). The page's drop counter goes up with it, and an install over `unknown` checks that it has
 //     not.
 //
 // Barriers read words. The cache alone changes them, by the transitions of word.h; heaps take tablets and give them
@@ -38,7 +38,7 @@ struct page_info {
   /// word in any pause.
   std::atomic<std::uint32_t> dirty_card{0};
 };
-/// See cache/pages.h for who moves a page on.
+/// See table/pages.h for who moves a page on.
 enum page_state : std::uint32_t {
   page_given_back = 0,  ///< no word was written since the last drop, or ever: costs no memory
   page_open = 1,

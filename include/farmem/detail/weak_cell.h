@@ -7,7 +7,7 @@
 // walk. Then `dying` is null again, and only after that are slots freed. test/model/reuse.pml has the mistakes that
 // this order avoids.
 //
-// fm::weak calls both functions; src/collector/weak.cc has the bodies.
+// fm::weak calls both functions; src/collector/roots/weak.cc has the bodies.
 #pragma once
 
 #include <farmem/detail/roots.h>

@@ -25,7 +25,7 @@
 //   away -> fetching              the thread that misses, or posts a detached fetch
 //   fetching -> resident          the thread that completes the fetch (checked header)
 //   fetching -> away              a failed fetch, giving back the hint it started from
-//   unknown -> away               an answer by slot, with hints for its page ("Page give-back", src/cache/pages.h)
+//   unknown -> away               an answer by slot, with hints for its page ("Page give-back", src/table/pages.h)
 //   away -> away                  an answer by slot corrects hints that lead nowhere
 //   away -> resident              the copy that came with an answer by slot, or (cold) an elastic neighbour: only if
 //                                 the word is `away` at exactly the address that the bytes came from
@@ -38,7 +38,7 @@
 //   resident dirty -> clean       copy-out to a batch, under busy, cold for a grace period, unpinned
 //   resident cold clean -> away   eviction, a grace period after cooling, unpinned, no write-back in flight
 //   unknown|away|resident -> free sweep of a dead slot: unpinned, no write-back in flight
-//   away|free -> unknown          by giving the page back (src/cache/pages.h)
+//   away|free -> unknown          by giving the page back (src/table/pages.h)
 //   resident -> unknown           the same; the word is put aside until the page is opened again
 //   unknown -> resident           opening the page: the words that were put aside return
 #pragma once

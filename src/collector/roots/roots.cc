@@ -8,7 +8,7 @@
 // refill, spill and hand_over are called by handles that are made and dropped; the walks by the collector and by
 // verify.
 #include "base/limits.h"
-#include "collector/collector.h"
+#include <farmem/detail/roots.h>
 
 #include <mutex>
 #include <new>

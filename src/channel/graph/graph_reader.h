@@ -1,5 +1,5 @@
-// The receiving half: makes objects out of a graph's parts, checking every word before it is used. See channel/wire.h
-// for the form, channel/graph_writer.h for the other half.
+// The receiving half: makes objects out of a graph's parts, checking every word before it is used. See channel/path/wire.h
+// for the form, channel/graph/graph_writer.h for the other half.
 //
 // Invariants owned here
 //   - What is made is a sound object of the heap at every moment: its references are null, or name objects that are there. An
