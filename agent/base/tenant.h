@@ -21,8 +21,8 @@ class tenant {
   /// Every message but those that open something. ok: `out` is the answer, be it a refusal; anything else ends the
   /// connection. Several lanes of one session may be inside.
   virtual errc message(message_type type, std::span<const std::byte> b, fabric::answer& out) = 0;
-  /// As fabric::service::memory. What is returned was entered in its region and counted in session::in_flight, which
-  /// the store undoes when the transport is done with it.
+  /// As fabric::service::memory. The memory was entered in its region and counted in session::in_flight; the store
+  /// undoes both when the transport is done with it.
   virtual std::byte* memory(const fabric::remote& where, std::uint64_t bytes, fabric::access how) noexcept = 0;
   /// The session ends. Nobody is inside, and nobody comes any more.
   virtual void disconnected() noexcept = 0;

@@ -41,8 +41,8 @@ class collector {
   collector& operator=(const collector&) = delete;
 
   /// Runs a cycle, or waits for the one that is running and then runs another: what was unreachable at the call is gone
-  /// at the return, if the report is ok and has as many freed as dead. What is being written or fetched when its turn
-  /// comes is left, and then another cycle follows, up to four; the report is the last one's, with what all of them
+  /// at the return, if the report is ok and has as many freed as dead. An object that is being written or fetched when
+  /// its turn comes is left, and then another cycle follows, up to four; the report is the last one's, with what all of them
   /// freed. Not inside a section.
   cycle_report collect(std::string_view why, evacuate what = evacuate::sparse);
   /// The same of young objects only: what was young and unreachable at the call is gone at the return, but for what was

@@ -168,8 +168,8 @@ void paged_core::undo_fill(const block& b, bool remove) noexcept {
   give_room(b.pages());
 }
 
-// dcm, section 4.2, STRETCH: a block and its buddy that are both here would have come together. What is here stays as
-// it is; they will next time. The group is locked.
+// dcm, section 4.2, STRETCH: a block and its buddy that are both here would have come together. Resident blocks stay as
+// they are; they will next time. The group is locked.
 void paged_core::stretch(const block& b) noexcept {
   if (!options_.elastic || b.order >= order_max_) return;
   const page_word buddy = table_.get(b.first ^ b.pages());

@@ -1,6 +1,6 @@
 // Giving pages of the HIT back: the compute node's half of the table is a cache too. A page (512 words) that names few
 // resident objects costs more than it is worth when a heap has many more objects than its cache holds. It goes, and is
-// filled again by asking the agent. Whatever reads or writes words opens pages, and the evictor closes them.
+// filled again by asking the agent. A reader or writer of words opens pages, and the evictor closes them.
 //
 //   given back ──open()──► open ──close──► closing ──grace──► discarding ──► given back (drops + 1)
 //        │                  ▲  ◄──a writer──┘                     │ a fetch is in flight

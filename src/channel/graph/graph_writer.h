@@ -11,8 +11,8 @@
 //
 // Why frames are copied and not sent from where they lie: what travels is the payload, the prefix of a frame and its
 // padding do not, so two frames that are neighbours in memory are not neighbours on the wire; references have to be
-// rewritten by somebody, and the copy is where that costs least. What is gained by merging adjacent frames is gained by
-// the runs of consecutive slots instead, in the visited set and in the list of what is still to be sent.
+// rewritten by somebody, and the copy is where that costs least. Adjacent frames are not merged: runs of consecutive slots,
+// in the visited set and in the list of slots that are still to be sent, gain the same.
 #pragma once
 
 #include "base/limits.h"

@@ -1,6 +1,6 @@
 // One end of a connection, as an endpoint uses it: the connector's is a fabric session, the listener's a fabric peer.
-// It carries every message of a channel, except for the parts that a byte path carries. What was sent with send()
-// arrives in order, as far as it arrives. `endpoint`, `sender` and `receiver` call it; session_transport and
+// It carries every message of a channel, except for the parts that a byte path carries. Messages of send() arrive
+// in order, as far as they arrive. `endpoint`, `sender` and `receiver` call it; session_transport and
 // peer_transport implement it.
 #pragma once
 
