@@ -1,4 +1,5 @@
-// The transports that are part of the library itself: local:, shm:// and tcp://.
+// The transports that are part of the library itself: local:, shm:// and tcp://. transport_table.cc alone asks for
+// them; the simulation links a file of its own in place of this one.
 #include "fabric/local/local_transport.h"
 #include "fabric/stream/stream_transport.h"
 #include "fabric/transport_table.h"

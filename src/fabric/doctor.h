@@ -1,5 +1,7 @@
-// The examination of what RDMA needs on this machine: whether it is there, and what to do where it is not. Changes
-// nothing. `farmem-agent --doctor` prints the result, and is its only caller.
+// The examination of what RDMA needs on this machine: whether it is there, and what to do where it is not.
+//
+// Invariant: it changes nothing on the machine, and works without rdma-core. `farmem-agent --doctor` prints the result,
+// and is its only caller.
 #pragma once
 
 #include "fabric/transport/finding.h"

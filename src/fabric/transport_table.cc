@@ -1,4 +1,5 @@
-// fabric::connect and fabric::listen: they look the scheme of a URL up and hand over to that transport.
+// fabric::connect and fabric::listen: they look the scheme of a URL up and hand over to that transport; see
+// transport_table.h. Keeps no state. Owners of sessions and of listeners call both.
 #include "fabric/transport_table.h"
 
 #include <fmt/format.h>

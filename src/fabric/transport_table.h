@@ -1,5 +1,7 @@
 // The table of transports, by the scheme of their URLs. fabric::connect and fabric::listen look a scheme up here, and
-// so does the doctor. It stands on top of the fabric: it knows every transport, and none of them knows it.
+// so does the doctor.
+//
+// Invariant: it stands on top of the fabric. It knows every transport, and none of them knows it.
 #pragma once
 
 #include "fabric/transport/transport.h"

@@ -1,5 +1,6 @@
-// The managed types, their layout and their registry, in one header: code in src/ and agent/ that needs types includes
-// this alone.
+// Layer `object`: the managed types, their layout and their registry, in one header.
+//
+// Invariant: it knows of no heap, table or agent. Code in src/ and agent/ that needs types includes this header alone.
 #pragma once
 
 #include <farmem/detail/describe.h>

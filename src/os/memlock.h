@@ -1,5 +1,7 @@
-// How much memory this process may lock. Registering memory with an RDMA device locks it. Reads the limit and the use
-// anew at each call; the doctor and the verbs transport call it, from any thread.
+// How much memory this process may lock. Registering memory with an RDMA device locks it.
+//
+// Invariant: the limit and the use are read anew at each call, so the answer is that moment's. The doctor and the verbs
+// transport call it, from any thread.
 #pragma once
 
 #include "base/base.h"

@@ -1,4 +1,5 @@
-// The session thread's part, and what a connection that breaks needs. Posting and waiting are in lane_session_post.cc.
+// The session thread's part of a session over lanes, and the end of a broken connection; see lane_session.h.
+// Posting and waiting are in lane_session_post.cc.
 #include "lane_session.h"
 #include "base/limits.h"
 

@@ -1,4 +1,5 @@
-// Posting, waiting and credit of a session over lanes.
+// Posting, waiting and credit of a session over lanes; see lane_session.h. Called by whoever uses the session, on any
+// thread.
 #include <sys/epoll.h>
 #include <unistd.h>
 

@@ -1,5 +1,8 @@
 // Regions that are mapped into this process (shm://): number to mapping, looked up by every one-sided operation without
-// a lock. Mappings stay until detach, so a pointer from direct() survives reconnects.
+// a lock.
+//
+// Invariant: a mapping stays until detach, so a pointer from direct() survives reconnects. Belongs to one
+// stream_session; find and base may be called by any thread.
 #pragma once
 
 #include "fabric/wire/request.h"

@@ -1,5 +1,7 @@
-// The few socket calls that stream transports make, over TCP and Unix sockets alike. Everything is non-blocking; what
-// waits has a deadline.
+// The few socket calls that stream transports make, over TCP and Unix sockets alike.
+//
+// Invariant: every socket is non-blocking, and every wait has a deadline. Stream transports, and the TCP connections of
+// verbs://, go through these calls; any thread may.
 #pragma once
 
 #include <poll.h>

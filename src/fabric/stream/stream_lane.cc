@@ -1,4 +1,4 @@
-// The lane's connection, its roles, and sending. Receiving is in stream_lane_receive.cc.
+// The lane's connection, its roles, and sending; see stream_lane.h. Receiving is in stream_lane_receive.cc.
 #include "stream_lane.h"
 #include "base/limits.h"
 

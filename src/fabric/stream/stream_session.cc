@@ -1,4 +1,5 @@
-// Connecting over sockets, and what shm:// does without them.
+// Dialling over sockets, on the session thread, and the one-sided operations of shm://, which are copies on the mapped
+// regions; see stream_session.h.
 #include "stream_session.h"
 
 #include <unistd.h>

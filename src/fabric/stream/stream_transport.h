@@ -1,4 +1,6 @@
-// The transports tcp:// and shm://, which share one session and one listener. Only the table of transports uses them.
+// The transports tcp:// and shm://, which share one session (stream_session.h) and one listener (stream_listener.h).
+// These headers have the invariants.
+// Only the table of transports uses them (fabric/built_in_transports.cc).
 #pragma once
 
 #include "fabric/transport/transport.h"

@@ -1,5 +1,5 @@
 // One result of examining what RDMA needs on this machine. A transport adds findings about its devices, and the doctor
-// (fabric/doctor.h) collects and prints them.
+// (fabric/doctor.h) collects and prints them. Plain values: nothing here looks at the machine.
 #pragma once
 
 #include "base/base.h"

@@ -1,5 +1,7 @@
 // Handles of libibverbs and librdmacm that free themselves, registered memory, and what a device can do. Every failure
 // is an errc with a text that says what to change; nothing here throws.
+//
+// Invariant: whatever is made here is freed by its handle, once. Sessions and listeners of verbs:// call it.
 #pragma once
 
 #include <rdma/rdma_cma.h>

@@ -1,4 +1,5 @@
-// What the shared object gives to the library that opens it.
+// The function that the shared object of verbs:// exports: it gives its entry in the table of transports.
+// fabric/verbs_library.cc opens the object and calls it.
 #include "fabric/transport/transport.h"
 
 #include "examine.h"

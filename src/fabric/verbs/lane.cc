@@ -1,4 +1,4 @@
-// The lane's connection, cancelling and completions. Turning requests into work is in lane_issue.cc.
+// The lane's connection, cancelling and completions; see lane.h. Turning requests into work is in lane_issue.cc.
 #include "lane.h"
 #include "base/limits.h"
 

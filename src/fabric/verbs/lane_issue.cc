@@ -1,4 +1,4 @@
-// How requests become work requests and packets. Everything here runs under the lane's mutex.
+// How requests become work requests and packets; see lane.h. Everything here runs under the lane's mutex.
 #include "base/limits.h"
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,8 @@
 // The peer's regions as this side reaches them: number to address, key and bounds. Every one-sided request looks its
-// region up here, and one that is out of bounds is refused before it is posted. Belongs to one verbs_session.
+// region up here.
+//
+// Invariant: a request that is out of bounds, or of another connection or generation, is refused before it is posted.
+// Belongs to one verbs_session; its lanes look keys up, from any thread.
 #pragma once
 
 #include "fabric/wire/request.h"

@@ -1,5 +1,8 @@
 // What a one-sided operation does to the bytes it names, and what a request must look like before any transport
-// touches it. Shared by the transports that reach the memory directly (local:, shm://) and by the stream server.
+// touches it.
+//
+// Invariant: bounds are the caller's to check; what is here touches one_sided_bytes(r) bytes and no more. Called by
+// the transports that reach the memory directly (local:, shm://), by the stream server, and by sessions for the check.
 #pragma once
 
 #include "request.h"

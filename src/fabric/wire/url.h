@@ -1,5 +1,7 @@
-// Where an agent is: `local:`, `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`. Parsing only looks at the text;
-// whether anybody answers there is for connect and listen to find out.
+// Where an agent is: `local:`, `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`.
+//
+// Invariant: parsing looks at the text alone. connect and listen find out whether anybody answers there. Any layer
+// above may call it, from any thread.
 #pragma once
 
 #include "base/base.h"
