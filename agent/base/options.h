@@ -1,5 +1,5 @@
 // The options of an agent: its limits, its leases, what its threads may do, and the seams of its tests.
-// Whoever makes a store fills them in: the program from its settings, agent/embedded.cc for a local: agent, and tests.
+// The program fills them in from its settings, agent/embedded/embedded.cc for a `local:` agent, and tests for theirs.
 // store::create refuses values out of range (agent/base/limits.h). They are constant while the agent runs.
 #pragma once
 

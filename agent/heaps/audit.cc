@@ -96,7 +96,7 @@ class auditor {
     for (const auto& [first, block] : h_.tablet_blocks)
       for (std::uint64_t i = 0; cycle == nullptr && i < block.bytes() / heap::tablet_block; ++i) {
         std::byte* const b = block.base() + i * heap::tablet_block;
-        const heap::bits_t* const bits = heap::marks(b);  // and behind them what is newer at the owner
+        const heap::bits_t* const bits = heap::marks(b);  // and behind them what is dirty at the owner
         const auto is_set = [](const heap::bits_t& w) { return w.load(std::memory_order_relaxed) != 0; };
         const std::uint64_t word = h_.tablet_words()[first + i].load(std::memory_order_acquire);
         if ((word & heap::in_cycle) != 0 || heap::record(b).rescan.load() != 0 ||

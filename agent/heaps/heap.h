@@ -4,7 +4,7 @@
 //   [0, 512 KiB)    entries, one of 8 bytes a slot
 //   +0     4 KiB    tablet_record: a counter of non-zero entries for each page of 512, and what a cycle notes of the tablet
 //   +4 KiB 8 KiB    mark bits        } all zero unless a cycle runs that the tablet is part of, so that they
-//   +12 KiB 8 KiB   newer bits       } cost memory only then
+//   +12 KiB 8 KiB   dirty bits       } cost memory only then
 //   +20 KiB 16 KiB  referenced bits and taken bits of an evacuation in traversal order; zero unless one runs
 //
 // Invariants owned here
@@ -159,7 +159,7 @@ struct heap {
     return *reinterpret_cast<tablet_record*>(block + record_at);
   }
   [[nodiscard]] static std::uint16_t* page_counts(std::byte* block) noexcept { return record(block).page_counts; }
-  /// Mark bits, and behind them the bits of the slots that are newer at the owner; bit i: word i / 64, bit i % 64.
+  /// Mark bits, and behind them the bits of the slots that are dirty at the owner; bit i: word i / 64, bit i % 64.
   using bits_t = std::atomic<std::uint64_t>;
   [[nodiscard]] static bits_t* marks(std::byte* block) noexcept { return reinterpret_cast<bits_t*>(block + marks_at); }
   [[nodiscard]] static bits_t* newer_bits(std::byte* block) noexcept {

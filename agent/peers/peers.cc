@@ -129,7 +129,7 @@ errc peers::take_ghosts(session& s, body b, fabric::answer& out) {
         refusal_logged_.compare_exchange_strong(logged, at, std::memory_order_relaxed))
       spdlog::warn("store {}: {} sends ghosts for cycle {} of heap {} without the ticket", agent_.options.name,
                    s.peer.name(), m.cycle, h->name);
-    // Not the end of the session, which carries other heaps' ghosts: an owner may have told of a wrong one.
+    // Not the end of the session, which carries other heaps' references: an owner may have named a wrong ticket.
     return refused(errc::access_denied, fmt::format("not the ticket of cycle {}", m.cycle));
   }
   if (!running->receive(slots)) return refused(errc::stale, fmt::format("cycle {} has ended", m.cycle));

@@ -1,5 +1,6 @@
-// What a pool's objects stand on: the table, virtual blocks, frames, and who allocates in which. All of it takes the
-// structure lock exclusively, but for looking for a frame with room and listing one; see blocks.h.
+// The structure of a pool's blocks: the table, virtual blocks, frames, and who allocates in which; see blocks.h for the
+// invariants. Members of pool_blocks. The caller has the pool's structure exclusively; to look for a frame with room,
+// and to list one, it is enough to share it.
 #include <cmath>
 
 #include "blocks.h"

@@ -72,7 +72,7 @@ enum class message_type : std::uint16_t {
   read_marks = 19,     ///< read_marks_body -> 8 KiB of mark bits for each tablet
   release_slots = 20,  ///< release_body + slot_bits[] -> release_answer: no entry of these slots any more
   end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks are thrown away
-  traced = 22,         ///< notice agent -> owner, cycle_name: idle, or with ghosts that the owner should take
+  traced = 22,         ///< notice agent -> owner, cycle_name: idle, or remote references wait for the owner
   census = 23,         ///< census_body -> a bit for each slot that has a home copy + census_record[]: what those are
   evacuate = 24,       ///< evacuate_body -> evacuate_answer, see "Evacuating"
   trace_peers = 25,    ///< peers_body + (peer_record + tablet_range[] + address)[] -> {}, see "Agents that talk"
@@ -176,7 +176,7 @@ struct index_body {
   std::uint32_t length;  ///< batch_header included, a multiple of 8
   std::uint32_t crc;     ///< of the whole batch, with batch_header::crc taken as 0
   std::uint32_t count;   ///< objects
-  std::uint32_t flags;   ///< index_flags
+  std::uint32_t flags;   ///< 0 or index_abandoned
 };
 
 /// The batch was never completely written; the agent skips it: nothing is indexed, its bytes are garbage, and the
@@ -235,7 +235,7 @@ struct cycle_name {
 };
 
 struct begin_cycle_answer {
-  std::uint64_t ticket[2];  ///< whoever sends ghosts of this cycle has to know it
+  std::uint64_t ticket[2];  ///< whoever sends remote references of this cycle has to know it
 };
 
 /// Of no use once tracing has begun, and refused as stale then. Whatever an earlier one of the same cycle said is
@@ -310,8 +310,8 @@ struct trace_answer {
   std::uint64_t marked;         ///< objects of this agent, so far
   std::uint64_t scanned_bytes;  ///< of home copies
   std::uint64_t queued;         ///< objects that are marked and not scanned yet, about
-  std::uint32_t idle;    ///< 1: nothing to do, no ghosts left behind, and all that were sent to peers acknowledged
-  std::uint32_t ghosts;  ///< that follow
+  std::uint32_t idle;           ///< 1: nothing to do, nothing for the owner, and all references to peers acknowledged
+  std::uint32_t ghosts;         ///< that follow
 };
 
 /// Of the cycle so far.

@@ -114,7 +114,7 @@ class talking_agents {
     return quiet;
   }
   void add(slot_t slot) { pending_[home_of(slot)].push_back(slot); }
-  /// Marks until two waves in a row were quiet.
+  /// Marks until two termination rounds in a row were quiet.
   void mark(const std::vector<slot_t>& roots) {
     for (const slot_t r : roots) add(r);
     const time_point give_up = clock::now() + std::chrono::minutes(10);
@@ -154,17 +154,18 @@ class talking_agents {
   std::map<std::size_t, std::vector<slot_t>> pending_;
 };
 
-/// Says that it is an agent, keeps what it is sent, and answers ghosts when and as it is told.
+/// Says that it is an agent, keeps what it is sent, and answers remote references when and as it is told.
 class other_agent final : public fabric::service {
  public:
-  /// Ghosts wait for their answer until this is set; then they get `code`, or break the connection when that is not answered.
+  /// Remote references wait for their answer until this is set; then they get `code`, or break the connection when that
+  /// is not answered.
   void answer(errc code) {
     const std::lock_guard lock(mutex_);
     code_ = code;
     answering_ = true;
     changed_.notify_all();
   }
-  /// Waits for the nth message with ghosts, from 1, as it came.
+  /// Waits for the nth message with remote references, from 1, as it came.
   std::vector<std::byte> message_number(std::size_t n) {
     std::unique_lock lock(mutex_);
     REQUIRE(changed_.wait_for(lock, std::chrono::minutes(10), [&] { return came_.size() >= n; }));
@@ -196,7 +197,7 @@ class other_agent final : public fabric::service {
   }
   void memory_done(fabric::peer&, std::uint32_t) noexcept override {}
 
-  std::vector<std::byte> opened;  ///< the message by which the session was opened; after the first ghosts
+  std::vector<std::byte> opened;  ///< the message by which the session was opened; after the first references
 
  private:
   std::mutex mutex_;

@@ -247,7 +247,7 @@ TEST_CASE("tracing waits while another agent does not answer, and its outbox is 
   // One message under way, one outbox, and what a worker has in its hands.
   x.until([](const auto& a) { return a.counts.ghosts_sent >= 128; }, ghosts);
   CHECK(x.o->trace().counts.ghosts_sent <= 64 + 8192);
-  CHECK_FALSE(x.o->marked(20));  // behind the ghosts that found no room
+  CHECK_FALSE(x.o->marked(20));  // behind the references that found no room
   CHECK(x.o->trace().answer.idle == 0);
   x.other->answer(errc::ok);
   const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
@@ -316,7 +316,8 @@ TEST_CASE("what an agent takes from another one: the right ticket, cycle and slo
   CHECK(o.trace().counts.ghosts_received == 4);
   CHECK(o.trace().answer.idle == 1);
 
-  // Who goes on guessing is refused and nothing more: the session may carry other heaps' ghosts, whose owners have done nothing.
+  // Who goes on guessing is refused and nothing more: the session may carry other heaps' references, whose owners have
+  // done nothing.
   for (int guesses = 0; guesses < 20; ++guesses) {
     const auto guess = p.ghosts(bent([](auto& b) { b.ticket[0] ^= 2; }), {1});
     CHECK(guess.returned == errc::ok);

@@ -105,7 +105,7 @@ class tracing_owner : public owner {
     if (r.ok()) counted_ = true;
     return r;
   }
-  /// Tells that these slots are newer here than at home.
+  /// Tells that these slots are dirty here.
   reply newer(const std::set<slot_t>& slots) { return send_pages(message_type::add_newer, slots, newer_body{}); }
   struct trace_reply {
     reply raw;
@@ -137,7 +137,8 @@ class tracing_owner : public owner {
     ++number_;
     return r;
   }
-  /// Traces from these roots until the agent is idle, with the store's own threads or without; returns the ghosts.
+  /// Traces from these roots until the agent is idle, with the store's own threads or without; returns the references
+  /// that the owner gets.
   std::set<slot_t> trace_all(const std::vector<slot_t>& roots) {
     const time_point give_up = clock::now() + std::chrono::minutes(10);
     trace_reply r = trace(roots);

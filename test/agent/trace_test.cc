@@ -214,7 +214,7 @@ TEST_CASE("tracing waits while nobody takes its ghosts", "[store][trace]") {
   REQUIRE(o.begin(1).ok());
   o.trace({1});
   settle(*s);
-  CHECK_FALSE(o.marked(2));  // behind the ghosts that found no room
+  CHECK_FALSE(o.marked(2));  // behind the references that found no room
   CHECK(o.peer->traced().size() == 1);
   std::set<slot_t> ghosts;
   std::uint64_t rounds = 0;
