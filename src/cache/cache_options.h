@@ -1,5 +1,6 @@
-// The options of one heap's cache, as heap_core fills them in from fm::heap_options. Constant once the cache is open.
-// Every part of the cache may read them.
+// The options of one heap's cache, as heap_core fills them in from fm::heap_options.
+// Invariant: they are constant once the cache is open, so every part of it, and the collector, reads them without a
+// lock.
 #pragma once
 
 #include "cache/frames/policy.h"

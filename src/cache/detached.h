@@ -19,7 +19,7 @@ class detached_fetches {
  public:
   explicit detached_fetches(object_cache& cache) noexcept : cache_(cache) {}
 
-  /// Starts fetching what is away, without waiting; returns how many fetches were posted. Stops when its records are
+  /// Starts fetching what is remote, without waiting; returns how many fetches were posted. Stops when its records are
   /// all in flight. Never throws for an object that cannot be had: the access that needs it will.
   std::size_t prefetch(const slot_t* slots, std::size_t n);
 
@@ -37,7 +37,7 @@ class detached_fetches {
 
  private:
   enum class posting : std::uint8_t { posted, changed, unreadable, no_record, no_memory };
-  /// Posts a fetch for an away word, leaving `leave` segments; or adds it to `together`, which the caller posts in the
+  /// Posts a fetch for a remote word, leaving `leave` segments; or adds it to `together`, which the caller posts in the
   /// same section. Inside a section.
   posting post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen, std::uint32_t leave,
                         std::vector<fabric::request*>* together = nullptr);

@@ -38,7 +38,7 @@ class elastic_windows {
     const auto s = p.score.load(std::memory_order_relaxed);
     if (s < 254) p.score.store(static_cast<std::uint8_t>(s + 2), std::memory_order_relaxed);
   }
-  /// A window held nothing that was still away: walks that go backwards, or garbage.
+  /// A window held nothing that was still remote: walks that go backwards, or garbage.
   void useless(const home_address& at) noexcept {
     part& p = of(at);
     const auto s = p.score.load(std::memory_order_relaxed);

@@ -40,7 +40,7 @@ class evictor {
   }
   /// While the lock is held no step is made.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
-  /// Hands open batches to their links, full or not: as long as memory is not short, nobody else would.
+  /// Hands open batches to their agent sessions, full or not: as long as memory is not short, nobody else would.
   void send() noexcept;
   /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
   void await_acknowledged(time_point deadline) noexcept;

@@ -49,7 +49,7 @@ class object_cache {
  public:
   using links = std::vector<std::unique_ptr<remote::agent_session>>;
 
-  /// The links are opened by the heap; the cache owns their use, not their life.
+  /// The heap opens the agent sessions; the cache owns their use, not their life.
   object_cache(const cache_options& options, links& agents);
   ~object_cache();
   object_cache(const object_cache&) = delete;
@@ -84,11 +84,11 @@ class object_cache {
     return new_objects(t);
   }
 
-  /// Evicts until everything unpinned is away; for tests and benches.
+  /// Evicts until everything unpinned is remote; for tests and benches.
   errc evict_all(time_point deadline);
   /// Lets the segments that this thread fills enter their queues, so that they can be evicted.
   void retire_segments() noexcept;
-  /// Stops eviction, fails whoever still asks, forgets all words. The links are closed by the heap afterwards.
+  /// Stops eviction, fails whoever still asks, forgets all words. The heap closes the agent sessions afterwards.
   void close() noexcept;
 
   [[nodiscard]] std::uint64_t object_bytes_max() const noexcept { return object_bytes_max_; }

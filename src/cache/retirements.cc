@@ -11,7 +11,7 @@ namespace fm::detail {
 
 void region_retirements::add(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept {
   const std::lock_guard lock(mutex_);
-  // The link has made the region unreadable before this call: what reads it now began before the stamp.
+  // The agent session has made the region unreadable before this call: what reads it now began before the stamp.
   waiting_.push_back({agent, region, generation, epochs::stamp()});
   pending_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_release);
   cache_.eviction().wake();

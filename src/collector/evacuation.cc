@@ -55,7 +55,7 @@ void evacuation::run() noexcept {
 }
 
 void evacuation::ask_all(const protocol::evacuate_body& message) {
-  // The report's parts are of the links that were not lost when the cycle began, in their order.
+  // The report's parts are of the agents that were not lost when the cycle began, in their order.
   struct asked {
     remote::agent_session* link;
     cycle_part* part;

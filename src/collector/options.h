@@ -1,5 +1,6 @@
 // The options of a collector: when to collect, with how much of a core, and what to verify. heap_core fills them in
-// from fm::heap_options, and nothing changes them afterwards. Also: who traces.
+// from fm::heap_options, and nothing changes them afterwards, so the collector's parts read them without a lock.
+// Also: who traces.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 //     that a reconnect can send it again. An acknowledgement is delivered once per batch, in order.
 //   - A region's `readable` bound never exceeds what the agent acknowledged as indexed or announced as sealed.
 //   - A home address is readable only with the generation that region_generation() gives; a retired region is
-//     acknowledged to the agent only after `retire_allowed` said so (no read of it in flight: the owner's epochs).
+//     acknowledged to the agent only when the owner has called retired(): no read of it is in flight then.
 #pragma once
 
 #include "fabric/client/client.h"

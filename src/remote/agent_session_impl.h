@@ -185,7 +185,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   };
   /// Asks until there is an answer, across reconnects, until `deadline`.
   reply call(fabric::lane on, message_type type, void* message, std::size_t bytes, time_point deadline) noexcept;
-  /// A cycle's message: its body, then `tail`; the answer's body comes back in `out`. link_cycle.cc
+  /// A cycle's message: its body, then `tail`; the answer's body comes back in `out`. cycle_calls.cc
   errc cycle_call(message_type type, const void* body, std::size_t body_bytes, std::span<const std::byte> tail,
                   time_point deadline, reply& out) noexcept;
   errc wait_until_usable(time_point deadline) noexcept;

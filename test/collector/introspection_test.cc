@@ -156,7 +156,7 @@ TEST_CASE("a verified cycle reports a home copy that was damaged") {
   const auto list = make_list(h, 100);
   REQUIRE(h.evict_all() == fm::errc::ok);
   collect(h, "whole");
-  // The copy of an object that is away is made to name another slot, behind everybody's back.
+  // The copy of an object that is remote is made to name another slot, behind everybody's back.
   const fm::detail::word_t w = fm::detail::word_at(list.slot()).load();
   REQUIRE(fm::detail::word::is_away(w));
   const auto at = fm::detail::home_address::unpack(w);

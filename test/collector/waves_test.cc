@@ -14,7 +14,7 @@ struct answer {
   std::uint64_t sent = 0, received = 0;
 };
 
-/// Whether marking is over after this wave of agents that talk.
+/// Whether marking is over after this termination round of agents that talk.
 bool wave(termination_rounds& w, const std::vector<answer>& answers, bool owner_has = false) {
   w.begin(owner_has);
   for (std::size_t i = 0; i < answers.size(); ++i) {

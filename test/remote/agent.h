@@ -1,6 +1,6 @@
-// An agent for tests of the link: it keeps the store protocol to the letter, on little memory, remembers what it was
-// told, and can be told to break the protocol at a chosen message. A hook sees every message before it is handled and
-// says what happens to it; the service interface is the same one that the real store stands behind.
+// An agent for tests of the agent session: it keeps the store protocol to the letter, on little memory, remembers what
+// it was told, and can be told to break the protocol at a chosen message. A hook sees every message before it is
+// handled and says what happens to it; the service interface is the same one that the real store stands behind.
 #pragma once
 
 #include "agent/service/service.h"

@@ -1,5 +1,5 @@
-// A link when things break: connections at every step of a batch, refusals, answers that are none, heaps that are gone.
-// What must hold throughout: one outcome a batch, in sequence, and an agent that saw the numbers 1, 2, 3, ...
+// An agent session when things break: connections at every step of a batch, refusals, answers that are none, heaps that
+// are gone. What must hold throughout: one outcome a batch, in sequence, and an agent that saw the numbers 1, 2, 3, ...
 #include "fixture.h"
 
 #include <thread>

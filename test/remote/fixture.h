@@ -1,4 +1,4 @@
-// An agent, a link to it over a transport, and the owner's side of batches: filling them and recording what the link
+// An agent, a session with it over a transport, and the owner's side of batches: filling them and recording what it
 // says of them. Every record is checked for the two promises that all else rests on: one outcome a batch, in sequence.
 #pragma once
 
@@ -102,7 +102,7 @@ inline bool is_copy(const std::byte* p, detail::slot_t slot, std::uint32_t bytes
   return true;
 }
 
-/// A scripted agent and a link to it over "local", "shm" or "tcp".
+/// A scripted agent and a session with it over "local", "shm" or "tcp".
 struct linked {
   scripted_agent agent;
   outcomes told;

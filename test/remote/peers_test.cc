@@ -1,5 +1,5 @@
-// What an owner's link says and hears of agents that talk to each other: the bytes of the message, and answers of older agents and of
-// ones that do not follow the protocol.
+// What an owner's agent session says and hears of agents that talk to each other: the bytes of the message, and answers
+// of older agents and of ones that do not follow the protocol.
 #include "fixture.h"
 
 using namespace fm;

@@ -1,4 +1,4 @@
-// A link over a healthy session: opening, writing back, reading, regions from first to last byte, closing.
+// An agent session over a healthy connection: opening, writing back, reading, regions from first to last byte, closing.
 #include "fixture.h"
 
 #include <set>
@@ -302,7 +302,7 @@ TEST_CASE("an idle link renews its lease by itself") {
 TEST_CASE("closing delivers what is in flight as cancelled, frees the heap, and may be repeated") {
   linked x;
   x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte>) {
-    // Nothing is indexed: the batches are on their way when the link is closed.
+    // Nothing is indexed: the batches are on their way when the agent session is closed.
     return t == message_type::index ? verdict{verdict::break_before} : verdict{};
   };
   x.options.session.reconnect_for = std::chrono::seconds(30);

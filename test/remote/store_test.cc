@@ -1,4 +1,5 @@
-// A link and the real store in one process: what is written back can be read, audited, and comes through reconnects.
+// An agent session and the real store in one process: what is written back can be read, audited, and comes through
+// reconnects.
 #include "fixture.h"
 
 using namespace fm;

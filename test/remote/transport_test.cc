@@ -1,5 +1,5 @@
-// The link over every transport: bytes written in place (local, shm) and from staging buffers (tcp), with connections
-// that break before and after a batch is applied.
+// The agent session over every transport: bytes written in place (local, shm) and from staging buffers (tcp), with
+// connections that break before and after a batch is applied.
 #include <thread>
 
 #include "fixture.h"

@@ -1,5 +1,8 @@
 // The collector's half of weak handles (farmem/detail/weak_cell.h): cells that name dead slots become null before these
-// slots are used again. Called by a collection's sweep, after the final pause.
+// slots are used again.
+//
+// Invariant: when clear_weak returns, no cell names a dead slot, and none can come to name one. Called by a
+// collection's sweep, after the final pause.
 #pragma once
 
 #include "cache/evictor.h"
