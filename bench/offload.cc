@@ -155,7 +155,7 @@ class row_map {
       map_.insert_or_assign(k, r);
     }
   }
-  // A server's loop: the requests of `in_flight` clients at a time, each a task that awaits what is away.
+  // A server's loop: the requests of `in_flight` clients at a time, each a task that awaits remote objects.
   double run(std::uint64_t operations) {
     fm::run_all(std::views::iota(std::uint64_t{0}, operations) | std::views::transform([this](std::uint64_t) {
                   const std::uint64_t key = keys_(random_);

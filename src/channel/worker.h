@@ -1,5 +1,8 @@
-// A thread that carries out operations in their order, begun when the first one comes. A channel has one for what it
-// sends and one for what it receives. At most waiting_max operations wait. channel_core calls it, from any thread.
+// A thread that carries out operations, begun when the first one comes. A channel has one for what it sends and one for
+// what it receives.
+//
+// Invariants owned here: operations are carried out in the order in which they were begun, one at a time, and at most
+// waiting_max of them wait. channel_core calls it, from any thread.
 #pragma once
 
 #include <farmem/channel_operation.h>

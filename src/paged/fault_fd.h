@@ -1,5 +1,8 @@
 // A userfaultfd over one range of a memory file: what the kernel offers, as calls that either do what they say or give
-// a typed error. Nothing here knows blocks, agents or policies.
+// a typed error.
+//
+// Invariant: the calls that faults make allocate nothing, so they may run within a handler of SIGBUS. Nothing here
+// knows blocks, agents or policies. The files of paged_core call it.
 #pragma once
 
 #include "os/os.h"

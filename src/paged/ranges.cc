@@ -1,5 +1,6 @@
-// See ranges.h. In a child, ranges are not mapped (MADV_DONTFORK): touching one is a SIGSEGV, and a handler that exists
-// only there says why before the process ends as it would have.
+// The table of ranges, the handler of SIGBUS, and fork; see ranges.h. In a child, ranges are not mapped
+// (MADV_DONTFORK): touching one is a SIGSEGV, and a handler that exists only there says why before the process ends as
+// it would have.
 #include "ranges.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,7 @@
 // The paged ranges of this process, for what a process has only one of: the handler of SIGBUS, and what happens to a
-// child after fork. Lookups take no lock and are made within signal handlers.
+// child after fork.
+//
+// Invariant: a lookup takes no lock, because it is made within signal handlers. core.cc enters and leaves ranges.
 #pragma once
 
 namespace fm::detail {

@@ -1,4 +1,4 @@
-// One-sided reads; see reader.h and store/pool_format.h.
+// One-sided reads; see reader.h, and protocol/pool_format.h for what they find.
 //
 // The order in which a transport copies bytes is its own business. With a checksum that does not matter. With versions
 // in lines the header is read before and after, by requests that follow each other: an unlocked header with the same

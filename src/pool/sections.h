@@ -2,8 +2,8 @@
 // the current one of two phases; passing turns the phase and waits until the other one has run dry. And the counters of
 // what reads did, in the same lines, since a read has those at hand.
 //
-// Invariant owned here: when wait_for_earlier returns true, every section that was open when turn() was called has been
-// closed.
+// Invariant owned here: when pass() returns true, every section that was open when it turned the phase has been closed.
+// agent_client passes; reader opens sections.
 #pragma once
 
 #include "base/base.h"

@@ -1,5 +1,5 @@
 // What a field of a managed type may be, told from the field's type alone; how an aggregate is taken apart is in
-// type/reflect.h. Owns the names that a user meets: fm_fields, fm::managed_traits and fm::managed_bytes.
+// reflect.h. Owns the names that a user meets: fm_fields, fm::managed_traits and fm::managed_bytes.
 //
 //   arithmetic types (not long double), enums, lock-free std::atomic of those      a value
 //   fm::ref<T>                                                                     a reference
@@ -103,7 +103,7 @@ consteval field_kind kind_of() {
     return field_kind::structure;
 }
 
-/// What is wrong with a type, or nothing. One enumerator for one message (type/check.h).
+/// What is wrong with a type, or nothing. One enumerator for one message (farmem/managed.h).
 enum class verdict {
   ok,
   raw_pointer,

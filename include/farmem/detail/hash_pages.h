@@ -90,7 +90,7 @@ struct map_key<string> {
   static value show(const stored& s) { return string(s.text); }
 };
 
-/// A value in a page: element (containers/handle.h), for readers that come along meanwhile.
+/// A value in a page: element (container.h), for readers that come along meanwhile.
 template <class V>
 struct map_value : element<V> {
   static V load(const V& v) { return load_shared(v); }

@@ -23,7 +23,7 @@ class object_cache;
 /// Who a tablet belongs to. Written under the tablet lock, read by slow paths.
 struct tablet_info {
   std::atomic<object_cache*> heap{nullptr};
-  std::atomic<std::uint32_t> agent{0};  ///< index of the link within the heap
+  std::atomic<std::uint32_t> agent{0};  ///< index of the agent within the heap
 };
 
 /// One page of the table: 512 words.

@@ -1,5 +1,8 @@
 // What all iterators of fm::vector have in common. A position is the number of an element, so moving and comparing are
-// arithmetic and need no chunk. Base of vector_iterator and mutable_iterator.
+// arithmetic and need no chunk.
+//
+// Invariant: elements are reached only through the `*` of the derived class, so a move costs no barrier. Base of
+// vector_iterator and mutable_iterator.
 #pragma once
 
 #include <compare>

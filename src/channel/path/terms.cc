@@ -1,4 +1,4 @@
-// The bounds of a channel's terms, for this program's options and for those of the other end.
+// The bounds of a channel's terms, for this program's options and for those of the other end; see terms.h.
 #include "terms.h"
 
 #include <fmt/format.h>

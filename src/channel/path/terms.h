@@ -1,5 +1,8 @@
 // The terms of a channel: how much may be on its way, and how large a part is. Each end proposes its own when it says
-// hello, and both go by the smaller values. The listener and the connector agree on them before anybody sends.
+// hello, and both go by the smaller values.
+//
+// Invariant: terms are within what the wire allows, and do not change once both ends have agreed. The listener and the
+// connector agree before anybody sends; `sender`, `receiver` and the byte paths read them.
 #pragma once
 
 #include <farmem/channel_options.h>

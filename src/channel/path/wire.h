@@ -28,10 +28,10 @@
 //   order     depth first. The objects that an object makes known come directly after it, each with all that it makes known
 //             before the next. So the receiver knows, at every byte, which object it belongs to and which field made it known.
 //
-// Nothing else travels: no type (channel/schema.h), no size, no list of back-references. With flag_each, the graph has
-// no root object but many: 8 bytes with their count; then for every 64 of them a word of bits, a reference for each
-// clear bit, and what they make known. Bit i set: root i is the next object to become known. Clear: the reference is
-// null, or names a known object.
+// Nothing else travels: no type (farmem/detail/graph_schema.h), no size, no list of back-references. With flag_each,
+// the graph has no root object but many: 8 bytes with their count; then for every 64 of them a word of bits, a
+// reference for each clear bit, and what they make known. Bit i set: root i is the next object to become known. Clear:
+// the reference is null, or names a known object.
 #pragma once
 
 #include "base/base.h"
