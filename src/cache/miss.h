@@ -4,7 +4,7 @@
 // Invariants owned here
 //   - A word that says `fetching` leads to the record of the thread that waits, and leaves that state before the thread
 //     does.
-//   - What is installed is a home copy whose header names the slot; an answer by slot goes over an unknown word only as
+//   - Only a home copy whose header names the slot is installed; an answer by slot goes over an unknown word only as
 //     "Page give-back" (pages.h) allows.
 //
 // object_cache::resolve calls it, inside a section.

@@ -1,4 +1,5 @@
-// What both halves of an end share: the terms, the ways out, whether the channel is broken and why, and the counters.
+// The state that both halves of an end share: the terms, the ways out, whether the channel is broken and why, and the
+// counters.
 //
 // The mutex guards all data members that change after the ends have agreed, and those of `sender`, `receiver` and their
 // credit. A function that ends in _locked is called with it held. The fabric's threads take it too, so nothing of the

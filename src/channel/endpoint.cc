@@ -1,4 +1,4 @@
-// What the session brings to an end, and how an end closes; see endpoint.h.
+// Messages that the session brings to an end, and how an end closes; see endpoint.h.
 #include "endpoint.h"
 
 namespace fm::detail {

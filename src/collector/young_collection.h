@@ -12,8 +12,8 @@
 //   2. A page of the table whose card is clean has no dirty frame in any pause. The card is set after a word became
 //      dirty, in the same section (farmem/detail/indirection_table.h). Only scan_cards clears it (cache/collection.cc):
 //      before it looks at the page's words, and for good only if none of them is dirty.
-//   3. What ceases to be young while a young collection marks is logged (young_objects::grew_up). A scan may have shown
-//      it as young, and the frame that refers to it as clean a moment later.
+//   3. An object that ceases to be young while a young collection marks is logged (young_objects::grew_up). A scan may
+//      have shown it as young, and the frame that refers to it as clean a moment later.
 //   4. Dead is only what the scan showed as young, and it is freed only if it is young still
 //      (collector_view::free_dead).
 //

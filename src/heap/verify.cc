@@ -1,7 +1,7 @@
 // heap.verify(): walks frames, words and entries, and compares what the owner and the agents believe. Called by
 // fm::heap while no other thread uses the heap.
 //
-// What must hold when nothing runs
+// Conditions that hold when nothing runs
 //   frame that a word names   header names the slot, type known, size fits; clean -> home is an address
 //   segment::writing          = frames named by words with the writing bit, in that segment
 //   remote word               the agent's entry is an address too, and the same one unless the agent moved the object

@@ -8,12 +8,15 @@
 //   core.cc     opening, closing, statistics, threads
 //
 // Invariants
-//   - A page becomes present by one thread, which has made it busy, and with the bytes that its word says: zero when untouched, the
-//     home copy when away. When that cannot be had it becomes absent again, as it was.
-//   - A page is removed only when its word says that its bytes are elsewhere: clean, and by a thread that has made it busy.
-//   - What is written back is read while it is inactive: nobody changes it unnoticed. A touch makes the write-back vain, and the block
-//     stays dirty; the next one does not begin before that has ended (writing_back).
-//   - used pages = busy ones that are being filled or removed, and present ones; never above the limit, unless that was lowered.
+//   - A page becomes present by one thread, which has made it busy, and with the bytes that its word says: zero when
+//     untouched, the home copy when `away`. If these cannot be had, it becomes absent again, as it was.
+//   - A page is removed only if its word says that its bytes are elsewhere (it is clean), and only by a thread that has
+//     made it busy.
+//   - A block is read for its write-back while it is inactive, so nobody changes it unnoticed. If it is touched, the
+//     write-back was in vain and the block stays dirty. The next one does not begin before that has ended
+//     (writing_back).
+//   - used pages = busy ones that are being filled or removed, and present ones. They are never above the limit, unless
+//     that was lowered.
 //   - No code of this layer touches the range but by file and by userfaultfd, so it never faults itself.
 //
 // Locks: a group's, and under it nothing but the queues' (leaves). No group is locked while another one is. Faults

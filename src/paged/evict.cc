@@ -1,10 +1,10 @@
 // Eviction (dcm, section 3): blocks are cooled into inactive, swept out of it, and written back when they are dirty.
 // Any thread may do a step, and several at a time; blocks are theirs one by one, by their words.
 //
-//   cool   a batch of active's oldest: inactive by their words, unmapped by one system call, then into the queue
-//   sweep  a batch of inactive's oldest that nobody has touched: clean ones become busy, are removed, and are away; of dirty ones the
-//          bytes are copied out and their write posted
-//   harvest  writes that have ended: what nobody has touched meanwhile is clean now, and removed
+//   cool     a batch of active's oldest: inactive by their words, unmapped by one system call, then into the queue
+//   sweep    a batch of inactive's oldest that nobody has touched: clean ones become busy, are removed, and are `away`;
+//            of dirty ones the bytes are copied out and their write posted
+//   harvest  writes that have ended: blocks that nobody has touched meanwhile are clean now, and removed
 #include "base/limits.h"
 #include <algorithm>
 

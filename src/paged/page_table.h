@@ -1,4 +1,4 @@
-// What is known of every page of a range: one word each, and a lock for every group of pages that may be in one block.
+// The state of every page of a range: one word each, and a lock for every group of pages that may be in one block.
 //
 //   31..20 tag | 19 read ahead | 18 sampled | 17,16 queue | 15..12 hint | 11..8 order | 7 writing back | 6 touched | 5 mapped | 4 home | 3 dirty | 2..0 state
 //

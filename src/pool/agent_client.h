@@ -2,8 +2,10 @@
 // the cached table of virtual blocks, the regions, and the thread that renews the lease and passes epochs.
 //
 // Invariants owned here
-//   - A change (allocation, write, free, release) has a stream to itself, is sent with one number until it has an answer, and never in a life that it was not
-//     begun in: a life ends when the agent has forgotten this client, and with it what it did.
+//   - A change (allocation, write, free, release) has a stream to itself, and is sent with one number until it has an
+//     answer.
+//   - A change is sent only in the life in which it was begun. A life ends when the agent has forgotten this client,
+//     and with it what it did.
 //   - A region is detached only when no read that was posted while it was attached is in flight.
 //   - A word of the cached table may be old or wrong: it only says where to look.
 #pragma once

@@ -1,6 +1,6 @@
-// What the blocks of a pool (<farmem/pool.h>) look like in an agent's regions, for the agent, which writes them, and
-// for clients, which read them one-sidedly: size classes, the header of an object, the word of the table of virtual
-// blocks, and how a reader tells a whole object from one that it caught half way.
+// The format of a pool's blocks (<farmem/pool.h>) in an agent's regions, for the agent, which writes them, and for
+// clients, which read them one-sidedly: size classes, the header of an object, the word of the table of virtual blocks,
+// and how a reader tells a whole object from one that it caught half way.
 //
 //   an object       header (24 bytes), payload
 //   header          word 0   31..0 virtual block that it was born in | 63..32 generation

@@ -1,6 +1,6 @@
-// What an owner's thread asks for and waits for: fetches by slot, tablets, regions that hints name, introspection. A
-// call is repeated across reconnects until it has an answer, its deadline passes, or the agent session has ended;
-// everything asked here may be asked twice without harm.
+// Questions that an owner's thread asks and waits for: fetches by slot, tablets, regions that hints name,
+// introspection. A call is repeated across reconnects until it has an answer, its deadline passes, or the agent session
+// has ended; everything asked here may be asked twice without harm.
 #include "base/base.h"
 #include <algorithm>
 

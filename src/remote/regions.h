@@ -1,4 +1,4 @@
-// What the owner knows of an agent's regions. `region_table` is the wait-free half that the read path asks: one word
+// The owner's knowledge of an agent's regions. `region_table` is the wait-free half that the read path asks: one word
 // per region number. `region_book` is the half behind the agent session's mutex: where batches are carved from open
 // regions, what came back unused, what is acknowledged, what waits to be sealed or retired.
 //

@@ -1,16 +1,18 @@
-// The receiving half: makes objects out of a graph's parts, checking every word before it is used. See channel/path/wire.h
-// for the form, channel/graph/graph_writer.h for the other half.
+// The receiving half: makes objects out of a graph's parts, checking every word before it is used. See
+// channel/path/wire.h for the form, channel/graph/graph_writer.h for the other half. channel_core calls it, on the
+// thread that receives.
 //
 // Invariants owned here
-//   - What is made is a sound object of the heap at every moment: its references are null, or name objects that are there. An
-//     object is linked to the one that made it known in the section in which it is allocated; so all of a graph hangs on
-//     its root, which only the reader holds until the graph is complete. Whatever ends it before that leaves garbage for
-//     the next cycle, and nothing else.
+//   - An object that is made is sound at every moment: its references are null, or name objects that are there. It is
+//     linked to the one that made it known in the section in which it is allocated. So all of a graph hangs on its
+//     root, which only the reader holds until the graph is complete. If the graph ends before that, it leaves garbage
+//     for the next cycle, and nothing else.
 //   - A reference is written only to an object of the type that its field refers to: by the schema for new objects, by
 //     comparing types for known ones.
-//   - Memory is used in proportion to what has arrived and to limits. What a length claims is at most one object of this heap.
-//   - Every word of a part is read once, and what is used is what was checked: a part may lie in memory that its sender can change.
-//   - Waiting for a part (part_source::next) happens outside of sections. What is held then is roots and one pin.
+//   - Memory is used in proportion to what has arrived and to limits. A length claims one object of this heap at most.
+//   - A part may lie in memory that its sender can change. So every word of it is read once, and the value that was
+//     checked is the value that is used.
+//   - Waiting for a part (part_source::next) happens outside of sections. Only roots and one pin are held then.
 #pragma once
 
 #include "graph_writer.h"

@@ -1,18 +1,18 @@
 // The sending half of a graph's journey: walks depth first from the root, copies every frame into the part that is
-// being filled, and replaces each reference in the copy by the number of its object. See channel/path/wire.h for what comes
-// out.
+// being filled, and replaces each reference in the copy by the number of its object. See channel/path/wire.h for what
+// comes out.
 //
 // Invariants owned here
-//   - A frame is looked at within one section, or while it is pinned; between parts the traversal holds slots only. So it
-//     holds up neither cycles nor eviction, and a graph may be larger than the cache.
-//   - Each reference is read once, in the object, and its number stands in the copy whatever was copied there before. So what was
-//     written about an object and what is sent of it are the same, also when the copy lies where the receiver can change it.
+//   - A frame is looked at within one section, or while it is pinned. Between parts the traversal holds slots only. So
+//     it holds up neither cycles nor eviction, and a graph may be larger than the cache.
+//   - Each reference is read once, in the object, and its number stands in the copy whatever was copied there before.
+//     So the numbers and the references agree, also when the copy lies where the receiver can change it.
 //   - Waiting for room (part_sink::next) happens outside of sections.
 //
-// Why frames are copied and not sent from where they lie: what travels is the payload, the prefix of a frame and its
-// padding do not, so two frames that are neighbours in memory are not neighbours on the wire; references have to be
-// rewritten by somebody, and the copy is where that costs least. Adjacent frames are not merged: runs of consecutive slots,
-// in the visited set and in the list of slots that are still to be sent, gain the same.
+// Why frames are copied and not sent from where they lie: the payload travels, the prefix of a frame and its padding do
+// not. So two frames that are neighbours in memory are not neighbours on the wire. References have to be rewritten, and
+// that costs least in the copy. Adjacent frames are not merged: runs of consecutive slots, in the visited set and in
+// the list of slots that are still to be sent, gain the same.
 #pragma once
 
 #include "base/limits.h"

@@ -1,6 +1,6 @@
-// What a traversal has met: a set of slots that knows the number of each, which is what stands for a reference in a
-// graph on its way. An interval tree (Naos, section 3.1), over slots, because a slot stays what it is when its object
-// moves or leaves the cache; and objects that were made one after the other have consecutive slots.
+// The objects that a traversal has met: a set of slots that knows the number of each. The number stands for a reference
+// in a graph on its way. An interval tree (Naos, section 3.1), over slots, because a slot stays what it is when its
+// object moves or leaves the cache; and objects that were made one after the other have consecutive slots.
 //
 //   hot     the slot before or after the last one met: the interval grows          O(1)
 //   warm    beyond the last interval and before the next: a new one between them    O(1)

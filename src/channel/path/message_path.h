@@ -2,8 +2,8 @@
 // each message into the inbox, by its sequence number, and the thread that receives takes it out in order.
 //
 // The inbox owns the bound on what an unread channel holds: no more parts and bytes than the window allows, and a few
-// parts more that give graphs up. A message beyond that breaks the rules. Whoever waits here sleeps on a bell, which
-// the channel rings whenever something has arrived or has broken.
+// parts more that give graphs up. A message beyond that breaks the rules. A thread that waits here sleeps on a bell,
+// which the channel rings whenever something has arrived or has broken.
 #pragma once
 
 #include "os/os.h"

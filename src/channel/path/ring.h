@@ -11,9 +11,9 @@
 // tells is checked for being possible each time it is read, once. A message's bytes may change while they are read:
 // whoever reads them takes every word once, and checks what it has taken (graph_reader does).
 //
-// Waiting. Who waits raises its flag, then looks once more, then sleeps on the bell as it was before; whoever changes
-// something changes it, then looks for the flag. Both orders are sequentially consistent, so one of them sees the
-// other. A side wakes itself by ringing its own bell (kick), for what comes by the session.
+// Waiting. A side that waits raises its flag, then looks once more, then sleeps on the bell as it was before. A side
+// that changes something changes it, then looks for the flag. Both orders are sequentially consistent, so one of them
+// sees the other. A side wakes itself by ringing its own bell (kick), for what comes by the session.
 #pragma once
 
 #include "base/base.h"

@@ -3,8 +3,8 @@
 // that sends writes to its socket, and the thread that receives reads from its own, large arrays straight into their
 // objects.
 //
-// Who waits polls for a moment, then sleeps in the kernel on its socket and on a bell; kick() rings that. Two threads
-// that wait on one side at a time may take the bell from each other, so none sleeps long.
+// A thread that waits polls for a moment, then sleeps in the kernel on its socket and on a bell; kick() rings that. Two
+// threads that wait on one side at a time may take the bell from each other, so none sleeps long.
 //
 // A message that could not be sent whole before its deadline must not leave its reader in the middle of it, when nobody
 // may be left to send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).

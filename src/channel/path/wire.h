@@ -1,4 +1,4 @@
-// What the two ends of a channel say to each other, on top of a fabric session: the end that connected sends messages,
+// The messages between the two ends of a channel, on top of a fabric session: the end that connected sends messages,
 // the end that listened sends notices. Little-endian packed structs; decoding allocates nothing and trusts nothing.
 //
 //   kind      from       number        a                     b                    payload
