@@ -1,6 +1,6 @@
-// What `farmem-agent --doctor` looks at without rdma-core: kernel modules, device files, locked memory and huge pages;
-// see doctor.h. The devices themselves are examined by the verbs transport, if it can be opened. Nothing on the machine
-// is changed.
+// The findings of `farmem-agent --doctor` that need no rdma-core: kernel modules, device files, locked memory and huge
+// pages; see doctor.h. The devices themselves are examined by the verbs transport, if it can be opened. Nothing on the
+// machine is changed.
 #include "fabric/doctor.h"
 #include "base/limits.h"
 

@@ -1,7 +1,7 @@
 // A lane of a client session, whatever carries it: what lane_session needs of a socket (stream_lane) or of a queue pair
 // (verbs). Owns who receives and who sleeps.
 //
-// Who receives. `role_` is a try-lock: its holder alone polls the connection. A thread that waits for a miss takes the
+// Receiving. `role_` is a try-lock: its holder alone polls the connection. A thread that waits for a miss takes the
 // role itself, so that the answer costs no hand-off; other waiters of the lane sleep on `epoch_` and take over when the
 // role is given up; the session thread takes it for lanes that nobody attends. The holder may sleep, so the state is
 // guarded by `mutex_`, which is held for short, non-blocking stretches only.

@@ -1,7 +1,7 @@
-// The client half of the fabric: a session with one agent over local:, shm://, tcp:// or verbs://. A session
-// survives its connections: when one breaks, everything in flight completes as `disconnected`, the session
-// reconnects with jittered backoff, and its generation goes up by one. Whoever owns the session re-establishes its
-// own state in session_events::connected before any other request is accepted.
+// The client half of the fabric: a session with one agent over local:, shm://, tcp:// or verbs://. A session survives
+// its connections: when one breaks, everything in flight completes as `disconnected`, the session reconnects with
+// jittered backoff, and its generation goes up by one. The owner of the session re-establishes its own state in
+// session_events::connected before any other request is accepted.
 #pragma once
 
 #include "fabric/wire/request.h"

@@ -1,6 +1,6 @@
-// What a server connection has to send: frames in order, small ones gathered in one buffer, large ones borrowed from
-// the service's memory for the length of one system call. Bytes that the socket did not take are copied, so that a
-// client that stops reading holds no region.
+// The bytes that a server connection has to send: frames in order, small ones gathered in one buffer, large ones
+// borrowed from the service's memory for the length of one system call. Bytes that the socket did not take are copied,
+// so that a client that stops reading holds no region.
 #pragma once
 
 #include "base/limits.h"

@@ -1,4 +1,4 @@
-// What the doctor asks of each RDMA device: the state, MTU and addresses of its ports, and on-demand paging. Opens
+// The doctor's questions to each RDMA device: the state, MTU and addresses of its ports, and on-demand paging. Opens
 // devices, closes them, and changes nothing. The doctor calls it through the table of transports.
 #include "examine.h"
 

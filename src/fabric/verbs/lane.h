@@ -2,9 +2,9 @@
 // caller's memory where that is registered or small enough to go inline, otherwise through bounce buffers; messages
 // become packets and wait for their answers.
 //
-// Buffers. What a device may still touch is never given back: a request whose memory is named by posted work requests
-// can only be given up by ending the connection, in which case the queue pair has been drained (or destroyed, which has
-// the same effect) before the request is done. Requests that were bounced are given up at once.
+// Buffers. Memory that a device may still touch is never given back. If posted work requests name a request's memory,
+// the request can only be given up by ending the connection. Then the queue pair has been drained (or destroyed, which
+// has the same effect) before the request is done. Requests that were bounced are given up at once.
 //
 // A fence holds its request back while a message before it waits for its answer; reads and atomics before it are left
 // to the device's own fence, and writes are ordered on a queue pair anyway.

@@ -1,4 +1,4 @@
-// Who of a session's lanes may send how many packets, when their receive buffers are one shared queue. Bookkeeping
+// How many packets each of a session's lanes may send, when their receive buffers are one shared queue. Bookkeeping
 // only; by the listener's thread alone.
 //
 // A lane begins with `minimum` credits. Of each packet it gets its credit back when the buffer is posted again, and as
@@ -14,16 +14,18 @@
 //   claim  = held + taken + owed
 //
 // Invariants
-//   - minimum <= claim <= most, when no packet is being dealt with: no lane starves, and a message of any length goes on.
-//   - The sum of claim - minimum over all lanes is at most `shared`. There are minimum + aside buffers for each lane, and
-//     `shared` ones; taken ones are not posted. So
+//   - minimum <= claim <= most, when no packet is being dealt with. So no lane starves, and a message of any length
+//     goes on.
+//   - The sum of claim - minimum over all lanes is at most `shared`. There are minimum + aside buffers for each lane,
+//     and `shared` ones; taken ones are not posted. So
 //         posted = buffers - sum of taken >= sum of held + aside for each lane:
-//     whoever has a credit has a buffer, and receiver-not-ready never happens.
-//   - A lane whose sender has no credit is owed its whole claim, unless packets of it wait to be dealt with; owing half of it
-//     is enough for a `credit` packet. So the sender is never left waiting.
-//   - At most two `credit` packets are on their way to a sender, which has buffers aside for them: a third one goes only when the
-//     sender has spent more than it was told of before the first. What it sends of them itself, two at most because it sends
-//     one for each half of a fixed number of credits, is what `aside` is for.
+//     a sender that has a credit has a buffer, and receiver-not-ready never happens.
+//   - If a lane's sender has no credit, the lane is owed its whole claim, unless packets of it wait to be dealt with.
+//     Owing half of it is enough for a `credit` packet. So the sender is never left waiting.
+//   - At most two `credit` packets are on their way to a sender, which has buffers aside for them. A third one goes
+//     only when the sender has spent more than it was told of before the first.
+//   - The sender's own `credit` packets are two at most, since it sends one for each half of a fixed number of credits.
+//     `aside` buffers are for them.
 #pragma once
 
 #include "base/base.h"

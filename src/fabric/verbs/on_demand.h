@@ -2,10 +2,9 @@
 // registering takes no time for each page and nothing of the limit on locked memory. Which of it a device can do is
 // decided here, and nowhere else; nothing is called here.
 //
-// What is needed follows from what the memory is for. A peer's operations need the device to be able to do each kind
-// that the registration allows. Memory that is registered for local use is where this side's reads end and where its
-// writes begin. Buffers of messages are always pinned: receiving into a page that is not there would be
-// receiver-not-ready.
+// The memory's purpose says what is needed. A peer's operations need the device to be able to do each kind that the
+// registration allows. Memory that is registered for local use is where this side's reads end and where its writes
+// begin. Buffers of messages are always pinned: receiving into a page that is not there would be receiver-not-ready.
 #pragma once
 
 #include <infiniband/verbs.h>

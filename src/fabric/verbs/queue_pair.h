@@ -2,11 +2,11 @@
 // order. Not thread-safe: its owner has a lock or a thread of its own.
 //
 // Invariants owned here
-//   - A packet is sent only against a credit, so the peer has a buffer posted: receiver-not-ready never happens. The buffers
-//     are the queue pair's own, with a credit each, or those of a queue that lanes share (lane_credits.h).
+//   - A packet is sent only against a credit, so the peer has a buffer posted: receiver-not-ready never happens. The
+//     buffers are the queue pair's own, with a credit each, or those of a queue that lanes share (lane_credits.h).
 //   - Work requests complete in the order of their sequence numbers; the buffers that one names are free when its
-//     number is completed, or when drain() has returned. A request is signalled every `signal_every` and at the end of a
-//     chain, so that everything posted is followed by a completion.
+//     number is completed, or when drain() has returned. A request is signalled every `signal_every` and at the end of
+//     a chain, so that everything posted is followed by a completion.
 //   - The completion queue has room for everything that can be posted.
 //
 //   wr_id   bit 63: a receive, and the number of its buffer below; otherwise a send queue sequence number.

@@ -1,8 +1,8 @@
 // A lane as the agent holds it: a queue pair that receives messages, hands them to the service in order, and sends the
 // answers. One-sided operations pass it by. Used by the listener's thread alone.
 //
-// What it holds is bounded: at most the credits of the client wait to be received, and while more than unsent_bytes_max
-// bytes wait to be sent, nothing is handed on, so that no credit goes back.
+// Invariant: its memory is bounded. At most the credits of the client wait to be received. While more than
+// unsent_bytes_max bytes wait to be sent, nothing is handed on, so that no credit goes back.
 #pragma once
 
 #include "base/limits.h"

@@ -1,4 +1,4 @@
-// What a one-sided operation does to the bytes it names, and what a request must look like before any transport
+// The effect of a one-sided operation on the bytes that it names, and the check of a request before any transport
 // touches it.
 //
 // Invariant: bounds are the caller's to check; what is here touches one_sided_bytes(r) bytes and no more. Called by

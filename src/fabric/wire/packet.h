@@ -1,4 +1,5 @@
-// What verbs:// puts on its connections besides one-sided operations. Decoding is pure and takes nothing on trust.
+// The packets that verbs:// puts on its connections besides one-sided operations. Decoding is pure and takes nothing on
+// trust.
 //
 // A session begins on a TCP connection: hello, welcome. The welcome brings a session id, to be used once, and the port
 // of the connection manager. Each lane then is a queue pair; its private data (56 bytes at most, and padded on the way,

@@ -1,5 +1,6 @@
-// What stream transports (tcp://, shm://) put on a connection: frames of one fixed header and a payload. Little-endian
-// packed structs; decoding is pure, takes nothing on trust and allocates nothing, so that a fuzzer can drive it.
+// The bytes that stream transports (tcp://, shm://) put on a connection: frames of one fixed header and a payload.
+// Little-endian packed structs; decoding is pure, takes nothing on trust and allocates nothing, so that a fuzzer can
+// drive it.
 //
 //   byte  0        4      5      6     7      8        12      16   24      28          32      40      42    48
 //         magic    major  minor  type  flags  length   bytes   op   region  generation  offset  status  zero  payload…
