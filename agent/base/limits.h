@@ -1,4 +1,4 @@
-// Every limit and tuning constant of the agent, with its reason. What an administrator may set is in
+// Every limit and tuning constant of the agent, with its reason. Settings of an administrator are in
 // agent/base/options.h; what the wire format or a packed word fixes is beside that format (src/protocol, farmem/detail,
 // heap::tablet_limit).
 //

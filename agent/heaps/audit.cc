@@ -1,8 +1,8 @@
 // Verifying one heap, independently of how it came to be: from the entries to the copies, and from the regions' batches
 // to the entries.
 //
-// What must hold, with the sums taken by the walk of the batches on one side and by the walk of the entries on the
-// other:
+// Equations that the audit checks, with the sums taken by the walk of the batches on one side and by the walk of the
+// entries on the other:
 //   appended(region)   = batch headers and skipped batches + live copies + dead copies
 //   live_count(region) = entries that name the region            = copies in it whose slot's entry names them
 //   live_bytes(region) = size-class bytes of those entries

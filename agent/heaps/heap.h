@@ -2,7 +2,7 @@
 //
 // A tablet's block:
 //   [0, 512 KiB)    entries, one of 8 bytes a slot
-//   +0     4 KiB    tablet_record: a counter of non-zero entries for each page of 512, and what a cycle notes of the tablet
+//   +0     4 KiB    tablet_record: a count of non-zero entries for each page of 512; a cycle's notes of the tablet
 //   +4 KiB 8 KiB    mark bits        } all zero unless a cycle runs that the tablet is part of, so that they
 //   +12 KiB 8 KiB   dirty bits       } cost memory only then
 //   +20 KiB 16 KiB  referenced bits and taken bits of an evacuation in traversal order; zero unless one runs

@@ -12,7 +12,7 @@
 //
 // Invariants owned here
 //   - The bits at heap::moves_at are zero unless an evacuator exists, and nobody else touches them.
-//   - What is told to the owner is done only after that.
+//   - The owner hears that an evacuation has ended only after that.
 #pragma once
 
 #include "mover.h"

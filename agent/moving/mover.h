@@ -1,5 +1,5 @@
-// What the cleaner (cleaner.cc) and evacuations (evacuator.h) share: walking the live copies of a region, appending
-// copies to the heap's target, and publishing their new addresses.
+// The common part of the cleaner (cleaner.cc) and of evacuations (evacuator.h): walking the live copies of a region,
+// appending copies to the heap's target, and publishing their new addresses.
 //
 // A copy is live exactly when its slot's entry names its address. A move has three parts: (1) under the heap's mutex, a
 // batch is begun in the target; (2) without it, copies are added; (3) under it again, each entry is compare-exchanged

@@ -11,19 +11,19 @@
 //   - No two live objects of a virtual block have the same index, and none ever had the same generation.
 //   - A table word names a frame whose objects are complete: it is stored after them.
 //   - After a finished round of compaction, no two blocks of a class that may be merged have objects that fit into one.
-//     (So no two are at most half full. What may not be merged: classes whose random ids are too short, and blocks
-//     whose ids, or slots, are in conflict.)
-//   - A frame belongs to one arena, of one serving thread: no two threads allocate in one block. What a thread's arenas
-//     have is taken over by another only where there is no memory for a frame more.
+//     (So no two are at most half full. Classes whose random ids are too short, and blocks whose ids or slots are in
+//     conflict, may not be merged.)
+//   - A frame belongs to one arena, of one serving thread: no two threads allocate in one block. Another thread takes
+//     over what a thread's arenas have only if there is no memory for one more frame.
 //   - A frame with a free slot is in its arena's list; the list may name others, too.
-// What is here is the truth; bytes in frames are copies of it for readers, who may have them mapped, and are never
-// believed.
+// These records are the truth. Bytes in frames are copies of it for readers, who may have them mapped; the agent never
+// believes them.
 //
-// Who may do what (`held`). The caller has the pool's structure lock. Exclusively: anything. Shared with others: what
-// is done to objects, as far as it changes no structure; an operation that would says so (no `outcome`), has done
-// nothing, and is called again with the lock had exclusively. Structure is which frames and virtual blocks there are,
-// their state and class and arena, which block is mapped where, the table's words, and all of compaction. Of what
-// changes while the lock is shared,
+// Locks (`held`). The caller has the pool's structure lock. If it has the lock exclusively, it may do anything. If it
+// shares the lock, it may do what changes objects and no structure. An operation that would change the structure says
+// so (no `outcome`), has done nothing, and is called again with the lock had exclusively. Structure is which frames and
+// virtual blocks there are, their state and class and arena, which block is mapped where, the table's words, and all of
+// compaction. Of what changes while the lock is shared,
 //   - an arena's list belongs to its mutex;
 //   - a frame's slots, residents and bytes, and the records of the virtual blocks that are mapped to it, to the frame's
 //     mutex, and `listed` to both;

@@ -4,8 +4,9 @@
 // Invariants owned here
 //   - While somebody has it exclusively, nobody else is inside. Either the one who comes in sees `exclusive_`, or the
 //     one who has set that sees who is inside: both write first and look then, sequentially consistent.
-//   - Neither side keeps the other out. Who wants it exclusively waits for those inside and those that queue, and not
-//     for who comes later: they queue. Who queues is inside before it is had exclusively again, or the time after that.
+//   - Neither side keeps the other out. A thread that wants it exclusively waits for those inside and those that queue.
+//     Threads that come later queue. A thread that queues is inside before it is had exclusively again, or the time
+//     after that.
 // Not recursive: a thread that is inside must not come in again.
 #pragma once
 

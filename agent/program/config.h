@@ -1,4 +1,4 @@
-// What the agent can be told, and where it may be said: flags over environment (FARMEM_AGENT_*) over a TOML file. Every
+// The agent's settings, and where they may stand: flags over environment (FARMEM_AGENT_*) over a TOML file. Every
 // setting is one row of a table (config.cc), so that the three sources know the same names.
 //
 // A mistake (an unknown key, a unit that does not exist, a value out of range) is an fm::error with errc::bad_config

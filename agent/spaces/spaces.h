@@ -5,7 +5,7 @@
 //   - A region of a space is reached by that space's session alone: region::tenant names the space as long as the gate
 //     is open.
 //   - Two sessions never write to one space: the earlier one is revoked, and gone, before a later one is answered.
-//   - What an open space may grow to has been checked against the memory that was there when it was opened.
+//   - The size that an open space may grow to was checked against the memory that was there when it was opened.
 //
 // Lock order: spaces_mutex_ before a space's mutex before that of the regions. Thread-safe; agent/service owns the one
 // object.

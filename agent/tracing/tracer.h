@@ -11,7 +11,7 @@
 // workers that have a reference for it wait.
 //
 // Invariants owned here
-//   - Mark bits only go up, and only between the construction and the return of end(). Whoever changes them has
+//   - Mark bits only go up, and only between the construction and the return of end(). A thread that changes them has
 //     entered.
 //   - `idle` is said only when no slot is queued, no tablet is listed, nobody is busy, no reference waits for the
 //     owner, and every reference for another agent was acknowledged by it.

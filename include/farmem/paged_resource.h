@@ -1,5 +1,5 @@
-// fm::paged_extents and fm::size_class_resource: std::pmr memory resources over a paged range, for application code and std::pmr
-// containers.
+// fm::paged_extents and fm::size_class_resource: std::pmr memory resources over a paged range, for application code and
+// std::pmr containers.
 // Invariant: both keep their records in ordinary memory, so that allocating and freeing touch no remote page. An
 // address is in at most one allocation at a time.
 #pragma once

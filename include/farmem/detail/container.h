@@ -1,5 +1,6 @@
-// What all containers share. A container handle is a root: fm::vector<T> derives from fm::ptr<fm::vector<T>>, and the
-// object behind it is the container's header, a managed struct. So fm::ref<fm::vector<T>> is a field like any other.
+// The common part of all containers. A container handle is a root: fm::vector<T> derives from fm::ptr<fm::vector<T>>,
+// and the object behind it is the container's header, a managed struct. So fm::ref<fm::vector<T>> is a field like any
+// other.
 //
 // Invariant owned here: the type of object behind a container's handle is decided before the handle's class is
 // complete, because its base already asks. Used by the containers of the library only.

@@ -1,4 +1,4 @@
-// What a field of a managed type may be, told from the field's type alone; how an aggregate is taken apart is in
+// The kinds of fields that a managed type may have, by the field's type alone; how an aggregate is taken apart is in
 // reflect.h. Owns the names that a user meets: fm_fields, fm::managed_traits and fm::managed_bytes.
 //
 //   arithmetic types (not long double), enums, lock-free std::atomic of those      a value

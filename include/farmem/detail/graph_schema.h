@@ -1,10 +1,12 @@
-// What a channel knows of the types in a graph before it sees the graph: all that can be reached from the root's type by
-// fm::ref fields, and which type each field refers to. Both ends work it out from their own program and compare a hash.
+// The schema of a graph: all types that fm::ref fields reach from the root's type, and which type each field refers to.
+// Both ends of a channel work it out from their own program and compare a hash.
 //
-// This is why no type travels with an object. A field of a managed type is an fm::ref<X>, which refers to an X and to nothing
-// else, so the receiver knows the type of every object from the field that it was reached through. There is no class
-// number that a sender could forge, and no hint that could be wrong: a frame whose header is not of the field's type is
-// refused at the sender.
+// Invariant, and why no type travels with an object. An fm::ref<X> refers to an X and to nothing else. So the receiver
+// knows the type of every object from the field that it was reached through. No class number travels that a sender
+// could forge, and no hint that could be wrong. If a frame's header is not of the field's type, the sender refuses the
+// frame.
+//
+// schema_of makes a schema once for each type; the reader and the writer of graphs (src/channel/graph) walk by it.
 #pragma once
 
 #include <farmem/array.h>

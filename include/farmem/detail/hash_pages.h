@@ -1,4 +1,4 @@
-// What a managed map is made of: a header of shards. A shard is a linear-hashing table, a vector of references to pages
+// The objects of a managed map: a header of shards. A shard is a linear-hashing table, a vector of references to pages
 // of a few entries, which overflow into further pages. Also: how keys are stored, compared and hashed.
 //
 // Invariants owned here

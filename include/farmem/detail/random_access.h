@@ -1,4 +1,4 @@
-// What all iterators of fm::vector have in common. A position is the number of an element, so moving and comparing are
+// The common part of all iterators of fm::vector. A position is the number of an element, so moving and comparing are
 // arithmetic and need no chunk.
 //
 // Invariant: elements are reached only through the `*` of the derived class, so a move costs no barrier. Base of

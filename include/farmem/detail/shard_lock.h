@@ -1,5 +1,6 @@
-// Who may touch a shard of a managed map, or a managed queue. All of this is of the process, not of the heap: there is
-// one table, and a shard finds its entry by the container's slot. Shards of different containers may share one.
+// Locks and versions of the shards of managed maps, and of managed queues. They belong to the process, not to a heap:
+// there is one table, and a shard finds its entry by the container's slot. Shards of different containers may share
+// one.
 //
 // An entry is a mutex for writers and a version for readers. A writer holds the mutex, and while it moves entries about
 // (shard_motion) the version is odd. A reader of a map takes nothing and writes nothing: it notes an even version,

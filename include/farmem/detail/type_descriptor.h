@@ -1,4 +1,4 @@
-// What farmem knows of a managed type: enough to size a home copy and to find its references. Reflection makes
+// The description of a managed type: enough to size a home copy and to find its references. Reflection makes
 // descriptors (describe.h). They live for ever, and are found by number (the header's 24 bits) without a lock. Used by
 // the cache, the collector and the agents.
 //
