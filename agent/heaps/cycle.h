@@ -1,6 +1,6 @@
 // The interface between a heap and the collection cycle that runs in it: the heap keeps the cycle, ends it, and counts
 // its memory.
-// agent/tracing implements it (tracer.h), so that heaps know nothing of how a cycle marks.
+// agent/tracing/tracer.h implements it, so that heaps know nothing of how a cycle marks.
 // Called by agent/heaps only. A cycle ends before its heap does.
 #pragma once
 

@@ -120,7 +120,7 @@ struct heap {
   bool move_bits_used = false;  ///< bits at moves_at may be set
   std::uint64_t bytes_evacuated = 0, objects_evacuated = 0, regions_evacuated = 0;
 
-  // ---- the collection cycle (tracer.h) ----
+  // ---- the collection cycle (agent/tracing/tracer.h) ----
 
   std::uint64_t cycle_begun = 0;        ///< the last one
   end_cycle_answer cycle_ended_with{};  ///< of cycle `cycle_begun`, once it has ended

@@ -6,9 +6,10 @@
 // copy that nobody in the set refers to; a third one at whatever is left: cycles, and what found no room on the stack.
 // An object is moved when it is reached, if its entry still names the set.
 //
-// How much memory it may take. On a heap that is low from the beginning, the reserve, in address order and for regions
-// that surely fit into a fresh one, so that every region taken brings another one back. Otherwise only what leaves the
-// heap not low: a set is chosen that fits, and what is used up meanwhile ends the evacuation, not the owner's batches.
+// How much memory it may take. If the heap is low from the beginning: the reserve, in address order and for regions
+// that surely fit into a fresh one. So every region taken brings another one back. Otherwise: only as much as leaves
+// the heap not low. A set is chosen that fits, and if memory runs short meanwhile, the evacuation ends, not the owner's
+// batches.
 //
 // Invariants owned here
 //   - The bits at heap::moves_at are zero unless an evacuator exists, and nobody else touches them.

@@ -1,5 +1,6 @@
 // The objects of one pool on its agent: blocks of slots in frames, which objects are where, by whom they are named, and
-// merging sparse blocks (CoRM section 3.1, with the identities and frames of pool_format.h instead of remapped pages).
+// merging sparse blocks (CoRM section 3.1, with the identities and frames of protocol/pool_format.h instead of remapped
+// pages).
 //
 // A frame is open (objects are allocated in it), merging (one of the two of the merge that is under way), or in its
 // grave: emptied, with tombstones, until every client has passed the epoch of its burial. A virtual block is mapped to

@@ -1,6 +1,6 @@
 // How the agent touches block memory, which clients read at any moment without asking: words are stored whole, payloads
 // are copied, and fences keep their order. Readers tell by version and checksum what they caught half way
-// (pool_format.h).
+// (protocol/pool_format.h).
 //
 // In the language's terms such a copy races with the readers' copies. That is what one-sided memory is; the thread
 // sanitizer is not shown this side of it, so that it goes on seeing every other race.

@@ -11,7 +11,7 @@
 // `structure` held exclusively and read with it shared.
 // Messages about objects share the structure. When they turn out to change it, they come again with it exclusively
 // (blocks.h). All other messages take it exclusively, audits for long.
-// Order: the map of pools -> structure -> a stream -> the locks of blocks.h -> the mutex of region_pool.h.
+// Order: the map of pools -> structure -> a stream -> the locks of blocks.h -> the regions' mutex.
 #pragma once
 
 #include "agent/base/protocol.h"

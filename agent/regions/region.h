@@ -44,7 +44,7 @@ struct region {
   bool keep_memory = false;            ///< set before the gate closes: the same owner may get the memory again
 
   std::atomic<heap*> owner{nullptr};  ///< stable for a user of the gate
-  /// What it belongs to instead: a pool (pool.h) or a space (spaces.h). Stable as well.
+  /// What it belongs to instead: a pool (agent/pools/pool.h) or a space (agent/spaces/spaces.h). Stable as well.
   std::atomic<const void*> tenant{nullptr};
   std::atomic<bool> writable{false};         ///< the owner may write past what is appended
   std::atomic<std::uint32_t> append_end{0};  ///< end of the last extent

@@ -5,7 +5,7 @@
 // If a slot finds no room, it is marked, and its tablet is listed: all marked slots of a listed tablet are scanned
 // again later.
 // A reference to another agent's tablet is a remote reference. It goes to the outbox for that agent, from which
-// peer_links.h carries it there. If that agent does not talk, is lost, or is not known, it goes to the outbox for the
+// agent/peers carries it there. If that agent does not talk, is lost, or is not known, it goes to the outbox for the
 // owner.
 // Slots that the owner has declared dirty go to the owner as well, which scans its own copy. While an outbox is full,
 // workers that have a reference for it wait.

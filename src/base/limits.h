@@ -193,7 +193,7 @@ constexpr auto rest_most = std::chrono::milliseconds(30);
 constexpr std::uint64_t roots_between_looks = 8192;
 constexpr std::uint64_t pages_between_looks = 8;
 
-// Messages to agents (src/collector/agent_marking.cc, sweep.cc).
+// Messages to agents (src/collector/agent_marking.cc, src/collector/sweep.cc).
 
 /// Slots to mark in one message: 256 KiB.
 constexpr std::size_t slots_per_message = 32768;
@@ -252,7 +252,7 @@ constexpr std::size_t copy_piece = 2048;
 /// shorter ones fail do that.
 constexpr auto pause_spin = std::chrono::microseconds(250);
 
-// ---- cache: segments (arena.cc, frames.cc) ----
+// ---- cache: segments (cache/frames/arena.cc, cache/frames.cc) ----
 
 /// A cache has at least so many segments: some for its queues, and some in reserve.
 constexpr std::uint32_t segments_min = 8;
@@ -263,7 +263,7 @@ constexpr std::uint64_t huge_pages_from = 64ull << 20;
 /// Released runs that are remembered for large objects: they are looked through one by one.
 constexpr std::size_t free_runs_max = 64;
 
-// ---- cache: slots and allocation (slots.cc, allocation.cc) ----
+// ---- cache: slots and allocation (cache/slots.cc, cache/allocation.cc) ----
 
 /// Slots that a thread takes at a time: some HIT pages. A simulated program is too short to come to the end of many.
 constexpr std::uint64_t slots_per_run = simulated ? 1024 : 2048;
@@ -274,7 +274,7 @@ constexpr std::uint64_t report_every = 256 << 10;
 /// Collections that made no room before whoever waits gives up: the first may have begun before the wait.
 constexpr std::uint32_t collections_in_vain_max = 2;
 
-// ---- cache: misses (miss.cc, elastic.h, mutator.h) ----
+// ---- cache: misses (cache/miss.cc, cache/elastic.h, cache/mutator.h) ----
 
 /// Bytes of a home copy that comes with an answer by slot; a longer one is read in a second step.
 constexpr std::uint32_t answer_bytes_max = 512 << 10;
@@ -287,7 +287,7 @@ constexpr std::uint32_t window_part_bytes = 64 << 10;
 /// Bytes that a miss reads at most with its object: each thread has a buffer of that size.
 constexpr std::uint32_t window_max = 32 << 10;
 
-// ---- cache: eviction and write-back (evictor.cc, writeback.cc) ----
+// ---- cache: eviction and write-back (cache/evictor.cc, cache/writeback.cc) ----
 
 /// Frames that one step looks at, so that helping never stalls a thread for long.
 constexpr std::uint32_t frames_per_step = 512;
@@ -309,7 +309,7 @@ constexpr std::size_t acknowledged_ahead = 16;
 /// References of a copied object, or elements that have some, that one step looks at.
 constexpr std::uint64_t references_per_step = 4096;
 
-// ---- cache: pages of the table (pages.cc) ----
+// ---- cache: pages of the table (table/pages.cc) ----
 
 /// Pages that one step looks at: 32,768 words, some tens of microseconds.
 constexpr std::uint32_t pages_looked_at_per_step = 64;
@@ -322,14 +322,14 @@ constexpr std::uint32_t page_busy_rounds_max = 1000;
 /// After a round that gave nothing back: what is left are pages of resident objects.
 constexpr auto idle_after_vain_round = std::chrono::milliseconds(10);
 
-// ---- cache: collections (collection.cc) ----
+// ---- cache: collections (cache/collection.cc) ----
 
 /// Looks at a busy word before its slot stays for the next collection: a busy word is somebody's for a bounded time.
 constexpr std::uint32_t sweep_rounds_max = 10000;
 /// Words of 64 dead slots that eviction is held back for.
 constexpr std::uint32_t words_with_one_hold = 16;
 
-// ---- remote: connections to agents (keeper.cc, batches.cc, reconnect.cc, regions.h) ----
+// ---- remote: connections to agents (remote/keeper.cc, remote/batches.cc, remote/reconnect.cc, remote/regions.h) ----
 
 /// Between two requests for a region that an agent does not have yet: the first, and the longest after doubling.
 constexpr std::chrono::nanoseconds open_delay_min = std::chrono::milliseconds(2);
@@ -346,7 +346,7 @@ constexpr std::size_t batches_sent_at_once = 8;
 /// Regions that are carved from at the same time; more than one when a large object does not fit into the first.
 constexpr std::size_t open_regions_max = 4;
 
-// ---- tasks: the run loop of coroutines (run.cc) ----
+// ---- tasks: the run loop of coroutines (tasks/run.cc) ----
 
 /// Spinning before a thread sleeps: about a round trip.
 constexpr auto spin_for = std::chrono::microseconds(30);

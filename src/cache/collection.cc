@@ -1,5 +1,5 @@
-// Scanning frames and freeing dead slots; see collection.h. Words are looked at with with_frame (busy_word.h), so that
-// no scan makes an object warm.
+// Scanning frames and freeing dead slots; see collection.h. Words are looked at with with_frame (frames/busy_word.h),
+// so that no scan makes an object warm.
 //
 // Invariant: eviction makes no step between a look at a dead frame and the end of its slot (evictor::hold).
 #include "collection.h"

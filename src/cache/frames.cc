@@ -1,7 +1,7 @@
 // Bump allocation, moves and touches of frames; see frames.h.
 //
 // Invariant: a frame's prefix is complete before anybody can find the frame, and memory of the segment beyond it stays
-// retired (retire_frame.h).
+// retired (frames/retire_frame.h).
 #include "frames.h"
 #include "evictor.h"
 #include "object_cache.h"

@@ -5,7 +5,7 @@
 //   - A word that says `fetching` leads to the record of the thread that waits, and leaves that state before the thread
 //     does.
 //   - Only a home copy whose header names the slot is installed; an answer by slot goes over an unknown word only as
-//     "Page give-back" (pages.h) allows.
+//     "Page give-back" (table/pages.h) allows.
 //
 // object_cache::resolve calls it, inside a section.
 #pragma once

@@ -1,8 +1,7 @@
 // Putting the parts together, opening and closing, and the slow path of the barriers; see object_cache.h.
 //
-// Invariant: closing goes from the outside in. First nothing is evicted, then no thread finds the heap by its slots,
-// then no section is left that had found it (a second is allowed for that), and only then do its words and numbers go
-// back.
+// Invariant: closing goes from the outside in. First nothing is evicted. Then no thread finds the heap by its slots.
+// Then no section is left that had found it; a second is allowed for that. Only then do its words and numbers go back.
 #include "object_cache.h"
 #include "evictor.h"
 #include <fmt/format.h>

@@ -2,8 +2,8 @@
 // part reaches the others through it:
 //
 //   mutators      the threads, and what each has of its own          mutators.h
-//   frames        frames and segments, the reserve                   frames.h, arena.h
-//   pages         pages of the table that are given back             pages.h
+//   frames        frames and segments, the reserve                   frames.h, frames/arena.h
+//   pages         pages of the table that are given back             table/pages.h
 //   slots         slots from the agents' tablets                     slots.h
 //   requests      when a collection is asked for                     collection_requests.h
 //   pressure      waiting for memory                                 pressure.h

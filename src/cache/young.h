@@ -1,4 +1,4 @@
-// Young objects (frame.h): when they cease to be young, and who hears of it.
+// Young objects (farmem/detail/frame.h): when they cease to be young, and who hears of it.
 //
 // Invariants owned here
 //   - When a batch is acknowledged, nothing that a copy in it refers to is young. Until then the frames of those copies
@@ -24,9 +24,8 @@ class young_objects {
   /// while a collection of young objects marks.
   void log_with(void (*log)(slot_t) noexcept) noexcept { log_ = log; }
 
-  /// What a copy refers to that is not acknowledged yet is not young any more (frame.h): of an array `elements`
-  /// elements from `from` on. In a section. Returns where to go on; 0 when that was all. The references are not
-  /// trusted.
+  /// What a copy refers to that is not acknowledged yet is not young any more: of an array `elements` elements from
+  /// `from` on. In a section. Returns where to go on; 0 when that was all. The references are not trusted.
   std::uint64_t end_youth(std::uint64_t h, const char* payload, std::uint64_t from, std::uint64_t elements) noexcept;
   /// It has ceased to be young, just now in this section.
   void grew_up(slot_t slot) noexcept;

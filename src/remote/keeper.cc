@@ -1,5 +1,5 @@
 // The agent session's own thread: what nobody waits for. It keeps the lease, asks for regions ahead of the writers,
-// seals what is finished, acknowledges retired regions, starts the sender again after a reconnect, and breaks a
+// seals finished regions and acknowledges retired ones. It starts the sender again after a reconnect, and breaks a
 // connection on which the oldest batch has waited too long. It sleeps until it is woken or one of these is due.
 #include "base/base.h"
 #include <algorithm>

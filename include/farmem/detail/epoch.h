@@ -7,8 +7,8 @@
 //
 // Invariant: passed(s) implies that every section that could have read a word before the change that s was taken after
 // has ended. Why it holds: the stamp is read with a read-modify-write, so the change is visible to whoever reads a
-// later epoch. A thread that read an older epoch and has not announced it yet when advance() looks has not read any
-// word either, and after the heavy fence it can only read the changed ones.
+// later epoch. If a thread has read an older epoch and has not announced it yet when advance() looks, it has not read
+// any word either. After the heavy fence it can only read the changed ones.
 //
 // A pause is the same announcement used the other way round: the gate keeps new outer sections from beginning, and
 // the pause holds when every thread is outside. Pauses that do not succeed within their bound are abandoned.

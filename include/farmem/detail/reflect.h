@@ -1,9 +1,9 @@
 // Takes managed types apart: the fields of a struct by Boost.PFR, of a class by the function that names them. Owns the
 // judgement of a type (which rule it breaks, at which field) and the traits over it. The only file that includes PFR.
 //
-// PFR counts a C array as its elements, cannot see a base class without failing to compile, and reports a bit-field
-// as its declared type, so these are told apart first, and the sizes of the fields must add up to the struct's size.
-// A reference's target is never looked into, so types may refer to themselves and to incomplete types.
+// PFR counts a C array as its elements, cannot see a base class without failing to compile, and reports a bit-field as
+// its declared type. So these are told apart first, and the sizes of the fields must add up to the struct's size. A
+// reference's target is never looked into, so types may refer to themselves and to incomplete types.
 #pragma once
 
 #include <boost/pfr/core.hpp>

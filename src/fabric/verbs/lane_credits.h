@@ -1,12 +1,12 @@
 // How many packets each of a session's lanes may send, when their receive buffers are one shared queue. Bookkeeping
 // only; by the listener's thread alone.
 //
-// A lane begins with `minimum` credits. Of each packet it gets its credit back when the buffer is posted again, and as
-// long as it is short of credit one more from what is shared, until it has `share` times as many from there as are left
-// there: so lanes that are busy at the same time come to equal shares, and there is always something left for one that
-// becomes busy. A lane that in `period` packets never had less than the minimum unspent does not get all of the next
-// ones' credits back: what it did not need goes back to the shared ones. A lane that sends nothing keeps what it has;
-// nothing is ever demanded back.
+// A lane begins with `minimum` credits. It gets each packet's credit back when the buffer is posted again. As long as
+// it is short of credit, it also gets one more from the shared ones, until it has `share` times as many from there as
+// are left there. So lanes that are busy at the same time come to equal shares, and there is always something left for
+// one that becomes busy. If a lane never had less than the minimum unspent in `period` packets, it does not get all of
+// the next ones' credits back: those that it did not need go back to the shared ones. A lane that sends nothing keeps
+// what it has; nothing is ever demanded back.
 //
 //   held   credits that the sender has, or that are on their way to it
 //   taken  packets that have come whose buffers are not posted again
