@@ -1,5 +1,7 @@
 // The words of the protocols (src/protocol), made names of the agent: a message is as much the agent's own as its
-// heaps. Every part that handles messages or formats includes this; nothing else is declared here.
+// heaps.
+//
+// Invariant: nothing else is declared here. Every part that handles messages or formats includes this header.
 #pragma once
 
 #include "protocol/heap_messages.h"

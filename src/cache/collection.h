@@ -24,8 +24,8 @@ class object_cache;
 class frame_visitor {
  public:
   virtual ~frame_visitor() = default;
-  /// A frame: `dirty`, or it may be; `young` (farmem/detail/frame.h), and then dirty, too. Gives whether references() is
-  /// wanted.
+  /// A frame: `dirty`, or it may be; `young` (farmem/detail/frame.h), and then dirty, too. Gives whether references()
+  /// is wanted.
   virtual bool frame(slot_t slot, bool dirty, bool young) = 0;
   /// The slots that the frame refers to, null ones left out. Not called for types without references.
   virtual void references(slot_t slot, std::span<const slot_t> refs) = 0;

@@ -1,5 +1,7 @@
 // One result of examining what RDMA needs on this machine. A transport adds findings about its devices, and the doctor
-// (fabric/doctor.h) collects and prints them. Plain values: nothing here looks at the machine.
+// (fabric/doctor.h) collects and prints them.
+//
+// Invariant: a finding is a plain value, and a fix is given only where something is to be done.
 #pragma once
 
 #include "base/base.h"
