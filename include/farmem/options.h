@@ -42,7 +42,7 @@ struct heap_options {
   /// heap chooses `max(live bytes, 32 MiB, cache / 2)`. It chooses at most half of the room that the agents have left,
   /// and at least 1 MiB.
   std::uint64_t collect_every = 0;
-  /// Collects young objects between two whole collections, without the agents. A young object was never written back,
+  /// Collects young objects between two full collections, without the agents. A young object was never written back,
   /// and no object that was written back refers to it. Such a collection starts when `cache / 8` has been allocated and
   /// less than half of the cache is free. It also starts when `min(8 MiB, cache / 8)` has been allocated in objects of
   /// at least 1 KiB on average. If such collections free little, they start less often. Only with `collect`;

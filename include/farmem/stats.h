@@ -79,10 +79,10 @@ struct heap_stats {
       regions_retired = 0;                 ///< regions that the agents took back
   std::uint64_t bytes_bounced = 0;  ///< bytes copied between registered and other memory for an RDMA device; 0 is best
   // collection
-  std::uint64_t collections = 0,              ///< whole collections that have ended
+  std::uint64_t collections = 0,              ///< full collections that have ended
       collections_failed = 0;                 ///< of `collections`: those that were given up
-  std::uint64_t collected_objects = 0,        ///< objects that whole collections freed
-      collected_bytes = 0;                    ///< bytes of home copies that whole collections freed
+  std::uint64_t collected_objects = 0,        ///< objects that full collections freed
+      collected_bytes = 0;                    ///< bytes of home copies that full collections freed
   std::uint64_t evacuated_objects = 0,        ///< objects that agents moved after collections, as far as they reported
       evacuated_bytes = 0;                    ///< bytes of `evacuated_objects`
   std::uint64_t emptied_regions = 0;          ///< regions that evacuation emptied
@@ -90,7 +90,7 @@ struct heap_stats {
       young_collections_failed = 0;           ///< of `young_collections`: those that were given up
   std::uint64_t young_collected_objects = 0,  ///< objects that they freed, none of which was ever written back
       young_collected_bytes = 0;  ///< bytes that the home copies of `young_collected_objects` would have had
-  cycle_report last_cycle,        ///< report of the last whole collection
+  cycle_report last_cycle,        ///< report of the last full collection
       last_young;                 ///< report of the last collection of young objects
   histogram_snapshot pause_ns;    ///< pauses of collections that stopped all threads, ns
   histogram_snapshot miss_ns;     ///< misses, ns: from the failed test of the word to the usable object

@@ -1,7 +1,7 @@
-// A user's program, built against an installed farmem: uses headers, the compiled library, an error that travels from one
-// to the other, and a heap whose objects go home to an agent in the process and come back.
+// A user's program, built against an installed farmem: an error of the compiled library is caught by type, a pool and a heap
+// keep their objects on an agent in the process, and read them back.
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <farmem/farmem.h>
 
 using namespace fm::literals;
@@ -33,18 +33,15 @@ int use_a_heap() {
 }
 
 int main() {
-  const char digits[] = "123456789";
-  if (fm::detail::crc32c(digits, 9) != 0xe3069283u) return 1;
-  const auto s = fm::agent::store::create({.memory_bytes = 1u << 20, .region_bytes = 1u << 16});
-  if (s->statistics().empty()) return 4;
-  fm::os::memory_file file("consumer", 4096);
-  std::memcpy(file.base(), digits, sizeof digits);
   try {
-    fm::os::memory_file::adopt(-1, 4096);
-    return 2;
+    fm::heap h({.agents = {"nowhere://here"}});
+    return 1;
   } catch (const fm::error& e) {
-    if (e.code() != fm::errc::invalid_argument) return 3;
+    if (e.code() != fm::errc::unknown_scheme) return 2;
     std::printf("consumer: %s\n", e.what());
   }
+  fm::pool shared({.name = "consumer"});
+  auto nine = shared.alloc<std::uint64_t>(9);
+  if (shared.read(nine) != 9 || !shared.verify().ok()) return 3;
   return use_a_heap();
 }
