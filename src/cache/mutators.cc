@@ -17,11 +17,11 @@ std::mutex lists_mutex;
 std::atomic<mutator_list*> open_lists[heaps_max];
 
 void thread_ends(thread_state& t) noexcept {
+  // No heap can close meanwhile and free a mutator: closing takes the same lock first, and then takes the mutator from here.
+  const std::lock_guard lock(lists_mutex);
   for (std::size_t i = 0; i < heaps_max; ++i) {
     if (!t.mutators[i]) continue;
-    // The heap cannot close meanwhile and free the mutator: closing takes the same lock first.
-    const std::lock_guard lock(lists_mutex);
-    if (mutator_list* l = open_lists[i].load(std::memory_order_acquire); l && t.mutators[i]) l->detach(*t.mutators[i]);
+    if (mutator_list* l = open_lists[i].load(std::memory_order_acquire)) l->detach(*t.mutators[i]);
     t.mutators[i] = nullptr;
   }
 }

@@ -37,7 +37,7 @@ class source final : public part_source {
  public:
   /// `copy`: where parts are copied to before they are shown, if they are.
   source(receiver& from, receiver::arrival first, time_point deadline, std::vector<std::byte>* copy)
-      : from_(from), graph_(first.head.number), current_(std::move(first)), deadline_(deadline), copy_(copy) {}
+      : from_(from), graph_(first.head.number), current_(first), deadline_(deadline), copy_(copy) {}
   part next() override {
     if (current_.rest != 0) {
       from_.more_of(current_, deadline_);

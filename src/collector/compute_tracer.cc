@@ -1,7 +1,5 @@
 // The mark stack, looking ahead, and scanning of compute_tracer.h.
 #include "compute_tracer.h"
-#include "cache/evictor.h"
-#include "cache/frames/frame_contents.h"
 
 #include "cache/evictor.h"
 #include "cache/frames/frame_contents.h"

@@ -45,8 +45,6 @@ struct memory_key {
   std::uint64_t token = 0;
 };
 
-class session;
-
 struct request {
   static constexpr std::size_t max_sg = 4;
   enum : std::uint32_t { idle = 0, posted = 1, done_state = 2 };
