@@ -12,6 +12,8 @@
 
 namespace fm::fabric {
 
+class session;
+
 enum class session_state : std::uint8_t { connecting, up, down, lost, closed };
 
 /// What the owner of a session is told. Calls come from the session's own thread, one at a time.
