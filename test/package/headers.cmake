@@ -1,25 +1,25 @@
-# Run by ctest: installs the headers of ${build} into ${work}/root. Fails if a header is installed outside of include/farmem/*.h and
+# Run by ctest: installs the headers of ${build} into ${work}/installed. Fails if a header is installed outside of include/farmem/*.h and
 # include/farmem/detail/*.h, if one of include/ is missing, or if an installed header includes one of ours that is not installed.
 # Nothing has to be built.
-file(REMOVE_RECURSE ${work}/root)
-execute_process(COMMAND ${CMAKE_COMMAND} --install ${build} --prefix ${work}/root --component headers
+file(REMOVE_RECURSE ${work}/installed)
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${build} --prefix ${work}/installed --component headers
   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "the headers cannot be installed (${status}):\n${output}")
 endif()
 
 set(faults)
-file(GLOB_RECURSE installed RELATIVE ${work}/root ${work}/root/*)
+file(GLOB_RECURSE installed RELATIVE ${work}/installed ${work}/installed/*)
 foreach(path IN LISTS installed)
   if(NOT path MATCHES "^include/farmem/(detail/)?[^/]+[.]h$")
     list(APPEND faults "${path} is installed: it is neither in include/farmem/ nor in include/farmem/detail/")
     continue()
   endif()
-  file(STRINGS ${work}/root/${path} includes REGEX "^[ \t]*#[ \t]*include[ \t]*(\"|<farmem/)")
+  file(STRINGS ${work}/installed/${path} includes REGEX "^[ \t]*#[ \t]*include[ \t]*(\"|<farmem/)")
   foreach(include IN LISTS includes)
     if(NOT include MATCHES "<(farmem/[^>]+)>")
       list(APPEND faults "${path}: ${include}: headers that are installed are included as <farmem/...>")
-    elseif(NOT EXISTS ${work}/root/include/${CMAKE_MATCH_1})
+    elseif(NOT EXISTS ${work}/installed/include/${CMAKE_MATCH_1})
       list(APPEND faults "${path}: ${include}: that is not installed")
     endif()
   endforeach()
