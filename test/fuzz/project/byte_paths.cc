@@ -1,7 +1,7 @@
 // What the other end of a channel leaves where its parts are read: any bytes on a connection, any words in shared memory, between
 // whatever else is done with them. Nothing that is shown may lie elsewhere than in what came, or be more than came.
-#include <channel/ring.h>
-#include <channel/stream.h>
+#include <channel/path/ring.h>
+#include <channel/path/stream.h>
 #include <sys/socket.h>
 
 #include <cstring>
