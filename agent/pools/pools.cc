@@ -64,7 +64,8 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
     const auto taken = [&](std::uint32_t n) {
       return std::any_of(by_name_.begin(), by_name_.end(), [&](const auto& p) { return p.second->instance == n; });
     };
-    while (instance == 0 || taken(instance)) instance = static_cast<std::uint32_t>(random_.next());
+    const std::uint8_t tag = protocol::blocks::instance_tag(m.tenant, m.name);
+    while (instance == 0 || taken(instance)) instance = static_cast<std::uint32_t>(random_.next()) << 8 | tag;
     found = by_name_
                 .emplace(key, std::make_shared<pool>(regions_, m, quota, instance,
                                                      agent_.options.hooks.pool_first_generation))

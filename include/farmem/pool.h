@@ -38,11 +38,12 @@ enum class pool_read : std::uint8_t {
 ///
 /// Functions that throw throw fm::error; try_ functions and functions that return errc return the same codes:
 /// - not_found: the object was freed or never existed, or the pointer is forged
-/// - access_denied: the pointer is null, or of another pool, tenant or agent
+/// - access_denied: the pointer is null, or of another pool or tenant
 /// - layout_mismatch: the object has another size
 /// - too_large: more bytes than object_bytes_max()
 /// - quota_exceeded, agent_full: no room on any agent, after compaction
-/// - timed_out, agent_lost, disconnected: the agent did not answer in time, is lost, or the connection broke
+/// - timed_out, disconnected: the agent did not answer in time, or the connection broke
+/// - agent_lost: the agent is lost, was started again since the object was made, or is not one of the pool's
 /// - cancelled: the pool was closed
 ///
 /// If an allocation, write or free ends with timed_out or disconnected, it may have taken effect.

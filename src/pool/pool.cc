@@ -58,6 +58,13 @@ class pool::impl {
       if (a->instance() == p.instance()) return a.get();
     return nullptr;
   }
+  /// The error for a pointer that is of none of the agents' pools: their objects are lost if the pointer is of an earlier
+  /// instance of this pool.
+  [[nodiscard]] errc foreign(const pool_address& p) const noexcept {
+    const std::uint64_t tenant[2] = {options.tenant.words[0], options.tenant.words[1]};
+    const bool own = static_cast<std::uint8_t>(p.instance()) == blocks::instance_tag(tenant, options.name);
+    return own && !p.is_null() ? errc::agent_lost : errc::access_denied;
+  }
   [[nodiscard]] reader reader_of(agent_client& a) const noexcept { return {a, options.trust_lines}; }
 
   pool_options options;
@@ -137,7 +144,11 @@ void pool::drop_connections() noexcept {
 std::string pool::describe(const pool_address& p, errc why) const {
   if (p.is_null()) return "a null pointer";
   const agent_client* const a = impl_->agent_of(p);
-  if (a == nullptr) return text_of(p) + " is of another pool";
+  if (a == nullptr)
+    return text_of(p) +
+           (why == errc::agent_lost
+                ? " is of this pool at an agent that was started again since, or that is not one of the pool's"
+                : " is of another pool");
   return fmt::format("{}: {}{}", a->url(), text_of(p),
                      why == errc::not_found         ? " does not exist, or not any more"
                      : why == errc::layout_mismatch ? " has another size"
@@ -187,7 +198,7 @@ result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload) {
 
 result<void> pool::try_write_bytes(pool_address& p, std::span<const std::byte> payload) {
   agent_client* const a = impl_->agent_of(p);
-  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  if (a == nullptr) return fail(impl_->foreign(p), describe(p, impl_->foreign(p)));
   if (payload.size() > a->layout().bytes_max())
     return fail(errc::layout_mismatch, fmt::format("{} has another size than {} bytes", text_of(p), payload.size()));
   const protocol::pool_write_body b{{}, object_of(p), static_cast<std::uint32_t>(payload.size()), 0};
@@ -199,7 +210,7 @@ result<void> pool::try_write_bytes(pool_address& p, std::span<const std::byte> p
 
 result<void> pool::try_free(const pool_address& p) {
   agent_client* const a = impl_->agent_of(p);
-  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  if (a == nullptr) return fail(impl_->foreign(p), describe(p, impl_->foreign(p)));
   const reply r = a->change(message_type::pool_free, protocol::pool_object_body{{}, object_of(p)}, {}, a->deadline());
   if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
   return {};
@@ -207,7 +218,7 @@ result<void> pool::try_free(const pool_address& p) {
 
 result<void> pool::try_release(pool_address& p) {
   agent_client* const a = impl_->agent_of(p);
-  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  if (a == nullptr) return fail(impl_->foreign(p), describe(p, impl_->foreign(p)));
   const reply r =
       a->change(message_type::pool_release, protocol::pool_object_body{{}, object_of(p)}, {}, a->deadline());
   if (r.code != errc::ok) return fail(r.code, a->url() + ": " + text_of(p) + ": " + r.text());
@@ -219,7 +230,7 @@ result<void> pool::try_release(pool_address& p) {
 
 errc pool::read_into(pool_address& p, std::span<std::byte> to) noexcept {
   agent_client* const a = impl_->agent_of(p);
-  if (a == nullptr) return errc::access_denied;
+  if (a == nullptr) return impl_->foreign(p);
   if (to.size() > a->layout().bytes_max()) return errc::layout_mismatch;
   target t{to.data(), static_cast<std::uint32_t>(to.size()), nullptr};
   return impl_->reader_of(*a).read(p, t, nullptr);
@@ -227,7 +238,7 @@ errc pool::read_into(pool_address& p, std::span<std::byte> to) noexcept {
 
 result<std::vector<std::byte>> pool::try_read_bytes(pool_address& p) {
   agent_client* const a = impl_->agent_of(p);
-  if (a == nullptr) return fail(errc::access_denied, describe(p, errc::access_denied));
+  if (a == nullptr) return fail(impl_->foreign(p), describe(p, impl_->foreign(p)));
   std::vector<std::byte> bytes;
   std::string text;
   target t{nullptr, 0, &bytes};
@@ -254,7 +265,7 @@ pool_read pool::scan_read_into(pool_address& p, std::span<std::byte> to) {
 
 errc pool::rpc_read_into(pool_address& p, std::span<std::byte> to) noexcept {
   agent_client* const a = impl_->agent_of(p);
-  if (a == nullptr) return errc::access_denied;
+  if (a == nullptr) return impl_->foreign(p);
   if (to.size() > a->layout().bytes_max()) return errc::layout_mismatch;
   target t{to.data(), static_cast<std::uint32_t>(to.size()), nullptr};
   return impl_->reader_of(*a).ask(p, t, nullptr);

@@ -11,6 +11,9 @@
 // Identity is (virtual block, index, generation): where the object was born, not where it is. It is unique for ever:
 // the generation counts the births of a virtual block and never begins again.
 //
+// A pool on an agent has an instance number. Its low byte is the tag of the pool's tenant and name, so a client can tell
+// a pointer into an earlier instance of its own pool from one into a pool of others.
+//
 // Two ways to notice a torn read, chosen by size:
 //   checksum   the payload is contiguous; CRC-32C over identity, version, size and payload. Sound whatever the order in which
 //              a transport copies bytes, but for one torn read in 2^32.
@@ -20,11 +23,19 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/crc32c.h"
 #include <array>
 #include <bit>
 #include <cstring>
+#include <string_view>
 
 namespace fm::protocol::blocks {
+
+/// The low byte of the instance numbers of the pools of that tenant and name. Others' pools have the same by chance, one
+/// in 256: the tag chooses between two errors and protects nothing.
+inline std::uint8_t instance_tag(const std::uint64_t (&tenant)[2], std::string_view name) noexcept {
+  return static_cast<std::uint8_t>(detail::crc32c(name.data(), name.size(), detail::crc32c(tenant, sizeof tenant)));
+}
 
 using fm::detail::cache_line_bytes;
 

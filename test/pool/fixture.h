@@ -4,6 +4,7 @@
 #include "agent/service/service.h"
 #include "base/base.h"
 #include "protocol/paged_messages.h"
+#include "protocol/pool_format.h"
 #include "protocol/pool_messages.h"
 #include "remote/agent_session.h"
 #include <farmem/pool.h>
@@ -61,6 +62,12 @@ class place {
   std::unique_ptr<fm::agent::store> store_;
   std::unique_ptr<agent_test::live_agent> agent_;
 };
+
+/// What pointers of that pool are recognised by.
+inline std::uint8_t tag_of(const pool_options& o) {
+  const std::uint64_t tenant[2] = {o.tenant.words[0], o.tenant.words[1]};
+  return protocol::blocks::instance_tag(tenant, o.name);
+}
 
 /// Bytes of an object that follow from a number.
 inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {

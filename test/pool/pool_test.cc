@@ -154,7 +154,8 @@ TEST_CASE("what is wrong with a pointer is told apart, and none of it reaches by
   const place at(scheme);
   pool mine(at.options());
   pool_options o = at.options();
-  o.tenant = pool_tenant::random();
+  do o.tenant = pool_tenant::random();
+  while (tag_of(o) == tag_of(at.options()));
   pool theirs(o);
   auto a = mine.alloc(point{1, 2});
   const auto secret = theirs.alloc(point{7, 7});
@@ -245,6 +246,7 @@ TEST_CASE("the same tenant and name is the same pool, another name is another") 
   pool first(at.options()), second(at.options());
   pool_options o = at.options();
   o.name = "other";
+  while (tag_of(o) == tag_of(at.options())) o.name += "s";
   pool other(o);
   const auto a = first.alloc(point{1, 2});
   CHECK(second.read(a) == point{1, 2});
@@ -255,6 +257,25 @@ TEST_CASE("the same tenant and name is the same pool, another name is another") 
   second.free(a);
   b = a;
   CHECK(first.try_read(b).error().code() == errc::not_found);
+}
+
+TEST_CASE("a pointer into a pool whose agent was started again is of a lost agent, not of another pool") {
+  const std::string scheme = GENERATE("shm", "tcp");
+  place at(scheme);
+  pool_ptr<point> old;
+  {
+    pool before(at.options());
+    old = before.alloc(point{1, 2});
+  }
+  at.agent().program->end(SIGKILL);
+  at.agent().start(at.agent().url("tcp"));
+  pool after(at.options());
+  CHECK(after.try_read(old).error().code() == errc::agent_lost);
+  CHECK(code_of([&] { after.write(old, point{}); }) == errc::agent_lost);
+  CHECK(code_of([&] { after.free(old); }) == errc::agent_lost);
+  CHECK(code_of([&] { after.release(old); }) == errc::agent_lost);
+  const auto made = after.alloc(point{3, 4});
+  CHECK(after.read(made) == point{3, 4});
 }
 
 TEST_CASE("an agent that is full says so, and takes objects again when there is room") {

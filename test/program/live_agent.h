@@ -91,20 +91,22 @@ inline std::string text_of(const std::string& path) {
 /// An agent that serves tcp:// and shm:// and has an admin socket.
 class live_agent {
  public:
-  explicit live_agent(const std::vector<std::string>& more = {}) {
+  explicit live_agent(std::vector<std::string> more = {}) : more_(std::move(more)) { start("tcp://127.0.0.1:0"); }
+  /// Starts the program, again after its end: it serves the same shm:// address, and `tcp`.
+  void start(const std::string& tcp) {
     const int notify = ::inotify_init1(IN_CLOEXEC);
     REQUIRE(notify >= 0);
     REQUIRE(::inotify_add_watch(notify, where.path.c_str(), IN_MOVED_TO) >= 0);
-    std::vector<std::string> a{FARMEM_AGENT,   "--listen",      "tcp://127.0.0.1:0", "--listen", shm(),
-                               "--ready-file", where / "ready", "--admin",           admin(),    "--log-level",
-                               "info"};
-    a.insert(a.end(), more.begin(), more.end());
+    std::vector<std::string> a{FARMEM_AGENT,    "--listen", tcp,     "--listen",    shm(), "--ready-file",
+                               where / "ready", "--admin",  admin(), "--log-level", "info"};
+    a.insert(a.end(), more_.begin(), more_.end());
     program = std::make_unique<process>(a, log());
     pollfd p{notify, POLLIN, 0};
     const int ready = ::poll(&p, 1, wait_ms);
     ::close(notify);
     INFO(text_of(log()));
     REQUIRE(ready == 1);
+    urls.clear();
     std::ifstream in(where / "ready");
     for (std::string line; std::getline(in, line);) urls.push_back(line);
     REQUIRE(urls.size() == 2);
@@ -125,6 +127,9 @@ class live_agent {
   directory where;
   std::vector<std::string> urls;  ///< tcp, shm
   std::unique_ptr<process> program;
+
+ private:
+  std::vector<std::string> more_;
 };
 
 }  // namespace agent_test
