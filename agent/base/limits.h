@@ -55,21 +55,21 @@ constexpr std::uint64_t audit_faults_told = 20;  ///< in the text of an audit; a
 // ---- tracing ----
 
 /// The most references that fit into an answer under the transports' default message cap.
-constexpr std::uint32_t answer_ghosts_max = ((1u << 20) - 4096) / 8;
+constexpr std::uint32_t answer_references_max = ((1u << 20) - 4096) / 8;
 /// Pages released before the heap's mutex is given up for a moment: other messages of the heap wait for it.
 constexpr std::size_t release_pages_at_once = 16;
 /// Slots in a worker's own stack, 16 KiB of memory that only it touches; what is beyond goes to the shared one.
 constexpr std::uint64_t private_slots_max = 2048;
 /// References for the owner that are worth a notice while tracing goes on.
-constexpr std::uint64_t ghosts_worth_telling = 8192;
+constexpr std::uint64_t references_worth_telling = 8192;
 /// A table of references that were handed over, by 16 bits of their hash: most repeats are found in it.
-constexpr std::uint64_t seen_ghosts_bytes = 65536 * 8;
+constexpr std::uint64_t seen_references_bytes = 65536 * 8;
 constexpr std::uint32_t trace_ring_items =
     32;  ///< slots on their way to being scanned, so that memory has time to come
-constexpr std::uint32_t trace_resolved_items = 12;  ///< of those, with the home copy being prefetched
-constexpr std::uint32_t trace_ghosts_batch = 256;   ///< handed over under one lock
-constexpr std::int64_t trace_step_budget = 32768;   ///< about half a millisecond: 4 an object, 1 a reference
-constexpr std::int64_t trace_overdraft = 512;       ///< by which an object may pass the budget before it is put off
+constexpr std::uint32_t trace_resolved_items = 12;     ///< of those, with the home copy being prefetched
+constexpr std::uint32_t trace_references_batch = 256;  ///< handed over under one lock
+constexpr std::int64_t trace_step_budget = 32768;      ///< about half a millisecond: 4 an object, 1 a reference
+constexpr std::int64_t trace_overdraft = 512;          ///< by which an object may pass the budget before it is put off
 
 // ---- moving ----
 
@@ -85,7 +85,7 @@ constexpr std::uint64_t visit_ahead = 16;
 
 // ---- peers ----
 
-constexpr std::uint64_t peer_ghosts_least = 64;  ///< an outbox takes as many at least, however many peers there are
+constexpr std::uint64_t peer_references_least = 64;  ///< an outbox takes as many at least, however many peers there are
 constexpr duration between_refusals_logged = std::chrono::seconds(10);  ///< a wrong ticket comes with every message
 constexpr std::size_t peer_links_max = 64;     ///< sessions to other agents; one that is idle makes room
 constexpr std::size_t unreachable_max = 1024;  ///< addresses left alone; owners choose them: beyond, all are forgotten

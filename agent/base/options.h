@@ -39,7 +39,7 @@ struct store_options {
   /// A heap's objects that are marked and not scanned; beyond: rescans. And those that an evacuation in traversal order
   /// has come across and not moved; beyond: they are met later, out of order.
   std::uint64_t trace_queue_slots = 1u << 20;
-  std::uint64_t trace_ghosts_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
+  std::uint64_t trace_references_max = 256u << 10;  ///< that wait for a heap's owner; beyond: its tracing waits
   std::uint32_t pools_max = 64;
   std::uint32_t pool_clients_max = 1024;  ///< of one pool; one more is refused (agent_full), as is one pool more
   /// Send references to other agents' objects to those agents, and take theirs (protocol/heap_messages.h, "Agents that

@@ -108,7 +108,7 @@ class auditor {
   void check_entry(slot_t slot, word_t w) {
     ++objects_;
     const home_address at = home_address::unpack(w);
-    if (!detail::word::is_away(w)) return fault("slot {}: entry {:#x} is no home address", slot, w);
+    if (!detail::word::is_remote(w)) return fault("slot {}: entry {:#x} is no home address", slot, w);
     const region* r = h_.regions_pool.find(at.region);
     if (r == nullptr || !h_.owns(*r) || r->state == region_state::free || r->generation != at.generation)
       return fault("slot {}: region {} generation {} is not this heap's", slot, at.region, at.generation);

@@ -162,7 +162,7 @@ struct heap {
   /// Mark bits, and behind them the bits of the slots that are dirty at the owner; bit i: word i / 64, bit i % 64.
   using bits_t = std::atomic<std::uint64_t>;
   [[nodiscard]] static bits_t* marks(std::byte* block) noexcept { return reinterpret_cast<bits_t*>(block + marks_at); }
-  [[nodiscard]] static bits_t* newer_bits(std::byte* block) noexcept {
+  [[nodiscard]] static bits_t* dirty_bits(std::byte* block) noexcept {
     return reinterpret_cast<bits_t*>(block + marks_at + marks_bytes);
   }
 

@@ -82,7 +82,7 @@ errc heap_session::fetch_slot(body b, fabric::answer& out) {
   // The object may be moved and its old region freed between the load and the entering; each time round means that
   // somebody made progress, and the bound only guards against a defect.
   region* r = nullptr;
-  for (int tries = 0; detail::word::is_away(a.entry); ++tries) {
+  for (int tries = 0; detail::word::is_remote(a.entry); ++tries) {
     const home_address at = home_address::unpack(a.entry);
     if ((r = regions_.enter(at.region, at.generation)) != nullptr) break;
     const word_t again = entry->load(std::memory_order_acquire);

@@ -85,7 +85,7 @@ bool evacuator::move_object(move_batch& batch, slot_t slot) {
   entry_t* const entry = h_.entry(slot);
   if (entry == nullptr) return true;
   const word_t word = entry->load(std::memory_order_acquire);
-  if (!detail::word::is_away(word)) return true;
+  if (!detail::word::is_remote(word)) return true;
   const home_address at = home_address::unpack(word);
   if (!in_set(at)) return true;
   heap::bits_t* const taken = bits_of(slot, true);

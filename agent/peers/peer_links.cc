@@ -1,7 +1,7 @@
 // Sessions to other agents, and messages with remote references on their way there; see peer_links.h.
 // Invariant owned here: every message that was taken from a tracer is settled once, when its answer is in or its
 // session is not to be had.
-// All but start, stop and statistics belongs to whoever steps: the thread `fm-ghosts`, or a test.
+// All but start, stop and statistics belongs to whoever steps: the thread `fm-references`, or a test.
 #include "peer_links.h"
 
 #include <fmt/format.h>
@@ -101,7 +101,7 @@ void peer_links::stop() noexcept {
 }
 
 void peer_links::run() {
-  os::name_thread("fm-ghosts");
+  os::name_thread("fm-references");
   while (!stop_.load()) {
     const std::uint32_t seen = bell_.work.load();
     bool more = false;
@@ -147,7 +147,7 @@ bool peer_links::send_waiting(const std::shared_ptr<heap>& h, const std::shared_
       continue;
     }
     const std::size_t slot_bytes = d.slots.size() * sizeof(slot_t);
-    auto head = frame(message_type::ghosts, d.body);
+    auto head = frame(message_type::remote_references, d.body);
     head.head.body_bytes += static_cast<std::uint32_t>(slot_bytes);
     l.message.resize(sizeof head + slot_bytes);
     std::memcpy(l.message.data(), &head, sizeof head);
@@ -164,7 +164,7 @@ bool peer_links::send_waiting(const std::shared_ptr<heap>& h, const std::shared_
     };
     ++l.over->letters;
     messages_.fetch_add(1, std::memory_order_relaxed);
-    ghosts_.fetch_add(d.slots.size(), std::memory_order_relaxed);
+    references_.fetch_add(d.slots.size(), std::memory_order_relaxed);
     letters_.splice(letters_.end(), one);
     l.over->session->post(l.request);
   }
@@ -182,8 +182,8 @@ bool peer_links::settle_answered() {
     any = true;
     codec::discard_key(l.request.reply_key);
     --l.over->letters;
-    settle(l,
-           l.request.status != errc::ok ? l.request.status : parse_answer(l.request.reply, message_type::ghosts).code);
+    settle(l, l.request.status != errc::ok ? l.request.status
+                                           : parse_answer(l.request.reply, message_type::remote_references).code);
     at = letters_.erase(at);
   }
   return any;
@@ -270,7 +270,8 @@ void peer_links::leave_alone(const std::string& url, errc why, const std::string
       std::min<duration>(u.wait == duration::zero() ? limits::leave_alone_first : u.wait * 2, limits::leave_alone_most);
   u.until = clock::now() + u.wait;
   spdlog::log(u.wait == limits::leave_alone_first ? spdlog::level::warn : spdlog::level::debug,
-              "store {}: another agent is not reached, its owner carries ghosts there: {}", options_.name, text);
+              "store {}: another agent is not reached, its owner carries remote references there: {}", options_.name,
+              text);
 }
 
 void peer_links::forget(link_map::iterator which) {
@@ -298,8 +299,8 @@ void peer_links::close_unused() {
 }
 
 std::string peer_links::statistics() const {
-  return fmt::format(R"("sessions":{},"messages_sent":{},"ghosts_sent":{},"messages_failed":{})", sessions_.load(),
-                     messages_.load(), ghosts_.load(), failures_.load());
+  return fmt::format(R"("sessions":{},"messages_sent":{},"references_sent":{},"messages_failed":{})", sessions_.load(),
+                     messages_.load(), references_.load(), failures_.load());
 }
 
 }  // namespace fm::agent

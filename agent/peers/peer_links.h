@@ -1,6 +1,6 @@
 // Carries remote references from this agent's tracers to other agents (protocol/heap_messages.h, "Agents that talk").
 //
-// One thread, `fm-ghosts`, takes references from the tracers' outboxes and sends them. It starts when an owner first
+// One thread, `fm-references`, takes references from the tracers' outboxes and sends them. It starts when an owner first
 // names peers. Each tracer and peer have one message under way; references that come meanwhile go with the next one.
 // Sessions are kept by address, for all heaps, and closed when no cycle has used them for a while.
 // If an address cannot be reached or does not answer, it is left alone for a time that doubles. References for it are
@@ -70,7 +70,7 @@ class peer_links {
   const std::function<heap_list()> heaps_;
   trace_bell bell_;
   std::atomic<bool> stop_{false};
-  std::atomic<std::uint64_t> sessions_{0}, messages_{0}, ghosts_{0}, failures_{0};
+  std::atomic<std::uint64_t> sessions_{0}, messages_{0}, references_{0}, failures_{0};
 
   std::mutex starting_;
   std::thread thread_;  ///< starting_, until the store ends

@@ -62,8 +62,8 @@ std::optional<errc> peers::message(session& s, heap& h, message_type type, body 
 }
 
 std::string peers::statistics() const {
-  return fmt::format(R"({},"ghosts_received":{},"messages_refused":{})", ghosts_.statistics(), ghosts_received_.load(),
-                     ghosts_refused_.load());
+  return fmt::format(R"({},"references_received":{},"messages_refused":{})", links_.statistics(),
+                     references_received_.load(), references_refused_.load());
 }
 
 errc peers::trace_peers(session& s, heap& h, body b, fabric::answer& out) {
@@ -80,7 +80,7 @@ errc peers::trace_peers(session& s, heap& h, body b, fabric::answer& out) {
   for (std::uint32_t i = 0; i < m.count; ++i)
     if (!read_peer(b, h, named)) return errc::bad_frame;
   if (!b.empty()) return errc::bad_frame;
-  if (m.count != 0) ghosts_.start();
+  if (m.count != 0) links_.start();
   if (!running->set_peers(std::move(named))) return refuse_traced(out, h, m.cycle);
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
@@ -103,10 +103,10 @@ errc peers::open(session& s, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc peers::take_ghosts(session& s, body b, fabric::answer& out) {
-  constexpr auto type = message_type::ghosts;
-  ghosts_body m;
-  if (!read_front(b, m) || m.zero != 0 || m.count == 0 || m.count > ghosts_slots_max ||
+errc peers::take_remote_references(session& s, body b, fabric::answer& out) {
+  constexpr auto type = message_type::remote_references;
+  remote_references_body m;
+  if (!read_front(b, m) || m.zero != 0 || m.count == 0 || m.count > remote_references_max ||
       b.size() != std::uint64_t{m.count} * 8)
     return errc::bad_frame;
   std::vector<slot_t> slots(m.count);
@@ -115,7 +115,7 @@ errc peers::take_ghosts(session& s, body b, fabric::answer& out) {
     return errc::bad_frame;
   const std::shared_ptr<heap> h = heaps_.find(m.heap_id);
   const auto refused = [&](errc code, const std::string& text) {
-    ghosts_refused_.fetch_add(1, std::memory_order_relaxed);
+    references_refused_.fetch_add(1, std::memory_order_relaxed);
     return refuse(out, type, code, text);
   };
   if (h == nullptr) return refused(errc::not_found, "no such heap here");
@@ -127,13 +127,13 @@ errc peers::take_ghosts(session& s, body b, fabric::answer& out) {
     std::int64_t logged = refusal_logged_.load(std::memory_order_relaxed);
     if ((logged == 0 || at - logged > limits::between_refusals_logged.count()) &&
         refusal_logged_.compare_exchange_strong(logged, at, std::memory_order_relaxed))
-      spdlog::warn("store {}: {} sends ghosts for cycle {} of heap {} without the ticket", agent_.options.name,
-                   s.peer.name(), m.cycle, h->name);
+      spdlog::warn("store {}: {} sends remote references for cycle {} of heap {} without the ticket",
+                   agent_.options.name, s.peer.name(), m.cycle, h->name);
     // Not the end of the session, which carries other heaps' references: an owner may have named a wrong ticket.
     return refused(errc::access_denied, fmt::format("not the ticket of cycle {}", m.cycle));
   }
   if (!running->receive(slots)) return refused(errc::stale, fmt::format("cycle {} has ended", m.cycle));
-  ghosts_received_.fetch_add(slots.size(), std::memory_order_relaxed);
+  references_received_.fetch_add(slots.size(), std::memory_order_relaxed);
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }

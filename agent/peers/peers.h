@@ -16,29 +16,29 @@ namespace fm::agent {
 
 class peers final : public heap_part {
  public:
-  peers(environment& e, heaps& all) : agent_(e), heaps_(all), ghosts_(e.options, [&all] { return all.all(); }) {}
+  peers(environment& e, heaps& all) : agent_(e), heaps_(all), links_(e.options, [&all] { return all.all(); }) {}
 
   /// For a session that has opened nothing; session::opening is held.
   errc open(session& s, body b, fabric::answer& out);
   std::optional<errc> message(session& s, heap& h, message_type type, body b, fabric::answer& out) override;
   /// Rung when something waits to be sent.
-  [[nodiscard]] trace_bell& bell() noexcept { return ghosts_.bell(); }
+  [[nodiscard]] trace_bell& bell() noexcept { return links_.bell(); }
   /// As peer_links.
-  bool step() { return ghosts_.step(); }
-  void stop() noexcept { ghosts_.stop(); }
+  bool step() { return links_.step(); }
+  void stop() noexcept { links_.stop(); }
   /// Members of a JSON object.
   [[nodiscard]] std::string statistics() const;
 
  private:
   friend class peer_session;
   errc trace_peers(session& s, heap& h, body b, fabric::answer& out);
-  errc take_ghosts(session& s, body b, fabric::answer& out);
+  errc take_remote_references(session& s, body b, fabric::answer& out);
 
   environment& agent_;
   heaps& heaps_;
-  std::atomic<std::uint64_t> ghosts_received_{0}, ghosts_refused_{0};
+  std::atomic<std::uint64_t> references_received_{0}, references_refused_{0};
   std::atomic<std::int64_t> refusal_logged_{0};  ///< when, in ticks of the clock
-  peer_links ghosts_;
+  peer_links links_;
 };
 
 /// Another agent's session: it sends remote references, and has no memory.
@@ -46,7 +46,7 @@ class peer_session final : public tenant {
  public:
   peer_session(peers& of, session& s) : of_(of), s_(s) {}
   errc message(message_type type, body b, fabric::answer& out) override {
-    return type == message_type::ghosts ? of_.take_ghosts(s_, b, out) : errc::bad_frame;
+    return type == message_type::remote_references ? of_.take_remote_references(s_, b, out) : errc::bad_frame;
   }
   std::byte* memory(const fabric::remote&, std::uint64_t, fabric::access) noexcept override { return nullptr; }
   void disconnected() noexcept override {}

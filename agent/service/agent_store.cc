@@ -36,7 +36,8 @@ std::unique_ptr<store> store::create(const store_options& o) {
   if (!in_range(o.trace_queue_slots))
     bad(fmt::format("trace_queue_slots {} is not in [64, 2^32]", o.trace_queue_slots));
   if (o.peer_within <= duration::zero()) bad("peer_within is not more than nothing");
-  if (!in_range(o.trace_ghosts_max)) bad(fmt::format("trace_ghosts_max {} is not in [64, 2^32]", o.trace_ghosts_max));
+  if (!in_range(o.trace_references_max))
+    bad(fmt::format("trace_references_max {} is not in [64, 2^32]", o.trace_references_max));
   return std::make_unique<agent_store>(o);
 }
 

@@ -43,7 +43,7 @@ errc refuse_stale(fabric::answer& out, message_type type, const heap& h, std::ui
 std::optional<errc> cycles::message(session& s, heap& h, message_type type, body b, fabric::answer& out) {
   switch (type) {
     case message_type::begin_cycle: return begin_cycle(s, h, b, out);
-    case message_type::add_newer: return add_newer(s, h, b, out);
+    case message_type::add_dirty: return add_dirty(s, h, b, out);
     case message_type::trace: return trace(s, h, b, out);
     case message_type::read_marks: return read_marks(s, h, b, out);
     case message_type::release_slots: return release_slots(s, h, b, out);
@@ -82,10 +82,11 @@ errc cycles::begin_cycle(session& s, heap& h, body b, fabric::answer& out) {
   if (!repeated) {
     if (m.cycle <= h.cycle_begun)
       return refuse(out, type, errc::stale, fmt::format("cycle {} after cycle {}", m.cycle, h.cycle_begun));
-    auto next = std::make_shared<tracer>(h, m.cycle,
-                                         trace_limits{agent_.options.trace_queue_slots, agent_.options.trace_ghosts_max,
-                                                      agent_.options.trace_threads, agent_.options.peer_within},
-                                         new_ticket(), bell_, peers_bell_);
+    auto next =
+        std::make_shared<tracer>(h, m.cycle,
+                                 trace_limits{agent_.options.trace_queue_slots, agent_.options.trace_references_max,
+                                              agent_.options.trace_threads, agent_.options.peer_within},
+                                 new_ticket(), bell_, peers_bell_);
     h.end_cycle();
     h.begin_cycle(std::move(next));
     h.cycle_begun = m.cycle;
@@ -98,15 +99,15 @@ errc cycles::begin_cycle(session& s, heap& h, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc cycles::add_newer(session& s, heap& h, body b, fabric::answer& out) {
-  constexpr auto type = message_type::add_newer;
-  newer_body m;
+errc cycles::add_dirty(session& s, heap& h, body b, fabric::answer& out) {
+  constexpr auto type = message_type::add_dirty;
+  dirty_body m;
   std::vector<slot_bits> pages;
   if (!read_front(b, m) || m.zero != 0 || !read_pages(b, m.count, pages)) return errc::bad_frame;
   errc result = errc::ok;
   const auto running = find_cycle(s, h, m.cycle, type, out, result);
   if (running == nullptr) return result;
-  if (!running->add_newer(pages)) return refuse_stale(out, type, h, m.cycle);
+  if (!running->add_dirty(pages)) return refuse_stale(out, type, h, m.cycle);
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
@@ -119,17 +120,17 @@ errc cycles::trace(session& s, heap& h, body b, fabric::answer& out) {
   errc result = errc::ok;
   const auto running = find_cycle(s, h, m.cycle, type, out, result);
   if (running == nullptr) return result;
-  m.ghosts_max = std::min(m.ghosts_max, limits::answer_ghosts_max);
+  m.references_max = std::min(m.references_max, limits::answer_references_max);
   auto how = tracer::sequence::ok;
   tracer::reply a{};
   if (!running->post(m, slots, how, a)) return refuse_stale(out, type, h, m.cycle);
   if (how == tracer::sequence::gap) return errc::bad_frame;
   if (how == tracer::sequence::stale)
     return refuse(out, type, errc::stale, fmt::format("trace message {} of cycle {} comes late", m.number, m.cycle));
-  out.payload.reserve(sizeof(answer_head) + sizeof a.answer + sizeof(trace_counts) + a.ghosts.size() * 8);
+  out.payload.reserve(sizeof(answer_head) + sizeof a.answer + sizeof(trace_counts) + a.remote_references.size() * 8);
   begin_answer(out, type, &a.answer, sizeof a.answer);
   if (a.counts) append_answer(out, &*a.counts, sizeof *a.counts);
-  append_answer(out, a.ghosts.data(), a.ghosts.size() * 8);
+  append_answer(out, a.remote_references.data(), a.remote_references.size() * 8);
   return errc::ok;
 }
 

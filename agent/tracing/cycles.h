@@ -26,7 +26,7 @@ class cycles final : public heap_part {
 
  private:
   errc begin_cycle(session& s, heap& h, body b, fabric::answer& out);
-  static errc add_newer(session& s, heap& h, body b, fabric::answer& out);
+  static errc add_dirty(session& s, heap& h, body b, fabric::answer& out);
   static errc trace(session& s, heap& h, body b, fabric::answer& out);
   static errc read_marks(session& s, heap& h, body b, fabric::answer& out);
   static errc release_slots(session& s, heap& h, body b, fabric::answer& out);

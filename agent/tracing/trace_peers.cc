@@ -12,8 +12,9 @@ namespace fm::agent {
 
 bool tracer::set_peers(trace_peer_set peers) {
   const auto count = static_cast<std::uint32_t>(peers.boxes.size());
-  const std::uint64_t each = std::max(ghosts_max_ / std::max<std::uint64_t>(count, 1), limits::peer_ghosts_least);
-  const std::uint64_t in_message = std::min<std::uint64_t>(each, ghosts_slots_max);
+  const std::uint64_t each =
+      std::max(references_max_ / std::max<std::uint64_t>(count, 1), limits::peer_references_least);
+  const std::uint64_t in_message = std::min<std::uint64_t>(each, remote_references_max);
   // So that nothing that follows asks for memory; and before anything has changed.
   for (trace_peer_box& p : peers.boxes) {
     p.outbox.reserve(each);
@@ -21,40 +22,40 @@ bool tracer::set_peers(trace_peer_set peers) {
   }
   std::lock_guard lock(mutex_);
   if (ended_.load(std::memory_order_relaxed) || started_.load(std::memory_order_relaxed)) return false;
-  outbox_.reserve(ghosts_max_ + count * (each + in_message));
+  outbox_.reserve(references_max_ + count * (each + in_message));
   std::swap(peers_, peers);
   has_peers_ = true;
-  peer_ghosts_max_ = each;
+  peer_references_max_ = each;
   peer_count_.store(count, std::memory_order_release);
   return true;
 }
 
-bool tracer::queue_ghost(slot_t slot) {
+bool tracer::queue_remote_reference(slot_t slot) {
   const std::uint8_t to = peers_.boxes.empty() ? 0 : *peers_.route(detail::tablet_of(slot));
   if (to == 0 || peers_.boxes[to - 1].lost) {
-    if (outbox_.size() >= ghosts_max_) return false;
+    if (outbox_.size() >= references_max_) return false;
     outbox_.push_back(slot);
     return true;
   }
   trace_peer_box& p = peers_.boxes[to - 1];
-  if (p.outbox.size() >= peer_ghosts_max_) return false;
+  if (p.outbox.size() >= peer_references_max_) return false;
   if (p.empty()) p.moved = clock::now();
   p.outbox.push_back(slot);
   ++unacknowledged_;
-  ++counts_.ghosts_sent;
+  ++counts_.references_sent;
   return true;
 }
 
 bool tracer::take(std::uint32_t peer, dispatch& out) {
-  out.slots.reserve(ghosts_slots_max);
+  out.slots.reserve(remote_references_max);
   std::lock_guard lock(mutex_);
   // Until tracing has begun, the owner may tell of others.
   if (ended_.load(std::memory_order_relaxed) || !started_.load(std::memory_order_relaxed)) return false;
   if (peer >= peers_.boxes.size()) return false;
   trace_peer_box& p = peers_.boxes[peer];
   if (p.lost || !p.under_way.empty() || p.outbox.empty()) return false;
-  const auto n = static_cast<std::ptrdiff_t>(std::min<std::size_t>(p.outbox.size(), ghosts_slots_max));
-  const bool was_full = p.outbox.size() >= peer_ghosts_max_;
+  const auto n = static_cast<std::ptrdiff_t>(std::min<std::size_t>(p.outbox.size(), remote_references_max));
+  const bool was_full = p.outbox.size() >= peer_references_max_;
   p.under_way.assign(p.outbox.end() - n, p.outbox.end());
   p.outbox.resize(p.outbox.size() - static_cast<std::size_t>(n));
   p.moved = clock::now();
@@ -93,7 +94,7 @@ void tracer::lose(trace_peer_box& p, const char* why) {
   p.under_way = {};
   p.lost = true;
   unacknowledged_ -= left;
-  counts_.ghosts_returned += left;
+  counts_.references_returned += left;
   ++counts_.peers_lost;
   bell_.ring();  // who waited for room may find some elsewhere
   spdlog::debug("heap {}: cycle {}: references to objects of {} go through the owner: {}", h_.name, cycle, p.url, why);
@@ -115,7 +116,7 @@ bool tracer::receive(std::span<const slot_t> slots) {
     std::lock_guard lock(mutex_);
     if (ended_.load(std::memory_order_relaxed)) return false;
     started_.store(true, std::memory_order_relaxed);
-    if (detail::mutated(detail::mutation::acknowledge_ghosts_early)) {
+    if (detail::mutated(detail::mutation::acknowledge_references_early)) {
       unqueued_.insert(unqueued_.end(), slots.begin(), slots.end());
       return true;
     }
@@ -126,7 +127,7 @@ bool tracer::receive(std::span<const slot_t> slots) {
 
   std::lock_guard lock(mutex_);
   queue_all(fresh);
-  counts_.ghosts_received += slots.size();
+  counts_.references_received += slots.size();
   --busy_;
   if (--inside_ == 0) left_.notify_all();
   if (!fresh.empty()) bell_.ring();

@@ -43,9 +43,9 @@ slot_t tracer::next_slot(worker& w) {
 tracer::item tracer::make_item(slot_t slot) const {
   const entry_t* const entry = h_.entry(slot);
   __builtin_prefetch(entry);
-  if (has_newer_)
+  if (has_dirty_)
     __builtin_prefetch(
-        &heap::newer_bits(h_.tablet_block_of(detail::tablet_of(slot)))[slot % detail::tablet_slots / 64]);
+        &heap::dirty_bits(h_.tablet_block_of(detail::tablet_of(slot)))[slot % detail::tablet_slots / 64]);
   return {slot, entry, nullptr, 0, false};
 }
 
@@ -82,16 +82,16 @@ bool tracer::resume(worker& w) {
 
 // ---- from a slot to its home copy ----
 
-bool tracer::is_newer(slot_t slot) const noexcept {
-  if (!has_newer_) return false;
+bool tracer::is_dirty(slot_t slot) const noexcept {
+  if (!has_dirty_) return false;
   const std::uint64_t at = slot % detail::tablet_slots;
-  const heap::bits_t* const bits = heap::newer_bits(h_.tablet_block_of(detail::tablet_of(slot)));
+  const heap::bits_t* const bits = heap::dirty_bits(h_.tablet_block_of(detail::tablet_of(slot)));
   return (bits[at / 64].load(std::memory_order_acquire) >> (at % 64) & 1) != 0;
 }
 
 void tracer::resolve(worker& w, item& it) {
-  it.newer = is_newer(it.slot);
-  if (it.newer) return;
+  it.dirty = is_dirty(it.slot);
+  if (it.dirty) return;
   word_t word = it.entry->load(std::memory_order_acquire);
   for (int moves = 0; word != 0; ++moves) {  // 0: young, or never stored
     const home_address at = home_address::unpack(word);
@@ -137,7 +137,7 @@ void tracer::leave_regions(worker& w) noexcept {
 // ---- from a home copy to what it refers to ----
 
 bool tracer::scan(worker& w, const item& it, std::uint64_t from) {
-  if (it.newer) {
+  if (it.dirty) {
     w.budget -= 4;
     if (hand_over(w, it.slot)) return true;
     w.resume_slot = it.slot;
@@ -183,7 +183,7 @@ bool tracer::visit(worker& w, slot_t slot) {
     return true;
   }
   const std::uint64_t word = h_.tablet_words()[detail::tablet_of(slot)].load(std::memory_order_acquire);
-  if (word == 0) return add_ghost(w, slot);
+  if (word == 0) return add_remote_reference(w, slot);
   if ((word & heap::in_cycle) == 0) return true;
   std::byte* const block = heap::block_in(word);
   const std::uint64_t at = slot % detail::tablet_slots, bit = std::uint64_t{1} << (at % 64);
@@ -198,8 +198,8 @@ bool tracer::visit(worker& w, slot_t slot) {
   return true;
 }
 
-bool tracer::add_ghost(worker& w, slot_t slot) {
-  auto& seen = reinterpret_cast<std::atomic<slot_t>*>(seen_ghosts_.base())[(slot * 0x9e3779b97f4a7c15ull) >> 48];
+bool tracer::add_remote_reference(worker& w, slot_t slot) {
+  auto& seen = reinterpret_cast<std::atomic<slot_t>*>(seen_references_.base())[(slot * 0x9e3779b97f4a7c15ull) >> 48];
   if (seen.load(std::memory_order_relaxed) == slot) return true;
   if (!hand_over(w, slot)) return false;
   seen.store(slot, std::memory_order_relaxed);
@@ -207,12 +207,12 @@ bool tracer::add_ghost(worker& w, slot_t slot) {
 }
 
 bool tracer::hand_over(worker& w, slot_t slot) {
-  if (w.ghost_count == limits::trace_ghosts_batch) {
+  if (w.remote_reference_count == limits::trace_references_batch) {
     std::lock_guard lock(mutex_);
-    flush_ghosts(w);
-    if (w.ghost_count == limits::trace_ghosts_batch) return false;
+    flush_remote_references(w);
+    if (w.remote_reference_count == limits::trace_references_batch) return false;
   }
-  w.ghosts[w.ghost_count++] = slot;
+  w.remote_references[w.remote_reference_count++] = slot;
   return true;
 }
 

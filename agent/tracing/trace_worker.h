@@ -15,7 +15,7 @@ struct tracer::item {
   const entry_t* entry;
   const std::byte* copy;  ///< once resolved; null: nothing to scan
   std::uint64_t room;     ///< bytes at `copy` that the object may take
-  bool newer;             ///< at the owner, who scans it
+  bool dirty;             ///< at the owner, who scans it
 };
 
 struct tracer::worker {
@@ -37,8 +37,8 @@ struct tracer::worker {
   std::uint32_t rescan_tablet = 0;
   std::uint32_t rescan_word = 0;  ///< next word of mark bits
   std::uint64_t rescan_bits = 0;  ///< of the word before, not scanned yet
-  std::uint32_t ghost_count = 0;
-  slot_t ghosts[limits::trace_ghosts_batch];
+  std::uint32_t remote_reference_count = 0;
+  slot_t remote_references[limits::trace_references_batch];
   std::atomic<std::uint64_t> held{0};  ///< slots in the stack at the end of the last step
 
   // ---- in a step ----

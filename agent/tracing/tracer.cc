@@ -17,13 +17,13 @@ tracer::tracer(heap& h, std::uint64_t n, const trace_limits& limits, const trace
       bell_(bell),
       peers_bell_(peers_bell),
       shared_max_(limits.queue_slots),
-      ghosts_max_(limits.ghosts_max),
+      references_max_(limits.references_max),
       peer_within_(limits.peer_within),
       room_(limits.queue_slots),
       shared_(limits.queue_slots * 8, detail::page_bytes),
-      seen_ghosts_(limits::seen_ghosts_bytes, detail::page_bytes) {
+      seen_references_(limits::seen_references_bytes, detail::page_bytes) {
   rescans_.reserve(h.tablets);
-  outbox_.reserve(ghosts_max_);
+  outbox_.reserve(references_max_);
   for (std::uint32_t i = 0; i < limits.workers; ++i)
     workers_.push_back(std::make_unique<worker>(std::min(limits::private_slots_max, limits.queue_slots)));
 }
@@ -34,8 +34,8 @@ std::uint64_t tracer::memory_bytes() const {
   std::lock_guard lock(mutex_);
   std::uint64_t for_peers = peers_.routes_memory;
   for (const trace_peer_box& p : peers_.boxes) for_peers += (p.outbox.size() + p.under_way.size()) * 8;
-  return std::uint64_t{h_.tablets} * 2 * marks_bytes + (shared_count_ + std::max(outbox_.size(), ghosts_max_)) * 8 +
-         limits::seen_ghosts_bytes + for_peers + workers_.size() * (sizeof(worker) + limits::private_slots_max * 8);
+  return std::uint64_t{h_.tablets} * 2 * marks_bytes + (shared_count_ + std::max(outbox_.size(), references_max_)) * 8 +
+         limits::seen_references_bytes + for_peers + workers_.size() * (sizeof(worker) + limits::private_slots_max * 8);
 }
 
 std::optional<bool> tracer::marks_add_up() const {
@@ -64,16 +64,16 @@ void tracer::end() noexcept {
 
 // ---- messages ----
 
-bool tracer::add_newer(std::span<const slot_bits> pages) {
+bool tracer::add_dirty(std::span<const slot_bits> pages) {
   std::lock_guard lock(mutex_);
   if (ended_.load(std::memory_order_relaxed) || started_.load(std::memory_order_relaxed)) return false;
   for (const slot_bits& p : pages) {
     const std::uint64_t word = h_.tablet_words()[detail::tablet_of(p.first_slot)].load(std::memory_order_acquire);
     if ((word & heap::in_cycle) == 0) continue;
-    heap::bits_t* const to = heap::newer_bits(heap::block_in(word)) + p.first_slot % detail::tablet_slots / 64;
+    heap::bits_t* const to = heap::dirty_bits(heap::block_in(word)) + p.first_slot % detail::tablet_slots / 64;
     for (std::size_t i = 0; i < std::size(p.bits); ++i)
       if (p.bits[i] != 0) to[i].fetch_or(p.bits[i], std::memory_order_relaxed);
-    has_newer_ = true;
+    has_dirty_ = true;
   }
   return true;
 }
@@ -91,16 +91,16 @@ bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& 
     how = sequence::ok;
     lose_silent_peers();
     if (m.number == last_number_ + 1) {
-      const auto n = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(outbox_.size(), m.ghosts_max));
+      const auto n = static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(outbox_.size(), m.references_max));
       answered_.assign(outbox_.end() - n, outbox_.end());
       outbox_.resize(outbox_.size() - static_cast<std::uint64_t>(n));
       last_number_ = m.number;
-    } else if (answered_.size() > m.ghosts_max) {
+    } else if (answered_.size() > m.references_max) {
       // A repeat that may be answered with less than the first time: the rest waits for its turn again.
-      outbox_.insert(outbox_.end(), answered_.begin() + m.ghosts_max, answered_.end());
-      answered_.resize(m.ghosts_max);
+      outbox_.insert(outbox_.end(), answered_.begin() + m.references_max, answered_.end());
+      answered_.resize(m.references_max);
     }
-    out.ghosts = answered_;
+    out.remote_references = answered_;
     started_.store(true, std::memory_order_relaxed);
     ++inside_;
     ++busy_;  // until what is marked here is queued, whoever else may ask meanwhile
@@ -113,11 +113,11 @@ bool tracer::post(const trace_body& m, std::span<const slot_t> slots, sequence& 
   if (--inside_ == 0) left_.notify_all();
   const bool idle = is_done() && outbox_.empty();
   told_ = idle;
-  told_ghosts_ = false;
+  told_references_ = false;
   std::uint64_t queued = shared_count_;
   for (const auto& w : workers_) queued += w->held.load(std::memory_order_relaxed);
   out.answer = {marked_.load(std::memory_order_relaxed), scanned_bytes_.load(std::memory_order_relaxed), queued,
-                idle ? 1u : 0u, static_cast<std::uint32_t>(out.ghosts.size())};
+                idle ? 1u : 0u, static_cast<std::uint32_t>(out.remote_references.size())};
   if (has_peers_) out.counts = counts_;
   if (busy_ != 0 || has_shared_work()) bell_.ring();
   return true;
@@ -133,7 +133,7 @@ void tracer::mark_all(std::span<const slot_t> slots, std::vector<slot_t>& fresh)
     // Whoever marked it has handed it over to the owner, who hands it back: then it is queued though it is marked.
     const bool returned =
         sent != slot &&
-        (heap::newer_bits(heap::block_in(word))[at / 64].fetch_and(~bit, std::memory_order_acq_rel) & bit) != 0;
+        (heap::dirty_bits(heap::block_in(word))[at / 64].fetch_and(~bit, std::memory_order_acq_rel) & bit) != 0;
     heap::bits_t& bits = heap::marks(heap::block_in(word))[at / 64];
     const bool unmarked =
         (bits.load(std::memory_order_relaxed) & bit) == 0 && (bits.fetch_or(bit, std::memory_order_acq_rel) & bit) == 0;
@@ -154,12 +154,12 @@ void tracer::queue_all(const std::vector<slot_t>& fresh) {
 // between is none of the owner's business, who looks by itself. But what waits for the owner then would wait for long.
 bool tracer::should_tell() noexcept {
   const bool done = is_done();
-  const bool much = outbox_.size() >= std::min(ghosts_max_ / 2, limits::ghosts_worth_telling);
+  const bool much = outbox_.size() >= std::min(references_max_ / 2, limits::references_worth_telling);
   const bool first = !told_ && (done || much);
-  const bool again = !told_ghosts_ && done && !outbox_.empty();
+  const bool again = !told_references_ && done && !outbox_.empty();
   if (!first && !again) return false;
   told_ = true;
-  told_ghosts_ = !outbox_.empty();
+  told_references_ = !outbox_.empty();
   return true;
 }
 
@@ -167,15 +167,15 @@ bool tracer::should_tell() noexcept {
 
 bool tracer::begin_step(worker& w) {
   std::lock_guard lock(mutex_);
-  if (detail::mutated(detail::mutation::acknowledge_ghosts_early) && !unqueued_.empty()) {
+  if (detail::mutated(detail::mutation::acknowledge_references_early) && !unqueued_.empty()) {
     std::vector<slot_t> fresh;
     mark_all(std::exchange(unqueued_, {}), fresh);
     queue_all(fresh);
   }
   if (ended_.load(std::memory_order_relaxed) || !started_.load(std::memory_order_relaxed)) return false;
   if (!w.busy && !has_shared_work()) return false;
-  if (w.ghost_count != 0) flush_ghosts(w);
-  if (w.ghost_count == limits::trace_ghosts_batch) return false;  // somebody must take some first
+  if (w.remote_reference_count != 0) flush_remote_references(w);
+  if (w.remote_reference_count == limits::trace_references_batch) return false;  // somebody must take some first
   ++inside_;
   return true;
 }
@@ -185,15 +185,15 @@ step_result tracer::end_step(worker& w) {
   marked_.fetch_add(std::exchange(w.marked, 0), std::memory_order_relaxed);
   scanned_bytes_.fetch_add(std::exchange(w.scanned_bytes, 0), std::memory_order_relaxed);
   w.held.store(w.top, std::memory_order_relaxed);
-  if (w.ghost_count != 0) flush_ghosts(w);
-  if (w.busy && !w.has_work() && w.ghost_count == 0) {
+  if (w.remote_reference_count != 0) flush_remote_references(w);
+  if (w.busy && !w.has_work() && w.remote_reference_count == 0) {
     w.busy = false;
     --busy_;
   }
   if (--inside_ == 0) left_.notify_all();
   if (ended_.load(std::memory_order_relaxed)) return {};
   step_result r;
-  r.more = has_shared_work() || (w.has_work() && w.ghost_count < limits::trace_ghosts_batch);
+  r.more = has_shared_work() || (w.has_work() && w.remote_reference_count < limits::trace_references_batch);
   r.tell = should_tell();
   return r;
 }
@@ -245,13 +245,13 @@ void tracer::resize_shared(std::uint64_t count) noexcept {
   wants_work_.store(count == 0 && workers_.size() > 1, std::memory_order_relaxed);
 }
 
-void tracer::flush_ghosts(worker& w) {
-  const std::uint64_t sent = counts_.ghosts_sent;
+void tracer::flush_remote_references(worker& w) {
+  const std::uint64_t sent = counts_.references_sent;
   std::uint32_t left = 0;
-  for (std::uint32_t i = 0; i < w.ghost_count; ++i)
-    if (!queue_ghost(w.ghosts[i])) w.ghosts[left++] = w.ghosts[i];
-  w.ghost_count = left;
-  if (counts_.ghosts_sent != sent) peers_bell_.ring();
+  for (std::uint32_t i = 0; i < w.remote_reference_count; ++i)
+    if (!queue_remote_reference(w.remote_references[i])) w.remote_references[left++] = w.remote_references[i];
+  w.remote_reference_count = left;
+  if (counts_.references_sent != sent) peers_bell_.ring();
 }
 
 void tracer::spill(worker& w) {

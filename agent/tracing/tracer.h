@@ -48,7 +48,7 @@ struct trace_bell {
 
 struct trace_limits {
   std::uint64_t queue_slots;
-  std::uint64_t ghosts_max;  ///< that wait for the owner; and as many that wait for other agents
+  std::uint64_t references_max;  ///< that wait for the owner; and as many that wait for other agents
   std::uint32_t workers;
   duration peer_within;
 };
@@ -76,14 +76,14 @@ class tracer final : public heap_cycle {
   // ---- for messages; they return false when the cycle has ended meanwhile ----
 
   /// What the owner scans instead of this agent. Also false when tracing has begun.
-  bool add_newer(std::span<const slot_bits> pages);
+  bool add_dirty(std::span<const slot_bits> pages);
 
   enum class sequence { ok, stale, gap };
   /// What a trace message is answered with.
   struct reply {
     trace_answer answer;
     std::optional<trace_counts> counts;  ///< if the owner has told of peers
-    std::vector<slot_t> ghosts;
+    std::vector<slot_t> remote_references;
   };
   /// Applies one trace message, unless its number is out of `how`; fills in the answer.
   bool post(const trace_body& m, std::span<const slot_t> slots, sequence& how, reply& out);
@@ -96,7 +96,7 @@ class tracer final : public heap_cycle {
   bool receive(std::span<const slot_t> slots);
   [[nodiscard]] std::uint32_t peer_count() const noexcept { return peer_count_.load(std::memory_order_acquire); }
   struct dispatch {
-    ghosts_body body;
+    remote_references_body body;
     std::string url;
     std::uint32_t number;
     std::vector<slot_t> slots;
@@ -148,7 +148,7 @@ class tracer final : public heap_cycle {
   step_result end_step(worker& w);
   /// Fills the worker's empty stack, or gives it something to resume; false when there is nothing.
   bool take_work(worker& w);
-  void flush_ghosts(worker& w);  ///< mutex_
+  void flush_remote_references(worker& w);  ///< mutex_
   /// Marks what a message has brought; what has to be scanned goes to `fresh`.
   void mark_all(std::span<const slot_t> slots, std::vector<slot_t>& fresh);
   void queue_all(const std::vector<slot_t>& fresh);  ///< mutex_
@@ -163,7 +163,7 @@ class tracer final : public heap_cycle {
 
   // ---- trace_peers.cc ----
   /// Puts a remote reference into the outbox that it belongs to; false when that is full. mutex_.
-  bool queue_ghost(slot_t slot);
+  bool queue_remote_reference(slot_t slot);
   void lose(trace_peer_box& p, const char* why);  ///< mutex_
   void lose_silent_peers();                       ///< mutex_
 
@@ -177,10 +177,10 @@ class tracer final : public heap_cycle {
   bool resume(worker& w);
   /// Marks one slot, or hands the remote reference on; false when there is no room for the remote reference.
   bool visit(worker& w, slot_t slot);
-  bool add_ghost(worker& w, slot_t slot);
+  bool add_remote_reference(worker& w, slot_t slot);
   /// False when there is no room.
   bool hand_over(worker& w, slot_t slot);
-  [[nodiscard]] bool is_newer(slot_t slot) const noexcept;
+  [[nodiscard]] bool is_dirty(slot_t slot) const noexcept;
   const std::byte* enter_region(worker& w, home_address at);
   void leave_regions(worker& w) noexcept;
   void fault(slot_t slot, const char* what);
@@ -189,7 +189,7 @@ class tracer final : public heap_cycle {
   trace_bell& bell_;
   trace_bell& peers_bell_;
   const std::uint64_t shared_max_;
-  const std::uint64_t ghosts_max_;
+  const std::uint64_t references_max_;
   const duration peer_within_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> started_{false};
@@ -208,20 +208,20 @@ class tracer final : public heap_cycle {
   std::vector<slot_t> outbox_;
   std::vector<slot_t> answered_;  ///< remote references of the last answer
   std::uint32_t last_number_ = 0;
-  bool told_ = false;         ///< the owner has been sent a notice since its last message, or needs none
-  bool told_ghosts_ = false;  ///< that was, or another one followed, when there were remote references for it
-  bool has_newer_ = false;    ///< constant once tracing has begun
+  bool told_ = false;             ///< the owner has been sent a notice since its last message, or needs none
+  bool told_references_ = false;  ///< that was, or another one followed, when there were remote references for it
+  bool has_dirty_ = false;        ///< constant once tracing has begun
 
   // ---- also guarded by mutex_: other agents ----
   trace_peer_set peers_;
   std::atomic<std::uint32_t> peer_count_{0};  ///< boxes; constant once tracing has begun
   bool has_peers_ = false;                    ///< the owner has told, be it of nobody
-  std::uint64_t peer_ghosts_max_ = 0;         ///< in one outbox
+  std::uint64_t peer_references_max_ = 0;     ///< in one outbox
   std::uint64_t unacknowledged_ = 0;          ///< in the outboxes for peers, and under way to them
   trace_counts counts_{};
-  std::vector<slot_t> unqueued_;  ///< of mutation::acknowledge_ghosts_early
+  std::vector<slot_t> unqueued_;  ///< of mutation::acknowledge_references_early
 
-  os::reservation seen_ghosts_;  ///< atomic slots by hash: they have been given to a worker's remote references
+  os::reservation seen_references_;  ///< atomic slots by hash: they have been given to a worker's remote references
   std::vector<std::unique_ptr<worker>> workers_;
 };
 

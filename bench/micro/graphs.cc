@@ -2,7 +2,7 @@
 // parts go to memory and come from there: no channel, no other process.
 #include "channel/graph/graph_reader.h"
 #include "channel/graph/graph_writer.h"
-#include "channel/path/wire.h"
+#include "channel/path/channel_messages.h"
 #include "fixture.h"
 
 namespace fm::micro {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/crc32c.h"
-#include "channel/path/wire.h"
+#include "channel/path/channel_messages.h"
 #include "fabric/wire/packet.h"
 #include "fabric/wire/wire.h"
 #include "fixture.h"

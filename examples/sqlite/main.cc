@@ -167,7 +167,7 @@ void summarize(const fm::paged& far, const tally& t, std::uint64_t database, con
   fmt::print("  a second             {:>10.0f}\n", double(all) / t.seconds);
   fmt::print("  database             {:>10}\n", mib(database));
   print_local_memory(p, limit, database, "database");
-  fmt::print("  away at the end      {:>10}   in {} regions of the agents\n",
+  fmt::print("  remote at the end    {:>10}   in {} regions of the agents\n",
              mib(database > st.local_used_bytes ? database - st.local_used_bytes : 0), st.regions);
   print_processes(agents);
   fmt::print("the paged range\n{}", st.text());

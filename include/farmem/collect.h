@@ -46,8 +46,8 @@ struct cycle_part {
   std::uint64_t tracing_ns = 0;     ///< CPU time of its tracing, ns
   /// References that it left to the owner: to objects of other agents, and to objects that the owner traces because
   /// their frames are dirty.
-  std::uint64_t ghosts = 0;
-  std::uint64_t ghosts_sent = 0;    ///< references to other agents' objects that it sent to those agents directly
+  std::uint64_t remote_references = 0;
+  std::uint64_t references_sent = 0;  ///< references to other agents' objects that it sent to those agents directly
   std::uint32_t peers_lost = 0;     ///< agents that it could not reach, so that those references went through the owner
   std::uint64_t freed_objects = 0,  ///< home copies that it freed
       freed_bytes = 0;              ///< bytes of those home copies
@@ -79,17 +79,17 @@ struct cycle_report {
       sweep_ns = 0,                 ///< duration of freeing
       evacuate_ns = 0;              ///< duration of evacuation
   std::uint64_t paced_ns = 0;  ///< of `total_ns`: slept, to leave the program its cores (heap_options::collect_share)
-  std::uint64_t snapshot_pause_ns = 0,  ///< the pause that took the snapshot
-      final_pause_ns = 0;               ///< the pause that ended marking
-  std::uint32_t pauses = 0,             ///< attempts at pauses
-      pauses_abandoned = 0;             ///< of `pauses`: not all threads stopped in time
-  std::uint64_t waves = 0;              ///< termination rounds: messages to all agents while they marked
-  std::uint64_t roots = 0;              ///< roots
-  std::uint64_t newer = 0,              ///< frames that may differ from their home copies; for young ones: young frames
-      traced_here = 0;                  ///< of `newer`: reached, and traced by the owner
-  std::uint64_t overwritten = 0;        ///< overwritten references in the threads' logs
-  std::uint64_t marked = 0,             ///< objects found alive
-      dead = 0;                         ///< objects found dead
+  std::uint64_t snapshot_pause_ns = 0,   ///< the pause that took the snapshot
+      final_pause_ns = 0;                ///< the pause that ended marking
+  std::uint32_t pauses = 0,              ///< attempts at pauses
+      pauses_abandoned = 0;              ///< of `pauses`: not all threads stopped in time
+  std::uint64_t termination_rounds = 0;  ///< messages to all agents while they marked
+  std::uint64_t roots = 0;               ///< roots
+  std::uint64_t dirty = 0,        ///< frames that may differ from their home copies; for young ones: young frames
+      traced_here = 0;            ///< of `dirty`: reached, and traced by the owner
+  std::uint64_t overwritten = 0;  ///< overwritten references in the threads' logs
+  std::uint64_t marked = 0,       ///< objects found alive
+      dead = 0;                   ///< objects found dead
   std::uint64_t freed = 0;  ///< of `dead`: freed; the others were being written or fetched and wait for another cycle
   std::uint64_t freed_bytes = 0;   ///< bytes freed by a young collection, as home copies; else see cycle_part
   std::uint64_t weak_cleared = 0;  ///< weak handles that became null

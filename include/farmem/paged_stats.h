@@ -15,10 +15,10 @@ namespace fm {
 struct paged_stats {
   static constexpr std::size_t orders = 10;  ///< number of block sizes: `4 KiB << 0` to `4 KiB << 9`
 
-  std::uint64_t faults = 0;        ///< accesses that were served, of all kinds below
-  std::uint64_t faults_away = 0;   ///< of `faults`: the block was fetched from an agent
-  std::uint64_t faults_new = 0;    ///< of `faults`: the block was never written, so it was filled with zeros
-  std::uint64_t faults_write = 0;  ///< of `faults`: first write to a block that had only been read
+  std::uint64_t faults = 0;         ///< accesses that were served, of all kinds below
+  std::uint64_t faults_remote = 0;  ///< of `faults`: the block was fetched from an agent
+  std::uint64_t faults_new = 0;     ///< of `faults`: the block was never written, so it was filled with zeros
+  std::uint64_t faults_write = 0;   ///< of `faults`: first write to a block that had only been read
   std::uint64_t faults_near =
       0;  ///< of `faults`: the block was in local memory but not mapped (read ahead, or sampled)
   std::uint64_t hits_inactive =

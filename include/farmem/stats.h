@@ -124,7 +124,7 @@ struct heap_stats {
 struct verify_report {
   std::uint64_t frames = 0,           ///< frames in the cache that hold their slot's object
       resident = 0,                   ///< words of the HIT that name a frame
-      away = 0,                       ///< words of the HIT that name an address on an agent
+      remote = 0,                     ///< words of the HIT that name an address on an agent
       unknown = 0,                    ///< words of the HIT that name nothing, while the agent stores the object
       entries = 0;                    ///< entries that agents store
   std::uint64_t agent_objects = 0,    ///< objects that agents store

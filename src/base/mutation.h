@@ -28,8 +28,8 @@ enum class mutation : std::uint8_t {
   grow_up_unnoticed,       ///< what ceases to be young while young objects are marked is not logged
   believe_no_news,         ///< a page in which a scan found dirty objects has a clean card afterwards
   young_only,              ///< old objects that are dirty are no roots of young ones
-  one_wave,  ///< marking ends with the first round in which all were idle, though agents talk to each other
-  acknowledge_ghosts_early,  ///< what another agent sends is acknowledged, and queued later
+  one_round,  ///< marking ends with the first round in which all were idle, though agents talk to each other
+  acknowledge_references_early,  ///< what another agent sends is acknowledged, and queued later
 };
 
 #ifdef FARMEM_SIM

@@ -67,7 +67,7 @@ std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
       continue;
     std::atomic<word_t>& word = word_at(slot);
     const word_t w = word.load(std::memory_order_acquire);
-    if (!word::is_away(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
+    if (!word::is_remote(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
     const std::uint32_t agent = tablet_info_of(slot).agent.load(std::memory_order_relaxed);
     const posting p = post_detached(m, slot, word, w, cache_.frames().reserve() + 1, &m.together[agent]);
     if (p == posting::no_record || p == posting::no_memory) break;

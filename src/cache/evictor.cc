@@ -272,7 +272,7 @@ void evictor::run_sweeping() {
           continue;
         }
         const word_t home = px.home.load(std::memory_order_relaxed);
-        FM_ASSERT(word::is_away(home), "a clean frame has a home copy");
+        FM_ASSERT(word::is_remote(home), "a clean frame has a home copy");
         if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
           retire_frame(payload);
           counts.dropped.fetch_add(1, std::memory_order_relaxed);

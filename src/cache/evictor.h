@@ -3,7 +3,7 @@
 // eviction overlaps fetching).
 //
 //   cool         every word into the segment gets its cold bit; then the stamp; then the segment enters inactive
-//   sweep        a grace period later: clean untouched objects are dropped (word -> away), dirty untouched ones are
+//   sweep        a grace period later: clean untouched objects are dropped (word -> remote), dirty untouched ones are
 //                copied to a batch, touched ones stay; an empty segment is released
 //   acknowledge  the batch is indexed: the frame's home is set; still cold and clean objects are dropped
 //

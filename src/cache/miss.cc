@@ -25,7 +25,7 @@ class old_hints {
   old_hints(slot_t slot, const remote::agent_session& link) : first_(slot / page_slots * page_slots) {
     for (slot_t i = 0; i < page_slots; ++i) {
       const word_t w = word_at(first_ + i).load(std::memory_order_acquire);
-      words_[i] = word::is_away(w) && !is_readable(link, w) ? w : word::unknown;
+      words_[i] = word::is_remote(w) && !is_readable(link, w) ? w : word::unknown;
     }
   }
   static bool is_readable(const remote::agent_session& link, word_t hint) {
@@ -35,7 +35,7 @@ class old_hints {
   void correct(const std::vector<word_t>& answer) const {
     for (slot_t i = 0; i < answer.size() && i < page_slots; ++i) {
       word_t expected = words_[i];
-      if (expected != word::unknown && word::is_away(answer[i]) && answer[i] != expected)
+      if (expected != word::unknown && word::is_remote(answer[i]) && answer[i] != expected)
         word_at(first_ + i).compare_exchange_strong(expected, answer[i], std::memory_order_acq_rel);
     }
   }
@@ -53,7 +53,7 @@ void miss_handler::open(std::size_t agents) {
 
 void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind kind) {
   if (seen == word::unknown) return miss_unknown(slot, word, kind);
-  FM_CHECK(word::is_away(seen), "a word is in one of its states");
+  FM_CHECK(word::is_remote(seen), "a word is in one of its states");
   const time_point begin = clock::now();
   mutator& m = cache_.here();
   const home_address at = home_address::unpack(seen);
@@ -149,7 +149,7 @@ word_t miss_handler::load(fetch& f, mutator& m, remote::agent_session& link) {
     if (!old_hints::is_readable(link, hint)) old.emplace(f.slot, link);
     const remote::slot_answer a = link.fetch_slot(f.slot, old.has_value(), limits::answer_bytes_max, deadline);
     if (a.status != errc::ok) throw_access(a.status, f.slot, link);
-    if (!word::is_away(a.entry)) throw_access(errc::not_found, f.slot, link);
+    if (!word::is_remote(a.entry)) throw_access(errc::not_found, f.slot, link);
     hint = a.entry;
     if (old) old->correct(a.page);
     if (!old_hints::is_readable(link, hint)) link.learn_region(home_address::unpack(hint).region);
@@ -183,14 +183,14 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   const remote::slot_answer a =
       link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
   if (a.status != errc::ok) throw_access(a.status, slot, link);
-  if (!word::is_away(a.entry)) throw_access(errc::not_found, slot, link);
+  if (!word::is_remote(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
   if (!cache_.pages().may_install(slot, drops)) return;  // the page was given back meanwhile: ask again
   if (cache_.pages().over()) cache_.eviction().wake();
   // Hints for the whole page, over words that are still unknown.
   const slot_t first = slot / page_slots * page_slots;
   for (std::size_t i = 0; i < a.page.size() && i < page_slots; ++i) {
-    if (!word::is_away(a.page[i])) continue;
+    if (!word::is_remote(a.page[i])) continue;
     word_t expected = word::unknown;
     word_at(first + i).compare_exchange_strong(expected, a.page[i], std::memory_order_acq_rel);
   }
@@ -232,7 +232,7 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
     std::uint64_t h = 0;
     std::memcpy(&h, bytes + at, sizeof h);
     if (static_cast<std::uint32_t>(h) == protocol::batch_magic) {
-      // Perhaps a batch header. An object of that slot would be `away` at exactly this address; the header never is.
+      // Perhaps a batch header. An object of that slot would be `remote` at exactly this address; the header never is.
       at += sizeof(protocol::batch_header);
       continue;
     }
@@ -245,7 +245,7 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
         tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) {
       std::atomic<word_t>& word = word_at(slot);
       word_t w = word.load(std::memory_order_relaxed);
-      if (word::is_away(w) && home_address::unpack(w) == here) {
+      if (word::is_remote(w) && home_address::unpack(w) == here) {
         char* payload = cache_.frames().bump_frame(m.young, false, copy - header::bytes, leave);
         if (!payload) return installed;
         copy_bytes(frame::home_copy(payload), bytes + at, copy);

@@ -36,8 +36,8 @@ void agent_marking::tell_dirty() {
   const std::vector<std::uint32_t>& tablets = marks_.tablets();
   std::vector<std::vector<protocol::slot_bits>> pages(agents_.size());
   const auto send = [&](const cycle_agents::agent& a) {
-    agents_.check(a.link->add_newer(report_.number, pages[a.at], agents_.call_deadline()), a,
-                  "is not told what is newer here");
+    agents_.check(a.link->add_dirty(report_.number, pages[a.at], agents_.call_deadline()), a,
+                  "is not told what is dirty here");
     pages[a.at].clear();
   };
   for (std::size_t i = 0; i < tablets.size(); ++i) {
@@ -81,8 +81,8 @@ bool agent_marking::exchange(cycle_agents::agent& a, termination_rounds& rounds)
   const bool given = n != 0 || !references.empty();
   const bool exchanged = rounds.answered(a.at, p.idle, given, a.counts ? &counted : nullptr);
   cycle_part& part = agents_.part(a);
-  part.ghosts += references.size();
-  part.ghosts_sent = counted.ghosts_sent;
+  part.remote_references += references.size();
+  part.references_sent = counted.references_sent;
   part.peers_lost = counted.peers_lost;
   part.marked = said.marked;
   part.scanned_bytes = said.scanned_bytes;
@@ -110,7 +110,7 @@ void agent_marking::run_rounds() {
       snapshot_.pace();
     }
     rounds.begin(local_left || logged);
-    ++report_.waves;
+    ++report_.termination_rounds;
     bool moved = local_left, idle = true;
     for (cycle_agents::agent& a : agents_) {
       moved |= exchange(a, rounds);
@@ -120,7 +120,7 @@ void agent_marking::run_rounds() {
         std::any_of(progress_.begin(), progress_.end(), [](const progress& p) { return !p.pending.empty(); });
     if (rounds.end() && !pending) return;
     if (mutated(mutation::end_marking_early) && idle) return;
-    if (mutated(mutation::one_wave) && rounds.quiet()) return;
+    if (mutated(mutation::one_round) && rounds.quiet()) return;
     if (moved) {
       progressed = clock::now();
       look_again = limits::look_again_first;

@@ -40,7 +40,7 @@ std::string cycle_report::text() const {
         "freed of "
         "{} bytes, {} weak handles cleared",
         number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(cpu_ns),
-        ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, marked,
+        ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, dirty, traced_here, overwritten, marked,
         dead, freed, freed_bytes, weak_cleared);
   std::string s = fmt::format(
       "cycle {} ({}): {:.1f} ms (scan {:.1f}, mark {:.1f}, sweep {:.1f}, evacuation {:.1f}, slept {:.1f}; {:.1f} of "
@@ -48,20 +48,21 @@ std::string cycle_report::text() const {
       "and {:.3f} ms, "
       "{} abandoned; "
       "{} "
-      "roots, {} newer frames, {} traced here, {} overwritten, {} waves; {} marked, {} dead, {} freed, {} weak handles "
+      "roots, {} dirty frames, {} traced here, {} overwritten, {} termination rounds; {} marked, {} dead, {} freed, {} "
+      "weak handles "
       "cleared",
       number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(evacuate_ns), ms(paced_ns), ms(cpu_ns),
-      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, newer, traced_here, overwritten, waves,
-      marked, dead, freed, weak_cleared);
+      ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, dirty, traced_here, overwritten,
+      termination_rounds, marked, dead, freed, weak_cleared);
   for (const cycle_part& a : agents)
-    s +=
-        fmt::format(
-            "; {}: {} marked and {} bytes scanned in {:.1f} ms, ghosts: {} through the owner, {} to other agents{}, {} "
-            "objects of {} bytes freed, {} of {} left in {} regions",
-            a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.ghosts, a.ghosts_sent,
-            a.peers_lost == 0 ? std::string() : fmt::format(" ({} not reached)", a.peers_lost), a.freed_objects,
-            a.freed_bytes, a.objects, a.live_bytes, a.regions) +
-        evacuation_text(a);
+    s += fmt::format(
+             "; {}: {} marked and {} bytes scanned in {:.1f} ms, remote references: {} through the owner, {} to other "
+             "agents{}, {} "
+             "objects of {} bytes freed, {} of {} left in {} regions",
+             a.agent, a.marked, a.scanned_bytes, ms(a.tracing_ns), a.remote_references, a.references_sent,
+             a.peers_lost == 0 ? std::string() : fmt::format(" ({} not reached)", a.peers_lost), a.freed_objects,
+             a.freed_bytes, a.objects, a.live_bytes, a.regions) +
+         evacuation_text(a);
   return s;
 }
 

@@ -85,7 +85,7 @@ void compute_tracer::look_ahead() {
     const word_t w = word_at(s).load(std::memory_order_relaxed);
     if (word::is_resident(w))
       __builtin_prefetch(word::payload(w) - header::bytes);  // of a frame that may be gone by now: no harm
-    else if (word::is_away(w) && !elsewhere_)
+    else if (word::is_remote(w) && !elsewhere_)
       remote_.push_back(s);
   }
   // Fewer than wanted: memory is short, and the tracer helps with eviction.

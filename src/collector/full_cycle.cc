@@ -71,7 +71,7 @@ void full_cycle::scan() {
       if (!cycle_.agents_.of_tablet(tablet_of(slot))) return true;
       if (dirty && !mutated(mutation::scan_old_homes)) {
         marks_.note_dirty(slot);
-        ++cycle_.report_.newer;
+        ++cycle_.report_.dirty;
       }
       return false;
     }

@@ -52,7 +52,7 @@ class termination_rounds {
     if (!counts) return false;
     const bool changed = std::memcmp(&counts_[agent], counts, sizeof *counts) != 0;
     same_ = same_ && !changed;
-    none_sent_ = none_sent_ && counts->ghosts_sent == 0;
+    none_sent_ = none_sent_ && counts->references_sent == 0;
     counts_[agent] = *counts;
     return changed;
   }

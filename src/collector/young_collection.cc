@@ -64,7 +64,7 @@ void young_collection::scan() {
     bool frame(slot_t slot, bool dirty, bool young) override {
       if (!young) return dirty && !mutated(mutation::young_only);
       if (marks_.covers(slot)) marks_.note_dirty(slot);
-      ++report_.newer;
+      ++report_.dirty;
       return false;
     }
 

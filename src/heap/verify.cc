@@ -73,7 +73,7 @@ void verify_frames(object_cache& cache, findings& out) {
           if (is_young(cache, r))
             out.fault("slot {:#x}: as at home, and refers to slot {:#x}, which is young", slot, r);
       }
-      if (word::is_clean(w) && !in_flight && !word::is_away(px.home.load()))
+      if (word::is_clean(w) && !in_flight && !word::is_remote(px.home.load()))
         out.fault("slot {:#x}: clean without a home copy", slot);
     }
     if (writing != s.writing.load())
@@ -94,7 +94,7 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& 
     const word_t w = cache.pages().now(first + i);
     const word_t entry = entries[i];
     out.report.entries += entry != 0;
-    if (entry != 0 && !word::is_away(entry)) out.fault("slot {:#x}: entry {:#x} is no address", first + i, entry);
+    if (entry != 0 && !word::is_remote(entry)) out.fault("slot {:#x}: entry {:#x} is no address", first + i, entry);
     if (word::is_resident(w)) {
       ++out.report.resident;
       char* payload = word::payload(w);
@@ -110,15 +110,15 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& 
         out.fault("slot {:#x}: young, but its agent stores it", first + i);
       if (word::is_clean(w) && !in_flight && entry == 0)
         out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
-    } else if (word::is_away(w)) {
-      ++out.report.away;
+    } else if (word::is_remote(w)) {
+      ++out.report.remote;
       const home_address here = home_address::unpack(w), there = home_address::unpack(entry);
       if (entry == 0 && nothing_marked.dead(first + i))
-        out.fault("slot {:#x}: away, but its agent stores nothing", first + i);
+        out.fault("slot {:#x}: remote, but its agent stores nothing", first + i);
       else if (entry != 0 && here.region == there.region && here.generation == there.generation &&
                here.offset != there.offset)
         // Within one region nothing moves: another offset would be an older or a newer copy.
-        out.fault("slot {:#x}: away at {:#x}, but the agent's entry is {:#x}", first + i, w, entry);
+        out.fault("slot {:#x}: remote at {:#x}, but the agent's entry is {:#x}", first + i, w, entry);
     } else if (w == word::unknown) {
       out.report.unknown += entry != 0;
     } else if (word::is_fetching(w)) {

@@ -130,7 +130,7 @@ paged_stats paged_core::stats(bool histogram) {
   const auto get = [](const std::atomic<std::uint64_t>& c) { return c.load(std::memory_order_relaxed); };
   paged_stats s;
   s.faults = get(counts_.faults);
-  s.faults_away = get(counts_.away);
+  s.faults_remote = get(counts_.remote);
   s.faults_new = get(counts_.fresh);
   s.faults_write = get(counts_.write);
   s.faults_near = get(counts_.near);
@@ -183,14 +183,14 @@ std::string paged_stats::text() const {
     if (filled_blocks[i] != 0)
       sizes += fmt::format("{}{} of {} KiB", sizes.empty() ? "" : ", ", filled_blocks[i], 4u << i);
   return fmt::format(
-      "faults    {}: {} away, {} new, {} first writes, {} near, {} in inactive, {} being written; {} failed\n"
+      "faults    {}: {} remote, {} new, {} first writes, {} near, {} in inactive, {} being written; {} failed\n"
       "          p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us; {} waited for another's, {} for room\n"
       "blocks    {}; {} stretched, {} reduced\n"
       "ahead     {} bytes; of samples {} of {} blocks and {} of {} pages were used ({:.2f})\n"
       "traffic   {} bytes fetched, {} written; {} blocks dropped clean, {} writes in vain, {} failed\n"
       "local     {} of {} bytes: {} active, {} proactive, {} inactive\n"
       "agents    {} connected, {} regions, {} reconnects\n",
-      faults, faults_away, faults_new, faults_write, faults_near, hits_inactive, hits_writing, failed,
+      faults, faults_remote, faults_new, faults_write, faults_near, hits_inactive, hits_writing, failed,
       us(fault_ns.quantile_ns(0.5)), us(fault_ns.quantile_ns(0.99)), us(fault_ns.max_ns), waits, waits_for_room, sizes,
       stretched, reduced, ahead_bytes, ahead_used, ahead_sampled, sampled_used, sampled_pages, prefetch_accuracy(),
       fetched_bytes, written_bytes, dropped_blocks, writes_cancelled, write_failures, local_used_bytes, local_bytes,

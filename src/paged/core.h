@@ -9,7 +9,7 @@
 //
 // Invariants
 //   - A page becomes present by one thread, which has made it busy, and with the bytes that its word says: zero when
-//     untouched, the home copy when `away`. If these cannot be had, it becomes absent again, as it was.
+//     untouched, the home copy when `remote`. If these cannot be had, it becomes absent again, as it was.
 //   - A page is removed only if its word says that its bytes are elsewhere (it is clean), and only by a thread that has
 //     made it busy.
 //   - A block is read for its write-back while it is inactive, so nobody changes it unnoticed. If it is touched, the
@@ -114,10 +114,10 @@ class paged_core {
   struct fill_op {
     block what;
     home_agent* agent = nullptr;
-    fetch_slot* slot = nullptr;                  ///< the bytes come here
-    const std::byte* direct = nullptr;           ///< or are already here; of the block's first page
-    std::uint64_t away_first = 0, away_end = 0;  ///< pages that have to be fetched are among these
-    errc early = errc::ok;                       ///< it could not even begin
+    fetch_slot* slot = nullptr;                      ///< the bytes come here
+    const std::byte* direct = nullptr;               ///< or are already here; of the block's first page
+    std::uint64_t remote_first = 0, remote_end = 0;  ///< pages that have to be fetched are among these
+    errc early = errc::ok;                           ///< it could not even begin
   };
   struct fill_how {
     std::uint64_t page = ~std::uint64_t{0};  ///< that was touched
@@ -240,7 +240,7 @@ class paged_core {
   std::vector<std::thread> threads_;
 
   struct counters {
-    std::atomic<std::uint64_t> faults{0}, away{0}, fresh{0}, write{0}, near{0}, inactive{0}, writing{0}, waits{0},
+    std::atomic<std::uint64_t> faults{0}, remote{0}, fresh{0}, write{0}, near{0}, inactive{0}, writing{0}, waits{0},
         failed{0};
     std::atomic<std::uint64_t> fetched_bytes{0}, written_bytes{0}, write_failures{0}, cancelled{0}, dropped{0}, room{0};
     std::atomic<std::uint64_t> promoted{0}, stretched{0}, reduced{0}, sampled_pages{0}, sampled_used{0};

@@ -2,7 +2,7 @@
 // Any thread may do a step, and several at a time; blocks are theirs one by one, by their words.
 //
 //   cool     a batch of active's oldest: inactive by their words, unmapped by one system call, then into the queue
-//   sweep    a batch of inactive's oldest that nobody has touched: clean ones become busy, are removed, and are `away`;
+//   sweep    a batch of inactive's oldest that nobody has touched: clean ones become busy, are removed, and are `remote`;
 //            of dirty ones the bytes are copied out and their write posted
 //   harvest  writes that have ended: blocks that nobody has touched meanwhile are clean now, and removed
 #include "base/limits.h"
@@ -167,7 +167,7 @@ void paged_core::remove(std::span<block_entry> gone) noexcept {
     for (std::uint64_t p = e.first(); p < e.first() + e.pages(); ++p) used += table_.get(p).touched();
     const bool reduce = (head.sampled() && 2 * used <= e.pages()) || head.ahead();
     table_.update(e.first(), e.order(), [&](page_word& w) {
-      w.state(w.home() ? block_state::away : block_state::untouched);
+      w.state(w.home() ? block_state::remote : block_state::untouched);
       w.dirty(false);
       w.mapped(false);
       w.touched(false);

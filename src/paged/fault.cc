@@ -92,7 +92,7 @@ paged_core::step paged_core::attempt(std::uint64_t page, bool write, trouble& wh
   }
   claim(b);
   g.unlock();
-  count(w.state() == block_state::away ? counts_.away : counts_.fresh);
+  count(w.state() == block_state::remote ? counts_.remote : counts_.fresh);
 
   note_access(b.first, b.pages(), write);  // before the thread that waits goes on: streams are told by the order
   fill_op op;

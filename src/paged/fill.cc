@@ -61,16 +61,16 @@ void paged_core::give_fetch_slot(fetch_slot& s) noexcept {
 void paged_core::begin_fill(const block& b, fill_op& op) noexcept {
   op.what = b;
   op.agent = &home_.agent_of(b.first);
-  op.away_first = op.away_end = b.first;
+  op.remote_first = op.remote_end = b.first;
   for (std::uint64_t p = b.first; p < b.first + b.pages(); ++p) {  // busy, so nobody else changes them
     if (!table_.get(p).home()) continue;
-    if (op.away_end == b.first) op.away_first = p;
-    op.away_end = p + 1;
+    if (op.remote_end == b.first) op.remote_first = p;
+    op.remote_end = p + 1;
   }
-  if (op.away_end == op.away_first) return;
-  const std::uint64_t at = home_.place(op.away_first);
+  if (op.remote_end == op.remote_first) return;
+  const std::uint64_t at = home_.place(op.remote_first);
   if (const std::byte* d = op.agent->direct(at)) {
-    op.direct = d - offset(op.away_first - b.first);
+    op.direct = d - offset(op.remote_first - b.first);
     return;
   }
   fabric::remote where;
@@ -84,7 +84,7 @@ void paged_core::begin_fill(const block& b, fill_op& op) noexcept {
   r.on = fabric::lane::fetch;
   r.fence = false;
   r.sg_count = 1;
-  r.sg[0] = {op.slot->staging + offset(op.away_first - b.first), offset(op.away_end - op.away_first)};
+  r.sg[0] = {op.slot->staging + offset(op.remote_first - b.first), offset(op.remote_end - op.remote_first)};
   r.where = where;
   r.deadline = clock::now() + options_.access_within;
   op.agent->session().post(r);
@@ -107,7 +107,7 @@ errc paged_core::end_fill(fill_op& op, const fill_how& how) noexcept {
     undo_fill(b, partly);
     return e;
   }
-  count(counts_.fetched_bytes, offset(op.away_end - op.away_first));
+  count(counts_.fetched_bytes, offset(op.remote_end - op.remote_first));
   count(counts_.filled[b.order]);
   page_group& g = table_.group(b.first);
   g.lock();
@@ -142,11 +142,11 @@ errc paged_core::install(const fill_op& op, const fill_how& how) noexcept {
   const bool protect = tracks_ && !how.write;
   // Runs of pages from one source, and with one treatment.
   for (std::uint64_t p = b.first, end = b.first + b.pages(); p < end;) {
-    const bool away = table_.get(p).home();
+    const bool remote = table_.get(p).home();
     const bool mapped = how.mapped && (!how.sample || p == how.page);
     std::uint64_t q = p + 1;
-    while (q < end && table_.get(q).home() == away && (how.mapped && (!how.sample || q == how.page)) == mapped) ++q;
-    const std::byte* const source = away ? fetched + offset(p - b.first) : zeroes();
+    while (q < end && table_.get(q).home() == remote && (how.mapped && (!how.sample || q == how.page)) == mapped) ++q;
+    const std::byte* const source = remote ? fetched + offset(p - b.first) : zeroes();
     const errc e = mapped ? memory_.fill(offset(p), source, offset(q - p), protect)
                           : memory_.fill_unmapped(offset(p), source, offset(q - p));
     if (e != errc::ok) return e;
@@ -162,7 +162,8 @@ void paged_core::undo_fill(const block& b, bool remove) noexcept {
   }
   page_group& g = table_.group(b.first);
   g.lock();
-  table_.update(b.first, b.order, [](page_word& w) { w.state(w.home() ? block_state::away : block_state::untouched); });
+  table_.update(b.first, b.order,
+                [](page_word& w) { w.state(w.home() ? block_state::remote : block_state::untouched); });
   g.unlock();
   g.changed();
   give_room(b.pages());

@@ -166,7 +166,7 @@ void paged_core::verify_group(std::uint64_t first, std::uint64_t& present, std::
     const page_word w = table_.get(p);
     if (w.state() > block_state::writing) fault(p, "no such state");
     if (w.state() == block_state::busy) fault(p, "busy, but nobody is at it");
-    if (w.state() == block_state::away && !w.home()) fault(p, "away, but not at home");
+    if (w.state() == block_state::remote && !w.home()) fault(p, "remote, but not at home");
     if (w.state() == block_state::untouched && w.home()) fault(p, "untouched, but at home");
     if (!w.present()) continue;
     ++present;

@@ -2,12 +2,12 @@
 //
 //   31..20 tag | 19 read ahead | 18 sampled | 17,16 queue | 15..12 hint | 11..8 order | 7 writing back | 6 touched | 5 mapped | 4 home | 3 dirty | 2..0 state
 //
-//   state      untouched --fill--> resident --cool--> inactive --send--> writing --acknowledged--> away
-//              away ------fill-------^ ^  ^----touched again---'            |
+//   state      untouched --fill--> resident --cool--> inactive --send--> writing --acknowledged--> remote
+//            remote ------fill-------^ ^  ^----touched again---'            |
 //                                      '------------touched again-----------'   (the write was in vain)
 //              busy is in between, while one thread fills or removes pages without the lock; others wait for it.
 //     untouched  zero: nobody has it, because it was never written, or was discarded
-//     away       its agent has it
+//     remote     its agent has it
 //     resident   in local memory, and mapped, or about to be on its first touch
 //     inactive   in local memory and not mapped: a touch comes here
 //     writing    as inactive, and its write-back is under way
@@ -28,7 +28,7 @@
 
 namespace fm::detail {
 
-enum class block_state : std::uint32_t { untouched = 0, away = 1, busy = 2, resident = 3, inactive = 4, writing = 5 };
+enum class block_state : std::uint32_t { untouched = 0, remote = 1, busy = 2, resident = 3, inactive = 4, writing = 5 };
 enum class page_queue : std::uint32_t { none = 0, active = 1, proactive = 2, inactive = 3 };
 
 /// A page's word, taken apart. Setters change the copy.
@@ -40,7 +40,7 @@ struct page_word {
   [[nodiscard]] block_state state() const noexcept { return static_cast<block_state>(bits & 7); }
   void state(block_state s) noexcept { bits = (bits & ~7u) | static_cast<std::uint32_t>(s); }
   [[nodiscard]] bool absent() const noexcept {
-    return state() == block_state::untouched || state() == block_state::away;
+    return state() == block_state::untouched || state() == block_state::remote;
   }
   [[nodiscard]] bool present() const noexcept { return state() >= block_state::resident; }
 

@@ -5,14 +5,14 @@
 // Both sides include this file; it sees neither of them.
 //
 // Terms. A remote reference is a reference to an object of another agent's tablet; the message that carries them is
-// `ghosts`. A slot is dirty when its owner has a newer version than the home copy; `add_newer` names such slots.
+// `remote_references`. A slot is dirty when its owner has a newer version than the home copy; `add_dirty` names such slots.
 //
 // Numbering of batches. Each (heap, agent) pair has one sequence, from 1, without gaps. The agent applies index
 // messages in that order, each once. If a number is repeated, the answer is ok and nothing is applied. If a number is
 // further ahead than the next, the answer is `stale`. Reconnecting starts with open_heap(resume), whose answer carries
 // the last number applied; the owner sends again the batches after it.
 //
-// Collecting. The owner leads; an agent traces the objects that it stores. The owner sends begin_cycle, then add_newer
+// Collecting. The owner leads; an agent traces the objects that it stores. The owner sends begin_cycle, then add_dirty
 // until it has named every slot whose home copy may be older than the snapshot, then trace. A `trace` message brings
 // slots to mark: roots, overwritten references, other agents' remote references. Its answer takes remote references,
 // and references to dirty slots: the latter are marked here and scanned by the owner. If such an object has meanwhile
@@ -23,7 +23,7 @@
 // Agents that talk. Agents may send remote references to each other. An agent that is willing answers begin_cycle with
 // a ticket, a random number for this cycle. The owner gives the ticket to the other agents (trace_peers), with the
 // address, and the heap's id and tablets there, before it sends the first trace of the cycle to anybody. An agent then
-// opens a session of its own with the other one by open_peer, and sends it `ghosts`. They are marked and queued before
+// opens a session of its own with the other one by open_peer, and sends it `remote_references`. They are marked and queued before
 // they are answered. An agent is `idle` only if all that it has sent was answered so. If a reference cannot be sent,
 // or is not answered in time, it goes to the owner, and so do all later ones for that agent in the cycle. When every
 // agent is idle at one moment and the owner has nothing left, marking is over; src/collector/termination.h says how
@@ -67,8 +67,9 @@ enum class message_type : std::uint16_t {
   begin_cycle =
       16,  ///< cycle_name -> begin_cycle_answer, or {} of an agent that does not talk: marks for every tablet that is
            ///< granted now; whatever was before is thrown away
-  add_newer = 17,  ///< newer_body + slot_bits[] -> {}: slots that the owner scans, see "Collecting"
-  trace = 18,  ///< trace_body + u64 slots[] -> trace_answer + trace_counts, if it has been told of peers + u64 ghosts[]
+  add_dirty = 17,  ///< dirty_body + slot_bits[] -> {}: slots that the owner scans, see "Collecting"
+  trace =
+      18,  ///< trace_body + u64 slots[] -> trace_answer + trace_counts, if it has been told of peers + u64 remote_references[]
   read_marks = 19,     ///< read_marks_body -> 8 KiB of mark bits for each tablet
   release_slots = 20,  ///< release_body + slot_bits[] -> release_answer: no entry of these slots any more
   end_cycle = 21,      ///< cycle_name -> end_cycle_answer: marks are thrown away
@@ -77,7 +78,8 @@ enum class message_type : std::uint16_t {
   evacuate = 24,       ///< evacuate_body -> evacuate_answer, see "Evacuating"
   trace_peers = 25,    ///< peers_body + (peer_record + tablet_range[] + address)[] -> {}, see "Agents that talk"
   open_peer = 26,      ///< open_peer_body -> {}: the other end of this session is an agent
-  ghosts = 27,         ///< ghosts_body + u64 slots[] -> {}, of such a session: they are marked and queued
+  remote_references =
+      27,  ///< remote_references_body + u64 slots[] -> {}, of such a session: they are marked and queued
 
   // Of pools; the bodies are in protocol/pool_messages.h.
   pool_open = 64,        ///< pool_open_body -> pool_open_answer
@@ -272,14 +274,14 @@ struct open_peer_body {
 
 /// Refused as not_found or stale when there is no such heap or cycle, and as access_denied when the ticket is another
 /// one.
-struct ghosts_body {
+struct remote_references_body {
   std::uint64_t heap_id[2];  ///< of the receiver's heap
   std::uint64_t ticket[2];   ///< the receiver's
   std::uint64_t cycle;
-  std::uint32_t count;  ///< slots that follow, at most ghosts_slots_max
+  std::uint32_t count;  ///< slots that follow, at most remote_references_max
   std::uint32_t zero;
 };
-constexpr std::uint32_t ghosts_slots_max = 8192;
+constexpr std::uint32_t remote_references_max = 8192;
 
 /// Some slots of a page of 512.
 struct slot_bits {
@@ -289,20 +291,20 @@ struct slot_bits {
 
 /// Of no use once tracing has begun, and refused as stale then. Slots of tablets that are not part of the cycle are
 /// passed over.
-struct newer_body {
+struct dirty_body {
   std::uint64_t cycle;
   std::uint32_t count;  ///< slot_bits that follow
   std::uint32_t zero;
 };
 
-/// In a slot that a trace message brings: its home copy is no longer older than the snapshot, whatever add_newer said.
+/// In a slot that a trace message brings: its home copy is no longer older than the snapshot, whatever add_dirty said.
 constexpr std::uint64_t scan_at_home = std::uint64_t{1} << 63;
 
 struct trace_body {
   std::uint64_t cycle;
-  std::uint32_t number;      ///< of this message in the cycle, from 1 without gaps
-  std::uint32_t count;       ///< slots that follow
-  std::uint32_t ghosts_max;  ///< that the answer may carry
+  std::uint32_t number;          ///< of this message in the cycle, from 1 without gaps
+  std::uint32_t count;           ///< slots that follow
+  std::uint32_t references_max;  ///< that the answer may carry
   std::uint32_t zero;
 };
 
@@ -311,15 +313,15 @@ struct trace_answer {
   std::uint64_t scanned_bytes;  ///< of home copies
   std::uint64_t queued;         ///< objects that are marked and not scanned yet, about
   std::uint32_t idle;           ///< 1: nothing to do, nothing for the owner, and all references to peers acknowledged
-  std::uint32_t ghosts;         ///< that follow
+  std::uint32_t remote_references;  ///< that follow
 };
 
 /// Of the cycle so far.
 struct trace_counts {
-  std::uint64_t ghosts_sent;      ///< queued for peers, before anything is sent
-  std::uint64_t ghosts_received;  ///< from peers, counted when all that came of them is queued
+  std::uint64_t references_sent;      ///< queued for peers, before anything is sent
+  std::uint64_t references_received;  ///< from peers, counted when all that came of them is queued
   std::uint64_t
-      ghosts_returned;       ///< of those sent: not acknowledged when their peer was given up, and left to the owner
+      references_returned;   ///< of those sent: not acknowledged when their peer was given up, and left to the owner
   std::uint32_t peers_lost;  ///< given up for this cycle
   std::uint32_t zero;
 };
@@ -390,7 +392,7 @@ constexpr std::uint32_t batch_magic = 0x31424d46;  // "FMB1"
 #pragma pack(pop)
 
 static_assert(sizeof(open_heap_body) == 96 && sizeof(type_record) == 32 && sizeof(index_body) == 48);
-static_assert(sizeof(peer_record) == 40 && sizeof(ghosts_body) == 48 && sizeof(open_peer_body) == 56);
+static_assert(sizeof(peer_record) == 40 && sizeof(remote_references_body) == 48 && sizeof(open_peer_body) == 56);
 static_assert(sizeof(batch_header) == 24 && sizeof(region_answer) == 32 && sizeof(audit_answer) == 40);
 
 }  // namespace fm::protocol

@@ -143,12 +143,12 @@ class agent_session {
   /// Tells an agent that talks of its peers, before the first trace of the cycle. As many of their tablets go as a
   /// message holds.
   virtual errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept = 0;
-  virtual errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
+  virtual errc add_dirty(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept = 0;
   /// Brings slots to mark (with scan_at_home, some of them) and takes remote references. `number` is one more than that
   /// of the cycle's last trace. `counts` is null unless the agent was told of peers in this cycle.
   virtual errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
-                     std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
-                     std::vector<detail::slot_t>& ghosts) noexcept = 0;
+                     std::uint32_t references_max, time_point deadline, trace_answer& out, trace_counts* counts,
+                     std::vector<detail::slot_t>& remote_references) noexcept = 0;
   /// Mark bits of `count` tablets (at most marks_tablets_max), 8 KiB each, to `out`.
   virtual errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
                           time_point deadline) noexcept = 0;

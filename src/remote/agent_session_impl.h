@@ -105,10 +105,10 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
 
   errc begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks, begin_cycle_answer& out) noexcept override;
   errc trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers, time_point deadline) noexcept override;
-  errc add_newer(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept override;
-  errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots, std::uint32_t ghosts_max,
-             time_point deadline, trace_answer& out, trace_counts* counts,
-             std::vector<detail::slot_t>& ghosts) noexcept override;
+  errc add_dirty(std::uint64_t cycle, std::span<const slot_bits> slots, time_point deadline) noexcept override;
+  errc trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
+             std::uint32_t references_max, time_point deadline, trace_answer& out, trace_counts* counts,
+             std::vector<detail::slot_t>& remote_references) noexcept override;
   errc read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,
                   time_point deadline) noexcept override;
   errc release_slots(std::uint64_t cycle, std::span<const slot_bits> pages, time_point deadline,

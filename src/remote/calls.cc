@@ -86,7 +86,7 @@ slot_answer agent_session_impl::fetch_slot(detail::slot_t slot, bool with_page, 
   if (!take(body, a) || a.bytes > bytes_max || (a.page_entries != 0 && (a.page_entries != 512 || !with_page)) ||
       body.size() != std::size_t{a.page_entries} * sizeof(detail::word_t) + a.bytes)
     return malformed();
-  const bool stored = detail::word::is_away(a.entry);
+  const bool stored = detail::word::is_remote(a.entry);
   if (!stored && ((a.entry != 0 && a.entry != detail::word::free) || a.bytes != 0)) return malformed();
   if (a.bytes != 0) {
     std::uint64_t header = 0;

@@ -65,33 +65,33 @@ errc agent_session_impl::trace_peers(std::uint64_t cycle, std::span<const trace_
                     r);
 }
 
-errc agent_session_impl::add_newer(std::uint64_t cycle, std::span<const slot_bits> slots,
+errc agent_session_impl::add_dirty(std::uint64_t cycle, std::span<const slot_bits> slots,
                                    time_point deadline) noexcept {
-  const newer_body body{.cycle = cycle, .count = static_cast<std::uint32_t>(slots.size()), .zero = 0};
+  const dirty_body body{.cycle = cycle, .count = static_cast<std::uint32_t>(slots.size()), .zero = 0};
   reply r;
-  return cycle_call(message_type::add_newer, &body, sizeof body, std::as_bytes(slots), deadline, r);
+  return cycle_call(message_type::add_dirty, &body, sizeof body, std::as_bytes(slots), deadline, r);
 }
 
 errc agent_session_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
-                               std::uint32_t ghosts_max, time_point deadline, trace_answer& out, trace_counts* counts,
-                               std::vector<detail::slot_t>& ghosts) noexcept {
+                               std::uint32_t references_max, time_point deadline, trace_answer& out,
+                               trace_counts* counts, std::vector<detail::slot_t>& remote_references) noexcept {
   const trace_body body{.cycle = cycle,
                         .number = number,
                         .count = static_cast<std::uint32_t>(slots.size()),
-                        .ghosts_max = ghosts_max,
+                        .references_max = references_max,
                         .zero = 0};
   reply r;
   if (const errc e = cycle_call(message_type::trace, &body, sizeof body, std::as_bytes(slots), deadline, r);
       e != errc::ok)
     return e;
   std::span<const std::byte> rest = r.body();
-  if (!take(rest, out) || (counts != nullptr && !take(rest, *counts)) || out.ghosts > ghosts_max || out.idle > 1 ||
-      rest.size() != out.ghosts * sizeof(detail::slot_t)) {
+  if (!take(rest, out) || (counts != nullptr && !take(rest, *counts)) || out.remote_references > references_max ||
+      out.idle > 1 || rest.size() != out.remote_references * sizeof(detail::slot_t)) {
     session().drop_connection();
     return errc::bad_frame;
   }
-  ghosts.resize(out.ghosts);
-  if (!ghosts.empty()) std::memcpy(ghosts.data(), rest.data(), rest.size());
+  remote_references.resize(out.remote_references);
+  if (!remote_references.empty()) std::memcpy(remote_references.data(), rest.data(), rest.size());
   return errc::ok;
 }
 

@@ -291,5 +291,5 @@ TEST_CASE("options out of range are named", "[store]") {
   CHECK(fails([](store_options& o) { o.clean_reserve = -1; }));
   CHECK(fails([](store_options& o) { o.trace_threads = 0; }));
   CHECK(fails([](store_options& o) { o.trace_queue_slots = 63; }));
-  CHECK(fails([](store_options& o) { o.trace_ghosts_max = 1; }));
+  CHECK(fails([](store_options& o) { o.trace_references_max = 1; }));
 }

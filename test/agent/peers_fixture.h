@@ -40,7 +40,7 @@ class talking_agents {
     std::unique_ptr<tracing_owner> o;
     tracing_owner::peer_entry entry;
     tracing_owner::trace_reply said;
-    std::uint64_t through_owner = 0;  ///< ghosts
+    std::uint64_t through_owner = 0;  ///< remote references
   };
 
   talking_agents(
@@ -99,16 +99,16 @@ class talking_agents {
   }
 
   /// One message to everybody; what they give for others is kept for the next. Whether all were idle and nothing came of it.
-  bool wave() {
+  bool termination_round() {
     bool quiet = true;
     for (agent& a : all) {
       std::vector<slot_t>& mine = pending_[static_cast<std::size_t>(&a - all.data())];
       const bool sent = !mine.empty();
       const trace_counts before = a.said.counts;
       a.said = a.o->trace(std::exchange(mine, {}));
-      a.through_owner += a.said.ghosts.size();
-      for (const slot_t g : a.said.ghosts) add(g);
-      quiet &= !sent && a.said.answer.idle == 1 && a.said.ghosts.empty() &&
+      a.through_owner += a.said.remote_references.size();
+      for (const slot_t g : a.said.remote_references) add(g);
+      quiet &= !sent && a.said.answer.idle == 1 && a.said.remote_references.empty() &&
                std::memcmp(&before, &a.said.counts, sizeof before) == 0;
     }
     return quiet;
@@ -118,7 +118,7 @@ class talking_agents {
   void mark(const std::vector<slot_t>& roots) {
     for (const slot_t r : roots) add(r);
     const time_point give_up = clock::now() + std::chrono::minutes(10);
-    for (int quiet = 0; quiet < 2; quiet = wave() ? quiet + 1 : 0) REQUIRE(clock::now() < give_up);
+    for (int quiet = 0; quiet < 2; quiet = termination_round() ? quiet + 1 : 0) REQUIRE(clock::now() < give_up);
   }
   std::set<slot_t> marks() {
     std::set<slot_t> found;
@@ -133,9 +133,9 @@ class talking_agents {
   [[nodiscard]] trace_counts counts() const {
     trace_counts c{};
     for (const agent& a : all) {
-      c.ghosts_sent += a.said.counts.ghosts_sent;
-      c.ghosts_received += a.said.counts.ghosts_received;
-      c.ghosts_returned += a.said.counts.ghosts_returned;
+      c.references_sent += a.said.counts.references_sent;
+      c.references_received += a.said.counts.references_received;
+      c.references_returned += a.said.counts.references_returned;
       c.peers_lost += a.said.counts.peers_lost;
     }
     return c;

@@ -50,7 +50,7 @@ TEST_CASE("graphs that go back and forth between agents are marked as the book s
   CAPTURE(scheme, agents);
   talking_agents x(agents, scheme, [&](store_options& o) {
     o.trace_threads = agents == 2 ? 2 : 1;
-    if (agents == 3) o.trace_ghosts_max = o.trace_queue_slots = 64;
+    if (agents == 3) o.trace_references_max = o.trace_queue_slots = 64;
   });
   const edges graph = zigzag(agents, agents, 8000, 150);
   x.write(graph);
@@ -61,12 +61,12 @@ TEST_CASE("graphs that go back and forth between agents are marked as the book s
     check_marks(x, graph, roots);
     const trace_counts c = x.counts();
     if (scheme == "owner") {
-      CHECK(c.ghosts_sent == 0);
+      CHECK(c.references_sent == 0);
       CHECK(x.through_owner() > 1000);
     } else {
       CHECK(x.through_owner() == 0);
-      CHECK(c.ghosts_sent > 1000);
-      CHECK(c.ghosts_received == c.ghosts_sent);
+      CHECK(c.references_sent > 1000);
+      CHECK(c.references_received == c.references_sent);
       CHECK(c.peers_lost == 0);
     }
     x.end(cycle);
@@ -91,9 +91,9 @@ TEST_CASE("what has no way from agent to agent goes through the owner, and the r
   x.mark(roots);
   check_marks(x, graph, roots);
   CHECK(x.counts().peers_lost == 4);  // by two each: the third, and the first
-  CHECK(x.all[1].said.counts.ghosts_received > 0);
-  CHECK(x.all[0].said.counts.ghosts_received == 0);
-  CHECK(x.all[2].said.counts.ghosts_received == 0);
+  CHECK(x.all[1].said.counts.references_received > 0);
+  CHECK(x.all[0].said.counts.references_received == 0);
+  CHECK(x.all[2].said.counts.references_received == 0);
   CHECK(x.through_owner() > 0);
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("agents that are reached no longer while everybody traces are reached 
   for (std::uint64_t cycle = 1; cycle <= 3; ++cycle) {
     x.begin(cycle);
     for (const slot_t r : roots) x.add(r);
-    for (std::uint64_t i = 0; i < cycle; ++i) x.wave();
+    for (std::uint64_t i = 0; i < cycle; ++i) x.termination_round();
     if (cycle < 3) x.all[cycle].listener.reset();
     x.mark({});
     check_marks(x, graph, roots);
@@ -123,7 +123,7 @@ TEST_CASE("a heap that goes away on one agent while all trace is gone there and 
   x.begin(1);
   x.add(slot_at(0, agents));
   x.add(slot_at(1001, agents));
-  x.wave();
+  x.termination_round();
   REQUIRE(x.all[1].o->send(message_type::close_heap).ok());
   // Its owner gives the cycle up; what the others still send to it is refused, and goes to the owner.
   const time_point give_up = clock::now() + std::chrono::minutes(10);

@@ -38,11 +38,11 @@ struct half_pair {
   }
   /// Traces until `done`.
   template <class Done>
-  tracing_owner::trace_reply until(Done done, std::vector<slot_t>& ghosts) {
+  tracing_owner::trace_reply until(Done done, std::vector<slot_t>& remote_references) {
     const time_point give_up = clock::now() + std::chrono::minutes(10);
     for (;;) {
       auto r = o->trace();
-      ghosts.insert(ghosts.end(), r.ghosts.begin(), r.ghosts.end());
+      remote_references.insert(remote_references.end(), r.remote_references.begin(), r.remote_references.end());
       if (done(r)) return r;
       REQUIRE(clock::now() < give_up);
       std::this_thread::yield();
@@ -79,11 +79,11 @@ class peer_session {
     tracing_owner::add(m, open_peer_body{major, protocol_minor, zero, "other"});
     return send(message_type::open_peer, m);
   }
-  reply ghosts(const ghosts_body& head, const std::vector<slot_t>& slots) {
+  reply remote_references(const remote_references_body& head, const std::vector<slot_t>& slots) {
     std::vector<std::byte> m;
     tracing_owner::add(m, head);
     for (const slot_t s : slots) tracing_owner::add(m, s);
-    return send(message_type::ghosts, m);
+    return send(message_type::remote_references, m);
   }
 
  private:
@@ -93,30 +93,31 @@ class peer_session {
 
 }  // namespace
 
-TEST_CASE("ghosts go to the agent that has their tablet, and an agent is idle when they are acknowledged",
+TEST_CASE("remote references go to the agent that has their tablet, and an agent is idle when they are acknowledged",
           "[store][peers]") {
   half_pair x;
   REQUIRE(x.o->tell_peers({x.entry()}).ok());
-  std::vector<slot_t> ghosts;
+  std::vector<slot_t> remote_references;
   x.o->trace({1});
   const std::vector<std::byte> message = x.other->message_number(1);
-  auto r = x.until([](const auto& a) { return a.counts.ghosts_sent == 100 && a.answer.queued == 0; }, ghosts);
+  auto r =
+      x.until([](const auto& a) { return a.counts.references_sent == 100 && a.answer.queued == 0; }, remote_references);
   for (int i = 0; i < 20; ++i) {
     CHECK(r.answer.idle == 0);  // the other one has not answered
     r = x.o->trace();
   }
   x.other->answer(errc::ok);
-  r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-  CHECK(ghosts.empty());
-  CHECK(r.counts.ghosts_sent == 100);
-  CHECK(r.counts.ghosts_returned == 0);
-  CHECK(r.counts.ghosts_received == 0);
+  r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+  CHECK(remote_references.empty());
+  CHECK(r.counts.references_sent == 100);
+  CHECK(r.counts.references_returned == 0);
+  CHECK(r.counts.references_received == 0);
   CHECK(r.counts.peers_lost == 0);
   // Each of them was sent once: the second object refers to one that was sent already.
   x.o->trace({2});
-  r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-  CHECK(r.counts.ghosts_sent == 100);
-  CHECK(ghosts.empty());
+  r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+  CHECK(r.counts.references_sent == 100);
+  CHECK(remote_references.empty());
 }
 
 TEST_CASE("what agents say to each other, byte by byte", "[store][peers]") {
@@ -128,7 +129,7 @@ TEST_CASE("what agents say to each other, byte by byte", "[store][peers]") {
     for (const unsigned n : b) v.push_back(static_cast<std::byte>(n));
     return v;
   };
-  CHECK(x.other->message_number(1) == bytes_of({27,   0,    0, 0, 56, 0, 0, 0,     // ghosts, of 56 bytes
+  CHECK(x.other->message_number(1) == bytes_of({27,   0,    0, 0, 56, 0, 0, 0,     // remote references, of 56 bytes
                                                 0x11, 0x11, 0, 0, 0,  0, 0, 0,     // the heap
                                                 0x22, 0x22, 0, 0, 0,  0, 0, 0,     //
                                                 0x33, 0x33, 0, 0, 0,  0, 0, 0,     // the ticket
@@ -148,49 +149,49 @@ TEST_CASE("what agents say to each other, byte by byte", "[store][peers]") {
              't', 'c', 'p', ':', '/', '/', 'a', ':', '1', 0, 0, 0, 0, 0, 0, 0}));
 }
 
-TEST_CASE("ghosts for an agent that cannot be reached go to the owner, and so does all that follows",
+TEST_CASE("remote references for an agent that cannot be reached go to the owner, and so does all that follows",
           "[store][peers]") {
   SECTION("nobody is there") {
     half_pair x;
     x.listener.reset();
     const std::string url = GENERATE("tcp://127.0.0.1:1", "shm:///nowhere/at/all");
     REQUIRE(x.o->tell_peers({half_pair::entry_at(url)}).ok());
-    std::vector<slot_t> ghosts;
+    std::vector<slot_t> remote_references;
     x.o->trace({1});
-    const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-    CHECK(set_of(ghosts) == set_of(x.refs));
+    const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+    CHECK(set_of(remote_references) == set_of(x.refs));
     CHECK(r.counts.peers_lost == 1);
-    CHECK(r.counts.ghosts_returned >= 1);
-    CHECK(r.counts.ghosts_returned == r.counts.ghosts_sent);
+    CHECK(r.counts.references_returned >= 1);
+    CHECK(r.counts.references_returned == r.counts.references_sent);
   }
   SECTION("the settings do not allow to connect there") {
     half_pair x([](store_options& o) { o.peer_schemes = {"shm"}; });
     const std::string url = GENERATE(as<std::string>{}, "", "tcp://10.1.2.3:4", "verbs://127.0.0.1:4",
                                      "local:", "tcp://localhost.example.com:1", "what:ever");
     REQUIRE(x.o->tell_peers({url.empty() ? x.entry() : half_pair::entry_at(url)}).ok());
-    std::vector<slot_t> ghosts;
+    std::vector<slot_t> remote_references;
     x.o->trace({1});
-    const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-    CHECK(set_of(ghosts) == set_of(x.refs));
+    const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+    CHECK(set_of(remote_references) == set_of(x.refs));
     CHECK(r.counts.peers_lost == 1);
     CHECK(x.s->statistics().find(R"("peers":{"sessions":0,"messages_sent":0,)") != std::string::npos);
   }
   SECTION("an address beyond this host") {
     half_pair x;
     REQUIRE(x.o->tell_peers({half_pair::entry_at("tcp://192.0.2.1:7070")}).ok());
-    std::vector<slot_t> ghosts;
+    std::vector<slot_t> remote_references;
     x.o->trace({1});
-    x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-    CHECK(set_of(ghosts) == set_of(x.refs));
+    x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+    CHECK(set_of(remote_references) == set_of(x.refs));
   }
   SECTION("it refuses them") {
     half_pair x;
     x.other->answer(GENERATE(errc::stale, errc::access_denied, errc::not_found, errc::disconnected));
     REQUIRE(x.o->tell_peers({x.entry()}).ok());
-    std::vector<slot_t> ghosts;
+    std::vector<slot_t> remote_references;
     x.o->trace({1});
-    auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-    CHECK(set_of(ghosts) == set_of(x.refs));
+    auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+    CHECK(set_of(remote_references) == set_of(x.refs));
     CHECK(r.counts.peers_lost == 1);
     // In the next cycle it is tried again.
     REQUIRE(x.o->end(1).ok());
@@ -198,26 +199,26 @@ TEST_CASE("ghosts for an agent that cannot be reached go to the owner, and so do
     REQUIRE(x.o->tell_peers({x.entry()}).ok());
     x.other->answer(errc::ok);
     r = x.o->trace({1});
-    CHECK(r.counts.ghosts_sent == 0);
+    CHECK(r.counts.references_sent == 0);
     CHECK(r.counts.peers_lost == 0);
-    ghosts.clear();
-    r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-    CHECK(r.counts.ghosts_sent >= 1);
+    remote_references.clear();
+    r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+    CHECK(r.counts.references_sent >= 1);
   }
   SECTION("it says nothing") {
     half_pair x([](store_options& o) { o.peer_within = std::chrono::milliseconds(50); });
     REQUIRE(x.o->tell_peers({x.entry()}).ok());
-    std::vector<slot_t> ghosts;
+    std::vector<slot_t> remote_references;
     x.o->trace({1});
-    const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-    CHECK(set_of(ghosts) == set_of(x.refs));
+    const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+    CHECK(set_of(remote_references) == set_of(x.refs));
     CHECK(r.counts.peers_lost == 1);
-    CHECK(r.counts.ghosts_returned == r.counts.ghosts_sent);
+    CHECK(r.counts.references_returned == r.counts.references_sent);
     x.other->answer(errc::ok);  // too late, which changes nothing
     const auto later = x.o->trace({2});
     CHECK(later.counts.peers_lost == 1);
-    x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-    CHECK(set_of(ghosts) == set_of(x.refs));
+    x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+    CHECK(set_of(remote_references) == set_of(x.refs));
   }
   SECTION("and it may end in the middle of it") {
     half_pair x;
@@ -235,7 +236,7 @@ TEST_CASE("ghosts for an agent that cannot be reached go to the owner, and so do
 }
 
 TEST_CASE("tracing waits while another agent does not answer, and its outbox is full", "[store][peers]") {
-  half_pair x([](store_options& o) { o.trace_ghosts_max = 64; });
+  half_pair x([](store_options& o) { o.trace_references_max = 64; });
   std::vector<slot_t> wide;
   for (slot_t i = 1; i <= 5000; ++i) wide.push_back(65536 + i);
   wide.push_back(20);
@@ -243,16 +244,16 @@ TEST_CASE("tracing waits while another agent does not answer, and its outbox is 
   REQUIRE(x.o->tell_peers({x.entry()}).ok());
   x.o->trace({10});
   x.other->message_number(1);
-  std::vector<slot_t> ghosts;
+  std::vector<slot_t> remote_references;
   // One message under way, one outbox, and what a worker has in its hands.
-  x.until([](const auto& a) { return a.counts.ghosts_sent >= 128; }, ghosts);
-  CHECK(x.o->trace().counts.ghosts_sent <= 64 + 8192);
+  x.until([](const auto& a) { return a.counts.references_sent >= 128; }, remote_references);
+  CHECK(x.o->trace().counts.references_sent <= 64 + 8192);
   CHECK_FALSE(x.o->marked(20));  // behind the references that found no room
   CHECK(x.o->trace().answer.idle == 0);
   x.other->answer(errc::ok);
-  const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, ghosts);
-  CHECK(ghosts.empty());
-  CHECK(r.counts.ghosts_sent == 5000);
+  const auto r = x.until([](const auto& a) { return a.answer.idle == 1; }, remote_references);
+  CHECK(remote_references.empty());
+  CHECK(r.counts.references_sent == 5000);
   CHECK(x.o->marked(20));
 }
 
@@ -264,35 +265,37 @@ TEST_CASE("what an agent takes from another one: the right ticket, cycle and slo
   o.list(1, 3000);
   o.list(4000, 10);
   peer_session p(*s);
-  ghosts_body good{{5, ~std::uint64_t{5}}, {0, 0}, 1, 1, 0};
-  CHECK(p.ghosts(good, {1}).returned == errc::bad_frame);  // it has not said what it is
+  remote_references_body good{{5, ~std::uint64_t{5}}, {0, 0}, 1, 1, 0};
+  CHECK(p.remote_references(good, {1}).returned == errc::bad_frame);  // it has not said what it is
   CHECK(p.open(protocol_major + 1).code == errc::version_mismatch);
   CHECK(p.open(protocol_major, 1).returned == errc::bad_frame);
   REQUIRE(p.open().ok());
   CHECK(p.open().returned == errc::bad_frame);
-  CHECK(p.ghosts(good, {1}).code == errc::stale);  // no cycle runs
+  CHECK(p.remote_references(good, {1}).code == errc::stale);  // no cycle runs
   REQUIRE(o.begin(1).ok());
   good.ticket[0] = o.ticket.ticket[0];
   good.ticket[1] = o.ticket.ticket[1];
   CHECK(good.ticket[0] != good.ticket[1]);
   const auto bent = [&](auto change) {
-    ghosts_body b = good;
+    remote_references_body b = good;
     change(b);
     return b;
   };
-  CHECK(p.ghosts(bent([](auto& b) { b.cycle = 2; }), {1}).code == errc::stale);
-  CHECK(p.ghosts(bent([](auto& b) { b.heap_id[0] = 6; }), {1}).code == errc::not_found);
-  CHECK(p.ghosts(bent([](auto& b) { b.ticket[0] ^= 1; }), {1}).code == errc::access_denied);
-  CHECK(p.ghosts(bent([](auto& b) { b.ticket[1] ^= std::uint64_t{1} << 63; }), {1}).code == errc::access_denied);
-  CHECK(p.ghosts(bent([](auto& b) { b.zero = 1; }), {1}).returned == errc::bad_frame);
-  CHECK(p.ghosts(bent([](auto& b) { b.count = 2; }), {1}).returned == errc::bad_frame);
-  CHECK(p.ghosts(bent([](auto& b) { b.count = 0; }), {}).returned == errc::bad_frame);
-  CHECK(p.ghosts(bent([](auto& b) { b.count = ghosts_slots_max + 1; }), std::vector<slot_t>(ghosts_slots_max + 1, 1))
+  CHECK(p.remote_references(bent([](auto& b) { b.cycle = 2; }), {1}).code == errc::stale);
+  CHECK(p.remote_references(bent([](auto& b) { b.heap_id[0] = 6; }), {1}).code == errc::not_found);
+  CHECK(p.remote_references(bent([](auto& b) { b.ticket[0] ^= 1; }), {1}).code == errc::access_denied);
+  CHECK(p.remote_references(bent([](auto& b) { b.ticket[1] ^= std::uint64_t{1} << 63; }), {1}).code ==
+        errc::access_denied);
+  CHECK(p.remote_references(bent([](auto& b) { b.zero = 1; }), {1}).returned == errc::bad_frame);
+  CHECK(p.remote_references(bent([](auto& b) { b.count = 2; }), {1}).returned == errc::bad_frame);
+  CHECK(p.remote_references(bent([](auto& b) { b.count = 0; }), {}).returned == errc::bad_frame);
+  CHECK(p.remote_references(bent([](auto& b) { b.count = remote_references_max + 1; }),
+                            std::vector<slot_t>(remote_references_max + 1, 1))
             .returned == errc::bad_frame);
-  CHECK(p.ghosts(good, {0}).returned == errc::bad_frame);
-  CHECK(p.ghosts(good, {detail::slot_limit}).returned == errc::bad_frame);
-  CHECK(p.ghosts(good, {1 | scan_at_home}).returned == errc::bad_frame);
-  CHECK(p.send(message_type::ghosts, {}).returned == errc::bad_frame);
+  CHECK(p.remote_references(good, {0}).returned == errc::bad_frame);
+  CHECK(p.remote_references(good, {detail::slot_limit}).returned == errc::bad_frame);
+  CHECK(p.remote_references(good, {1 | scan_at_home}).returned == errc::bad_frame);
+  CHECK(p.send(message_type::remote_references, {}).returned == errc::bad_frame);
   std::vector<std::byte> other_message;
   tracing_owner::add(other_message, cycle_name{1});
   CHECK(p.send(message_type::end_cycle, other_message).returned == errc::bad_frame);
@@ -302,35 +305,36 @@ TEST_CASE("what an agent takes from another one: the right ticket, cycle and slo
 
   // What is right is marked and traced, and counted; slots of tablets that are not here are passed over.
   REQUIRE(o.tell_peers({}).ok());
-  REQUIRE(p.ghosts(bent([](auto& b) { b.count = 3; }), {2001, 4005, 70 * 65536}).ok());
+  REQUIRE(p.remote_references(bent([](auto& b) { b.count = 3; }), {2001, 4005, 70 * 65536}).ok());
   CHECK(o.marked(2001));
   auto r = o.trace();
   CHECK(r.answer.idle == 0);
-  CHECK(r.counts.ghosts_received == 3);
+  CHECK(r.counts.references_received == 3);
   settle(*s);
   r = o.trace();
   CHECK(r.answer.idle == 1);
   CHECK(r.answer.marked == 1000 + 5);
-  CHECK(r.counts.ghosts_received == 3);
-  REQUIRE(p.ghosts(good, {2001}).ok());  // again
-  CHECK(o.trace().counts.ghosts_received == 4);
+  CHECK(r.counts.references_received == 3);
+  REQUIRE(p.remote_references(good, {2001}).ok());  // again
+  CHECK(o.trace().counts.references_received == 4);
   CHECK(o.trace().answer.idle == 1);
 
   // Who goes on guessing is refused and nothing more: the session may carry other heaps' references, whose owners have
   // done nothing.
   for (int guesses = 0; guesses < 20; ++guesses) {
-    const auto guess = p.ghosts(bent([](auto& b) { b.ticket[0] ^= 2; }), {1});
+    const auto guess = p.remote_references(bent([](auto& b) { b.ticket[0] ^= 2; }), {1});
     CHECK(guess.returned == errc::ok);
     CHECK(guess.code == errc::access_denied);
   }
-  REQUIRE(p.ghosts(good, {2001}).ok());
+  REQUIRE(p.remote_references(good, {2001}).ok());
   REQUIRE(o.end(1).ok());
   peer_session late(*s);
   REQUIRE(late.open().ok());
-  CHECK(late.ghosts(good, {1}).code == errc::stale);
+  CHECK(late.remote_references(good, {1}).code == errc::stale);
   REQUIRE(o.begin(2).ok());
-  CHECK(late.ghosts(good, {1}).code == errc::stale);
-  CHECK(late.ghosts(bent([](auto& b) { b.cycle = 2; }), {1}).code == errc::access_denied);  // a new cycle, a new ticket
+  CHECK(late.remote_references(good, {1}).code == errc::stale);
+  CHECK(late.remote_references(bent([](auto& b) { b.cycle = 2; }), {1}).code ==
+        errc::access_denied);  // a new cycle, a new ticket
   settle(*s);
   CHECK(o.marks(0).empty());
   o.audit();
@@ -380,7 +384,7 @@ TEST_CASE("what an owner says of other agents is checked", "[store][peers]") {
   CHECK(raw(m).returned == errc::bad_frame);
   CHECK(raw(tracing_owner::peers_message(2, {good})).code == errc::stale);
   // The last that was right counts, and nothing more once tracing has begun.
-  CHECK(o.trace().counts.ghosts_sent == 0);
+  CHECK(o.trace().counts.references_sent == 0);
   CHECK(o.tell_peers({good}).code == errc::stale);
   REQUIRE(o.end(3).ok());
   CHECK(o.tell_peers({good}).code == errc::stale);

@@ -106,16 +106,16 @@ class tracing_owner : public owner {
     return r;
   }
   /// Tells that these slots are dirty here.
-  reply newer(const std::set<slot_t>& slots) { return send_pages(message_type::add_newer, slots, newer_body{}); }
+  reply dirty(const std::set<slot_t>& slots) { return send_pages(message_type::add_dirty, slots, dirty_body{}); }
   struct trace_reply {
     reply raw;
     trace_answer answer;
-    std::vector<slot_t> ghosts;
+    std::vector<slot_t> remote_references;
     trace_counts counts{};
   };
-  trace_reply trace_as(std::uint32_t number, const std::vector<slot_t>& slots, std::uint32_t ghosts_max = 1 << 16) {
+  trace_reply trace_as(std::uint32_t number, const std::vector<slot_t>& slots, std::uint32_t references_max = 1 << 16) {
     std::vector<std::byte> m;
-    add(m, trace_body{cycle_, number, static_cast<std::uint32_t>(slots.size()), ghosts_max, 0});
+    add(m, trace_body{cycle_, number, static_cast<std::uint32_t>(slots.size()), references_max, 0});
     for (const slot_t s : slots) add(m, s);
     trace_reply r{send(message_type::trace, m.data(), m.size()), {}, {}};
     if (!r.raw.ok()) return r;
@@ -125,14 +125,15 @@ class tracing_owner : public owner {
       r.counts = r.raw.as<trace_counts>(at);
       at += sizeof r.counts;
     }
-    REQUIRE(r.raw.body.size() == at + r.answer.ghosts * 8);
-    r.ghosts.resize(r.answer.ghosts);
-    if (!r.ghosts.empty()) std::memcpy(r.ghosts.data(), r.raw.body.data() + at, r.ghosts.size() * 8);
+    REQUIRE(r.raw.body.size() == at + r.answer.remote_references * 8);
+    r.remote_references.resize(r.answer.remote_references);
+    if (!r.remote_references.empty())
+      std::memcpy(r.remote_references.data(), r.raw.body.data() + at, r.remote_references.size() * 8);
     return r;
   }
   /// The next trace message of the cycle; it must be accepted.
-  trace_reply trace(const std::vector<slot_t>& slots = {}, std::uint32_t ghosts_max = 1 << 16) {
-    trace_reply r = trace_as(number_ + 1, slots, ghosts_max);
+  trace_reply trace(const std::vector<slot_t>& slots = {}, std::uint32_t references_max = 1 << 16) {
+    trace_reply r = trace_as(number_ + 1, slots, references_max);
     REQUIRE(r.raw.ok());
     ++number_;
     return r;
@@ -142,14 +143,14 @@ class tracing_owner : public owner {
   std::set<slot_t> trace_all(const std::vector<slot_t>& roots) {
     const time_point give_up = clock::now() + std::chrono::minutes(10);
     trace_reply r = trace(roots);
-    std::set<slot_t> ghosts(r.ghosts.begin(), r.ghosts.end());
+    std::set<slot_t> remote_references(r.remote_references.begin(), r.remote_references.end());
     while (r.answer.idle == 0) {
       REQUIRE(clock::now() < give_up);
       s_.maintain();
       r = trace();
-      ghosts.insert(r.ghosts.begin(), r.ghosts.end());
+      remote_references.insert(r.remote_references.begin(), r.remote_references.end());
     }
-    return ghosts;
+    return remote_references;
   }
   [[nodiscard]] std::uint32_t number() const { return number_; }
 

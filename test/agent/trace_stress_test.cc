@@ -31,17 +31,17 @@ edges random_graph(std::uint64_t seed, std::uint64_t objects) {
   return graph;
 }
 
-/// `newer`: slots that the owner traces, which has them as in the graph; those with false are scanned at home after all.
+/// `dirty`: slots that the owner traces, which has them as in the graph; those with false are scanned at home after all.
 void check_against_the_book(tracing_owner& o, const edges& graph, const std::vector<slot_t>& roots,
-                            const std::map<slot_t, bool>& newer = {}) {
+                            const std::map<slot_t, bool>& dirty = {}) {
   std::set<slot_t> found, returned;
   for (std::vector<std::uint64_t> to_send = roots; !to_send.empty();) {
-    const std::set<slot_t> ghosts = o.trace_all(to_send);
+    const std::set<slot_t> remote_references = o.trace_all(to_send);
     to_send.clear();
-    found.insert(ghosts.begin(), ghosts.end());
-    for (const slot_t slot : ghosts) {
-      const auto at = newer.find(slot);
-      if (at == newer.end() || !returned.insert(slot).second) continue;
+    found.insert(remote_references.begin(), remote_references.end());
+    for (const slot_t slot : remote_references) {
+      const auto at = dirty.find(slot);
+      if (at == dirty.end() || !returned.insert(slot).second) continue;
       if (!at->second) {
         to_send.push_back(slot | scan_at_home);
         continue;
@@ -68,7 +68,7 @@ TEST_CASE("random graphs are marked as the book says", "[store][trace]") {
   options.hooks.background = seed % 2 == 0;
   options.trace_threads = seed % 4 == 0 ? 3 : 1;
   options.trace_queue_slots = seed % 3 == 0 ? 64 : 1u << 20;
-  options.trace_ghosts_max = seed % 3 == 1 ? 64 : 1u << 18;
+  options.trace_references_max = seed % 3 == 1 ? 64 : 1u << 18;
   auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
   o.open_ready(0, 3);
@@ -80,17 +80,17 @@ TEST_CASE("random graphs are marked as the book says", "[store][trace]") {
     roots.assign({1 + random() % 4000, 65536 + 1 + random() % 4000});
     REQUIRE(o.begin(cycle).ok());
     edges seen = graph;  // as the owner's frames have it
-    std::map<slot_t, bool> newer;
+    std::map<slot_t, bool> dirty;
     std::set<slot_t> named;
     for (auto& [slot, refs] : seen) {
       if (random() % 50 != 0) continue;
       const bool here = random() % 4 != 0;
-      newer[slot] = here;
+      dirty[slot] = here;
       named.insert(slot);
       if (here) refs = {1 + random() % 4000, foreign + 1000 + random() % 100};
     }
-    REQUIRE(o.newer(named).ok());
-    check_against_the_book(o, seen, roots, newer);
+    REQUIRE(o.dirty(named).ok());
+    check_against_the_book(o, seen, roots, dirty);
     if (cycle < 3) REQUIRE(o.end(cycle).ok());
   }
   std::set<slot_t> dead;
@@ -155,7 +155,7 @@ TEST_CASE("tracing goes on while batches come, objects are moved by the cleaner,
   for (std::uint64_t cycle = 1; cycle <= 12; ++cycle) {
     REQUIRE(o.begin(cycle).ok());
     auto r = o.trace({2, 65537});
-    std::set<slot_t> found(r.ghosts.begin(), r.ghosts.end());
+    std::set<slot_t> found(r.remote_references.begin(), r.remote_references.end());
     while (r.answer.idle == 0) {
       REQUIRE(clock::now() < give_up);
       std::vector<slot_t> some(40);
@@ -164,7 +164,7 @@ TEST_CASE("tracing goes on while batches come, objects are moved by the cleaner,
       some.erase(std::unique(some.begin(), some.end()), some.end());
       write_batch(some);
       r = o.trace();
-      found.insert(r.ghosts.begin(), r.ghosts.end());
+      found.insert(r.remote_references.begin(), r.remote_references.end());
     }
     for (std::uint32_t t = 0; t < 3; ++t) found.merge(o.marks(t));
     CHECK(found == expected);
@@ -253,7 +253,7 @@ TEST_CASE("an owner that comes back goes on with its cycle", "[store][trace]") {
   REQUIRE(o.open(0, true).ok());
   const auto repeated = o.trace_as(o.number(), {1, 30000});
   REQUIRE(repeated.raw.ok());
-  CHECK(repeated.ghosts.empty());
+  CHECK(repeated.remote_references.empty());
   CHECK(repeated.answer.idle == 0);
   CHECK(o.trace_all({}) == std::set<slot_t>{foreign});
   CHECK(o.trace().answer.marked == 20001);
@@ -317,14 +317,14 @@ TEST_CASE("messages of a cycle that no owner sends end the connection", "[store]
     return o.send(type, m.data(), m.size()).returned == errc::bad_frame;
   };
   constexpr std::uint64_t one = 1, limit = detail::slot_limit;
-  const newer_body one_page{1, 1, 0};
-  CHECK(bad(message_type::add_newer, one_page));
-  CHECK(bad(message_type::add_newer, newer_body{1, 0xffffffff, 0}, slot_bits{}));
-  CHECK(bad(message_type::add_newer, newer_body{1, 1, 1}, slot_bits{}));
-  CHECK(bad(message_type::add_newer, one_page, slot_bits{1, {}}));
-  CHECK(bad(message_type::add_newer, one_page, slot_bits{limit, {}}));
-  CHECK(bad(message_type::add_newer, one_page, slot_bits{0, {2}}, slot_bits{}));
-  CHECK(bad(message_type::add_newer, newer_body{1, 2, 0}, slot_bits{0, {2}}, slot_bits{511, {2}}));
+  const dirty_body one_page{1, 1, 0};
+  CHECK(bad(message_type::add_dirty, one_page));
+  CHECK(bad(message_type::add_dirty, dirty_body{1, 0xffffffff, 0}, slot_bits{}));
+  CHECK(bad(message_type::add_dirty, dirty_body{1, 1, 1}, slot_bits{}));
+  CHECK(bad(message_type::add_dirty, one_page, slot_bits{1, {}}));
+  CHECK(bad(message_type::add_dirty, one_page, slot_bits{limit, {}}));
+  CHECK(bad(message_type::add_dirty, one_page, slot_bits{0, {2}}, slot_bits{}));
+  CHECK(bad(message_type::add_dirty, dirty_body{1, 2, 0}, slot_bits{0, {2}}, slot_bits{511, {2}}));
   CHECK(bad(message_type::trace, trace_body{1, 1, 1, 0, 0}));
   CHECK(bad(message_type::trace, trace_body{1, 1, 0xffffffff, 0, 0}, one));
   CHECK(bad(message_type::trace, trace_body{1, 1, 0, 0, 0}, one));

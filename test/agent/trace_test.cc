@@ -87,14 +87,14 @@ TEST_CASE("cycles, references to oneself, nulls, arrays and young objects", "[st
   o.audit();
 }
 
-TEST_CASE("what is newer at the owner is marked, and handed to the owner instead of being scanned", "[store][trace]") {
+TEST_CASE("what is dirty at the owner is marked, and handed to the owner instead of being scanned", "[store][trace]") {
   auto s = fm::agent::store::create(small());
   tracing_owner o(*s);
   o.open_ready();
   o.write({{1, {2}}, {2, {0}}, {4, {1}}, {5, {6, 7}}, {6, {0}}, {7, {5}}, {9, {10}}});
   REQUIRE(o.begin(1).ok());
-  REQUIRE(o.newer({1, 5, 600}).ok());
-  REQUIRE(o.newer({5, foreign}).ok());  // named again; the other is none of this agent's
+  REQUIRE(o.dirty({1, 5, 600}).ok());
+  REQUIRE(o.dirty({5, foreign}).ok());  // named again; the other is none of this agent's
   SECTION("when the owner asks for it, or something refers to it") {
     CHECK(o.trace_all({4, 5, 600}) == std::set<slot_t>{1, 5, 600});
     CHECK(o.marks(0) == std::set<slot_t>{1, 4, 5, 600});
@@ -119,7 +119,7 @@ TEST_CASE("what is newer at the owner is marked, and handed to the owner instead
   }
   SECTION("but not if it says so when tracing has begun") {
     CHECK(o.trace_all({9}).empty());
-    CHECK(o.newer({7}).code == errc::stale);
+    CHECK(o.dirty({7}).code == errc::stale);
     CHECK(o.trace_all({7}) == std::set<slot_t>{5});
     CHECK(o.marks(0) == std::set<slot_t>{5, 7, 9, 10});
   }
@@ -132,9 +132,9 @@ TEST_CASE("what is newer at the owner is marked, and handed to the owner instead
   }
 }
 
-TEST_CASE("more that is newer at the owner than the outbox takes, and than the queue", "[store][trace]") {
+TEST_CASE("more that is dirty at the owner than the outbox takes, and than the queue", "[store][trace]") {
   store_options options = small();
-  options.trace_ghosts_max = 64;
+  options.trace_references_max = 64;
   options.trace_queue_slots = 64;
   auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
@@ -147,7 +147,7 @@ TEST_CASE("more that is newer at the owner than the outbox takes, and than the q
   }
   o.write({{1, refs}});
   REQUIRE(o.begin(1).ok());
-  REQUIRE(o.newer(all).ok());
+  REQUIRE(o.dirty(all).ok());
   CHECK(o.trace_all({1}) == all);
   all.insert(1);
   CHECK(o.marks(0) == all);
@@ -166,31 +166,31 @@ TEST_CASE("references to tablets of other agents are handed to the owner", "[sto
   settle(*s);
   REQUIRE(o.peer->traced().size() == 1);
   const auto some = o.trace({}, 2);
-  REQUIRE(some.ghosts.size() == 2);
+  REQUIRE(some.remote_references.size() == 2);
   CHECK(some.answer.idle == 0);  // one is left behind
-  SECTION("the same number is answered with the same ghosts") {
+  SECTION("the same number is answered with the same remote references") {
     for (int i = 0; i < 3; ++i) {
       const auto again = o.trace_as(o.number(), {3}, 2);
       REQUIRE(again.raw.ok());
-      CHECK(again.ghosts == some.ghosts);
+      CHECK(again.remote_references == some.remote_references);
     }
     settle(*s);
     const auto rest = o.trace();
     CHECK(rest.answer.idle == 1);
-    std::set<slot_t> all(some.ghosts.begin(), some.ghosts.end());
-    all.insert(rest.ghosts.begin(), rest.ghosts.end());
+    std::set<slot_t> all(some.remote_references.begin(), some.remote_references.end());
+    all.insert(rest.remote_references.begin(), rest.remote_references.end());
     CHECK(all == std::set<slot_t>{foreign + 1, foreign + 2, foreign + 3, foreign + 4});
-    CHECK(some.ghosts.size() + rest.ghosts.size() == 4);  // each of them once
+    CHECK(some.remote_references.size() + rest.remote_references.size() == 4);  // each of them once
   }
   SECTION("a repeat that may carry fewer leaves the others for later") {
     const auto again = o.trace_as(o.number(), {}, 1);
     REQUIRE(again.raw.ok());
-    REQUIRE(again.ghosts.size() == 1);
+    REQUIRE(again.remote_references.size() == 1);
     CHECK(again.answer.idle == 0);
-    std::set<slot_t> all(again.ghosts.begin(), again.ghosts.end());
+    std::set<slot_t> all(again.remote_references.begin(), again.remote_references.end());
     const auto rest = o.trace();
-    CHECK(rest.ghosts.size() == 2);
-    all.insert(rest.ghosts.begin(), rest.ghosts.end());
+    CHECK(rest.remote_references.size() == 2);
+    all.insert(rest.remote_references.begin(), rest.remote_references.end());
     CHECK(all == std::set<slot_t>{foreign + 1, foreign + 2, foreign + 3});
   }
   SECTION("an older number is stale, one too far ahead is a violation") {
@@ -201,9 +201,9 @@ TEST_CASE("references to tablets of other agents are handed to the owner", "[sto
   }
 }
 
-TEST_CASE("tracing waits while nobody takes its ghosts", "[store][trace]") {
+TEST_CASE("tracing waits while nobody takes its remote references", "[store][trace]") {
   store_options options = small();
-  options.trace_ghosts_max = 64;
+  options.trace_references_max = 64;
   auto s = fm::agent::store::create(options);
   tracing_owner o(*s);
   o.open_ready();
@@ -216,19 +216,19 @@ TEST_CASE("tracing waits while nobody takes its ghosts", "[store][trace]") {
   settle(*s);
   CHECK_FALSE(o.marked(2));  // behind the references that found no room
   CHECK(o.peer->traced().size() == 1);
-  std::set<slot_t> ghosts;
+  std::set<slot_t> remote_references;
   std::uint64_t rounds = 0;
   for (auto r = o.trace(); r.answer.idle == 0; r = o.trace(), ++rounds) {
-    CHECK(r.ghosts.size() <= 64);
-    ghosts.insert(r.ghosts.begin(), r.ghosts.end());
+    CHECK(r.remote_references.size() <= 64);
+    remote_references.insert(r.remote_references.begin(), r.remote_references.end());
     settle(*s);
     REQUIRE(rounds < 1000);
   }
   // The last answer of all is idle and may have carried some.
-  ghosts.insert(wide.end() - 1, wide.end() - 1);
+  remote_references.insert(wide.end() - 1, wide.end() - 1);
   const auto last = o.trace_as(o.number(), {});
-  ghosts.insert(last.ghosts.begin(), last.ghosts.end());
-  CHECK(ghosts == range_of(foreign + 1, 5000));
+  remote_references.insert(last.remote_references.begin(), last.remote_references.end());
+  CHECK(remote_references == range_of(foreign + 1, 5000));
   CHECK(rounds >= 5000 / 64);
   CHECK(o.marked(2));
 }
@@ -364,7 +364,7 @@ TEST_CASE("cycle numbers only grow", "[store][trace]") {
   CHECK(o.end(0).returned == errc::bad_frame);
   CHECK(o.end(1).code == errc::stale);
   REQUIRE(o.begin(5).ok());
-  REQUIRE(o.newer({50}).ok());
+  REQUIRE(o.dirty({50}).ok());
   REQUIRE(o.begin(5).ok());  // the answer was lost
   CHECK(o.send(message_type::begin_cycle, cycle_name{4}).code == errc::stale);
   CHECK(o.end(4).code == errc::stale);
@@ -379,7 +379,7 @@ TEST_CASE("cycle numbers only grow", "[store][trace]") {
   CHECK(o.send(message_type::begin_cycle, cycle_name{5}).code == errc::stale);
   CHECK(o.send(message_type::read_marks, read_marks_body{5, 0, 1}).code == errc::stale);
   CHECK(o.send(message_type::trace, trace_body{5, 1, 0, 0, 0}).code == errc::stale);
-  CHECK(o.newer({1}).code == errc::stale);
+  CHECK(o.dirty({1}).code == errc::stale);
   REQUIRE(o.begin(6).ok());
   CHECK(o.marks(0).empty());
   o.trace({1});

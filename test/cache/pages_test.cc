@@ -35,7 +35,7 @@ struct bench {
   hit_pages pages;
 };
 
-word_t away(std::uint32_t n) {
+word_t remote(std::uint32_t n) {
   return home_address{.region = 1, .generation = 1, .offset = 8 * n, .size_class = 3}.pack();
 }
 alignas(16) char frames[64][64];
@@ -49,7 +49,7 @@ TEST_CASE("a page that is given back loses its hints and keeps its resident word
                          word::resident(frames[2], word::cold_bit | word::clean_bit),
                          word::resident(frames[3], word::cold_bit)};
   for (std::uint64_t i = 0; i < page_slots; ++i)
-    word_at(b.page(0) + i).store(i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : away(unsigned(i)));
+    word_at(b.page(0) + i).store(i % 100 == 1 && i / 100 < 4 ? kept[i / 100] : remote(unsigned(i)));
   REQUIRE(b.give_back() == 1);
   CHECK(b.pages.count().pages == 1);
   CHECK(b.pages.count().sided == 4);

@@ -1,6 +1,6 @@
 // What goes wrong, and that both ends hear of it in time: processes that die, receivers that do not read, senders that break the
 // rules, graphs that are too large or not what was wanted. Afterwards nothing is left, and both heaps are sound.
-#include "channel/path/wire.h"
+#include "channel/path/channel_messages.h"
 #include <signal.h>
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // A hostile sender for the channel tests: it speaks the wire format over a real session, and says whatever a test wants.
 #pragma once
 
-#include "channel/path/wire.h"
+#include "channel/path/channel_messages.h"
 #include <sys/socket.h>
 
 #include <cerrno>

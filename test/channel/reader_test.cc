@@ -1,6 +1,6 @@
 // What a receiver makes of bytes that no honest sender sends: every length, reference, type and count that is wrong.
 #include "channel/graph/graph_reader.h"
-#include "channel/path/wire.h"
+#include "channel/path/channel_messages.h"
 #include "heap/heap_core.h"
 
 #include <atomic>

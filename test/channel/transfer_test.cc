@@ -146,7 +146,7 @@ TEST_CASE("many graphs are under way at once, and arrive in order") {
   require_ok(sender);
 }
 
-TEST_CASE("a graph is larger than both caches, and its objects are away") {
+TEST_CASE("a graph is larger than both caches, and its objects are remote") {
   const std::string transport = GENERATE_COPY(from_range(transports));
   INFO(transport);
   agent at_sender, at_receiver;
@@ -168,7 +168,7 @@ TEST_CASE("a graph is larger than both caches, and its objects are away") {
   require_sound(e.to);
 }
 
-TEST_CASE("what is away is fetched many at once, ahead of being reached") {
+TEST_CASE("what is remote is fetched many at once, ahead of being reached") {
   agent a;
   fm::heap_options from = small();
   from.agents = {a.url()};

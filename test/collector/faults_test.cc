@@ -10,13 +10,13 @@ TEST_CASE("a connection that breaks at any message of a cycle costs nothing but 
   fm::heap h(over({first.url(), second.url()}));
   const auto kept = make_list(h, 5'000);
   for (const message_type type :
-       {message_type::begin_cycle, message_type::trace_peers, message_type::add_newer, message_type::trace,
+       {message_type::begin_cycle, message_type::trace_peers, message_type::add_dirty, message_type::trace,
         message_type::read_marks, message_type::release_slots, message_type::end_cycle, message_type::evacuate}) {
     for (const meddling how : {meddling::lose_message, meddling::lose_answer}) {
       CAPTURE(static_cast<int>(type), static_cast<int>(how));
       { const auto dropped = make_list(h, 3'000); }
       REQUIRE(h.evict_all() == fm::errc::ok);
-      kept.write()->rest[0] = 0;  // something newer than at home
+      kept.write()->rest[0] = 0;  // dirty
       make_list(h, 10);
       second.meddle(type, how);
       const auto r = h.collect("meddled");

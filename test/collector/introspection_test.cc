@@ -158,7 +158,7 @@ TEST_CASE("a verified cycle reports a home copy that was damaged") {
   collect(h, "whole");
   // The copy of an object that is remote is made to name another slot, behind everybody's back.
   const fm::detail::word_t w = fm::detail::word_at(list.slot()).load();
-  REQUIRE(fm::detail::word::is_away(w));
+  REQUIRE(fm::detail::word::is_remote(w));
   const auto at = fm::detail::home_address::unpack(w);
   std::byte* region = h.core().cache().link_of(list.slot()).session().direct(at.region);
   REQUIRE(region);

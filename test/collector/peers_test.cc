@@ -98,10 +98,10 @@ TEST_CASE("agents that talk mark what the compute node marks, and the owner carr
   r = collect(h);
   UNSCOPED_INFO(r.text());
   REQUIRE(r.marked == t.kept);
-  REQUIRE(sum(r, &fm::cycle_part::ghosts_sent) > 1000);
-  REQUIRE(sum(r, &fm::cycle_part::ghosts) == 0);
+  REQUIRE(sum(r, &fm::cycle_part::references_sent) > 1000);
+  REQUIRE(sum(r, &fm::cycle_part::remote_references) == 0);
   for (const auto& a : r.agents) REQUIRE(a.peers_lost == 0);
-  REQUIRE(r.text().find("ghosts: 0 through the owner") != std::string::npos);
+  REQUIRE(r.text().find("remote references: 0 through the owner") != std::string::npos);
   require_sound_at_home(h);
 }
 
@@ -119,13 +119,13 @@ TEST_CASE("with agents that do not talk, the owner carries what they meet of eac
   const auto r = collect(h);
   INFO(r.text());
   REQUIRE(r.marked == t.kept);
-  REQUIRE(sum(r, &fm::cycle_part::ghosts) > 500);
+  REQUIRE(sum(r, &fm::cycle_part::remote_references) > 500);
   if (who != 2) {
-    for (const auto& a : r.agents) REQUIRE(a.ghosts_sent == 0);
+    for (const auto& a : r.agents) REQUIRE(a.references_sent == 0);
   } else {
-    REQUIRE(r.agents[0].ghosts == 0);
-    REQUIRE(r.agents[0].ghosts_sent > 0);
-    REQUIRE(r.agents[1].ghosts > 0);
+    REQUIRE(r.agents[0].remote_references == 0);
+    REQUIRE(r.agents[0].references_sent > 0);
+    REQUIRE(r.agents[1].remote_references > 0);
     REQUIRE(r.agents[1].peers_lost == 2);
   }
   require_sound_at_home(h);
@@ -138,13 +138,13 @@ TEST_CASE("what agents say to each other may be lost, and is not missed") {
     fm::heap h(agents.options());
     const tangle t(h, 9'000, 9);
     for (int round = 0; round < 3; ++round) {
-      agents.all[1]->meddle(message_type::ghosts, how);
+      agents.all[1]->meddle(message_type::remote_references, how);
       const auto r = h.collect("meddled");
       INFO(r.text());
       REQUIRE(agents.all[1]->met());
       REQUIRE(r.ok());
       REQUIRE(r.marked == t.kept);
-      REQUIRE(sum(r, &fm::cycle_part::ghosts) > 0);
+      REQUIRE(sum(r, &fm::cycle_part::remote_references) > 0);
       REQUIRE(sum(r, &fm::cycle_part::peers_lost) > 0);
     }
     agents.all[1]->let_go();
@@ -164,7 +164,7 @@ TEST_CASE("a session that another agent does not let begin, and one that is name
   REQUIRE(agents.all[1]->met());
   REQUIRE(r.agents.size() == 3);
   REQUIRE(r.marked == t.kept);
-  REQUIRE(sum(r, &fm::cycle_part::ghosts_sent) > 0);
+  REQUIRE(sum(r, &fm::cycle_part::references_sent) > 0);
   agents.all[1]->let_go();
   r = collect(h);
   REQUIRE(r.marked == t.kept);
@@ -172,7 +172,7 @@ TEST_CASE("a session that another agent does not let begin, and one that is name
 }
 
 TEST_CASE("threads change the graph while agents that talk trace it, over and over") {
-  several_agents agents(3, "shm", [](std::size_t, fm::agent::store_options& o) { o.trace_ghosts_max = 64; });
+  several_agents agents(3, "shm", [](std::size_t, fm::agent::store_options& o) { o.trace_references_max = 64; });
   auto o = agents.options();
   o.verify_cycles = true;
   fm::heap h(o);
@@ -221,7 +221,7 @@ TEST_CASE("threads change the graph while agents that talk trace it, over and ov
     const auto r = h.collect("while it changes");
     ok = r.ok();
     text = r.text();
-    sent += sum(r, &fm::cycle_part::ghosts_sent);
+    sent += sum(r, &fm::cycle_part::references_sent);
   }
   stop.store(true);
   for (std::thread& t : threads) t.join();

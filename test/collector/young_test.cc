@@ -69,16 +69,16 @@ TEST_CASE("what is at home, or was, is not for a collection of young objects, de
     const auto dropped = make_list(h, 2'000);
     REQUIRE(h.evict_all() == fm::errc::ok);
     REQUIRE(dropped->id == 1'999);  // near again
-    dropped.write()->id = 5;        // and newer than at home
+    dropped.write()->id = 5;        // and dirty
   }
   const auto r = collect_young(h);
-  REQUIRE(r.newer == 0);
+  REQUIRE(r.dirty == 0);
   REQUIRE(r.freed == 0);
   REQUIRE(collect(h).freed == 2'000);
   require_list(kept, 1'000);
 }
 
-TEST_CASE("an old object that is newer here than at home keeps what it refers to") {
+TEST_CASE("a dirty old object keeps what it refers to") {
   fm::heap h(roomy(2));
   const auto old = h.make<gc_node>({.id = 1});
   const auto far = h.make<gc_node>({.id = 2});
@@ -117,7 +117,7 @@ TEST_CASE("what a home copy refers to is not young any more, and lives until a c
   }
   REQUIRE(h.stats().acknowledged_objects == 101);
   const auto r = collect_young(h);
-  REQUIRE(r.newer == 0);
+  REQUIRE(r.dirty == 0);
   REQUIRE(r.freed == 0);
   REQUIRE(holder->left->id == 2);
   require_list(holder->left->left, 100);
@@ -244,7 +244,7 @@ TEST_CASE("a long array of references goes home in pieces, and all that it refer
   while (h.stats().acknowledged_objects != 10'000 && fm::clock::now() < give_up)
     (void)h.evict_all(std::chrono::milliseconds(200));
   REQUIRE(h.stats().acknowledged_objects == 10'000);
-  REQUIRE(collect_young(h).newer == 0);
+  REQUIRE(collect_young(h).dirty == 0);
   REQUIRE(pin->id == 50'000);
   require_sound(h);
 }

@@ -1,4 +1,4 @@
-/* The marking of a collection cycle as the owner and its threads see it: snapshot, root scan, what is newer in frames, deletion barrier,
+/* The marking of a collection cycle as the owner and its threads see it: snapshot, root scan, the dirty set, deletion barrier,
  * tracing, final pause, and what is dead then. How the agents agree that tracing is over is in termination.pml, and what happens to
  * dead slots afterwards in reuse.pml.
  *
@@ -8,7 +8,7 @@
  *
  * The heap: SLOTS slots with one reference field each; the last is free at the start. Two threads with two root cells each
  * share OPS operations and a run of free slots; with CELLS 3 the second thread has one root only. The frame is the truth (`cur`);
- * the home copy (`home`) follows by at most WRITES write-backs. What was noted as newer after the snapshot is traced from the
+ * the home copy (`home`) follows by at most WRITES write-backs. What entered the dirty set after the snapshot is traced from the
  * frame by the owner, or from home once it is clean, since it may have been evicted; everything else from home. A frame that is
  * evicted and fetched again is a clean one, so residency is not modelled otherwise. A write pin is not held longer than a store, and pins are not modelled as roots: one is dropped
  * as a cell is.
@@ -24,11 +24,11 @@
  *   LOAD_WITHOUT_SECTION      a reference is loaded and rooted outside of a section: a whole cycle may pass between
  *   ALLOCATE_WITHOUT_SECTION  a slot is taken from the run and published with a snapshot in between
  *   SWEEP_BY_MARK             what is not marked is dead, whether or not it was allocated at the snapshot
- *   TRACE_BEFORE_NEWER        agents begin to trace when the roots are known
- *   NEWER_IF_DIRTY_ONLY       a frame whose write-back is not acknowledged is not noted as newer
- *   NEWER_READS_WORD_FIRST    whether a frame is clean is read before whether it is being written, and the write-back fails
+ *   TRACE_BEFORE_DIRTY_SET    agents begin to trace when the roots are known
+ *   DIRTY_SET_WITHOUT_WRITTEN a frame whose write-back is not acknowledged is not in the dirty set
+ *   DIRTY_SET_READS_WORD_FIRST whether a frame is clean is read before whether it is being written, and the write-back fails
  *                             in between
- *   HOME_WHILE_WRITING        what was noted as newer is traced from home though its write-back is not acknowledged
+ *   HOME_WHILE_WRITING        what was in the dirty set is traced from home though its write-back is not acknowledged
  *   FAILED_WRITE_LOOKS_CLEAN  a failed write-back is no longer under way a moment before its frame is dirty again
  *   NO_FINAL_CHECK            marking ends though something unmarked was logged
  * And one that is no mistake, which must verify:
@@ -56,7 +56,7 @@
 #define HAS(set, s) ((set) & BIT(s))
 
 byte cur[SLOTS], home[SLOTS];      /* the reference in the frame, and in the home copy */
-byte newer, dirty, writing;        /* sets of slots */
+byte dirty_set, dirty, writing;    /* sets of slots */
 byte allocated, free_run;          /* slots with an object; slots that threads may take */
 byte cell[4] = NIL;                /* roots: 0, 1 of thread 0; 2, 3 of thread 1 */
 byte logged;                       /* overwritten while marking, by either thread */
@@ -251,8 +251,8 @@ inline trace_one() {
   fi;
   gray = gray & ~BIT(n);
   if
-  :: HAS(newer, n) -> i = cur[n]
-  :: !HAS(newer & (dirty | AT_HOME_BEFORE), n) -> i = home[n]
+  :: HAS(dirty_set, n) -> i = cur[n]
+  :: !HAS(dirty_set & (dirty | AT_HOME_BEFORE), n) -> i = home[n]
   fi;
   mark(i);
   n = 0; i = 0
@@ -300,23 +300,23 @@ proctype owner() {
   :: atomic { at < CELLS -> mark(cell[at]); at++ }
   :: atomic { at == CELLS -> at = 0; break }
   od;
-#ifdef TRACE_BEFORE_NEWER
+#ifdef TRACE_BEFORE_DIRTY_SET
   do
   :: atomic { gray != 0 -> trace_one() }
   :: break
   od;
 #endif
-#ifdef NEWER_IF_DIRTY_ONLY
+#ifdef DIRTY_SET_WITHOUT_WRITTEN
 #define WANTED(s) HAS(dirty, s)
 #else
 #define WANTED(s) HAS(dirty | writing, s)
 #endif
   do
-#ifdef NEWER_READS_WORD_FIRST
+#ifdef DIRTY_SET_READS_WORD_FIRST
   :: atomic { at < SLOTS && HAS(writing, at) && !HAS(dirty, at) -> skip };
      atomic {
        if
-       :: HAS(writing, at) -> newer = newer | BIT(at)
+       :: HAS(writing, at) -> dirty_set = dirty_set | BIT(at)
        :: else
        fi;
        at++
@@ -325,7 +325,7 @@ proctype owner() {
   :: atomic {                           /* no write-back of a frame begins while it is looked at */
        at < SLOTS ->
        if
-       :: WANTED(at) -> newer = newer | BIT(at)
+       :: WANTED(at) -> dirty_set = dirty_set | BIT(at)
        :: else
        fi;
        at++

@@ -9,8 +9,10 @@
  * Objects have numbers, used again in turn. A home address stands for the object whose copy it is: nothing is overwritten. An
  * object has no references, since marking is proved in collector.pml: marked is what the scan finds and what is logged. Two
  * threads have one root each, and there is one weak handle, which nobody sets while somebody locks it. A pause waits until nobody
- * is in a section. Batches are applied in order, but a release may overtake them. Not modelled: regions that are used
- * again (generations), the agent's cleaner, words put aside while their page is given back.
+ * is in a section. Batches are applied in order, but a release may overtake them. The words' transitions are those of
+ * farmem/detail/word.h: a fetch ends in a resident word or in a remote one, and a slot is never freed while it runs. Not
+ * modelled: regions that are used again (generations, hints that are corrected), the agent's cleaner, words put aside
+ * while their page is given back.
  *
  * Each macro puts one known mistake back, and spin must find an error then:
  *   SWEEP_BY_MARK           what is not marked is dead, whether or not it was allocated at the snapshot
@@ -29,7 +31,7 @@
 #define IDS 3
 #define NEXT(id) ((id) % IDS + 1)
 
-mtype = { free, unknown, away, fetching, resident };
+mtype = { free, unknown, remote, fetching, resident };
 
 /* The owner's word: `holds` is the object in the frame, or the one at the home address of a hint or of a fetch. */
 mtype word = free;
@@ -50,7 +52,7 @@ bool dropped;                          /* the page was given back since the ques
 
 #define FOUND(o)                                                     \
   ((o) == 0 || (word == resident && holds == (o) && (dirty || writing || entry == (o))) || \
-   ((word == away || word == fetching) && holds == (o) && entry == (o)) || (word == unknown && entry == (o)))
+   ((word == remote || word == fetching) && holds == (o) && entry == (o)) || (word == unknown && entry == (o)))
 
 active proctype monitor() {
   atomic { !(FOUND(root[0]) && FOUND(root[1])) -> assert(false) }
@@ -120,8 +122,8 @@ end:
        batches ! holds
      }
   :: atomic { acknowledged ? o -> writing = 0; home = o; o = 0 }  /* whatever frame the slot has */
-  :: atomic { word == resident && !dirty && !writing -> word = away; holds = home; home = 0 }
-  :: atomic { !pages_held && (word == away || word == free) -> word = unknown; holds = 0; dropped = 1 }
+  :: atomic { word == resident && !dirty && !writing -> word = remote; holds = home; home = 0 }
+  :: atomic { !pages_held && (word == remote || word == free) -> word = unknown; holds = 0; dropped = 1 }
   od
 }
 
@@ -133,13 +135,19 @@ end:
   od
 }
 
-/* A fetch that was begun for a root, which may be dropped meanwhile; outside of sections. */
+/* A fetch that was begun for a root, which may be dropped meanwhile; outside of sections. It fails, or brings the object. */
 proctype fetches() {
   byte got;
 end:
   do
-  :: atomic { word == away && (root[0] != 0 || root[1] != 0) -> word = fetching; got = holds };
-     atomic { word = resident; holds = got; home = got; dirty = 0; writing = 0; got = 0 }
+  :: atomic { word == remote && (root[0] != 0 || root[1] != 0) -> word = fetching; got = holds };
+     atomic {
+       if
+       :: word = resident; holds = got; home = got; dirty = 0; writing = 0
+       :: word = remote                /* the hint that it started from is given back */
+       fi;
+       got = 0
+     }
   od
 }
 
@@ -152,9 +160,9 @@ end:
      atomic {
        if
 #ifdef NEIGHBOUR_OVER_ANY_HINT
-       :: word == away -> word = resident; holds = got; home = got; dirty = 0; writing = 0
+       :: word == remote -> word = resident; holds = got; home = got; dirty = 0; writing = 0
 #else
-       :: word == away && holds == got -> word = resident; home = got; dirty = 0; writing = 0
+       :: word == remote && holds == got -> word = resident; home = got; dirty = 0; writing = 0
 #endif
        :: else
        fi;
@@ -173,9 +181,9 @@ end:
      atomic {
        if
 #ifdef HINT_OVER_ANYTHING
-       :: got != 0 && word != resident && word != fetching -> word = away; holds = got
+       :: got != 0 && word != resident && word != fetching -> word = remote; holds = got
 #else
-       :: got != 0 && word == unknown && !dropped -> word = away; holds = got
+       :: got != 0 && word == unknown && !dropped -> word = remote; holds = got
 #endif
        :: else
        fi;
@@ -232,7 +240,7 @@ end:
 #else
        :: dead && word == fetching
 #endif
-       :: dead && word == away -> freed = 1; word = free; holds = 0
+       :: dead && word == remote -> freed = 1; word = free; holds = 0
        :: dead && (word == free || word == unknown) -> freed = 1  /* nothing is put where nothing is known */
        fi
      };

@@ -1,4 +1,4 @@
-/* How the owner knows that tracing is over: two agents that trace their own objects, and send ghosts to each other, or
+/* How the owner knows that tracing is over: two agents that trace their own objects, and send remote references to each other, or
  * leave them to the owner; answers that say idle and how much was received; messages that are lost and repeated; and the final
  * pause.
  *
@@ -6,8 +6,8 @@
  * when marking ends, everything that is reachable from a root, or from what was overwritten while marking, is marked.
  *
  * The protocol is that of store/protocol.h, "Collecting" and "Agents that talk", and the end that of src/collector/termination.h. An agent has a
- * handler, which takes messages and answers; a tracer, which takes an object in hand, looks at its reference, and passes ghosts on
- * later; and a courier, which brings ghosts to the other agent, one message at a time: it is sent, queued there, and
+ * handler, which takes messages and answers; a tracer, which takes an object in hand, looks at its reference, and passes remote references on
+ * later; and a courier, which brings remote references to the other agent, one message at a time: it is sent, queued there, and
  * acknowledged, which are steps of their own. They share the agent's lock, so what is done under it is one step. Messages of
  * the owner and answers are steps of their own; either may be lost, and then the same number is sent again. A courier's message, or what acknowledges it, may
  * be lost, too, or come late: then what was not acknowledged goes to the owner, and so does all that follows, and the message may
@@ -19,13 +19,13 @@
  *
  * Each macro puts one known mistake back, and spin must find an error then:
  *   ANSWER_BEFORE_QUEUEING  the slots of a message are on their way to the tracer when idle is answered
- *   IDLE_WITH_GHOSTS        idle is answered while the tracer has ghosts that it has not passed on
+ *   IDLE_WITH_REFERENCES      idle is answered while the tracer has remote references that it has not passed on
  *   IDLE_WITH_WORK_IN_HAND  idle is answered while the tracer has taken an object and not looked at it
  *   END_WITH_PENDING        marking ends when all agents are idle, whatever they gave in that round
  *   NO_FINAL_CHECK          marking ends though something unmarked was logged
- *   REPEATED_AS_NEW         a repeated message is answered with new ghosts: those of the lost answer are lost
- *   ONE_WAVE                marking ends with the first quiet round, though agents talk
- *   ACKNOWLEDGE_EARLY       an agent acknowledges ghosts, and queues them later
+ *   REPEATED_AS_NEW         a repeated message is answered with new remote references: those of the lost answer are lost
+ *   ONE_ROUND               marking ends with the first quiet round, though agents talk
+ *   ACKNOWLEDGE_EARLY       an agent acknowledges remote references, and queues them later
  *   IDLE_UNACKNOWLEDGED     idle is answered while the other agent has not acknowledged what was sent
  *   LOST_WITH_PEER          what a lost peer has not acknowledged is not given to the owner
  * And one that is no mistake, which must verify:
@@ -52,13 +52,13 @@ byte ref[SLOTS];
 byte roots = 1;                                /* and whatever was logged: what must be marked in the end */
 byte marked, gray;                             /* of both agents */
 byte in_hand[2] = NIL;                         /* taken from gray, not looked at */
-byte own_ghosts, ghosts;                       /* the tracers', and what the handlers may give; of the other agent */
+byte own_references, references;                       /* the tracers', and what the handlers may give; of the other agent */
 byte outbox, under_way;                        /* what the couriers have to bring there, and what they have sent */
-byte late_ghosts;                              /* of messages that were given up, and may come nevertheless */
+byte late_references;                              /* of messages that were given up, and may come nevertheless */
 bool queued[2];                                /* what is under way from the agent was marked and queued */
 bool talks[2] = 1;                             /* its courier has not lost the other agent */
 bool ever_sent[2];
-byte received[2];                              /* messages with ghosts */
+byte received[2];                              /* messages with references */
 byte inbox;                                    /* of a mistaken agent: received, not queued */
 byte logged;
 byte late = LATE, losses = LOSSES;
@@ -66,7 +66,7 @@ bool done;
 
 mtype = { answered, lost };
 chan to[2] = [1] of { bit, byte };             /* number, slots */
-chan from[2] = [1] of { mtype, bool, byte, bool, byte };  /* idle, ghosts, whether any were ever sent, received */
+chan from[2] = [1] of { mtype, bool, byte, bool, byte };  /* idle, references, whether any were ever sent, received */
 
 hidden byte i, n;
 
@@ -88,24 +88,24 @@ end:
        n = ref[in_hand[a]];
        in_hand[a] = NIL;
        if
-       :: n == NIL || HAS(marked, n)           /* a ghost that is marked already may be sent; here it is not */
+       :: n == NIL || HAS(marked, n)           /* a remote reference that is marked already may be sent; here it is not */
        :: else ->
           if
           :: AGENT(n) == a -> marked = marked | BIT(n); gray = gray | BIT(n)
-          :: else -> own_ghosts = own_ghosts | BIT(n)
+          :: else -> own_references = own_references | BIT(n)
           fi
        fi;
        n = 0
      }
   :: atomic {
-       (own_ghosts & OWN(1 - a)) != 0 ->
+       (own_references & OWN(1 - a)) != 0 ->
        if
 #ifndef THROUGH_OWNER
-       :: talks[a] -> outbox = outbox | (own_ghosts & OWN(1 - a)); ever_sent[a] = 1
+       :: talks[a] -> outbox = outbox | (own_references & OWN(1 - a)); ever_sent[a] = 1
 #endif
-       :: else -> ghosts = ghosts | (own_ghosts & OWN(1 - a))
+       :: else -> references = references | (own_references & OWN(1 - a))
        fi;
-       own_ghosts = own_ghosts & ~OWN(1 - a)
+       own_references = own_references & ~OWN(1 - a)
      }
 #if defined(ANSWER_BEFORE_QUEUEING) || defined(ACKNOWLEDGE_EARLY)
   :: atomic {
@@ -149,17 +149,17 @@ end:
        losses--;
        talks[a] = 0;
 #ifndef LOST_WITH_PEER
-       ghosts = ghosts | ((outbox | under_way) & OWN(1 - a));
+       references = references | ((outbox | under_way) & OWN(1 - a));
 #endif
-       late_ghosts = late_ghosts | (queued[a] -> 0 : (under_way & OWN(1 - a)));
+       late_references = late_references | (queued[a] -> 0 : (under_way & OWN(1 - a)));
        outbox = outbox & ~OWN(1 - a);
        under_way = under_way & ~OWN(1 - a);
        queued[a] = 0
      }
   :: atomic {
-       (late_ghosts & OWN(1 - a)) != 0 ->
-       queue(late_ghosts & OWN(1 - a), 1 - a);
-       late_ghosts = late_ghosts & ~OWN(1 - a)
+       (late_references & OWN(1 - a)) != 0 ->
+       queue(late_references & OWN(1 - a), 1 - a);
+       late_references = late_references & ~OWN(1 - a)
      }
   od
 }
@@ -185,19 +185,19 @@ end:
           slots = 0;
 #ifndef REPEATED_AS_NEW
           if
-          :: number == last                    /* the same ghosts again */
+          :: number == last                    /* the same references again */
           :: else ->
 #endif
              given = 0;
              if                                /* at most one in an answer */
-             :: HAS(ghosts & OWN(1 - a), 1 - a) -> given = BIT(1 - a)
+             :: HAS(references & OWN(1 - a), 1 - a) -> given = BIT(1 - a)
              :: else ->
                 if
-                :: HAS(ghosts & OWN(1 - a), 3 - a) -> given = BIT(3 - a)
+                :: HAS(references & OWN(1 - a), 3 - a) -> given = BIT(3 - a)
                 :: else
                 fi
              fi;
-             ghosts = ghosts & ~given;
+             references = references & ~given;
              last = number;
 #ifndef REPEATED_AS_NEW
           fi;
@@ -206,13 +206,13 @@ end:
 #ifndef IDLE_WITH_WORK_IN_HAND
           idle = idle && in_hand[a] == NIL;
 #endif
-#ifndef IDLE_WITH_GHOSTS
-          idle = idle && (own_ghosts & OWN(1 - a)) == 0;
+#ifndef IDLE_WITH_REFERENCES
+          idle = idle && (own_references & OWN(1 - a)) == 0;
 #endif
 #ifndef IDLE_UNACKNOWLEDGED
           idle = idle && ((outbox | under_way) & OWN(1 - a)) == 0;
 #endif
-          idle = idle && (ghosts & OWN(1 - a)) == 0;
+          idle = idle && (references & OWN(1 - a)) == 0;
           sent = ever_sent[a];
           count = received[a]
         };
@@ -304,7 +304,7 @@ mark:
   atomic {
     if
     :: quiet && (none_sent || (was_quiet && same)) -> was_quiet = 0
-#ifdef ONE_WAVE
+#ifdef ONE_ROUND
     :: quiet && !(none_sent || (was_quiet && same)) -> was_quiet = 0
 #endif
     :: else -> was_quiet = quiet; goto mark

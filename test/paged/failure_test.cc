@@ -221,7 +221,7 @@ TEST_CASE("an access to what a dead agent had aborts with a message that names t
         p.evict_all();
         w.live[0]->program->send(SIGKILL);
         if (!connected_to(p, 0)) ::_exit(102);
-        // What is away cannot be had; what is new needs nobody, as long as there is room.
+        // What is remote cannot be had; what is new needs nobody, as long as there is room.
         const auto byte = const_cast<volatile std::byte&>(p.data()[1_MiB]);
         ::_exit(byte == std::byte{0} ? 100 : 101);
       });

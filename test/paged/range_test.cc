@@ -32,7 +32,7 @@ TEST_CASE("a range is zero at first and keeps what is written to it") {
     const paged_stats s = p.stats(true);
     INFO(s.text());
     CHECK(s.local_used_bytes <= s.local_bytes);
-    CHECK(s.faults_away > 0);
+    CHECK(s.faults_remote > 0);
     CHECK(s.written_bytes > 0);
     CHECK(s.failed == 0);
     CHECK(p.verify() == "");
@@ -211,9 +211,9 @@ TEST_CASE("prefetched pages are there without a fault") {
     const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(10);
     while (p.stats().local_used_bytes < 64_KiB && std::chrono::steady_clock::now() < until) std::this_thread::yield();
     // The last block is counted when it begins to be filled, so a touch of it may have to wait; a touch of the first not.
-    const std::uint64_t before = p.stats().faults_away;
+    const std::uint64_t before = p.stats().faults_remote;
     CHECK(p.data()[5] == std::byte{9});
-    CHECK(p.stats().faults_away == before);
+    CHECK(p.stats().faults_remote == before);
   });
 }
 

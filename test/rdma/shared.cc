@@ -118,7 +118,7 @@ TEST_CASE("a paged range over verbs:// keeps what is written to it") {
   CHECK(m.all_right());
   const fm::paged_stats s = p.stats(true);
   INFO(s.text());
-  CHECK(s.faults_away > 0);
+  CHECK(s.faults_remote > 0);
   CHECK(s.written_bytes > 0);
   CHECK(s.failed == 0);
   CHECK(p.verify() == "");

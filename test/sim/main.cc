@@ -52,8 +52,8 @@ constexpr std::pair<const char*, mutation> mutations[] = {
     {"grow_up_unnoticed", mutation::grow_up_unnoticed},
     {"believe_no_news", mutation::believe_no_news},
     {"young_only", mutation::young_only},
-    {"one_wave", mutation::one_wave},
-    {"acknowledge_ghosts_early", mutation::acknowledge_ghosts_early},
+    {"one_round", mutation::one_round},
+    {"acknowledge_references_early", mutation::acknowledge_references_early},
 };
 
 constexpr int not_possible = 77;

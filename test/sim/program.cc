@@ -34,7 +34,7 @@ struct plan {
   std::uint64_t young = 5;  ///< collections of young objects after a cycle, at most
   bool talk = true;         ///< agents to each other
   bool home_at_the_end = false;
-  std::uint64_t ghosts_max = 0;
+  std::uint64_t references_max = 0;
 };
 
 // A mistake shows itself sooner where what it breaks happens often.
@@ -61,7 +61,7 @@ void lean_towards(detail::mutation m, plan& p) {
     p.steps = 1500;
   } else if (m == mutation::clean_when_copied) {
     p.net.refuse_one_in = 8;
-  } else if (m == mutation::one_wave || m == mutation::acknowledge_ghosts_early) {
+  } else if (m == mutation::one_round || m == mutation::acknowledge_references_early) {
     // Agents have much to say to each other, and nothing else goes wrong.
     p.talk = p.home_at_the_end = true;
     p.breaks = false;
@@ -137,7 +137,7 @@ plan plan_of(std::uint64_t seed, faults f) {
   p.rest_ns = one_of({0, 0, 100'000});
   if (p.death) p.agents = pick(2, 3);
   p.talk = one_of({0, 1, 1, 1}) != 0;
-  p.ghosts_max = one_of({64, 1 << 18});
+  p.references_max = one_of({64, 1 << 18});
   p.home_at_the_end = one_of({0, 1}) != 0;
   lean_towards(detail::chosen_mutation, p);
   return p;
@@ -153,7 +153,7 @@ std::unique_ptr<fm::agent::store> make_store(const plan& p, const std::string& n
   o.memory_bytes = p.agent_memory;
   o.region_bytes = 64_KiB;
   o.trace_nice = 0;
-  o.trace_ghosts_max = p.ghosts_max;
+  o.trace_references_max = p.references_max;
   o.peer_schemes = {"sim"};
   o.peers_beyond_host = true;
   o.name = name;
@@ -284,7 +284,7 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
       }
       --working;
     });
-  std::uint64_t cycles = 0, freed = 0, failed = 0, died_young = 0, ghosts = 0, sent = 0, peers_lost = 0;
+  std::uint64_t cycles = 0, freed = 0, failed = 0, died_young = 0, remote_references = 0, sent = 0, peers_lost = 0;
   while (working != 0) {
     const cycle_report r = h.collect("always");
     require(r.ok() || p.death, r.text());
@@ -292,8 +292,8 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
     freed += r.freed;
     failed += !r.ok();
     for (const cycle_part& part : r.agents) {
-      ghosts += part.ghosts;
-      sent += part.ghosts_sent;
+      remote_references += part.remote_references;
+      sent += part.references_sent;
       peers_lost += part.peers_lost;
     }
     for (std::uint64_t n = random() % (p.young + 1); n != 0 && working != 0; --n) {
@@ -314,7 +314,7 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
     (void)h.evict_all();
   }
   const cycle_report last = h.collect("at the end");
-  for (const cycle_part& part : last.agents) sent += part.ghosts_sent;
+  for (const cycle_part& part : last.agents) sent += part.references_sent;
   if (!p.death) {
     require(last.ok(), last.text());
     std::uint64_t reachable = 1;  // the shared array
@@ -339,12 +339,12 @@ std::string run_heap(const plan& p, std::vector<agent>& agents) {
   const network::counters& n = network::get().counts;
   return fmt::format(
       "{} threads, {} agents; {} objects made, {} freed in {} cycles ({} failed), {} young, weak {} locked {} gone; "
-      "{} ghosts through the owner, {} to agents, {} not reached; {} written, "
+      "{} remote references through the owner, {} to agents, {} not reached; {} written, "
       "{} misses, {} by slot, {} neighbours, {} relocations; {} regions retired, {} pages given back; {} requests, {} "
       "repeated, {} breaks, {} answers lost, {} steps failed",
-      p.threads, p.agents, s.allocated_objects, freed, cycles, failed, died_young, locked, gone, ghosts, sent,
-      peers_lost, s.written_objects, s.misses, s.misses_by_slot, s.elastic_installs, s.relocations, s.regions_retired,
-      s.hit_pages_given_back, n.requests, n.repeated, n.breaks, n.lost_on_the_way, lost);
+      p.threads, p.agents, s.allocated_objects, freed, cycles, failed, died_young, locked, gone, remote_references,
+      sent, peers_lost, s.written_objects, s.misses, s.misses_by_slot, s.elastic_installs, s.relocations,
+      s.regions_retired, s.hit_pages_given_back, n.requests, n.repeated, n.breaks, n.lost_on_the_way, lost);
 }
 
 }  // namespace

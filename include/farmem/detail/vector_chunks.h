@@ -70,7 +70,7 @@ struct chunks {
   /// does.
   static void fetch_ahead(slot_t vector, std::uint64_t c) {
     if (c % ahead_step != 1) return;
-    std::array<slot_t, ahead_max> away;
+    std::array<slot_t, ahead_max> remote;
     std::size_t n = 0;
     {
       const user_section in_section;
@@ -79,10 +79,10 @@ struct chunks {
       const std::uint64_t end = std::min(c + 1 + std::min(ahead_max, room), chunk_of(h.size + chunk_elements - 1));
       for (std::uint64_t k = c + 1; k < end; ++k) {
         const slot_t s = slot_of(h, k);
-        if (!word::is_resident(word_at(s).load(std::memory_order_relaxed))) away[n++] = s;
+        if (!word::is_resident(word_at(s).load(std::memory_order_relaxed))) remote[n++] = s;
       }
     }
-    if (n != 0) prefetch_slots({away.data(), n});
+    if (n != 0) prefetch_slots({remote.data(), n});
   }
 
   /// Makes the capacity at least `n`. Outside of sections; what was added stays when a later step throws.

@@ -1,7 +1,7 @@
 // The HIT word: what the compute node knows of one slot. Open this file first.
 //
 // A word is 64 bits, one per slot, in the heap indirection table (indirection_table.h). The agent's entry for the same
-// slot uses the `away` form of the same layout and is the truth; this word is a cache of it.
+// slot uses the `remote` form of the same layout and is the truth; this word is a cache of it.
 //
 // Invariant: a word is in one of these states, and moves only by the transitions below. Barriers read words; src/cache
 // changes them; the protocol and the agents use home addresses, size classes and headers.
@@ -9,7 +9,7 @@
 //   unknown    0                                              nothing known: ask the agent by slot
 //   free       63..3 zero            | 1 0 0                  no such object (dead slot, or not granted)
 //   fetching   63..4 fetch pointer   | 1 0 0 0                a fetch is in flight; waiters find it through the word
-//   away       63..50 generation (14)| 49..32 region (18) | 31..10 offset / 8 (22) | 9..2 size class (8) | 1 0
+//   remote     63..50 generation (14)| 49..32 region (18) | 31..10 offset / 8 (22) | 9..2 size class (8) | 1 0
 //   resident   63..4 payload pointer | busy | clean | cold | 1
 //
 // The read barrier subtracts one, so that 0 and every non-resident form have bit 0 set, and tests `slow_read`:
@@ -22,13 +22,13 @@
 //          held for a bounded time, inside an epoch section. A cold word's reader waits for it; a warm word's does not.
 //
 // Legal transitions (from -> to : who)
-//   away -> fetching              the thread that misses, or posts a detached fetch
+//   remote -> fetching            the thread that misses, or posts a detached fetch
 //   fetching -> resident          the thread that completes the fetch (checked header)
-//   fetching -> away              a failed fetch, giving back the hint it started from
-//   unknown -> away               an answer by slot, with hints for its page ("Page give-back", src/table/pages.h)
-//   away -> away                  an answer by slot corrects hints that lead nowhere
-//   away -> resident              the copy that came with an answer by slot, or (cold) an elastic neighbour: only if
-//                                 the word is `away` at exactly the address that the bytes came from
+//   fetching -> remote            a failed fetch, giving back the hint it started from
+//   unknown -> remote             an answer by slot, with hints for its page ("Page give-back", src/table/pages.h)
+//   remote -> remote              an answer by slot corrects hints that lead nowhere
+//   remote -> resident            the copy that came with an answer by slot, or (cold) an elastic neighbour: only if
+//                                 the word is `remote` at exactly the address that the bytes came from
 //   unknown -> resident           allocation of a slot that this thread owns
 //   free -> resident              the same of a slot that is used again: its last object died and was swept
 //   resident warm -> cold         cooling, when the segment enters inactive
@@ -36,9 +36,9 @@
 //   resident cold -> other frame  relocation after a grace period (frame_space::touch)
 //   resident clean -> dirty       write barrier slow path, or a write-back that failed
 //   resident dirty -> clean       copy-out to a batch, under busy, cold for a grace period, unpinned
-//   resident cold clean -> away   eviction, a grace period after cooling, unpinned, no write-back in flight
-//   unknown|away|resident -> free sweep of a dead slot: unpinned, no write-back in flight
-//   away|free -> unknown          by giving the page back (src/table/pages.h)
+//   resident cold clean -> remote eviction, a grace period after cooling, unpinned, no write-back in flight
+//   unknown|remote|resident -> free  sweep of a dead slot: unpinned, no write-back in flight
+//   remote|free -> unknown        by giving the page back (src/table/pages.h)
 //   resident -> unknown           the same; the word is put aside until the page is opened again
 //   unknown -> resident           opening the page: the words that were put aside return
 #pragma once
@@ -74,7 +74,7 @@ constexpr word_t slow_read = resident_bit | cold_bit;
 constexpr word_t slow_write = resident_bit | cold_bit | clean_bit;
 
 constexpr bool is_resident(word_t w) { return (w & resident_bit) != 0; }
-constexpr bool is_away(word_t w) { return (w & 3) == 2; }
+constexpr bool is_remote(word_t w) { return (w & 3) == 2; }
 constexpr bool is_fetching(word_t w) { return (w & flag_mask) == 8 && w != 8; }
 constexpr bool is_cold(word_t w) { return (w & cold_bit) != 0; }
 constexpr bool is_clean(word_t w) { return (w & clean_bit) != 0; }
@@ -119,7 +119,7 @@ static_assert(bytes(of(16u << 20)) == 16u << 20);
 
 }  // namespace size_class
 
-/// A home address: where an object's home copy is on its agent. The `away` form of a word, unpacked. The agent itself
+/// A home address: where an object's home copy is on its agent. The `remote` form of a word, unpacked. The agent itself
 /// is not named: it is the one that granted the slot's tablet.
 struct home_address {
   std::uint32_t region = 0;      ///< 18 bits, number of the region on its agent

@@ -1,5 +1,5 @@
 // The receiving half: makes objects out of a graph's parts, checking every word before it is used. See
-// channel/path/wire.h for the form, channel/graph/graph_writer.h for the other half. channel_core calls it, on the
+// channel/path/channel_messages.h for the form, channel/graph/graph_writer.h for the other half. channel_core calls it, on the
 // thread that receives.
 //
 // Invariants owned here

@@ -81,7 +81,7 @@ void graph_writer::fetch_ahead(slot_t slot) {
   for (auto p = stack_.rbegin(); p != stack_.rend() && n < prefetch_chunk; ++p) {
     for (std::uint64_t i = 0; i < p->count && n < prefetch_chunk; ++i) {
       const slot_t s = p->first + i * static_cast<std::uint64_t>(static_cast<std::int64_t>(p->step));
-      if (s < hit.slots && word::is_away(word_at(s).load(std::memory_order_relaxed))) slots[n++] = s;
+      if (s < hit.slots && word::is_remote(word_at(s).load(std::memory_order_relaxed))) slots[n++] = s;
     }
   }
   prefetch_slots({slots, n});
@@ -100,7 +100,7 @@ const char* graph_writer::reach(slot_t slot, scope& s) {
   }
   in_section_ = 0;
   s.renew();  // nothing is held: the miss may wait for memory
-  if (word::is_away(w + 1)) fetch_ahead(slot);
+  if (word::is_remote(w + 1)) fetch_ahead(slot);
   return read_barrier(slot, s.use());
 }
 

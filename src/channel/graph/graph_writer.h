@@ -1,5 +1,5 @@
 // The sending half of a graph's journey: walks depth first from the root, copies every frame into the part that is
-// being filled, and replaces each reference in the copy by the number of its object. See channel/path/wire.h for what
+// being filled, and replaces each reference in the copy by the number of its object. See channel/path/channel_messages.h for what
 // comes out.
 //
 // Invariants owned here

@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-#include "wire.h"
+#include "channel_messages.h"
 
 namespace fm::detail {
 

@@ -10,8 +10,8 @@
 // may be left to send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).
 #pragma once
 
+#include "channel_messages.h"
 #include "os/os.h"
-#include "wire.h"
 
 #include <array>
 #include <atomic>

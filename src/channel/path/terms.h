@@ -7,7 +7,7 @@
 
 #include <farmem/channel_options.h>
 
-#include "wire.h"
+#include "channel_messages.h"
 
 namespace fm::detail {
 

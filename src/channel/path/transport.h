@@ -4,9 +4,9 @@
 // peer_transport implement it.
 #pragma once
 
+#include "channel_messages.h"
 #include "fabric/client/client.h"
 #include "fabric/server/server.h"
-#include "wire.h"
 
 #include <string_view>
 

@@ -3,7 +3,7 @@
 // for; and receives, of the type that was sent or of another, and sends into it. Whatever comes: no sanitizer may object, errors are
 // typed, a graph that is taken is the one that was sent (it is written again, and compared word by word), and after every input
 // the heap verifies clean and has no root more than before. When garbage is collected, nothing is left.
-#include "channel/path/wire.h"
+#include "channel/path/channel_messages.h"
 #include "heap/heap_core.h"
 #include <farmem/channel.h>
 #include <farmem/farmem.h>

@@ -163,9 +163,9 @@ class hostile_owner {
         return;
       }
       case 1:
-        append(b, newer_body{named, count, 0});
+        append(b, dirty_body{named, count, 0});
         pages(in, count, b);
-        send(message_type::add_newer, b);
+        send(message_type::add_dirty, b);
         return;
       case 2: send(message_type::read_marks, read_marks_body{named, in.name(), in.name()}); return;
       case 3:
@@ -177,7 +177,7 @@ class hostile_owner {
         if (in.below(4) == 0) send(message_type::end_cycle, cycle_name{named});
         return;
       case 5: peers(in, named); return;
-      case 6: ghosts(in, named); return;
+      case 6: remote_references(in, named); return;
       default: {
         if (in.below(8) != 0) ++number_;
         append(b, trace_body{named, in.below(16) == 0 ? in.name() : number_, count, in.name(), 0});
@@ -186,7 +186,7 @@ class hostile_owner {
         trace_answer answer{};
         if (a.size() < sizeof answer) return;
         std::memcpy(&answer, a.data(), sizeof answer);
-        const std::uint64_t without_counts = sizeof answer + answer.ghosts * std::uint64_t{8};
+        const std::uint64_t without_counts = sizeof answer + answer.remote_references * std::uint64_t{8};
         FM_CHECK(a.size() == without_counts || a.size() == without_counts + sizeof(trace_counts),
                  "a trace answer of a wrong length");
       }
@@ -214,7 +214,7 @@ class hostile_owner {
   }
 
   // What another agent would send, most often with the right ticket.
-  void ghosts(input& in, std::uint64_t named) {
+  void remote_references(input& in, std::uint64_t named) {
     if (other_ == nullptr || in.below(8) == 0) {
       if (other_ != nullptr) s_.disconnected(*other_);
       other_ = std::make_unique<silent_peer>();
@@ -226,15 +226,16 @@ class hostile_owner {
       (void)s_.message(*other_, hello, ignored);
     }
     const std::uint32_t count = 1 + in.below(6);
-    ghosts_body g{{id_, ~id_}, {ticket_.ticket[0], ticket_.ticket[1]}, named, count, 0};
+    remote_references_body g{{id_, ~id_}, {ticket_.ticket[0], ticket_.ticket[1]}, named, count, 0};
     if (in.below(16) == 0) g.ticket[in.below(2)] ^= in.word();
     if (in.below(16) == 0) g.heap_id[0] = in.below(4);
     if (in.below(16) == 0) g.count = in.name();
     std::vector<std::byte> b, m;
     append(b, g);
     for (std::uint32_t i = 0; i < count; ++i) append(b, slot(in));
-    append(m, message_head{static_cast<std::uint16_t>(in.below(32) == 0 ? message_type::trace : message_type::ghosts),
-                           0, static_cast<std::uint32_t>(b.size())});
+    append(m, message_head{
+                  static_cast<std::uint16_t>(in.below(32) == 0 ? message_type::trace : message_type::remote_references),
+                  0, static_cast<std::uint32_t>(b.size())});
     m.insert(m.end(), b.begin(), b.end());
     fabric::answer a;
     if (s_.message(*other_, m, a) == errc::ok && !other_->closed) return;
@@ -349,7 +350,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   store_options options;
   options.region_bytes = 64u << 10;
   options.memory_bytes = 6 * options.region_bytes;
-  options.trace_queue_slots = options.trace_ghosts_max = 64;
+  options.trace_queue_slots = options.trace_references_max = 64;
   options.hooks.background = false;
   options.hooks.context = &now_ns;
   options.hooks.now = [](void* ns) { return time_point(std::chrono::nanoseconds(*static_cast<std::int64_t*>(ns))); };

@@ -118,7 +118,7 @@ void cycles(program& p, const std::string& binary, const std::string& scheme, st
 }  // namespace
 
 int main(int argc, char** argv) {
-  program p("ghosts", "Cycles over graphs that lie on several agents, which tell each other or the owner");
+  program p("remote_references", "Cycles over graphs that lie on several agents, which tell each other or the owner");
   std::string binary;
   p.option("--agent", binary, "the farmem-agent to run");
   p.parse(argc, argv);

@@ -1,6 +1,6 @@
-// Checking the head of a channel's message, and making its text fit to be shown; see wire.h. Allocates nothing but the
+// Checking the head of a channel's message, and making its text fit to be shown; see channel_messages.h. Allocates nothing but the
 // text, keeps no state, and takes nothing on trust. Any thread may call it.
-#include "wire.h"
+#include "channel_messages.h"
 
 #include <algorithm>
 #include <cstring>

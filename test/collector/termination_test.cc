@@ -15,7 +15,7 @@ struct answer {
 };
 
 /// Whether marking is over after this termination round of agents that talk.
-bool wave(termination_rounds& w, const std::vector<answer>& answers, bool owner_has = false) {
+bool round(termination_rounds& w, const std::vector<answer>& answers, bool owner_has = false) {
   w.begin(owner_has);
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const trace_counts c{answers[i].sent, answers[i].received, 0, 0, 0};
@@ -26,12 +26,12 @@ bool wave(termination_rounds& w, const std::vector<answer>& answers, bool owner_
 
 }  // namespace
 
-TEST_CASE("one quiet wave is enough where no ghosts were sent") {
+TEST_CASE("one quiet round is enough where no remote references were sent") {
   termination_rounds w(2);
-  CHECK_FALSE(wave(w, {{.idle = false}, {}}));
-  CHECK_FALSE(wave(w, {{}, {.given = true}}));
-  CHECK_FALSE(wave(w, {{}, {}}, true));
-  CHECK(wave(w, {{}, {}}));
+  CHECK_FALSE(round(w, {{.idle = false}, {}}));
+  CHECK_FALSE(round(w, {{}, {.given = true}}));
+  CHECK_FALSE(round(w, {{}, {}}, true));
+  CHECK(round(w, {{}, {}}));
   w.begin(false);
   w.answered(0, true, false, nullptr);  // agents that do not talk
   w.answered(1, false, false, nullptr);
@@ -42,33 +42,33 @@ TEST_CASE("one quiet wave is enough where no ghosts were sent") {
   CHECK(w.end());
 }
 
-TEST_CASE("where ghosts were sent it takes two quiet waves in a row with the same counts") {
+TEST_CASE("where remote references were sent it takes two quiet rounds in a row with the same counts") {
   termination_rounds w(2);
   const std::vector<answer> same{{.sent = 3, .received = 1}, {.sent = 1, .received = 3}};
-  CHECK_FALSE(wave(w, same));
+  CHECK_FALSE(round(w, same));
   CHECK(w.quiet());
   CHECK_FALSE(w.agents_exchange());
-  SECTION("and then it is over") { CHECK(wave(w, same)); }
+  SECTION("and then it is over") { CHECK(round(w, same)); }
   SECTION("one agent has received more, and is idle again") {
-    CHECK_FALSE(wave(w, {{.sent = 3, .received = 2}, {.sent = 1, .received = 3}}));
+    CHECK_FALSE(round(w, {{.sent = 3, .received = 2}, {.sent = 1, .received = 3}}));
     CHECK(w.agents_exchange());
-    CHECK_FALSE(wave(w, {{.sent = 3, .received = 2}, {.sent = 2, .received = 3}}));
-    CHECK(wave(w, {{.sent = 3, .received = 2}, {.sent = 2, .received = 3}}));
+    CHECK_FALSE(round(w, {{.sent = 3, .received = 2}, {.sent = 2, .received = 3}}));
+    CHECK(round(w, {{.sent = 3, .received = 2}, {.sent = 2, .received = 3}}));
   }
   SECTION("one is busy in between") {
-    CHECK_FALSE(wave(w, {{.idle = false, .sent = 3, .received = 1}, {.sent = 1, .received = 3}}));
-    CHECK_FALSE(wave(w, same));
-    CHECK(wave(w, same));
+    CHECK_FALSE(round(w, {{.idle = false, .sent = 3, .received = 1}, {.sent = 1, .received = 3}}));
+    CHECK_FALSE(round(w, same));
+    CHECK(round(w, same));
   }
   SECTION("one is sent something") {
-    CHECK_FALSE(wave(w, {{.given = true, .sent = 3, .received = 1}, {.sent = 1, .received = 3}}));
-    CHECK_FALSE(wave(w, same));
-    CHECK(wave(w, same));
+    CHECK_FALSE(round(w, {{.given = true, .sent = 3, .received = 1}, {.sent = 1, .received = 3}}));
+    CHECK_FALSE(round(w, same));
+    CHECK(round(w, same));
   }
   SECTION("the owner has something") {
-    CHECK_FALSE(wave(w, same, true));
-    CHECK_FALSE(wave(w, same));
-    CHECK(wave(w, same));
+    CHECK_FALSE(round(w, same, true));
+    CHECK_FALSE(round(w, same));
+    CHECK(round(w, same));
   }
   SECTION("somebody gives a peer up") {
     w.begin(false);
