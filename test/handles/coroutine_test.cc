@@ -81,7 +81,7 @@ foreign read_into(std::uint64_t& out, fm::ptr<awaited_record> p) {
 
 }  // namespace
 
-TEST_CASE("awaiting an object gives a pin on it, whether it is here or away") {
+TEST_CASE("awaiting an object gives a pin on it, whether it is resident or remote") {
   fm::heap h(small());
   auto all = make_list(h, 10);
   REQUIRE_FALSE(resident(all[7]));
@@ -293,13 +293,13 @@ TEST_CASE("a coroutine is destroyed while its fetch is in flight, and the fetch 
 TEST_CASE("an await that takes too long throws timed_out, and the object can be had later") {
   held_agent agent;
   auto options = small(agent.url());
-  options.access_within = std::chrono::milliseconds(300);
+  options.access_within = std::chrono::seconds(2);  // and what must succeed before has as long
   fm::heap h(options);
   auto all = make_list(h, 4);
   agent.hold(true);
   const auto begin = fm::clock::now();
   REQUIRE(code_of(id_of(all[2])) == fm::errc::timed_out);
-  REQUIRE(fm::clock::now() - begin >= std::chrono::milliseconds(300));
+  REQUIRE(fm::clock::now() - begin >= std::chrono::seconds(2));
   REQUIRE(fm::clock::now() - begin < std::chrono::minutes(5));
   agent.hold(false);
   fm::errc code = fm::errc::timed_out;
