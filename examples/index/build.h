@@ -1,11 +1,12 @@
 // Reading the tree: which files there are, a survey that estimates how large their index will be, and the indexing itself, on
-// several threads with a progress line. SIGINT and SIGTERM stop it between two files.
+// several threads with a progress line. SIGINT and SIGTERM stop it between two pieces of files.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "../support/memory_watch.h"
 #include "index.h"
 
 namespace fm::example {
@@ -23,15 +24,20 @@ struct survey {
   double seconds = 0;
 
   /// What the index was measured to need, for the estimate: with the headers of the objects, and with what growing leaves behind.
-  static constexpr std::uint64_t bytes_per_term = 200, bytes_per_posting = 12, bytes_per_file = 120;
+  static constexpr std::uint64_t bytes_per_term = 208, bytes_per_posting = 12, bytes_per_file = 120;
   /// Bytes of the managed objects that the index will make, and their number.
   [[nodiscard]] std::uint64_t index_bytes() const noexcept;
   [[nodiscard]] std::uint64_t index_objects() const noexcept;
 };
-survey survey_files(const std::string& root, const std::vector<std::string>& paths, unsigned threads);
+/// Both passes throw what a thread threw, and what `watch` throws when local memory runs out.
+survey survey_files(const std::string& root, const std::vector<std::string>& paths, unsigned threads,
+                    const memory_watch& watch);
 
-/// Adds all files to the index. Gives the seconds that it took. Throws what a thread threw.
+/// Local memory that reading and counting need beside the heap: the names of the files, and what each thread has.
+std::uint64_t local_bytes_of(const std::vector<std::string>& paths, unsigned threads);
+
+/// Adds all files to the index. Gives the seconds that it took.
 double index_files(inverted_index& index, const std::string& root, const std::vector<std::string>& paths,
-                   unsigned threads);
+                   unsigned threads, const memory_watch& watch);
 
 }  // namespace fm::example

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <fstream>
 #include <iterator>
@@ -15,12 +16,11 @@ namespace fm::example {
 
 namespace {
 
-/// The file's text; empty when it is no text or too large, as the index leaves those out.
-std::string slurp(const std::string& path) {
+/// Whether the file is text: the index leaves others out.
+bool is_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (text.size() > file_bytes_max || text.find('\0') != std::string::npos) text.clear();
-  return text;
+  const std::istreambuf_iterator<char> end;
+  return in && std::find(std::istreambuf_iterator<char>(in), end, '\0') == end;
 }
 
 bool in_identifier(char c) {
@@ -31,22 +31,28 @@ bool is_word(const std::string& s) {
   return s.size() >= 2 && s.size() <= 64 && std::isdigit(static_cast<unsigned char>(s[0])) == 0;
 }
 
-/// Calls f for each word: identifiers, and the parts of those that have underscores and something else.
+/// Calls f for each word of a text file: identifiers, and the parts of those that have underscores and something else.
 template <class F>
-void scan(const std::string& text, F&& f) {
+void scan(const std::string& path, F&& f) {
+  if (!is_text(path)) return;
+  std::ifstream in(path, std::ios::binary);
+  std::istreambuf_iterator<char> at(in);
   std::string identifier;
-  for (std::size_t i = 0; i <= text.size(); ++i) {
-    if (i < text.size() && in_identifier(text[i])) {
-      identifier += char(std::tolower(static_cast<unsigned char>(text[i])));
+  for (bool more = true; more;) {
+    more = at != std::istreambuf_iterator<char>();
+    const char c = more ? *at : '\0';
+    if (more) ++at;
+    if (in_identifier(c)) {
+      identifier += char(std::tolower(static_cast<unsigned char>(c)));
       continue;
     }
     if (identifier.empty()) continue;
     if (is_word(identifier)) f(identifier);
     if (identifier.find('_') != std::string::npos && identifier.find_first_not_of('_') != std::string::npos) {
       std::string part;
-      for (const char c : identifier + '_') {
-        if (c != '_') {
-          part += c;
+      for (const char p : identifier + '_') {
+        if (p != '_') {
+          part += p;
           continue;
         }
         if (is_word(part)) f(part);
@@ -76,9 +82,12 @@ check_result check_against_plain_scan(const inverted_index& index, const std::st
   std::mt19937_64 random(seed);
   std::unordered_map<std::string, counted> from_text;
   for (std::size_t attempt = 0; attempt < wanted * 20 && from_text.size() < wanted / 2 && !paths.empty(); ++attempt) {
-    std::vector<std::string> words;
-    scan(slurp(root + '/' + paths[random() % paths.size()]), [&](const std::string& w) { words.push_back(w); });
-    if (!words.empty()) from_text.try_emplace(words[random() % words.size()]);
+    std::string drawn;
+    std::uint64_t words = 0;
+    scan(root + '/' + paths[random() % paths.size()], [&](const std::string& w) {
+      if (random() % ++words == 0) drawn = w;  // each of them is drawn with the same chance
+    });
+    if (words != 0) from_text.try_emplace(drawn);
   }
   // The words with the smallest salted hashes are an even draw from all different words. A word that is among them at
   // the end has been since it first occurred, because the largest hash kept only falls; so its count is complete.
@@ -86,7 +95,7 @@ check_result check_against_plain_scan(const inverted_index& index, const std::st
   const std::uint64_t salt = random();
   std::map<std::pair<std::uint64_t, std::string>, counted> smallest;
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    scan(slurp(root + '/' + paths[i]), [&](const std::string& w) {
+    scan(root + '/' + paths[i], [&](const std::string& w) {
       if (const auto known = from_text.find(w); known != from_text.end()) {
         count(known->second, i);
         return;

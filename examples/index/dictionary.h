@@ -20,7 +20,9 @@ struct posting {
 struct term {
   std::uint64_t hash = 0;
   std::uint64_t occurrences = 0;         ///< in all files
-  std::uint32_t document_frequency = 0;  ///< files that have it
+  std::uint32_t document_frequency = 0;  ///< files that have it: the number of its postings
+  std::uint32_t large_file = 0;          ///< number + 1 of the last file of several pieces that has it; 0: none
+  std::uint32_t large_posting = 0;       ///< which of its postings is that file's
   fm::ref<term> next;                    ///< in the same bucket
   fm::ref<fm::string> word;
   fm::ref<fm::vector<posting>> postings;

@@ -2,7 +2,10 @@
 // All of it is managed objects; local memory holds only the roots, the locks and the counters.
 //
 // The dictionary is split by hash into shards with a lock each, so that several threads can add files. Postings are in the
-// order in which the files were finished. Reading is for when nothing is being added.
+// order in which a word was first met in each file. Reading is for when nothing is being added.
+//
+// Invariant: a term has one posting for each file that has it. A file of several pieces finds its postings again by what
+// the terms note of it, so only one such file is added at a time.
 #pragma once
 
 #include <array>
@@ -27,8 +30,12 @@ class inverted_index {
  public:
   explicit inverted_index(fm::heap& h);
 
-  /// Adds one file; `words` are its distinct words. Thread-safe. Throws fm::error as allocation and misses do.
-  void add(std::string_view path, const word_counts& words);
+  /// Makes the record of a file, whose words are added then. Its number. Thread-safe. Throws fm::error as allocation and
+  /// misses do; so does add_words.
+  std::uint32_t add_file(std::string_view path);
+  /// Adds a piece of a file; the number of new postings. Thread-safe. With `again` the file has other pieces, too, and no
+  /// other file that has several is being added.
+  std::uint64_t add_words(std::uint32_t file, const word_counts& words, bool again);
 
   /// The term of a lower-case word, or null.
   [[nodiscard]] fm::ptr<term> find(std::string_view word) const;
@@ -59,9 +66,12 @@ class inverted_index {
   static std::size_t shard_of(std::uint64_t hash) noexcept { return hash >> 58; }
   void count_operations(std::uint64_t n) const noexcept { operations_.fetch_add(n, std::memory_order_relaxed); }
 
+  bool add_word(shard& s, std::uint32_t file, std::string_view word, const word_counts::entry& e, bool again);
+  [[nodiscard]] fm::ptr<source_file> file_record(std::uint32_t number) const;
+
   fm::heap& heap_;
   std::vector<std::unique_ptr<shard>> shards_;
-  std::mutex files_lock_;
+  mutable std::mutex files_lock_;
   fm::vector<fm::ref<source_file>> files_;
   std::atomic<std::uint64_t> files_count_{0}, postings_count_{0}, words_count_{0};
   mutable std::atomic<std::uint64_t> operations_{0};

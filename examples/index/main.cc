@@ -83,8 +83,8 @@ bool check(const inverted_index& index, fm::heap& h, const arguments& a, const s
 
 int run(arguments& a) {
   const std::vector<std::string> paths = list_files(a.directory);
-  const survey s = survey_files(a.directory, paths, a.threads);
-  const memory_plan p = make_plan(a.machine, s.index_bytes(), s.index_objects(), 3);
+  const survey s = survey_files(a.directory, paths, a.threads, memory_watch());
+  const memory_plan p = make_plan(a.machine, s.index_bytes(), s.index_objects(), 3, local_bytes_of(paths, a.threads));
   a.machine.agents.owner = "index";
   a.machine.agents.memory_bytes = p.agent_bytes;
   const agent_processes agents(a.machine.agents);  // before the limit: they stand for other machines
@@ -93,7 +93,8 @@ int run(arguments& a) {
 
   fm::heap h({.cache = p.cache_bytes, .agents = agents.urls(), .name = "index"});
   inverted_index index(h);
-  const double seconds = index_files(index, a.directory, paths, a.threads);
+  const memory_watch watch(p.local_bytes);
+  const double seconds = index_files(index, a.directory, paths, a.threads, watch);
   if (a.queries.empty())
     a.queries = {"mutex lock timeout", "socket address bind listen", "virtual memory page protection",
                  "copy constructor noexcept iterator"};

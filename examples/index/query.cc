@@ -14,6 +14,7 @@ namespace {
 
 constexpr double k1 = 1.2, b = 0.75;
 constexpr std::size_t files_shown = 5, lines_shown = 3, line_bytes_shown = 120;
+constexpr std::size_t line_bytes_kept = 4096;  // of a line that is read, for its indentation may be long
 
 /// Without indentation, and cut where it is long.
 std::string shortened(std::string_view line) {
@@ -79,29 +80,42 @@ std::vector<ranked_file> rank(const inverted_index& index, const std::vector<std
 
 std::vector<matching_line> matching_lines(const std::string& path, const std::vector<std::string>& words,
                                           std::size_t most) {
-  std::string text;
-  std::vector<matching_line> lines;
-  if (!read_text(path, text)) return lines;
-  std::string lower;
-  std::size_t number = 0;
-  for (std::size_t from = 0; from < text.size();) {
-    const std::size_t stop = std::min(text.find('\n', from), text.size());
-    const std::string_view line(text.data() + from, stop - from);
-    from = stop + 1;
+  std::vector<matching_line> best;
+  text_file file;
+  if (!file.open(path)) return best;
+  word_scanner scanner;
+  std::string line;  // as much of it as may be shown
+  std::vector<bool> seen(words.size());
+  std::size_t number = 1;
+  const auto note = [&](std::string_view w) {
+    const auto at = std::find(words.begin(), words.end(), w);
+    if (at != words.end()) seen[std::size_t(at - words.begin())] = true;
+  };
+  const auto end_line = [&] {
+    scanner.end(note);
+    if (const auto different = std::size_t(std::count(seen.begin(), seen.end(), true)); different != 0) {
+      best.push_back({number, different, shortened(line)});
+      std::stable_sort(best.begin(), best.end(), [](const auto& x, const auto& y) { return x.words > y.words; });
+      if (best.size() > most) best.resize(most);
+    }
+    seen.assign(words.size(), false);
+    line.clear();
     ++number;
-    lower.assign(line);
-    std::vector<bool> seen(words.size());
-    for_each_word(lower.data(), lower.size(), [&](std::string_view w) {
-      const auto at = std::find(words.begin(), words.end(), w);
-      if (at != words.end()) seen[std::size_t(at - words.begin())] = true;
-    });
-    const auto different = std::size_t(std::count(seen.begin(), seen.end(), true));
-    if (different != 0) lines.push_back({number, different, shortened(line)});
+  };
+  for (std::string_view piece; !(piece = file.next()).empty();) {
+    while (!piece.empty()) {
+      const std::size_t stop = piece.find('\n');
+      const std::string_view part = piece.substr(0, stop);
+      line.append(part.substr(0, line_bytes_kept - std::min(line_bytes_kept, line.size())));
+      scanner.scan(part, note);
+      if (stop == std::string_view::npos) break;
+      end_line();
+      piece.remove_prefix(stop + 1);
+    }
   }
-  std::stable_sort(lines.begin(), lines.end(), [](const auto& x, const auto& y) { return x.words > y.words; });
-  if (lines.size() > most) lines.resize(most);
-  std::sort(lines.begin(), lines.end(), [](const auto& x, const auto& y) { return x.number < y.number; });
-  return lines;
+  end_line();
+  std::sort(best.begin(), best.end(), [](const auto& x, const auto& y) { return x.number < y.number; });
+  return best;
 }
 
 void answer(const inverted_index& index, const std::string& root, std::string_view query) {

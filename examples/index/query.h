@@ -26,7 +26,8 @@ struct matching_line {
   std::size_t words = 0;
   std::string text;
 };
-/// The `most` lines of the file at `path` that have the most different words, in the order of the file. Reads the file again.
+/// The `most` lines of the file at `path` that have the most different words, in the order of the file. Reads the
+/// file again, in pieces.
 std::vector<matching_line> matching_lines(const std::string& path, const std::vector<std::string>& words,
                                           std::size_t most);
 

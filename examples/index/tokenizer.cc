@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace fm::example {
 
 namespace {
+
+constexpr std::size_t slots_at_first = 4096;
 
 constexpr std::array<unsigned char, 256> make_word_characters() {
   std::array<unsigned char, 256> of{};
@@ -22,31 +25,58 @@ constexpr std::array<unsigned char, 256> make_word_characters() {
   return of;
 }
 
+/// Fills the buffer from the file; the bytes that came, fewer only at the end of the file. Negative: an error.
+ssize_t read_fully(int fd, char* to, std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::read(fd, to + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -1;
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return static_cast<ssize_t>(done);
+}
+
 }  // namespace
 
 const std::array<unsigned char, 256> detail::word_character = make_word_characters();
 
-bool read_text(const std::string& path, std::string& text) {
-  text.clear();
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return false;
+// ---- reading ----
+
+bool text_file::open(const std::string& path) {
+  close();
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd_ < 0) return false;
   struct stat st {};
-  bool good = ::fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && std::uint64_t(st.st_size) <= file_bytes_max;
-  if (good) {
-    text.resize(std::size_t(st.st_size));
-    std::size_t done = 0;
-    while (done < text.size()) {
-      const ssize_t n = ::read(fd, text.data() + done, text.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      good = n >= 0;
-      if (n <= 0) break;
-      done += std::size_t(n);
+  if (::fstat(fd_, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+  large_ = false;
+  for (;;) {
+    const ssize_t n = read_fully(fd_, buffer_.data(), buffer_.size());
+    if (n < 0 || std::memchr(buffer_.data(), 0, static_cast<std::size_t>(n)) != nullptr) return false;
+    if (static_cast<std::size_t>(n) < buffer_.size()) {
+      first_ = static_cast<std::size_t>(n);
+      break;
     }
-    text.resize(done);
+    large_ = true;
   }
-  ::close(fd);
-  return good && std::memchr(text.data(), 0, text.size()) == nullptr;
+  // Of a large file the buffer holds its end now.
+  if (large_) first_ = 0;
+  return !large_ || ::lseek(fd_, 0, SEEK_SET) == 0;
 }
+
+std::string_view text_file::next() {
+  if (!large_) return {buffer_.data(), std::exchange(first_, 0)};
+  const ssize_t n = read_fully(fd_, buffer_.data(), buffer_.size());
+  return {buffer_.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
+}
+
+void text_file::close() noexcept {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+// ---- counting ----
 
 std::uint64_t hash_word(std::string_view word) noexcept {
   std::uint64_t h = 0xcbf29ce484222325u;
@@ -55,29 +85,39 @@ std::uint64_t hash_word(std::string_view word) noexcept {
   return h ^ (h >> 32);
 }
 
-word_counts::word_counts() : table_(4096) {}
+word_counts::word_counts() : slots_(slots_at_first) {
+  // All at once, and touched only as far as it is needed: a vector that grows leaves its former memory behind.
+  table_.reserve(4 * words_max);
+  table_.resize(slots_at_first);
+  entries_.reserve(words_max);
+  characters_.reserve(2 * piece_bytes);
+}
 
-void word_counts::count(std::string& text) {
-  std::fill(table_.begin(), table_.end(), 0);
+void word_counts::count(std::string_view piece, bool last) {
+  slots_ = slots_at_first;  // one large piece must not make all small ones after it slow
+  std::fill_n(table_.begin(), slots_, 0);
   entries_.clear();
+  characters_.clear();
   total_ = 0;
-  for_each_word(text.data(), text.size(), [this](std::string_view w) { add(w); });
+  const auto each = [this](std::string_view w) { add(w); };
+  scanner_.scan(piece, each);
+  if (last) scanner_.end(each);
 }
 
 void word_counts::add(std::string_view word) {
   ++total_;
   const std::uint64_t hash = hash_word(word);
-  const std::size_t mask = table_.size() - 1;
-  for (std::size_t i = hash & mask;; i = (i + 1) & mask) {
+  for (std::size_t i = hash & (slots_ - 1);; i = (i + 1) & (slots_ - 1)) {
     const std::uint32_t at = table_[i];
     if (at == 0) {
-      entries_.push_back({word, hash, 1});
+      entries_.push_back({hash, 1, std::uint32_t(characters_.size()), std::uint32_t(word.size())});
+      characters_.insert(characters_.end(), word.begin(), word.end());
       table_[i] = std::uint32_t(entries_.size());
-      if (entries_.size() * 2 > table_.size()) grow();
+      if (entries_.size() * 2 > slots_) grow();
       return;
     }
     entry& e = entries_[at - 1];
-    if (e.hash == hash && e.word == word) {
+    if (e.hash == hash && this->word(e) == word) {
       ++e.count;
       return;
     }
@@ -85,11 +125,12 @@ void word_counts::add(std::string_view word) {
 }
 
 void word_counts::grow() {
-  table_.assign(table_.size() * 2, 0);
-  const std::size_t mask = table_.size() - 1;
+  slots_ *= 2;
+  if (table_.size() < slots_) table_.resize(slots_);
+  std::fill_n(table_.begin(), slots_, 0);
   for (std::size_t e = 0; e < entries_.size(); ++e) {
-    std::size_t i = entries_[e].hash & mask;
-    while (table_[i] != 0) i = (i + 1) & mask;
+    std::size_t i = entries_[e].hash & (slots_ - 1);
+    while (table_[i] != 0) i = (i + 1) & (slots_ - 1);
     table_[i] = std::uint32_t(e + 1);
   }
 }

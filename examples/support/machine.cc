@@ -2,6 +2,7 @@
 #include "machine.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <csignal>
 #include <fstream>
@@ -16,6 +17,8 @@ namespace {
 constexpr std::uint64_t base_bytes = 64_MiB;
 /// What of it the program, its threads, buffers and connections need, beside the table of objects.
 constexpr std::uint64_t program_bytes = 20_MiB;
+/// Of the table of objects: a word of 8 bytes, and the marks of a collection.
+constexpr std::uint64_t table_bytes_per_object = 9;
 /// The cache's part of the rest, which is also for marks and messages of a collection.
 constexpr double cache_share = 2.0 / 3;
 constexpr std::uint64_t cache_bytes_min = 4_MiB;
@@ -25,6 +28,13 @@ void print_process(const std::string& what, pid_t pid) {
   const auto m = memory_of(pid);
   fmt::print("  {:<20} {:>10} private, {:>10} shared memory mapped\n", what, mib(m.total_bytes - m.shared_bytes),
              mib(m.shared_bytes));
+}
+
+/// Large blocks come from the kernel and go back there, and threads share few arenas: what is freed stays nobody's else.
+void keep_malloc_small() {
+  ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 20);
+  ::mallopt(M_ARENA_MAX, 2);
 }
 
 void handle_signals() {
@@ -55,6 +65,7 @@ int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>
   }
   try {
     handle_signals();
+    keep_malloc_small();
     return run();
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}: {}\n", app.get_name(), e.what());
@@ -91,18 +102,21 @@ void declare(CLI::App& app, machine_options& m, const std::string& what) {
 std::string mib(std::uint64_t bytes) { return fmt::format("{:.1f} MiB", double(bytes) / double(1_MiB)); }
 
 memory_plan make_plan(const machine_options& m, std::uint64_t heap_bytes, std::uint64_t heap_objects,
-                      double agent_share) {
+                      double agent_share, std::uint64_t own_bytes) {
+  const std::uint64_t table_bytes = heap_objects * table_bytes_per_object;
+  const std::uint64_t others = program_bytes + own_bytes + table_bytes;
+  const std::uint64_t cache_least = m.cache_bytes != 0 ? m.cache_bytes : cache_bytes_min;
+  const auto least = others + std::uint64_t(double(cache_least) / cache_share);
   memory_plan p;
-  p.local_bytes = m.local_bytes != 0 ? m.local_bytes : heap_bytes / 4 + base_bytes;
-  p.cache_bytes = m.cache_bytes;
-  if (p.cache_bytes == 0) {
-    const std::uint64_t others = program_bytes + heap_objects * 8;
-    const double rest = p.local_bytes > others ? double(p.local_bytes - others) : 0;
-    p.cache_bytes = std::max(cache_bytes_min, std::uint64_t(rest * cache_share));
-  }
-  if (p.cache_bytes > p.local_bytes)
-    throw error(errc::invalid_argument,
-                fmt::format("a cache of {} in local memory of {}", mib(p.cache_bytes), mib(p.local_bytes)));
+  p.local_bytes = m.local_bytes != 0 ? m.local_bytes : std::max(least, heap_bytes / 4 + base_bytes + own_bytes);
+  if (p.local_bytes < least)
+    throw error(
+        errc::invalid_argument,
+        fmt::format("local memory of {} is too little: give it --local {}MiB, for the program and its threads ({}), "
+                    "the table of {} objects ({}), a cache of {}, and half of that for messages and collections",
+                    mib(p.local_bytes), (least + 1_MiB - 1) / 1_MiB, mib(program_bytes + own_bytes), heap_objects,
+                    mib(table_bytes), mib(cache_least)));
+  p.cache_bytes = m.cache_bytes != 0 ? m.cache_bytes : std::uint64_t(double(p.local_bytes - others) * cache_share);
   p.agent_bytes = m.agent_bytes != 0
                       ? m.agent_bytes
                       : std::max(agent_bytes_min, std::uint64_t(double(heap_bytes) * agent_share) / m.agents.count);

@@ -39,10 +39,11 @@ struct memory_plan {
   std::uint64_t local_bytes = 0, cache_bytes = 0, agent_bytes = 0;
 };
 /// What the options leave open: local memory of a quarter of the heap plus what a program needs, the cache two thirds of
-/// what is left of it beside the table of `heap_objects` objects, agents with `agent_share` times the heap among them. Throws
-/// fm::error(invalid_argument) when the cache is larger than the local memory.
+/// what is left of it beside the table of `heap_objects` objects and the program's own `own_bytes`, agents with
+/// `agent_share` times the heap among them. Throws fm::error(invalid_argument), with the figure that would do, when the
+/// local memory that was asked for is too little for the rest.
 memory_plan make_plan(const machine_options& m, std::uint64_t heap_bytes, std::uint64_t heap_objects,
-                      double agent_share);
+                      double agent_share, std::uint64_t own_bytes = 0);
 
 /// Resident bytes of a process, 0 for this one: all of them (VmRSS), and those of shared mappings (RssShmem). Reads /proc.
 struct process_memory {

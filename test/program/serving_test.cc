@@ -119,8 +119,7 @@ TEST_CASE("a heap whose agent was killed says agent_lost, and keeps what is resi
     const auto give_up = fm::clock::now() + 5min;
     // Over shm:// regions that are mapped stay readable until the heap has given the agent up.
     fm::errc code = fm::errc::ok;
-    for (std::uint64_t i = 100; code == fm::errc::ok && fm::clock::now() < give_up;
-         i = 100 + (i + 1) % (records - 100))
+    for (std::uint64_t i = 100; code == fm::errc::ok && fm::clock::now() < give_up; i = 100 + (i + 1) % (records - 100))
       try {
         if (all[i]->id != i) code = fm::errc::corrupt;
       } catch (const fm::error& e) {
