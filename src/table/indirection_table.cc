@@ -6,10 +6,12 @@
 #include "os/os.h"
 #include "table/table.h"
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 namespace fm::detail {
 
@@ -41,7 +43,25 @@ std::uint64_t default_slots() {
       throw error(errc::bad_config, fmt::format("FARMEM_SLOTS={}: wants {} to {}", text, 2 * tablet_slots, slot_limit));
     return n;
   }
-  return FM_TSAN || FM_ASAN ? std::uint64_t{1} << 27 : slot_limit;
+  std::uint64_t slots = FM_TSAN || FM_ASAN ? std::uint64_t{1} << 27 : slot_limit;
+  // Under `ulimit -v` reserved address space counts, although it costs no memory: the table gets a quarter of it.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    while (slots > 2 * tablet_slots && slots > limit.rlim_cur / 4 / sizeof(word_t)) slots /= 2;
+  return slots;
+}
+
+reservations* reserve(std::uint64_t slots) {
+  try {
+    return new reservations{os::reservation(slots * sizeof(word_t), page_bytes),
+                            os::reservation(slots / tablet_slots * sizeof(tablet_info), page_bytes),
+                            os::reservation(slots / page_slots * sizeof(page_info), page_bytes)};
+  } catch (const error& e) {
+    const std::string_view code = to_string(e.code());
+    throw error(e.code(),
+                fmt::format("a table of {} slots, fewer are asked for by heap_options::slots or FARMEM_SLOTS: {}",
+                            slots, std::string_view(e.what()).substr(code.size() + 2)));
+  }
 }
 
 }  // namespace
@@ -57,9 +77,7 @@ void reserve_hit(std::uint64_t slots) {
     return;
   }
   slots = round_up(slots == 0 ? default_slots() : std::max(slots, 2 * tablet_slots), tablet_slots);
-  auto* made = new reservations{os::reservation(slots * sizeof(word_t), page_bytes),
-                                os::reservation(slots / tablet_slots * sizeof(tablet_info), page_bytes),
-                                os::reservation(slots / page_slots * sizeof(page_info), page_bytes)};
+  reservations* const made = reserve(slots);
   os::reservation::prefer_huge_pages(made->words.base(), made->words.bytes());
   hit.tablets = reinterpret_cast<tablet_info*>(made->tablets.base());
   hit.pages = reinterpret_cast<page_info*>(made->pages.base());
