@@ -187,6 +187,8 @@ void commands::incr(words w, reply_writer& r) {
   const bool down = equal(w[0].substr(0, 4), "decr");
   std::int64_t by = 1, n = 0;
   if (w.size() == 3 && !parse_integer(w[2], by)) return r.error(not_an_integer);
+  // Redis negates it, and refuses what has no opposite even where the difference would be a number.
+  if (down && by == std::numeric_limits<std::int64_t>::min()) return r.error("ERR decrement would overflow");
   if (const auto v = cache_.get(w[1]); v && !parse_integer(*v, n)) return r.error(not_an_integer);
   if (down ? __builtin_sub_overflow(n, by, &n) : __builtin_add_overflow(n, by, &n))
     return r.error("ERR increment or decrement would overflow");

@@ -110,6 +110,9 @@ is OK set a text
 like "^ERR value is not an integer" incr a
 is OK set a 9223372036854775807
 like "^ERR increment or decrement would overflow" incr a
+is OK set a -1
+like "^ERR decrement would overflow" decrby a -9223372036854775808
+is -1 get a
 is OK quit
 
 # Bytes that are no text, and an empty value.
