@@ -319,8 +319,15 @@ constexpr std::uint32_t pages_passed_over_per_step = 8192;
 constexpr std::uint32_t pages_closed_together = 32;
 /// Looks at a busy word before its page stays: a busy word is somebody's for a bounded time.
 constexpr std::uint32_t page_busy_rounds_max = 1000;
-/// After a round that gave nothing back: what is left are pages of resident objects.
+/// After a round that gave nothing back: what is left are pages of resident objects. The time doubles with each such
+/// round, so that a heap at rest does not look at the same words for ever; evict_all ends it.
 constexpr auto idle_after_vain_round = std::chrono::milliseconds(10);
+constexpr std::uint32_t vain_rounds_longer = 7;  ///< 1.28 s
+/// Pages over the budget, 256 KiB, at which a thread that makes objects gives pages back itself. Fewer are left to the
+/// evictor's thread. A table that cannot shrink is looked at again when it has grown by as many, or by an eighth.
+constexpr std::uint64_t pages_over_before_help = 64;
+/// Steps that such a thread makes for each run of slots: they close 32 pages in two steps, and a run is 4 pages.
+constexpr std::uint32_t page_steps_for_run = 4;
 
 // ---- cache: collections (cache/collection.cc) ----
 

@@ -77,4 +77,18 @@ class collector_view {
   object_cache& cache_;
 };
 
+/// While it lives no page of the table is given back: words only return from the side table. For scans that must meet
+/// every resident word, and no longer than those: a cycle may take many seconds, in which the table must not grow past
+/// its budget.
+class held_pages {
+ public:
+  explicit held_pages(collector_view& of) : of_(of) { of_.hold_pages(true); }
+  ~held_pages() { of_.hold_pages(false); }
+  held_pages(const held_pages&) = delete;
+  held_pages& operator=(const held_pages&) = delete;
+
+ private:
+  collector_view& of_;
+};
+
 }  // namespace fm::detail

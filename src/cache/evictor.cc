@@ -143,6 +143,15 @@ bool evictor::help() noexcept {
   return lock.owns_lock() && !stopping_.load(std::memory_order_relaxed) && step();
 }
 
+void evictor::give_pages_back() noexcept {
+  wake();
+  hit_pages& pages = cache_.pages();
+  if (this_thread.depth != 0 || !pages.far_over() || !pages.wanting()) return;
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t i = 0; i < limits::page_steps_for_run && !stopping_.load(std::memory_order_relaxed); ++i)
+    if (!pages.far_over() || !pages.step([this] { return cache_.slots().tablets(); })) return;
+}
+
 bool evictor::short_of_memory() const noexcept {
   return arena_.available() < std::max(high_, 2 * arena_.gate_level() + 2);
 }

@@ -38,6 +38,9 @@ class evictor {
   void help_or_wake() noexcept {
     if (!help()) wake();
   }
+  /// The table is over its budget, and a thread has just opened pages. Wakes the background thread; if that does not
+  /// keep up, this thread does a bounded part of the work, unless it is in a section, which would wait for itself.
+  void give_pages_back() noexcept;
   /// While the lock is held no step is made.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   /// Hands open batches to their agent sessions, full or not: as long as memory is not short, nobody else would.
@@ -105,7 +108,7 @@ class evictor {
 
   object_cache& cache_;
   arena& arena_;
-  std::mutex mutex_;  ///< one step at a time; mutators only try it
+  std::mutex mutex_;  ///< one step at a time; mutators only try it, but for give_pages_back, outside of sections
   job job_ = job::none;
   segment* segment_ = nullptr;
   char* cursor_ = nullptr;

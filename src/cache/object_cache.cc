@@ -54,7 +54,10 @@ void object_cache::retire_segments() noexcept {
 
 errc object_cache::evict_all(time_point deadline) {
   retire_segments();
-  return evictor_->drain(deadline);
+  const errc e = evictor_->drain(deadline);
+  pages_.look_again();
+  if (pages_.over()) evictor_->wake();
+  return e;
 }
 
 // ---- resolving ----

@@ -14,9 +14,14 @@ void slot_sources::open(std::size_t agents) {
   for (std::size_t i = 0; i < agents; ++i) sources_.push_back(std::make_unique<slot_source>());
 }
 
-// Slots of dead objects come first: a page of them at a time. Then a run of a tablet that was never used.
 void slot_sources::refill(mutator& m) {
   if (next_run(m)) return;
+  take_run(m);
+  if (cache_.pages().over()) cache_.eviction().give_pages_back();
+}
+
+// Slots of dead objects come first: a page of them at a time. Then a run of a tablet that was never used.
+void slot_sources::take_run(mutator& m) {
   object_cache::links& links = cache_.agents();
   for (std::size_t attempt = 0;; ++attempt) {
     const auto agent = static_cast<std::uint32_t>(m.next_agent++ % links.size());
@@ -57,7 +62,6 @@ void slot_sources::refill(mutator& m) {
       m.next_slot = source.next;
       m.end_slot = source.next += limits::slots_per_run;
     }
-    if (cache_.pages().over()) cache_.eviction().wake();
     return;
   }
 }

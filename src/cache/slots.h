@@ -44,6 +44,7 @@ class slot_sources {
  private:
   friend class slot_hold;
   bool next_run(mutator& m) noexcept;
+  void take_run(mutator& m);
 
   struct slot_source {
     slot_t next = 0, end = 0;           ///< of the tablet that is being used for the first time

@@ -90,7 +90,10 @@ void full_cycle::scan() {
   }
   snapshot_.find_roots();
   dirty_scan found(*this);
-  cache_.collections().scan_frames(marks.tablets(), found);
+  {
+    const held_pages held(cache_.collections());
+    cache_.collections().scan_frames(marks.tablets(), found);
+  }
   if (who_ != tracing::compute_node) {
     by_agents_ = std::make_unique<agent_marking>(owner_, report_, snapshot_, agents_);
     by_agents_->tell_dirty();

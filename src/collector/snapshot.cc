@@ -45,8 +45,6 @@ bool snapshot::pause(std::uint32_t attempt, void (*work)(snapshot&), std::uint64
 }
 
 void snapshot::take() {
-  cache_.collections().hold_pages(true);
-  pages_held_ = true;
   const time_point deadline = clock::now() + kind_.pause_within;
   duration backoff = limits::backoff_first;
   for (std::uint32_t attempt = 0;; ++attempt) {
@@ -130,8 +128,6 @@ void snapshot::end() noexcept {
   cache_.collections().doomed.store(nullptr, std::memory_order_seq_cst);
   if (published_) owner_.keep_for_readers(std::move(marks_));
   published_ = false;
-  if (pages_held_) cache_.collections().hold_pages(false);
-  pages_held_ = false;
 }
 
 // ---- the owner's share ----

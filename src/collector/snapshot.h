@@ -85,7 +85,7 @@ class snapshot {
   std::vector<slot_t> found_;  ///< to be added when it is known what is dirty
   std::vector<slot_t> logged_, left_over_, waiting_;
   std::uint64_t slice_from_ = 0;
-  bool pages_held_ = false, marking_ = false;
+  bool marking_ = false;
   bool published_ = false;  ///< sections may be looking at marks_
 };
 

@@ -110,6 +110,7 @@ void cycle_verifier::verify_references(snapshot& of, generation which) {
     const bool young_only_;
   } visitor(*this, of, which == generation::young);
   const std::vector<std::uint32_t>& tablets = of.marks().tablets();
+  const held_pages held(cache_.collections());
   cache_.collections().scan_frames(tablets, visitor);
   std::vector<resident_object> resident;
   for (const std::uint32_t t : tablets) {

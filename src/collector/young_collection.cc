@@ -75,7 +75,10 @@ void young_collection::scan() {
   slot_marks& marks = snapshot_.marks();
   snapshot_.find_roots();
   young_scan young(snapshot_, report_);
-  cache_.collections().scan_cards(marks.tablets(), young);
+  {
+    const held_pages held(cache_.collections());
+    cache_.collections().scan_cards(marks.tablets(), young);
+  }
   marks.only_dirty();
   marking_ = std::make_unique<local_marking>(snapshot_, cache_, marks, limits::local_stack_slots, &nobody);
   snapshot_.mark_by(*marking_);

@@ -47,19 +47,11 @@ class counted_types {
   std::map<std::uint32_t, type_stats> types_;
 };
 
-struct held_pages {
-  explicit held_pages(object_cache& c) : cache(c) { cache.collections().hold_pages(true); }
-  ~held_pages() { cache.collections().hold_pages(false); }
-  held_pages(const held_pages&) = delete;
-  held_pages& operator=(const held_pages&) = delete;
-  object_cache& cache;
-};
-
 }  // namespace
 
 void heap_core::count_types(heap_stats& out) {
   constexpr std::uint32_t step = protocol::census_slots_max;
-  const held_pages held(*cache_);
+  const held_pages held(cache_->collections());
   counted_types types;
   std::vector<resident_object> aside, near;
   list_aside(*cache_, aside);

@@ -99,6 +99,7 @@ void hit_pages::begin_round(std::vector<std::uint32_t> tablets) {
   given_back_before_ = given_back_.load(std::memory_order_relaxed);
   tablets_ = std::move(tablets);
   hand_ = 0;
+  look_again();  // until this round has ended
 }
 
 bool hit_pages::worth_closing(std::uint64_t page) const noexcept {
@@ -135,8 +136,14 @@ bool hit_pages::mark_some() {
   }
   if (hand_ < all) return true;
   // A whole round in vain: the pages that are left name resident objects. They are looked at again after a while.
-  if (given_back_.load(std::memory_order_relaxed) == given_back_before_)
-    again_at_.store(clock::now() + limits::idle_after_vain_round, std::memory_order_relaxed);
+  if (given_back_.load(std::memory_order_relaxed) != given_back_before_) {
+    vain_rounds_ = 0;
+    return false;
+  }
+  const std::uint64_t now = pages_.load(std::memory_order_relaxed);
+  again_from_.store(now + std::max(limits::pages_over_before_help, now / 8), std::memory_order_relaxed);
+  again_at_.store(clock::now() + limits::idle_after_vain_round * (1u << vain_rounds_), std::memory_order_relaxed);
+  vain_rounds_ = std::min(vain_rounds_ + 1, limits::vain_rounds_longer);
   return false;
 }
 

@@ -25,6 +25,7 @@
 // with_sided().
 #pragma once
 
+#include "base/limits.h"
 #include "table/table.h"
 #include <array>
 #include <mutex>
@@ -86,8 +87,21 @@ class hit_pages {
     return wanting() && mark_some();
   }
   [[nodiscard]] bool over() const noexcept { return budget_ != 0 && pages_.load(std::memory_order_relaxed) > budget_; }
+  /// So far over it that who makes the pages has to give some back, too. Any thread.
+  [[nodiscard]] bool far_over() const noexcept {
+    return budget_ != 0 && pages_.load(std::memory_order_relaxed) > budget_ + limits::pages_over_before_help;
+  }
   /// Over the budget, and worth another look now. Any thread.
-  [[nodiscard]] bool wanting() const noexcept { return over() && clock::now() >= again_at(); }
+  [[nodiscard]] bool wanting() const noexcept {
+    return over() && held_.load(std::memory_order_acquire) == 0 &&
+           (pages_.load(std::memory_order_relaxed) >= again_from_.load(std::memory_order_relaxed) ||
+            clock::now() >= again_at_.load(std::memory_order_relaxed));
+  }
+  /// Much has been evicted: a look is worth it whatever the last one found. Any thread.
+  void look_again() noexcept {
+    again_from_.store(0, std::memory_order_relaxed);
+    again_at_.store(time_point{}, std::memory_order_relaxed);
+  }
   /// While held, no page is given back: words only return to the table. Between two steps. Holds add up.
   void hold(bool hold) noexcept {
     if (hold)
@@ -104,7 +118,8 @@ class hit_pages {
         for (const sided& s : words) f(s.slot, s.word);
     }
   }
-  /// When to look again: a while after a round in vain, and not as long as pages are held. Any thread.
+  /// When to look again: a while after a round in vain, or earlier if the table grows by an eighth, and not as long as
+  /// pages are held. Any thread.
   [[nodiscard]] time_point again_at() const noexcept {
     return held_.load(std::memory_order_acquire) != 0 ? time_point::max() : again_at_.load(std::memory_order_relaxed);
   }
@@ -149,7 +164,9 @@ class hit_pages {
   std::uint64_t given_back_before_ = 0;  ///< when this round began
   std::vector<std::uint64_t> closing_;
   std::uint64_t closing_stamp_ = 0;
+  std::uint32_t vain_rounds_ = 0;  ///< since one gave something back
   std::atomic<time_point> again_at_{time_point{}};
+  std::atomic<std::uint64_t> again_from_{0};  ///< pages: with as many as this, a look is worth it before again_at_
   std::atomic<std::uint32_t> held_{0};
   std::vector<sided> moving_;  ///< of the page being discarded
 };

@@ -140,3 +140,28 @@ TEST_CASE("an agent that dies in a cycle ends it, and cycles go on for the agent
   REQUIRE(next.agents[0].objects == kept.size());
   for (const auto& p : kept) REQUIRE(p->id % 2 == 0);
 }
+
+TEST_CASE("the table keeps to its budget while a cycle goes on") {
+  meddled_agent agent;
+  auto o = over({agent.url()});
+  o.hit = 16 * fm::detail::page_bytes;
+  fm::heap h(o);
+  const auto kept = make_list(h, 40'000);
+  agent.meddle(message_type::trace, meddling::seem_busy);
+  std::thread collecting([&] { h.collect("a long one"); });
+  CHECK(agent.met());
+  const auto made_meanwhile = make_list(h, 40'000);
+  CHECK(h.evict_all() == fm::errc::ok);
+  const std::uint64_t bound = o.hit + fm::detail::limits::slots_per_run * sizeof(fm::detail::word_t);
+  const auto give_up = fm::clock::now() + std::chrono::minutes(5);
+  while (h.stats().hit_bytes > bound && fm::clock::now() < give_up) std::this_thread::yield();
+  CHECK(h.stats().hit_bytes <= bound);
+  CHECK(h.stats().collections == 0);  // it goes on still
+  agent.let_go();
+  collecting.join();
+  CHECK(collect(h, "and once more").marked == 80'000);
+  require_list(kept, 40'000);
+  require_list(made_meanwhile, 40'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  require_sound(h);
+}

@@ -29,8 +29,9 @@ class meddled_agent final : public fm::test::served_store {
   meddled_agent(const meddled_agent&) = delete;
   meddled_agent& operator=(const meddled_agent&) = delete;
 
-  enum class meddling : std::uint8_t { none, lose_message, lose_answer, hang };
-  /// The next message of this type is lost with its connection, or its answer is, or it waits for let_go.
+  enum class meddling : std::uint8_t { none, lose_message, lose_answer, hang, seem_busy };
+  /// The next message of this type is lost with its connection, or its answer is, or it waits for let_go. Or answers to
+  /// trace messages say that there is more to trace, until let_go: the cycle goes on, and so does all else.
   void meddle(fm::protocol::message_type type, meddling how) {
     const std::lock_guard lock(mutex_);
     type_ = type;
@@ -54,8 +55,10 @@ class meddled_agent final : public fm::test::served_store {
 
   fm::errc message(fm::fabric::peer& p, std::span<const std::byte> payload, fm::fabric::answer& out) noexcept override {
     meddling how = meddling::none;
+    bool busy = false;
     {
       std::unique_lock lock(mutex_);
+      busy = type_of(payload) == type_ && how_ == meddling::seem_busy;
       if (type_of(payload) == type_ && how_ != meddling::none && !met_) {
         met_ = true;
         how = how_;
@@ -66,6 +69,9 @@ class meddled_agent final : public fm::test::served_store {
     }
     if (how == meddling::lose_message) return lose(p, "the test loses a message");
     const fm::errc e = served_store::message(p, payload, out);
+    const std::uint32_t no = 0;
+    constexpr std::size_t at = sizeof(fm::protocol::answer_head) + offsetof(fm::protocol::trace_answer, idle);
+    if (busy && out.payload.size() >= at + sizeof no) std::memcpy(out.payload.data() + at, &no, sizeof no);
     return how == meddling::lose_answer ? lose(p, "the test loses an answer") : e;
   }
 

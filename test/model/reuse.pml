@@ -12,7 +12,8 @@
  * is in a section. Batches are applied in order, but a release may overtake them. The words' transitions are those of
  * farmem/detail/word.h: a fetch ends in a resident word or in a remote one, and a slot is never freed while it runs. Not
  * modelled: regions that are used again (generations, hints that are corrected), the agent's cleaner, words put aside
- * while their page is given back.
+ * while their page is given back. Pages are given back at any time of a cycle: the owner holds them only while it scans
+ * words for dirty frames, which is no part of this model.
  *
  * Each macro puts one known mistake back, and spin must find an error then:
  *   SWEEP_BY_MARK           what is not marked is dead, whether or not it was allocated at the snapshot
@@ -47,7 +48,6 @@ byte weak;                             /* the handle's object; 0 none */
 byte locking;                          /* threads that use the weak handle: it is set by nobody else then */
 byte in_section;
 bool marking, marked, logged, dying, dead;
-bool pages_held;                       /* no page is given back during a cycle */
 bool dropped;                          /* the page was given back since the question was asked */
 
 #define FOUND(o)                                                     \
@@ -123,7 +123,7 @@ end:
      }
   :: atomic { acknowledged ? o -> writing = 0; home = o; o = 0 }  /* whatever frame the slot has */
   :: atomic { word == resident && !dirty && !writing -> word = remote; holds = home; home = 0 }
-  :: atomic { !pages_held && (word == remote || word == free) -> word = unknown; holds = 0; dropped = 1 }
+  :: atomic { word == remote || word == free -> word = unknown; holds = 0; dropped = 1 }
   od
 }
 
@@ -198,8 +198,7 @@ proctype owner() {
   bool allocated, freed;
 end:
   do
-  :: pages_held = 1;
-     atomic { in_section == 0 -> marking = 1; logged = 0; allocated = !in_run };  /* the snapshot */
+  :: atomic { in_section == 0 -> marking = 1; logged = 0; allocated = !in_run };  /* the snapshot */
      atomic { marked = marked || (allocated && root[0] != 0) };
      atomic { marked = marked || (allocated && root[1] != 0) };
      do
@@ -256,7 +255,7 @@ end:
      :: !freed
      fi;
      dying = 0;
-     atomic { locking == 0 -> dead = 0; marked = 0; freed = 0; allocated = 0; pages_held = 0 }  /* marks stay while asked */
+     atomic { locking == 0 -> dead = 0; marked = 0; freed = 0; allocated = 0 }  /* marks stay while asked */
   od
 }
 
