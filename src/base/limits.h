@@ -274,6 +274,15 @@ constexpr std::uint64_t report_every = 256 << 10;
 /// Collections that made no room before whoever waits gives up: the first may have begun before the wait.
 constexpr std::uint32_t collections_in_vain_max = 2;
 
+// ---- cache: agents that are lost (cache/rehoming.cc, collector/collector.cc) ----
+
+/// Batches of a lost agent end as soon as their requests do: a guard against a session that does not end.
+constexpr auto batches_end_within = std::chrono::seconds(10);
+/// All attempts to stop the threads before words are swept. A scope that stays open longer holds new homes up.
+constexpr auto rehoming_pause_within = std::chrono::seconds(10);
+/// Survivors that took no tablets, and scopes that did not end, are tried again after so long.
+constexpr auto rehoming_again_after = std::chrono::milliseconds(500);
+
 // ---- cache: misses (cache/miss.cc, cache/elastic.h, cache/mutator.h) ----
 
 /// Bytes of a home copy that comes with an answer by slot; a longer one is read in a second step.

@@ -24,8 +24,11 @@ void make_young(char* payload) noexcept {
 
 }  // namespace
 
-std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, std::uint64_t length) const {
-  if (closed()) throw error(errc::heap_closed, fmt::format("allocating a {}", type.name));
+std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, std::uint64_t length) {
+  if (unusual_.load(std::memory_order_acquire) != 0) {
+    if (closed()) throw error(errc::heap_closed, fmt::format("allocating a {}", type.name));
+    slots_.leave_lost(here());
+  }
   // Checked before the size is computed, which could overflow.
   if (type.kind == type_kind::array && type.bytes != 0 && length > object_bytes_max_ / type.bytes)
     throw error(errc::too_large,

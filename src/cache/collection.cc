@@ -187,6 +187,7 @@ bool collector_view::free_slot(slot_t slot, bool young, std::uint64_t& bytes) no
       if (gone && page_of(slot).state.load(std::memory_order_acquire) != page_given_back &&
           !word.compare_exchange_strong(w, word::free, std::memory_order_acq_rel))
         continue;
+      if (gone) cache_.losses().forget(slot);
       return gone;
     }
     if (word::is_fetching(w)) return false;

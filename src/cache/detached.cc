@@ -12,8 +12,8 @@
 
 namespace fm::detail {
 
-detached_fetches::posting detached_fetches::post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word,
-                                                          word_t seen, std::uint32_t leave,
+detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::agent_session& link, slot_t slot,
+                                                          std::atomic<word_t>& word, word_t seen, std::uint32_t leave,
                                                           std::vector<fabric::request*>* together) {
   fetch* f = nullptr;
   for (std::uint32_t look = 1; look < mutator::fetches_max && !f; ++look) {
@@ -23,7 +23,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, slot_t slo
   }
   if (!f) return posting::no_record;
   const home_address at = home_address::unpack(seen);
-  remote::agent_session& link = cache_.link_of(slot);
+  if (link.lost()) return posting::unreadable;  // in one section with what follows: see "Re-homing", rehoming.h
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
@@ -68,8 +68,9 @@ std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
     std::atomic<word_t>& word = word_at(slot);
     const word_t w = word.load(std::memory_order_acquire);
     if (!word::is_remote(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
-    const std::uint32_t agent = tablet_info_of(slot).agent.load(std::memory_order_relaxed);
-    const posting p = post_detached(m, slot, word, w, cache_.frames().reserve() + 1, &m.together[agent]);
+    const std::uint32_t agent = object_cache::agent_of(slot);
+    const posting p =
+        post_detached(m, *cache_.agents()[agent], slot, word, w, cache_.frames().reserve() + 1, &m.together[agent]);
     if (p == posting::no_record || p == posting::no_memory) break;
     if (p != posting::posted) continue;
     m.counters.prefetches += 1;
@@ -169,7 +170,7 @@ char* detached_fetches::look_here(awaited& a) {
     if (w == word::unknown || (w == a.tried && generation == a.generation))
       return pinned(cache_.resolve_here(a.slot, access::read, section_kind::fresh));
     mutator& m = cache_.here();
-    const posting p = post_detached(m, a.slot, word, w, cache_.frames().reserve());
+    const posting p = post_detached(m, link, a.slot, word, w, cache_.frames().reserve());
     if (p == posting::posted || p == posting::unreadable) {
       a.tried = w;
       a.generation = generation;

@@ -39,8 +39,8 @@ class detached_fetches {
   enum class posting : std::uint8_t { posted, changed, unreadable, no_record, no_memory };
   /// Posts a fetch for a remote word, leaving `leave` segments; or adds it to `together`, which the caller posts in the
   /// same section. Inside a section.
-  posting post_detached(mutator& m, slot_t slot, std::atomic<word_t>& word, word_t seen, std::uint32_t leave,
-                        std::vector<fabric::request*>* together = nullptr);
+  posting post_detached(mutator& m, remote::agent_session& link, slot_t slot, std::atomic<word_t>& word, word_t seen,
+                        std::uint32_t leave, std::vector<fabric::request*>* together = nullptr);
   char* look_here(awaited& a);
   static void detached_done(fabric::request& r) noexcept;
   static void finish_detached(fetch& f) noexcept;

@@ -280,6 +280,10 @@ void evictor::run_sweeping() {
           ++dirty_kept_;
           continue;
         }
+        if (waits_for_home(frames[i].slot)) {
+          ++dirty_kept_;
+          continue;
+        }
         const word_t home = px.home.load(std::memory_order_relaxed);
         FM_ASSERT(word::is_remote(home), "a clean frame has a home copy");
         if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
@@ -339,6 +343,8 @@ bool evictor::sweep_aside(slot_t slot, char* payload) {
       ++pinned_;
     } else if (!word::is_clean(aside) || (px.shape.load(std::memory_order_acquire) & frame::writing_bit) != 0) {
       to_table = true;
+    } else if (waits_for_home(slot)) {
+      ++dirty_kept_;
     } else {
       // Whoever wants it asks the agent.
       retire_frame(payload);

@@ -47,6 +47,9 @@ class evictor {
   void send() noexcept;
   /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
   void await_acknowledged(time_point deadline) noexcept;
+  /// The agent is lost: what was copied out for it is dirty again, all of it, when this returns true; false at the
+  /// deadline.
+  bool end_batches(std::uint32_t agent, time_point deadline) noexcept;
   /// After a collection has freed frames: segments in which nothing else is go back at once, if nobody is inside a
   /// section that began before, and otherwise when those have ended.
   void release_dead() noexcept;
@@ -94,6 +97,7 @@ class evictor {
   bool end_sweep(segment& s);
   void after_sweep(bool released);
   bool relocate_stragglers(segment& s);
+  [[nodiscard]] bool waits_for_home(slot_t slot) const noexcept;
   /// False when no batch can be had now.
   bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s);
   /// True while there is more to do; then nothing else is copied out, and its batch stays.

@@ -56,6 +56,10 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, sec
   FM_CHECK(word::is_remote(seen), "a word is in one of its states");
   const time_point begin = clock::now();
   mutator& m = cache_.here();
+  // Before the word belongs to the fetch, and in one section with that: see "Re-homing", rehoming.h.
+  const std::uint32_t agent = object_cache::agent_of(slot);
+  remote::agent_session& link = *cache_.agents()[agent];
+  if (link.lost()) throw_access(errc::agent_lost, slot, link);
   const home_address at = home_address::unpack(seen);
   char* payload = cache_.pressure().frame_for_miss(m, slot, size_class::bytes(at.size_class) - header::bytes, kind);
   if (!payload) return;  // the section was left: look again
@@ -70,7 +74,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, sec
     return;
   }
   try {
-    const word_t home = load(f, m, cache_.link_of(slot));
+    const word_t home = load(f, m, agent);
     frame::prefix(payload).home.store(home, std::memory_order_relaxed);
     word.store(word::resident(payload, word::clean_bit), std::memory_order_release);
   } catch (...) {
@@ -115,14 +119,15 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
   return bytes;
 }
 
-word_t miss_handler::load(fetch& f, mutator& m, remote::agent_session& link) {
+word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
+  remote::agent_session& link = *cache_.agents()[agent];
   const time_point deadline = clock::now() + cache_.options().access_within;
   word_t hint = f.hint;
   for (int round = 0; round < limits::hint_rounds_max; ++round) {
     const home_address from = home_address::unpack(hint);
     std::uint32_t window = 0;
     if (cache_.options().elastic && round == 0 && f.bytes < elastic_windows::window_max / 2) {
-      window = windows(tablet_info_of(f.slot).agent.load(std::memory_order_relaxed)).window(from, f.bytes);
+      window = windows(agent).window(from, f.bytes);
       // Only what is acknowledged or sealed: no append and no evacuation is caught half way.
       std::uint64_t readable = link.readable(from.region);
       if (window > f.bytes && readable <= from.offset && old_hints::is_readable(link, hint)) {
@@ -138,7 +143,6 @@ word_t miss_handler::load(fetch& f, mutator& m, remote::agent_session& link) {
     if (const std::uint64_t bytes = read_hint(f, m, link, from, window); bytes != 0) {
       if (window > bytes) {
         cache_.frames().settle(m.young);
-        const std::uint32_t agent = tablet_info_of(f.slot).agent.load(std::memory_order_relaxed);
         if (install_neighbours(m, agent, from, bytes, window) == 0) windows(agent).useless(from);
       }
       return home_address{from.region, from.generation, from.offset, size_class::of(bytes)}.pack();
@@ -177,6 +181,8 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   const time_point begin = clock::now();
   mutator& m = cache_.here();
   remote::agent_session& link = cache_.link_of(slot);
+  if (link.lost()) throw_access(errc::agent_lost, slot, link);
+  cache_.losses().check(slot);
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
   cache_.pages().open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
@@ -186,6 +192,7 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   if (!word::is_remote(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
   if (!cache_.pages().may_install(slot, drops)) return;  // the page was given back meanwhile: ask again
+  if (link.lost()) throw_access(errc::agent_lost, slot, link);
   if (cache_.pages().over()) cache_.eviction().wake();
   // Hints for the whole page, over words that are still unknown.
   const slot_t first = slot / page_slots * page_slots;

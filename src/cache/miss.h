@@ -38,7 +38,7 @@ class miss_handler {
  private:
   void miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind section);
   /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
-  word_t load(fetch& f, mutator& m, remote::agent_session& link);
+  word_t load(fetch& f, mutator& m, std::uint32_t agent);
   /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0
   /// when the header names something else.
   std::uint64_t read_hint(fetch& f, mutator& m, remote::agent_session& link, const home_address& from,

@@ -30,7 +30,7 @@ object_cache::object_cache(const cache_options& options, links& agents) : option
 object_cache::~object_cache() { close(); }
 
 void object_cache::close() noexcept {
-  if (closed_.exchange(true)) return;
+  if ((unusual_.fetch_or(is_closed) & is_closed) != 0) return;
   memory().leave_gate();
   evictor_->stop();
   memory().wake_waiters();

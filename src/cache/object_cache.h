@@ -5,6 +5,7 @@
 //   frames        frames and segments, the reserve                   frames.h, frames/arena.h
 //   pages         pages of the table that are given back             table/pages.h
 //   slots         slots from the agents' tablets                     slots.h
+//   losses        agents that are lost, and their objects            losses.h
 //   requests      when a collection is asked for                     collection_requests.h
 //   pressure      waiting for memory                                 pressure.h
 //   misses        fetches that a thread waits for                    miss.h
@@ -30,6 +31,7 @@
 #include "collection_requests.h"
 #include "detached.h"
 #include "frames.h"
+#include "losses.h"
 #include "miss.h"
 #include "mutators.h"
 #include "new_objects.h"
@@ -92,12 +94,18 @@ class object_cache {
   void close() noexcept;
 
   [[nodiscard]] std::uint64_t object_bytes_max() const noexcept { return object_bytes_max_; }
-  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool closed() const noexcept { return (unusual_.load(std::memory_order_acquire) & is_closed) != 0; }
+  /// Tablets of a lost agent wait for a new one (losses.h); a hint that costs no look at the sessions.
+  [[nodiscard]] bool any_stranded() const noexcept {
+    return (unusual_.load(std::memory_order_acquire) & has_stranded) != 0;
+  }
+  void begin_stranded() noexcept { unusual_.fetch_or(has_stranded, std::memory_order_acq_rel); }
+  void end_stranded() noexcept { unusual_.fetch_and(~has_stranded, std::memory_order_acq_rel); }
   [[nodiscard]] const cache_options& options() const noexcept { return options_; }
   links& agents() noexcept { return links_; }
-  remote::agent_session& link_of(slot_t s) noexcept {
-    return *links_[tablet_info_of(s).agent.load(std::memory_order_relaxed)];
-  }
+  /// Acquires what was done to the tablet's words before the agent got it.
+  static std::uint32_t agent_of(slot_t s) noexcept { return tablet_info_of(s).agent.load(std::memory_order_acquire); }
+  remote::agent_session& link_of(slot_t s) noexcept { return *links_[agent_of(s)]; }
 
   /// This thread's state in this heap.
   mutator& here() { return mutators_.here(); }
@@ -106,6 +114,7 @@ class object_cache {
   frame_space& frames() noexcept { return frames_; }
   hit_pages& pages() noexcept { return pages_; }
   slot_sources& slots() noexcept { return slots_; }
+  lost_agents& losses() noexcept { return losses_; }
   collection_requests& requests() noexcept { return requests_; }
   memory_pressure& pressure() noexcept { return pressure_; }
   miss_handler& misses() noexcept { return misses_; }
@@ -119,7 +128,7 @@ class object_cache {
  private:
   // ---- allocation.cc ----
   /// Of an object of that length; throws heap_closed, too_large.
-  [[nodiscard]] std::uint64_t checked_payload_bytes(const type_descriptor& type, std::uint64_t length) const;
+  [[nodiscard]] std::uint64_t checked_payload_bytes(const type_descriptor& type, std::uint64_t length);
   /// A frame, for which it waits outside of sections when it can; throws cache_full.
   char* frame_for_new(mutator& m, std::uint64_t payload_bytes);
   void count_allocated(mutator& m, std::uint64_t objects, std::uint64_t payload_bytes) noexcept;
@@ -130,11 +139,13 @@ class object_cache {
   cache_options options_;
   links& links_;
   std::uint64_t object_bytes_max_ = 0;
-  std::atomic<bool> closed_{false};
+  enum unusual_bits : std::uint32_t { is_closed = 1, has_stranded = 2 };
+  std::atomic<std::uint32_t> unusual_{0};  ///< one look tells an allocation that all is as usual
   mutator_list mutators_{*this};
   frame_space frames_{*this, options_};
   hit_pages pages_{options_.hit_bytes, options_.hit_residents_max};
   slot_sources slots_{*this};
+  lost_agents losses_{*this};
   collection_requests requests_;
   memory_pressure pressure_{*this};
   miss_handler misses_{*this};

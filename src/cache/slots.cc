@@ -4,6 +4,7 @@
 #include "slots.h"
 #include "evictor.h"
 #include "object_cache.h"
+#include "rehoming.h"
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,20 +24,25 @@ void slot_sources::refill(mutator& m) {
 // Slots of dead objects come first: a page of them at a time. Then a run of a tablet that was never used.
 void slot_sources::take_run(mutator& m) {
   object_cache::links& links = cache_.agents();
+  errc refused = errc::agent_lost;
+  std::uint32_t refused_by = 0;
   for (std::size_t attempt = 0;; ++attempt) {
     const auto agent = static_cast<std::uint32_t>(m.next_agent++ % links.size());
     slot_source& source = *sources_[agent];
     const std::lock_guard lock(source.mutex);
+    if (links[agent]->lost()) {  // nothing new is placed there
+      if (attempt < links.size()) continue;
+      if (refused == errc::agent_lost) throw error(refused, links[agent]->url());
+      throw error(refused, fmt::format("{} grants no tablets", links[refused_by]->url()));
+    }
     if (source.next == source.end && source.free_pages.empty()) {
-      if (links[agent]->lost()) {
-        if (attempt < links.size()) continue;  // another agent can still grant
-        throw error(errc::agent_lost, links[agent]->url());
-      }
       const std::uint32_t first = take_tablets(&cache_, agent, limits::tablets_per_grant);
       if (const errc e = links[agent]->grant_tablets(first, limits::tablets_per_grant); e != errc::ok) {
         // Who was not heard of may have granted them: they are nobody's then, for good. With another agent they could
         // be the same slots twice, and each would take references to the other's for its own.
         if (e == errc::quota_exceeded || e == errc::agent_full) give_back_tablets(first, limits::tablets_per_grant);
+        refused = e;
+        refused_by = agent;
         if (attempt < links.size()) continue;
         throw error(e, fmt::format("{} grants no tablets", links[agent]->url()));
       }
@@ -64,6 +70,60 @@ void slot_sources::take_run(mutator& m) {
     }
     return;
   }
+}
+
+void slot_sources::leave_lost(mutator& m) {
+  const auto is_lost = [this](slot_t s) { return cache_.losses().stranded(s); };
+  const auto offers = [](const slot_page& p) {
+    return std::any_of(p.bits.begin(), p.bits.end(), [](std::uint64_t b) { return b != 0; });
+  };
+  const bool run = m.next_slot < m.end_slot && is_lost(m.next_slot);
+  const bool rest = offers(m.rest) && is_lost(m.rest.first);
+  if (!run && !rest) return;
+  const slot_t some = run ? m.next_slot : m.rest.first;
+  const std::uint32_t agent = object_cache::agent_of(some);
+  slot_source& source = *sources_[agent];
+  const std::lock_guard lock(source.mutex);
+  if (object_cache::agent_of(some) != agent) return;  // it has another agent by now, who takes them
+  source.free_pages.reserve(source.free_pages.size() + limits::slots_per_run / page_slots + 2);
+  const section in_section;  // a pause sees the one or the other
+  while (run && m.next_slot < m.end_slot) {
+    slot_page p{m.next_slot / page_slots * page_slots, {}};
+    for (; m.next_slot < std::min(m.end_slot, p.first + page_slots); ++m.next_slot)
+      p.bits[m.next_slot % page_slots / 64] |= std::uint64_t{1} << (m.next_slot % 64);
+    source.free_pages.push_back(p);
+  }
+  if (rest && object_cache::agent_of(m.rest.first) == agent) {
+    source.free_pages.push_back(m.rest);
+    m.rest = {};
+  }
+}
+
+std::vector<std::uint32_t> slot_sources::tablets_of(std::uint32_t lost_agent) {
+  // Whoever holds the lock may have begun before the loss, and gets tablets yet.
+  const std::lock_guard lock(sources_[lost_agent]->mutex);
+  std::vector<std::uint32_t> all = tablets();
+  std::erase_if(all,
+                [&](std::uint32_t t) { return hit.tablets[t].agent.load(std::memory_order_relaxed) != lost_agent; });
+  return all;
+}
+
+void slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move> moves) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (auto& source : sources_) locks.emplace_back(source->mutex);
+  slot_source& old = *sources_[from];
+  std::vector<slot_page> pages = std::move(old.free_pages);
+  old.free_pages.clear();
+  for (; old.next < old.end; old.next += page_slots) {
+    slot_page& p = pages.emplace_back();
+    p.first = old.next;
+    p.bits.fill(~std::uint64_t{0});
+  }
+  old.next = old.end = 0;
+  for (const tablet_move& m : moves)
+    for (std::uint32_t t = m.first; t < m.first + m.count; ++t)
+      hit.tablets[t].agent.store(m.to, std::memory_order_release);
+  for (const slot_page& p : pages) sources_[object_cache::agent_of(p.first)]->free_pages.push_back(p);
 }
 
 void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> pages) {

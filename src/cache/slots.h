@@ -21,6 +21,7 @@ namespace fm::detail {
 class object_cache;
 class mutator;
 class mutator_list;
+struct tablet_move;
 
 class slot_sources {
  public:
@@ -31,6 +32,12 @@ class slot_sources {
   /// Gives the thread a run of slots. May wait for an agent to grant tablets, so outside of sections when avoidable.
   /// Throws agent_lost, agent_full, quota_exceeded, slots_exhausted.
   void refill(mutator& m);
+  /// Free slots of an agent that is lost go back: nothing new is placed there.
+  void leave_lost(mutator& m);
+  /// Tablets of an agent that is lost; there will be no others.
+  [[nodiscard]] std::vector<std::uint32_t> tablets_of(std::uint32_t lost_agent);
+  /// The tablets have other agents from now on, and what is free of them is on offer there.
+  void move_tablets(std::uint32_t from, std::span<const tablet_move> moves);
   /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
   /// Tablets in use.

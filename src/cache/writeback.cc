@@ -12,10 +12,19 @@
 
 namespace fm::detail {
 
+// A frame of a lost agent's tablet stays until the tablet has another agent, clean or not: the home copy is gone.
+bool evictor::waits_for_home(slot_t slot) const noexcept {
+  return cache_.any_stranded() && cache_.losses().stranded(slot) && cache_.losses().survivors();
+}
+
 bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s) {
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
   const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
+  if (waits_for_home(header::slot(h))) {
+    ++dirty_kept_;
+    return true;
+  }
   // It dies as soon as the sweep comes to it.
   if (const slot_marks* doomed = cache_.collections().doomed.load(std::memory_order_acquire);
       doomed && doomed->dead(header::slot(h))) {
@@ -106,6 +115,15 @@ bool evictor::submit_open_batches() noexcept {
   return any;
 }
 
+bool evictor::end_batches(std::uint32_t agent, time_point deadline) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (open_[agent]) submit(agent);
+  }
+  // Nobody gets another one: begin_batch has nothing to give for an agent that is lost.
+  return cache_.agents()[agent]->flush(deadline) != errc::timed_out;
+}
+
 void evictor::acknowledged(remote::batch& b, errc code) noexcept {
   auto* r = static_cast<batch_record*>(b.owner);
   r->owner->acknowledge(*r, code);
@@ -164,7 +182,9 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
     }
     counts.acknowledged.fetch_add(n, std::memory_order_relaxed);
   }
-  if (code != errc::ok) last_error_.store(static_cast<std::uint16_t>(code), std::memory_order_relaxed);
+  // What an agent that is lost leaves behind soon has another agent.
+  if (code != errc::ok && !(code == errc::agent_lost && cache_.losses().survivors()))
+    last_error_.store(static_cast<std::uint16_t>(code), std::memory_order_relaxed);
   give_back_record(&r);
   batches_unacknowledged_.fetch_sub(1, std::memory_order_release);
   wake();

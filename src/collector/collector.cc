@@ -114,7 +114,8 @@ void collector::traced() noexcept {
 }
 
 bool collector::urgent() const noexcept {
-  return callers_.load(std::memory_order_acquire) != 0 || cache_.requests().awaits_collection() || triggers_.hurried();
+  return agent_lost_.load(std::memory_order_acquire) || callers_.load(std::memory_order_acquire) != 0 ||
+         cache_.requests().awaits_collection() || triggers_.hurried();
 }
 
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
@@ -131,7 +132,25 @@ void collector::ask(std::string_view why) {
 
 bool collector::is_wanted() const noexcept {
   const std::lock_guard lock(mutex_);
-  return !wanted_.empty() || !young_wanted_.empty();
+  return !wanted_.empty() || !young_wanted_.empty() || agent_lost_.load(std::memory_order_relaxed);
+}
+
+// A cycle that runs meets the loss with its next message and is given up; whatever else runs hurries.
+void collector::agent_lost() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    agent_lost_.store(true, std::memory_order_release);
+    if (!mutated(mutation::rehome_in_cycle)) rehome_at_ = clock::now();
+  }
+  changed_.notify_all();
+  traced();
+}
+
+void collector::rehome() noexcept {
+  const rehomed r = rehoming_.run();
+  if (!r.again || mutated(mutation::rehome_in_cycle)) return;
+  const std::lock_guard lock(mutex_);
+  rehome_at_ = std::min(rehome_at_, clock::now() + limits::rehoming_again_after);
 }
 
 void collector::ask_as_due() noexcept {
@@ -247,12 +266,25 @@ cycle_report collector::last(generation of) const {
 void collector::run() noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto called = [this] { return !wanted_.empty() || !young_wanted_.empty() || stopping_.load(); };
-    if (!(options_.automatic && options_.continuous))
+    const auto rehomes = [this] { return rehome_at_ <= clock::now(); };
+    const auto called = [&] { return !wanted_.empty() || !young_wanted_.empty() || stopping_.load() || rehomes(); };
+    const bool continuous = options_.automatic && options_.continuous;
+    const time_point rested = continuous ? clock::now() + limits::longest_rest : time_point::max();
+    const time_point until = std::min(rested, rehome_at_);
+    if (until == time_point::max())
       changed_.wait(lock, called);
-    else if (!changed_.wait_until(lock, clock::now() + limits::longest_rest, called))
+    else if (!changed_.wait_until(lock, until, called) && until == rested)
       wanted_ = "continuous";
     if (stopping_.load()) break;
+    if (rehomes()) {
+      agent_lost_.store(false, std::memory_order_relaxed);
+      rehome_at_ = time_point::max();
+      lock.unlock();
+      rehome();
+      lock.lock();
+      continue;
+    }
+    if (wanted_.empty() && young_wanted_.empty()) continue;
     // Who waits for either kind gets it in turn.
     if (wanted_.empty() || (young_callers_ != 0 && !young_wanted_.empty() && !young_last_)) {
       young_last_ = true;
@@ -274,6 +306,10 @@ void collector::run() noexcept {
     lock.unlock();
     cycle_report r = run_cycle(why, what);
     lock.lock();
+    // It begins again without the agent that it lost.
+    if (r.status == errc::agent_lost && agent_lost_.load(std::memory_order_relaxed) && wanted_.empty() &&
+        cache_.losses().survivors())
+      wanted_ = why;
     last_ = std::move(r);
     ended_ = begun_;
     changed_.notify_all();

@@ -14,6 +14,7 @@
 
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
+#include "cache/rehoming.h"
 #include "collector/options.h"
 #include "collector/triggers.h"
 #include <condition_variable>
@@ -63,6 +64,8 @@ class collector {
   }
   /// An agent is idle or has remote references for the owner.
   void traced() noexcept;
+  /// An agent is lost: its tablets are to have others. From any thread.
+  void agent_lost() noexcept;
   /// Ends the thread; a cycle that runs is given up.
   void stop() noexcept;
 
@@ -91,6 +94,8 @@ class collector {
   void wait_traced(std::uint32_t seen, duration at_most) noexcept;
   /// Sleeps until an agent says something, or for `at_most`.
   void rest(duration at_most) noexcept { wait_traced(times_traced(), at_most); }
+  /// Gives the tablets of lost agents others. Between two collections.
+  void rehome() noexcept;
   /// Marks that sections may be looking at: lock() of a weak handle, eviction. They stay until those have ended.
   void keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept;
 
@@ -111,6 +116,7 @@ class collector {
   std::atomic<std::size_t> trace_stack_{0};
   std::atomic<std::uint32_t> traced_{0};
   std::atomic<std::uint32_t> callers_{0};  ///< in collect
+  std::atomic<bool> agent_lost_{false};    ///< since the last look
   collection_triggers triggers_;
 
   mutable std::mutex mutex_;
@@ -118,11 +124,13 @@ class collector {
   std::string wanted_;  ///< why a cycle is wanted; empty: it is not
   evacuate wanted_evacuation_ = evacuate::sparse;
   std::string young_wanted_;
+  time_point rehome_at_ = time_point::max();         ///< when tablets of lost agents are looked at (again)
   std::uint64_t begun_ = 0, ended_ = 0;              ///< cycles
   std::uint64_t young_begun_ = 0, young_ended_ = 0;  ///< collections of young objects
   std::uint32_t young_callers_ = 0;                  ///< in collect_young
   cycle_report last_, last_young_;
-  bool young_last_ = false;  ///< the last collection was of young objects; the collector's thread's
+  rehoming rehoming_{cache_};  ///< the collector's thread's
+  bool young_last_ = false;    ///< the last collection was of young objects; the collector's thread's
 
   struct outlived {
     std::uint64_t stamp;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -59,6 +60,11 @@ void heap_core::open(const heap_options& options) {
     const auto& c = *static_cast<link_context*>(context);
     if (collector* gc = c.heap->collector_for_links_.load(std::memory_order_acquire)) gc->traced();
   };
+  lo.on_lost = [](void* context, errc) noexcept {
+    const auto& c = *static_cast<link_context*>(context);
+    if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire)) cache->begin_stranded();
+    if (collector* gc = c.heap->collector_for_links_.load(std::memory_order_acquire)) gc->agent_lost();
+  };
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && !local_) {
       local_ = agent::start_embedded({agent::embedded_for::heap, options.local_memory, options.local_region});
@@ -101,6 +107,11 @@ void heap_core::open(const heap_options& options) {
     if (counted.insert(link->url()).second) go.quota += link->quota_bytes();
   collector_ = std::make_unique<collector>(*cache_, go);
   collector_for_links_.store(collector_.get(), std::memory_order_release);
+  // One that was lost before the collector could be told.
+  if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->lost(); })) {
+    cache_->begin_stranded();
+    collector_->agent_lost();
+  }
 }
 
 heap_core::~heap_core() { close(); }

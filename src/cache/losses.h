@@ -1,0 +1,60 @@
+// What the loss of an agent means to the cache: whose tablets wait for a new home, and which objects are gone for good.
+//
+// States of an agent, as the cache sees it
+//   fine      its session lives
+//   stranded  its session has ended for good (agent_session::lost), and its tablets still name it: what is resident is
+//             used as ever, everything else of them answers agent_lost at once, and nothing new is placed there
+//   left      its tablets have other agents (rehoming.h); nobody asks it anything again, even if it answers
+//
+// Invariant owned here: an object that is neither resident nor stored at its tablet's agent is on the list of the lost
+// until a collection has found it dead. The list is the owner's, and not the new agent's: it costs one bit a slot of
+// lost tablets, no message asks for it, and a page of the table that was given back forgets no loss.
+//
+// Misses and allocation ask; the sessions tell of a loss; rehoming lists what is lost; the collector strikes out what
+// it frees.
+#pragma once
+
+#include "slot_marks.h"
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+
+namespace fm::detail {
+
+class object_cache;
+
+class lost_agents {
+ public:
+  explicit lost_agents(object_cache& cache) noexcept : cache_(cache) {}
+
+  /// The tablet's agent is lost, and no other has it yet.
+  [[nodiscard]] bool stranded(slot_t slot) const noexcept;
+  /// An agent is left that could take tablets.
+  [[nodiscard]] bool survivors() const noexcept;
+  /// Throws agent_lost, with the name of the agent that had it, if the object is gone for good. O(1).
+  void check(slot_t slot);
+
+  /// These slots of a tablet held objects that `agent` took along. By the collector's thread.
+  void add(std::uint32_t tablet, std::uint32_t agent, std::span<const std::uint64_t, slot_marks::tablet_words> slots);
+  /// The slot is free: what was lost there is dead. O(1).
+  void forget(slot_t slot) noexcept;
+
+  /// Objects that are gone for good, and not found dead yet.
+  [[nodiscard]] std::uint64_t objects() const noexcept { return objects_.load(std::memory_order_acquire); }
+
+ private:
+  struct lost_bits {
+    std::uint32_t agent = 0;  ///< that had them last
+    std::uint64_t count = 0;
+    std::array<std::uint64_t, slot_marks::tablet_words> bits{};
+  };
+  object_cache& cache_;
+  std::atomic<std::uint64_t> objects_{0};
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<lost_bits>> tablets_;
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,226 @@
+// The steps of re-homing; see rehoming.h.
+//
+// Invariant: until the last step every attempt may be given up and made again: nothing but grants and the freshness of
+// words, which both may be repeated, has changed.
+#include "rehoming.h"
+#include "evictor.h"
+#include "object_cache.h"
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace fm::detail {
+
+namespace {
+
+/// Pages of the table stay, so that words only return to it.
+class held_pages {
+ public:
+  explicit held_pages(object_cache& cache) : cache_(cache) { cache_.collections().hold_pages(true); }
+  ~held_pages() { cache_.collections().hold_pages(false); }
+  held_pages(const held_pages&) = delete;
+  held_pages& operator=(const held_pages&) = delete;
+
+ private:
+  object_cache& cache_;
+};
+
+/// The agent has answered that it does not take them.
+bool is_refusal(errc e) noexcept {
+  return e == errc::quota_exceeded || e == errc::agent_full || e == errc::out_of_memory || e == errc::slots_exhausted ||
+         e == errc::refused || e == errc::access_denied || e == errc::agent_lost;
+}
+
+}  // namespace
+
+rehomed rehoming::run() noexcept {
+  rehomed out;
+  object_cache::links& links = cache_.agents();
+  left_.resize(links.size());
+  bool all = true;
+  for (std::uint32_t agent = 0; agent < links.size() && !cache_.closed(); ++agent) {
+    if (!links[agent]->lost() || left_[agent]) continue;
+    try {
+      left_[agent] = leave(agent, out);
+    } catch (const std::exception& e) {
+      spdlog::warn("{}: its tablets get no new agents: {}", links[agent]->url(), e.what());
+    }
+    all = all && left_[agent];
+  }
+  if (all) cache_.end_stranded();
+  // One that was lost meanwhile has said so before, or says so after this look.
+  for (std::uint32_t agent = 0; agent < links.size(); ++agent)
+    if (links[agent]->lost() && !left_[agent]) {
+      cache_.begin_stranded();
+      out.again = cache_.losses().survivors();
+    }
+  return out;
+}
+
+bool rehoming::leave(std::uint32_t agent, rehomed& out) {
+  if (!cache_.losses().survivors() || !find_homes(agent)) return false;
+  std::vector<tablet_move>& moves = moves_[agent];
+  if (!mutated(mutation::rehome_without_grace) &&
+      !cache_.eviction().end_batches(agent, clock::now() + limits::batches_end_within))
+    return false;
+  const held_pages held(cache_);
+  open_pages_aside(agent);
+  const std::unique_ptr<slot_marks> allocated = stop_threads();
+  if (!allocated) return false;
+  std::uint64_t lost = 0, tablets = 0;
+  for (const tablet_move& m : moves)
+    for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++tablets) lost += sweep_tablet(agent, t, *allocated);
+  if (cache_.closed()) return false;
+  cache_.slots().move_tablets(agent, moves);
+  moves_.erase(agent);
+  cache_.eviction().wake();
+  cache_.memory().wake_waiters();
+  out.from.push_back(cache_.agents()[agent]->url());
+  out.tablets += tablets;
+  out.objects_lost += lost;
+  spdlog::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost",
+               cache_.agents()[agent]->url(), tablets, lost);
+  return true;
+}
+
+// ---- who takes them ----
+
+bool rehoming::find_homes(std::uint32_t agent) {
+  const auto [it, fresh] = moves_.try_emplace(agent);
+  if (fresh) {
+    std::vector<std::uint32_t> tablets = cache_.slots().tablets_of(agent);
+    std::sort(tablets.begin(), tablets.end());
+    for (const std::uint32_t t : tablets) {
+      tablet_move* const last = it->second.empty() ? nullptr : &it->second.back();
+      if (last && last->first + last->count == t && last->count < limits::tablets_per_grant)
+        ++last->count;
+      else
+        it->second.push_back({.first = t, .count = 1});
+    }
+  }
+  return std::all_of(it->second.begin(), it->second.end(), [this](tablet_move& m) { return find_home(m); });
+}
+
+bool rehoming::find_home(tablet_move& m) {
+  object_cache::links& links = cache_.agents();
+  const auto alive = [&](std::uint32_t a) { return a != tablet_move::nobody && !links[a]->lost(); };
+  if (m.granted && alive(m.to)) return true;
+  m.granted = false;
+  for (std::size_t n = 0; n < links.size() && !cache_.closed(); ++n) {
+    if (!alive(m.to)) m.to = static_cast<std::uint32_t>(next_home_++ % links.size());
+    if (!alive(m.to)) continue;
+    const errc e = links[m.to]->grant_tablets(m.first, m.count);
+    m.granted = e == errc::ok;
+    if (m.granted) return true;
+    if (!is_refusal(e)) return false;
+    m.to = tablet_move::nobody;
+  }
+  return false;
+}
+
+// ---- nobody is left who looked before ----
+
+std::unique_ptr<slot_marks> rehoming::stop_threads() {
+  const time_point deadline = clock::now() + limits::rehoming_pause_within;
+  duration backoff = std::chrono::milliseconds(1);
+  for (std::uint32_t attempt = 0;; ++attempt) {
+    slot_hold hold(cache_.slots(), cache_.mutators());
+    const duration within =
+        std::min<duration>(limits::one_pause_within * (1 << std::min(attempt, 10u)), limits::longest_attempt);
+    if (mutated(mutation::rehome_without_grace)) {
+      hold.note_runs();
+      return hold.allocated();
+    }
+    if (epochs::pause(
+            within, [](void* h) { static_cast<slot_hold*>(h)->note_runs(); }, &hold))
+      return hold.allocated();
+    if (clock::now() >= deadline || cache_.closed()) return nullptr;
+    std::this_thread::sleep_for(backoff);
+    backoff = std::min<duration>(backoff * 2, limits::backoff_most);
+  }
+}
+
+// ---- the words ----
+
+// The words of resident objects return to the table. Nothing else of a page that is given back is near.
+void rehoming::open_pages_aside(std::uint32_t agent) {
+  std::vector<slot_t> aside;
+  cache_.pages().for_each_sided([&](slot_t slot, word_t) {
+    if (tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) aside.push_back(slot);
+  });
+  for (const slot_t slot : aside) {
+    const section in_section;
+    cache_.pages().open(slot);
+  }
+}
+
+std::uint64_t rehoming::sweep_tablet(std::uint32_t agent, std::uint32_t tablet, const slot_marks& allocated) {
+  const slot_t first = std::uint64_t{tablet} * tablet_slots;
+  std::array<std::uint64_t, slot_marks::tablet_words> lost{};
+  std::uint64_t n = 0;
+  for (slot_t from = first; from < first + tablet_slots; from += page_slots) {
+    const bool is_open = page_of(from).state.load(std::memory_order_acquire) != page_given_back;
+    for (slot_t slot = from; slot < from + page_slots;) {
+      bool waits = false;
+      {
+        const section in_section;
+        for (; slot < from + page_slots && !waits; ++slot) {
+          bool gone = true;
+          if (is_open && !sweep_word(slot, gone)) {
+            waits = true;
+            break;
+          }
+          const std::uint64_t i = slot % tablet_slots;
+          if (!gone || !allocated.dead(slot)) continue;
+          lost[i / 64] |= std::uint64_t{1} << (i % 64);
+          ++n;
+        }
+      }
+      if (waits) await_fetch(slot);
+      if (cache_.closed()) return 0;
+    }
+  }
+  cache_.losses().add(tablet, agent, lost);
+  return n;
+}
+
+bool rehoming::sweep_word(slot_t slot, bool& gone) noexcept {
+  std::atomic<word_t>& word = word_at(slot);
+  for (word_t w = word.load(std::memory_order_acquire);;) {
+    gone = w != word::free;
+    if (w == word::free || w == word::unknown) return true;
+    if (word::is_fetching(w)) {
+      if (mutated(mutation::pass_over_fetches)) return true;
+      return false;
+    }
+    if (word::is_remote(w)) {
+      if (word.compare_exchange_weak(w, word::unknown, std::memory_order_acq_rel)) return true;
+      continue;
+    }
+    gone = false;
+    if (word::is_busy(w)) {
+      cpu_relax();
+      w = word.load(std::memory_order_acquire);
+      continue;
+    }
+    if (!word::is_clean(w)) return true;
+    if (!word.compare_exchange_weak(w, w & ~word::clean_bit, std::memory_order_acq_rel)) continue;
+    note_dirty(slot);
+    return true;
+  }
+}
+
+// Every request of the lost agent has failed, or does so now; a detached one is completed by whoever polls.
+void rehoming::await_fetch(slot_t slot) noexcept {
+  for (auto& link : cache_.agents()) link->session().poll();
+  const word_t w = word_at(slot).load(std::memory_order_acquire);
+  if (!word::is_fetching(w)) return;
+  auto* const f = word::fetch_of<fetch>(w);
+  f->waiters.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint32_t sequence = f->sequence.load(std::memory_order_seq_cst);
+  if (word_at(slot).load(std::memory_order_acquire) == w)
+    os::futex_wait(f->sequence, sequence, clock::now() + std::chrono::milliseconds(1));
+  f->waiters.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,214 @@
+// An agent dies and the others go on: its tablets get other agents, what was resident goes there, and every other object
+// of them is lost and says so.
+#include "cache/object_cache.h"
+#include "heap/heap_core.h"
+#include "meddled_agent.h"
+
+#include <atomic>
+#include <thread>
+
+using namespace gc_test;
+
+namespace {
+
+fm::heap_options brief(const std::vector<std::string>& agents) {
+  auto o = over(agents);
+  o.reconnect_within = std::chrono::milliseconds(300);
+  o.verify_cycles = true;
+  return o;
+}
+
+std::uint32_t agent_of(const fm::ptr<gc_node>& p) { return fm::detail::object_cache::agent_of(p.slot()); }
+
+/// Waits until no tablet names an agent that is lost.
+void require_rehomed(fm::heap& h, std::size_t lost) {
+  auto& cache = h.cache();
+  const auto give_up = fm::clock::now() + std::chrono::minutes(10);
+  while ((!cache.agents()[lost]->lost() || cache.any_stranded()) && fm::clock::now() < give_up)
+    std::this_thread::yield();
+  REQUIRE(cache.agents()[lost]->lost());
+  REQUIRE_FALSE(cache.any_stranded());
+}
+
+/// The number in it; nothing if it is lost. Any other error fails the test.
+std::optional<std::uint64_t> look(const fm::ptr<gc_node>& p) {
+  try {
+    return p->id;
+  } catch (const fm::error& e) {
+    if (e.code() != fm::errc::agent_lost) throw;
+    return {};
+  }
+}
+
+std::vector<fm::ptr<gc_node>> make_some(fm::heap& h, std::uint64_t n) {
+  std::vector<fm::ptr<gc_node>> all;
+  for (std::uint64_t i = 0; i < n; ++i) all.push_back(h.make<gc_node>({.id = i}));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "what was resident of an agent that died goes to another one, the rest is lost, and everything else goes on") {
+  meddled_agent first, second;
+  auto o = brief({first.url(), second.url()});
+  o.cache = 2_MiB;
+  fm::heap h(o);
+  auto all = make_some(h, 20'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  // Of the agent that will die: some that are as at home, some that are newer, and some that were never there.
+  std::vector<fm::ptr<gc_node>> clean, dirty, fresh;
+  std::uint64_t of_first = 0, of_second = 0;
+  for (const auto& p : all) {
+    ++(agent_of(p) == 0 ? of_first : of_second);
+    if (agent_of(p) == 0) continue;
+    if (clean.size() < 500)
+      clean.push_back(p);
+    else if (dirty.size() < 500)
+      dirty.push_back(p);
+  }
+  REQUIRE(of_first > 4'000);
+  REQUIRE(of_second > 4'000);
+  for (const auto& p : clean) REQUIRE(p->id < 20'000);
+  for (const auto& p : dirty) p.write()->id += 100'000;
+  for (std::uint64_t i = 0; i < 5'000; ++i)
+    if (auto p = h.make<gc_node>({.id = 200'000 + i}); agent_of(p) == 1) fresh.push_back(std::move(p));
+  second.die();
+  require_rehomed(h, 1);
+
+  for (const auto& p : all) REQUIRE(agent_of(p) == 0);
+  for (const auto& p : clean) REQUIRE(look(p) < 20'000u);
+  for (const auto& p : dirty) REQUIRE(look(p) >= 100'000u);
+  for (const auto& p : fresh) REQUIRE(look(p) >= 200'000u);
+  std::uint64_t lost = 0;
+  for (const auto& p : all) lost += !look(p);
+  REQUIRE(lost > 0);
+  REQUIRE(lost <= of_second - clean.size() - dirty.size());
+  REQUIRE(h.cache().losses().objects() == lost);
+
+  // Ten times the cache, all of it at the one that is left.
+  {
+    std::vector<fm::ptr<gc_node>> more = make_some(h, 300'000);
+    for (std::uint64_t i = 0; i < more.size(); i += 97) REQUIRE(more[i]->id == i);
+  }
+  collect(h, "without it");
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  for (const auto& p : clean) REQUIRE(look(p) < 20'000u);
+  for (const auto& p : dirty) REQUIRE(look(p) >= 100'000u);
+  for (const auto& p : fresh) REQUIRE(look(p) >= 200'000u);
+  require_sound_at_home(h);
+
+  // The lost are forgotten when nothing refers to them, and their slots hold new objects.
+  all.clear();
+  const auto r = collect(h, "the lost");
+  REQUIRE(r.dead >= lost);
+  REQUIRE(h.cache().losses().objects() == 0);
+  const auto again = make_some(h, 300'000);
+  for (std::uint64_t i = 0; i < again.size(); ++i) REQUIRE(again[i]->id == i);
+  require_sound_at_home(h);
+}
+
+TEST_CASE("four threads go on while an agent dies, and read what they wrote or that it is lost") {
+  meddled_agent first, second, third;
+  auto o = brief({first.url(), second.url(), third.url()});
+  o.cache = 2_MiB;
+  o.collect = true;
+  o.verify_cycles = false;
+  fm::heap h(o);
+  constexpr std::uint64_t each = 15'000;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> rounds{0}, wrong{0}, other_errors{0};
+  std::vector<std::vector<fm::ptr<gc_node>>> mine(4);
+  std::vector<std::vector<std::uint64_t>> values(4);
+  for (std::size_t t = 0; t < 4; ++t) {
+    mine[t] = make_some(h, each);
+    for (std::uint64_t i = 0; i < each; ++i) values[t].push_back(i);
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::uint64_t random = t + 1;
+      while (!stop.load(std::memory_order_relaxed)) {
+        random = random * 6364136223846793005 + 1442695040888963407;
+        const std::uint64_t i = (random >> 33) % each;
+        try {
+          switch (random >> 61) {
+            case 0:
+              mine[t][i] = h.make<gc_node>({.id = i});
+              values[t][i] = i;
+              break;
+            case 1:
+            case 2:
+              mine[t][i].write()->id = values[t][i] + each;
+              values[t][i] += each;
+              break;
+            default:
+              if (mine[t][i]->id != values[t][i]) ++wrong;
+          }
+        } catch (const fm::error& e) {
+          if (e.code() != fm::errc::agent_lost && e.code() != fm::errc::disconnected) {
+            UNSCOPED_INFO(e.what());
+            ++other_errors;
+          }
+        }
+        ++rounds;
+      }
+    });
+  const auto passes = [&](std::uint64_t n) {
+    const auto give_up = fm::clock::now() + std::chrono::minutes(10);
+    for (const std::uint64_t from = rounds; rounds < from + n && fm::clock::now() < give_up;) std::this_thread::yield();
+  };
+  passes(20'000);
+  second.die();
+  require_rehomed(h, 1);
+  passes(200'000);
+  stop = true;
+  for (auto& t : threads) t.join();
+  REQUIRE(wrong == 0);
+  REQUIRE(other_errors == 0);
+  std::uint64_t lost = 0;
+  for (std::size_t t = 0; t < 4; ++t)
+    for (std::uint64_t i = 0; i < each; ++i) {
+      const auto is = look(mine[t][i]);
+      if (is) REQUIRE(*is == values[t][i]);
+      lost += !is;
+    }
+  REQUIRE(lost > 0);
+  REQUIRE(lost < 2 * each);
+  require_ok(h.collect("after it"));
+  require_sound_at_home(h);
+}
+
+TEST_CASE("a loss is not forgotten with a page of the table") {
+  meddled_agent first, second;
+  auto o = brief({first.url(), second.url()});
+  o.hit = 64_KiB;
+  fm::heap h(o);
+  const auto all = make_some(h, 60'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  second.die();
+  require_rehomed(h, 1);
+  std::uint64_t lost = 0, again = 0;
+  for (const auto& p : all) lost += !look(p);
+  REQUIRE(lost > 0);
+  REQUIRE(h.stats().hit_pages_given_back > 0);
+  for (const auto& p : all) again += !look(p);
+  REQUIRE(again == lost);
+}
+
+TEST_CASE("an agent that comes back without the heap is left at once, however long it might be waited for") {
+  meddled_agent first;
+  auto second = std::make_unique<meddled_agent>();
+  const std::string at = second->url();
+  auto o = brief({first.url(), at});
+  o.reconnect_within = std::chrono::minutes(10);
+  fm::heap h(o);
+  const auto all = make_some(h, 5'000);
+  second.reset();
+  meddled_agent other(at);
+  require_rehomed(h, 1);
+  for (std::uint64_t i = 0; i < all.size(); ++i)
+    if (const auto is = look(all[i])) REQUIRE(*is == i);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  collect(h, "without it");
+}
