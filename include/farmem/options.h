@@ -5,10 +5,33 @@
 
 #include <farmem/collect.h>
 #include <farmem/units.h>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fm {
+
+/// What happened to an agent of a heap.
+enum class agent_change : std::uint8_t {
+  silent,   ///< its connection is gone; accesses to it wait
+  back,     ///< it is connected again, and nothing was lost
+  full,     ///< it refuses memory; told again only after it gave some
+  lost,     ///< it answered without the heap, or was gone for heap_options::reconnect_within
+  rehomed,  ///< it was lost, and its slots have other agents; objects that only it had are lost
+};
+
+/// The name of the enumerator, for logs. O(1).
+std::string_view to_string(agent_change change) noexcept;
+
+/// Is told to heap_options::on_agent_event.
+struct agent_event {
+  agent_change change = agent_change::silent;  ///< what happened
+  std::string agent;                           ///< URL of the agent
+  std::uint64_t tablets = 0;       ///< of `rehomed`: tablets, of 65,536 slots each, that have other agents now
+  std::uint64_t lost_objects = 0;  ///< of `rehomed`: objects that are lost, garbage included
+  std::uint64_t missed = 0;        ///< events before this one that nobody was told of, because too many waited
+};
 
 /// Options of fm::heap. Every field has a default that works on any machine. Sizes are bytes.
 struct heap_options {
@@ -75,6 +98,11 @@ struct heap_options {
   duration reconnect_within = std::chrono::seconds(5);
   /// Deadline of opening each connection.
   duration connect_within = std::chrono::seconds(5);
+  /// Is called when an agent falls silent, returns, is full or lost, and when its slots have other agents. Events come
+  /// in order, one at a time, on a thread of the heap that does nothing else, outside of scopes. The function may use
+  /// the heap and may block; it must not close the heap. An exception that it throws is logged. At most 256 events
+  /// wait; further ones are dropped and counted in agent_event::missed.
+  std::function<void(const agent_event&)> on_agent_event;
   /// `verbs://`: lets the device page cache memory in on demand instead of locking it. If the device cannot, the heap
   /// logs a warning that names it and locks the memory.
   bool on_demand_paging = false;

@@ -77,6 +77,9 @@ struct heap_stats {
       reconnects = 0,                      ///< connections to agents that were made again
       regions = 0,                         ///< gauge: regions of the agents that this heap knows
       regions_retired = 0;                 ///< regions that the agents took back
+  std::uint32_t agents_lost = 0;           ///< agents that are lost
+  std::uint64_t tablets_rehomed = 0;       ///< tablets, of 65,536 slots each, that got another agent after a loss
+  std::uint64_t lost_objects = 0;   ///< gauge: objects that a lost agent took along, until a collection frees them
   std::uint64_t bytes_bounced = 0;  ///< bytes copied between registered and other memory for an RDMA device; 0 is best
   // collection
   std::uint64_t collections = 0,              ///< full collections that have ended

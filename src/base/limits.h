@@ -283,6 +283,11 @@ constexpr auto rehoming_pause_within = std::chrono::seconds(10);
 /// Survivors that took no tablets, and scopes that did not end, are tried again after so long.
 constexpr auto rehoming_again_after = std::chrono::milliseconds(500);
 
+// ---- heap: what the program is told of its agents (heap/agent_events.cc) ----
+
+/// Events that wait for the program's function. Agents change states some times a second at most.
+constexpr std::size_t agent_events_max = 256;
+
 // ---- cache: misses (cache/miss.cc, cache/elastic.h, cache/mutator.h) ----
 
 /// Bytes of a home copy that comes with an answer by slot; a longer one is read in a second step.

@@ -30,10 +30,10 @@ enum class mutation : std::uint8_t {
   young_only,              ///< old objects that are dirty are no roots of young ones
   one_round,  ///< marking ends with the first round in which all were idle, though agents talk to each other
   acknowledge_references_early,  ///< what another agent sends is acknowledged, and queued later
-  pass_over_fetches,         ///< re-homing leaves a word that belongs to a fetch as it is
-  rehome_without_grace,      ///< re-homing waits for no section and for no batch
-  forget_losses,             ///< what was lost is on no list
-  rehome_in_cycle,           ///< tablets get new agents while a cycle marks
+  rehome_without_grace,          ///< re-homing waits for no section and for no fetch
+  acknowledge_after_rehoming,    ///< re-homing does not wait for the lost agent's batches
+  forget_losses,                 ///< what was lost is on no list
+  rehome_in_cycle,               ///< tablets get new agents while a cycle marks
 };
 
 #ifdef FARMEM_SIM

@@ -95,7 +95,8 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
                                       std::uint32_t& window) {
   fabric::request& r = f.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
-  r.deadline = clock::now() + cache_.options().access_within;
+  const time_point posted = clock::now();
+  r.deadline = posted + cache_.options().access_within;
   char* to = window != 0 ? reinterpret_cast<char*>(m.staging.get()) : frame::home_copy(f.payload);
   if (!link.prepare_read(r, from, to, readable_bytes(link, from, window != 0 ? window : f.bytes))) return 0;
   r.on_done = nullptr;
@@ -106,6 +107,7 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
   }
   if (r.status == errc::stale || r.status == errc::access_denied || r.status == errc::not_found) return 0;
   if (r.status == errc::disconnected) return 0;  // by slot, which waits for the reconnect
+  if (r.status == errc::timed_out) link.unanswered(posted);
   if (r.status != errc::ok) throw_access(r.status, f.slot, link);
   const std::uint64_t got = r.bytes();
   m.counters.fetched_bytes += got;

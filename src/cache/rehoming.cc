@@ -60,7 +60,7 @@ rehomed rehoming::run() noexcept {
 bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   if (!cache_.losses().survivors() || !find_homes(agent)) return false;
   std::vector<tablet_move>& moves = moves_[agent];
-  if (!mutated(mutation::rehome_without_grace) &&
+  if (!mutated(mutation::acknowledge_after_rehoming) &&
       !cache_.eviction().end_batches(agent, clock::now() + limits::batches_end_within))
     return false;
   const held_pages held(cache_);
@@ -72,12 +72,11 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
     for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++tablets) lost += sweep_tablet(agent, t, *allocated);
   if (cache_.closed()) return false;
   cache_.slots().move_tablets(agent, moves);
+  cache_.agents()[agent]->detach_all();
   moves_.erase(agent);
   cache_.eviction().wake();
   cache_.memory().wake_waiters();
-  out.from.push_back(cache_.agents()[agent]->url());
-  out.tablets += tablets;
-  out.objects_lost += lost;
+  out.left.push_back({cache_.agents()[agent]->url(), tablets, lost});
   spdlog::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost",
                cache_.agents()[agent]->url(), tablets, lost);
   return true;
@@ -190,8 +189,7 @@ bool rehoming::sweep_word(slot_t slot, bool& gone) noexcept {
     gone = w != word::free;
     if (w == word::free || w == word::unknown) return true;
     if (word::is_fetching(w)) {
-      if (mutated(mutation::pass_over_fetches)) return true;
-      return false;
+      return mutated(mutation::rehome_without_grace);
     }
     if (word::is_remote(w)) {
       if (word.compare_exchange_weak(w, word::unknown, std::memory_order_acq_rel)) return true;

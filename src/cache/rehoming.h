@@ -38,9 +38,12 @@ class object_cache;
 
 /// What an attempt came to.
 struct rehomed {
-  bool again = false;             ///< tablets are left without an agent, and survivors may take them later
-  std::vector<std::string> from;  ///< the agents that were left
-  std::uint64_t tablets = 0, objects_lost = 0;
+  struct from {
+    std::string agent;
+    std::uint64_t tablets, lost_objects;
+  };
+  bool again = false;      ///< tablets are left without an agent, and survivors may take them later
+  std::vector<from> left;  ///< agents that have no tablets any more
 };
 
 /// Tablets that go to one agent.

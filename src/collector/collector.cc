@@ -148,6 +148,8 @@ void collector::agent_lost() noexcept {
 
 void collector::rehome() noexcept {
   const rehomed r = rehoming_.run();
+  if (options_.on_rehomed)
+    for (const rehomed::from& a : r.left) options_.on_rehomed(a.agent, a.tablets, a.lost_objects);
   if (!r.again || mutated(mutation::rehome_in_cycle)) return;
   const std::lock_guard lock(mutex_);
   rehome_at_ = std::min(rehome_at_, clock::now() + limits::rehoming_again_after);

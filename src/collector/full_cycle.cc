@@ -39,9 +39,9 @@ void full_cycle::run_steps() {
   snapshot_.take();
   const time_point scanned_from = clock::now();
   agents_.begin_cycle(snapshot_.marks(), owner_.options().agents_talk && who_ != tracing::compute_node);
+  if (mutated(mutation::rehome_in_cycle)) owner_.rehome();
   scan();
   report_.scan_ns = collection_ns(scanned_from);
-  if (mutated(mutation::rehome_in_cycle)) owner_.rehome();
   const time_point marked_from = clock::now();
   do {
     if (by_this_node_) by_this_node_->mark();

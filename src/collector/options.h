@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <farmem/collect.h>
 #include <farmem/units.h>
+#include <functional>
+#include <string>
 
 namespace fm::detail {
 
@@ -19,6 +21,8 @@ struct collector_options {
   bool verify = false;      ///< before, within and after every cycle: src/collector/verify_cycle.h
   bool agents_talk = true;  ///< agents send references to each other's objects to each other, where they can
   evacuation_options evacuation;
+  /// An agent that was lost has no tablets any more; on the collector's thread.
+  std::function<void(const std::string& agent, std::uint64_t tablets, std::uint64_t lost_objects)> on_rehomed;
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
 };

@@ -3,6 +3,7 @@
 #include "agent/embedded/embedded.h"
 #include <cerrno>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <random>
@@ -40,7 +41,16 @@ heap_core::heap_core(const heap_options& options) {
   }
 }
 
+void heap_core::tell(std::uint32_t agent, agent_change change) noexcept {
+  try {
+    events_.post({.change = change, .agent = urls_[agent]});
+  } catch (const std::bad_alloc&) {
+    spdlog::warn("{} is {}, and there is no memory to say so", urls_[agent], to_string(change));
+  }
+}
+
 void heap_core::open(const heap_options& options) {
+  urls_ = options.agents;
   remote::agent_session_options lo;
   lo.session.connect_within = options.connect_within;
   lo.session.reconnect_for = options.reconnect_within;
@@ -60,8 +70,15 @@ void heap_core::open(const heap_options& options) {
     const auto& c = *static_cast<link_context*>(context);
     if (collector* gc = c.heap->collector_for_links_.load(std::memory_order_acquire)) gc->traced();
   };
+  events_.start(options.on_agent_event);
+  lo.on_news = [](void* context, remote::agent_news what) noexcept {
+    const auto& c = *static_cast<link_context*>(context);
+    constexpr agent_change changes[] = {agent_change::silent, agent_change::back, agent_change::full};
+    c.heap->tell(c.agent, changes[static_cast<int>(what)]);
+  };
   lo.on_lost = [](void* context, errc) noexcept {
     const auto& c = *static_cast<link_context*>(context);
+    c.heap->tell(c.agent, agent_change::lost);
     if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire)) cache->begin_stranded();
     if (collector* gc = c.heap->collector_for_links_.load(std::memory_order_acquire)) gc->agent_lost();
   };
@@ -105,6 +122,10 @@ void heap_core::open(const heap_options& options) {
   std::set<std::string> counted;  // the same agent may be named twice
   for (const auto& link : links_)
     if (counted.insert(link->url()).second) go.quota += link->quota_bytes();
+  go.on_rehomed = [this](const std::string& agent, std::uint64_t tablets, std::uint64_t lost_objects) {
+    tablets_rehomed_.fetch_add(tablets, std::memory_order_relaxed);
+    events_.post({.change = agent_change::rehomed, .agent = agent, .tablets = tablets, .lost_objects = lost_objects});
+  };
   collector_ = std::make_unique<collector>(*cache_, go);
   collector_for_links_.store(collector_.get(), std::memory_order_release);
   // One that was lost before the collector could be told.
@@ -125,6 +146,7 @@ void heap_core::collect_soon(std::string_view why) { collector_->ask(why); }
 void heap_core::on_dead(slot_t slot, std::function<void()> notice) { collector_->on_dead(slot, std::move(notice)); }
 
 void heap_core::close() noexcept {
+  events_.stop();
   if (collector_) collector_->stop();
   if (cache_ && !cache_->closed()) {
     // Roots of this heap become null: code that still holds one gets a typed error and not another heap's object.
@@ -195,7 +217,10 @@ heap_stats heap_core::stats(detail_level level) {
     s.regions += l.regions;
     s.regions_retired += l.retired;
     s.bytes_bounced += l.bytes_bounced;
+    s.agents_lost += link->lost();
   }
+  s.tablets_rehomed = tablets_rehomed_.load(std::memory_order_relaxed);
+  s.lost_objects = c.losses().objects();
   s.collections = collector_->counts.cycles.load(std::memory_order_relaxed);
   s.collections_failed = collector_->counts.failed.load(std::memory_order_relaxed);
   s.collected_objects = collector_->counts.freed_objects.load(std::memory_order_relaxed);
@@ -237,7 +262,8 @@ std::string heap_stats::text() const {
       "objects\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
-      "agents    {} regions, {} retired, {} reconnects; {} bytes copied on their way to or from a device\n"
+      "agents    {} regions, {} retired, {} reconnects; {} lost, {} tablets re-homed, {} objects lost; {} bytes copied "
+      "on their way to or from a device\n"
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
       "{} collections of young objects, {} failed; {} objects, {} bytes freed; "
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
@@ -250,10 +276,11 @@ std::string heap_stats::text() const {
       segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects,
       hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
       us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
-      reconnects, bytes_bounced, collections, collections_failed, collected_objects, collected_bytes, evacuated_objects,
-      evacuated_bytes, emptied_regions, young_collections, young_collections_failed, young_collected_objects,
-      young_collected_bytes, us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns),
-      gate_ns.count, us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
+      reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced, collections, collections_failed,
+      collected_objects, collected_bytes, evacuated_objects, evacuated_bytes, emptied_regions, young_collections,
+      young_collections_failed, young_collected_objects, young_collected_bytes, us(pause_ns.quantile_ns(0.5)),
+      us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)),
+      us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
 }
 
 }  // namespace fm

@@ -11,6 +11,7 @@
 #include "cache/object_cache.h"
 #include "collector/collector.h"
 #include "fabric/server/server.h"
+#include "heap/agent_events.h"
 #include <farmem/options.h>
 #include <farmem/stats.h>
 #include <memory>
@@ -40,11 +41,17 @@ class heap_core {
   /// Fills in heap_stats::types (src/heap/object_counts.cc).
   void count_types(heap_stats& s);
 
+  /// Of a session, by its number.
+  void tell(std::uint32_t agent, agent_change change) noexcept;
+
   struct link_context {
     heap_core* heap;
     std::uint32_t agent;
   };
   const time_point opened_ = clock::now();
+  std::atomic<std::uint64_t> tablets_rehomed_{0};
+  std::vector<std::string> urls_;           ///< of the agents, for who is told of them while they are being opened
+  agent_events events_;                     ///< outlives who posts
   std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
   std::vector<std::unique_ptr<link_context>> contexts_;
   std::vector<std::unique_ptr<remote::agent_session>> links_;

@@ -3,6 +3,7 @@
 // Called by src/heap, src/cache and src/collector, on any thread.
 #include "agent_session.h"
 
+#include "base/base.h"
 #include <algorithm>
 
 #include "agent_session_impl.h"
@@ -96,6 +97,17 @@ bool agent_session_impl::prepare_read(fabric::request& r, const detail::home_add
   r.sg[0] = {.data = to, .bytes = std::min<std::size_t>(bytes, region_bytes_ - from.offset)};
   r.where = {.region = from.region, .generation = from.generation, .offset = from.offset};
   return true;
+}
+
+void agent_session_impl::detach_all() noexcept {
+  std::vector<std::uint32_t> regions;
+  {
+    const lock_type lock(mutex_);
+    FM_CHECK(ended_.load(std::memory_order_relaxed) != ended::no, "memory of a session that lives is in use");
+    for (const auto& [n, r] : book_.all()) regions.push_back(n);
+    for (const std::uint32_t n : regions) book_.gone(n, book_.find(n)->generation);
+  }
+  for (const std::uint32_t n : regions) session().detach(n);
 }
 
 std::uint32_t agent_session_impl::batches_in_flight() const noexcept {

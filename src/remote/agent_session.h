@@ -44,6 +44,9 @@ struct batch {
   }
 };
 
+/// What a session tells of its agent, beside its loss.
+enum class agent_news : std::uint8_t { silent, back, full };
+
 struct agent_session_options {
   fabric::session_options session;
   std::string heap_name;
@@ -60,6 +63,8 @@ struct agent_session_options {
   /// The agent is idle in cycle `cycle`, or has remote references to be taken.
   void (*on_traced)(void* context, std::uint64_t cycle) noexcept = nullptr;
   void (*on_lost)(void* context, errc why) noexcept = nullptr;
+  /// From threads of the session, in order; must not block.
+  void (*on_news)(void* context, agent_news what) noexcept = nullptr;
   void* context = nullptr;
 };
 
@@ -117,6 +122,9 @@ class agent_session {
   /// (unknown or other generation). The caller posts and waits on session().
   virtual bool prepare_read(fabric::request& r, const detail::home_address& from, void* to,
                             std::size_t bytes) noexcept = 0;
+  /// A read that was posted at `since` has timed out. If nothing was heard of the agent since then, the connection is as
+  /// good as broken, and is replaced.
+  virtual void unanswered(time_point since) noexcept = 0;
   /// Asks by slot: always right, one round trip. Retries across reconnects until `deadline`, then agent_lost/timed_out.
   virtual slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
                                  time_point deadline) noexcept = 0;
@@ -158,6 +166,9 @@ class agent_session {
   /// Asks for an evacuation, or how far it is (protocol/heap_messages.h, "Evacuating"). One message, repeated across
   /// reconnects.
   virtual errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept = 0;
+
+  /// The agent is lost, and nothing names its memory any more: what of it is mapped here goes.
+  virtual void detach_all() noexcept = 0;
 
   // ---- introspection ----
   virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept = 0;

@@ -66,6 +66,7 @@ struct errand {
   std::uint32_t region = 0, generation = 0;
   std::uint32_t types_to = 0;
   std::uint32_t session_generation = 0;
+  time_point posted_at{};
   std::vector<std::byte> message;
   fabric::request request;
 };
@@ -92,6 +93,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   errc learn_region(std::uint32_t region) noexcept override;
   bool prepare_read(fabric::request& r, const detail::home_address& from, void* to,
                     std::size_t bytes) noexcept override;
+  void unanswered(time_point since) noexcept override;
   slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
                          time_point deadline) noexcept override;
 
@@ -115,6 +117,8 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
                      release_answer& out) noexcept override;
   errc end_cycle(std::uint64_t cycle, time_point deadline, end_cycle_answer& out) noexcept override;
   errc evacuate(const evacuate_body& what, time_point deadline, evacuate_answer& out) noexcept override;
+
+  void detach_all() noexcept override;
 
   errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept override;
   errc audit(audit_answer& out, std::string& text) noexcept override;
@@ -201,6 +205,8 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   [[nodiscard]] std::uint32_t usable_generation() const noexcept;
   [[nodiscard]] bool usable() const noexcept { return usable_generation() != 0; }
   [[nodiscard]] time_point operation_deadline() const { return clock::now() + options_.session.operation_within; }
+  /// Nothing was heard since then, for so long that it counts.
+  [[nodiscard]] bool is_silent_since(time_point since) const noexcept;
   void heard() noexcept { heard_at_.store(clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
 
   const agent_session_options options_;

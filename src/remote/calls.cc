@@ -14,6 +14,19 @@ void agent_session_impl::saw_break(std::uint32_t g) noexcept {
   }
 }
 
+// A slow answer is no silence: whoever was heard since is busy with something else. Nor is a short deadline.
+bool agent_session_impl::is_silent_since(time_point since) const noexcept {
+  const auto heard_at = time_point(duration(heard_at_.load(std::memory_order_relaxed)));
+  return heard_at < since && clock::now() - since >= options_.session.operation_within / 2;
+}
+
+void agent_session_impl::unanswered(time_point since) noexcept {
+  if (!is_silent_since(since)) return;
+  const lock_type lock(mutex_);
+  drop_ = true;
+  wake_keeper();
+}
+
 errc agent_session_impl::wait_until_usable(time_point deadline) noexcept {
   lock_type lock(mutex_);
   const bool in_time = changed_.wait_until(
@@ -37,6 +50,7 @@ agent_session_impl::reply agent_session_impl::call(fabric::lane on, message_type
     }
     fabric::request r;
     make_message(r, on, message, bytes);
+    const time_point posted = clock::now();
     r.deadline = std::min(deadline, operation_deadline());
     session().post(r);
     session().wait(r);
@@ -60,6 +74,7 @@ agent_session_impl::reply agent_session_impl::call(fabric::lane on, message_type
       return out;
     }
     if (r.status == errc::disconnected) saw_break(g);
+    if (r.status == errc::timed_out) unanswered(posted);
     if (clock::now() >= deadline) {
       out.code = errc::timed_out;
       return out;

@@ -103,6 +103,7 @@ void agent_session_impl::post_errand(lock_type& lock, errand::kind what, region_
   e->region = about.region;
   e->generation = about.generation;
   e->session_generation = usable_generation();
+  e->posted_at = clock::now();
   const auto store = [&](const auto& message) {
     const auto* from = reinterpret_cast<const std::byte*>(&message);
     e->message.assign(from, from + sizeof message);
@@ -189,6 +190,8 @@ void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> 
     if (a.code == errc::bad_frame) drop_ = true;
   } else if (r.status == errc::disconnected) {
     saw_break(e->session_generation);
+  } else if (r.status == errc::timed_out && is_silent_since(e->posted_at)) {
+    drop_ = true;
   }
   const bool again = r.status != errc::ok && unknown_outcome(r.status);
   const region_name name{.region = e->region, .generation = e->generation};
@@ -263,6 +266,11 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
   }
   if (unknown_outcome(code)) return;
   if (code == errc::bad_frame) drop_ = true;
+  if (options_.on_news && open_error_ != code && (code == errc::agent_full || code == errc::quota_exceeded)) {
+    lock.unlock();
+    options_.on_news(options_.context, agent_news::full);
+    lock.lock();
+  }
   open_error_ = code;
   open_delay_ = std::clamp(open_delay_ * 2, detail::limits::open_delay_min, detail::limits::open_delay_max);
   open_again_at_ = clock::now() + open_delay_;

@@ -86,6 +86,7 @@ errc agent_session_impl::connected(fabric::session& s, std::uint32_t g) {
     wake_keeper();
   }
   deliver();  // what had been applied before the connection broke
+  if (resume && options_.on_news) options_.on_news(options_.context, agent_news::back);
   return errc::ok;
 }
 
@@ -146,10 +147,13 @@ errc agent_session_impl::reattach(fabric::session& s) {
 }
 
 void agent_session_impl::disconnected(fabric::session&, std::uint32_t g, errc) noexcept {
-  const lock_type lock(mutex_);
-  broken_.store(std::max(broken_.load(std::memory_order_relaxed), g), std::memory_order_release);
-  was_usable_ = false;
-  wake_keeper();
+  {
+    const lock_type lock(mutex_);
+    broken_.store(std::max(broken_.load(std::memory_order_relaxed), g), std::memory_order_release);
+    was_usable_ = false;
+    wake_keeper();
+  }
+  if (options_.on_news) options_.on_news(options_.context, agent_news::silent);
 }
 
 void agent_session_impl::lost(fabric::session&, errc why) noexcept { end(ended::lost, why); }

@@ -1,10 +1,15 @@
 // An agent dies and the others go on: its tablets get other agents, what was resident goes there, and every other object
 // of them is lost and says so.
+#include "base/limits.h"
 #include "cache/object_cache.h"
+#include "heap/agent_events.h"
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
 
 #include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 using namespace gc_test;
@@ -20,12 +25,13 @@ fm::heap_options brief(const std::vector<std::string>& agents) {
 
 std::uint32_t agent_of(const fm::ptr<gc_node>& p) { return fm::detail::object_cache::agent_of(p.slot()); }
 
-/// Waits until no tablet names an agent that is lost.
+/// Waits until the tablets of the agent that is lost have others.
 void require_rehomed(fm::heap& h, std::size_t lost) {
   auto& cache = h.cache();
   const auto give_up = fm::clock::now() + std::chrono::minutes(10);
-  while ((!cache.agents()[lost]->lost() || cache.any_stranded()) && fm::clock::now() < give_up)
-    std::this_thread::yield();
+  while (h.stats().tablets_rehomed == 0 && fm::clock::now() < give_up) std::this_thread::yield();
+  REQUIRE(h.stats().tablets_rehomed > 0);
+  REQUIRE(h.stats().agents_lost == 1);
   REQUIRE(cache.agents()[lost]->lost());
   REQUIRE_FALSE(cache.any_stranded());
 }
@@ -177,6 +183,44 @@ TEST_CASE("four threads go on while an agent dies, and read what they wrote or t
   REQUIRE(lost < 2 * each);
   require_ok(h.collect("after it"));
   require_sound_at_home(h);
+}
+
+TEST_CASE("events come in order, what the function throws is dropped, and what waits in vain is counted") {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<fm::agent_event> got;
+  bool go_on = false;
+  fm::detail::agent_events events;
+  events.start([&](const fm::agent_event& e) {
+    std::unique_lock lock(mutex);
+    got.push_back(e);
+    changed.notify_all();
+    changed.wait_for(lock, std::chrono::minutes(10), [&] { return go_on; });
+    throw std::runtime_error("thrown by the test");
+  });
+  const auto until = [&](std::size_t n) {
+    std::unique_lock lock(mutex);
+    REQUIRE(changed.wait_for(lock, std::chrono::minutes(10), [&] { return got.size() >= n; }));
+  };
+  events.post({.change = fm::agent_change::silent, .agent = "first"});
+  until(1);
+  constexpr std::uint64_t room = fm::detail::limits::agent_events_max;
+  for (std::uint64_t i = 0; i < room + 7; ++i)
+    events.post({.change = fm::agent_change::lost, .agent = "many", .tablets = i});
+  {
+    const std::lock_guard lock(mutex);
+    go_on = true;
+    changed.notify_all();
+  }
+  until(room + 1);
+  events.post({.change = fm::agent_change::back, .agent = "last"});
+  until(room + 2);
+  events.stop();
+  REQUIRE(got.size() == room + 2);
+  REQUIRE(got.front().agent == "first");
+  for (std::uint64_t i = 0; i < room; ++i) REQUIRE(got[i + 1].tablets == i);
+  REQUIRE(got.back().agent == "last");
+  REQUIRE(got.back().missed == 7);
 }
 
 TEST_CASE("a loss is not forgotten with a page of the table") {

@@ -54,8 +54,8 @@ constexpr std::pair<const char*, mutation> mutations[] = {
     {"young_only", mutation::young_only},
     {"one_round", mutation::one_round},
     {"acknowledge_references_early", mutation::acknowledge_references_early},
-    {"pass_over_fetches", mutation::pass_over_fetches},
     {"rehome_without_grace", mutation::rehome_without_grace},
+    {"acknowledge_after_rehoming", mutation::acknowledge_after_rehoming},
     {"forget_losses", mutation::forget_losses},
     {"rehome_in_cycle", mutation::rehome_in_cycle},
 };

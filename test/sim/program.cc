@@ -81,6 +81,16 @@ void lean_towards(detail::mutation m, plan& p) {
     p.net.delay_min = 200;
     p.net.delay_max = 2'500;
     p.net.slow_one_in = p.net.control_slow_one_in = 0;
+  } else if (m == mutation::rehome_without_grace || m == mutation::acknowledge_after_rehoming ||
+             m == mutation::rehome_in_cycle) {
+    // Threads stop in the middle of something while an agent is given up; much is fetched, and little is near.
+    p.scheduling.points_mean = 16;
+    p.scheduling.freeze_one_in = 8;
+    p.scheduling.freeze_bits_max = 22;
+    p.cache = 16 * p.segment;
+    p.threads = 4;
+    p.net.mapped = false;
+    p.death_after_ns = 100'000 + p.seed * 7919 % 3'000'000;
   } else if (m == mutation::read_past_acknowledged) {
     p.elastic = true;
     p.net.mapped = false;

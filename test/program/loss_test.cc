@@ -1,0 +1,224 @@
+// Real agents that are killed, stopped and started again under a heap: what it says of them, and that it goes on.
+#include <farmem/farmem.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "live_agent.h"
+
+using namespace agent_test;
+using namespace fm::literals;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct item {
+  std::uint64_t id = 0;
+  std::array<std::uint64_t, 12> words{};
+};
+
+constexpr std::uint64_t cache_bytes = 1_MiB;
+constexpr std::uint64_t item_bytes = sizeof(item) + 8;
+
+/// What a heap said of its agents.
+class told {
+ public:
+  void operator()(const fm::agent_event& e) {
+    const std::lock_guard lock(mutex_);
+    all_.push_back(e);
+    changed_.notify_all();
+  }
+  /// Waits for such an event of that agent, and gives it.
+  fm::agent_event await(fm::agent_change change, const std::string& agent) {
+    std::unique_lock lock(mutex_);
+    std::size_t at = 0;
+    const bool came = changed_.wait_for(lock, std::chrono::milliseconds(wait_ms), [&] {
+      for (at = 0; at < all_.size(); ++at)
+        if (all_[at].change == change && all_[at].agent == agent) return true;
+      return false;
+    });
+    INFO(to_string(change) << " of " << agent);
+    REQUIRE(came);
+    return all_[at];
+  }
+  std::vector<fm::agent_change> changes_of(const std::string& agent) {
+    const std::lock_guard lock(mutex_);
+    std::vector<fm::agent_change> some;
+    for (const fm::agent_event& e : all_)
+      if (e.agent == agent) some.push_back(e.change);
+    return some;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<fm::agent_event> all_;
+};
+
+const std::vector<std::string> modest{"--memory", "64MiB", "--region", "256KiB"};
+
+fm::heap_options over(const std::vector<std::string>& agents, told& events) {
+  fm::heap_options o;
+  o.cache = cache_bytes;
+  o.agents = agents;
+  o.name = "loss-test";
+  o.segment = 32_KiB;
+  o.access_within = o.memory_within = 60s;
+  o.reconnect_within = 300ms;
+  o.on_agent_event = [&events](const fm::agent_event& e) { events(e); };
+  return o;
+}
+
+/// The number in it; nothing if it is lost. Any other error fails the test.
+std::optional<std::uint64_t> look(const fm::ptr<item>& p) {
+  try {
+    return p->id;
+  } catch (const fm::error& e) {
+    if (e.code() != fm::errc::agent_lost) throw;
+    return {};
+  }
+}
+
+}  // namespace
+
+TEST_CASE("one of two agents is killed beside four threads, and the other takes all that comes", "[agent]") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  live_agent first(modest), second(modest);
+  told events;
+  fm::heap h(over({first.url(scheme), second.url(scheme)}, events));
+  constexpr std::size_t threads_n = 4;
+  constexpr std::uint64_t each = 5'000;
+  std::vector<std::vector<fm::ptr<item>>> mine(threads_n);
+  std::vector<std::vector<std::uint64_t>> values(threads_n);
+  for (std::size_t t = 0; t < threads_n; ++t)
+    for (std::uint64_t i = 0; i < each; ++i) {
+      mine[t].push_back(h.make<item>({.id = i}));
+      values[t].push_back(i);
+    }
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> rounds{0}, wrong{0}, unexpected{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < threads_n; ++t)
+    threads.emplace_back([&, t] {
+      std::uint64_t random = t + 1;
+      for (; !stop; ++rounds) {
+        random = random * 6364136223846793005 + 1442695040888963407;
+        const std::uint64_t i = (random >> 33) % each;
+        try {
+          if (random >> 62 == 0) {
+            mine[t][i].write()->id = values[t][i] + each;
+            values[t][i] += each;
+          } else if (mine[t][i]->id != values[t][i]) {
+            ++wrong;
+          }
+        } catch (const fm::error& e) {
+          unexpected += e.code() != fm::errc::agent_lost;
+        }
+      }
+    });
+  const auto pass = [&](std::uint64_t n) {
+    const auto give_up = fm::clock::now() + std::chrono::milliseconds(wait_ms);
+    for (const std::uint64_t from = rounds; rounds < from + n && fm::clock::now() < give_up;) std::this_thread::yield();
+  };
+  pass(10'000);
+  CHECK(second.program->end(SIGKILL) == -SIGKILL);
+  const fm::agent_event e = events.await(fm::agent_change::rehomed, second.url(scheme));
+  pass(50'000);
+  stop = true;
+  for (auto& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(unexpected == 0);
+  CHECK(e.tablets > 0);
+  CHECK(e.lost_objects > 0);
+  CHECK(events.changes_of(second.url(scheme)) ==
+        std::vector{fm::agent_change::silent, fm::agent_change::lost, fm::agent_change::rehomed});
+  CHECK(events.changes_of(first.url(scheme)).empty());
+  std::uint64_t lost = 0;
+  for (std::size_t t = 0; t < threads_n; ++t)
+    for (std::uint64_t i = 0; i < each; ++i) {
+      const auto is = look(mine[t][i]);
+      if (is) REQUIRE(*is == values[t][i]);
+      lost += !is;
+    }
+  CHECK(lost > 0);
+  CHECK(lost <= e.lost_objects);
+  const fm::heap_stats s = h.stats();
+  CHECK(s.agents_lost == 1);
+  CHECK(s.tablets_rehomed == e.tablets);
+  CHECK(s.lost_objects <= e.lost_objects);
+
+  std::vector<fm::ptr<item>> more;
+  for (std::uint64_t i = 0; i < 10 * cache_bytes / item_bytes; ++i) more.push_back(h.make<item>({.id = i}));
+  for (std::uint64_t i = 0; i < more.size(); ++i) REQUIRE(more[i]->id == i);
+  const auto r = h.collect("after the loss");
+  INFO(r.text());
+  CHECK(r.ok());
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const auto v = h.verify();
+  for (const auto& m : v.messages) UNSCOPED_INFO(m);
+  CHECK(v.ok());
+}
+
+TEST_CASE("an agent that is stopped and goes on loses nothing, and its silence ends the connection", "[agent]") {
+  // The agents keep the heap however long this machine takes.
+  const std::vector<std::string> patient{"--memory", "64MiB", "--region", "256KiB", "--lease", "3600s"};
+  live_agent first(patient), second(patient);
+  told events;
+  auto o = over({first.url("tcp"), second.url("tcp")}, events);
+  o.access_within = 1s;
+  o.reconnect_within = std::chrono::milliseconds(wait_ms);
+  fm::heap h(o);
+  std::vector<fm::ptr<item>> all;
+  for (std::uint64_t i = 0; i < 20'000; ++i) all.push_back(h.make<item>({.id = i}));
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  second.program->send(SIGSTOP);
+  // A reader alone notices: it reads until the connection is given up.
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> wrong{0}, unexpected{0};
+  std::thread reader([&] {
+    for (std::uint64_t i = 0; !stop; i = (i + 7919) % all.size()) {
+      try {
+        wrong += all[i]->id != i;
+      } catch (const fm::error& e) {
+        unexpected += e.code() != fm::errc::timed_out;
+      }
+    }
+  });
+  events.await(fm::agent_change::silent, second.url("tcp"));
+  stop = true;
+  reader.join();
+  CHECK(wrong == 0);
+  CHECK(unexpected == 0);
+  second.program->send(SIGCONT);
+  events.await(fm::agent_change::back, second.url("tcp"));
+  for (std::uint64_t i = 0; i < all.size(); ++i) REQUIRE(all[i]->id == i);
+  CHECK(h.stats().agents_lost == 0);
+  CHECK(h.stats().lost_objects == 0);
+  CHECK(h.collect("all are back").ok());
+}
+
+TEST_CASE("an agent that is killed and started again is left at once", "[agent]") {
+  live_agent first(modest), second(modest);
+  told events;
+  auto o = over({first.url("tcp"), second.url("tcp")}, events);
+  o.reconnect_within = std::chrono::milliseconds(wait_ms);
+  fm::heap h(o);
+  std::vector<fm::ptr<item>> all;
+  for (std::uint64_t i = 0; i < 20'000; ++i) all.push_back(h.make<item>({.id = i}));
+  const std::string at = second.url("tcp");
+  CHECK(second.program->end(SIGKILL) == -SIGKILL);
+  second.start(at);
+  events.await(fm::agent_change::rehomed, at);
+  std::uint64_t lost = 0;
+  for (std::uint64_t i = 0; i < all.size(); ++i) {
+    const auto is = look(all[i]);
+    if (is) REQUIRE(*is == i);
+    lost += !is;
+  }
+  CHECK(lost > 0);
+  for (std::uint64_t i = 0; i < 10 * cache_bytes / item_bytes; ++i) REQUIRE(h.make<item>({.id = i})->id == i);
+}
