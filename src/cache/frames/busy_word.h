@@ -36,8 +36,11 @@ bool with_frame(std::atomic<word_t>& word, F&& f) {
       continue;
     }
     if (!word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) continue;
+    const struct let_go {
+      std::atomic<word_t>& word;
+      ~let_go() { word.fetch_and(~word::busy_bit, std::memory_order_acq_rel); }
+    } busy{word};  // also if there is no memory for what `f` notes
     f(held_frame{word::payload(w), w, true});
-    word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
     return true;
   }
 }
