@@ -44,6 +44,19 @@ bool snapshot::pause(std::uint32_t attempt, void (*work)(snapshot&), std::uint64
   return stopped;
 }
 
+// A thread that holds a section open makes every attempt fail, and each attempt holds all others back at the gate. So
+// the gate stays open until that section has ended: the next attempt is made when all that were open at the last one
+// are.
+void snapshot::wait_after_attempt(duration& backoff, time_point deadline) {
+  const std::uint64_t stamp = epochs::stamp();
+  owner_.rest(backoff);
+  backoff = std::min<duration>(backoff * 2, limits::backoff_most);
+  while (!epochs::try_pass(stamp) && clock::now() < deadline) {
+    check_stop();
+    owner_.rest(limits::backoff_first);
+  }
+}
+
 void snapshot::take() {
   const time_point deadline = clock::now() + kind_.pause_within;
   duration backoff = limits::backoff_first;
@@ -68,8 +81,7 @@ void snapshot::take() {
       throw error(errc::timed_out, fmt::format("the threads could not be stopped; the longest open scope is at {}:{}",
                                                site.file ? site.file : "?", site.line));
     }
-    owner_.rest(backoff);
-    backoff = std::min<duration>(backoff * 2, limits::backoff_most);
+    wait_after_attempt(backoff, deadline);
   }
   marks_ = hold_->allocated(kind_.young);
   hold_.reset();
@@ -112,8 +124,7 @@ bool snapshot::end_marking() {
         report_.final_pause_ns);
     if (stopped) break;
     if (clock::now() >= deadline) throw error(errc::timed_out, "the threads could not be stopped");
-    owner_.rest(backoff);
-    backoff = std::min<duration>(backoff * 2, limits::backoff_most);
+    wait_after_attempt(backoff, deadline);
   }
   report_.overwritten += logged_.size();
   for (const slot_t s : left_over_) add(s);
@@ -153,6 +164,9 @@ void snapshot::found(slot_t slot) {
 }
 
 void snapshot::find_roots() {
+  // Handles change outside of sections. A thread may have found marking off, and overwritten a handle, with the store of
+  // a copy that it made before still on its way to memory: from here on that store is seen.
+  os::heavy_fence();
   marks_->expect_dirty();
   roots::for_each(
       [](root_cell&, slot_t slot, void* self) {

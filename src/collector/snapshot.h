@@ -70,6 +70,8 @@ class snapshot {
   /// Runs `work(*this)` in a pause. False when the threads could not be stopped; `attempt` says how often that was so
   /// already.
   bool pause(std::uint32_t attempt, void (*work)(snapshot&), std::uint64_t& took_ns);
+  /// After an attempt at a pause that failed.
+  void wait_after_attempt(duration& backoff, time_point deadline);
   /// Notes the slots that threads are about to reach which wait for memory outside of sections; in the snapshot's
   /// pause.
   void note_waiting() noexcept;
