@@ -5,6 +5,7 @@
 #pragma once
 
 #include <farmem/detail/event.h>
+#include <farmem/detail/section_break.h>
 #include <farmem/ptr.h>
 #include <memory>
 #include <string>
@@ -38,6 +39,7 @@ class [[nodiscard]] channel_operation : public detail::event_operation {
   [[nodiscard]] bool test() const noexcept { return transfer_->has_happened(); }
   /// Waits until it is over. Returns the received root, once. Throws as fm::channel::send or recv.
   Result wait() {
+    const detail::section_break outside;
     while (!transfer_->wait(time_point::max())) {
     }
     return take();

@@ -43,7 +43,7 @@ class found : public Handle {
 /// or fm::string, which is looked up with a std::string_view. V is a trivially copyable managed type, or fm::ref<X>.
 ///
 /// Threads: any number of threads may call all members at once. Each call sees, or makes, one change of its key as a
-/// whole. Call members outside of scopes: writers wait for locks, and readers may after many failed attempts.
+/// whole. Writers wait for locks, and readers may after many failed attempts; scopes are left meanwhile.
 ///
 /// Errors: as fm::ptr's -> and fm::heap::make. The map is then unchanged, or changed as requested.
 ///
@@ -103,7 +103,7 @@ class hash_map : public ptr<hash_map<K, V>> {
   /// Sets the value of `key`. Returns whether the key is new. O(1).
   bool insert_or_assign(const key_type& key, const argument& v) const {
     const std::uint64_t h = key_of::hash(key);
-    const detail::shard_writing lock(this->slot(), detail::shard_of(h));
+    const detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
     {
       const detail::user_section in_section;
       if (const place where = locate(h, key, lock); where.at) {
@@ -122,7 +122,7 @@ class hash_map : public ptr<hash_map<K, V>> {
     const std::uint64_t h = key_of::hash(key);
     if (auto known = find(key); known.has_value()) return std::move(*known);
     const mapped_type made = std::forward<Make>(make_value)();
-    const detail::shard_writing lock(this->slot(), detail::shard_of(h));
+    const detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
     {
       const detail::user_section in_section;
       if (const place where = locate(h, key, lock); where.at) return element::load(where.at->values[where.index]);
@@ -130,31 +130,36 @@ class hash_map : public ptr<hash_map<K, V>> {
     insert_new(lock, h, key, made);
     return made;
   }
-  /// Calls f(value&) with a copy of the value and stores it back, while no other thread changes this key. Returns false
-  /// if there is no such key. `f` should be short; if it uses a managed map or queue, that throws scope_misuse. O(1).
+  /// Calls f(value&) with a copy of the value and stores it back, while no other thread changes this key: others wait
+  /// until it is done. Returns false if there is no such key. `f` is called once, and without a lock that another key or
+  /// container may need. If it uses a managed map or queue, that throws scope_misuse. If the value cannot be stored
+  /// afterwards, that throws, and the map is unchanged. O(1).
   template <class F>
   bool update(const key_type& key, F&& f) const {
     const std::uint64_t h = key_of::hash(key);
-    const detail::shard_writing lock(this->slot(), detail::shard_of(h));
-    detail::slot_t slot = 0;
-    std::size_t index = 0;
+    detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
+    std::optional<mapped_type> value;
     {
       const detail::user_section in_section;
       const place where = locate(h, key, lock);
       if (!where.at) return false;
-      slot = where.slot;
-      index = where.index;
+      value = element::load(where.at->values[where.index]);
     }
-    const write_pin<page> p(slot);
-    mapped_type value = element::load(p->values[index]);
-    std::forward<F>(f)(value);
-    replace(lock, *p, index, value);
+    {
+      const detail::key_update running(lock, this->slot(), h);
+      std::forward<F>(f)(*value);
+    }
+    // The key is still there, perhaps elsewhere: buckets may have been split meanwhile.
+    const detail::user_section in_section;
+    const place where = locate(h, key, lock);
+    FM_CHECK(where.at, "a key goes while it is updated");
+    replace(lock, *detail::object_to_write<page>(where.slot), where.index, *value);
     return true;
   }
   /// Removes `key`. Returns false if there was no such key. Pages stay with their bucket. O(1).
   bool erase(const key_type& key) const {
     const std::uint64_t h = key_of::hash(key);
-    const detail::shard_writing lock(this->slot(), detail::shard_of(h));
+    const detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
     const detail::user_section in_section;
     const place where = locate(h, key, lock);
     if (!where.at) return false;
@@ -177,7 +182,7 @@ class hash_map : public ptr<hash_map<K, V>> {
   [[nodiscard]] std::uint64_t size() const {
     const detail::user_section in_section;
     std::uint64_t n = 0;
-    for (const auto& shard : detail::object_at<header>(this->slot(), detail::section_kind::fresh)->shards)
+    for (const auto& shard : detail::object_at<header>(this->slot())->shards)
       n += shard.size.load(std::memory_order_relaxed);
     return n;
   }
@@ -219,7 +224,7 @@ class hash_map : public ptr<hash_map<K, V>> {
 
   /// The first page of a bucket, 0 when there is no such bucket. In a section that holds no pointers yet.
   detail::slot_t head_of(std::size_t shard, std::uint64_t hash, const std::uint64_t* number) const {
-    const auto& top = *detail::object_at<header>(this->slot(), detail::section_kind::fresh);
+    const auto& top = *detail::object_at<header>(this->slot());
     const detail::slot_t buckets = top.shards[shard].buckets.slot();
     if (buckets == 0) return 0;
     const auto& v = *detail::object_at<detail::vector_header<ref<page>>>(buckets);

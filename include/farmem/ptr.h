@@ -33,19 +33,17 @@ namespace detail {
 template <class T>
 class arrow {
  public:
-  explicit arrow(slot_t slot)
-      : object_(reinterpret_cast<const object_t<T>*>(read_barrier(slot, section_kind::fresh))) {}
+  explicit arrow(slot_t slot) { section_.hand_out(read_barrier_unnoted(slot)); }
   /// Of a field: looked at inside of the section, which nothing can die in.
-  explicit arrow(const std::atomic<std::uint64_t>& field)
-      : object_(reinterpret_cast<const object_t<T>*>(
-            read_barrier(field.load(std::memory_order_acquire), section_kind::fresh))) {}
+  explicit arrow(const std::atomic<std::uint64_t>& field) {
+    section_.hand_out(read_barrier_unnoted(field.load(std::memory_order_acquire)));
+  }
   arrow(const arrow&) = delete;
   arrow& operator=(const arrow&) = delete;
-  const object_t<T>* operator->() const&& noexcept { return object_; }
+  const object_t<T>* operator->() const&& noexcept { return reinterpret_cast<const object_t<T>*>(section_.payload()); }
 
  private:
-  user_section section_;
-  const object_t<T>* object_;
+  arrow_section section_;
 };
 
 struct handle_access;
@@ -63,7 +61,7 @@ class read_pin {
   /// Pins the object of a slot, for the library; applications call fm::ptr::read. Throws as fm::ptr's ->.
   explicit read_pin(detail::slot_t slot) {
     const detail::user_section in_section;
-    payload_ = const_cast<char*>(detail::read_barrier(slot, detail::section_kind::fresh));
+    payload_ = const_cast<char*>(detail::read_barrier(slot));
     detail::pin_frame(payload_);
   }
   /// Takes over the pin of `o`, which is empty afterwards. O(1).
@@ -110,7 +108,7 @@ class write_pin {
   /// fm::ptr's ->.
   explicit write_pin(detail::slot_t slot) {
     const detail::user_section in_section;
-    payload_ = detail::write_barrier(slot, detail::section_kind::fresh);
+    payload_ = detail::write_barrier(slot);
     detail::pin_frame(payload_);
   }
   /// Takes over the pin of `o`, which is empty afterwards. O(1).
@@ -180,9 +178,9 @@ class ref {
   detail::arrow<T> operator->() const { return detail::arrow<T>(slot_); }
   /// A raw pointer, valid until the scope closes; null for a null reference. O(1) when resident, one fetch otherwise.
   /// Throws as fm::ptr's ->.
-  auto get(const scope& in) const -> const detail::object_t<T>* {
+  auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
-    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, in.use()));
+    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s));
   }
   /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return root().write(); }
@@ -278,14 +276,14 @@ class ptr {
   fetch_operation<T> fetch() const;
   /// A raw pointer, valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
   /// O(1) when resident, one fetch otherwise.
-  auto get(const scope& in) const -> const detail::object_t<T>* {
+  auto get(const scope&) const -> const detail::object_t<T>* {
     const detail::slot_t s = slot();
-    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s, in.use()));
+    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s));
   }
   /// A raw pointer for writing, valid until the scope closes. The object is dirty until then and is written back some
   /// time after. Throws as operator->.
-  auto get_for_write(const scope& in) const -> detail::object_t<T>* {
-    return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot(), in.use()));
+  auto get_for_write(const scope&) const -> detail::object_t<T>* {
+    return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot()));
   }
 
   /// Whether it is not null.

@@ -37,7 +37,7 @@ struct queue_header {
 /// A handle to a managed first-in first-out queue. Copies of the handle name the same queue. T as for fm::vector.
 ///
 /// Threads: any number of threads may call all members at once. They take turns, and elements that one thread pushed
-/// come out in its order. No member waits for an element. Call members outside of scopes, because they wait for a lock.
+/// come out in its order. No member waits for an element. Members wait for a lock; scopes are left meanwhile.
 /// A call from within a function given to fm::hash_map::update throws scope_misuse.
 ///
 /// Errors: all members throw as fm::ptr's ->, and push as fm::heap::make. The queue is unchanged then.
@@ -66,7 +66,7 @@ class queue : public ptr<queue<T>> {
   /// Number of elements; may be out of date on return while other threads push and pop. O(1).
   [[nodiscard]] std::uint64_t size() const {
     const detail::user_section in_section;
-    return detail::load_shared(detail::object_at<header>(this->slot(), detail::section_kind::fresh)->size);
+    return detail::load_shared(detail::object_at<header>(this->slot())->size);
   }
   /// Whether there are no elements. As size. O(1).
   [[nodiscard]] bool empty() const { return size() == 0; }
@@ -80,7 +80,7 @@ class queue : public ptr<queue<T>> {
   [[nodiscard]] value_type front() const {
     const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;
-    const auto& h = *detail::object_at<header>(this->slot(), detail::section_kind::fresh);
+    const auto& h = *detail::object_at<header>(this->slot());
     if (h.size == 0) throw_empty();
     const block* b = detail::object_at<block>(h.front.slot());
     return element::load(b->items[b->begin]);
@@ -95,7 +95,7 @@ class queue : public ptr<queue<T>> {
   [[nodiscard]] std::optional<value_type> try_pop() const {
     const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;
-    auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
+    auto* h = detail::object_to_write<header>(this->slot());
     if (h->size == 0) return std::nullopt;
     block* b = detail::object_to_write<block>(h->front.slot());
     std::optional<value_type> v = element::load(b->items[b->begin]);
@@ -121,7 +121,7 @@ class queue : public ptr<queue<T>> {
   }
   bool try_push(const argument& v) const {
     const detail::user_section in_section;
-    auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
+    auto* h = detail::object_to_write<header>(this->slot());
     if (!h->back) return false;
     block* b = detail::object_to_write<block>(h->back.slot());
     if (b->end == block::elements) return false;

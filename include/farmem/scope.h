@@ -1,15 +1,14 @@
 // fm::scope: raw pointers into the managed heap, valid until the scope closes. Application code and cursors open
 // scopes.
-// Invariant: an open scope is a section of the epochs, so no frame that it has shown is reused before it closes. A
-// scope that has shown no pointer may be left and entered again by a miss.
+// Invariant: an open scope is a section of the epochs, so no frame that it has shown is reused before it closes. Where
+// its thread waits, the section is left and entered again, and what it has shown is pinned meanwhile
+// (detail/section_break.h).
 #pragma once
 
 #include <farmem/detail/access.h>
 #include <farmem/detail/epoch.h>
 #include <farmem/detail/indirection_table.h>
 #include <farmem/detail/word.h>
-
-#include <utility>
 
 namespace fm {
 
@@ -18,9 +17,10 @@ namespace fm {
 /// scope closes. Opening and closing are O(1). Opening waits while a pause stops all threads, or while the agents are
 /// full and a collection makes room.
 ///
-/// An open scope that has given out a pointer keeps memory from being reclaimed: keep it short, or renew() it between
-/// steps of a long walk. A scope is not movable and belongs to its thread. Suspending a coroutine inside of one throws
-/// scope_misuse.
+/// An open scope keeps memory from being reclaimed: keep it short, or renew() it between steps of a long walk. While its
+/// thread waits for the library (a fetch, memory, a lock, a channel), a scope holds only what it has shown, unless that
+/// is more than 64 objects. A scope is not movable and belongs to its thread. Suspending a coroutine inside of one
+/// throws scope_misuse.
 class scope {
  public:
   /// Opens a scope. The caller's file and line are named in errors about memory that this scope holds.
@@ -45,18 +45,8 @@ class scope {
   /// reclaimed. Has no effect if the scope is nested in another. O(1).
   void renew() noexcept {
     if (detail::this_thread.depth != 1) return;
-    used_ = false;
     detail::epochs::renew();
   }
-
-  /// For handles, when they give out a pointer in this scope. As long as the scope has given out none, a miss may leave
-  /// it to wait for memory and enter it again.
-  [[nodiscard]] detail::section_kind use() const noexcept {
-    return std::exchange(used_, true) ? detail::section_kind::used : detail::section_kind::fresh;
-  }
-
- private:
-  mutable bool used_ = false;
 };
 
 }  // namespace fm

@@ -72,14 +72,15 @@ struct heap_stats {
       hit_pages_opened_again = 0;          ///< given back pages that were needed again
   std::uint64_t hit_words_aside = 0;       ///< resident objects whose page of the HIT is given back, 16 bytes each
   std::uint64_t stalls_for_memory = 0;     ///< times that a thread waited for memory
-  std::uint64_t batches = 0,               ///< write-back batches sent
-      batches_resent = 0,                  ///< of `batches`: sent again after a broken connection
-      reconnects = 0,                      ///< connections to agents that were made again
-      regions = 0,                         ///< gauge: regions of the agents that this heap knows
-      regions_retired = 0;                 ///< regions that the agents took back
-  std::uint32_t agents_lost = 0;           ///< agents that are lost
-  std::uint64_t tablets_rehomed = 0;       ///< tablets, of 65,536 slots each, that got another agent after a loss
-  std::uint64_t lost_objects = 0;   ///< gauge: objects that a lost agent took along, until a collection frees them
+  std::uint64_t waits_expired = 0;    ///< waits for memory, or for another thread's fetch, that their deadline ended
+  std::uint64_t batches = 0,          ///< write-back batches sent
+      batches_resent = 0,             ///< of `batches`: sent again after a broken connection
+      reconnects = 0,                 ///< connections to agents that were made again
+      regions = 0,                    ///< gauge: regions of the agents that this heap knows
+      regions_retired = 0;            ///< regions that the agents took back
+  std::uint32_t agents_lost = 0;      ///< agents that are lost
+  std::uint64_t tablets_rehomed = 0;  ///< tablets, of 65,536 slots each, that got another agent after a loss
+  std::uint64_t lost_objects = 0;     ///< gauge: objects that a lost agent took along, until a collection frees them
   std::uint64_t bytes_bounced = 0;  ///< bytes copied between registered and other memory for an RDMA device; 0 is best
   // collection
   std::uint64_t collections = 0,              ///< full collections that have ended

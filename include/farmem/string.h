@@ -89,7 +89,7 @@ class string : public ptr<string> {
  private:
   // The section is the caller's: a temporary that lives until its expression ends.
   [[nodiscard]] std::string_view view_in(const detail::user_section&) const {
-    const auto* text = detail::object_at<array_object<char>>(slot(), detail::section_kind::fresh);
+    const auto* text = detail::object_at<array_object<char>>(slot());
     return {text->data(), text->size()};
   }
 };

@@ -88,7 +88,7 @@ class vector : public ptr<vector<T>> {
     while (!values.empty()) {
       const size_type n = std::min<size_type>(values.size(), place::chunk_elements - place::within(at));
       const detail::user_section in_section;
-      auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
+      auto* h = detail::object_to_write<header>(this->slot());
       auto* c = detail::object_to_write<typename place::chunk>(place::slot_of(*h, place::chunk_of(at)));
       std::memcpy(static_cast<void*>(c->data() + place::within(at)), values.data(), n * sizeof(T));
       h->size = at += n;
@@ -99,7 +99,7 @@ class vector : public ptr<vector<T>> {
   /// Removes the last element. Throws out_of_range if there is none. O(1).
   void pop_back() const {
     const detail::user_section in_section;
-    auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
+    auto* h = detail::object_to_write<header>(this->slot());
     if (h->size == 0) place::throw_range(0, 0);
     auto* c = detail::object_to_write<typename place::chunk>(place::slot_of(*h, place::chunk_of(h->size - 1)));
     element::clear((*c)[place::within(h->size - 1)]);
@@ -182,13 +182,13 @@ class vector : public ptr<vector<T>> {
   }
   detail::slot_t chunk_slot(size_type c) const {
     const detail::user_section in_section;
-    const auto& h = *detail::object_at<header>(this->slot(), detail::section_kind::fresh);
+    const auto& h = *detail::object_at<header>(this->slot());
     if (c * place::chunk_elements >= h.capacity) place::throw_range(c * place::chunk_elements, h.size);
     return place::slot_of(h, c);
   }
   bool try_push(const argument& v) const {
     const detail::user_section in_section;
-    auto* h = detail::object_to_write<header>(this->slot(), detail::section_kind::fresh);
+    auto* h = detail::object_to_write<header>(this->slot());
     if (h->size >= h->capacity) return false;
     auto* c = detail::object_to_write<typename place::chunk>(place::slot_of(*h, place::chunk_of(h->size)));
     element::store((*c)[place::within(h->size)], v);

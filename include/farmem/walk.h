@@ -64,8 +64,8 @@ class cursor {
   }
   void resolve() {
     const detail::slot_t s = at_.slot();
-    // Nothing that this section has shown is valid any more: it may be left to wait for memory.
-    object_ = s == 0 ? nullptr : reinterpret_cast<const object*>(detail::read_barrier(s, detail::section_kind::fresh));
+    detail::epochs::take_back();  // what this section has shown is not valid any more
+    object_ = s == 0 ? nullptr : reinterpret_cast<const object*>(detail::read_barrier(s));
   }
 
   scope scope_;

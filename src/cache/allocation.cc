@@ -3,6 +3,7 @@
 //
 // Invariant: a slot is taken from its run, its word published and its object rooted in one section, so that no snapshot
 // lies between. A frame is young and dirty from the moment at which its word is published.
+#include "access_wait.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
@@ -43,20 +44,26 @@ std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, s
 
 char* object_cache::frame_for_new(mutator& m, std::uint64_t payload_bytes) {
   if (payload_bytes + header::bytes > memory().segment_bytes() / 2) frames_.expect_large(payload_bytes);
-  char* payload = nullptr;
-  const bool may_leave = this_thread.depth == 0;
-  time_point deadline{};
-  bool late = false;  // the deadline was over before the last attempt
-  while (!(payload = frames_.bump_frame(m.young, false, payload_bytes, may_leave ? frames_.reserve() : 0))) {
-    if (!may_leave) return pressure_.frame_for_miss(m, 0, payload_bytes, section_kind::used);
+  // A thread that holds frames uses the reserve: others wait for them.
+  const std::uint32_t leave = this_thread.depth == 0 || epochs::holds_nothing() ? frames_.reserve() : 0;
+  char* payload = frames_.bump_frame(m.young, false, payload_bytes, leave);
+  if (payload) return payload;
+  const access_wait wait(pressure_);
+  if (!wait.outside()) return pressure_.frame_in_section(m, 0, payload_bytes);
+  const time_point deadline = clock::now() + options_.memory_within;
+  for (bool late = false;;) {  // the deadline was over before the last attempt
     if (late) pressure_.throw_cache_full(payload_bytes);
-    if (deadline == time_point{}) deadline = clock::now() + options_.memory_within;
-    pressure_.wait_for_memory(frames_.reserve() + frames_.span_of(payload_bytes), deadline);
+    pressure_.wait_for_memory(leave + frames_.span_of(payload_bytes), deadline);
     // Enough segments, but perhaps no run of them: eviction goes on, and the wait has an end.
     evictor_->help();
     late = clock::now() >= deadline;
+    if ((payload = frames_.bump_frame(m.young, false, payload_bytes, leave))) return payload;
   }
-  return payload;
+}
+
+void object_cache::refill_slots(mutator& m) {
+  const access_wait outside(pressure_);
+  slots_.refill(m);
 }
 
 void object_cache::count_allocated(mutator& m, std::uint64_t objects, std::uint64_t payload_bytes) noexcept {
@@ -71,7 +78,7 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
                                   std::uint64_t init_bytes) {
   const std::uint64_t payload_bytes = checked_payload_bytes(type, length);
   mutator& m = here();
-  if (m.next_slot == m.end_slot) slots_.refill(m);
+  if (m.next_slot == m.end_slot) refill_slots(m);
   char* payload = frame_for_new(m, payload_bytes);
   make_young(payload);
   char* body = payload;
@@ -99,7 +106,7 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
 taken_slots object_cache::begin_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count) {
   const std::uint64_t payload_bytes = checked_payload_bytes(type, length);
   mutator& m = here();
-  if (m.next_slot == m.end_slot) slots_.refill(m);
+  if (m.next_slot == m.end_slot) refill_slots(m);
   char* const payload = frame_for_new(m, payload_bytes);
   make_young(payload);
   bump& b = m.young;

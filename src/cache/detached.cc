@@ -168,7 +168,7 @@ char* detached_fetches::look_here(awaited& a) {
     const std::uint32_t generation = link.session().generation();
     // Nothing is known, or what is known has just proved to be old: one answer by slot, which also says what is wrong.
     if (w == word::unknown || (w == a.tried && generation == a.generation))
-      return pinned(cache_.resolve_here(a.slot, access::read, section_kind::fresh));
+      return pinned(cache_.resolve_here(a.slot, access::read));
     mutator& m = cache_.here();
     const posting p = post_detached(m, link, a.slot, word, w, cache_.frames().reserve());
     if (p == posting::posted || p == posting::unreadable) {

@@ -18,12 +18,14 @@ struct alignas(16) fetch {
   fabric::request request;
   std::atomic<std::uint32_t> sequence{0};  ///< goes up when the fetch ends; waiters sleep on it
   std::atomic<std::uint32_t> waiters{0};
-  std::atomic<std::uint64_t> posted_at{0};  ///< epoch in which a detached fetch was posted; 0 when it is not in flight
+  /// Epoch in which a fetch was posted that is in flight without a section: a detached one, or one whose thread has left
+  /// its sections to wait for it. 0: there is none.
+  std::atomic<std::uint64_t> posted_at{0};
   slot_t slot = 0;
   word_t hint = 0;                     ///< the word that `fetching` replaced
   char* payload = nullptr;             ///< the frame that it fills
   std::uint32_t bytes = 0;             ///< asked for, header included
-  segment* seg = nullptr;              ///< counted in inflight, for detached fetches
+  segment* seg = nullptr;              ///< counted in inflight, while posted_at is not 0
   mutator* from = nullptr;             ///< whose record it is
   std::atomic<std::uint32_t> busy{0};  ///< a detached fetch is given back by whichever thread completes it
 };

@@ -3,6 +3,7 @@
 // Invariant: a hint is corrected only over the word that was noted before the question was asked. So an answer never
 // replaces anything newer than itself.
 #include "miss.h"
+#include "access_wait.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
@@ -45,14 +46,37 @@ class old_hints {
   std::array<word_t, page_slots> words_;
 };
 
+/// Waiting for an agent while a fetch of this thread is in flight: `frame` is where its bytes go.
+class wait_in_fetch {
+ public:
+  wait_in_fetch(object_cache& cache, fetch& f) noexcept : wait_((hold(cache, f), cache.pressure()), f.slot) {}
+
+ private:
+  // Before the section is left: until then it holds both.
+  static void hold(object_cache& cache, fetch& f) noexcept {
+    if (f.posted_at.load(std::memory_order_relaxed) != 0) return;
+    f.seg = &cache.memory().of(f.payload);
+    f.seg->inflight.fetch_add(1, std::memory_order_relaxed);
+    f.posted_at.store(epochs::current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
+  }
+  const access_wait wait_;
+};
+
+/// The fetch has ended, and its frame is installed or given up.
+void let_go(fetch& f) noexcept {
+  if (f.posted_at.load(std::memory_order_relaxed) == 0) return;
+  f.posted_at.store(0, std::memory_order_seq_cst);
+  f.seg->inflight.fetch_sub(1, std::memory_order_acq_rel);
+}
+
 }  // namespace
 
 void miss_handler::open(std::size_t agents) {
   for (std::size_t i = 0; i < agents; ++i) windows_.push_back(std::make_unique<elastic_windows>());
 }
 
-void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind kind) {
-  if (seen == word::unknown) return miss_unknown(slot, word, kind);
+void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
+  if (seen == word::unknown) return miss_unknown(slot, word);
   FM_CHECK(word::is_remote(seen), "a word is in one of its states");
   const time_point begin = clock::now();
   mutator& m = cache_.here();
@@ -61,7 +85,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, sec
   remote::agent_session& link = *cache_.agents()[agent];
   if (link.lost()) throw_access(errc::agent_lost, slot, link);
   const home_address at = home_address::unpack(seen);
-  char* payload = cache_.pressure().frame_for_miss(m, slot, size_class::bytes(at.size_class) - header::bytes, kind);
+  char* payload = cache_.pressure().frame_in_section(m, slot, size_class::bytes(at.size_class) - header::bytes);
   if (!payload) return;  // the section was left: look again
   fetch& f = m.fetches[0];
   f.slot = slot;
@@ -82,9 +106,11 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen, sec
     frame::prefix(payload).header.store(0, std::memory_order_relaxed);
     cache_.frames().unbump(m.young, payload);
     word.store(seen, std::memory_order_release);
+    let_go(f);
     end_fetch(f);
     throw;
   }
+  let_go(f);
   end_fetch(f);
   cache_.frames().settle(m.young);
   m.counters.misses += 1;
@@ -102,6 +128,7 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
   r.on_done = nullptr;
   link.session().post(r);
   if (!r.done()) {
+    const wait_in_fetch wait(cache_, f);
     cache_.eviction().help();
     link.session().wait(r);
   }
@@ -133,6 +160,7 @@ word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
       // Only what is acknowledged or sealed: no append and no evacuation is caught half way.
       std::uint64_t readable = link.readable(from.region);
       if (window > f.bytes && readable <= from.offset && old_hints::is_readable(link, hint)) {
+        const wait_in_fetch wait(cache_, f);
         link.learn_region(from.region);  // one that the agent fills, and has filled further since
         readable = link.readable(from.region);
       }
@@ -153,12 +181,18 @@ word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
     m.counters.misses_by_slot += 1;
     std::optional<old_hints> old;
     if (!old_hints::is_readable(link, hint)) old.emplace(f.slot, link);
-    const remote::slot_answer a = link.fetch_slot(f.slot, old.has_value(), limits::answer_bytes_max, deadline);
+    const remote::slot_answer a = [&] {
+      const wait_in_fetch wait(cache_, f);
+      return link.fetch_slot(f.slot, old.has_value(), limits::answer_bytes_max, deadline);
+    }();
     if (a.status != errc::ok) throw_access(a.status, f.slot, link);
     if (!word::is_remote(a.entry)) throw_access(errc::not_found, f.slot, link);
     hint = a.entry;
     if (old) old->correct(a.page);
-    if (!old_hints::is_readable(link, hint)) link.learn_region(home_address::unpack(hint).region);
+    if (!old_hints::is_readable(link, hint)) {
+      const wait_in_fetch wait(cache_, f);
+      link.learn_region(home_address::unpack(hint).region);
+    }
     if (!a.copy.empty()) {
       std::uint64_t h = 0;
       if (a.copy.size() < header::bytes) throw_access(errc::bad_frame, f.slot, link);
@@ -179,7 +213,7 @@ word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
   throw_access(errc::corrupt, f.slot, link);
 }
 
-void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind kind) {
+void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   const time_point begin = clock::now();
   mutator& m = cache_.here();
   remote::agent_session& link = cache_.link_of(slot);
@@ -188,8 +222,10 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
   cache_.pages().open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
-  const remote::slot_answer a =
-      link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
+  const remote::slot_answer a = [&] {
+    const access_wait wait(cache_.pressure(), slot);
+    return link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
+  }();
   if (a.status != errc::ok) throw_access(a.status, slot, link);
   if (!word::is_remote(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
@@ -214,7 +250,7 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word, section_
           ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
           : 0;
   if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
-  char* payload = cache_.pressure().frame_for_miss(m, slot, bytes - header::bytes, kind);
+  char* payload = cache_.pressure().frame_in_section(m, slot, bytes - header::bytes);
   if (!payload) return;
   copy_bytes(frame::home_copy(payload), a.copy.data(), bytes);
   frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);
@@ -277,8 +313,9 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
   return installed;
 }
 
-void miss_handler::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline) {
+void miss_handler::wait_for_fetch(slot_t slot, std::atomic<word_t>& word, word_t seen, time_point deadline) {
   auto* f = word::fetch_of<fetch>(seen);
+  const access_wait wait(cache_.pressure(), slot);
   cache_.here().counters.waits_for_fetch += 1;
   f->waiters.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
@@ -286,6 +323,7 @@ void miss_handler::wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_p
     if (word.load(std::memory_order_acquire) != seen) break;
     if (clock::now() >= deadline) {
       f->waiters.fetch_sub(1, std::memory_order_relaxed);
+      cache_.pressure().expired.fetch_add(1, std::memory_order_relaxed);
       throw error(errc::timed_out, "waiting for another thread's fetch of the same object");
     }
     bool polled = false;

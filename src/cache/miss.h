@@ -6,6 +6,9 @@
 //     does.
 //   - Only a home copy whose header names the slot is installed; an answer by slot goes over an unknown word only as
 //     "Page give-back" (table/pages.h) allows.
+//   - A thread waits for an agent, or for another thread's fetch, outside of its sections (access_wait.h). Its fetch is
+//     then like a detached one: `posted_at` holds the retirement of regions up until the fetch has ended, and
+//     `inflight` the segment of its frame. A word that says `fetching` holds its page of the table.
 //
 // object_cache::resolve calls it, inside a section.
 #pragma once
@@ -27,16 +30,16 @@ class miss_handler {
 
   /// Makes the object resident, or tries to: the caller looks at the word again. Throws agent_lost, timed_out,
   /// not_found, corrupt, cache_full.
-  void miss(slot_t slot, std::atomic<word_t>& word, word_t seen, section_kind section);
+  void miss(slot_t slot, std::atomic<word_t>& word, word_t seen);
   /// Waits until the word is no longer `fetching` by this record, or throws timed_out.
-  void wait_for_fetch(std::atomic<word_t>& word, word_t seen, time_point deadline);
+  void wait_for_fetch(slot_t slot, std::atomic<word_t>& word, word_t seen, time_point deadline);
   elastic_windows& windows(std::uint32_t agent) noexcept { return *windows_[agent]; }
 
   histogram miss_ns;
   std::atomic<std::uint64_t> failed{0};
 
  private:
-  void miss_unknown(slot_t slot, std::atomic<word_t>& word, section_kind section);
+  void miss_unknown(slot_t slot, std::atomic<word_t>& word);
   /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
   word_t load(fetch& f, mutator& m, std::uint32_t agent);
   /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0

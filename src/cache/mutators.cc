@@ -3,6 +3,7 @@
 // Invariant: a number stands in open_lists from the moment at which threads may use it until none does; the lock of
 // that table is taken by heaps that open or close, by threads that end, and at the memory gate.
 #include "mutators.h"
+#include "access_wait.h"
 #include "object_cache.h"
 #include <fmt/format.h>
 
@@ -35,13 +36,13 @@ void relieve_shortage() noexcept {
     // A heap may be closed meanwhile: that takes the same lock, and then waits for those who are counted.
     const std::lock_guard lock(lists_mutex);
     for (mutator* m : this_thread.mutators)
-      if (m != nullptr) m->cache.pressure().gate_waiters.fetch_add(1, std::memory_order_relaxed), mine[n++] = m;
+      if (m != nullptr) m->cache.pressure().waiters.fetch_add(1, std::memory_order_relaxed), mine[n++] = m;
   }
   const time_point begin = clock::now();
   for (std::size_t i = 0; i < n; ++i) {
     object_cache& c = mine[i]->cache;
     c.pressure().wait_at_gate(*mine[i], begin + c.options().memory_within);
-    c.pressure().gate_waiters.fetch_sub(1, std::memory_order_release);
+    c.pressure().waiters.fetch_sub(1, std::memory_order_release);
   }
 }
 
@@ -67,8 +68,10 @@ void mutator_list::close() noexcept {
 }
 
 mutator& mutator_list::attach() {
-  const section registered;  // makes the thread known, so that its end is noticed
+  // Outside of sections: a snapshot holds the lock while its pause waits for sections.
+  const access_wait outside(cache_.pressure());
   const std::lock_guard lock(mutex_);
+  const section registered;  // makes the thread known, so that its end is noticed
   for (auto& m : all_) {
     if (m->in_use.load(std::memory_order_acquire)) continue;
     m->in_use.store(true, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 // Then no section is left that had found it; a second is allowed for that. Only then do its words and numbers go back.
 #include "object_cache.h"
 #include "evictor.h"
+#include <farmem/detail/section_break.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,8 +44,11 @@ void object_cache::close() noexcept {
     mutators_.for_each(
         [&](mutator& m) { link->session().take_back(m.staging.get(), elastic_windows::window_max, true); });
   }
+  // Those who have left their sections to wait find their requests failed; they go on in sections, and end.
+  pressure_.await_waiters();
+  epochs::wait_passed(epochs::stamp(), clock::now() + std::chrono::seconds(1));
   mutators_.close();
-  pressure_.await_gate_waiters();
+  pressure_.await_waiters();
   slots_.give_back();
 }
 
@@ -53,6 +57,8 @@ void object_cache::retire_segments() noexcept {
 }
 
 errc object_cache::evict_all(time_point deadline) {
+  const section_break outside;
+  section_break::require_left("evicting everything");
   retire_segments();
   const errc e = evictor_->drain(deadline);
   pages_.look_again();
@@ -71,7 +77,7 @@ object_cache& object_cache::owner_of(slot_t slot) {
   return *c;
 }
 
-char* object_cache::resolve_here(slot_t slot, access how, section_kind section) {
+char* object_cache::resolve_here(slot_t slot, access how) {
   std::atomic<word_t>& word = word_at(slot);
   for (;;) {
     word_t w = word.load(std::memory_order_acquire);
@@ -90,17 +96,17 @@ char* object_cache::resolve_here(slot_t slot, access how, section_kind section) 
       return word::payload(w);
     }
     if (word::is_fetching(w))
-      misses_.wait_for_fetch(word, w, clock::now() + options_.access_within);
+      misses_.wait_for_fetch(slot, word, w, clock::now() + options_.access_within);
     else if (w == word::free)
       throw error(errc::not_found, fmt::format("slot {:#x} holds no object", slot));
     else
-      misses_.miss(slot, word, w, section);
+      misses_.miss(slot, word, w);
   }
 }
 
 // ---- for code that is compiled into programs (farmem/detail/access.h) ----
 
-char* resolve(slot_t slot, access how, section_kind section) { return object_cache::resolve(slot, how, section); }
+char* resolve(slot_t slot, access how) { return object_cache::resolve(slot, how); }
 
 new_object allocate(object_cache& cache, const type_descriptor& type, std::uint64_t length, const void* init,
                     std::uint64_t init_bytes) {

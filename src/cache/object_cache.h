@@ -57,20 +57,18 @@ class object_cache {
   object_cache(const object_cache&) = delete;
   object_cache& operator=(const object_cache&) = delete;
 
-  /// The payload of the object, resident, warm, and for `write` dirty. Inside a section. Throws fm::error: null_handle,
-  /// heap_closed, not_found, cache_full, agent_lost, timed_out, corrupt. O(1) when resident; one fetch otherwise.
-  static char* resolve(slot_t slot, access how, section_kind section) {
-    return owner_of(slot).resolve_here(slot, how, section);
-  }
+  /// The payload of the object, resident, warm, and for `write` dirty. Inside a section, which is left while the thread
+  /// waits. Throws fm::error: null_handle, heap_closed, not_found, cache_full, agent_lost, timed_out, corrupt. O(1) when
+  /// resident; one fetch otherwise.
+  static char* resolve(slot_t slot, access how) { return owner_of(slot).resolve_here(slot, how); }
   /// The same of a slot that is this heap's.
-  char* resolve_here(slot_t slot, access how, section_kind section);
+  char* resolve_here(slot_t slot, access how);
   /// The heap that a slot belongs to; throws when there is none.
   static object_cache& owner_of(slot_t slot);
 
-  /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Not inside a
-  /// user's section when avoidable: waits for memory outside of one. Throws cache_full, too_large, slots_exhausted,
-  /// agent_lost, agent_full. The section in which the slot was taken stays open until the answer dies: root the object
-  /// by then.
+  /// Allocates an object: header and payload written from `init` (`init_bytes`, rest zero), dirty, warm. Waits for
+  /// memory and slots outside of sections. Throws cache_full, too_large, slots_exhausted, agent_lost, agent_full. The
+  /// section in which the slot was taken stays open until the answer dies: root the object by then.
   new_object allocate(const type_descriptor& type, std::uint64_t length, const void* init, std::uint64_t init_bytes);
 
   /// Allocates at least one and at most `count` objects of the same type and length, as many as go together, and lets
@@ -131,6 +129,8 @@ class object_cache {
   [[nodiscard]] std::uint64_t checked_payload_bytes(const type_descriptor& type, std::uint64_t length);
   /// A frame, for which it waits outside of sections when it can; throws cache_full.
   char* frame_for_new(mutator& m, std::uint64_t payload_bytes);
+  /// Gives the thread a run of slots, outside of sections.
+  void refill_slots(mutator& m);
   void count_allocated(mutator& m, std::uint64_t objects, std::uint64_t payload_bytes) noexcept;
   /// Slots and frames without contents, and a section that is open.
   taken_slots begin_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count);

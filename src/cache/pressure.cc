@@ -3,6 +3,7 @@
 // Invariant: whoever sleeps has read the arena's release count before it looked for memory, so that a release in
 // between ends the sleep.
 #include "pressure.h"
+#include "access_wait.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
@@ -11,6 +12,7 @@ namespace fm::detail {
 
 void memory_pressure::throw_cache_full(std::uint64_t bytes) {
   if (cache_.closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for memory");
+  expired.fetch_add(1, std::memory_order_relaxed);
   if (const errc why = cache_.eviction().last_error(); why != errc::ok)
     throw error(why, fmt::format("no memory for {} bytes: write-back is refused by the agents", bytes));
   const epochs::section_site site = epochs::oldest_section();
@@ -49,8 +51,9 @@ void memory_pressure::wait_at_gate(mutator& m, time_point deadline) noexcept {
       cache_.eviction().wake();
       memory.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
     }
-    gives_up =
-        clock::now() >= deadline || cache_.requests().collected_in_vain() - in_vain >= limits::collections_in_vain_max;
+    const bool late = clock::now() >= deadline;
+    if (late) expired.fetch_add(1, std::memory_order_relaxed);
+    gives_up = late || cache_.requests().collected_in_vain() - in_vain >= limits::collections_in_vain_max;
   }
   if (gives_up) memory.give_up_gate_level();
   stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
@@ -71,9 +74,9 @@ void memory_pressure::wait_for_memory(std::uint32_t segments, time_point deadlin
   stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
-void memory_pressure::await_gate_waiters() noexcept {
-  for (std::uint32_t n; (n = gate_waiters.load(std::memory_order_acquire)) != 0;)
-    os::futex_wait(gate_waiters, n, clock::now() + std::chrono::milliseconds(1));
+void memory_pressure::await_waiters() noexcept {
+  for (std::uint32_t n; (n = waiters.load(std::memory_order_acquire)) != 0;)
+    os::futex_wait(waiters, n, clock::now() + std::chrono::milliseconds(1));
 }
 
 void memory_pressure::sleep_until_released(std::uint32_t seen, time_point deadline) noexcept {
@@ -83,7 +86,7 @@ void memory_pressure::sleep_until_released(std::uint32_t seen, time_point deadli
 
 namespace {
 
-// Waiting inside of a section that has handed out pointers: frames stay, but nothing at home is read.
+// Waiting inside of a section that cannot be left: frames stay, but nothing at home is read.
 class reading_nothing {
  public:
   reading_nothing() noexcept { this_thread.reads_nothing.store(1, std::memory_order_release); }
@@ -101,28 +104,16 @@ class reading_nothing {
 
 }  // namespace
 
-char* memory_pressure::frame_for_miss(mutator& m, slot_t slot, std::uint64_t payload_bytes, section_kind kind) {
+char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes) {
   frame_space& frames = cache_.frames();
   arena& memory = frames.memory();
-  const bool fresh = kind == section_kind::fresh && this_thread.depth == 1;
-  if (char* p = frames.bump_frame(m.young, false, payload_bytes, fresh ? frames.reserve() : 0)) return p;
+  // The reserve is for threads that hold frames: others wait for them.
+  const std::uint32_t leave = epochs::holds_nothing() ? frames.reserve() : 0;
+  if (char* p = frames.bump_frame(m.young, false, payload_bytes, leave)) return p;
   const time_point deadline = clock::now() + cache_.options().memory_within;
-  const std::uint32_t span = frames.span_of(payload_bytes);
-  if (fresh) {
-    // The slot may come from a field that is overwritten while nobody is in this section.
-    this_thread.waits_for.store(slot, std::memory_order_release);
-    epochs::leave();
-    const auto enter_again = [] {
-      epochs::enter();
-      this_thread.waits_for.store(0, std::memory_order_release);
-    };
-    try {
-      wait_for_memory(frames.reserve() + span, deadline);
-    } catch (...) {
-      enter_again();
-      throw;
-    }
-    enter_again();
+  if (const access_wait wait(*this, slot); wait.outside()) {
+    wait_for_memory(leave + frames.span_of(payload_bytes), deadline);
+    cache_.eviction().help();  // enough segments, but perhaps no run of them
     return nullptr;
   }
   const time_point begin = clock::now();

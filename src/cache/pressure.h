@@ -3,15 +3,15 @@
 //
 // Invariants owned here
 //   - Every wait has a deadline, and the last attempt is made after it.
-//   - A thread waits outside of sections when its section has handed out no pointer; otherwise it says meanwhile that
-//     it reads nothing at home (thread_state::reads_nothing).
+//   - A thread waits outside of sections (access_wait.h). If they cannot be left, it says meanwhile that it reads
+//     nothing at home (thread_state::reads_nothing).
 //
 // Allocation, misses and the memory gate of user sections call it.
 #pragma once
 
 #include "mutator.h"
 #include <atomic>
-#include <farmem/detail/access.h>
+#include <farmem/detail/word.h>
 #include <farmem/histogram.h>
 
 namespace fm::detail {
@@ -24,15 +24,16 @@ class memory_pressure {
   /// full; returns at the deadline too, and when collections are in vain. `m`: the calling thread's. Outside of
   /// sections.
   void wait_at_gate(mutator& m, time_point deadline) noexcept;
-  /// Threads that are, or are about to be, in wait_at_gate: closing the heap waits until they have left.
-  std::atomic<std::uint32_t> gate_waiters{0};
-  void await_gate_waiters() noexcept;
+  /// Threads that are, or are about to be, in wait_at_gate, and those that have left their sections to wait in this
+  /// cache: closing the heap waits until they have gone on.
+  std::atomic<std::uint32_t> waiters{0};
+  void await_waiters() noexcept;
 
   /// Waits for memory with eviction; outside of a section. Throws cache_full at the deadline.
   void wait_for_memory(std::uint32_t segments, time_point deadline);
-  /// A frame for what comes from home. Null when the section was left to wait for memory: the caller looks at the word
-  /// again.
-  char* frame_for_miss(mutator& m, slot_t slot, std::uint64_t payload_bytes, section_kind section);
+  /// A frame, in a section. Null when the section was left to wait for memory: the caller looks at everything again.
+  /// `slot`: what the caller is about to reach; 0: nothing.
+  char* frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes);
   /// Sleeps until memory was released after `seen` (arena::release_count), or until `deadline`; wakes the evictor
   /// first.
   void sleep_until_released(std::uint32_t seen, time_point deadline) noexcept;
@@ -43,6 +44,8 @@ class memory_pressure {
   [[noreturn]] void throw_cache_full(std::uint64_t bytes);
 
   histogram stall_ns;
+  /// Waits for memory, at the gate or for a fetch that their deadline ended.
+  std::atomic<std::uint64_t> expired{0};
 
  private:
   object_cache& cache_;

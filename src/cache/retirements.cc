@@ -22,7 +22,7 @@ void region_retirements::acknowledge() noexcept {
   std::vector<retirement> ready;
   {
     const std::lock_guard lock(mutex_);
-    // First the sections, then the detached fetches: a fetch that is not seen here was posted in a section that had not
+    // First the sections, then the fetches that have none: a fetch that is not seen here was posted in a section that had not
     // ended, so the stamp had not passed.
     std::uint64_t newest = 0;
     for (const retirement& r : waiting_) {
@@ -31,7 +31,7 @@ void region_retirements::acknowledge() noexcept {
     }
     std::uint64_t oldest_detached = ~std::uint64_t{0};
     cache_.mutators().for_each([&](mutator& m) {
-      for (std::uint32_t i = 1; i < mutator::fetches_max; ++i)
+      for (std::uint32_t i = 0; i < mutator::fetches_max; ++i)
         if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0)
           oldest_detached = std::min(oldest_detached, at);
     });

@@ -4,8 +4,8 @@
 // Invariants owned here
 //   - The agent session has made the region unreadable before the stamp of its retirement is taken, so what reads it
 //     began earlier.
-//   - A retirement is acknowledged when every section that may read has passed its stamp, and no detached fetch is in
-//     flight that was posted before.
+//   - A retirement is acknowledged when every section that may read has passed its stamp, and no fetch without a section
+//     (fetch::posted_at) is in flight that was posted before.
 //
 // The agent sessions add retirements, and the evictor's rounds acknowledge them.
 #pragma once

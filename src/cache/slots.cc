@@ -1,6 +1,7 @@
 // Granting, refilling and giving back slots, and the hold that a snapshot takes; see slots.h.
 //
-// Invariant: locks are taken in this order: sources in the order of their agents, the tablets, the mutators.
+// Invariant: locks are taken in this order: sources, the tablets, the mutators. Who holds a source and wants another one
+// only tries it. No section waits for any of them (access_wait.h).
 #include "slots.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -167,8 +168,23 @@ void slot_sources::give_back() noexcept {
 // ---- holding them still ----
 
 slot_hold::slot_hold(slot_sources& sources, mutator_list& mutators) : mutators_(mutators) {
+  // No source is held while another one is waited for: under that, a thread may be waiting for its agent.
+  const std::size_t n = sources.sources_.size();
+  for (std::size_t waited_for = 0; locks_.size() < n;) {
+    locks_.clear();
+    locks_.emplace_back(sources.sources_[waited_for]->mutex);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (i == waited_for) continue;
+      std::unique_lock lock(sources.sources_[i]->mutex, std::try_to_lock);
+      if (!lock.owns_lock()) {
+        locks_.clear();
+        waited_for = i;
+        break;
+      }
+      locks_.push_back(std::move(lock));
+    }
+  }
   for (auto& source : sources.sources_) {
-    locks_.emplace_back(source->mutex);
     if (source->next < source->end) free_runs_.push_back({source->next, source->end});
     free_pages_.insert(free_pages_.end(), source->free_pages.begin(), source->free_pages.end());
   }

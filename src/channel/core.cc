@@ -178,16 +178,19 @@ std::vector<ptr<char[]>> channel_core::recv_each(const graph_schema& schema, con
 }
 
 bool channel_core::next_is(const graph_schema& schema, duration within) {
+  const section_break outside;
   const std::lock_guard lock(receiving_);
   return end_->receiving().peek(clock::now() + within) == schema.hash;
 }
 
 bool channel_core::readable(duration within) {
+  const section_break outside;
   const std::lock_guard lock(receiving_);
   return end_->receiving().peek(clock::now() + within).has_value();
 }
 
 void channel_core::flush(duration within) {
+  const section_break outside;
   end_->sending().wait_verdict(end_->sending().last_graph(), clock::now() + within);
 }
 

@@ -2,6 +2,7 @@
 #include "collector/collector.h"
 
 #include "base/limits.h"
+#include <farmem/detail/section_break.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -173,7 +174,8 @@ void collector::ask_as_due() noexcept {
 }
 
 cycle_report collector::collect(std::string_view why, evacuate what) {
-  FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
+  const section_break outside;
+  section_break::require_left("a collection");
   std::unique_lock lock(mutex_);
   std::uint64_t freed = 0;
   for (int again = 0;; ++again) {
@@ -200,7 +202,8 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
 }
 
 cycle_report collector::collect_young(std::string_view why) {
-  FM_CHECK(this_thread.depth == 0, "a collection inside a scope would wait for itself");
+  const section_break outside;
+  section_break::require_left("a collection");
   std::unique_lock lock(mutex_);
   const std::uint64_t until = young_begun_ + 1;
   young_wanted_ = why.empty() ? "asked for" : std::string(why);

@@ -124,7 +124,7 @@ void compute_tracer::scan(slot_t slot) {
     if (!here && elsewhere_) return elsewhere_->went_home(slot);
     // If it is not here after all (no memory for its fetch, an old hint), it is resolved as by any other access, which
     // waits for it and throws what is wrong. Its frame stays until the section ends.
-    if (!here) read_refs(object_cache::resolve(slot, access::read, section_kind::fresh), refs_);
+    if (!here) read_refs(object_cache::resolve(slot, access::read), refs_);
   }
   for (const slot_t r : refs_) add(r);
 }

@@ -237,6 +237,7 @@ heap_stats heap_core::stats(detail_level level) {
   s.pause_ns = collector_->pause_ns.snapshot();
   s.miss_ns = c.misses().miss_ns.snapshot();
   s.stall_ns = c.pressure().stall_ns.snapshot();
+  s.waits_expired = c.pressure().expired.load(std::memory_order_relaxed);
   s.gate_ns = epochs::gate_waits().snapshot();
   bool all = true;
   s.observed_until = clock::now();
@@ -261,7 +262,7 @@ std::string heap_stats::text() const {
       "cache     {} of {} bytes; segments {} free, {} active, {} proactive, {} inactive, {} writing; {} dropped "
       "objects\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
-      "stalls    {} for memory, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
+      "stalls    {} for memory, {} expired, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects; {} lost, {} tablets re-homed, {} objects lost; {} bytes copied "
       "on their way to or from a device\n"
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
@@ -274,7 +275,7 @@ std::string heap_stats::text() const {
       elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes,
       acknowledged_objects, cancelled_drops, write_failures, batches, batches_resent, cache_used_bytes, cache_bytes,
       segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects,
-      hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory,
+      hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory, waits_expired,
       us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
       reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced, collections, collections_failed,
       collected_objects, collected_bytes, evacuated_objects, evacuated_bytes, emptied_regions, young_collections,

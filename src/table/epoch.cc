@@ -107,9 +107,13 @@ void enter_slowly(thread_state& t, std::uint32_t obey) noexcept {
       os::futex_wait(gate, gate.load(std::memory_order_relaxed) | gate_pause,
                      clock::now() + std::chrono::milliseconds(10));
     } else {
-      --t.depth;  // eviction begins sections of its own
+      // Eviction begins sections of its own; the section that is to begin may have taken its place for a payload.
+      const std::uint32_t handed_out = t.handed_out;
+      --t.depth;
       if (auto* f = relieve.load(std::memory_order_acquire)) f();
       ++t.depth;
+      t.payloads[0] = nullptr;
+      t.handed_out = handed_out;
       relieved = true;
     }
   }

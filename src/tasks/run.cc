@@ -67,7 +67,7 @@ bool fetch_wait::await_ready() {
   run_loop* loop = run_loop::current();
   if (!loop) {
     const user_section in_section;
-    payload_ = const_cast<char*>(read_barrier(state_.slot, section_kind::fresh));
+    payload_ = const_cast<char*>(read_barrier(state_.slot));
     pin_frame(payload_);
     return true;
   }

@@ -19,9 +19,6 @@ class object_cache;
 /// How a thread wants an object.
 enum class access : std::uint8_t { read, write };
 
-/// Whether the section has handed out raw pointers yet. A fresh one may be left and entered again to wait for memory.
-enum class section_kind : std::uint8_t { fresh, used };
-
 /// A slot that was just allocated, and the section that it must be rooted in: no snapshot lies in between.
 class [[nodiscard]] new_object {
  public:
@@ -35,9 +32,10 @@ class [[nodiscard]] new_object {
   slot_t slot_;
 };
 
-/// The payload of the object, resident, warm, and for `write` dirty. Inside a section. Throws fm::error: null_handle,
-/// heap_closed, not_found, cache_full, agent_lost, timed_out, corrupt. O(1) when resident; one fetch otherwise.
-char* resolve(slot_t slot, access how, section_kind section);
+/// The payload of the object, resident, warm, and for `write` dirty. Inside a section, which is left while the thread
+/// waits. Throws fm::error: null_handle, heap_closed, not_found, cache_full, agent_lost,
+/// timed_out, corrupt. O(1) when resident; one fetch otherwise.
+char* resolve(slot_t slot, access how);
 
 /// Makes an object in `cache`, as object_cache::allocate does.
 new_object allocate(object_cache& cache, const type_descriptor& type, std::uint64_t length, const void* init,

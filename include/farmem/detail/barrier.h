@@ -1,8 +1,10 @@
 // The read and write barriers: from a slot to a pointer. One load of the HIT word, one test of all slow bits, one mask.
 //
-// Invariant: a pointer that a barrier gave is good until the section ends in which it was called, or for as long as the
-// frame is pinned. Handles and containers call the barriers inside a section; nothing else turns slots into pointers
-// inline.
+// Invariants
+//   - A pointer that a barrier gave is good until the section ends in which it was called, or for as long as the frame
+//     is pinned. Handles and containers call the barriers inside a section; nothing else turns slots into pointers
+//     inline.
+//   - A barrier notes each pointer that it gives (epochs::hand_out), so that a section that blocks can be left.
 #pragma once
 
 #include <farmem/detail/access.h>
@@ -11,18 +13,22 @@
 
 namespace fm::detail {
 
-/// The payload of a slot, for reading. Inside a section; the pointer is good until the section ends.
-inline const char* read_barrier(slot_t slot, section_kind kind) {
+/// The payload of a slot, for reading. Inside a section; the pointer is good until the section ends. The caller notes
+/// it.
+inline const char* read_barrier_unnoted(slot_t slot) {
   const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
   if (__builtin_expect((w & word::slow_read) == 0, 1)) return reinterpret_cast<const char*>(w & ~word::flag_mask);
-  return resolve(slot, access::read, kind);
+  return resolve(slot, access::read);
 }
+/// The same, noted.
+inline const char* read_barrier(slot_t slot) { return epochs::hand_out(const_cast<char*>(read_barrier_unnoted(slot))); }
 
 /// The payload of a slot, for writing: its frame is dirty from here on.
-inline char* write_barrier(slot_t slot, section_kind kind) {
+inline char* write_barrier(slot_t slot) {
   const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
-  if (__builtin_expect((w & word::slow_write) == 0, 1)) return reinterpret_cast<char*>(w & ~word::flag_mask);
-  return resolve(slot, access::write, kind);
+  return epochs::hand_out(__builtin_expect((w & word::slow_write) == 0, 1)
+                              ? reinterpret_cast<char*>(w & ~word::flag_mask)
+                              : resolve(slot, access::write));
 }
 
 /// Keeps the frame where it is beyond the section. The caller is in the section that resolved `payload`.

@@ -101,14 +101,14 @@ inline object_cache& cache_of(slot_t slot) {
   return *cache;
 }
 
-/// An object as it lies in the cache; inside a section. The first of a section is `fresh`.
+/// An object as it lies in the cache; inside a section.
 template <class Object>
-const Object* object_at(slot_t slot, section_kind kind = section_kind::used) {
-  return reinterpret_cast<const Object*>(read_barrier(slot, kind));
+const Object* object_at(slot_t slot) {
+  return reinterpret_cast<const Object*>(read_barrier(slot));
 }
 template <class Object>
-Object* object_to_write(slot_t slot, section_kind kind = section_kind::used) {
-  return reinterpret_cast<Object*>(write_barrier(slot, kind));
+Object* object_to_write(slot_t slot) {
+  return reinterpret_cast<Object*>(write_barrier(slot));
 }
 
 /// Makes a zero object, or a zero array of `n`.

@@ -13,6 +13,9 @@
 // A pause is the same announcement used the other way round: the gate keeps new outer sections from beginning, and
 // the pause holds when every thread is outside. Pauses that do not succeed within their bound are abandoned.
 //
+// A section that is about to block is left: others would wait for it, and perhaps for what it waits for. For that, the
+// barriers note what they hand out (hand_out), and section_break turns the notes into pins (section_break.h).
+//
 // Handles open sections for programs, and every layer from the cache up opens sections of its own; collector and
 // evictor pause.
 #pragma once
@@ -29,11 +32,16 @@ namespace fm::detail {
 class mutator;
 
 constexpr std::size_t heaps_max = 64;  ///< heaps open at once in a process
+/// Payloads that a thread's sections hand out before they cannot be left any more: a recursion of twenty levels with
+/// three arrows each, or a scope with room for what containers reach in between. A longer scope blocks inside of its
+/// section.
+constexpr std::uint32_t handed_out_max = 64;
 
 /// What farmem keeps of a thread. Reached through one thread_local; registered on first use, until the thread ends.
 struct alignas(cache_line_bytes) thread_state {
   std::atomic<std::uint64_t> epoch{0};  ///< announced epoch, 0 outside every section
-  std::uint32_t depth = 0;              ///< nesting of sections
+  alignas(8) std::uint32_t depth = 0;   ///< nesting of sections
+  std::uint32_t handed_out = 0;         ///< payloads since the outermost section began; of more than fit, some are lost
   bool registered = false;
   bool collects = false;       ///< a heap's collector, which cannot wait for a collection
   void* free_cells = nullptr;  ///< root cells (roots.h)
@@ -43,8 +51,9 @@ struct alignas(cache_line_bytes) thread_state {
   // section would pay for a thread_local that is not constant-initialised.
   thread_state* next = nullptr;
   thread_state* prev = nullptr;
-  /// The slot that this thread is about to reach while it is outside of its section, waiting for memory: a root. Set
-  /// before the section is left, cleared after it was entered again; the snapshot's pause takes it.
+  char* payloads[handed_out_max] = {};  ///< the first `handed_out` of them, if they are not too many; may be null
+  /// The slot that this thread is about to reach while it has left its sections to wait: a root. Set before they are
+  /// left, cleared after they were entered again; the snapshot's pause takes it.
   std::atomic<std::uint64_t> waits_for{0};
   /// 1: inside of a section, but reading no home copy, and about to look at its regions anew before it does.
   std::atomic<std::uint32_t> reads_nothing{0};
@@ -75,10 +84,17 @@ void enter_slowly(thread_state& t, std::uint32_t obey) noexcept;
 extern std::atomic<void (*)() noexcept> relieve;
 
 /// Begins a section, or nests. Under 5 ns for an outer one, 2 ns nested. `obey`: the gate bits that hold it back;
-/// eviction itself and acknowledgements do not wait for memory.
-inline void enter(std::uint32_t obey = gate_pause | gate_forked) noexcept {
+/// eviction itself and acknowledgements do not wait for memory. `handed_out`: places for payloads that the caller notes
+/// itself, null until then.
+inline void enter(std::uint32_t obey = gate_pause | gate_forked, std::uint32_t handed_out = 0) noexcept {
   thread_state& t = this_thread;
-  if (t.depth++ != 0) return;
+  if (t.depth != 0) {
+    ++t.depth;
+    t.handed_out += handed_out;
+    return;
+  }
+  t.depth = 1;
+  t.handed_out = handed_out;
   if (__builtin_expect(!t.registered, 0)) return enter_slowly(t, obey);
 #if FM_TSAN
   t.epoch.exchange(current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
@@ -94,6 +110,46 @@ inline void leave() noexcept {
   thread_state& t = this_thread;
   FM_ASSERT(t.depth > 0, "a section is closed that was not open");
   if (--t.depth == 0) t.epoch.store(0, std::memory_order_release);
+}
+
+/// Notes a payload that a barrier gave, until the outermost section ends.
+inline char* hand_out(char* payload) noexcept {
+  thread_state& t = this_thread;
+  t.payloads[t.handed_out % handed_out_max] = payload;
+  ++t.handed_out;
+  return payload;
+}
+/// Whether all that the sections have handed out is known. It stays as it is until the outermost one ends.
+inline bool may_leave() noexcept { return this_thread.handed_out <= handed_out_max; }
+/// Whether the sections have handed out nothing.
+inline bool holds_nothing() noexcept {
+  const thread_state& t = this_thread;
+  for (std::uint32_t i = 0; i < t.handed_out; ++i)
+    if (i == handed_out_max || t.payloads[i] != nullptr) return false;
+  return true;
+}
+/// Ends a section of which nothing that it handed out is used any more; before it, `n` payloads were.
+inline void leave_with(std::uint32_t n) noexcept {
+  thread_state& t = this_thread;
+  FM_ASSERT(t.depth > 0, "a section is closed that was not open");
+  if (--t.depth == 0)
+    t.epoch.store(0, std::memory_order_release);
+  else if (t.handed_out <= handed_out_max)
+    t.handed_out = n;
+}
+/// Ends the section of a temporary, which has handed out `payload`: that is not used any more, if no later one was
+/// handed out.
+inline void leave_with(const void* payload) noexcept {
+  thread_state& t = this_thread;
+  FM_ASSERT(t.depth > 0, "a section is closed that was not open");
+  if (--t.depth == 0)
+    t.epoch.store(0, std::memory_order_release);
+  else if (t.handed_out - 1 < handed_out_max && t.payloads[t.handed_out - 1] == payload)
+    --t.handed_out;
+}
+/// Nothing that the outer section has handed out is used any more. Has no effect in a nested one.
+inline void take_back() noexcept {
+  if (this_thread.depth == 1) this_thread.handed_out = 0;
 }
 
 /// Ends and begins the outer section at once: whatever it had handed out is gone. Only where nothing was.
@@ -154,13 +210,41 @@ class section {
   section& operator=(const section&) = delete;
 };
 
-/// A section in which user code reaches objects: it begins only when there is memory for the misses that it may have.
+/// A section in which the library reaches objects for user code: it begins only when there is memory for the misses
+/// that it may have. No pointer that was handed out in it is used after it.
 class user_section {
  public:
-  user_section() noexcept { epochs::enter(user_gate); }
-  ~user_section() { epochs::leave(); }
+  user_section() noexcept {
+    epochs::enter(user_gate);
+    before_ = this_thread.handed_out;
+  }
+  ~user_section() { epochs::leave_with(before_); }
   user_section(const user_section&) = delete;
   user_section& operator=(const user_section&) = delete;
+
+ private:
+  std::uint32_t before_;
+};
+
+/// The section of a temporary that hands one payload out. Its place in the notes is taken when it begins: the first one
+/// of an expression then reads nothing to find it.
+class arrow_section {
+ public:
+  arrow_section() noexcept
+      : place_(this_thread.payloads[this_thread.depth == 0 ? 0 : this_thread.handed_out % handed_out_max]) {
+    place_ = nullptr;
+    epochs::enter(user_gate, 1);
+  }
+  ~arrow_section() { epochs::leave_with(payload_); }
+  arrow_section(const arrow_section&) = delete;
+  arrow_section& operator=(const arrow_section&) = delete;
+
+  void hand_out(const char* payload) noexcept { payload_ = place_ = const_cast<char*>(payload); }
+  [[nodiscard]] const char* payload() const noexcept { return payload_; }
+
+ private:
+  char*& place_;
+  char* payload_ = nullptr;
 };
 
 }  // namespace fm::detail

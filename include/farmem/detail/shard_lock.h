@@ -11,15 +11,22 @@
 // A reader that finds itself in motions again and again takes the mutex. So its tries have a bound, and it waits at
 // most for one writer. Pages and texts that a writer unlinks are not freed while a section that saw them is open.
 //
+// Functions of the program run under none of these mutexes: what they wait for may be held by a thread that wants a
+// container which shares the entry. hash_map::update gives its mutex back while its function runs. The entry lists the
+// key meanwhile (key_update), and other writers of the key wait for the end of that.
+//
 // Invariants owned here
-//   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. If code of the
-//     program runs under one and uses such a container, it gets scope_misuse.
+//   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. If a function that
+//     was given to hash_map::update, or the == of a key, uses such a container, it gets scope_misuse.
+//   - A thread that waits for a mutex, or for the end of an update, has left its sections (section_break.h). So the
+//     holder may wait for memory, which eviction gets only when sections end.
 //   - A motion contains no miss, no allocation and no code of the program.
 //
 // Used by fm::hash_map and fm::queue.
 #pragma once
 
 #include <array>
+#include <farmem/detail/section_break.h>
 #include <farmem/ptr.h>
 #include <farmem/scope.h>
 #include <mutex>
@@ -28,11 +35,17 @@ namespace fm::detail {
 
 constexpr std::size_t shard_entries_count = 1024;
 
+class key_update;
+
 struct alignas(2 * cache_line_bytes) shard_entry {
   std::mutex mutex;
+  key_update* updates = nullptr;        ///< keys that functions of the program are changing; under the mutex
+  std::atomic<std::uint32_t> ended{0};  ///< updates that have ended; who waits for one sleeps on it ...
+  std::uint32_t waiting = 0;            ///< ... and is counted here, under the mutex
   alignas(cache_line_bytes) std::atomic<std::uint64_t> version{0};  ///< odd: entries are being moved
 };
 inline std::array<shard_entry, shard_entries_count> shard_entries;
+/// This thread holds a shard, or runs a function that was given to hash_map::update.
 inline thread_local bool holds_shard = false;
 
 inline shard_entry& entry_of_shard(slot_t container, std::size_t shard) {
@@ -43,13 +56,15 @@ inline shard_entry& entry_of_shard(slot_t container, std::size_t shard) {
 }
 static_assert(shard_entries_count == 1u << (64 - 54));
 
-/// Holds a shard for writing. Not inside a section.
+/// Holds a shard for writing.
 class shard_writing {
  public:
-  shard_writing(slot_t container, std::size_t shard) : entry_(entry_of_shard(container, shard)), lock_(entry_.mutex) {
-    holds_shard = true;
+  shard_writing(slot_t container, std::size_t shard) : entry_(entry_of_shard(container, shard)) { lock(); }
+  /// For changing a key with that hash: not while a function of the program does.
+  shard_writing(slot_t container, std::size_t shard, std::uint64_t hash) : shard_writing(container, shard) {
+    while (is_updated(container, hash)) wait_for_update();
   }
-  ~shard_writing() { holds_shard = false; }
+  ~shard_writing() { unlock(); }
   /// For code that is shared with readers: what the holder sees is of one moment.
   [[nodiscard]] inline class shard_snapshot snapshot() const noexcept;
   shard_writing(const shard_writing&) = delete;
@@ -57,9 +72,72 @@ class shard_writing {
 
  private:
   friend class shard_motion;
+  friend class key_update;
+
+  void lock() {
+    if (!entry_.mutex.try_lock()) {
+      const section_break outside;
+      entry_.mutex.lock();
+    }
+    holds_shard = true;
+  }
+  void unlock() noexcept {
+    holds_shard = false;
+    entry_.mutex.unlock();
+  }
+  [[nodiscard]] inline bool is_updated(slot_t container, std::uint64_t hash) const noexcept;
+  void wait_for_update() {
+    const std::uint32_t seen = entry_.ended.load(std::memory_order_relaxed);
+    ++entry_.waiting;
+    unlock();
+    {
+      const section_break outside;
+      // However long the program's function takes; a wake-up cannot be missed, since the number has changed then.
+      os::futex_wait(entry_.ended, seen, clock::now() + std::chrono::seconds(1));
+    }
+    lock();
+    --entry_.waiting;
+  }
+
   shard_entry& entry_;
-  std::lock_guard<std::mutex> lock_;
 };
+
+/// While it lives, this thread changes a key by a function of the program, and does not hold the shard.
+class key_update {
+ public:
+  key_update(shard_writing& held, slot_t container, std::uint64_t hash) noexcept
+      : held_(held), container_(container), hash_(hash), next_(held.entry_.updates) {
+    held_.entry_.updates = this;
+    held_.unlock();
+    holds_shard = true;
+  }
+  /// Holds the shard again.
+  ~key_update() {
+    holds_shard = false;
+    held_.lock();
+    shard_entry& entry = held_.entry_;
+    key_update** at = &entry.updates;
+    while (*at != this) at = &(*at)->next_;
+    *at = next_;
+    entry.ended.fetch_add(1, std::memory_order_relaxed);
+    if (entry.waiting != 0) os::futex_wake(entry.ended, INT32_MAX);
+  }
+  key_update(const key_update&) = delete;
+  key_update& operator=(const key_update&) = delete;
+
+ private:
+  friend class shard_writing;
+  shard_writing& held_;
+  const slot_t container_;
+  const std::uint64_t hash_;
+  key_update* next_;
+};
+
+inline bool shard_writing::is_updated(slot_t container, std::uint64_t hash) const noexcept {
+  const key_update* u = entry_.updates;
+  while (u != nullptr && (u->container_ != container || u->hash_ != hash)) u = u->next_;
+  return u != nullptr;
+}
 
 /// While it lives, readers of the shard do not believe what they see.
 class shard_motion {
@@ -94,7 +172,7 @@ inline shard_snapshot shard_writing::snapshot() const noexcept {
 
 /// Runs read(const shard_snapshot&) in a section of its own, without a lock if it can, until it returns true: it says
 /// whether the snapshot held after the last load of what it made up its mind from. `read` may run several times, and
-/// must not take what it loads for consistent before it asked. Not inside a section.
+/// must not take what it loads for consistent before it asked.
 template <class Read>
 void read_shard(slot_t container, std::size_t shard, Read&& read) {
   constexpr int tries = 32;

@@ -60,7 +60,7 @@ struct chunks {
   /// The header and the slot of the chunk that holds element `i`; throws out_of_range. In a section without other
   /// pointers.
   static slot_t locate(slot_t vector, std::uint64_t i) {
-    const auto& h = *object_at<header>(vector, section_kind::fresh);
+    const auto& h = *object_at<header>(vector);
     if (i >= h.size) throw_range(i, h.size);
     return slot_of(h, chunk_of(i));
   }
@@ -74,7 +74,7 @@ struct chunks {
     std::size_t n = 0;
     {
       const user_section in_section;
-      const auto& h = *object_at<header>(vector, section_kind::fresh);
+      const auto& h = *object_at<header>(vector);
       const std::uint64_t room = capacity_bytes(cache_of(vector)) / 8 / (chunk_elements * sizeof(E));
       const std::uint64_t end = std::min(c + 1 + std::min(ahead_max, room), chunk_of(h.size + chunk_elements - 1));
       for (std::uint64_t k = c + 1; k < end; ++k) {
@@ -120,7 +120,7 @@ struct chunks {
  private:
   static std::uint64_t capacity_of(slot_t vector) {
     const user_section in_section;
-    return object_at<header>(vector, section_kind::fresh)->capacity;
+    return object_at<header>(vector)->capacity;
   }
 
   static void grow_first(object_cache& cache, slot_t vector, std::uint64_t n) {

@@ -65,7 +65,7 @@ class pinned_chunks {
     char* payload = nullptr;
     {
       const user_section in_section;
-      payload = write_barrier(place::locate(vector_, index), section_kind::used);
+      payload = write_barrier(place::locate(vector_, index));
       pin_frame(payload);
     }
     const std::uint32_t victim = next_++ % ways;

@@ -76,7 +76,7 @@ void graph_reader::hold(slot_t holder) {
   if (held_ == holder) return;
   let_go();
   const user_section in_section;
-  held_payload_ = write_barrier(holder, section_kind::fresh);
+  held_payload_ = write_barrier(holder);
   pin_frame(held_payload_);
   held_ = holder;
 }

@@ -94,14 +94,14 @@ const char* graph_writer::reach(slot_t slot, scope& s) {
     if (++in_section_ >= channel_limits::objects_each_section) {
       in_section_ = 0;
       s.renew();
-      return read_barrier(slot, s.use());
+      return read_barrier(slot);
     }
     return reinterpret_cast<const char*>(w & ~word::flag_mask);
   }
   in_section_ = 0;
   s.renew();  // nothing is held: the miss may wait for memory
   if (word::is_remote(w + 1)) fetch_ahead(slot);
-  return read_barrier(slot, s.use());
+  return read_barrier(slot);
 }
 
 void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {

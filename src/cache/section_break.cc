@@ -1,0 +1,68 @@
+// Pinning what sections have handed out, and going on in them; see section_break.h.
+//
+// Invariant: between leave() and enter() the thread has no section, and each payload that it may still use is pinned.
+#include "object_cache.h"
+
+#include <fmt/format.h>
+
+#include <farmem/detail/barrier.h>
+#include <farmem/detail/section_break.h>
+
+namespace fm::detail {
+
+namespace {
+
+/// Makes the word of a pinned frame warm, in a section. False if its heap was closed meanwhile: its memory may be gone,
+/// and the pin with it.
+bool warm(slot_t slot, const char* payload) noexcept {
+  object_cache* const cache = tablet_info_of(slot).heap.load(std::memory_order_acquire);
+  if (!cache) return false;
+  try {
+    FM_CHECK(cache->resolve_here(slot, access::read) == payload, "a pinned frame stays where it is");
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void section_break::require_left(const char* what) {
+  const thread_state& t = this_thread;
+  if (t.depth == 0) return;
+  const char* file = t.file.load(std::memory_order_relaxed);
+  throw error(errc::scope_misuse, fmt::format("{} in a scope that has shown more than {} objects: {}:{}", what,
+                                              handed_out_max, file ? file : "?", t.line.load()));
+}
+
+void section_break::leave(slot_t reaches) noexcept {
+  thread_state& t = this_thread;
+  if (!epochs::may_leave()) return;
+  count_ = t.handed_out;
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    char* const payload = pinned_[i].payload = t.payloads[i];
+    if (payload == nullptr) continue;
+    pinned_[i].slot = header::slot(frame::prefix(payload).header.load(std::memory_order_relaxed));
+    pin_frame(payload);
+  }
+  FM_ASSERT(t.waits_for.load(std::memory_order_relaxed) == 0, "a thread waits for one slot at a time");
+  t.waits_for.store(reaches, std::memory_order_release);
+  depth_ = t.depth;
+  t.depth = 0;
+  t.handed_out = 0;
+  t.epoch.store(0, std::memory_order_release);
+}
+
+void section_break::enter() noexcept {
+  thread_state& t = this_thread;
+  epochs::enter();
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    char* const payload = t.payloads[i] = pinned_[i].payload;
+    if (payload != nullptr && warm(pinned_[i].slot, payload)) unpin_frame(payload);
+  }
+  t.handed_out = count_;
+  t.depth = depth_;
+  t.waits_for.store(0, std::memory_order_release);
+}
+
+}  // namespace fm::detail
