@@ -13,18 +13,6 @@ namespace fm::detail {
 
 namespace {
 
-/// Pages of the table stay, so that words only return to it.
-class held_pages {
- public:
-  explicit held_pages(object_cache& cache) : cache_(cache) { cache_.collections().hold_pages(true); }
-  ~held_pages() { cache_.collections().hold_pages(false); }
-  held_pages(const held_pages&) = delete;
-  held_pages& operator=(const held_pages&) = delete;
-
- private:
-  object_cache& cache_;
-};
-
 /// The agent has answered that it does not take them.
 bool is_refusal(errc e) noexcept {
   return e == errc::quota_exceeded || e == errc::agent_full || e == errc::out_of_memory || e == errc::slots_exhausted ||
@@ -63,7 +51,7 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   if (!mutated(mutation::acknowledge_after_rehoming) &&
       !cache_.eviction().end_batches(agent, clock::now() + limits::batches_end_within))
     return false;
-  const held_pages held(cache_);
+  const held_pages held(cache_.collections());  // words only return to the table
   open_pages_aside(agent);
   const std::unique_ptr<slot_marks> allocated = stop_threads();
   if (!allocated) return false;
