@@ -92,7 +92,7 @@ struct heap_options {
   bool background_evictor = true;
   /// Deadline of an access that misses. After it, the access throws timed_out or agent_lost.
   duration access_within = std::chrono::seconds(10);
-  /// Deadline of an allocation that waits for memory. After it, the allocation throws cache_full.
+  /// How long nothing moves before an allocation that waits for memory throws cache_full; at most six times that in all.
   duration memory_within = std::chrono::seconds(5);
   /// How long a broken connection is retried. After it, the agent counts as lost (agent_lost).
   duration reconnect_within = std::chrono::seconds(5);

@@ -66,6 +66,7 @@ class run_loop {
   std::uint32_t rings_seen_ = 0;  ///< before the last look at event_waits_
   std::vector<seen> heaps_;
   time_point idle_since_{};
+  bool spins_ = false;  ///< it polls before it sleeps
 };
 
 }  // namespace detail

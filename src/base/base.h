@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/limits.h"
 #include "base/mutation.h"
+#include "base/patience.h"
 #include <farmem/detail/check.h>
 #include <farmem/error.h>
 #include <farmem/histogram.h>

@@ -240,7 +240,13 @@ constexpr std::size_t log_slots = 1024;
 /// Slots that a thread remembers having logged in this cycle, by hash.
 constexpr std::size_t recent_slots = 256;
 
-// ---- base ----
+// ---- base and os ----
+/// A wait that goes on because something moves ends after so many times its deadline: what moves may never be for it.
+constexpr int waits_at_most = 6;
+/// Where spinning does not pay, one wait in so many spins: a core may have become free.
+constexpr std::uint32_t spin_probe_every = 32;
+/// Polls between two looks at the clock, which costs as much as some polls.
+constexpr std::uint32_t spin_polls_per_look = 8;
 
 /// Bytes that copy_bytes copies at once where addresses are alike: below the size that glibc calls large (2112 bytes).
 constexpr std::size_t copy_piece = 2048;
@@ -251,6 +257,10 @@ constexpr std::size_t copy_piece = 2048;
 /// its core away gets it back late, and the gate is closed all the while. Only attempts that were made longer because
 /// shorter ones fail do that.
 constexpr auto pause_spin = std::chrono::microseconds(250);
+/// Who waits for sections to end: polling, where it pays, and then sleeps; the first, and the longest after doubling.
+constexpr auto pass_spin = std::chrono::microseconds(20);
+constexpr auto pass_nap_first = std::chrono::microseconds(50);
+constexpr auto pass_nap_most = std::chrono::milliseconds(1);
 
 // ---- cache: segments (cache/frames/arena.cc, cache/frames.cc) ----
 
@@ -262,6 +272,17 @@ constexpr std::uint64_t address_space_factor = 4;
 constexpr std::uint64_t huge_pages_from = 64ull << 20;
 /// Released runs that are remembered for large objects: they are looked through one by one.
 constexpr std::size_t free_runs_max = 64;
+
+// ---- cache: waiting for memory (cache/pressure.cc, cache/evictor.cc) ----
+/// Sleeps of whoever waits for sections to end, which nobody announces: the first, and the longest after doubling. A
+/// release of memory and an acknowledgement end them at once.
+constexpr auto memory_nap_first = std::chrono::microseconds(100);
+constexpr auto memory_nap_most = std::chrono::milliseconds(10);
+/// Steps in a row that wait at the same dirty object for a batch, each after a longer sleep: 3 ms together. Sweeping on
+/// would look at all dirty objects of the cache in vain.
+constexpr std::uint32_t steps_held = 5;
+/// Between two steps while agents refuse what is written back.
+constexpr auto asked_again_after = std::chrono::milliseconds(5);
 
 // ---- cache: slots and allocation (cache/slots.cc, cache/allocation.cc) ----
 

@@ -45,20 +45,11 @@ std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, s
 char* object_cache::frame_for_new(mutator& m, std::uint64_t payload_bytes) {
   if (payload_bytes + header::bytes > memory().segment_bytes() / 2) frames_.expect_large(payload_bytes);
   // A thread that holds frames uses the reserve: others wait for them.
-  const std::uint32_t leave = this_thread.depth == 0 || epochs::holds_nothing() ? frames_.reserve() : 0;
-  char* payload = frames_.bump_frame(m.young, false, payload_bytes, leave);
-  if (payload) return payload;
+  const bool holds = this_thread.depth != 0 && !epochs::holds_nothing();
+  if (char* p = frames_.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames_.reserve())) return p;
   const access_wait wait(pressure_);
-  if (!wait.outside()) return pressure_.frame_in_section(m, 0, payload_bytes);
-  const time_point deadline = clock::now() + options_.memory_within;
-  for (bool late = false;;) {  // the deadline was over before the last attempt
-    if (late) pressure_.throw_cache_full(payload_bytes);
-    pressure_.wait_for_memory(leave + frames_.span_of(payload_bytes), deadline);
-    // Enough segments, but perhaps no run of them: eviction goes on, and the wait has an end.
-    evictor_->help();
-    late = clock::now() >= deadline;
-    if ((payload = frames_.bump_frame(m.young, false, payload_bytes, leave))) return payload;
-  }
+  return wait.outside() ? pressure_.await_frame(m, payload_bytes, holds)
+                        : pressure_.frame_in_section(m, 0, payload_bytes);
 }
 
 void object_cache::refill_slots(mutator& m) {

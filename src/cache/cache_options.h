@@ -14,7 +14,7 @@ struct cache_options {
   std::uint64_t capacity_bytes = 256ull << 20;
   std::uint64_t segment_bytes = 1ull << 20;
   queue_policy queues;                                ///< units are segments
-  duration memory_within = std::chrono::seconds(5);   ///< an allocation waits so long for memory, then cache_full
+  duration memory_within = std::chrono::seconds(5);   ///< nothing has moved for so long: cache_full
   duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
   std::uint64_t hit_bytes = 0;                        ///< of the HIT that may be in memory; 0: all of it
   std::uint32_t hit_residents_max = 64;  ///< a page of the HIT that names more resident objects is not given back

@@ -27,7 +27,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::ag
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
-  f->payload = cache_.frames().bump_frame(m.young, false, f->bytes - header::bytes, leave);
+  f->payload = cache_.frames().bump_frame(m.young, false, f->bytes - header::bytes, leave, together != nullptr);
   if (!f->payload) return posting::no_memory;
   fabric::request& r = f->request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
@@ -174,12 +174,16 @@ char* detached_fetches::look_here(awaited& a) {
     if (p == posting::posted || p == posting::unreadable) {
       a.tried = w;
       a.generation = generation;
+      if (a.memory_short != time_point{}) a.begun = now;  // the fetch has its own time
       a.memory_short = time_point{};
       if (p == posting::posted) m.counters.misses += 1;
     } else if (p == posting::no_memory) {
+      const std::uint64_t moved = cache_.pressure().moved();
       if (a.memory_short == time_point{}) a.memory_short = now;
+      if (a.memory_short == now || moved != a.moved) a.moved = moved, a.moved_at = now;
       cache_.pressure().ask_for_room();
-      if (late || cache_.closed() || now >= a.memory_short + cache_.options().memory_within)
+      const duration within = cache_.options().memory_within;
+      if (cache_.closed() || now >= a.moved_at + within || now >= a.memory_short + limits::waits_at_most * within)
         cache_.pressure().throw_cache_full(size_class::bytes(home_address::unpack(w).size_class));
       a.why = holdup::memory;
       return nullptr;

@@ -44,7 +44,8 @@ std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[limits::look
 
 }  // namespace
 
-evictor::evictor(object_cache& cache) : cache_(cache), arena_(cache.memory()), open_(cache.agents().size(), nullptr) {
+evictor::evictor(object_cache& cache)
+    : cache_(cache), arena_(cache.memory()), open_(cache.agents().size(), nullptr), denied_(cache.agents().size(), 0) {
   const std::uint32_t n = arena_.capacity_segments();
   low_ = std::max(3u, n / 16);
   high_ = std::max(low_ + 1, n / 8);
@@ -89,16 +90,16 @@ void evictor::run() noexcept {
       continue;
     }
     bool moved = false;
+    time_point again_at;
     {
       const std::lock_guard lock(mutex_);
-      moved = step();
+      moved = step_if_worth_it();
+      again_at = again_at_;
     }
     // Nothing to do until sections end or acknowledgements come; the latter wake this thread.
     // An agent that takes nothing more is asked again now and then, not in a loop.
     const bool refused = last_error() != errc::ok;
-    if (!moved || refused)
-      os::futex_wait(work_, seen,
-                     clock::now() + (refused ? std::chrono::microseconds(5000) : std::chrono::microseconds(100)));
+    if (!moved || refused) os::futex_wait(work_, seen, refused ? clock::now() + limits::asked_again_after : again_at);
   }
 }
 
@@ -130,8 +131,7 @@ bool evictor::release_passed() noexcept {
   if (newest == 0) return false;
   if (!epochs::passed(newest)) epochs::try_pass(newest);
   while (segment* s = arena_.next_dead(epochs::passed_.load(std::memory_order_acquire))) {
-    counts.segments_released.fetch_add(1, std::memory_order_relaxed);
-    arena_.release(*s);
+    release(*s);
     any = true;
   }
   return any;
@@ -140,7 +140,37 @@ bool evictor::release_passed() noexcept {
 bool evictor::help() noexcept {
   if (!short_of_memory()) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && !stopping_.load(std::memory_order_relaxed) && step();
+  return lock.owns_lock() && !stopping_.load(std::memory_order_relaxed) && step_if_worth_it();
+}
+
+// mutex_. What ends its rest early is counted by work_: acknowledgements, above all. Ends of sections are not announced.
+bool evictor::step_if_worth_it() noexcept {
+  const std::uint32_t seen = work_.load(std::memory_order_acquire);
+  if (in_vain_ && seen == in_vain_at_ && clock::now() < again_at_) return false;
+  const std::uint64_t before = left_so_far();
+  const bool moved = step();
+  in_vain_ = !moved;
+  // Cooling goes on, but makes no room: a cache that is full of what cannot leave now would be cooled and swept all the
+  // while.
+  if (left_so_far() != before) {
+    rest_.reset();
+  } else if (!moved) {
+    in_vain_at_ = seen;
+    again_at_ = clock::now() + rest_.next();
+  }
+  return moved;
+}
+
+std::uint64_t evictor::left_so_far() const noexcept {
+  return counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed) +
+         counts.segments_released.load(std::memory_order_relaxed);
+}
+
+// mutex_.
+void evictor::release(segment& s) noexcept {
+  counts.segments_released.fetch_add(1, std::memory_order_relaxed);
+  arena_.release(s);
+  cache_.pressure().note_released();
 }
 
 void evictor::give_pages_back() noexcept {
@@ -157,6 +187,7 @@ bool evictor::short_of_memory() const noexcept {
 }
 
 bool evictor::step() noexcept {
+  ++steps_;
   for (auto& link : cache_.agents()) link->poll();
   cache_.retirements().acknowledge();
   const bool released = release_passed();
@@ -271,11 +302,16 @@ void evictor::run_sweeping() {
                       frame::total_bytes_of(payload);  // a long array: the rest of it comes first
             return;
           }
-          // No batch to be had until acknowledgements or a region come. The rest of the segment, and others that wait
-          // only to be swept, are not held up by that.
+          // No batch to be had until acknowledgements or a region come: soon, as a rule, and then the sweep goes on
+          // here. The rest of the segment, and others that wait only to be swept, are not held up for long.
           if (last_error() == errc::ok) {
             starved_ = true;
             submit_open_batches();
+            if (held_ < limits::steps_held) {
+              ++held_;
+              cursor_ = payload - sizeof(frame_prefix);
+              return;
+            }
           }
           ++dirty_kept_;
           continue;
@@ -372,8 +408,7 @@ bool evictor::end_sweep(segment& s) {
     return false;
   }
   if (kept_ + pinned_ + dirty_kept_ == 0) {
-    counts.segments_released.fetch_add(1, std::memory_order_relaxed);
-    arena_.release(s);
+    release(s);
     return true;
   }
   counts.stragglers.fetch_add(kept_, std::memory_order_relaxed);
@@ -429,8 +464,7 @@ bool evictor::relocate_stragglers(segment& s) {
   no_pause_before_ = end + (end - begin) * limits::rest_after_pause;
   if (!ran) counts.pauses_abandoned.fetch_add(1, std::memory_order_relaxed);
   if (!ran || !moving.all || s.writing.load(std::memory_order_acquire) != 0) return false;
-  counts.segments_released.fetch_add(1, std::memory_order_relaxed);
-  arena_.release(s);
+  release(s);
   return true;
 }
 

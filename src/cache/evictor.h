@@ -87,6 +87,11 @@ class evictor {
   enum class job : std::uint8_t { none, cooling, sweeping };
 
   bool step() noexcept;
+  /// A step, unless the last one moved nothing, nobody has called since, and its rest is not over.
+  bool step_if_worth_it() noexcept;
+  void release(segment& s) noexcept;
+  /// Objects and segments that have left, or are on their way.
+  [[nodiscard]] std::uint64_t left_so_far() const noexcept;
   [[nodiscard]] bool short_of_memory() const noexcept;
   bool release_passed() noexcept;
   bool pick_job();
@@ -124,10 +129,17 @@ class evictor {
   std::uint64_t left_ = 0;    ///< objects that had left, when this sweep began
   std::uint32_t futile_ = 0;  ///< sweeps one after the other by which nothing left
   std::uint32_t sweeps_since_submit_ = 0;
+  os::nap rest_{limits::memory_nap_first, limits::memory_nap_most};
+  bool in_vain_ = false;          ///< the last step moved nothing ...
+  std::uint32_t in_vain_at_ = 0;  ///< ... at this count of work_ ...
+  time_point again_at_{};         ///< ... and the next one is worth it from then on
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
   bump moved_;  ///< where a pause moves stragglers to
   time_point no_pause_before_{};
   std::vector<remote::batch*> open_;  ///< per agent
+  std::uint64_t steps_ = 0;
+  std::uint32_t held_ = 0;  ///< steps in which the sweep waited at an object for a batch, since there was one
+  std::vector<std::uint64_t> denied_;  ///< per agent: the step in which it had no batch for us; not asked again in it
   struct {
     std::uint64_t header = 0;
     const char* payload = nullptr;  ///< in its batch; null: all of its references were looked at

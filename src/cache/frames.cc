@@ -43,11 +43,13 @@ void frame_space::expect_large(std::uint64_t payload_bytes) noexcept {
 // part stays until the scan comes round again, where queues alone would evict every object just before it is wanted.
 bool frame_space::promotes(mutator& m) const noexcept { return queues_.promotes(next_random(m.random)); }
 
-char* frame_space::bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave) {
+char* frame_space::bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave, bool in_turn) {
   settle(b);
+  in_turn &= !proactive;
   const std::uint64_t total = frame::total_bytes(payload_bytes);
   char* at = nullptr;
   if (total + 8 > arena_.segment_bytes()) {
+    if (in_turn && cache_.pressure().is_turn_of_another(b, leave)) return nullptr;
     const auto span = static_cast<std::uint32_t>((total + 8 + arena_.segment_bytes() - 1) / arena_.segment_bytes());
     segment* s = arena_.take(span, leave);
     if (!s) return nullptr;
@@ -56,6 +58,7 @@ char* frame_space::bump_frame(bump& b, bool proactive, std::uint64_t payload_byt
     at = s->base + 8;
   } else {
     if (!b.seg || total > static_cast<std::uint64_t>(b.end - b.at)) {
+      if (in_turn && cache_.pressure().is_turn_of_another(b, leave)) return nullptr;
       segment* s = arena_.take(1, leave);
       if (!s) return nullptr;
       if (b.seg)

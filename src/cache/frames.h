@@ -32,8 +32,10 @@ class frame_space {
     return static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
   }
 
-  /// A frame in `b`, retiring and taking segments as needed; null when there is no memory. Sets the shape.
-  char* bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave);
+  /// A frame in `b`, retiring and taking segments as needed; null when there is no memory, or when it is another
+  /// thread's turn to get some (pressure.h): who makes room (`proactive`), or cannot queue, need not be in turn. Sets
+  /// the shape.
+  char* bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave, bool in_turn = true);
   /// Takes back the frame that bump_frame gave last, or leaves it dead.
   void unbump(bump& b, char* payload) noexcept;
   /// Lets a run for a large object enter its queue, once its frame is published.

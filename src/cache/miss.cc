@@ -114,6 +114,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   end_fetch(f);
   cache_.frames().settle(m.young);
   m.counters.misses += 1;
+  cache_.pressure().note_read();
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
@@ -263,6 +264,7 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   }
   cache_.frames().settle(m.young);
   m.counters.misses += 1;
+  cache_.pressure().note_read();
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 

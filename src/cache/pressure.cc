@@ -41,36 +41,24 @@ void memory_pressure::wait_at_gate(mutator& m, time_point deadline) noexcept {
   if (memory.available() >= memory.gate_level()) return;
   const time_point begin = clock::now();
   m.counters.stalls_for_memory += 1;
+  cache_.eviction().wake();
   const std::uint32_t in_vain = cache_.requests().collected_in_vain();
   bool gives_up = false;
+  os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   while (memory.available() < memory.gate_level() && !cache_.closed() && !gives_up) {
     const std::uint32_t seen = memory.release_count();
-    if (!cache_.eviction().help()) {
+    if (cache_.eviction().help()) {
+      nap.reset();
+    } else {
       // Nothing can be evicted; what refused it may be old, but then it takes back what it said with the next copy.
       if (cache_.eviction().last_error() != errc::ok && (this_thread.collects || !ask_for_room())) break;
-      cache_.eviction().wake();
-      memory.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+      memory.wait_released(seen, std::min(deadline, clock::now() + nap.next()));
     }
     const bool late = clock::now() >= deadline;
     if (late) expired.fetch_add(1, std::memory_order_relaxed);
     gives_up = late || cache_.requests().collected_in_vain() - in_vain >= limits::collections_in_vain_max;
   }
   if (gives_up) memory.give_up_gate_level();
-  stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
-}
-
-void memory_pressure::wait_for_memory(std::uint32_t segments, time_point deadline) {
-  arena& memory = cache_.memory();
-  const time_point begin = clock::now();
-  cache_.here().counters.stalls_for_memory += 1;
-  while (memory.available() < segments) {
-    ask_for_room();
-    if (cache_.closed() || clock::now() >= deadline) throw_cache_full(segments * memory.segment_bytes());
-    const std::uint32_t seen = memory.release_count();
-    if (cache_.eviction().help()) continue;
-    cache_.eviction().wake();
-    memory.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
-  }
   stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
@@ -104,37 +92,55 @@ class reading_nothing {
 
 }  // namespace
 
-char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes) {
+// While it waits its place in the line is its own, and it holds the line up only as first, when it takes what comes.
+char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, bool urgent) {
   frame_space& frames = cache_.frames();
   arena& memory = frames.memory();
-  // The reserve is for threads that hold frames: others wait for them.
-  const std::uint32_t leave = epochs::holds_nothing() ? frames.reserve() : 0;
-  if (char* p = frames.bump_frame(m.young, false, payload_bytes, leave)) return p;
-  const time_point deadline = clock::now() + cache_.options().memory_within;
-  if (const access_wait wait(*this, slot); wait.outside()) {
-    wait_for_memory(leave + frames.span_of(payload_bytes), deadline);
-    cache_.eviction().help();  // enough segments, but perhaps no run of them
-    return nullptr;
-  }
   const time_point begin = clock::now();
-  const reading_nothing reads_nothing;
+  m.counters.stalls_for_memory += 1;
+  waiting_line::place place(urgent ? urgent_ : others_, m.young);
+  patience patience(cache_.options().memory_within, begin, moved());
+  os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
+  cache_.eviction().wake();
   for (bool late = false;;) {
     const std::uint32_t seen = memory.release_count();
-    if (!cache_.eviction().help()) {
-      // Memory that came while this thread did not run is not to be missed: the last attempt is after the deadline.
-      if (late || cache_.closed()) {
-        ask_for_room();  // for whoever tries again: until this section has ended there can be no collection
-        throw_cache_full(payload_bytes);
+    if (place.is_first()) {
+      if (char* payload = frames.bump_frame(m.young, false, payload_bytes, urgent ? 0 : frames.reserve())) {
+        stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+        return payload;
       }
-      cache_.eviction().wake();
-      memory.wait_released(seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
-      late = clock::now() >= deadline;
     }
-    if (char* p = frames.bump_frame(m.young, false, payload_bytes, 0)) {
-      stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
-      return p;
-    }
+    // Inside of a section there can be no collection: what is asked for is for whoever tries again.
+    if (this_thread.depth == 0 || late || cache_.closed()) ask_for_room();
+    // Memory that came while this thread did not run is not to be missed: the last attempt is after the end.
+    if (late || cache_.closed()) throw_cache_full(payload_bytes);
+    const time_point now = clock::now();
+    if ((late = patience.over(now, moved()))) continue;
+    if (!place.is_first())
+      place.sleep(patience.look_again(now));
+    else if (cache_.eviction().help())
+      nap.reset();
+    else
+      memory.wait_released(seen, std::min(patience.look_again(now), now + nap.next()));
   }
+}
+
+char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes) {
+  frame_space& frames = cache_.frames();
+  // The reserve is for threads that hold frames: others wait for them.
+  const bool holds = !epochs::holds_nothing();
+  if (char* p = frames.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames.reserve())) return p;
+  if (const access_wait wait(*this, slot); wait.outside()) {
+    // The memory stays this thread's; what it is for may have changed meanwhile.
+    frames.unbump(m.young, await_frame(m, payload_bytes, holds));
+    return nullptr;
+  }
+  const reading_nothing reads_nothing;
+  return await_frame(m, payload_bytes, true);
+}
+
+void memory_pressure::note_released() noexcept {
+  if (cache_.eviction().last_error() == errc::ok) moved_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace fm::detail

@@ -1,8 +1,13 @@
-// Waiting for memory: what a thread does that finds no frame. It evicts itself, a step at a time, and sleeps only while
-// others have every step in hand; at its deadline it says who holds the memory.
+// Waiting for memory: what a thread does that finds no frame. The first of a line evicts, a step at a time, and sleeps
+// only while others have every step in hand. Those behind it sleep. A wait that fails says who holds the memory.
 //
 // Invariants owned here
-//   - Every wait has a deadline, and the last attempt is made after it.
+//   - Frames are given in the order of arrival, and nobody overtakes a thread that waits (waiting_line.h).
+//   - A wait fails when nothing has moved for memory_within, or after waits_at_most times that; the last attempt is made
+//     after its end. These count as movement (moved()): an object that an agent acknowledged as stored; and, as long as
+//     no agent refuses what is written back, a segment that was released and a read that came home. All of them bring
+//     memory nearer: a stored object can be dropped, a released segment be taken, and a read ends a section that
+//     eviction waits for. While agents refuse, segments that readers hand round and their reads bring it no nearer.
 //   - A thread waits outside of sections (access_wait.h). If they cannot be left, it says meanwhile that it reads
 //     nothing at home (thread_state::reads_nothing).
 //
@@ -10,6 +15,7 @@
 #pragma once
 
 #include "mutator.h"
+#include "waiting_line.h"
 #include <atomic>
 #include <farmem/detail/word.h>
 #include <farmem/histogram.h>
@@ -29,8 +35,25 @@ class memory_pressure {
   std::atomic<std::uint32_t> waiters{0};
   void await_waiters() noexcept;
 
-  /// Waits for memory with eviction; outside of a section. Throws cache_full at the deadline.
-  void wait_for_memory(std::uint32_t segments, time_point deadline);
+  /// A frame for a thread that has found no memory for one, as soon as its turn comes. `urgent`: it holds frames that
+  /// others may wait for, so it is served from the reserve. Throws cache_full, or why the agents refuse what is written
+  /// back.
+  char* await_frame(mutator& m, std::uint64_t payload_bytes, bool urgent);
+  /// Whether somebody is to have memory before the thread whose bump this is: who takes a segment, but for `leave` of
+  /// them, asks first. Wait-free.
+  [[nodiscard]] bool is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept {
+    return (leave == 0 ? urgent_ : others_).is_before(b);
+  }
+  /// What has moved so far, for a wait for memory.
+  [[nodiscard]] std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
+  /// Objects were stored; a segment was released.
+  void note_stored() noexcept { moved_.fetch_add(1, std::memory_order_relaxed); }
+  void note_released() noexcept;
+  /// A read came home. Counted while somebody waits: the line is shared by all threads.
+  void note_read() noexcept {
+    if (!urgent_.empty() || !others_.empty()) note_released();
+  }
+
   /// A frame, in a section. Null when the section was left to wait for memory: the caller looks at everything again.
   /// `slot`: what the caller is about to reach; 0: nothing.
   char* frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes);
@@ -49,6 +72,9 @@ class memory_pressure {
 
  private:
   object_cache& cache_;
+  waiting_line urgent_;  ///< threads that hold frames, which hold up whoever evicts
+  waiting_line others_;
+  std::atomic<std::uint64_t> moved_{0};
 };
 
 }  // namespace fm::detail

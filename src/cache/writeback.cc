@@ -36,15 +36,18 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
   if (open_[agent] && !open_[agent]->fits(bytes_max)) submit(agent);
   if (!open_[agent]) {
+    if (denied_[agent] == steps_) return false;
     errc why = errc::ok;
     open_[agent] = cache_.agents()[agent]->begin_batch(bytes_max, clock::now(), why);
     if (!open_[agent]) {
+      denied_[agent] = steps_;
       counts.unbatched.fetch_add(1, std::memory_order_relaxed);
       // Not cleared before: a thread that gives up waiting for memory meanwhile has to say why the agent refused.
       if (why == errc::timed_out) why = errc::ok;
       last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
       return false;
     }
+    held_ = 0;
     open_[agent]->owner = take_record();
     open_[agent]->on_acknowledged = acknowledged;
   }
@@ -181,6 +184,7 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       s.writing.fetch_sub(1, std::memory_order_acq_rel);
     }
     counts.acknowledged.fetch_add(n, std::memory_order_relaxed);
+    if (code == errc::ok) cache_.pressure().note_stored();
   }
   // What an agent that is lost leaves behind soon has another agent.
   if (code != errc::ok && !(code == errc::agent_lost && cache_.losses().survivors()))

@@ -7,4 +7,5 @@
 #include "base/base.h"
 #include "os/file_descriptor.h"
 #include "os/memory.h"
+#include "os/spin.h"
 #include <farmem/detail/sync.h>

@@ -7,6 +7,7 @@
 //     path.
 //   - The gate is closed for one pause at a time.
 #include "base/base.h"
+#include "os/os.h"
 #include "table/table.h"
 #include <pthread.h>
 
@@ -157,15 +158,19 @@ bool readers_passed(std::uint64_t stamp) noexcept {
 }
 
 bool wait_passed(std::uint64_t stamp, time_point deadline) noexcept {
-  for (int round = 0; !try_pass(stamp); ++round) {
-    if (clock::now() >= deadline) return false;
-    if (round < 16) {
-      for (int i = 0; i < 64; ++i) cpu_relax();
-    } else {
-      // Sections are short and their ends are not announced: looking again after a moment is the protocol.
-      std::atomic<std::uint32_t> never{0};
-      os::futex_wait(never, 0, std::min(deadline, clock::now() + std::chrono::microseconds(50)));
+  static os::spin_place place;
+  os::spin spin(place, limits::pass_spin);
+  os::nap nap(limits::pass_nap_first, limits::pass_nap_most);
+  while (!try_pass(stamp)) {
+    if (spin.again()) {
+      for (int i = 0; i < 16; ++i) cpu_relax();
+      continue;
     }
+    const time_point now = clock::now();
+    if (now >= deadline) return false;
+    // Sections are short and their ends are not announced: looking again after a moment is the protocol.
+    std::atomic<std::uint32_t> never{0};
+    os::futex_wait(never, 0, std::min(deadline, now + nap.next()));
   }
   return true;
 }

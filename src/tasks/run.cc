@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace fm::detail {
 
@@ -20,6 +21,8 @@ namespace {
 
 // Reached through functions only: a coroutine that moves between threads must not keep the address of a thread_local.
 thread_local run_loop* innermost = nullptr;
+
+os::spin_place idle_place;  // learns whether polling pays for loops that have nothing to resume
 
 }  // namespace
 
@@ -197,6 +200,7 @@ void run_loop::turn() {
   for (const fetch_wait& w : in_flight_) add_heap(w);
   if (!queued_.empty()) add_heap(queued_.front());
   if (look()) {
+    if (std::exchange(spins_, false) && idle_since_ != time_point{}) idle_place.paid();
     idle_since_ = {};
     return resume_ready();
   }
@@ -207,11 +211,18 @@ void run_loop::turn() {
 
 void run_loop::idle() {
   const time_point now = clock::now();
-  if (idle_since_ == time_point{}) idle_since_ = now;
+  if (idle_since_ == time_point{}) {
+    idle_since_ = now;
+    spins_ = idle_place.lets_spin();
+  }
   bool evicted = false;
   for (const seen& s : heaps_) evicted = s.cache->eviction().help() || evicted;
   if (evicted) return;
-  if (now - idle_since_ < limits::spin_for) return cpu_relax();
+  if (spins_) {
+    if (now - idle_since_ < limits::spin_for) return cpu_relax();
+    spins_ = false;
+    idle_place.in_vain();
+  }
   if (heaps_.empty()) return;
   const seen& s = heaps_.front();
   const bool woken = heaps_.size() == 1 && s.ours;

@@ -32,6 +32,8 @@ struct awaited {
   object_cache* cache = nullptr;  ///< set by the first look; good while the heap is open
   time_point begun{};             ///< the first look that did not find it
   time_point memory_short{};      ///< since when there is no frame for it
+  time_point moved_at{};          ///< something moved meanwhile ...
+  std::uint64_t moved = 0;        ///< ... so much had then
   word_t tried = untried;         ///< the hint that a fetch was posted for, ...
   std::uint32_t generation = 0;   ///< ... and the session's generation then
 };

@@ -37,13 +37,13 @@ template <class Changed>
 void wait_on(std::atomic<std::uint32_t>& bell, std::atomic<std::uint32_t>& waits, std::uint32_t seen,
              time_point deadline, const Changed& changed) noexcept {
   const auto over = [&] { return bell.load(std::memory_order_seq_cst) != seen || changed(); };
-  const time_point until = std::min(deadline, clock::now() + channel_limits::ring_spin_for);
-  do {
-    for (int i = 0; i < 32; ++i) {
+  static os::spin_place place;
+  {
+    os::spin spin(place, channel_limits::ring_spin_for);
+    do
       if (over()) return;
-      cpu_relax();
-    }
-  } while (clock::now() < until);
+    while (spin.again());
+  }
   waits.store(1, std::memory_order_seq_cst);
   if (over()) return;
   os::futex_wait_shared(bell, seen, std::min(deadline, clock::now() + channel_limits::ring_wait_max));

@@ -71,7 +71,7 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
   // One that has ended is always ready, and there is nothing to wait for.
   std::array<pollfd, 2> on{
       {{ended_at() == time_point::max() ? socket_.get() : -1, events, 0}, {bell_.get(), POLLIN, 0}}};
-  const time_point now = clock::now(), spin_until = std::min(deadline, now + channel_limits::stream_spin_for);
+  const time_point now = clock::now();
   const auto ready = [&](const timespec& within) {
     if (rung_.load(std::memory_order_seq_cst) == seen && ::ppoll(on.data(), on.size(), &within, nullptr) <= 0)
       return false;
@@ -81,10 +81,13 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
     }
     return true;
   };
-  do {
-    if (ready({})) return;
-    cpu_relax();
-  } while (clock::now() < spin_until);
+  static os::spin_place place;
+  {
+    os::spin spin(place, channel_limits::stream_spin_for);
+    do
+      if (ready({})) return;
+    while (spin.again());
+  }
   const auto left = std::min(deadline, now + channel_limits::stream_wait_max) - clock::now();
   if (left <= duration{}) return;
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();

@@ -79,6 +79,7 @@ class lane_session : public driver, protected lane_owner {
   std::atomic<std::uint64_t> bytes_{0};  ///< in flight
   std::atomic<std::uint32_t> credit_epoch_{0};
   std::atomic<std::uint32_t> credit_waiters_{0};
+  os::spin_place spins_;           ///< of waits for an answer
   std::atomic<bool> idle_{false};  ///< the session thread sleeps without a timeout
   int quiet_ticks_ = 0;
 };

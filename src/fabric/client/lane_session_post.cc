@@ -86,17 +86,14 @@ std::size_t lane_session::poll() noexcept {
 /// Returns when finished() or at the deadline: as the lane's receiver if nobody else is, else beside the one who is.
 template <class Finished>
 void lane_session::wait_on(client_lane& l, const Finished& finished, time_point deadline) noexcept {
-  const time_point spin_until = clock::now() + options_.spin_for;
+  os::spin spin(spins_, options_.spin_for);
   while (!finished()) {
     if (l.is_open() && l.try_role()) {
       while (!finished() && l.is_open()) {
         if (attend(l) != 0) continue;
-        const time_point now = clock::now();
-        if (now >= deadline) break;
-        if (now < spin_until)
-          fm::detail::cpu_relax();
-        else
-          l.sleep_on_connection(deadline);
+        if (spin.again()) continue;
+        if (clock::now() >= deadline) break;
+        l.sleep_on_connection(deadline);
       }
       l.release_role();
     } else {

@@ -126,6 +126,7 @@ void stream_listener::run(std::size_t index) noexcept {
                                : ticking ? fabric_limits::listener_tick_ms
                                          : -1);
     if (n == 0 && polling) spin(t);
+    if (n > 0 && polling) t.spins.paid();  // another connection asked meanwhile
     for (int i = 0; i < n; ++i) {
       const std::uint64_t id = events[std::size_t(i)].data.u64;
       if (id == wake_id) {
@@ -138,7 +139,7 @@ void stream_listener::run(std::size_t index) noexcept {
       } else {
         handle(t, id, events[std::size_t(i)].events);
         t.last = id;
-        if (spins) t.spin_until = clock::now() + options_.spin_for;
+        if (spins) t.spin_until = t.spins.lets_spin() ? clock::now() + options_.spin_for : time_point{};
       }
     }
     if (ticking) check_deadlines(t);
@@ -158,8 +159,12 @@ void stream_listener::spin(io_thread& t) noexcept {
     handle(t, t.last, EPOLLIN);
     const auto after = t.connections.find(t.last);
     const time_point now = clock::now();
-    if (after != t.connections.end() && after->second->receipts() != before) t.spin_until = now + options_.spin_for;
+    if (after != t.connections.end() && after->second->receipts() != before) {
+      t.spins.paid();
+      t.spin_until = now + options_.spin_for;
+    }
     if (now >= t.spin_until) {
+      t.spins.in_vain();
       t.spin_until = {};
       return;
     }

@@ -29,6 +29,7 @@ class stream_listener final : public listener, private connection_host {
     std::unordered_map<std::uint64_t, std::unique_ptr<server_connection>> connections;
     std::uint64_t last = 0;                                     ///< the connection that was served last
     time_point spin_until{};                                    ///< polling goes on until then; zero: blocking
+    os::spin_place spins;                                       ///< whether that pays
     std::size_t watched = 0;                                    ///< of those, how many have a deadline running
     std::unordered_map<std::uint64_t, std::uint32_t> interest;  ///< epoll events, with a mark for watched
   };

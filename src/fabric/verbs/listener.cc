@@ -263,7 +263,8 @@ void verbs_listener::take_completions(std::uint64_t device) noexcept {
     ibv_ack_cq_events(cq, 1);
     auto* l = static_cast<server_lane*>(context);
     l->disarmed();
-    if (options_.spin_for > duration{}) {
+    if (last_ != nullptr) spins_.paid();  // another lane asked while this one was polled
+    if (options_.spin_for > duration{} && spins_.lets_spin()) {
       if (server_lane* before = std::exchange(last_, l); before != nullptr && before != l) busy_.push_back(before);
       spin_until_ = clock::now() + options_.spin_for;
     } else {
@@ -288,8 +289,14 @@ void verbs_listener::spin() noexcept {
     const int n = last_->serve();
     if (n < 0) return end(last_->session());
     const time_point now = clock::now();
-    if (n > 0) spin_until_ = now + options_.spin_for;
-    if (now >= spin_until_) return serve_lane(*std::exchange(last_, nullptr));
+    if (n > 0) {
+      spins_.paid();
+      spin_until_ = now + options_.spin_for;
+    }
+    if (now >= spin_until_) {
+      spins_.in_vain();
+      return serve_lane(*std::exchange(last_, nullptr));
+    }
     fm::detail::cpu_relax();
   }
 }

@@ -69,6 +69,7 @@ class verbs_listener final : public listener, private session_host {
   std::vector<server_lane*> busy_;     ///< lanes to be served now
   std::vector<server_lane*> serving_;  ///< of those, what is left of this round
   time_point spin_until_{};
+  os::spin_place spins_;
   std::size_t unopened_ = 0;  ///< sessions whose deadline runs
   bool accepting_paused_ = false;
 
