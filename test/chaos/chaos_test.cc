@@ -1,0 +1,177 @@
+// Chaos: agents in processes of their own are killed, stopped, filled and started again at the same address, while four
+// threads use one heap over all of them. An oracle (program.h) decides what each access may see. After every event, each
+// thread must get on with its work; no access may see anything but the right data or a typed error that the event explains.
+//
+//   FARMEM_CHAOS_SECONDS=...  how long rounds are begun; 2
+//   FARMEM_CHAOS_EVENTS=...   letters of the events to choose from: stop, kill, return, fill; skrf
+//   FARMEM_SEED=...           the choices of a run, 1; `random` takes another each time, and prints it
+//
+// The report, on standard error, tells how many operations a second the survivors' objects had before and after an agent
+// died. It is a figure, not a bound.
+#include <catch2/catch.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "program.h"
+#include "support/await.h"
+
+using namespace fm::literals;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr fm::duration reconnect_within = 2s;
+
+double seconds() {
+  const char* text = std::getenv("FARMEM_CHAOS_SECONDS");
+  return text ? std::strtod(text, nullptr) : 2.0;
+}
+std::uint64_t seed() {
+  const char* text = std::getenv("FARMEM_SEED");
+  const std::uint64_t s = !text                                ? 1
+                          : text == std::string_view("random") ? std::random_device{}()
+                                                               : std::strtoull(text, nullptr, 0);
+  std::fprintf(stderr, "FARMEM_SEED=%llu\n", static_cast<unsigned long long>(s));
+  return s;
+}
+
+char choice(std::uint64_t random) {
+  const char* text = std::getenv("FARMEM_CHAOS_EVENTS");
+  const std::string_view events = text && *text ? text : "skrf";
+  return events[random % events.size()];
+}
+
+std::uint64_t sum(const std::vector<std::uint64_t>& of) {
+  return std::accumulate(of.begin(), of.end(), std::uint64_t{0});
+}
+
+/// One heap over three agents, and what happens to them.
+class round {
+ public:
+  round(const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents, std::uint64_t seed)
+      : agents_(agents), random_(seed), heap_(options()), program_(heap_, {.seed = seed}, agents) {}
+
+  void run() {
+    program_.build();
+    program_.begin();
+    go_on("beginning");
+    for (int events = 0; events < 4; ++events) {
+      switch (choice(random_())) {
+        case 's': stop(); break;
+        case 'k': kill(false); break;
+        case 'r': kill(true); break;
+        default: fill(); break;
+      }
+    }
+    program_.end();
+    program_.compare();
+    if (program_.wrong.any()) {
+      UNSCOPED_INFO(heap_.stats().text());
+      FAIL(program_.wrong.text());
+    }
+  }
+
+ private:
+  [[nodiscard]] fm::heap_options options() const {
+    fm::heap_options o;
+    o.cache = 1_MiB;  // a quarter of the items
+    o.agents = {agents_[0]->url(), agents_[1]->url(), agents_[2]->url()};
+    o.name = "chaos";
+    o.segment = 16_KiB;
+    o.reconnect_within = reconnect_within;
+    o.memory_within = 4s;
+    return o;
+  }
+
+  /// Every thread gets a hundred operations done from now on. A guard ends a hang.
+  void go_on(const char* after) {
+    const auto from = program_.progress();
+    const bool all = fm::test::await([&] {
+      if (program_.wrong.any()) return true;
+      const auto now = program_.progress();
+      for (std::size_t t = 0; t < now.size(); ++t)
+        if (now[t] < from[t] + 100) return false;
+      return true;
+    });
+    INFO("after " << after << "\n" << heap_.stats().text());
+    if (program_.wrong.any()) FAIL(program_.wrong.text());
+    REQUIRE(all);
+  }
+
+  /// Operations a second in the next `within`.
+  [[nodiscard]] double rate(fm::duration within) {
+    const std::uint64_t from = sum(program_.progress());
+    const fm::time_point begin = fm::clock::now();
+    std::this_thread::sleep_for(within);  // the figure of a report, which nothing waits for
+    const std::uint64_t done = sum(program_.progress()) - from;
+    return double(done) / std::chrono::duration<double>(fm::clock::now() - begin).count();
+  }
+
+  chaos::chaos_agent* one_that_runs(std::size_t but_leave) {
+    std::vector<chaos::chaos_agent*> all;
+    for (const auto& a : agents_)
+      if (!a->died()) all.push_back(a.get());
+    return all.size() > but_leave ? all[random_() % all.size()] : nullptr;
+  }
+
+  void stop() {
+    chaos::chaos_agent* const a = one_that_runs(0);
+    if (a == nullptr) return;
+    a->stop(reconnect_within / 4, [&] { (void)rate(std::chrono::milliseconds(random_() % 200)); });
+    go_on("an agent was stopped");
+  }
+  void kill(bool comes_back) {
+    chaos::chaos_agent* const a = one_that_runs(1);
+    if (a == nullptr) return;
+    const double before = rate(300ms);
+    a->kill();
+    if (comes_back) a->start();
+    const double first = rate(300ms), second = rate(300ms);
+    go_on(comes_back ? "an agent was started again" : "an agent died");
+    std::fprintf(stderr,
+                 "%s: %.0f operations/s before, %.0f in the first 0.3 s, %.0f in the next, %.0f when all go on\n",
+                 comes_back ? "died and was started again" : "died", before, first, second, rate(300ms));
+  }
+  void fill() {
+    (void)program_.fill(64_MiB);
+    (void)heap_.collect("the ballast is dropped");
+    go_on("the agents were filled");
+  }
+
+  const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents_;
+  std::mt19937_64 random_;
+  fm::heap heap_;
+  chaos::program program_;
+};
+
+void chaos_over(const std::string& transport) {
+  std::vector<std::unique_ptr<chaos::chaos_agent>> agents;
+  for (int i = 0; i < 3; ++i)
+    agents.push_back(std::make_unique<chaos::chaos_agent>(
+        transport, std::vector<std::string>{"--memory", "12MiB", "--region", "256KiB"}));
+  std::mt19937_64 choices(seed());
+  const fm::time_point end =
+      fm::clock::now() + std::chrono::duration_cast<fm::duration>(std::chrono::duration<double>(seconds()));
+  int rounds = 0;
+  do {
+    const std::uint64_t s = choices();
+    INFO("round " << rounds << ", its seed " << s);
+    for (const auto& a : agents) a->forget();
+    round(agents, s).run();
+    ++rounds;
+  } while (fm::clock::now() < end);
+  std::fprintf(stderr, "%d rounds over %s\n", rounds, transport.c_str());
+}
+
+}  // namespace
+
+TEST_CASE("agents die, stop, fill and return over shm, and a program sees right data or a typed error") {
+  chaos_over("shm");
+}
+TEST_CASE("agents die, stop, fill and return over tcp, and a program sees right data or a typed error") {
+  chaos_over("tcp");
+}
