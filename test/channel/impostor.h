@@ -62,6 +62,10 @@ class impostor final : public fm::fabric::session_events {
     }
     return post(*session_, fm::fabric::lane::bulk, message, fd);
   }
+  /// Ends a thread that sends into a stream which nobody reads any more.
+  void end_streams() {
+    for (const auto& s : sockets) ::shutdown(s.get(), SHUT_RDWR);
+  }
   /// The same by the session, whatever he asked for.
   fm::errc message(fm::detail::channel_wire::head h, const std::vector<std::uint64_t>& words) {
     std::vector<std::byte> m(sizeof h + words.size() * 8);

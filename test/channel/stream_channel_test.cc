@@ -271,6 +271,7 @@ TEST_CASE("parts with nothing in them do not keep a receiver beyond its deadline
   const thrown t = thrown_by([&] { rx.recv<node>({.within = std::chrono::milliseconds(100)}); });
   enough = true;
   rx.close();
+  other.end_streams();
   INFO(t.text);
   REQUIRE(t.code == errc::timed_out);
 }
