@@ -1,5 +1,5 @@
-// Re-homing: the tablets of an agent that is lost get new agents among those that are left. What is resident becomes
-// dirty and goes to its new home by ordinary write-back; every other object of these tablets is lost (losses.h).
+// Re-homing: the tablets of an agent that is lost get new agents among those that are left. Resident objects become dirty
+// and go to their new home by ordinary write-back; every other object of these tablets is lost (losses.h).
 //
 // The order, and what each step is for
 //   1  The loss is final: the session has ended, so nobody posts to the agent again (agent_session::lost).
