@@ -293,7 +293,7 @@ TEST_CASE("a scope that is to begin while the agents are full waits for a collec
   o.local_memory = 8_MiB;
   o.local_region = 256_KiB;
   o.elastic = false;
-  o.memory_within = std::chrono::seconds(3);
+  o.memory_within = std::chrono::seconds(8);
   fm::heap h(o);
   std::vector<fm::ptr<char[]>> kept, garbage;
   for (int i = 0; i < 700; ++i) kept.push_back(h.array<char>(3'000));

@@ -37,7 +37,7 @@ TEST_CASE("an agent that hangs ends the cycle with an error, and the next one is
   for (const message_type type : {message_type::begin_cycle, message_type::trace, message_type::release_slots}) {
     meddled_agent first, second;
     auto o = over({first.url(), second.url()});
-    o.access_within = std::chrono::seconds(2);
+    o.access_within = std::chrono::seconds(5);  // also for what must succeed
     fm::heap h(o);
     const auto kept = make_list(h, 3'000);
     { const auto dropped = make_list(h, 3'000); }
@@ -63,7 +63,7 @@ TEST_CASE(
     "an agent that does not answer for its evacuation is in the report, and neither the cycle nor the heap suffers") {
   meddled_agent first, second;
   auto o = over({first.url(), second.url()});
-  o.access_within = std::chrono::seconds(2);
+  o.access_within = std::chrono::seconds(5);  // also for what must succeed
   o.evacuation.order = fm::evacuation_order::depth_first;
   fm::heap h(o);
   const auto kept = make_list(h, 30'000);
