@@ -379,6 +379,8 @@ constexpr std::chrono::nanoseconds open_delay_max = std::chrono::milliseconds(10
 /// Between two looks at a session: it tells when a handshake is wanted, but not when it has let other requests in after
 /// one.
 constexpr std::chrono::nanoseconds until_up = std::chrono::milliseconds(1);
+/// A read that comes home is noted as a sign of life at most once in so long: the line is shared by all threads.
+constexpr auto heard_again_after = std::chrono::milliseconds(100);
 /// Bytes of type descriptions in one message.
 constexpr std::size_t types_bytes_max = 256 << 10;
 /// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.

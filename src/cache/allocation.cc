@@ -28,6 +28,7 @@ void make_young(char* payload) noexcept {
 std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, std::uint64_t length) {
   if (unusual_.load(std::memory_order_acquire) != 0) {
     if (closed()) throw error(errc::heap_closed, fmt::format("allocating a {}", type.name));
+    const access_wait outside(pressure_);  // a snapshot holds the sources while its pause waits for sections
     slots_.leave_lost(here());
   }
   // Checked before the size is computed, which could overflow.
@@ -48,8 +49,9 @@ char* object_cache::frame_for_new(mutator& m, std::uint64_t payload_bytes) {
   const bool holds = this_thread.depth != 0 && !epochs::holds_nothing();
   if (char* p = frames_.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames_.reserve())) return p;
   const access_wait wait(pressure_);
+  bool left = false;
   return wait.outside() ? pressure_.await_frame(m, payload_bytes, holds)
-                        : pressure_.frame_in_section(m, 0, payload_bytes);
+                        : pressure_.frame_in_section(m, 0, payload_bytes, left);
 }
 
 void object_cache::refill_slots(mutator& m) {

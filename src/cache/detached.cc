@@ -159,7 +159,7 @@ char* detached_fetches::look_here(awaited& a) {
       a.why = word::fetch_of<fetch>(w)->from == &cache_.here() ? holdup::fetch : holdup::others_fetch;
       return nullptr;
     }
-    if (link.lost()) throw_access(errc::agent_lost, a.slot, link);
+    if (w != word::unknown && link.lost()) throw_access(errc::agent_lost, a.slot, link);
     if (late && a.memory_short == time_point{}) throw_access(errc::timed_out, a.slot, link);
     if (link.session().state() != fabric::session_state::up) {
       a.why = holdup::connection;

@@ -57,7 +57,8 @@ class wait_in_fetch {
     if (f.posted_at.load(std::memory_order_relaxed) != 0) return;
     f.seg = &cache.memory().of(f.payload);
     f.seg->inflight.fetch_add(1, std::memory_order_relaxed);
-    f.posted_at.store(epochs::current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
+    // Of the section that found the region readable: a retirement that came since must wait for the read.
+    f.posted_at.store(this_thread.epoch.load(std::memory_order_relaxed), std::memory_order_seq_cst);
   }
   const access_wait wait_;
 };
@@ -85,8 +86,12 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   remote::agent_session& link = *cache_.agents()[agent];
   if (link.lost()) throw_access(errc::agent_lost, slot, link);
   const home_address at = home_address::unpack(seen);
-  char* payload = cache_.pressure().frame_in_section(m, slot, size_class::bytes(at.size_class) - header::bytes);
-  if (!payload) return;  // the section was left: look again
+  bool left = false;
+  char* payload = cache_.pressure().frame_in_section(m, slot, size_class::bytes(at.size_class) - header::bytes, left);
+  if (left && (object_cache::agent_of(slot) != agent || link.lost())) {
+    cache_.frames().unbump(m.young, payload);
+    return;
+  }
   fetch& f = m.fetches[0];
   f.slot = slot;
   f.hint = seen;
@@ -136,6 +141,7 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
   if (r.status == errc::stale || r.status == errc::access_denied || r.status == errc::not_found) return 0;
   if (r.status == errc::disconnected) return 0;  // by slot, which waits for the reconnect
   if (r.status == errc::timed_out) link.unanswered(posted);
+  if (r.status == errc::ok) link.answered(posted);
   if (r.status != errc::ok) throw_access(r.status, f.slot, link);
   const std::uint64_t got = r.bytes();
   m.counters.fetched_bytes += got;
@@ -218,11 +224,11 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   const time_point begin = clock::now();
   mutator& m = cache_.here();
   remote::agent_session& link = cache_.link_of(slot);
-  if (link.lost()) throw_access(errc::agent_lost, slot, link);
-  cache_.losses().check(slot);
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
   cache_.pages().open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
+  if (link.lost()) throw_access(errc::agent_lost, slot, link);
+  cache_.losses().check(slot);
   const remote::slot_answer a = [&] {
     const access_wait wait(cache_.pressure(), slot);
     return link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
@@ -251,8 +257,9 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
           ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
           : 0;
   if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
-  char* payload = cache_.pressure().frame_in_section(m, slot, bytes - header::bytes);
-  if (!payload) return;
+  // If the section is left, the copy is good as long as the word names the place that it came from.
+  bool left = false;
+  char* payload = cache_.pressure().frame_in_section(m, slot, bytes - header::bytes, left);
   copy_bytes(frame::home_copy(payload), a.copy.data(), bytes);
   frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);
   m.counters.fetched_bytes += a.copy.size();

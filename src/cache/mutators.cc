@@ -67,9 +67,9 @@ void mutator_list::close() noexcept {
   open_lists[index_].store(nullptr, std::memory_order_release);
 }
 
-mutator& mutator_list::attach() {
+mutator& mutator_list::attach(slot_t reaches) {
   // Outside of sections: a snapshot holds the lock while its pause waits for sections.
-  const access_wait outside(cache_.pressure());
+  const access_wait outside(cache_.pressure(), reaches);
   const std::lock_guard lock(mutex_);
   const section registered;  // makes the thread known, so that its end is noticed
   for (auto& m : all_) {

@@ -23,10 +23,11 @@ class mutator_list {
   /// All threads forget the heap, and its number is free.
   void close() noexcept;
 
-  /// The calling thread's state in this heap. O(1) but for a thread's first call.
-  mutator& here() {
+  /// The calling thread's state in this heap. O(1) but for a thread's first call, which leaves its sections while it
+  /// waits. `reaches`: the slot that it is about to reach; 0: none.
+  mutator& here(slot_t reaches = 0) {
     mutator* m = known();
-    return __builtin_expect(m != nullptr, 1) ? *m : attach();
+    return __builtin_expect(m != nullptr, 1) ? *m : attach(reaches);
   }
   /// The same, or null when the thread has not used the heap yet.
   [[nodiscard]] mutator* known() const noexcept { return this_thread.mutators[index_]; }
@@ -41,7 +42,7 @@ class mutator_list {
 
  private:
   friend class slot_hold;
-  mutator& attach();
+  mutator& attach(slot_t reaches);
 
   object_cache& cache_;
   std::uint32_t index_ = 0;

@@ -78,6 +78,7 @@ object_cache& object_cache::owner_of(slot_t slot) {
 }
 
 char* object_cache::resolve_here(slot_t slot, access how) {
+  (void)mutators_.here(slot);  // asked for again below, where the section must not be left
   std::atomic<word_t>& word = word_at(slot);
   for (;;) {
     word_t w = word.load(std::memory_order_acquire);

@@ -97,8 +97,8 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, bool
   frame_space& frames = cache_.frames();
   arena& memory = frames.memory();
   const time_point begin = clock::now();
-  m.counters.stalls_for_memory += 1;
   waiting_line::place place(urgent ? urgent_ : others_, m.young);
+  m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
   patience patience(cache_.options().memory_within, begin, moved());
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   cache_.eviction().wake();
@@ -125,15 +125,14 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, bool
   }
 }
 
-char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes) {
+char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left) {
   frame_space& frames = cache_.frames();
   // The reserve is for threads that hold frames: others wait for them.
   const bool holds = !epochs::holds_nothing();
   if (char* p = frames.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames.reserve())) return p;
   if (const access_wait wait(*this, slot); wait.outside()) {
-    // The memory stays this thread's; what it is for may have changed meanwhile.
-    frames.unbump(m.young, await_frame(m, payload_bytes, holds));
-    return nullptr;
+    left = true;
+    return await_frame(m, payload_bytes, holds);
   }
   const reading_nothing reads_nothing;
   return await_frame(m, payload_bytes, true);

@@ -42,7 +42,8 @@ class memory_pressure {
   /// Whether somebody is to have memory before the thread whose bump this is: who takes a segment, but for `leave` of
   /// them, asks first. Wait-free.
   [[nodiscard]] bool is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept {
-    return (leave == 0 ? urgent_ : others_).is_before(b);
+    // A collector that stood in line would wait for those who wait for a collection.
+    return !this_thread.collects && (leave == 0 ? urgent_ : others_).is_before(b);
   }
   /// What has moved so far, for a wait for memory.
   [[nodiscard]] std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
@@ -54,9 +55,10 @@ class memory_pressure {
     if (!urgent_.empty() || !others_.empty()) note_released();
   }
 
-  /// A frame, in a section. Null when the section was left to wait for memory: the caller looks at everything again.
-  /// `slot`: what the caller is about to reach; 0: nothing.
-  char* frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes);
+  /// A frame, in a section. `slot`: what the caller is about to reach; 0: nothing. `left`: the section was left to wait
+  /// for memory, so the caller looks at everything again before it uses the frame, or gives it back (unbump). It keeps
+  /// the frame if it can: whoever gives back what it waited for waits again, behind all others.
+  char* frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left);
   /// Sleeps until memory was released after `seen` (arena::release_count), or until `deadline`; wakes the evictor
   /// first.
   void sleep_until_released(std::uint32_t seen, time_point deadline) noexcept;

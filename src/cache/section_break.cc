@@ -12,16 +12,26 @@ namespace fm::detail {
 
 namespace {
 
-/// Makes the word of a pinned frame warm, in a section. False if its heap was closed meanwhile: its memory may be gone,
-/// and the pin with it.
-bool warm(slot_t slot, const char* payload) noexcept {
-  object_cache* const cache = tablet_info_of(slot).heap.load(std::memory_order_acquire);
-  if (!cache) return false;
-  try {
-    FM_CHECK(cache->resolve_here(slot, access::read) == payload, "a pinned frame stays where it is");
-    return true;
-  } catch (...) {
-    return false;
+/// Makes the word of a pinned frame warm, in a section. It takes no memory and asks nobody, since the frame does not
+/// move: a section that could be left here would be entered without what it holds. False if the heap was closed
+/// meanwhile: its memory may be gone, and the pin with it.
+bool warm(object_cache* heap, slot_t slot, const char* payload) noexcept {
+  if (heap == nullptr || tablet_info_of(slot).heap.load(std::memory_order_acquire) != heap) return false;
+  std::atomic<word_t>& word = word_at(slot);
+  for (;;) {
+    word_t w = word.load(std::memory_order_acquire);
+    if (!word::is_resident(w)) {
+      FM_CHECK(w == word::unknown, "the object of a pinned frame is resident, perhaps aside");
+      heap->pages().open(slot);
+      continue;
+    }
+    FM_CHECK(word::payload(w) == payload, "a pinned frame stays where it is");
+    if (!word::is_cold(w)) return true;
+    if (word::is_busy(w)) {
+      cpu_relax();
+      continue;
+    }
+    if (word.compare_exchange_weak(w, w & ~word::cold_bit, std::memory_order_acq_rel)) return true;
   }
 }
 
@@ -43,6 +53,7 @@ void section_break::leave(slot_t reaches) noexcept {
     char* const payload = pinned_[i].payload = t.payloads[i];
     if (payload == nullptr) continue;
     pinned_[i].slot = header::slot(frame::prefix(payload).header.load(std::memory_order_relaxed));
+    pinned_[i].heap = tablet_info_of(pinned_[i].slot).heap.load(std::memory_order_acquire);
     pin_frame(payload);
   }
   FM_ASSERT(t.waits_for.load(std::memory_order_relaxed) == 0, "a thread waits for one slot at a time");
@@ -57,9 +68,11 @@ void section_break::enter() noexcept {
   thread_state& t = this_thread;
   epochs::enter();
   for (std::uint32_t i = 0; i < count_; ++i) {
-    char* const payload = t.payloads[i] = pinned_[i].payload;
-    if (payload != nullptr && warm(pinned_[i].slot, payload)) unpin_frame(payload);
+    char*& payload = pinned_[i].payload;
+    if (payload != nullptr && !warm(pinned_[i].heap, pinned_[i].slot, payload)) payload = nullptr;
   }
+  for (std::uint32_t i = 0; i < count_; ++i)
+    if (char* const payload = t.payloads[i] = pinned_[i].payload; payload != nullptr) unpin_frame(payload);
   t.handed_out = count_;
   t.depth = depth_;
   t.waits_for.store(0, std::memory_order_release);

@@ -125,6 +125,8 @@ class agent_session {
   /// A read that was posted at `since` has timed out. If nothing was heard of the agent since then, the connection is as
   /// good as broken, and is replaced.
   virtual void unanswered(time_point since) noexcept = 0;
+  /// A read that was posted at `since` has come home: the agent is not silent.
+  virtual void answered(time_point since) noexcept = 0;
   /// Asks by slot: always right, one round trip. Retries across reconnects until `deadline`, then agent_lost/timed_out.
   virtual slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
                                  time_point deadline) noexcept = 0;

@@ -208,6 +208,12 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   /// Nothing was heard since then, for so long that it counts.
   [[nodiscard]] bool is_silent_since(time_point since) const noexcept;
   void heard() noexcept { heard_at_.store(clock::now().time_since_epoch().count(), std::memory_order_relaxed); }
+  /// Written seldom, because all threads that miss share the line.
+  void answered(time_point since) noexcept override {
+    const clock::rep at = since.time_since_epoch().count();
+    if (duration(at - heard_at_.load(std::memory_order_relaxed)) > detail::limits::heard_again_after)
+      heard_at_.store(at, std::memory_order_relaxed);
+  }
 
   const agent_session_options options_;
   std::string url_;

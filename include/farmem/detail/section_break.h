@@ -25,6 +25,8 @@
 
 namespace fm::detail {
 
+class object_cache;
+
 class section_break {
  public:
   /// Leaves all sections of the thread, if there are any. `reaches`: the slot that it is about to reach; 0: none.
@@ -51,6 +53,7 @@ class section_break {
   struct {
     char* payload;  ///< null: a place without one
     slot_t slot;
+    object_cache* heap;
   } pinned_[handed_out_max];
 };
 
