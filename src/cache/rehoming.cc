@@ -21,12 +21,14 @@ bool is_refusal(errc e) noexcept {
 
 }  // namespace
 
+bool rehoming::ends() const noexcept { return stopping_.load(std::memory_order_acquire) || cache_.closed(); }
+
 rehomed rehoming::run() noexcept {
   rehomed out;
   object_cache::links& links = cache_.agents();
   left_.resize(links.size());
   bool all = true;
-  for (std::uint32_t agent = 0; agent < links.size() && !cache_.closed(); ++agent) {
+  for (std::uint32_t agent = 0; agent < links.size() && !ends(); ++agent) {
     if (!links[agent]->lost() || left_[agent]) continue;
     try {
       left_[agent] = leave(agent, out);
@@ -58,7 +60,7 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   std::uint64_t lost = 0, tablets = 0;
   for (const tablet_move& m : moves)
     for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++tablets) lost += sweep_tablet(agent, t, *allocated);
-  if (cache_.closed()) return false;
+  if (ends()) return false;
   cache_.slots().move_tablets(agent, moves);
   cache_.agents()[agent]->detach_all();
   moves_.erase(agent);
@@ -93,7 +95,7 @@ bool rehoming::find_home(tablet_move& m) {
   const auto alive = [&](std::uint32_t a) { return a != tablet_move::nobody && !links[a]->lost(); };
   if (m.granted && alive(m.to)) return true;
   m.granted = false;
-  for (std::size_t n = 0; n < links.size() && !cache_.closed(); ++n) {
+  for (std::size_t n = 0; n < links.size() && !ends(); ++n) {
     if (!alive(m.to)) m.to = static_cast<std::uint32_t>(next_home_++ % links.size());
     if (!alive(m.to)) continue;
     const errc e = links[m.to]->grant_tablets(m.first, m.count);
@@ -111,18 +113,24 @@ std::unique_ptr<slot_marks> rehoming::stop_threads() {
   const time_point deadline = clock::now() + limits::rehoming_pause_within;
   duration backoff = std::chrono::milliseconds(1);
   for (std::uint32_t attempt = 0;; ++attempt) {
-    slot_hold hold(cache_.slots(), cache_.mutators());
-    const duration within =
-        std::min<duration>(limits::one_pause_within * (1 << std::min(attempt, 10u)), limits::longest_attempt);
-    if (mutated(mutation::rehome_without_grace)) {
-      hold.note_runs();
-      return hold.allocated();
+    {
+      slot_hold hold(cache_.slots(), cache_.mutators());
+      const duration within =
+          std::min<duration>(limits::one_pause_within * (1 << std::min(attempt, 10u)), limits::longest_attempt);
+      if (mutated(mutation::rehome_without_grace)) {
+        hold.note_runs();
+        return hold.allocated();
+      }
+      if (epochs::pause(
+              within, [](void* h) { static_cast<slot_hold*>(h)->note_runs(); }, &hold))
+        return hold.allocated();
     }
-    if (epochs::pause(
-            within, [](void* h) { static_cast<slot_hold*>(h)->note_runs(); }, &hold))
-      return hold.allocated();
-    if (clock::now() >= deadline || cache_.closed()) return nullptr;
-    std::this_thread::sleep_for(backoff);
+    // The gate closes again when the sections that this attempt met have ended: others would stand at it for nothing.
+    const std::uint64_t stamp = epochs::stamp();
+    do {
+      if (clock::now() >= deadline || ends()) return nullptr;
+      std::this_thread::sleep_for(backoff);
+    } while (!epochs::try_pass(stamp));
     backoff = std::min<duration>(backoff * 2, limits::backoff_most);
   }
 }
@@ -164,7 +172,7 @@ std::uint64_t rehoming::sweep_tablet(std::uint32_t agent, std::uint32_t tablet, 
         }
       }
       if (waits) await_fetch(slot);
-      if (cache_.closed()) return 0;
+      if (ends()) return 0;
     }
   }
   cache_.losses().add(tablet, agent, lost);

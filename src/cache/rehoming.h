@@ -27,6 +27,7 @@
 #pragma once
 
 #include "slot_marks.h"
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -56,7 +57,8 @@ struct tablet_move {
 
 class rehoming {
  public:
-  explicit rehoming(object_cache& cache) noexcept : cache_(cache) {}
+  /// `stopping`: the heap closes, and nothing is waited for any more.
+  rehoming(object_cache& cache, const std::atomic<bool>& stopping) noexcept : cache_(cache), stopping_(stopping) {}
   /// Leaves all agents that are lost, as far as survivors take their tablets. Waits for answers, and for sections.
   rehomed run() noexcept;
 
@@ -71,7 +73,10 @@ class rehoming {
   static bool sweep_word(slot_t slot, bool& gone) noexcept;
   void await_fetch(slot_t slot) noexcept;
 
+  [[nodiscard]] bool ends() const noexcept;
+
   object_cache& cache_;
+  const std::atomic<bool>& stopping_;
   std::map<std::uint32_t, std::vector<tablet_move>> moves_;  ///< by the agent that is being left
   std::vector<bool> left_;                                   ///< by agent
   std::uint32_t next_home_ = 0;                              ///< survivors get tablets in turn

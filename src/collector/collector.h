@@ -129,8 +129,8 @@ class collector {
   std::uint64_t young_begun_ = 0, young_ended_ = 0;  ///< collections of young objects
   std::uint32_t young_callers_ = 0;                  ///< in collect_young
   cycle_report last_, last_young_;
-  rehoming rehoming_{cache_};  ///< the collector's thread's
-  bool young_last_ = false;    ///< the last collection was of young objects; the collector's thread's
+  rehoming rehoming_{cache_, stopping_};  ///< the collector's thread's
+  bool young_last_ = false;               ///< the last collection was of young objects; the collector's thread's
 
   struct outlived {
     std::uint64_t stamp;
