@@ -228,7 +228,7 @@ const std::vector<setting>& settings() {
        false, [](config& c, text v) { c.store.clean_below_live_ratio = parse_share(v); }},
       {"clean-reserve", "SHARE", "share of the memory that only the cleaner may use (default 0.05)", false,
        [](config& c, text v) { c.store.clean_reserve = parse_share(v); }},
-      {"connections", "N", "most connections at a time (default 256)", false,
+      {"connections", "N", "most connections at a time (default 512)", false,
        [](config& c, text v) { c.fabric.connections_max = parse_count(v); }},
       {"io-threads", "N",
        "threads that serve each address: half for messages, half for fetches; over shm:// all for messages (default 2)",

@@ -56,8 +56,9 @@ struct listen_options {
   std::uint32_t io_threads = 1;
   duration spin_for = std::chrono::microseconds(20);  ///< a thread that serves fetches polls so long after a request
                                                       ///< before it blocks; 0: never
-  std::uint32_t connections_max = 256;
-  std::uint32_t handshakes_max = 32;  ///< connections that have not said who they are yet
+  std::uint32_t connections_max = 512;                ///< of 64 heaps, with several each
+  /// Connections that have not said who they are yet: those of forty programs that start at once. More are turned away.
+  std::uint32_t handshakes_max = 256;
   duration handshake_within = std::chrono::seconds(2);
   std::uint32_t message_bytes_max = 1u << 20;
   std::uint32_t requests_in_flight = 4096;  ///< per connection, refused beyond
