@@ -42,7 +42,7 @@ TEST_CASE("nobody reads a wrong byte of a pool over verbs://, while it is writte
     o.tenant = fm::pool_tenant::random();
     o.name = "lab";
     o.compact_above = 0;
-    o.access_within = o.memory_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::seconds(60);
+    o.access_within = o.memory_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::minutes(10);
     const pool_test::stress_report r = pool_test::stress(o, mode, run_for);
     if (seconds != nullptr) std::printf("%s: %s\n", pool_test::name_of(mode), r.text().c_str());
     INFO(pool_test::name_of(mode) << ": " << r.text());
@@ -57,7 +57,7 @@ TEST_CASE("what was freed, and what another tenant made, is refused over verbs:/
   o.agents = {a.url()};
   o.tenant = fm::pool_tenant::random();
   o.name = "lab";
-  o.access_within = o.memory_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::seconds(60);
+  o.access_within = o.memory_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::minutes(10);
   fm::pool mine(o);
   using value = pool_test::checked<10>;
   auto p = mine.alloc(value::make(1, 1)), kept = mine.alloc(value::make(2, 1));
