@@ -59,8 +59,9 @@ class channel_base {
 
 /// One end of a connection between two heaps. Movable. One thread may send while another receives; several senders, or
 /// several receivers, take turns. The heap must outlive its channels. No thread may change a graph while it is sent, as
-/// in plain C++. If one does, the send fails or the receiver gets a mixture, but both heaps stay sound. Must not be
-/// used inside a scope.
+/// in plain C++. If one does, the send fails or the receiver gets a mixture, but both heaps stay sound. While a call
+/// waits, an open scope or expression holds nobody up. In a scope that has shown more than 64 objects, sending and
+/// receiving throw scope_misuse.
 class channel {
  public:
   /// A channel that is not connected.
@@ -86,6 +87,11 @@ class channel {
   template <class T>
   void send(const ptr<T>& root, const send_options& o = {}) {
     base_.send(root.slot(), detail::schema_of<T>(), o);
+  }
+  /// Sends what a field refers to: `tx.send(p->next)`. As the other send.
+  template <class T>
+  void send(const ref<T>& root, const send_options& o = {}) {
+    send(ptr<T>(root), o);
   }
 
   /// Sends the objects that the references of an array refer to, without the array (the iterable send of Naos). The

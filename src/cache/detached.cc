@@ -3,14 +3,32 @@
 // Invariant: from the moment at which a word says `fetching` nothing may fail until its request is posted, since others
 // wait for it.
 #include "detached.h"
+#include "access_wait.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
+
+#include <array>
+#include <span>
 
 #include "cache/frames/frame_contents.h"
 #include "cache/frames/retire_frame.h"
 
 namespace fm::detail {
+
+namespace {
+
+/// Posts fetches, which hold their regions and frames without a section. What there is no credit for waits for it
+/// outside of the thread's sections.
+void post_outside(memory_pressure& pressure, fabric::session& session,
+                  std::span<fabric::request* const> requests) noexcept {
+  const std::size_t posted = session.try_post(requests);
+  if (posted == requests.size()) return;
+  const access_wait wait(pressure);
+  session.post(requests.subspan(posted));
+}
+
+}  // namespace
 
 detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::agent_session& link, slot_t slot,
                                                           std::atomic<word_t>& word, word_t seen, std::uint32_t leave,
@@ -44,11 +62,11 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::ag
   f->busy.store(1, std::memory_order_relaxed);
   f->seg = &cache_.memory().of(f->payload);
   f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
+  cache_.frames().settle(m.young);
   if (together)
     together->push_back(&r);
   else
-    link.session().post(r);
-  cache_.frames().settle(m.young);
+    post_outside(cache_.pressure(), link.session(), std::array{&r});
   return posting::posted;
 }
 
@@ -79,7 +97,7 @@ std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
   // All that go to one agent at once: one call into the kernel over TCP, one doorbell over RDMA.
   for (std::size_t agent = 0; agent < m.together.size(); ++agent) {
     if (m.together[agent].empty()) continue;
-    cache_.agents()[agent]->session().post(m.together[agent]);
+    post_outside(cache_.pressure(), cache_.agents()[agent]->session(), m.together[agent]);
     m.together[agent].clear();
   }
   return posted;

@@ -132,9 +132,10 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
   char* to = window != 0 ? reinterpret_cast<char*>(m.staging.get()) : frame::home_copy(f.payload);
   if (!link.prepare_read(r, from, to, readable_bytes(link, from, window != 0 ? window : f.bytes))) return 0;
   r.on_done = nullptr;
-  link.session().post(r);
-  if (!r.done()) {
+  const bool had_credit = link.session().try_post(r);
+  if (!had_credit || !r.done()) {
     const wait_in_fetch wait(cache_, f);
+    if (!had_credit) link.session().post(r);
     cache_.eviction().help();
     link.session().wait(r);
   }

@@ -40,6 +40,15 @@ class mutator_list {
     for (auto& m : all_) visit(*m);
   }
 
+  /// The same, unless somebody has the list: then false.
+  template <class Visit>
+  [[nodiscard]] bool try_for_each(Visit&& visit) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    for (auto& m : all_) visit(*m);
+    return true;
+  }
+
  private:
   friend class slot_hold;
   mutator& attach(slot_t reaches);

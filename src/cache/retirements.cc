@@ -21,7 +21,14 @@ void region_retirements::acknowledge() noexcept {
   if (pending_.load(std::memory_order_acquire) == 0) return;
   std::vector<retirement> ready;
   {
-    const std::lock_guard lock(mutex_);
+    // Who has a section that is not left does not wait for a lock here: whoever has the list of mutators may be waiting
+    // for sections to end, in a cycle's pause. The next round comes back to it.
+    const bool waits = this_thread.depth == 0;
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (waits)
+      lock.lock();
+    else if (!lock.try_lock())
+      return;
     // First the sections, then the fetches that have none: a fetch that is not seen here was posted in a section that had not
     // ended, so the stamp had not passed.
     std::uint64_t newest = 0;
@@ -30,11 +37,15 @@ void region_retirements::acknowledge() noexcept {
       newest = r.stamp;
     }
     std::uint64_t oldest_detached = ~std::uint64_t{0};
-    cache_.mutators().for_each([&](mutator& m) {
+    const auto look = [&](mutator& m) {
       for (std::uint32_t i = 0; i < mutator::fetches_max; ++i)
         if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0)
           oldest_detached = std::min(oldest_detached, at);
-    });
+    };
+    if (waits)
+      cache_.mutators().for_each(look);
+    else if (!cache_.mutators().try_for_each(look))
+      return;
     std::erase_if(waiting_, [&](const retirement& r) {
       if ((r.stamp > newest || oldest_detached <= r.stamp) && !mutated(mutation::retire_while_read)) return false;
       ready.push_back(r);

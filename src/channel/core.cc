@@ -3,6 +3,7 @@
 // that was received is judged exactly once.
 #include "core.h"
 #include "heap/heap_core.h"
+#include <farmem/detail/section_break.h>
 
 #include <fmt/format.h>
 
@@ -84,7 +85,8 @@ class source final : public part_source {
 
 template <class Write>
 void channel_core::send_graph(const graph_schema& schema, const send_options& o, std::uint16_t flags, Write&& write) {
-  refuse_inside_scope("a send on a channel");
+  const section_break outside;
+  section_break::require_left("a send on a channel");
   const time_point deadline = clock::now() + o.within;
   const std::lock_guard lock(sending_);
   if (o.acyclic) flags |= channel_wire::flag_acyclic;
@@ -124,7 +126,8 @@ void channel_core::send_each(std::span<const slot_t> roots, const graph_schema& 
 
 template <class Read>
 auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o, bool each, Read&& read) {
-  refuse_inside_scope("a receive from a channel");
+  const section_break outside;
+  section_break::require_left("a receive from a channel");
   const time_point deadline = clock::now() + o.within;
   const std::lock_guard lock(receiving_);
   receiver& in = end_->receiving();
@@ -197,6 +200,7 @@ void channel_core::flush(duration within) {
 std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_schema& schema, const send_options& o) {
   if (root == 0) throw error(errc::null_handle, "a null handle is sent");
   const time_point deadline = clock::now() + o.within;
+  const section_break outside;
   return send_worker_.begin(deadline, [this, kept = ptr<char[]>::from_slot(root), &schema, o, deadline](transfer&) {
     send_options left = o;
     left.within = deadline - clock::now();
@@ -206,11 +210,13 @@ std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_sche
 
 std::shared_ptr<transfer> channel_core::recv_async(const graph_schema& schema, const recv_options& o) {
   const time_point deadline = clock::now() + o.within;
+  const section_break outside;
   return receive_worker_.begin(
       deadline, [this, &schema, deadline](transfer& t) { t.root = recv(schema, {.within = deadline - clock::now()}); });
 }
 
 void channel_core::close() noexcept {
+  const section_break outside;
   const time_point deadline = clock::now() + options_.linger;
   send_worker_.drain(deadline);
   end_->close(std::max(duration{}, duration(deadline - clock::now())));
@@ -259,6 +265,7 @@ std::string channel_base::peer() const { return core().end().name(); }
 }  // namespace detail
 
 channel channel::connect(heap& h, std::string_view url, const channel_options& options) {
+  const detail::section_break outside;
   std::shared_ptr<detail::channel_listener_core> local;
   if (url.starts_with("local:")) local = detail::channel_listener_core::find(url);
   auto end = std::make_shared<detail::endpoint>(detail::channel_terms::of(options), std::string(url));
@@ -288,6 +295,7 @@ channel_listener::~channel_listener() = default;
 const std::string& channel_listener::url() const noexcept { return state_->core->url(); }
 
 channel channel_listener::accept(duration within) {
+  const detail::section_break outside;
   bool shut = false;
   std::shared_ptr<detail::endpoint> end = state_->core->accept(clock::now() + within, shut);
   if (!end)

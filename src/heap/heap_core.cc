@@ -2,6 +2,7 @@
 #include "heap/heap_core.h"
 #include "agent/embedded/embedded.h"
 #include <cerrno>
+#include <farmem/detail/section_break.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -167,6 +168,7 @@ void heap_core::close() noexcept {
 heap_stats heap_core::stats(detail_level level) {
   heap_stats s;
   object_cache& c = *cache_;
+  const section_break outside;  // whoever has the list of mutators may be waiting for sections to end
   c.mutators().for_each([&](mutator& m) {
     const mutator_counters& n = m.counters;
     s.allocated_objects += n.allocated_objects.get();

@@ -276,6 +276,7 @@ reply agent_client::call_once(message_type type, std::span<const std::byte> fixe
 
 reply agent_client::call(message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
                          time_point deadline, fabric::lane on) noexcept {
+  const detail::section_break outside;
   for (;;) {
     reply r = call_once(type, fixed, payload, deadline, on);
     if (r.code != errc::disconnected) return r;

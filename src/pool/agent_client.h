@@ -8,12 +8,15 @@
 //     and with it what it did.
 //   - A region is detached only when no read that was posted while it was attached is in flight.
 //   - A word of the cached table may be old or wrong: it only says where to look.
+//   - A thread of the program that waits here, for an agent, a lock or a stream, has left its sections of heaps
+//     (detail/section_break.h). Reads of mapped memory wait for nothing, and stay in them.
 #pragma once
 
 #include "fabric/client/client.h"
 #include "os/os.h"
 #include "protocol/heap_messages.h"
 #include "protocol/pool_messages.h"
+#include <farmem/detail/section_break.h>
 #include <farmem/pool_options.h>
 
 #include <array>
@@ -74,6 +77,7 @@ class agent_client final : public fabric::session_events {
   template <class Body>
   reply change(protocol::message_type type, Body body, std::span<const std::byte> payload,
                time_point deadline) noexcept {
+    const detail::section_break outside;
     open_change opened(*this, deadline);
     if (opened.number == 0) return {errc::timed_out, {}, {}};
     body.change = {opened.number, opened.stream, 0};

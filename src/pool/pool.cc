@@ -38,6 +38,7 @@ pool_tenant pool_tenant::parse(const std::string& text) {
 class pool::impl {
  public:
   explicit impl(pool_options o) : options(std::move(o)) {
+    const detail::section_break outside;
     check();
     if (options.tenant == pool_tenant{}) options.tenant = pool_tenant::random();
     for (const std::string& url : options.agents) {
@@ -127,7 +128,10 @@ std::string text_of(const pool_address& p) {
 }  // namespace
 
 pool::pool(const pool_options& options) : impl_(std::make_unique<impl>(options)) {}
-pool::~pool() = default;
+pool::~pool() {
+  const detail::section_break outside;
+  impl_.reset();
+}
 
 const pool_tenant& pool::tenant() const noexcept { return impl_->options.tenant; }
 
@@ -161,6 +165,7 @@ result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload) {
   if (payload.empty() || payload.size() > object_bytes_max())
     return fail(errc::too_large,
                 fmt::format("an object of {} bytes: 1 to {} are possible", payload.size(), object_bytes_max()));
+  const detail::section_break outside;
   const std::size_t n = impl_->agents.size();
   const std::size_t first = impl_->next.fetch_add(1, std::memory_order_relaxed);
   const time_point give_up = clock::now() + impl_->options.memory_within;

@@ -132,6 +132,7 @@ pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::
   if (bracketed) request_set::into(set.add(where, 0), &around[1], sizeof around[1]);
   {
     const std::uint32_t life = agent_.life();
+    const detail::section_break outside;
     const class sections::guard section(agent_.sections());
     if (!post(set)) return pool_read::failed;
     if (!tenure_held(life)) return pool_read::torn;
@@ -293,6 +294,7 @@ errc reader::read(pool_address& p, target& to, std::string* text) noexcept {
 /// Torn: again, a bounded number of times. Moved: the word of the table again, then the slot and the next ones.
 /// Whatever that does not find, the agent is asked for: its answer is the truth, and its error the one to report.
 errc reader::correct(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept {
+  const detail::section_break outside;  // writers are waited for
   sections::stripe& counts = agent_.sections().mine();
   const blocks::identity id = identity_of(p);
   std::uint32_t slot = p.hint();

@@ -14,6 +14,7 @@ using protocol::message_type;
 errc agent_client::learn_region(std::uint32_t ordinal) noexcept {
   if (ordinal >= blocks::ordinal_limit) return errc::not_found;
   const time_point until = deadline();
+  const detail::section_break outside;
   const std::lock_guard learning(learn_mutex_);
   fabric::remote known;
   while (!locate(ordinal, known)) {
@@ -62,6 +63,7 @@ errc agent_client::read_at(blocks::place at, std::span<std::byte> to) noexcept {
     r.sg_count = 1;
     r.sg[0] = {to.data(), to.size()};
     r.where = where;
+    const detail::section_break outside;
     const class sections::guard section(sections_);
     session_->post(r);
     session_->wait(r);

@@ -217,7 +217,9 @@ TEST_CASE("null handles, open scopes and ends of nothing are told apart") {
   REQUIRE(thrown_by([&] { fm::channel().recv<node>(); }).code == errc::null_handle);
   const auto p = e.from.make<node>({.id = 1});
   {
-    const fm::scope s;
+    const fm::scope s;  // shows more than can be kept in place while its thread waits
+    for (std::uint32_t i = 0; i <= fm::detail::handed_out_max; ++i)
+      REQUIRE(e.from.make<node>({.id = i}).get(s)->id == i);
     REQUIRE(thrown_by([&] { e.tx.send(p); }).code == errc::scope_misuse);
     REQUIRE(thrown_by([&] { e.rx.recv<node>(); }).code == errc::scope_misuse);
   }

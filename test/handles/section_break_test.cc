@@ -11,13 +11,14 @@
 #include <thread>
 
 #include "held_agent.h"
+#include "sections.h"
 #include "support/await.h"
 
 using namespace fm::literals;
 
 namespace {
 
-using handles_test::held_agent;
+using namespace handles_test;
 
 struct branch {
   std::uint64_t id = 0;
@@ -47,12 +48,6 @@ void churn(fm::heap& h) {
   for (std::uint64_t i = 0; i < 3 * cache_bytes / sizeof(branch); ++i) all.push_back(h.make<branch>({.id = i}));
 }
 
-/// In braces, so that the first is evaluated first; what it reads in place stays open for the second.
-struct both {
-  std::uint64_t first, second;
-};
-std::uint64_t sum(both b) { return b.first + b.second; }
-
 void require_sound(fm::heap& h) {
   REQUIRE(h.evict_all() == fm::errc::ok);
   const auto v = h.verify();
@@ -69,27 +64,6 @@ void use_up_memory(fm::heap& h) {
     UNSCOPED_INFO(r.failure);
     REQUIRE(r.ok());
   }
-}
-
-/// Whether some thread waits for that slot, which is then a root.
-bool is_about_to_reach(fm::detail::slot_t slot) {
-  struct looked {
-    fm::detail::slot_t slot;
-    bool found = false;
-  } look{slot};
-  fm::detail::epochs::for_each_thread(
-      [](fm::detail::thread_state& t, void* l) {
-        auto& out = *static_cast<looked*>(l);
-        out.found = out.found || t.waits_for.load() == out.slot;
-      },
-      &look);
-  return look.found;
-}
-
-/// Whether all sections that are open now have been left, sooner or later.
-bool sections_end() {
-  const std::uint64_t stamp = fm::detail::epochs::stamp();
-  return fm::test::await([&] { return fm::detail::epochs::try_pass(stamp); });
 }
 
 }  // namespace

@@ -22,7 +22,9 @@ class lane_session : public driver, protected lane_owner {
                std::uint32_t fetch_lanes, bool counts_messages);
 
   using session::post;
-  void post(std::span<request* const> requests) noexcept override;
+  using session::try_post;
+  void post(std::span<request* const> requests) noexcept override { post_some(requests, true); }
+  std::size_t try_post(std::span<request* const> requests) noexcept override { return post_some(requests, false); }
   std::size_t poll() noexcept override;
   void wait(request& r) noexcept override;
   void cancel(request& r) noexcept override;
@@ -69,6 +71,9 @@ class lane_session : public driver, protected lane_owner {
   template <class Finished>
   void wait_on(client_lane& l, const Finished& finished, time_point deadline) noexcept;
   void finish_posting(client_lane* l, std::unique_lock<std::mutex>& guard, bool unattended) noexcept;
+  /// Posts from the first one on; unless `waits`, up to the one that there is no credit for. Returns how many.
+  std::size_t post_some(std::span<request* const> requests, bool waits) noexcept;
+  bool try_take_bytes(std::uint64_t bytes) noexcept;
   bool take_bytes(std::uint64_t bytes, time_point deadline) noexcept;
   void wait_for_credit(time_point deadline) noexcept;
   void look_around() noexcept;

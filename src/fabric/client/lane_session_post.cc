@@ -140,14 +140,19 @@ void lane_session::wait_for_credit(time_point deadline) noexcept {
 }
 
 /// Reserves bytes of the session's credit; one request may always be in flight, however large.
+bool lane_session::try_take_bytes(std::uint64_t bytes) noexcept {
+  std::uint64_t held = bytes_.load(std::memory_order_seq_cst);
+  while (held == 0 || held + bytes <= options_.bytes_in_flight || completion_frame::inside(this))
+    if (bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_seq_cst)) return true;
+  return false;
+}
+
 bool lane_session::take_bytes(std::uint64_t bytes, time_point deadline) noexcept {
-  for (;;) {
-    std::uint64_t held = bytes_.load(std::memory_order_seq_cst);
-    while (held == 0 || held + bytes <= options_.bytes_in_flight || completion_frame::inside(this))
-      if (bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_seq_cst)) return true;
+  while (!try_take_bytes(bytes)) {
     if (clock::now() >= deadline) return false;
     wait_for_credit(deadline);
   }
+  return true;
 }
 
 void lane_session::finish_posting(client_lane* l, std::unique_lock<std::mutex>& guard, bool unattended) noexcept {
@@ -157,13 +162,15 @@ void lane_session::finish_posting(client_lane* l, std::unique_lock<std::mutex>& 
   guard.unlock();
 }
 
-void lane_session::post(std::span<request* const> requests) noexcept {
+std::size_t lane_session::post_some(std::span<request* const> requests, bool waits) noexcept {
   done_list refused;
+  std::size_t posted = 0;
   client_lane* l = nullptr;
   std::unique_lock<std::mutex> guard;
   bool unattended = false, on_wire = false;
   time_point now{};
-  for (request* r : requests) {
+  for (; posted < requests.size(); ++posted) {
+    request* const r = requests[posted];
     FM_ASSERT(r->state.load(std::memory_order_relaxed) != request::posted, "a request is posted once at a time");
     r->transport_word = no_lane;
     r->generation = generation();  // before it is admitted: what is admitted to one connection is not sent on the next
@@ -185,9 +192,12 @@ void lane_session::post(std::span<request* const> requests) noexcept {
     }
     // Credit. Waiting happens with what was posted so far on its way, and without the lock.
     const std::uint64_t bytes = r->bytes();
-    std::uint64_t held = bytes_.load(std::memory_order_relaxed);
-    bool reserved = (held == 0 || held + bytes <= options_.bytes_in_flight) &&
-                    bytes_.compare_exchange_strong(held, held + bytes, std::memory_order_seq_cst);
+    const bool has_credit = l->has_credit() || completion_frame::inside(this);
+    bool reserved = (waits || has_credit) && try_take_bytes(bytes);
+    if (!waits && !reserved) {
+      r->state.store(request::idle, std::memory_order_relaxed);
+      break;
+    }
     while (!reserved || (!l->has_credit() && !completion_frame::inside(this))) {
       finish_posting(l, guard, unattended);
       if (!reserved) reserved = take_bytes(bytes, deadline);
@@ -217,6 +227,7 @@ void lane_session::post(std::span<request* const> requests) noexcept {
   finish_posting(l, guard, unattended);
   while (request* r = refused.pop()) complete(*r, r->status);
   if (on_wire && idle_.load(std::memory_order_seq_cst) && idle_.exchange(false, std::memory_order_seq_cst)) wake();
+  return posted;
 }
 
 }  // namespace fm::fabric

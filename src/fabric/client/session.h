@@ -56,6 +56,12 @@ class session {
     request* one = &r;
     post(std::span<request* const>(&one, 1));
   }
+  /// As post, of as many of the first ones as there is credit for; returns how many. Never blocks.
+  virtual std::size_t try_post(std::span<request* const> requests) noexcept = 0;
+  bool try_post(request& r) noexcept {
+    request* one = &r;
+    return try_post(std::span<request* const>(&one, 1)) != 0;
+  }
 
   /// Handles what has completed on any lane, without blocking; returns how many requests became done. Thread-safe.
   virtual std::size_t poll() noexcept = 0;
