@@ -1,5 +1,13 @@
 // Opening, resuming and freeing heaps, their leases, and notices that did not get through; see heaps.h.
 // Invariant owned here: a heap changes hands under its mutex, when no operation of its earlier session is in flight.
+//
+// A heap's mutex may be held for long, by an audit. So the map's mutex is never held while a heap's is waited for, and
+// between them these may come:
+//   open finds a heap, which is freed:   take_over sees `closed` and open looks again; it takes the closed one out itself
+//   two opens of one new heap:           one puts it into the map, the other finds it; its mutex orders them, and the later
+//                                        one resumes
+//   open puts a new heap into the map, and its lease ends before it has its owner: it is `closed`, as above
+//   free_heap has closed a heap, and another of that id is opened before it looks at the map: it leaves that one alone
 // open is called by sessions; expire_leases and send_lost_notices by the maintenance thread.
 #include "heaps.h"
 
@@ -31,39 +39,53 @@ errc heaps::open(session& s, body b, fabric::answer& out) {
   const std::uint32_t lease =
       std::min(m.lease_ms ? m.lease_ms : agent_.options.lease_default_ms, agent_.options.lease_max_ms);
 
-  std::lock_guard heaps_lock(mutex_);
-  const auto found = by_id_.find({m.heap_id[0], m.heap_id[1]});
-  std::shared_ptr<heap> kept = found == by_id_.end() ? nullptr : found->second;
-  const bool fresh = kept == nullptr;
-  if (fresh) {
-    if (m.resume == 1) return refuse(out, type, errc::not_found, "no such heap here; its lease may have run out");
-    if (by_id_.size() >= agent_.options.heaps_max)
-      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} heaps, its limit", by_id_.size()));
-    kept = std::make_shared<heap>(regions_, m, quota, lease);
+  const std::pair id{m.heap_id[0], m.heap_id[1]};
+  // Twice at most, as a rule: a heap that was freed since it was found is not there.
+  for (;;) {
+    std::shared_ptr<heap> kept;
+    bool fresh = false;
+    {
+      const std::lock_guard heaps_lock(mutex_);
+      const auto found = by_id_.find(id);
+      if (found != by_id_.end() && found->second->closed.load()) by_id_.erase(found);
+      if (const auto at = by_id_.find(id); at != by_id_.end()) {
+        kept = at->second;
+      } else {
+        if (m.resume == 1) return refuse(out, type, errc::not_found, "no such heap here; its lease may have run out");
+        if (by_id_.size() >= agent_.options.heaps_max)
+          return refuse(out, type, errc::agent_full, fmt::format("the agent has {} heaps, its limit", by_id_.size()));
+        kept = std::make_shared<heap>(regions_, m, quota, lease);
+        kept->lease_until = agent_.now() + std::chrono::milliseconds(lease);  // until it has its owner
+        by_id_.emplace(id, kept);
+        fresh = true;
+      }
+    }
+    if (const std::optional<errc> e = take_over(s, m, std::move(kept), fresh, out)) return *e;
   }
+}
+
+std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, std::shared_ptr<heap> kept, bool fresh,
+                                     fabric::answer& out) {
+  constexpr auto type = message_type::open_heap;
   heap& h = *kept;
   auto opened = std::make_unique<heap_session>(*this, s, kept);
-  if (fresh) {
-    by_id_.emplace(std::pair{m.heap_id[0], m.heap_id[1]}, std::move(kept));
+  const std::lock_guard lock(h.mutex);
+  if (h.closed.load()) return std::nullopt;
+  if (fresh)
     spdlog::log(agent_.heap_level(), "store {}: heap {} opened by {}, quota {} bytes", agent_.options.name, h.name,
-                s.peer.name(), quota);
-  } else {
-    std::lock_guard lock(h.mutex);
-    if (h.key.incarnation != m.incarnation)
-      return refuse(out, type, errc::stale, "the heap belongs to another incarnation of its owner");
-    // An owner that never got the answer to its first open asks again as if for the first time.
-    if (m.resume == 0 && (h.applied_seq != 0 || !h.regions.empty()))
-      return refuse(out, type, errc::refused, "the heap exists already; resume it");
-    if (h.owner != nullptr) {
-      h.owner->revoked.store(true);
-      h.owner->peer.close(errc::stale, "the heap was resumed on another connection");
-      if (h.owner->in_flight.load() != 0)
-        return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
-    }
+                s.peer.name(), h.quota_bytes);
+  if (h.key.incarnation != m.incarnation)
+    return refuse(out, type, errc::stale, "the heap belongs to another incarnation of its owner");
+  // An owner that never got the answer to its first open asks again as if for the first time.
+  if (m.resume == 0 && (h.applied_seq != 0 || !h.regions.empty()))
+    return refuse(out, type, errc::refused, "the heap exists already; resume it");
+  if (h.owner != nullptr) {
+    h.owner->revoked.store(true);
+    h.owner->peer.close(errc::stale, "the heap was resumed on another connection");
+    if (h.owner->in_flight.load() != 0)
+      return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
   }
-
   open_heap_answer a{regions_.region_bytes(), h.quota_bytes, 0, h.lease_ms, 0};
-  std::lock_guard lock(h.mutex);
   h.owner = &s;
   h.lease_until = time_point::max();
   a.applied_seq = h.applied_seq;
@@ -84,13 +106,19 @@ std::vector<std::shared_ptr<heap>> heaps::all() const {
 }
 
 void heaps::free_heap(heap& h, const char* why, bool only_if_expired) {
-  std::lock_guard heaps_lock(mutex_);
-  std::lock_guard lock(h.mutex);
-  if (h.closed.load() || (only_if_expired && (h.owner != nullptr || h.lease_until > agent_.now()))) return;
-  const std::size_t regions = h.regions.size();
-  h.close();
-  by_id_.erase({h.key.heap_id[0], h.key.heap_id[1]});
-  if (only_if_expired) ++expired_;
+  std::size_t regions = 0;
+  {
+    const std::lock_guard lock(h.mutex);
+    if (h.closed.load() || (only_if_expired && (h.owner != nullptr || h.lease_until > agent_.now()))) return;
+    regions = h.regions.size();
+    h.close();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_id_.find({h.key.heap_id[0], h.key.heap_id[1]});
+    if (found != by_id_.end() && found->second.get() == &h) by_id_.erase(found);  // else another one was opened since
+    if (only_if_expired) ++expired_;
+  }
   spdlog::log(agent_.heap_level(), "store {}: heap {} freed with {} regions: {}", agent_.options.name, h.name, regions,
               why);
 }

@@ -2,9 +2,10 @@
 // their part of the statistics.
 //
 // Invariants owned here
-//   - A heap is in the map from its opening until it is freed, and `closed` when it is out.
+//   - A heap is in the map from its opening until it is freed. It is `closed` before it is out, and whoever finds a
+//     closed one takes it as not there.
 //   - One session owns a heap. A later one is answered when the earlier one is revoked and has no operation in flight.
-// Lock order: the map's mutex before a heap's mutex. Thread-safe; agent/service owns the one object, and sessions come
+// Locks: the map's mutex is held for a moment, and no other with it. Thread-safe; agent/service owns the one object, and sessions come
 // back to it by heap_session.
 #pragma once
 
@@ -60,6 +61,9 @@ class heaps {
 
  private:
   friend class heap_session;
+  /// Gives the heap to the session. None: it was closed meanwhile.
+  std::optional<errc> take_over(session& s, const open_heap_body& m, std::shared_ptr<heap> kept, bool fresh,
+                                fabric::answer& out);
   struct id_hash {
     std::size_t operator()(const std::pair<std::uint64_t, std::uint64_t>& k) const noexcept {
       return k.first ^ (k.second * 0x9e3779b97f4a7c15ull);

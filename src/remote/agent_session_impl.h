@@ -172,6 +172,16 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   void finish_errand(lock_type& lock, std::unique_ptr<errand> e);
   void region_opened(lock_type& lock, errand& e, const answer_view& a);
   void watch_oldest(time_point now);
+  /// Something that came on the connection of generation `g`, or did not come in time, costs it: with the mutex. What
+  /// completes late tells nothing of a later connection, which is left alone.
+  void break_soon(std::uint32_t g) {
+    drop_ = std::max(drop_, g);
+    wake_keeper();
+  }
+  /// The same at once, without the mutex.
+  void break_now(std::uint32_t g) noexcept {
+    if (session().generation() == g) session().drop_connection();
+  }
   void wake_keeper() {
     keeper_work_ = true;
     keeper_wake_.notify_one();
@@ -270,7 +280,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   bool was_usable_ = false;
   bool opened_ = false;       ///< the first handshake is done; later ones resume
   errc end_with_ = errc::ok;  ///< the keeper is to end the agent session as lost
-  bool drop_ = false;         ///< the keeper is to break the connection
+  std::uint32_t drop_ = 0;    ///< the keeper is to break the connection of that generation; 0: none
   std::uint64_t acknowledgements_ = 0;
   std::uint64_t told_ = 0;  ///< every batch up to this number has been told its outcome
   std::once_flag closed_once_;

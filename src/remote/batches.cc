@@ -263,7 +263,7 @@ void agent_session_impl::completed(flight& f) noexcept {
         rewinds_in_vain_ = 0;
       } else if (a.code == errc::ok || a.code == errc::bad_frame) {
         a.code = errc::disconnected;  // not an answer that can be believed
-        drop_ = true;
+        break_soon(f.index.generation);
         ++rewinds_in_vain_;
       } else if (written == errc::ok || !unknown_outcome(written)) {
         f.state = flight_state::refused;
@@ -284,12 +284,12 @@ void agent_session_impl::completed(flight& f) noexcept {
         }
       }
       // A connection on which a batch timed out is replaced: only the handshake tells what was applied.
-      if (a.code == errc::timed_out || written == errc::timed_out) drop_ = true;
+      if (a.code == errc::timed_out || written == errc::timed_out) break_soon(f.index.generation);
     }
     if (f.state != flight_state::indexed) rewinding_ = true;
     if (rewinds_in_vain_ > 64) end_with_ = errc::bad_frame;
     if (rewinding_ && posted_ == 0) finish_rewind();
-    if (drop_ || end_with_ != errc::ok) wake_keeper();
+    if (end_with_ != errc::ok) wake_keeper();
   }
   deliver();
 }

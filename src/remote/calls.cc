@@ -23,8 +23,7 @@ bool agent_session_impl::is_silent_since(time_point since) const noexcept {
 void agent_session_impl::unanswered(time_point since) noexcept {
   if (!is_silent_since(since)) return;
   const lock_type lock(mutex_);
-  drop_ = true;
-  wake_keeper();
+  break_soon(resumed_.load(std::memory_order_relaxed));  // nothing was heard by its handshake, either
 }
 
 errc agent_session_impl::wait_until_usable(time_point deadline) noexcept {
@@ -61,10 +60,10 @@ agent_session_impl::reply agent_session_impl::call(fabric::lane on, message_type
       out.body_at = a.code == errc::bad_frame ? r.reply.size() : sizeof(answer_head);
       out.bytes = std::move(r.reply);
       out.key = r.reply_key;
-      out.session_generation = g;
+      out.session_generation = r.generation;  // of the connection that it came on
       if (a.code == errc::bad_frame) {
         discard_key(out.key);
-        session().drop_connection();
+        break_now(r.generation);
       }
       return out;
     }
@@ -95,7 +94,7 @@ slot_answer agent_session_impl::fetch_slot(detail::slot_t slot, bool with_page, 
   std::span<const std::byte> body = r.body();
   fetch_slot_answer a;
   const auto malformed = [&] {
-    session().drop_connection();
+    break_now(r.session_generation);
     return slot_answer{.status = errc::bad_frame};
   };
   if (!take(body, a) || a.bytes > bytes_max || (a.page_entries != 0 && (a.page_entries != 512 || !with_page)) ||
@@ -184,7 +183,7 @@ errc agent_session_impl::learn_once(std::uint32_t region, time_point deadline) n
     region_answer info;
     if (take_region_answer(region, r.body(), info) != errc::ok) {
       discard_key(r.key);
-      session().drop_connection();
+      break_now(r.session_generation);
       return errc::bad_frame;
     }
     const errc attached = session().attach(region, info.generation, info.bytes, r.key);

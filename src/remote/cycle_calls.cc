@@ -28,7 +28,7 @@ errc agent_session_impl::begin_cycle(std::uint64_t cycle, time_point deadline, b
   std::span<const std::byte> rest = r.body();
   if (rest.empty()) return errc::ok;
   if (!take(rest, out) || !rest.empty()) {
-    session().drop_connection();
+    break_now(r.session_generation);
     return errc::bad_frame;
   }
   talks = true;
@@ -87,7 +87,7 @@ errc agent_session_impl::trace(std::uint64_t cycle, std::uint32_t number, std::s
   std::span<const std::byte> rest = r.body();
   if (!take(rest, out) || (counts != nullptr && !take(rest, *counts)) || out.remote_references > references_max ||
       out.idle > 1 || rest.size() != out.remote_references * sizeof(detail::slot_t)) {
-    session().drop_connection();
+    break_now(r.session_generation);
     return errc::bad_frame;
   }
   remote_references.resize(out.remote_references);
@@ -102,7 +102,7 @@ errc agent_session_impl::read_marks(std::uint64_t cycle, std::uint32_t first_tab
   if (const errc e = cycle_call(message_type::read_marks, &body, sizeof body, {}, deadline, r); e != errc::ok) return e;
   const std::span<const std::byte> bits = r.body();
   if (bits.size() != count * marks_bytes) {
-    session().drop_connection();
+    break_now(r.session_generation);
     return errc::bad_frame;
   }
   std::memcpy(out, bits.data(), bits.size());
@@ -135,7 +135,7 @@ errc agent_session_impl::evacuate(const evacuate_body& what, time_point deadline
   if (take(rest, out) && rest.empty() && out.done <= 1 && out.left_behind <= 1 && out.emptied <= out.regions &&
       out.order <= static_cast<std::uint32_t>(evacuation_order::breadth_first))
     return errc::ok;
-  session().drop_connection();
+  break_now(r.session_generation);
   return errc::bad_frame;
 }
 

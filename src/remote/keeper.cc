@@ -30,10 +30,9 @@ void agent_session_impl::keep() noexcept {
       lock.lock();
     }
     watch_oldest(clock::now());
-    if (drop_) {
-      drop_ = false;
+    if (const std::uint32_t g = std::exchange(drop_, 0); g != 0) {
       lock.unlock();
-      session().drop_connection();
+      break_now(g);
       lock.lock();
     }
     if (usable()) {
@@ -72,7 +71,8 @@ void agent_session_impl::watch_oldest(time_point now) {
   if (flights_.empty() || !usable()) return;
   const flight& f = *flights_.front();
   if (f.state != flight_state::posted || f.sent_generation != resumed_.load(std::memory_order_relaxed)) return;
-  if (now - f.sent_at > options_.session.operation_within + std::chrono::seconds(1)) drop_ = true;
+  if (now - f.sent_at > options_.session.operation_within + std::chrono::seconds(1))
+    drop_ = std::max(drop_, f.sent_generation);
 }
 
 // ---- errands ----
@@ -187,11 +187,11 @@ void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> 
   if (r.status == errc::ok) {
     heard();
     a = parse_answer(r.reply, types[static_cast<int>(e->what)]);
-    if (a.code == errc::bad_frame) drop_ = true;
+    if (a.code == errc::bad_frame) break_soon(r.generation);
   } else if (r.status == errc::disconnected) {
     saw_break(e->session_generation);
   } else if (r.status == errc::timed_out && is_silent_since(e->posted_at)) {
-    drop_ = true;
+    break_soon(r.generation);
   }
   const bool again = r.status != errc::ok && unknown_outcome(r.status);
   const region_name name{.region = e->region, .generation = e->generation};
@@ -265,7 +265,7 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     book_.gone(info.region, info.generation);
   }
   if (unknown_outcome(code)) return;
-  if (code == errc::bad_frame) drop_ = true;
+  if (code == errc::bad_frame) break_soon(e.request.generation);
   if (options_.on_news && open_error_ != code && (code == errc::agent_full || code == errc::quota_exceeded)) {
     lock.unlock();
     options_.on_news(options_.context, agent_news::full);

@@ -158,7 +158,7 @@ void agent_session_impl::disconnected(fabric::session&, std::uint32_t g, errc) n
 
 void agent_session_impl::lost(fabric::session&, errc why) noexcept { end(ended::lost, why); }
 
-void agent_session_impl::notice(fabric::session&, std::span<const std::byte> payload) noexcept {
+void agent_session_impl::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
   message_head head;
   region_name name;
   std::span<const std::byte> rest = payload;
@@ -174,8 +174,7 @@ void agent_session_impl::notice(fabric::session&, std::span<const std::byte> pay
       name.region >= detail::home_address::region_limit || name.generation == 0 ||
       name.generation >= detail::home_address::generation_limit) {
     const lock_type lock(mutex_);
-    drop_ = true;  // not our protocol
-    wake_keeper();
+    break_soon(s.generation());  // not our protocol
     return;
   }
   {

@@ -1,5 +1,9 @@
 // Heaps: opening, resuming, leases, types, tablets, and messages that no correct owner sends.
+#include <atomic>
+#include <thread>
+
 #include "fixture.h"
+#include "support/await.h"
 
 using namespace store_test;
 
@@ -292,4 +296,64 @@ TEST_CASE("options out of range are named", "[store]") {
   CHECK(fails([](store_options& o) { o.trace_threads = 0; }));
   CHECK(fails([](store_options& o) { o.trace_queue_slots = 63; }));
   CHECK(fails([](store_options& o) { o.trace_references_max = 1; }));
+}
+
+namespace {
+
+/// A connection whose end takes as long as a test wants: until then the heap is held.
+class slow_to_close final : public fabric::peer {
+ public:
+  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
+  bool notify(std::span<const std::byte>) noexcept override { return true; }
+  void close(errc, std::string_view) noexcept override {
+    closing_.store(true);
+    closing_.notify_all();
+    go_on_.wait(false);
+  }
+  void until_closing() { closing_.wait(false); }
+  void let_go() {
+    go_on_.store(true);
+    go_on_.notify_all();
+  }
+
+ private:
+  std::string name_ = "slow to close";
+  std::atomic<bool> closing_{false}, go_on_{false};
+};
+
+errc open_by_hand(fm::agent::store& s, fabric::peer& p, const open_heap_body& body) {
+  struct {
+    message_head head;
+    open_heap_body body;
+  } m{{static_cast<std::uint16_t>(message_type::open_heap), 0, sizeof body}, body};
+  fabric::answer a;
+  return s.message(p, std::as_bytes(std::span(&m, 1)), a);
+}
+
+}  // namespace
+
+TEST_CASE("while a heap is held others are opened, found and closed", "[store]") {
+  auto s = fm::agent::store::create(small());
+  slow_to_close slow;
+  REQUIRE(s->connected(slow) == errc::ok);
+  owner again(*s, 1);
+  REQUIRE(open_by_hand(*s, slow, again.open_body(0, false, 0)) == errc::ok);
+  std::atomic<bool> resumed{false}, others{false};
+  std::thread resuming([&] { resumed = open_by_hand(*s, *again.peer, again.open_body(0, true, 0)) == errc::ok; });
+  slow.until_closing();  // under the heap's mutex
+  std::thread other([&] {
+    owner fresh(*s, 2);
+    bool good = open_by_hand(*s, *fresh.peer, fresh.open_body(0, false, 0)) == errc::ok;
+    fresh.disconnect();
+    fresh.connect();
+    good = good && open_by_hand(*s, *fresh.peer, fresh.open_body(0, true, 0)) == errc::ok;
+    others = good;
+  });
+  const bool in_time = fm::test::await([&] { return others.load(); });
+  slow.let_go();
+  other.join();
+  resuming.join();
+  REQUIRE(in_time);
+  REQUIRE(resumed);
+  s->disconnected(slow);
 }

@@ -196,16 +196,21 @@ errc driver::attempt(time_point deadline) noexcept {
 errc driver::reconnect() noexcept {
   std::minstd_rand random(std::uint32_t(clock::now().time_since_epoch().count()));
   const time_point give_up = clock::now() + options_.reconnect_for;
+  constexpr duration delay_max = std::chrono::milliseconds(250);
   duration delay = std::chrono::milliseconds(2);
   for (;;) {
     // Half to the whole of the delay, so that many sessions of a returning agent do not come in step.
     auto jitter = std::uniform_int_distribution<duration::rep>(delay.count() / 2, delay.count());
-    pause_until(std::min(give_up, clock::now() + duration(jitter(random))));
+    const time_point last = give_up - std::min<duration>(options_.reconnect_for / 4, delay_max);
+    const time_point next = clock::now() + duration(jitter(random));
+    // One attempt has time left at the end, however long the pause would be.
+    pause_until(clock::now() < last ? std::min(next, last) : std::min(next, give_up));
     if (closing()) return errc::cancelled;
+    if (clock::now() >= give_up) return errc::agent_lost;
     const errc e = attempt(std::min(give_up, clock::now() + options_.connect_within));
     if (e == errc::ok || closing() || is_final(e)) return e;
     if (clock::now() >= give_up) return errc::agent_lost;
-    delay = std::min<duration>(delay * 2, std::chrono::milliseconds(250));
+    delay = std::min<duration>(delay * 2, delay_max);
   }
 }
 
