@@ -229,8 +229,15 @@ void channel_core::close() noexcept {
 channel_base::channel_base() noexcept = default;
 channel_base::channel_base(std::unique_ptr<channel_core> core) noexcept : core_(std::move(core)) {}
 channel_base::channel_base(channel_base&& o) noexcept = default;
-channel_base& channel_base::operator=(channel_base&& o) noexcept = default;
-channel_base::~channel_base() = default;
+channel_base& channel_base::operator=(channel_base&& o) noexcept {
+  const section_break outside;  // the channel that was here waits for its peer and for its threads
+  core_ = std::move(o.core_);
+  return *this;
+}
+channel_base::~channel_base() {
+  const section_break outside;
+  core_.reset();
+}
 
 channel_core& channel_base::core() const {
   if (!core_) throw error(errc::null_handle, "the channel is not connected");
@@ -289,8 +296,15 @@ struct channel_listener::state {
 channel_listener::channel_listener(heap& h, std::string_view url, const channel_options& options)
     : state_(new state{h.core().cache(), options, detail::channel_listener_core::open(url, options)}) {}
 channel_listener::channel_listener(channel_listener&&) noexcept = default;
-channel_listener& channel_listener::operator=(channel_listener&&) noexcept = default;
-channel_listener::~channel_listener() = default;
+channel_listener& channel_listener::operator=(channel_listener&& o) noexcept {
+  const detail::section_break outside;  // the listener that was here waits for its threads
+  state_ = std::move(o.state_);
+  return *this;
+}
+channel_listener::~channel_listener() {
+  const detail::section_break outside;
+  state_.reset();
+}
 
 const std::string& channel_listener::url() const noexcept { return state_->core->url(); }
 
@@ -305,6 +319,9 @@ channel channel_listener::accept(duration within) {
       std::make_unique<detail::channel_core>(state_->cache, state_->options, state_->core, std::move(end))));
 }
 
-void channel_listener::close() noexcept { state_->core->shut(); }
+void channel_listener::close() noexcept {
+  const detail::section_break outside;
+  state_->core->shut();
+}
 
 }  // namespace fm

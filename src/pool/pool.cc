@@ -38,7 +38,6 @@ pool_tenant pool_tenant::parse(const std::string& text) {
 class pool::impl {
  public:
   explicit impl(pool_options o) : options(std::move(o)) {
-    const detail::section_break outside;
     check();
     if (options.tenant == pool_tenant{}) options.tenant = pool_tenant::random();
     for (const std::string& url : options.agents) {
@@ -127,7 +126,10 @@ std::string text_of(const pool_address& p) {
 
 }  // namespace
 
-pool::pool(const pool_options& options) : impl_(std::make_unique<impl>(options)) {}
+pool::pool(const pool_options& options) {
+  const detail::section_break outside;  // also of clients that are closed again because one of them fails
+  impl_ = std::make_unique<impl>(options);
+}
 pool::~pool() {
   const detail::section_break outside;
   impl_.reset();

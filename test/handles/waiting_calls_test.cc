@@ -65,8 +65,7 @@ TEST_CASE("a thread that waits for a channel inside of an expression holds nobod
   std::atomic<bool> begun{false};
   std::thread receiver([&] {
     const auto mine = there.make<note>({.id = 10});
-    begun = true;
-    got = sum({mine->id, rx.recv<note>(patient)->id});
+    got = sum({mine->id, (begun = true, rx.recv<note>(patient))->id});
     const fm::scope s;
     const note* held = mine.get(s);
     got += rx.recv<note>(patient)->id + held->id;
@@ -81,10 +80,7 @@ TEST_CASE("a thread that waits for a channel inside of an expression holds nobod
 
   // A send that waits for its receiver.
   begun = false;
-  std::thread sender([&] {
-    begun = true;
-    sent = sum({p->next->id, (tx.send(p->next, patient_send), p->id)});
-  });
+  std::thread sender([&] { sent = sum({p->next->id, (begun = true, tx.send(p->next, patient_send), p->id)}); });
   REQUIRE(fm::test::await([&] { return begun.load(); }));
   REQUIRE(rx.readable(std::chrono::minutes(5)));
   REQUIRE(sections_end());
