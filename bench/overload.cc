@@ -64,11 +64,14 @@ int main(int argc, char** argv) {
   program p("overload", "Many programs on one agent, against the same programs one after the other");
   std::string binary;
   p.option("--agent", binary, "the farmem-agent to run");
+  std::uint64_t only = 0;
+  p.option("--owners", only, "measure so many programs only; 0: 4, 16 and 40");
   p.parse(argc, argv);
   const auto objects = p.sized<std::uint64_t>(200'000, 20'000);
   return p.run([&] {
     for (const auto& [transport, url] : transports())
       for (const int owners : {4, 16, 40}) {
+        if (only != 0 && std::uint64_t(owners) != only) continue;
         const agent a(binary, url, -1, {"--memory", "8GiB", "--connections", "1024", "--log-level", "warning"});
         const std::vector<std::pair<std::string, std::string>> parameters{{"owners", std::to_string(owners)},
                                                                           {"transport", transport}};

@@ -159,7 +159,8 @@ class Metric:
         if sign:
             self.bound = float(bound)
             self.met = self.figure <= self.bound if sign == "<=" else self.figure >= self.bound
-            self.margin = self.bound / self.figure if sign == "<=" else self.figure / self.bound
+            over, under = (self.bound, self.figure) if sign == "<=" else (self.figure, self.bound)
+            self.margin = over / under if under else float(self.met)  # nothing, of nothing that is allowed, is the goal
             unit = "×" if "ratio" in which else f" {self.unit}".rstrip()
             self.goal = f"{'at most' if sign == '<=' else 'at least'} {short_bound(float(bound))}{unit}"
             if "met" in row and "goal" not in entry and "figure" not in entry and self.met != row["met"]:
