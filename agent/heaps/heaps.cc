@@ -60,11 +60,11 @@ errc heaps::open(session& s, body b, fabric::answer& out) {
         fresh = true;
       }
     }
-    if (const std::optional<errc> e = take_over(s, m, std::move(kept), fresh, out)) return *e;
+    if (const std::optional<errc> e = take_over(s, m, kept, fresh, out)) return *e;
   }
 }
 
-std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, std::shared_ptr<heap> kept, bool fresh,
+std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, const std::shared_ptr<heap>& kept, bool fresh,
                                      fabric::answer& out) {
   constexpr auto type = message_type::open_heap;
   heap& h = *kept;

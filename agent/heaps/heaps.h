@@ -62,7 +62,7 @@ class heaps {
  private:
   friend class heap_session;
   /// Gives the heap to the session. None: it was closed meanwhile.
-  std::optional<errc> take_over(session& s, const open_heap_body& m, std::shared_ptr<heap> kept, bool fresh,
+  std::optional<errc> take_over(session& s, const open_heap_body& m, const std::shared_ptr<heap>& kept, bool fresh,
                                 fabric::answer& out);
   struct id_hash {
     std::size_t operator()(const std::pair<std::uint64_t, std::uint64_t>& k) const noexcept {
