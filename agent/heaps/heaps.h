@@ -5,8 +5,8 @@
 //   - A heap is in the map from its opening until it is freed. It is `closed` before it is out, and whoever finds a
 //     closed one takes it as not there.
 //   - One session owns a heap. A later one is answered when the earlier one is revoked and has no operation in flight.
-// Locks: the map's mutex is held for a moment, and no other with it. Thread-safe; agent/service owns the one object, and sessions come
-// back to it by heap_session.
+// Locks: the map's mutex is held for a moment, and no other with it. Thread-safe. agent/service owns the one object, and
+// sessions come back to it by heap_session.
 #pragma once
 
 #include <unordered_map>
