@@ -239,6 +239,11 @@ std::uint64_t heap::metadata_bytes() const noexcept {
   return n;
 }
 
+std::uint64_t heap::left() const noexcept {
+  const std::uint64_t quota = quota_bytes / regions_pool.region_bytes();
+  return std::min(regions_pool.left_for_owners(), regions.size() < quota ? quota - regions.size() : 0);
+}
+
 std::uint64_t heap::until_low() const noexcept {
   const std::uint64_t quota = quota_bytes / regions_pool.region_bytes();
   const std::uint64_t left = regions.size() < quota ? quota - regions.size() : 0;

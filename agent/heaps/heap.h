@@ -248,6 +248,8 @@ struct heap {
   [[nodiscard]] bool is_low() const noexcept;
   /// How many regions the heap can take before it is low.
   [[nodiscard]] std::uint64_t until_low() const noexcept;
+  /// Regions that the owner can still open, as things are.
+  [[nodiscard]] std::uint64_t left() const noexcept;
 
  private:
   static constexpr std::uint64_t type_known = std::uint64_t{1} << 63;

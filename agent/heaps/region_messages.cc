@@ -29,8 +29,13 @@ region* find_named(heap& h, const region_name& n, errc& why) {
   return r;
 }
 
-void answer_region(fabric::answer& out, message_type type, const region& r) {
-  const region_answer a{r.number, r.generation, r.memory.bytes(), r.readable(), r.state != region_state::open, 0};
+void answer_region(fabric::answer& out, message_type type, const region& r, const heap& h) {
+  const region_answer a{r.number,
+                        r.generation,
+                        r.memory.bytes(),
+                        r.readable(),
+                        r.state != region_state::open,
+                        static_cast<std::uint32_t>(h.left()) + 1};
   begin_answer(out, type, &a, sizeof a);
   out.key.fd = r.memory.fd();
 }
@@ -52,7 +57,7 @@ errc heap_session::open_region(body b, fabric::answer& out) {
   for (region* r : h_.regions)
     if (r->state == region_state::open && !r->by_mover && !r->confirmed.load() && r->opened_by_session != s_.number) {
       r->opened_by_session = s_.number;
-      answer_region(out, message_type::open_region, *r);
+      answer_region(out, message_type::open_region, *r, h_);
       return errc::ok;
     }
   errc why = errc::ok;
@@ -66,7 +71,7 @@ errc heap_session::open_region(body b, fabric::answer& out) {
                       : fmt::format("{} of {} regions of the agent are in use", regions_.regions_in_use(),
                                     regions_.regions_max()));
   r->opened_by_session = s_.number;
-  answer_region(out, message_type::open_region, *r);
+  answer_region(out, message_type::open_region, *r, h_);
   return errc::ok;
 }
 
@@ -77,7 +82,7 @@ errc heap_session::region_info(body b, fabric::answer& out) {
   region* r = nullptr;
   if (const errc e = find_or_refuse(m, message_type::region_info, out, r); r == nullptr) return e;
   r->confirmed.store(true, std::memory_order_relaxed);
-  answer_region(out, message_type::region_info, *r);
+  answer_region(out, message_type::region_info, *r, h_);
   return errc::ok;
 }
 

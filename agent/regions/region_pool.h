@@ -46,6 +46,11 @@ class region_pool {
   [[nodiscard]] std::uint64_t regions_reserved() const noexcept { return reserved_; }
   /// Less than an eighth of the memory is left for owners.
   [[nodiscard]] bool is_low() const noexcept { return left_for_owners() < low_mark(limit_); }
+  /// Regions that owners can still take.
+  [[nodiscard]] std::uint64_t left_for_owners() const noexcept {
+    const std::uint64_t for_owners = limit_ - reserved_, used = in_use_.load(std::memory_order_relaxed);
+    return used < for_owners ? for_owners - used : 0;
+  }
   /// How many regions can be taken before that is so.
   [[nodiscard]] std::uint64_t until_low() const noexcept {
     return left_for_owners() - std::min(left_for_owners(), low_mark(limit_));
@@ -56,10 +61,6 @@ class region_pool {
   }
 
  private:
-  [[nodiscard]] std::uint64_t left_for_owners() const noexcept {
-    const std::uint64_t for_owners = limit_ - reserved_, used = in_use_.load(std::memory_order_relaxed);
-    return used < for_owners ? for_owners - used : 0;
-  }
   void release(region& r);
   bool evict_kept();
 

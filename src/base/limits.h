@@ -140,6 +140,8 @@ constexpr auto longest_rest = std::chrono::seconds(1);
 constexpr double most_used = 0.8;
 /// A cycle that frees less than this part of what is live was in vain: allocation is told that memory is full.
 constexpr std::uint64_t made_room_share = 64;
+/// After a cycle in vain the next one that is due for want of room waits so many times as long as it took.
+constexpr int rest_after_vain_cycle = 9;
 /// A cycle stops resting when `between / hurry_share` was allocated since it began.
 constexpr std::uint64_t hurry_share = 4;
 
@@ -281,6 +283,13 @@ constexpr auto memory_nap_most = std::chrono::milliseconds(10);
 /// Steps in a row that wait at the same dirty object for a batch, each after a longer sleep: 3 ms together. Sweeping on
 /// would look at all dirty objects of the cache in vain.
 constexpr std::uint32_t steps_held = 5;
+/// While an agent refuses what is written back, new objects leave capacity / read_share to what is read, and so many
+/// segments at least. With the reserve it is less than what the evictor keeps free, so that it can be reached.
+constexpr std::uint32_t read_share = 16;
+constexpr std::uint32_t read_segments_min = 2;
+/// When no agent is left, capacity / stranded_share of clean frames may be changed: nothing is stored any more, and a
+/// program should hear of it.
+constexpr std::uint64_t stranded_share = 8;
 /// Between two steps while agents refuse what is written back.
 constexpr auto asked_again_after = std::chrono::milliseconds(5);
 
@@ -288,6 +297,10 @@ constexpr auto asked_again_after = std::chrono::milliseconds(5);
 
 /// Slots that a thread takes at a time: some HIT pages. A simulated program is too short to come to the end of many.
 constexpr std::uint64_t slots_per_run = simulated ? 1024 : 2048;
+/// An agent that was full is used again when it has room for so many regions.
+constexpr std::uint64_t full_until_regions = 2;
+/// Room that is spoken for by what was placed already counts so much less.
+constexpr double spoken_for_weight = 16;
 /// Tablets that an agent is asked for at a time: one message for 262,144 objects.
 constexpr std::uint32_t tablets_per_grant = simulated ? 1 : 4;
 /// Bytes that a thread allocates before the heap hears of them: the counter is shared by all threads.

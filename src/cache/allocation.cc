@@ -47,10 +47,10 @@ char* object_cache::frame_for_new(mutator& m, std::uint64_t payload_bytes) {
   if (payload_bytes + header::bytes > memory().segment_bytes() / 2) frames_.expect_large(payload_bytes);
   // A thread that holds frames uses the reserve: others wait for them.
   const bool holds = this_thread.depth != 0 && !epochs::holds_nothing();
-  if (char* p = frames_.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames_.reserve())) return p;
+  if (char* p = frames_.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames_.reserve_of_new())) return p;
   const access_wait wait(pressure_);
   bool left = false;
-  return wait.outside() ? pressure_.await_frame(m, payload_bytes, holds)
+  return wait.outside() ? pressure_.await_frame(m, payload_bytes, holds ? waits_as::holder : waits_as::maker)
                         : pressure_.frame_in_section(m, 0, payload_bytes, left);
 }
 

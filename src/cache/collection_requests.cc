@@ -10,8 +10,16 @@ namespace fm::detail {
 
 bool collection_requests::ask_for_room() noexcept {
   if (!tell_) return false;
+  if (rests()) return true;  // whoever waits asks again
   if (!awaited_.exchange(true, std::memory_order_acq_rel)) tell_(context_);
   return true;
+}
+
+void collection_requests::collected(bool made_room, bool is_short, duration took, duration memory_within) noexcept {
+  const duration rest = rest_.after(made_room || !(is_short || awaits_collection()), took, memory_within);
+  rest_until_.store((clock::now() + rest).time_since_epoch().count(), std::memory_order_relaxed);
+  if (!made_room) in_vain_.fetch_add(1, std::memory_order_acq_rel);
+  awaited_.store(false, std::memory_order_relaxed);
 }
 
 void collection_requests::report(mutator& m) noexcept {

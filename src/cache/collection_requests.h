@@ -2,6 +2,7 @@
 //
 // Invariants owned here
 //   - The collector is called at most once for each when_allocated, and once for full agents until it says collected().
+//   - Collections that make no room take a tenth of a core at most, however many threads ask for one.
 //   - The call does not block, and comes from any thread.
 //
 // Allocation reports what threads have allocated, whoever waits for memory asks for room, and the collector of the heap
@@ -9,10 +10,26 @@
 #pragma once
 
 #include "mutator.h"
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
 namespace fm::detail {
+
+/// How long collections rest after those that were in vain: so long that they take a tenth of a core at most, and twice
+/// as long each time. But not longer than half of what a thread waits for memory, so that one that begins to wait when
+/// garbage has come about sees a collection.
+class collection_rest {
+ public:
+  duration after(bool made_room, duration took, duration memory_within) noexcept {
+    if (made_room) return rest_ = {};
+    const duration least = limits::rest_after_vain_cycle * took;
+    return rest_ = std::clamp(rest_ * 2, least, std::max(least, memory_within / 2));
+  }
+
+ private:
+  duration rest_{};
+};
 
 class collection_requests {
  public:
@@ -30,10 +47,13 @@ class collection_requests {
   }
   /// Whether a thread waits for a cycle, because the agents are full; until the next one has ended.
   [[nodiscard]] bool awaits_collection() const noexcept { return awaited_.load(std::memory_order_acquire); }
-  /// A cycle has ended. `made_room`: on the agents, as far as is worth waiting for another one.
-  void collected(bool made_room) noexcept {
-    if (!made_room) in_vain_.fetch_add(1, std::memory_order_acq_rel);
-    awaited_.store(false, std::memory_order_relaxed);
+  /// A cycle has ended that took so long. `made_room`: on the agents, as far as is worth waiting for another one. After
+  /// one that did not, and was asked for by a thread that waits or for want of room (`is_short`), comes a rest: see
+  /// collection_rest.
+  void collected(bool made_room, bool is_short, duration took, duration memory_within) noexcept;
+  /// A cycle has just been in vain: the next one is not due yet, however little room there is.
+  [[nodiscard]] bool rests() const noexcept {
+    return clock::now().time_since_epoch().count() < rest_until_.load(std::memory_order_relaxed);
   }
   /// Cycles so far that made no room.
   [[nodiscard]] std::uint32_t collected_in_vain() const noexcept { return in_vain_.load(std::memory_order_acquire); }
@@ -51,6 +71,8 @@ class collection_requests {
   }
 
  private:
+  collection_rest rest_;  ///< the collector's thread
+  std::atomic<clock::rep> rest_until_{0};
   std::atomic<bool> awaited_{false};
   std::atomic<std::uint32_t> in_vain_{0};
   std::atomic<std::uint64_t> allocated_bytes_{0}, allocated_objects_{0};

@@ -45,7 +45,11 @@ std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[limits::look
 }  // namespace
 
 evictor::evictor(object_cache& cache)
-    : cache_(cache), arena_(cache.memory()), open_(cache.agents().size(), nullptr), denied_(cache.agents().size(), 0) {
+    : cache_(cache),
+      arena_(cache.memory()),
+      open_(cache.agents().size(), nullptr),
+      denied_(cache.agents().size(), 0),
+      refusals_(cache.agents().size()) {
   const std::uint32_t n = arena_.capacity_segments();
   low_ = std::max(3u, n / 16);
   high_ = std::max(low_ + 1, n / 8);
@@ -98,7 +102,8 @@ void evictor::run() noexcept {
     }
     // Nothing to do until sections end or acknowledgements come; the latter wake this thread.
     // An agent that takes nothing more is asked again now and then, not in a loop.
-    const bool refused = last_error() != errc::ok;
+    const bool refused = std::all_of(refusals_.begin(), refusals_.end(),
+                                     [](const auto& r) { return r.load(std::memory_order_relaxed) != 0; });
     if (!moved || refused) os::futex_wait(work_, seen, refused ? clock::now() + limits::asked_again_after : again_at);
   }
 }
@@ -183,7 +188,8 @@ void evictor::give_pages_back() noexcept {
 }
 
 bool evictor::short_of_memory() const noexcept {
-  return arena_.available() < std::max(high_, 2 * arena_.gate_level() + 2);
+  const std::uint32_t of_makers = cache_.frames().keeps_for_reads() ? cache_.frames().reserve_of_new() + 1 : 0;
+  return arena_.available() < std::max({high_, 2 * arena_.gate_level() + 2, of_makers});
 }
 
 bool evictor::step() noexcept {
@@ -304,7 +310,7 @@ void evictor::run_sweeping() {
           }
           // No batch to be had until acknowledgements or a region come: soon, as a rule, and then the sweep goes on
           // here. The rest of the segment, and others that wait only to be swept, are not held up for long.
-          if (last_error() == errc::ok) {
+          if (refusal(tablet_info_of(frames[i].slot).agent.load(std::memory_order_acquire)) == errc::ok) {
             starved_ = true;
             submit_open_batches();
             if (held_ < limits::steps_held) {
@@ -466,33 +472,6 @@ bool evictor::relocate_stragglers(segment& s) {
   if (!ran || !moving.all || s.writing.load(std::memory_order_acquire) != 0) return false;
   release(s);
   return true;
-}
-
-errc evictor::drain(time_point deadline) {
-  FM_CHECK(this_thread.depth == 0, "drain inside a scope would wait for itself");
-  last_error_.store(0, std::memory_order_relaxed);  // what went wrong before does not end this
-  for (;;) {
-    bool moved = false, empty = false;
-    {
-      const std::lock_guard lock(mutex_);
-      draining_ = true;
-      if (moved_.seg) {  // stragglers moved by a pause leave with the rest
-        arena_.retire(*moved_.seg, static_cast<std::uint64_t>(moved_.at - moved_.seg->base), true);
-        moved_ = {};
-      }
-      moved = step();
-      const arena::counts q = arena_.queue_lengths();
-      empty = job_ == job::none && q.active + q.proactive + q.inactive + q.writing == 0;
-      draining_ = false;
-    }
-    if (empty && batches_unacknowledged_.load(std::memory_order_acquire) == 0) return errc::ok;
-    if (last_error() != errc::ok) return last_error();
-    if (clock::now() >= deadline) return errc::timed_out;
-    if (!moved) {
-      const std::uint32_t seen = work_.load(std::memory_order_acquire);
-      os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
-    }
-  }
 }
 
 }  // namespace fm::detail

@@ -62,10 +62,17 @@ class evictor {
   /// Steps until nothing unpinned is left in any queue and all batches are acknowledged.
   errc drain(time_point deadline);
 
-  /// Why the last write-back could not be started or was refused; ok when the last one went well.
-  [[nodiscard]] errc last_error() const noexcept {
-    return static_cast<errc>(last_error_.load(std::memory_order_relaxed));
+  /// Why an agent refuses what is written back to it; ok when its last write-back went well.
+  [[nodiscard]] errc refusal(std::size_t agent) const noexcept {
+    return static_cast<errc>(refusals_[agent].load(std::memory_order_relaxed));
   }
+  /// The refusal of some agent, of one that is full if there is such; ok when there is none.
+  [[nodiscard]] errc last_error() const noexcept;
+  [[nodiscard]] bool some_agent_is_full() const noexcept { return is_full(last_error()); }
+  /// An agent is lost, and there is no other that could have its tablets.
+  void note_lost(std::size_t agent) noexcept { note_refusal(agent, errc::agent_lost); }
+  /// What an agent that is lost refused is of no account when its tablets have other agents.
+  void forget_refusal(std::size_t agent) noexcept { note_refusal(agent, errc::ok); }
 
   struct counters {
     std::atomic<std::uint64_t> cooled{0}, dropped{0}, written{0}, written_bytes{0}, acknowledged{0}, cancelled{0};
@@ -81,6 +88,7 @@ class evictor {
   /// A batch and what is in it, from copy-out to acknowledgement.
   struct batch_record : boost::intrusive::slist_base_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> {
     evictor* owner = nullptr;
+    std::size_t agent = 0;
     std::vector<written_object> objects;
   };
   using record_list = boost::intrusive::slist<batch_record, boost::intrusive::constant_time_size<false>>;
@@ -90,6 +98,8 @@ class evictor {
   /// A step, unless the last one moved nothing, nobody has called since, and its rest is not over.
   bool step_if_worth_it() noexcept;
   void release(segment& s) noexcept;
+  void note_refusal(std::size_t agent, errc why) noexcept;
+  [[nodiscard]] static bool is_full(errc e) noexcept { return e == errc::agent_full || e == errc::quota_exceeded; }
   /// Objects and segments that have left, or are on their way.
   [[nodiscard]] std::uint64_t left_so_far() const noexcept;
   [[nodiscard]] bool short_of_memory() const noexcept;
@@ -102,7 +112,7 @@ class evictor {
   bool end_sweep(segment& s);
   void after_sweep(bool released);
   bool relocate_stragglers(segment& s);
-  [[nodiscard]] bool waits_for_home(slot_t slot) const noexcept;
+  [[nodiscard]] bool waits_for_home(slot_t slot) noexcept;
   /// False when no batch can be had now.
   bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s);
   /// True while there is more to do; then nothing else is copied out, and its batch stays.
@@ -149,7 +159,7 @@ class evictor {
   std::vector<std::unique_ptr<batch_record>> records_;
   record_list free_records_;  ///< of records_
   std::atomic<std::uint32_t> batches_unacknowledged_{0};
-  std::atomic<std::uint16_t> last_error_{0};
+  std::vector<std::atomic<std::uint16_t>> refusals_;  ///< by agent; written when they change only
   std::atomic<std::uint32_t> work_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;

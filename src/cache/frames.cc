@@ -22,6 +22,7 @@ frame_space::frame_space(object_cache& cache, const cache_options& options)
                             limits::segments_min, options.segment_bytes));
   arena_.set_policy(options.queues);
   reserve_ = std::max(2u, arena_.capacity_segments() / 32);
+  share_of_reads_ = std::max(limits::read_segments_min, arena_.capacity_segments() / limits::read_share);
   arena_.set_gate_level(reserve_);
 }
 

@@ -23,6 +23,14 @@ class frame_space {
   arena& memory() noexcept { return arena_; }
   /// Segments that are left for misses inside sections that cannot wait.
   [[nodiscard]] std::uint32_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
+  /// Segments that are left by what is new: the reserve, and while an agent refuses what is written back, the readers'
+  /// share. Dirty frames cannot leave then, and clean ones must have somewhere to go.
+  [[nodiscard]] std::uint32_t reserve_of_new() const noexcept {
+    return reserve() + (keeps_for_reads() ? share_of_reads_ : 0);
+  }
+  [[nodiscard]] bool keeps_for_reads() const noexcept { return refusing_.load(std::memory_order_relaxed) != 0; }
+  /// An agent refuses from now on what is written back, or has ended to. Each begins before it ends.
+  void note_refusing(bool begins) noexcept { refusing_.fetch_add(begins ? 1u : ~0u, std::memory_order_relaxed); }
   /// Each thread may need a segment inside a section that cannot wait, and one for what it keeps. One caller at a time.
   void expect_threads(std::size_t threads) noexcept;
   /// Objects of that size exist: a user's section begins only with room for one of them.
@@ -58,6 +66,8 @@ class frame_space {
   const queue_policy queues_;
   arena arena_;
   std::atomic<std::uint32_t> reserve_{1};
+  std::atomic<std::uint32_t> refusing_{0};  ///< agents
+  std::uint32_t share_of_reads_ = 0;        ///< segments
 };
 
 }  // namespace fm::detail

@@ -37,6 +37,10 @@ class lost_agents {
   /// Throws agent_lost, with the name of the agent that had it, if the object is gone for good. O(1).
   void check(slot_t slot);
 
+  /// No agent is left, and a clean object becomes dirty, which can never be stored: false when such frames take
+  /// capacity / stranded_share of the cache already.
+  [[nodiscard]] bool may_change(slot_t slot) noexcept;
+
   /// These slots of a tablet held objects that `agent` took along. By the collector's thread.
   void add(std::uint32_t tablet, std::uint32_t agent, std::span<const std::uint64_t, slot_marks::tablet_words> slots);
   /// The slot is free: what was lost there is dead. O(1).
@@ -53,6 +57,7 @@ class lost_agents {
   };
   object_cache& cache_;
   std::atomic<std::uint64_t> objects_{0};
+  std::atomic<std::uint64_t> changed_bytes_{0};  ///< of frames that became dirty when no agent was left
   std::mutex mutex_;
   std::unordered_map<std::uint32_t, std::unique_ptr<lost_bits>> tablets_;
 };

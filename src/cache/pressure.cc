@@ -8,13 +8,15 @@
 #include "object_cache.h"
 #include <fmt/format.h>
 
+#include <optional>
+
 namespace fm::detail {
 
 void memory_pressure::throw_cache_full(std::uint64_t bytes) {
   if (cache_.closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for memory");
   expired.fetch_add(1, std::memory_order_relaxed);
   if (const errc why = cache_.eviction().last_error(); why != errc::ok)
-    throw error(why, fmt::format("no memory for {} bytes: write-back is refused by the agents", bytes));
+    throw_refused(why, fmt::format("no memory for {} bytes", bytes));
   const epochs::section_site site = epochs::oldest_section();
   const arena::counts q = cache_.memory().queue_lengths();
   throw error(
@@ -28,10 +30,29 @@ void memory_pressure::throw_cache_full(std::uint64_t bytes) {
               : ""));
 }
 
+void memory_pressure::throw_refused(errc why, const std::string& what) {
+  const char* const help = why == errc::agent_lost
+                               ? "dirty objects of an agent that is lost stay in the cache"
+                               : "collections freed too little: drop references, or give the heap more agents, agents "
+                                 "more memory, or the heap a larger quota";
+  throw error(why, fmt::format("{}: agents refuse what is written back ({}); {}", what, text_of_agents(), help));
+}
+
+std::string memory_pressure::text_of_agents() {
+  std::string s;
+  for (std::size_t i = 0; i < cache_.agents().size(); ++i) {
+    remote::agent_session& a = *cache_.agents()[i];
+    const errc why = cache_.eviction().refusal(i);
+    s += fmt::format(
+        "{}{} holds {} bytes of the {} that it gives this heap, and {}", s.empty() ? "" : "; ", a.url(),
+        a.stats().regions * a.region_bytes(), a.quota_bytes(),
+        why != errc::ok ? fmt::format("refuses: {}", to_string(why)) : fmt::format("has room for {}", a.left_bytes()));
+  }
+  return s;
+}
+
 bool memory_pressure::ask_for_room() noexcept {
-  const errc refused = cache_.eviction().last_error();
-  if (refused != errc::agent_full && refused != errc::quota_exceeded) return false;
-  return cache_.requests().ask_for_room();
+  return cache_.eviction().some_agent_is_full() && cache_.requests().ask_for_room();
 }
 
 // A section that began although the agents take nothing more would use up the reserve, and could then not wait for a
@@ -92,20 +113,37 @@ class reading_nothing {
 
 }  // namespace
 
+// Who leaves the readers' share alone comes after all who do not. A collector that stood in line would wait for those
+// who wait for a collection.
+bool memory_pressure::is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept {
+  if (this_thread.collects) return false;
+  if (leave == 0) return urgent_.is_before(b);
+  return others_.is_before(b) || (leave > cache_.frames().reserve() && makers_.is_before(b));
+}
+
 // While it waits its place in the line is its own, and it holds the line up only as first, when it takes what comes.
-char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, bool urgent) {
+// Makers stand in a line of their own as long as an agent is full: readers have a share that is none of theirs.
+char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, waits_as who) {
   frame_space& frames = cache_.frames();
   arena& memory = frames.memory();
   const time_point begin = clock::now();
-  waiting_line::place place(urgent ? urgent_ : others_, m.young);
+  const auto leaves = [&] {
+    return who == waits_as::holder ? 0 : who == waits_as::reader ? frames.reserve() : frames.reserve_of_new();
+  };
+  const auto line_of = [&](std::uint32_t leave) -> waiting_line& {
+    return who == waits_as::holder ? urgent_ : leave > frames.reserve() ? makers_ : others_;
+  };
+  waiting_line::place place(line_of(leaves()), m.young);
   m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
   patience patience(cache_.options().memory_within, begin, moved());
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   cache_.eviction().wake();
   for (bool late = false;;) {
+    const std::uint32_t leave = leaves();
+    place.stand_in(line_of(leave));
     const std::uint32_t seen = memory.release_count();
     if (place.is_first()) {
-      if (char* payload = frames.bump_frame(m.young, false, payload_bytes, urgent ? 0 : frames.reserve())) {
+      if (char* payload = frames.bump_frame(m.young, false, payload_bytes, leave)) {
         stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
         return payload;
       }
@@ -132,10 +170,56 @@ char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t p
   if (char* p = frames.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames.reserve())) return p;
   if (const access_wait wait(*this, slot); wait.outside()) {
     left = true;
-    return await_frame(m, payload_bytes, holds);
+    return await_frame(m, payload_bytes, holds ? waits_as::holder : waits_as::reader);
   }
   const reading_nothing reads_nothing;
-  return await_frame(m, payload_bytes, true);
+  return await_frame(m, payload_bytes, waits_as::holder);
+}
+
+bool memory_pressure::is_share_free() const noexcept {
+  return cache_.memory().available() >= cache_.frames().reserve_of_new();
+}
+
+// Segments that are free hold no dirty frames. So as long as frames become dirty only while the share is free, dirty
+// frames are outside of it; but for the frame of each thread between this look and its change of the word.
+bool memory_pressure::await_share(mutator& m, slot_t slot) {
+  const std::uint32_t agent = object_cache::agent_of(slot);
+  evictor& eviction = cache_.eviction();
+  const auto may_go_on = [&] { return eviction.refusal(agent) == errc::ok || is_share_free(); };
+  if (this_thread.collects) return false;
+  if (eviction.refusal(agent) == errc::agent_lost) {
+    if (!cache_.losses().may_change(slot))
+      throw_refused(errc::agent_lost, fmt::format("slot {:#x} cannot be changed", slot));
+    return false;
+  }
+  if (may_go_on()) return false;
+  m.counters.stalls_for_memory += 1;
+  const time_point begin = clock::now();
+  const access_wait wait(*this, slot);
+  std::optional<reading_nothing> reads_nothing;
+  if (!wait.outside()) reads_nothing.emplace();
+  patience patience(cache_.options().memory_within, begin, moved());
+  os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
+  eviction.wake();
+  for (bool late = false;;) {
+    const std::uint32_t seen = cache_.memory().release_count();
+    const errc why = eviction.refusal(agent);
+    if (may_go_on()) break;
+    if (wait.outside() || late) ask_for_room();
+    if (cache_.closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for memory");
+    if (late) {
+      expired.fetch_add(1, std::memory_order_relaxed);
+      throw_refused(why, fmt::format("slot {:#x} cannot be changed", slot));
+    }
+    const time_point now = clock::now();
+    if ((late = patience.over(now, moved()))) continue;
+    if (eviction.help())
+      nap.reset();
+    else
+      cache_.memory().wait_released(seen, std::min(patience.look_again(now), now + nap.next()));
+  }
+  stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+  return true;
 }
 
 void memory_pressure::note_released() noexcept {

@@ -19,8 +19,12 @@
 #include <atomic>
 #include <farmem/detail/word.h>
 #include <farmem/histogram.h>
+#include <string>
 
 namespace fm::detail {
+
+/// Who waits for memory: a thread that holds frames, or that does not leave its section; one that reads; one that makes.
+enum class waits_as : std::uint8_t { holder, reader, maker };
 
 class memory_pressure {
  public:
@@ -35,16 +39,16 @@ class memory_pressure {
   std::atomic<std::uint32_t> waiters{0};
   void await_waiters() noexcept;
 
-  /// A frame for a thread that has found no memory for one, as soon as its turn comes. `urgent`: it holds frames that
-  /// others may wait for, so it is served from the reserve. Throws cache_full, or why the agents refuse what is written
-  /// back.
-  char* await_frame(mutator& m, std::uint64_t payload_bytes, bool urgent);
+  /// A frame for a thread that has found no memory for one, as soon as its turn comes. A holder is served
+  /// from the reserve. Throws cache_full, or why the agents refuse what is written back.
+  char* await_frame(mutator& m, std::uint64_t payload_bytes, waits_as who);
   /// Whether somebody is to have memory before the thread whose bump this is: who takes a segment, but for `leave` of
   /// them, asks first. Wait-free.
-  [[nodiscard]] bool is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept {
-    // A collector that stood in line would wait for those who wait for a collection.
-    return !this_thread.collects && (leave == 0 ? urgent_ : others_).is_before(b);
-  }
+  [[nodiscard]] bool is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept;
+  /// Before a clean frame becomes dirty of which the agent refuses what is written back: waits until the readers' share
+  /// is free, which the frame then is no part of. False when there was nothing to wait for; otherwise the caller looks
+  /// at the word again. In a section. Throws why the agent refuses.
+  bool await_share(mutator& m, slot_t slot);
   /// What has moved so far, for a wait for memory.
   [[nodiscard]] std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
   /// Objects were stored; a segment was released.
@@ -73,9 +77,14 @@ class memory_pressure {
   std::atomic<std::uint64_t> expired{0};
 
  private:
+  [[noreturn]] void throw_refused(errc why, const std::string& what);
+  [[nodiscard]] std::string text_of_agents();
+  [[nodiscard]] bool is_share_free() const noexcept;
+
   object_cache& cache_;
   waiting_line urgent_;  ///< threads that hold frames, which hold up whoever evicts
   waiting_line others_;
+  waiting_line makers_;  ///< threads that make objects while an agent is full: readers need not wait for them
   std::atomic<std::uint64_t> moved_{0};
 };
 

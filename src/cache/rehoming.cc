@@ -27,6 +27,7 @@ rehomed rehoming::run() noexcept {
   rehomed out;
   object_cache::links& links = cache_.agents();
   left_.resize(links.size());
+  homes_.open(links.size());
   bool all = true;
   for (std::uint32_t agent = 0; agent < links.size() && !ends(); ++agent) {
     if (!links[agent]->lost() || left_[agent]) continue;
@@ -43,6 +44,7 @@ rehomed rehoming::run() noexcept {
     if (links[agent]->lost() && !left_[agent]) {
       cache_.begin_stranded();
       out.again = cache_.losses().survivors();
+      if (!out.again) cache_.eviction().note_lost(agent);
     }
   return out;
 }
@@ -62,6 +64,7 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
     for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++tablets) lost += sweep_tablet(agent, t, *allocated);
   if (ends()) return false;
   cache_.slots().move_tablets(agent, moves);
+  cache_.eviction().forget_refusal(agent);
   cache_.agents()[agent]->detach_all();
   moves_.erase(agent);
   cache_.eviction().wake();
@@ -87,21 +90,27 @@ bool rehoming::find_homes(std::uint32_t agent) {
         it->second.push_back({.first = t, .count = 1});
     }
   }
-  return std::all_of(it->second.begin(), it->second.end(), [this](tablet_move& m) { return find_home(m); });
+  return std::all_of(it->second.begin(), it->second.end(), [&](tablet_move& m) { return find_home(agent, m); });
 }
 
-bool rehoming::find_home(tablet_move& m) {
+bool rehoming::find_home(std::uint32_t agent, tablet_move& m) {
   object_cache::links& links = cache_.agents();
   const auto alive = [&](std::uint32_t a) { return a != tablet_move::nobody && !links[a]->lost(); };
   if (m.granted && alive(m.to)) return true;
   m.granted = false;
-  for (std::size_t n = 0; n < links.size() && !ends(); ++n) {
-    if (!alive(m.to)) m.to = static_cast<std::uint32_t>(next_home_++ % links.size());
-    if (!alive(m.to)) continue;
+  // By room first. When none has any the tablets still go to a survivor: room may come.
+  std::vector<bool> refused(links.size());
+  const auto left = [&](std::uint32_t a) { return alive(a) && !refused[a] ? links[a]->left_bytes() : 0; };
+  while (!ends()) {
+    if (!alive(m.to)) m.to = homes_.next(left, 0, links[agent]->region_bytes()).value_or(tablet_move::nobody);
+    for (std::uint32_t a = 0; a < links.size() && !alive(m.to); ++a)
+      if (alive(a) && !refused[a]) m.to = a;
+    if (!alive(m.to)) return false;
     const errc e = links[m.to]->grant_tablets(m.first, m.count);
     m.granted = e == errc::ok;
     if (m.granted) return true;
     if (!is_refusal(e)) return false;
+    refused[m.to] = true;
     m.to = tablet_move::nobody;
   }
   return false;

@@ -26,6 +26,7 @@
 // The collector's thread alone calls it, between two collections, outside of sections.
 #pragma once
 
+#include "placement.h"
 #include "slot_marks.h"
 #include <atomic>
 #include <map>
@@ -65,7 +66,7 @@ class rehoming {
  private:
   bool leave(std::uint32_t agent, rehomed& out);
   bool find_homes(std::uint32_t agent);
-  bool find_home(tablet_move& m);
+  bool find_home(std::uint32_t agent, tablet_move& m);
   std::unique_ptr<slot_marks> stop_threads();
   void open_pages_aside(std::uint32_t agent);
   std::uint64_t sweep_tablet(std::uint32_t agent, std::uint32_t tablet, const slot_marks& allocated);
@@ -79,7 +80,7 @@ class rehoming {
   const std::atomic<bool>& stopping_;
   std::map<std::uint32_t, std::vector<tablet_move>> moves_;  ///< by the agent that is being left
   std::vector<bool> left_;                                   ///< by agent
-  std::uint32_t next_home_ = 0;                              ///< survivors get tablets in turn
+  placement homes_;                                          ///< survivors get tablets by room
 };
 
 }  // namespace fm::detail

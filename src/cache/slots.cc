@@ -14,6 +14,18 @@ namespace fm::detail {
 
 void slot_sources::open(std::size_t agents) {
   for (std::size_t i = 0; i < agents; ++i) sources_.push_back(std::make_unique<slot_source>());
+  placement_.open(agents);
+}
+
+std::uint32_t slot_sources::next_agent(mutator& m) noexcept {
+  object_cache::links& links = cache_.agents();
+  if (links.size() > 1) {
+    const std::lock_guard lock(placement_mutex_);
+    const auto left = [&](std::uint32_t i) { return links[i]->lost() ? 0 : links[i]->left_bytes(); };
+    const std::uint64_t unwritten = cache_.options().capacity_bytes / links.size();
+    if (const auto agent = placement_.next(left, unwritten, links.front()->region_bytes())) return *agent;
+  }
+  return static_cast<std::uint32_t>(m.next_agent++ % links.size());
 }
 
 void slot_sources::refill(mutator& m) {
@@ -28,7 +40,8 @@ void slot_sources::take_run(mutator& m) {
   errc refused = errc::agent_lost;
   std::uint32_t refused_by = 0;
   for (std::size_t attempt = 0;; ++attempt) {
-    const auto agent = static_cast<std::uint32_t>(m.next_agent++ % links.size());
+    const std::uint32_t agent =
+        attempt == 0 ? next_agent(m) : static_cast<std::uint32_t>(m.next_agent++ % links.size());
     slot_source& source = *sources_[agent];
     const std::lock_guard lock(source.mutex);
     if (links[agent]->lost()) {  // nothing new is placed there
@@ -113,14 +126,20 @@ void slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move>
   std::vector<std::unique_lock<std::mutex>> locks;
   for (auto& source : sources_) locks.emplace_back(source->mutex);
   slot_source& old = *sources_[from];
-  std::vector<slot_page> pages = std::move(old.free_pages);
-  old.free_pages.clear();
+  // Memory first: when a tablet names its new agent nothing may fail any more.
+  const std::uint64_t all = old.free_pages.size() + (old.end - old.next + page_slots - 1) / page_slots;
+  old.free_pages.reserve(all);
+  for (const tablet_move& m : moves) {
+    std::vector<slot_page>& to = sources_[m.to]->free_pages;
+    to.reserve(to.size() + all);
+  }
   for (; old.next < old.end; old.next += page_slots) {
-    slot_page& p = pages.emplace_back();
+    slot_page& p = old.free_pages.emplace_back();
     p.first = old.next;
     p.bits.fill(~std::uint64_t{0});
   }
   old.next = old.end = 0;
+  const std::vector<slot_page> pages = std::exchange(old.free_pages, {});
   for (const tablet_move& m : moves)
     for (std::uint32_t t = m.first; t < m.first + m.count; ++t)
       hit.tablets[t].agent.store(m.to, std::memory_order_release);

@@ -10,6 +10,7 @@
 // for the tablets.
 #pragma once
 
+#include "placement.h"
 #include "slot_marks.h"
 #include <memory>
 #include <mutex>
@@ -52,6 +53,8 @@ class slot_sources {
   friend class slot_hold;
   bool next_run(mutator& m) noexcept;
   void take_run(mutator& m);
+  /// The agent that new objects go to next: by free room, so that agents of different sizes are full together.
+  std::uint32_t next_agent(mutator& m) noexcept;
 
   struct slot_source {
     slot_t next = 0, end = 0;           ///< of the tablet that is being used for the first time
@@ -60,6 +63,8 @@ class slot_sources {
   };
   object_cache& cache_;
   std::vector<std::unique_ptr<slot_source>> sources_;  ///< one per agent
+  std::mutex placement_mutex_;
+  placement placement_;
   mutable std::mutex tablets_mutex_;
   std::vector<std::uint32_t> tablets_;
 };

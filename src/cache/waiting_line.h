@@ -4,7 +4,7 @@
 //   - The first of a line alone may take what frees memory for it; everybody else sleeps until it has left the line.
 //   - A thread leaves the line with its frame, or with its error, so the line always moves.
 //
-// memory_pressure has two lines: threads inside sections that others wait for, and all others.
+// memory_pressure has three lines: threads that hold frames, all others, and makers of objects beside a full agent.
 #pragma once
 
 #include "mutator.h"
@@ -20,18 +20,26 @@ class waiting_line {
   /// One thread's place in a line, from its arrival to its end.
   class place : public boost::intrusive::list_base_hook<> {
    public:
-    place(waiting_line& line, const bump& of) noexcept : line_(line), of_(of) { line_.join(*this); }
-    ~place() { line_.leave(*this); }
+    place(waiting_line& line, const bump& of) noexcept : line_(&line), of_(of) { line_->join(*this); }
+    ~place() { line_->leave(*this); }
     place(const place&) = delete;
     place& operator=(const place&) = delete;
 
     [[nodiscard]] bool is_first() const noexcept { return first_.load(std::memory_order_acquire) != 0; }
+    /// Goes to the end of another line, if it stands in another one.
+    void stand_in(waiting_line& line) noexcept {
+      if (line_ == &line) return;
+      line_->leave(*this);
+      first_.store(0, std::memory_order_relaxed);
+      line_ = &line;
+      line_->join(*this);
+    }
     /// Sleeps until it is first, or until `deadline`.
     void sleep(time_point deadline) noexcept { os::futex_wait(first_, 0, deadline); }
 
    private:
     friend class waiting_line;
-    waiting_line& line_;
+    waiting_line* line_;
     const bump& of_;
     std::atomic<std::uint32_t> first_{0};
   };

@@ -12,9 +12,12 @@
 
 namespace fm::detail {
 
-// A frame of a lost agent's tablet stays until the tablet has another agent, clean or not: the home copy is gone.
-bool evictor::waits_for_home(slot_t slot) const noexcept {
-  return cache_.any_stranded() && cache_.losses().stranded(slot) && cache_.losses().survivors();
+// A frame of a lost agent's tablet stays until the tablet has another agent, clean or not: the home copy is gone. The
+// session itself is asked: the cache hears of a loss a moment later.
+bool evictor::waits_for_home(slot_t slot) noexcept {
+  if (!cache_.losses().stranded(slot)) return false;
+  note_refusal(tablet_info_of(slot).agent.load(std::memory_order_relaxed), errc::agent_lost);
+  return true;
 }
 
 bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s) {
@@ -43,15 +46,16 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
       denied_[agent] = steps_;
       counts.unbatched.fetch_add(1, std::memory_order_relaxed);
       // Not cleared before: a thread that gives up waiting for memory meanwhile has to say why the agent refused.
-      if (why == errc::timed_out) why = errc::ok;
-      last_error_.store(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
+      note_refusal(agent, why == errc::timed_out ? errc::ok : why);
       return false;
     }
     held_ = 0;
-    open_[agent]->owner = take_record();
+    batch_record* const record = take_record();
+    record->agent = agent;
+    open_[agent]->owner = record;
     open_[agent]->on_acknowledged = acknowledged;
   }
-  last_error_.store(0, std::memory_order_relaxed);
+  note_refusal(agent, errc::ok);
   word_t expected = seen;
   if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) {
     ++kept_;  // touched just now
@@ -127,6 +131,23 @@ bool evictor::end_batches(std::uint32_t agent, time_point deadline) noexcept {
   return cache_.agents()[agent]->flush(deadline) != errc::timed_out;
 }
 
+errc evictor::last_error() const noexcept {
+  errc some = errc::ok;
+  if (!cache_.frames().keeps_for_reads()) return some;
+  for (std::size_t i = 0; i < refusals_.size() && !is_full(some); ++i)
+    if (const errc e = refusal(i); e != errc::ok) some = e;
+  return some;
+}
+
+// By the evictor, by whoever acknowledges, and by re-homing: the exchange tells each change to one of them. What an
+// agent that is lost leaves behind soon has another agent.
+void evictor::note_refusal(std::size_t agent, errc why) noexcept {
+  if (why == errc::agent_lost && cache_.losses().survivors()) why = errc::ok;
+  if (refusal(agent) == why) return;
+  const std::uint16_t before = refusals_[agent].exchange(static_cast<std::uint16_t>(why), std::memory_order_relaxed);
+  if ((before == 0) != (why == errc::ok)) cache_.frames().note_refusing(why != errc::ok);
+}
+
 void evictor::acknowledged(remote::batch& b, errc code) noexcept {
   auto* r = static_cast<batch_record*>(b.owner);
   r->owner->acknowledge(*r, code);
@@ -186,9 +207,7 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
     counts.acknowledged.fetch_add(n, std::memory_order_relaxed);
     if (code == errc::ok) cache_.pressure().note_stored();
   }
-  // What an agent that is lost leaves behind soon has another agent.
-  if (code != errc::ok && !(code == errc::agent_lost && cache_.losses().survivors()))
-    last_error_.store(static_cast<std::uint16_t>(code), std::memory_order_relaxed);
+  if (code != errc::ok) note_refusal(r.agent, code);
   give_back_record(&r);
   batches_unacknowledged_.fetch_sub(1, std::memory_order_release);
   wake();
@@ -210,6 +229,33 @@ void evictor::give_back_record(batch_record* r) noexcept {
   r->objects.clear();
   const std::lock_guard lock(records_mutex_);
   free_records_.push_front(*r);
+}
+
+errc evictor::drain(time_point deadline) {
+  FM_CHECK(this_thread.depth == 0, "drain inside a scope would wait for itself");
+  for (std::size_t i = 0; i < refusals_.size(); ++i) note_refusal(i, errc::ok);  // what was before does not end this
+  for (;;) {
+    bool moved = false, empty = false;
+    {
+      const std::lock_guard lock(mutex_);
+      draining_ = true;
+      if (moved_.seg) {  // stragglers moved by a pause leave with the rest
+        arena_.retire(*moved_.seg, static_cast<std::uint64_t>(moved_.at - moved_.seg->base), true);
+        moved_ = {};
+      }
+      moved = step();
+      const arena::counts q = arena_.queue_lengths();
+      empty = job_ == job::none && q.active + q.proactive + q.inactive + q.writing == 0;
+      draining_ = false;
+    }
+    if (empty && batches_unacknowledged_.load(std::memory_order_acquire) == 0) return errc::ok;
+    if (last_error() != errc::ok) return last_error();
+    if (clock::now() >= deadline) return errc::timed_out;
+    if (!moved) {
+      const std::uint32_t seen = work_.load(std::memory_order_acquire);
+      os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
+    }
+  }
 }
 
 }  // namespace fm::detail

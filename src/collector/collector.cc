@@ -365,8 +365,9 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   const time_point begin = clock::now();
   run_timed<full_cycle>(r);
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
-  cache_.requests().collected(made_room(r));
   triggers_.arm(r);
+  cache_.requests().collected(made_room(r), triggers_.short_of_room(), clock::now() - begin,
+                              cache_.options().memory_within);
   if (r.weak_cleared != 0) tell_dead();
   if (r.ok()) evacuation(*this, r, what).run();
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());

@@ -18,6 +18,7 @@ void collection_triggers::arm(const cycle_report& r) noexcept {
     const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
     between = std::max(std::min(std::max({live, limits::least_between, cache_.options().capacity_bytes / 2}), room),
                        limits::least_between_full);
+    short_of_room_ = !options_.continuous && room <= std::max(limits::least_between_full, options_.quota / 64);
   }
   between_ = between;
   due_at_.store(grown() + (options_.continuous ? std::min(between, limits::least_between_continuous) : between),
@@ -93,7 +94,14 @@ bool collection_triggers::hurried() const noexcept {
 
 collection_triggers::kind collection_triggers::due(bool young_wanted) noexcept {
   const std::uint64_t due = due_at_.load(std::memory_order_relaxed), now = grown();
-  if (!options_.young || cache_.requests().awaits_collection() || now >= due) return kind::full;
+  // Allocation that goes on near the end of the room makes no cycle due while those before it were in vain.
+  const bool rests = short_of_room_.load(std::memory_order_relaxed) && cache_.requests().rests();
+  if (cache_.requests().awaits_collection() || (now >= due && !rests)) return kind::full;
+  const std::uint64_t until_due = now < due ? due - now : limits::least_between_full;
+  if (!options_.young) {
+    cache_.requests().when_allocated(until_due);
+    return kind::none;
+  }
   // As long as half of the cache is free, young objects do no harm. But large objects cost next to nothing to free, and
   // their memory is better used again while it is warm than taken new.
   const std::uint64_t begun = begun_at_;  // before what was allocated: one may begin meanwhile
@@ -104,7 +112,7 @@ collection_triggers::kind collection_triggers::due(bool young_wanted) noexcept {
                            : little_free || are_large();
   // An evacuation may keep it waiting, and a cycle be due meanwhile.
   const std::uint64_t look = looks ? limits::young_large_between : young_base();
-  cache_.requests().when_allocated(young_wanted || young ? due - now : std::min(due - now, look));
+  cache_.requests().when_allocated(young_wanted || young ? until_due : std::min(until_due, look));
   return young ? kind::young : kind::none;
 }
 

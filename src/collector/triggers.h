@@ -32,6 +32,8 @@ class collection_triggers {
   /// Decides which kind is due now. Unless that is a full cycle, the cache is asked to report again. `young_wanted`: a
   /// young collection is asked for already.
   kind due(bool young_wanted) noexcept;
+  /// Cycles follow each other because there is little room, as of the last one.
+  [[nodiscard]] bool short_of_room() const noexcept { return short_of_room_.load(std::memory_order_relaxed); }
   /// So much was allocated since the running collection began that the next one is near.
   [[nodiscard]] bool hurried() const noexcept;
 
@@ -55,7 +57,8 @@ class collection_triggers {
   std::uint64_t since_ = 0;                         ///< ... and of them, since the one before began
   time_point young_armed_at_{};                     ///< the last young collection was over
   std::atomic<std::uint64_t> young_freed_{0};       ///< bytes
-  std::atomic<std::uint64_t> due_at_{0};            ///< of grown(): a cycle is due
+  std::atomic<bool> short_of_room_{false};
+  std::atomic<std::uint64_t> due_at_{0};  ///< of grown(): a cycle is due
   std::atomic<std::uint64_t> hurry_at_{0};
 };
 

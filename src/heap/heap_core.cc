@@ -80,8 +80,9 @@ void heap_core::open(const heap_options& options) {
   lo.on_lost = [](void* context, errc) noexcept {
     const auto& c = *static_cast<link_context*>(context);
     c.heap->tell(c.agent, agent_change::lost);
-    if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire)) cache->begin_stranded();
-    if (collector* gc = c.heap->collector_for_links_.load(std::memory_order_acquire)) gc->agent_lost();
+    // seq_cst here and below: see agent_session_impl::lost.
+    if (object_cache* cache = c.heap->cache_for_links_.load()) cache->begin_stranded();
+    if (collector* gc = c.heap->collector_for_links_.load()) gc->agent_lost();
   };
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && !local_) {
@@ -109,7 +110,7 @@ void heap_core::open(const heap_options& options) {
   co.access_within = options.access_within;
   co.memory_within = options.memory_within;
   cache_ = std::make_unique<object_cache>(co, links_);
-  cache_for_links_.store(cache_.get(), std::memory_order_release);
+  cache_for_links_.store(cache_.get());
   collector_options go;
   go.automatic = options.collect;
   go.every = options.collect_every;
@@ -128,7 +129,7 @@ void heap_core::open(const heap_options& options) {
     events_.post({.change = agent_change::rehomed, .agent = agent, .tablets = tablets, .lost_objects = lost_objects});
   };
   collector_ = std::make_unique<collector>(*cache_, go);
-  collector_for_links_.store(collector_.get(), std::memory_order_release);
+  collector_for_links_.store(collector_.get());
   // One that was lost before the collector could be told.
   if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->lost(); })) {
     cache_->begin_stranded();

@@ -46,7 +46,7 @@
 namespace fm::protocol {
 
 constexpr std::uint16_t protocol_major = 2;
-constexpr std::uint16_t protocol_minor = 1;  ///< 1: agents that talk
+constexpr std::uint16_t protocol_minor = 2;  ///< 1: agents that talk; 2: region_answer::left
 
 enum class message_type : std::uint16_t {
   open_heap = 1,        ///< open_heap_body -> open_heap_answer
@@ -166,7 +166,7 @@ struct region_answer {
   std::uint64_t bytes;           ///< of the region
   std::uint64_t readable_bytes;  ///< complete batches from the start; reads are clipped to it
   std::uint32_t sealed;
-  std::uint32_t zero;
+  std::uint32_t left;  ///< one more than the regions that the heap can still open, as things are; 0: not told
 };
 
 struct index_body {

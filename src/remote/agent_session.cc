@@ -42,12 +42,13 @@ void agent_session_impl::end(ended how, errc why) noexcept {
   {
     const lock_type lock(mutex_);
     if (ended_.load(std::memory_order_relaxed) != ended::no) return;
-    ended_.store(how, std::memory_order_release);
+    ended_.store(how);  // seq_cst: see lost()
     changed_.notify_all();
     wake_keeper();
   }
-  deliver();
+  // Whoever hears that a batch failed may look for why.
   if (how == ended::lost && options_.on_lost) options_.on_lost(options_.context, why);
+  deliver();
 }
 
 void agent_session_impl::close() noexcept {

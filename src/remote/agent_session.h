@@ -104,6 +104,9 @@ class agent_session {
   /// What the agent gives this heap.
   [[nodiscard]] virtual std::uint64_t quota_bytes() const noexcept = 0;
   [[nodiscard]] virtual bool lost() const noexcept = 0;
+  /// Bytes that the agent can still take of this heap, as it told last; 0 from its refusal until a region has come back.
+  /// Other heaps of the agent may have taken them meanwhile. Wait-free.
+  [[nodiscard]] virtual std::uint64_t left_bytes() const noexcept = 0;
   virtual fabric::session& session() noexcept = 0;
 
   /// Tells the agent of types 1..type_count() that it does not know yet; submit does so by itself. Blocking.

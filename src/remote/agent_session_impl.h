@@ -81,7 +81,10 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   [[nodiscard]] std::span<const std::uint64_t, 2> heap_id() const noexcept override { return options_.heap_id; }
   [[nodiscard]] std::uint64_t region_bytes() const noexcept override { return region_bytes_; }
   [[nodiscard]] std::uint64_t quota_bytes() const noexcept override { return quota_bytes_; }
-  [[nodiscard]] bool lost() const noexcept override { return ended_.load(std::memory_order_acquire) == ended::lost; }
+  // seq_cst: an owner that opens says where it is to be told, and looks here; a session that ends does it the other way
+  // round. One of them sees the other.
+  [[nodiscard]] bool lost() const noexcept override { return ended_.load() == ended::lost; }
+  [[nodiscard]] std::uint64_t left_bytes() const noexcept override { return left_.load(std::memory_order_relaxed); }
   fabric::session& session() noexcept override { return *session_.load(std::memory_order_acquire); }
 
   errc register_types() noexcept override;
@@ -171,6 +174,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   static void errand_done(fabric::request& r) noexcept;
   void finish_errand(lock_type& lock, std::unique_ptr<errand> e);
   void region_opened(lock_type& lock, errand& e, const answer_view& a);
+  [[nodiscard]] std::uint64_t left_after(const region_answer& a) const noexcept;
   void watch_oldest(time_point now);
   /// Something that came on the connection of generation `g`, or did not come in time, costs it: with the mutex. What
   /// completes late tells nothing of a later connection, which is left alone.
@@ -238,6 +242,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   std::atomic<std::uint32_t> resumed_{0};  ///< generation whose handshake is done
   std::atomic<std::uint32_t> broken_{0};   ///< latest generation known to be gone
   std::atomic<clock::rep> heard_at_{0};
+  std::atomic<std::uint64_t> left_{0};         ///< bytes; written under mutex_
   std::atomic<std::uint32_t> types_known_{0};  ///< by the agent
   region_table table_;
 

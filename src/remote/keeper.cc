@@ -216,6 +216,7 @@ void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> 
       if (const auto it = retiring_.find(e->region); it != retiring_.end() && it->second == e->generation)
         retiring_.erase(it);
       count_.retired.fetch_add(1, std::memory_order_relaxed);
+      left_.fetch_add(region_bytes_, std::memory_order_relaxed);
       open_again_at_ = {};  // there is room again
       open_delay_ = {};
       break;
@@ -226,6 +227,13 @@ void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> 
       break;
   }
   discard_key(r.reply_key);
+}
+
+// The region that was opened is room, too. An older agent does not tell.
+std::uint64_t agent_session_impl::left_after(const region_answer& a) const noexcept {
+  if (a.left != 0) return a.left * region_bytes_;
+  const std::uint64_t before = left_.load(std::memory_order_relaxed);
+  return std::max(before, 2 * region_bytes_) - region_bytes_;
 }
 
 void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) {
@@ -256,6 +264,7 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     lock.lock();
     if (code == errc::ok) {
       book_.opened(info.region, info.generation, memory);
+      left_.store(left_after(info), std::memory_order_relaxed);
       open_error_ = errc::ok;
       open_delay_ = {};
       open_again_at_ = {};
@@ -272,6 +281,7 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     lock.lock();
   }
   open_error_ = code;
+  left_.store(0, std::memory_order_relaxed);
   open_delay_ = std::clamp(open_delay_ * 2, detail::limits::open_delay_min, detail::limits::open_delay_max);
   open_again_at_ = clock::now() + open_delay_;
 }

@@ -53,6 +53,7 @@ errc agent_session_impl::open_heap(fabric::session& s, bool resume) {
   if (!resume) {
     region_bytes_ = opened.region_bytes;
     quota_bytes_ = opened.quota_bytes;
+    left_.store(quota_bytes_, std::memory_order_relaxed);
     book_.configure(static_cast<std::uint32_t>(region_bytes_), options_.batch_bytes);
     opened_ = true;
   } else if (opened.region_bytes != region_bytes_ || opened.applied_seq < applied_ || opened.applied_seq >= next_seq_) {

@@ -1,6 +1,7 @@
 // An agent dies and the others go on: its tablets get other agents, what was resident goes there, and every other object
 // of them is lost and says so.
 #include "base/limits.h"
+#include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include "heap/agent_events.h"
 #include "heap/heap_core.h"
@@ -221,6 +222,52 @@ TEST_CASE("events come in order, what the function throws is dropped, and what w
   for (std::uint64_t i = 0; i < room; ++i) REQUIRE(got[i + 1].tablets == i);
   REQUIRE(got.back().agent == "last");
   REQUIRE(got.back().missed == 7);
+}
+
+TEST_CASE("tablets of an agent that is lost go to the agent that has room for them") {
+  auto little = agent_options();
+  little.memory_bytes = 8_MiB;
+  meddled_agent small_one("tcp://127.0.0.1:0", little), dying, large;
+  auto o = brief({small_one.url(), dying.url(), large.url()});
+  o.cache = 2_MiB;
+  fm::heap h(o);
+  const auto all = make_some(h, 40'000);
+  std::vector<fm::ptr<gc_node>> moved;
+  for (const auto& p : all)
+    if (agent_of(p) == 1) moved.push_back(p);
+  REQUIRE(moved.size() > 10'000);
+  dying.die();
+  require_rehomed(h, 1);
+  for (const auto& p : moved) REQUIRE(agent_of(p) == 2);
+}
+
+TEST_CASE("when no agent is left an eighth of the cache can be changed, and what is resident is read") {
+  meddled_agent only;
+  auto o = brief({only.url()});
+  o.cache = 4_MiB;
+  fm::heap h(o);
+  const auto all = make_some(h, 20'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  for (std::uint64_t i = 0; i < all.size(); ++i) REQUIRE(all[i]->id == i);
+  const std::string url = only.url();
+  only.die();
+  const auto give_up = fm::clock::now() + std::chrono::minutes(10);
+  while (h.cache().eviction().refusal(0) != fm::errc::agent_lost && fm::clock::now() < give_up)
+    std::this_thread::yield();
+  std::uint64_t changed = 0, refused = 0;
+  for (const auto& p : all) try {
+      p.write()->left = {};
+      ++changed;
+    } catch (const fm::error& e) {
+      REQUIRE(e.code() == fm::errc::agent_lost);
+      REQUIRE(std::string(e.what()).find(url) != std::string::npos);
+      ++refused;
+    }
+  REQUIRE(changed > 1'000);
+  REQUIRE(changed * sizeof(gc_node) <= o.cache / 8);
+  REQUIRE(refused == all.size() - changed);
+  REQUIRE(h.evict_all() == fm::errc::agent_lost);
+  for (std::uint64_t i = 0; i < all.size(); ++i) REQUIRE(look(all[i]) == i);
 }
 
 TEST_CASE("a loss is not forgotten with a page of the table") {

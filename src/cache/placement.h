@@ -1,0 +1,61 @@
+// Which agent new objects go to: in turn, each as often as it has room, so that agents of different sizes are full
+// together and the heap is full when all of them are.
+//
+// Invariants owned here
+//   - An agent without room gets nothing as long as another one has some.
+//   - An agent that was full gets something again only when it has room for full_until_regions regions: one that comes
+//     back and is full again at once would strand what was made for it in the cache.
+//
+// What was placed on an agent and is not written back yet is not in what the agent reports. It is at most the cache, so
+// that much is taken off its room first (`unwritten`). slot_sources calls it, under a lock of its own.
+#pragma once
+
+#include "base/limits.h"
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace fm::detail {
+
+class placement {
+ public:
+  void open(std::size_t agents) { agents_.resize(agents); }
+
+  /// The next agent, of which `left(i)` gives the bytes that agent i still has room for; none when no agent has any.
+  template <class Left>
+  std::optional<std::uint32_t> next(const Left& left, std::uint64_t unwritten, std::uint64_t region_bytes) {
+    std::optional<std::uint32_t> best;
+    double sum = 0;
+    for (std::uint32_t i = 0; i < agents_.size(); ++i) {
+      agent& a = agents_[i];
+      const std::uint64_t room = left(i);
+      if (room == 0) a.full = true;
+      if (a.full && room < limits::full_until_regions * region_bytes) continue;
+      a.full = false;
+      // Towards the end all that is left may be spoken for: then still by room, but far behind agents that have more.
+      const double weight = room > unwritten ? rounded(room - unwritten) : double(room) / limits::spoken_for_weight;
+      a.credit += weight;
+      sum += weight;
+      if (!best || a.credit > agents_[*best].credit) best = i;
+    }
+    if (best) agents_[*best].credit -= sum;
+    return best;
+  }
+
+ private:
+  // To three bits: agents that have nearly the same room get objects in turn, whoever opened a region last.
+  static double rounded(std::uint64_t room) noexcept {
+    const int drop = std::max(0, static_cast<int>(std::bit_width(room)) - 3);
+    return double(room >> drop << drop);
+  }
+
+  struct agent {
+    double credit = 0;  ///< how far it is behind its share
+    bool full = false;
+  };
+  std::vector<agent> agents_;
+};
+
+}  // namespace fm::detail

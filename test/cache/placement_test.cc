@@ -1,0 +1,99 @@
+// Where new objects go, and how long collections rest that were in vain; both by numbers that the test gives.
+#include "cache/placement.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "cache/collection_requests.h"
+
+using namespace std::chrono_literals;
+using fm::detail::collection_rest;
+using fm::detail::placement;
+
+namespace {
+
+constexpr std::uint64_t mib = 1 << 20;
+
+/// Agents of these sizes, and a heap that writes home what it places, a cache's worth later.
+struct agents {
+  explicit agents(std::vector<std::uint64_t> sizes) : left(std::move(sizes)), placed(left.size()) {
+    where.open(left.size());
+  }
+  /// The next MiB; none when all are full.
+  std::optional<std::uint32_t> next() {
+    const auto i = where.next([&](std::uint32_t k) { return left[k]; }, unwritten, mib);
+    if (!i) return i;
+    ++placed[*i];
+    in_cache.push_back(*i);
+    if (in_cache.size() > unwritten / mib) {
+      left[in_cache.front()] -= std::min(left[in_cache.front()], mib);
+      in_cache.erase(in_cache.begin());
+    }
+    return i;
+  }
+  std::uint64_t unwritten = 8 * mib;
+  std::vector<std::uint64_t> left, placed;
+  std::vector<std::uint32_t> in_cache;
+  placement where;
+};
+
+}  // namespace
+
+TEST_CASE("agents of the same room get objects in turn") {
+  agents a({64 * mib, 64 * mib, 64 * mib});
+  for (std::uint32_t i = 0; i < 30; ++i) {
+    REQUIRE(a.next());
+    const auto [least, most] = std::minmax_element(a.placed.begin(), a.placed.end());
+    CHECK(*most - *least <= 1);
+  }
+}
+
+TEST_CASE("agents of different sizes are full together, and nearly all of their room is used") {
+  agents a({192 * mib, 96 * mib});
+  std::uint64_t all = 0;
+  while (a.next()) REQUIRE(++all < 400);
+  CHECK(all >= 280);
+  CHECK(all <= 288 + 2 * 8);
+  CHECK(a.placed[0] > 180);
+  CHECK(a.placed[1] > 90);
+}
+
+TEST_CASE("an agent that was full gets objects again when it has room for some regions, and not before") {
+  agents a({100 * mib, 0});
+  a.unwritten = 0;
+  for (int i = 0; i < 10; ++i) CHECK(a.next() == 0u);
+  a.left[1] = mib;
+  for (int i = 0; i < 10; ++i) CHECK(a.next() == 0u);
+  a.left[1] = 50 * mib;
+  std::uint64_t before = a.placed[1];
+  for (int i = 0; i < 10; ++i) (void)a.next();
+  CHECK(a.placed[1] > before);
+}
+
+TEST_CASE("there is no agent to choose when all are full") {
+  agents a({0, 0});
+  CHECK_FALSE(a.next());
+}
+
+TEST_CASE("collections that free nothing take a tenth of the time, however long they take") {
+  for (const fm::duration took : {fm::duration(1ms), fm::duration(20ms), fm::duration(7s)}) {
+    collection_rest r;
+    fm::duration collected{}, all{};
+    int cycles = 0;
+    while (all < 10min) {
+      ++cycles;
+      collected += took;
+      all += took + r.after(false, took, 5s);
+    }
+    CHECK(collected * 10 <= all);
+    if (took < 100ms) CHECK(cycles < 10min / 2500ms + 20);
+  }
+}
+
+TEST_CASE("a collection that makes room ends the rest, and the next one in vain begins with a short one") {
+  collection_rest r;
+  for (int i = 0; i < 10; ++i) (void)r.after(false, 10ms, 5s);
+  CHECK(r.after(false, 10ms, 5s) == 2500ms);
+  CHECK(r.after(true, 10ms, 5s) == 0ms);
+  CHECK(r.after(false, 10ms, 5s) == 90ms);
+}
