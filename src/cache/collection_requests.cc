@@ -16,8 +16,11 @@ bool collection_requests::ask_for_room() noexcept {
 }
 
 void collection_requests::collected(bool made_room, bool is_short, duration took, duration memory_within) noexcept {
-  const duration rest = rest_.after(made_room || !(is_short || awaits_collection()), took, memory_within);
-  rest_until_.store((clock::now() + rest).time_since_epoch().count(), std::memory_order_relaxed);
+  // One in vain that nobody waited for says nothing: it neither begins a rest nor ends one.
+  if (made_room || is_short || awaits_collection()) {
+    const duration rest = rest_.after(made_room, took, memory_within);
+    rest_until_.store((clock::now() + rest).time_since_epoch().count(), std::memory_order_relaxed);
+  }
   if (!made_room) in_vain_.fetch_add(1, std::memory_order_acq_rel);
   awaited_.store(false, std::memory_order_relaxed);
 }

@@ -102,9 +102,11 @@ void evictor::run() noexcept {
     }
     // Nothing to do until sections end or acknowledgements come; the latter wake this thread.
     // An agent that takes nothing more is asked again now and then, not in a loop.
-    const bool refused = std::all_of(refusals_.begin(), refusals_.end(),
-                                     [](const auto& r) { return r.load(std::memory_order_relaxed) != 0; });
-    if (!moved || refused) os::futex_wait(work_, seen, refused ? clock::now() + limits::asked_again_after : again_at);
+    // Beside others that take something it is asked when a step has moved nothing, or what they take would come late.
+    const auto refuses = [](const auto& r) { return r.load(std::memory_order_relaxed) != 0; };
+    const bool all = std::all_of(refusals_.begin(), refusals_.end(), refuses);
+    const bool some = all || std::any_of(refusals_.begin(), refusals_.end(), refuses);
+    if (!moved || all) os::futex_wait(work_, seen, some ? clock::now() + limits::asked_again_after : again_at);
   }
 }
 
@@ -188,7 +190,9 @@ void evictor::give_pages_back() noexcept {
 }
 
 bool evictor::short_of_memory() const noexcept {
-  const std::uint32_t of_makers = cache_.frames().keeps_for_reads() ? cache_.frames().reserve_of_new() + 1 : 0;
+  // What the largest maker asks for beside an agent that refuses, and one more: it would wait beside clean frames.
+  const frame_space& frames = cache_.frames();
+  const std::uint32_t of_makers = frames.keeps_for_reads() ? frames.reserve_of_new() + frames.span_most() + 1 : 0;
   return arena_.available() < std::max({high_, 2 * arena_.gate_level() + 2, of_makers});
 }
 
@@ -196,6 +200,7 @@ bool evictor::step() noexcept {
   ++steps_;
   for (auto& link : cache_.agents()) link->poll();
   cache_.retirements().acknowledge();
+  forget_old_refusals();
   const bool released = release_passed();
   const bool gave_back = cache_.pages().step([this] { return cache_.slots().tablets(); }) || released;
   if (job_ == job::none) {

@@ -99,6 +99,7 @@ class evictor {
   bool step_if_worth_it() noexcept;
   void release(segment& s) noexcept;
   void note_refusal(std::size_t agent, errc why) noexcept;
+  void forget_old_refusals() noexcept;
   [[nodiscard]] static bool is_full(errc e) noexcept { return e == errc::agent_full || e == errc::quota_exceeded; }
   /// Objects and segments that have left, or are on their way.
   [[nodiscard]] std::uint64_t left_so_far() const noexcept;

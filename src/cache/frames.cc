@@ -34,6 +34,8 @@ void frame_space::expect_threads(std::size_t threads) noexcept {
 
 void frame_space::expect_large(std::uint64_t payload_bytes) noexcept {
   const std::uint32_t span = span_of(payload_bytes);
+  for (std::uint32_t most = span_most(); span > most && !span_most_.compare_exchange_weak(most, span);) {
+  }
   std::uint32_t seen = reserve_.load(std::memory_order_relaxed);
   while (span + 2 > seen && !reserve_.compare_exchange_weak(seen, span + 2)) {
   }

@@ -35,6 +35,8 @@ class frame_space {
   void expect_threads(std::size_t threads) noexcept;
   /// Objects of that size exist: a user's section begins only with room for one of them.
   void expect_large(std::uint64_t payload_bytes) noexcept;
+  /// Segments that the largest of them takes.
+  [[nodiscard]] std::uint32_t span_most() const noexcept { return span_most_.load(std::memory_order_relaxed); }
   /// Segments that a frame of that size may take, at most.
   [[nodiscard]] std::uint32_t span_of(std::uint64_t payload_bytes) const noexcept {
     return static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
@@ -66,6 +68,7 @@ class frame_space {
   const queue_policy queues_;
   arena arena_;
   std::atomic<std::uint32_t> reserve_{1};
+  std::atomic<std::uint32_t> span_most_{1};
   std::atomic<std::uint32_t> refusing_{0};  ///< agents
   std::uint32_t share_of_reads_ = 0;        ///< segments
 };

@@ -17,14 +17,16 @@ bool lost_agents::survivors() const noexcept {
   return std::any_of(links.begin(), links.end(), [](const auto& link) { return !link->lost(); });
 }
 
-bool lost_agents::may_change(slot_t slot) noexcept {
+bool lost_agents::may_change(slot_t slot) const noexcept {
   const word_t w = word_at(slot).load(std::memory_order_acquire);
   if (!word::is_resident(w)) return true;
   const std::uint64_t bytes = frame::total_bytes_of(word::payload(w));
   const std::uint64_t limit = cache_.options().capacity_bytes / limits::stranded_share;
-  if (changed_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit) return true;
-  changed_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  return false;
+  return changed_bytes_.load(std::memory_order_relaxed) + bytes <= limit;
+}
+
+void lost_agents::note_changed(slot_t slot, char* payload) noexcept {
+  if (stranded(slot)) changed_bytes_.fetch_add(frame::total_bytes_of(payload), std::memory_order_relaxed);
 }
 
 void lost_agents::check(slot_t slot) {

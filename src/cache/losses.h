@@ -39,7 +39,9 @@ class lost_agents {
 
   /// No agent is left, and a clean object becomes dirty, which can never be stored: false when such frames take
   /// capacity / stranded_share of the cache already.
-  [[nodiscard]] bool may_change(slot_t slot) noexcept;
+  [[nodiscard]] bool may_change(slot_t slot) const noexcept;
+  /// It has become dirty: counted if its agent is lost. Each thread may exceed the limit by the frame that it changes.
+  void note_changed(slot_t slot, char* payload) noexcept;
 
   /// These slots of a tablet held objects that `agent` took along. By the collector's thread.
   void add(std::uint32_t tablet, std::uint32_t agent, std::span<const std::uint64_t, slot_marks::tablet_words> slots);

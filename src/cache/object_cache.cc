@@ -92,7 +92,10 @@ char* object_cache::resolve_here(slot_t slot, access how) {
       }
       if (how == access::write && word::is_clean(w)) {
         if (frames_.keeps_for_reads() && pressure_.await_share(here(), slot)) continue;
-        if (word.compare_exchange_strong(w, w & ~word::clean_bit, std::memory_order_acq_rel)) note_dirty(slot);
+        if (word.compare_exchange_strong(w, w & ~word::clean_bit, std::memory_order_acq_rel)) {
+          note_dirty(slot);
+          if (frames_.keeps_for_reads()) losses_.note_changed(slot, word::payload(w));
+        }
         continue;
       }
       return word::payload(w);

@@ -31,11 +31,12 @@ class placement {
     for (std::uint32_t i = 0; i < agents_.size(); ++i) {
       agent& a = agents_[i];
       const std::uint64_t room = left(i);
-      if (room == 0) a.full = true;
+      if (room == 0) a = {.credit = 0, .full = true};  // what it was behind by is of no account when it has room again
       if (a.full && room < limits::full_until_regions * region_bytes) continue;
       a.full = false;
       // Towards the end all that is left may be spoken for: then still by room, but far behind agents that have more.
-      const double weight = room > unwritten ? rounded(room - unwritten) : double(room) / limits::spoken_for_weight;
+      const double weight =
+          std::max(rounded(room - std::min(room, unwritten)), double(room) / limits::spoken_for_weight);
       a.credit += weight;
       sum += weight;
       if (!best || a.credit > agents_[*best].credit) best = i;
@@ -47,6 +48,7 @@ class placement {
  private:
   // To three bits: agents that have nearly the same room get objects in turn, whoever opened a region last.
   static double rounded(std::uint64_t room) noexcept {
+    if (room == 0) return 0;
     const int drop = std::max(0, static_cast<int>(std::bit_width(room)) - 3);
     return double(room >> drop << drop);
   }

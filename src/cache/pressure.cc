@@ -135,7 +135,7 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
   };
   waiting_line::place place(line_of(leaves()), m.young);
   m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
-  patience patience(cache_.options().memory_within, begin, moved());
+  patience patience(cache_.options().memory_within, begin, moved_for(who));
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   cache_.eviction().wake();
   for (bool late = false;;) {
@@ -153,7 +153,7 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
     // Memory that came while this thread did not run is not to be missed: the last attempt is after the end.
     if (late || cache_.closed()) throw_cache_full(payload_bytes);
     const time_point now = clock::now();
-    if ((late = patience.over(now, moved()))) continue;
+    if ((late = patience.over(now, moved_for(who)))) continue;
     if (!place.is_first())
       place.sleep(patience.look_again(now));
     else if (cache_.eviction().help())
@@ -223,6 +223,7 @@ bool memory_pressure::await_share(mutator& m, slot_t slot) {
 }
 
 void memory_pressure::note_released() noexcept {
+  released_.fetch_add(1, std::memory_order_relaxed);
   if (cache_.eviction().last_error() == errc::ok) moved_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -7,7 +7,8 @@
 //     after its end. These count as movement (moved()): an object that an agent acknowledged as stored; and, as long as
 //     no agent refuses what is written back, a segment that was released and a read that came home. All of them bring
 //     memory nearer: a stored object can be dropped, a released segment be taken, and a read ends a section that
-//     eviction waits for. While agents refuse, segments that readers hand round and their reads bring it no nearer.
+//     eviction waits for. While agents refuse, segments that readers hand round and their reads bring it no nearer to
+//     makers, who leave a share. Readers and holders of frames take these segments: for them both count always.
 //   - A thread waits outside of sections (access_wait.h). If they cannot be left, it says meanwhile that it reads
 //     nothing at home (thread_state::reads_nothing).
 //
@@ -51,6 +52,10 @@ class memory_pressure {
   bool await_share(mutator& m, slot_t slot);
   /// What has moved so far, for a wait for memory.
   [[nodiscard]] std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
+  /// The same for one of these.
+  [[nodiscard]] std::uint64_t moved_for(waits_as who) const noexcept {
+    return moved() + (who == waits_as::maker ? 0 : released_.load(std::memory_order_relaxed));
+  }
   /// Objects were stored; a segment was released.
   void note_stored() noexcept { moved_.fetch_add(1, std::memory_order_relaxed); }
   void note_released() noexcept;
@@ -86,6 +91,7 @@ class memory_pressure {
   waiting_line others_;
   waiting_line makers_;  ///< threads that make objects while an agent is full: readers need not wait for them
   std::atomic<std::uint64_t> moved_{0};
+  std::atomic<std::uint64_t> released_{0};  ///< segments, and reads that came home, whatever agents refuse
 };
 
 }  // namespace fm::detail

@@ -148,6 +148,14 @@ void evictor::note_refusal(std::size_t agent, errc why) noexcept {
   if ((before == 0) != (why == errc::ok)) cache_.frames().note_refusing(why != errc::ok);
 }
 
+// A session that opens no region has no room left. So one that has some is not full any more, whether or not anything is
+// left that could be written back to it.
+void evictor::forget_old_refusals() noexcept {
+  if (!cache_.frames().keeps_for_reads()) return;
+  for (std::size_t i = 0; i < refusals_.size(); ++i)
+    if (is_full(refusal(i)) && cache_.agents()[i]->left_bytes() != 0) note_refusal(i, errc::ok);
+}
+
 void evictor::acknowledged(remote::batch& b, errc code) noexcept {
   auto* r = static_cast<batch_record*>(b.owner);
   r->owner->acknowledge(*r, code);
@@ -233,7 +241,8 @@ void evictor::give_back_record(batch_record* r) noexcept {
 
 errc evictor::drain(time_point deadline) {
   FM_CHECK(this_thread.depth == 0, "drain inside a scope would wait for itself");
-  for (std::size_t i = 0; i < refusals_.size(); ++i) note_refusal(i, errc::ok);  // what was before does not end this
+  for (std::size_t i = 0; i < refusals_.size(); ++i)  // what was before does not end this; a loss is for good
+    if (refusal(i) != errc::agent_lost) note_refusal(i, errc::ok);
   for (;;) {
     bool moved = false, empty = false;
     {

@@ -51,7 +51,9 @@ batch* agent_session_impl::begin_batch(std::uint64_t bytes_min, time_point deadl
       wake_keeper();
     }
     if (clock::now() >= deadline) {
-      why = room && open_error_ != errc::ok ? open_error_ : errc::timed_out;
+      // A region that came back since is asked for again: the refusal is old.
+      const bool refused = open_error_ != errc::ok && left_.load(std::memory_order_relaxed) == 0;
+      why = room && refused ? open_error_ : errc::timed_out;
       break;
     }
     changed_.wait_until(lock, deadline);

@@ -70,6 +70,17 @@ TEST_CASE("an agent that was full gets objects again when it has room for some r
   CHECK(a.placed[1] > before);
 }
 
+TEST_CASE("an agent with a little more room than what is spoken for gets no less than one with a little less") {
+  agents a({8 * mib + 1, 8 * mib, 8 * mib - 1});
+  for (int i = 0; i < 30; ++i) {
+    const auto at = a.where.next([&](std::uint32_t k) { return a.left[k]; }, a.unwritten, mib);
+    REQUIRE(at);
+    ++a.placed[*at];
+  }
+  const auto [least, most] = std::minmax_element(a.placed.begin(), a.placed.end());
+  CHECK(*most - *least <= 1);
+}
+
 TEST_CASE("there is no agent to choose when all are full") {
   agents a({0, 0});
   CHECK_FALSE(a.next());
