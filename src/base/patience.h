@@ -28,6 +28,12 @@ class patience {
     }
     return now >= until();
   }
+  /// Something that the wait is for is still to come: it may last as long as if it had moved now. False at the end of
+  /// waits_at_most deadlines.
+  [[nodiscard]] bool goes_on(time_point now) noexcept {
+    since_ = now;
+    return now < last_;
+  }
   /// When it fails if nothing moves.
   [[nodiscard]] time_point until() const noexcept { return std::min(since_ + within_, last_); }
   /// When to ask over() again at the latest: what moves in between is dated by that look.

@@ -22,6 +22,7 @@ void collection_requests::collected(bool made_room, bool is_short, duration took
     rest_until_.store((clock::now() + rest).time_since_epoch().count(), std::memory_order_relaxed);
   }
   if (!made_room) in_vain_.fetch_add(1, std::memory_order_acq_rel);
+  ended_.fetch_add(1, std::memory_order_release);
   awaited_.store(false, std::memory_order_relaxed);
 }
 

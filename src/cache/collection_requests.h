@@ -47,6 +47,14 @@ class collection_requests {
   }
   /// Whether a thread waits for a cycle, because the agents are full; until the next one has ended.
   [[nodiscard]] bool awaits_collection() const noexcept { return awaited_.load(std::memory_order_acquire); }
+  /// A cycle begins. By the collector's thread.
+  void cycle_begins() noexcept { begun_.fetch_add(1, std::memory_order_release); }
+  /// Cycles that have begun so far: who waits for one remembers it as its wait begins.
+  [[nodiscard]] std::uint32_t cycles_begun() const noexcept { return begun_.load(std::memory_order_acquire); }
+  /// Whether a cycle has ended that began after `begun` of them had begun.
+  [[nodiscard]] bool has_collected_since(std::uint32_t begun) const noexcept {
+    return static_cast<std::int32_t>(ended_.load(std::memory_order_acquire) - begun) > 0;
+  }
   /// A cycle has ended that took so long. `made_room`: on the agents, as far as is worth waiting for another one. After
   /// one that did not, and was asked for by a thread that waits or for want of room (`is_short`), comes a rest: see
   /// collection_rest.
@@ -75,6 +83,7 @@ class collection_requests {
   std::atomic<clock::rep> rest_until_{0};
   std::atomic<bool> awaited_{false};
   std::atomic<std::uint32_t> in_vain_{0};
+  std::atomic<std::uint32_t> begun_{0}, ended_{0};  ///< cycles, one after the other: the nth to begin is the nth to end
   std::atomic<std::uint64_t> allocated_bytes_{0}, allocated_objects_{0};
   std::atomic<std::uint64_t> tell_at_{~std::uint64_t{0}};  ///< of allocated_bytes_
   void (*tell_)(void*) noexcept = nullptr;                 ///< set once

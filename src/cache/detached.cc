@@ -188,7 +188,7 @@ char* detached_fetches::look_here(awaited& a) {
     if (w == word::unknown || (w == a.tried && generation == a.generation))
       return pinned(cache_.resolve_here(a.slot, access::read));
     mutator& m = cache_.here();
-    const posting p = post_detached(m, link, a.slot, word, w, cache_.frames().reserve());
+    const posting p = post_detached(m, link, a.slot, word, w, cache_.frames().reserve_of_reads());
     if (p == posting::posted || p == posting::unreadable) {
       a.tried = w;
       a.generation = generation;

@@ -12,6 +12,7 @@
 #include "cache/frames/arena.h"
 #include "cache_options.h"
 #include "mutator.h"
+#include <algorithm>
 
 namespace fm::detail {
 
@@ -27,6 +28,12 @@ class frame_space {
   /// share. Dirty frames cannot leave then, and clean ones must have somewhere to go.
   [[nodiscard]] std::uint32_t reserve_of_new() const noexcept {
     return reserve() + (keeps_for_reads() ? share_of_reads_ : 0);
+  }
+  /// Segments that are left by what is read. While an agent refuses, a part of the reserve is for reads too: before the
+  /// refusal was known, dirty frames may have taken all but the reserve. Clean frames go round in it.
+  [[nodiscard]] std::uint32_t reserve_of_reads() const noexcept {
+    const std::uint32_t all = reserve();
+    return keeps_for_reads() ? std::min(all / 2, all - std::min(all, span_most())) : all;
   }
   [[nodiscard]] bool keeps_for_reads() const noexcept { return refusing_.load(std::memory_order_relaxed) != 0; }
   /// An agent refuses from now on what is written back, or has ended to. Each begins before it ends.

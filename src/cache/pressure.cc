@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 
 namespace fm::detail {
 
@@ -113,12 +114,34 @@ class reading_nothing {
 
 }  // namespace
 
+// The collection that a wait goes on for past its deadline: the first that begins after it.
+class memory_pressure::awaited_collection {
+ public:
+  explicit awaited_collection(object_cache& cache) noexcept : of_(cache), begun_(cache.requests().cycles_begun()) {}
+  /// At the end of the wait's deadline: whether it is still to come, or has just ended.
+  bool comes(patience& p, time_point now) noexcept;
+
+ private:
+  object_cache& of_;
+  std::uint32_t begun_;
+  bool ended_ = false;
+};
+
 // Who leaves the readers' share alone comes after all who do not. A collector that stood in line would wait for those
 // who wait for a collection.
 bool memory_pressure::is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept {
   if (this_thread.collects) return false;
   if (leave == 0) return urgent_.is_before(b);
   return others_.is_before(b) || (leave > cache_.frames().reserve() && makers_.is_before(b));
+}
+
+// Collections that were in vain are followed by a rest, which may be longer than a thread waits. Its wait is in vain only
+// after one that saw all that was garbage when it began, and after the time that it takes to use what that one freed.
+bool memory_pressure::awaited_collection::comes(patience& p, time_point now) noexcept {
+  if (this_thread.depth != 0 || this_thread.collects || of_.closed()) return false;
+  const bool ended = of_.requests().has_collected_since(begun_);
+  if (ended ? std::exchange(ended_, true) : !of_.pressure().ask_for_room()) return false;
+  return p.goes_on(now);
 }
 
 // While it waits its place in the line is its own, and it holds the line up only as first, when it takes what comes.
@@ -128,7 +151,7 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
   arena& memory = frames.memory();
   const time_point begin = clock::now();
   const auto leaves = [&] {
-    return who == waits_as::holder ? 0 : who == waits_as::reader ? frames.reserve() : frames.reserve_of_new();
+    return who == waits_as::holder ? 0 : who == waits_as::reader ? frames.reserve_of_reads() : frames.reserve_of_new();
   };
   const auto line_of = [&](std::uint32_t leave) -> waiting_line& {
     return who == waits_as::holder ? urgent_ : leave > frames.reserve() ? makers_ : others_;
@@ -136,6 +159,7 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
   waiting_line::place place(line_of(leaves()), m.young);
   m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
   patience patience(cache_.options().memory_within, begin, moved_for(who));
+  awaited_collection collection(cache_);
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   cache_.eviction().wake();
   for (bool late = false;;) {
@@ -153,7 +177,7 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
     // Memory that came while this thread did not run is not to be missed: the last attempt is after the end.
     if (late || cache_.closed()) throw_cache_full(payload_bytes);
     const time_point now = clock::now();
-    if ((late = patience.over(now, moved_for(who)))) continue;
+    if ((late = patience.over(now, moved_for(who)) && !collection.comes(patience, now))) continue;
     if (!place.is_first())
       place.sleep(patience.look_again(now));
     else if (cache_.eviction().help())
@@ -167,7 +191,7 @@ char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t p
   frame_space& frames = cache_.frames();
   // The reserve is for threads that hold frames: others wait for them.
   const bool holds = !epochs::holds_nothing();
-  if (char* p = frames.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames.reserve())) return p;
+  if (char* p = frames.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames.reserve_of_reads())) return p;
   if (const access_wait wait(*this, slot); wait.outside()) {
     left = true;
     return await_frame(m, payload_bytes, holds ? waits_as::holder : waits_as::reader);
@@ -199,6 +223,7 @@ bool memory_pressure::await_share(mutator& m, slot_t slot) {
   std::optional<reading_nothing> reads_nothing;
   if (!wait.outside()) reads_nothing.emplace();
   patience patience(cache_.options().memory_within, begin, moved());
+  awaited_collection collection(cache_);
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   eviction.wake();
   for (bool late = false;;) {
@@ -212,7 +237,7 @@ bool memory_pressure::await_share(mutator& m, slot_t slot) {
       throw_refused(why, fmt::format("slot {:#x} cannot be changed", slot));
     }
     const time_point now = clock::now();
-    if ((late = patience.over(now, moved()))) continue;
+    if ((late = patience.over(now, moved()) && !collection.comes(patience, now))) continue;
     if (eviction.help())
       nap.reset();
     else

@@ -4,7 +4,8 @@
 // Invariants owned here
 //   - Frames are given in the order of arrival, and nobody overtakes a thread that waits (waiting_line.h).
 //   - A wait fails when nothing has moved for memory_within, or after waits_at_most times that; the last attempt is made
-//     after its end. These count as movement (moved()): an object that an agent acknowledged as stored; and, as long as
+//     after its end. Beside full agents a wait outside of sections goes on until a collection has ended that began
+//     after it. These count as movement (moved()): an object that an agent acknowledged as stored; and, as long as
 //     no agent refuses what is written back, a segment that was released and a read that came home. All of them bring
 //     memory nearer: a stored object can be dropped, a released segment be taken, and a read ends a section that
 //     eviction waits for. While agents refuse, segments that readers hand round and their reads bring it no nearer to
@@ -15,6 +16,7 @@
 // Allocation, misses and the memory gate of user sections call it.
 #pragma once
 
+#include "base/patience.h"
 #include "mutator.h"
 #include "waiting_line.h"
 #include <atomic>
@@ -85,6 +87,7 @@ class memory_pressure {
   [[noreturn]] void throw_refused(errc why, const std::string& what);
   [[nodiscard]] std::string text_of_agents();
   [[nodiscard]] bool is_share_free() const noexcept;
+  class awaited_collection;
 
   object_cache& cache_;
   waiting_line urgent_;  ///< threads that hold frames, which hold up whoever evicts

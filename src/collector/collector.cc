@@ -363,6 +363,7 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   r.number = begun_;
   r.cause = why;
   const time_point begin = clock::now();
+  cache_.requests().cycle_begins();
   run_timed<full_cycle>(r);
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
   triggers_.arm(r);

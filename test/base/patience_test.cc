@@ -41,3 +41,12 @@ TEST_CASE("a movement that happened just before the deadline is not missed by lo
   CHECK_FALSE(p.over(zero + 8s, 1));  // it moved since the last look
   CHECK(p.over(zero + 16s, 1));
 }
+
+TEST_CASE("a wait for what is still to come goes on for a deadline more, and ends after six of them") {
+  patience p(5s, zero, 0);
+  CHECK(p.over(zero + 5s, 0));
+  CHECK(p.goes_on(zero + 5s));
+  CHECK_FALSE(p.over(zero + 9s, 0));
+  CHECK(p.over(zero + 10s, 0));
+  CHECK_FALSE(p.goes_on(zero + 30s));
+}

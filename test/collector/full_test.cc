@@ -1,5 +1,6 @@
 // Agents that are full: the heap uses all of them first, reads go on, collections do not take the cores, and the error
 // says who is full.
+#include "heap/heap_core.h"
 #include "meddled_agent.h"
 #include "support/await.h"
 
@@ -83,5 +84,57 @@ TEST_CASE("a heap is full when all of its agents are, reads go on then, and coll
       return false;
     }
   }));
+  CHECK(all.size() == kept + 1);
+}
+
+TEST_CASE("objects are read beside a cache that was full of dirty frames before its agent refused any") {
+  meddled_agent agent("tcp://127.0.0.1:0", of_memory(16_MiB));
+  auto o = over({agent.url()});
+  o.cache = 2_MiB;
+  o.memory_within = std::chrono::seconds(2);
+  fm::heap h(o);
+  std::vector<fm::ptr<block>> all;
+  while (all.size() * sizeof(block) < 4_MiB) all.push_back(h.make<block>({.id = all.size()}));
+  REQUIRE(h.core().cache().eviction().drain(fm::clock::now() + std::chrono::minutes(1)) == fm::errc::ok);
+  const std::size_t stored = all.size();
+
+  fm::heap other(o);
+  std::vector<fm::ptr<block>> others;
+  REQUIRE_FALSE(fill(other, others).empty());
+
+  // What is made now is not written back before there is no more memory for it.
+  const std::uint64_t stalls = h.stats().stalls_for_memory;
+  std::string text;
+  {
+    auto held = h.core().cache().eviction().hold();
+    std::thread maker([&] { text = fill(h, all); });
+    const bool stalled = fm::test::await([&] { return h.stats().stalls_for_memory != stalls; });
+    held.unlock();
+    maker.join();
+    REQUIRE(stalled);
+  }
+  INFO(text);
+  CHECK(text.find(agent.url()) != std::string::npos);
+  for (std::size_t i = 0; i < stored; i += 3)
+    if (all[i]->id != i) FAIL("block " << i);
+}
+
+TEST_CASE("a wait beside a full agent sees a collection that began after it, however long collections rest") {
+  meddled_agent agent("tcp://127.0.0.1:0", of_memory(16_MiB));
+  auto o = over({agent.url()});
+  o.cache = 2_MiB;
+  o.collect = true;
+  o.memory_within = std::chrono::seconds(2);
+  fm::heap h(o);
+  std::vector<fm::ptr<block>> all;
+  REQUIRE_FALSE(fill(h, all).empty());
+  fm::detail::collection_requests& requests = h.core().cache().requests();
+  REQUIRE(fm::test::await([&] { return !requests.awaits_collection(); }));
+  // As after a cycle in vain that took half a second: the next one comes 4.5 seconds later.
+  requests.cycle_begins();
+  requests.collected(false, true, std::chrono::milliseconds(500), o.memory_within);
+  all.resize(all.size() / 2);
+  const std::uint64_t kept = all.size();
+  CHECK_NOTHROW(all.push_back(h.make<block>({.id = kept})));
   CHECK(all.size() == kept + 1);
 }
