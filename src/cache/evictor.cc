@@ -211,6 +211,7 @@ bool evictor::step() noexcept {
     run_cooling();
   else
     run_sweeping();
+  submit_closed();
   return !std::exchange(starved_, false);
 }
 
@@ -317,7 +318,7 @@ void evictor::run_sweeping() {
           // here. The rest of the segment, and others that wait only to be swept, are not held up for long.
           if (refusal(tablet_info_of(frames[i].slot).agent.load(std::memory_order_acquire)) == errc::ok) {
             starved_ = true;
-            submit_open_batches();
+            close_open_batches();
             if (held_ < limits::steps_held) {
               ++held_;
               cursor_ = payload - sizeof(frame_prefix);

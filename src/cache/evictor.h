@@ -14,6 +14,7 @@
 //
 // Invariants owned here
 //   - A step is bounded (limits::frames_per_step), so that helping never stalls a mutator for long.
+//   - A batch leaves after the section in which it was filled: who waits for credit holds no grace period up.
 //   - An object is dropped only a grace period after cooling, unpinned, clean, and without a write-back in flight.
 //
 // Threads that wait for memory help; the collector holds steps back and releases dead segments; heap_core reads counts.
@@ -89,9 +90,11 @@ class evictor {
   struct batch_record : boost::intrusive::slist_base_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> {
     evictor* owner = nullptr;
     std::size_t agent = 0;
+    remote::batch* batch = nullptr;
     std::vector<written_object> objects;
   };
-  using record_list = boost::intrusive::slist<batch_record, boost::intrusive::constant_time_size<false>>;
+  using record_list = boost::intrusive::slist<batch_record, boost::intrusive::constant_time_size<false>,
+                                              boost::intrusive::cache_last<true>>;
   enum class job : std::uint8_t { none, cooling, sweeping };
 
   bool step() noexcept;
@@ -118,8 +121,12 @@ class evictor {
   bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s);
   /// True while there is more to do; then nothing else is copied out, and its batch stays.
   bool grow_up() noexcept;
+  /// Nothing more is copied into it, and it leaves when the step is outside of its section.
+  void close(std::size_t agent) noexcept;
+  bool close_open_batches() noexcept;
+  /// Outside of sections of the evictor's own: it may wait for credit.
+  void submit_closed() noexcept;
   bool submit_open_batches() noexcept;
-  void submit(std::size_t agent) noexcept;
   static void acknowledged(remote::batch& b, errc code) noexcept;
   void acknowledge(batch_record& r, errc code) noexcept;
   batch_record* take_record();
@@ -148,6 +155,7 @@ class evictor {
   bump moved_;  ///< where a pause moves stragglers to
   time_point no_pause_before_{};
   std::vector<remote::batch*> open_;  ///< per agent
+  record_list closed_;                ///< of batches that leave at the end of this step
   std::uint64_t steps_ = 0;
   std::uint32_t held_ = 0;  ///< steps in which the sweep waited at an object for a batch, since there was one
   std::vector<std::uint64_t> denied_;  ///< per agent: the step in which it had no batch for us; not asked again in it

@@ -37,7 +37,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   // The payload is not looked at before the word is busy: until then a touch may move the object and retire the frame.
   const std::uint64_t room = frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes;
   const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
-  if (open_[agent] && !open_[agent]->fits(bytes_max)) submit(agent);
+  if (open_[agent] && !open_[agent]->fits(bytes_max)) close(agent);
   if (!open_[agent]) {
     if (denied_[agent] == steps_) return false;
     errc why = errc::ok;
@@ -52,6 +52,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
     held_ = 0;
     batch_record* const record = take_record();
     record->agent = agent;
+    record->batch = open_[agent];
     open_[agent]->owner = record;
     open_[agent]->on_acknowledged = acknowledged;
   }
@@ -94,38 +95,49 @@ bool evictor::grow_up() noexcept {
   return growing_.payload != nullptr;
 }
 
-void evictor::submit(std::size_t agent) noexcept {
+void evictor::close(std::size_t agent) noexcept {
+  closed_.push_back(*static_cast<batch_record*>(open_[agent]->owner));
+  open_[agent] = nullptr;
+}
+
+bool evictor::close_open_batches() noexcept {
+  sweeps_since_submit_ = 0;
+  for (std::size_t i = 0; i < open_.size(); ++i)
+    if (open_[i]) close(i);
+  return !closed_.empty();
+}
+
+void evictor::submit_closed() noexcept {
+  if (closed_.empty()) return;
   {
     const section in_section;
     while (grow_up()) {
     }
   }
-  remote::batch* b = open_[agent];
-  open_[agent] = nullptr;
-  if (b->count == 0) {  // every object for it was touched at the last moment: nobody will acknowledge it
-    give_back_record(static_cast<batch_record*>(b->owner));
+  while (!closed_.empty()) {
+    batch_record& record = closed_.front();
+    closed_.pop_front();
+    const std::size_t agent = record.agent;
+    remote::batch* const b = record.batch;
+    if (b->count == 0)  // every object for it was touched at the last moment: nobody will acknowledge it
+      give_back_record(&record);
+    else
+      batches_unacknowledged_.fetch_add(1, std::memory_order_relaxed);
     cache_.agents()[agent]->submit(b);
-    return;
   }
-  batches_unacknowledged_.fetch_add(1, std::memory_order_relaxed);
-  cache_.agents()[agent]->submit(b);
 }
 
 bool evictor::submit_open_batches() noexcept {
-  bool any = false;
-  sweeps_since_submit_ = 0;
-  for (std::size_t i = 0; i < open_.size(); ++i) {
-    if (!open_[i]) continue;
-    submit(i);
-    any = true;
-  }
+  const bool any = close_open_batches();
+  submit_closed();
   return any;
 }
 
 bool evictor::end_batches(std::uint32_t agent, time_point deadline) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (open_[agent]) submit(agent);
+    if (open_[agent]) close(agent);
+    submit_closed();
   }
   // Nobody gets another one: begin_batch has nothing to give for an agent that is lost.
   return cache_.agents()[agent]->flush(deadline) != errc::timed_out;
