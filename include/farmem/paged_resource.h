@@ -84,6 +84,9 @@ class size_class_resource final : public std::pmr::memory_resource {
   /// Index of the class, or the number of classes when it is none of theirs.
   [[nodiscard]] static std::size_t class_of(std::size_t bytes, std::size_t alignment) noexcept;
   void add_chunk(size_class& c);
+  /// Memory of the range; what empty chunks keep for the next allocation is used too, if nothing else is left.
+  void* allocate_extent(std::size_t bytes, std::size_t alignment);
+  void give_back_empty();
   void enter(chunk& c);
   void leave(chunk& c);
 

@@ -78,6 +78,8 @@ class paged_core {
   /// Throws when this is a child of the process that opened the range.
   void check_process() const;
   [[nodiscard]] bool in_child() const noexcept;
+  /// In a child just after fork: nothing else gets the range's addresses. System calls alone.
+  void take_place_in_child() const noexcept { memory_.take_place(); }
 
  private:
   enum class step : std::uint8_t {
@@ -134,7 +136,7 @@ class paged_core {
   step serve_cooled(std::uint64_t page, page_word w, bool write, trouble& why) noexcept;
   /// What becomes of an access that failed.
   fault_action settle(std::uint64_t page, const trouble& why) noexcept;
-  void poison(std::uint64_t page) noexcept;
+  void poison(std::uint64_t page, const trouble& why) noexcept;
   [[noreturn]] void die(std::uint64_t page, const trouble& why) const noexcept;
   [[nodiscard]] int fault_waiter() const;
   void serve_faults(int waits) noexcept;

@@ -207,13 +207,13 @@ bool paged_core::fault_in_place(const void* address, bool write) noexcept {
 }
 
 // The page stays absent, and every access to it fails by itself from now on.
-void paged_core::poison(std::uint64_t page) noexcept {
+void paged_core::poison(std::uint64_t page, const trouble& why) noexcept {
   page_group& g = table_.group(page);
   g.lock();
-  if (page_word w = table_.get(page); w.absent()) {
+  if (page_word w = table_.get(page); w.absent() && !w.poisoned()) {
+    if (!memory_.poison(offset(page), page_bytes)) die(page, why);
     w.poisoned(true);
     table_.set(page, w);
-    memory_.poison(offset(page), page_bytes);
   }
   g.unlock();
 }
@@ -253,7 +253,7 @@ void paged_core::serve_next_fault() noexcept {
   for (trouble why; !serve(page, write, why);)
     if ((then = settle(page, why)) == fault_action::signal) {
       if (!memory_.can_poison()) die(page, why);
-      poison(page);
+      poison(page, why);
       break;
     }
   // Served by another thread's fault just now, perhaps; nobody may be left asleep.

@@ -16,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace fm::detail {
 
@@ -56,6 +57,17 @@ int open_userfaultfd(bool user_faults_only) {
   return fd;
 }
 
+/// Whether a page that is written to a memory file may get a huge one, which makes its neighbours present.
+bool is_shmem_huge() noexcept {
+  std::array<char, 128> text{};
+  const int fd = ::open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;  // a kernel without them
+  const ssize_t n = ::read(fd, text.data(), text.size() - 1);
+  ::close(fd);
+  const std::string_view now(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  return now.find("[never]") == now.npos && now.find("[advise]") == now.npos && now.find("[deny]") == now.npos;
+}
+
 }  // namespace
 
 fault_fd::fault_fd(std::uint64_t bytes, fault_mode mode, dirty_tracking tracking) : bytes_(bytes) {
@@ -69,6 +81,7 @@ fault_fd::fault_fd(std::uint64_t bytes, fault_mode mode, dirty_tracking tracking
 
 void fault_fd::open(fault_mode mode, dirty_tracking tracking) {
   wakes_ = mode == fault_mode::threads;
+  tracks_ = tracking == dirty_tracking::write_protect;
   fd_ = open_userfaultfd(mode == fault_mode::sigbus);
   if (fd_ < 0 && errno == EPERM)
     throw error(
@@ -126,6 +139,8 @@ void fault_fd::open(fault_mode mode, dirty_tracking tracking) {
   // A child would see holes as zeroes, and its writes.
   if (::madvise(base_, bytes_, MADV_DONTFORK) != 0 || ::madvise(base_, bytes_, MADV_DONTDUMP) != 0)
     throw error(errc::unsupported, fmt::format("madvise: {}", std::strerror(errno)));
+  ::madvise(base_, bytes_, MADV_NOHUGEPAGE);  // refused where there are no huge pages
+  writes_huge_ = is_shmem_huge();
   uffdio_register r{};
   r.range = {reinterpret_cast<std::uintptr_t>(base_), bytes_};
   r.mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR;
@@ -159,7 +174,18 @@ errc fault_fd::fill(std::uint64_t from, const void* source, std::uint64_t bytes,
   return errc::ok;
 }
 
+void fault_fd::take_place() const noexcept {
+  ::mmap(base_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+}
+
+// Where written pages may become huge ones they are copied and unmapped again. Nobody writes to them in between.
 errc fault_fd::fill_unmapped(std::uint64_t from, const void* source, std::uint64_t bytes) noexcept {
+  if (writes_huge_) {
+    const errc e = fill(from, source, bytes, tracks_);
+    const byte_run all{from, bytes};
+    unmap({&all, 1});
+    return e;
+  }
   for (std::uint64_t done = 0; done < bytes;) {
     const ssize_t n =
         ::pwrite(memory_, static_cast<const std::byte*>(source) + done, bytes - done, static_cast<off_t>(from + done));
@@ -209,11 +235,19 @@ void fault_fd::wake(std::uint64_t from, std::uint64_t bytes) noexcept {
   FM_CHECK(::ioctl(fd_, UFFDIO_WAKE, &r) == 0, "userfaultfd refuses to wake");
 }
 
-void fault_fd::poison(std::uint64_t from, std::uint64_t bytes) noexcept {
+// A page that was write-protected before it became absent has left a marker of that, which no poison replaces.
+bool fault_fd::poison(std::uint64_t from, std::uint64_t bytes) noexcept {
+  uffdio_writeprotect w{};
+  w.range = {reinterpret_cast<std::uintptr_t>(base_) + from, bytes};
+  w.mode = UFFDIO_WRITEPROTECT_MODE_DONTWAKE;
+  while (tracks_ && ::ioctl(fd_, UFFDIO_WRITEPROTECT, &w) != 0 && (errno == EAGAIN || errno == EINTR)) {
+  }
   poison_call c{};
   c.range = {reinterpret_cast<std::uintptr_t>(base_) + from, bytes};
-  while (::ioctl(fd_, poison_request, &c) != 0 && (errno == EAGAIN || errno == EINTR)) {
-  }
+  int rc = 0;
+  do rc = ::ioctl(fd_, poison_request, &c);
+  while (rc != 0 && (errno == EAGAIN || errno == EINTR));
+  return rc == 0;
 }
 
 void fault_fd::advise(std::span<const byte_run> runs, int advice) noexcept {

@@ -38,6 +38,8 @@ class fault_fd {
   /// Fills absent pages from `source` and maps them, read-only if `protect`. ok or out_of_memory; then some may be
   /// present.
   errc fill(std::uint64_t from, const void* source, std::uint64_t bytes, bool protect) noexcept;
+  /// In a child, which has a hole where the range is: nothing else is mapped there.
+  void take_place() const noexcept;
   /// Fills absent pages without mapping them.
   errc fill_unmapped(std::uint64_t from, const void* source, std::uint64_t bytes) noexcept;
   /// Maps present pages. Those that are mapped already stay as they are, and who waits for one of them is not woken.
@@ -52,8 +54,8 @@ class fault_fd {
   void unprotect(std::uint64_t from, std::uint64_t bytes) noexcept;
   /// Lets threads that wait for one of these pages try again.
   void wake(std::uint64_t from, std::uint64_t bytes) noexcept;
-  /// Makes accesses to an absent page fail with SIGBUS.
-  void poison(std::uint64_t from, std::uint64_t bytes) noexcept;
+  /// Makes accesses to an absent page fail with SIGBUS. False when the kernel does not do it.
+  [[nodiscard]] bool poison(std::uint64_t from, std::uint64_t bytes) noexcept;
   /// Unmaps pages; they stay present. Runs of one call cost one system call where the kernel allows it.
   void unmap(std::span<const byte_run> runs) noexcept;
   /// Makes pages absent and gives their memory back.
@@ -76,7 +78,9 @@ class fault_fd {
   int fd_ = -1;
   int self_ = -1;  ///< pidfd of this process
   bool can_poison_ = false;
-  bool wakes_ = false;  ///< somebody waits for pages: fault_mode::threads
+  bool wakes_ = false;        ///< somebody waits for pages: fault_mode::threads
+  bool tracks_ = false;       ///< pages can be write-protected
+  bool writes_huge_ = false;  ///< what is written to the file may become more than the pages that were written
 };
 
 }  // namespace fm::detail

@@ -53,6 +53,11 @@ void paged_core::break_up(std::uint64_t page, page_word w) noexcept {
   const std::uint64_t pages = std::uint64_t{1} << w.order();
   page_word head = table_.get(first);
   const page_queue q = head.queue();
+  // Who has cooled it may not have unmapped it yet. Its parts are in the queue from here on, where all are unmapped.
+  if (w.state() == block_state::inactive) {
+    const byte_run all{offset(first), pages * page_bytes};
+    memory_.unmap({&all, 1});
+  }
   head.sampled(false);
   head.ahead(false);
   table_.set(first, head);

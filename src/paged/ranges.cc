@@ -1,10 +1,14 @@
 // The table of ranges, the handler of SIGBUS, and fork; see ranges.h. In a child, ranges are not mapped
-// (MADV_DONTFORK): touching one is a SIGSEGV, and a handler that exists only there says why before the process ends as
-// it would have.
+// (MADV_DONTFORK). Their address space stays taken there, so that nothing of the child's comes to lie in it: touching
+// it is a SIGSEGV, and a handler that exists only there says why before the process ends as it would have.
+//
+// Invariant: no address belongs to a range of another process. A child inherits the descriptors of its parent's ranges,
+// and what it did through them would happen in the parent.
 #include "ranges.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -24,7 +28,10 @@ struct range_slot {
 };
 std::array<range_slot, ranges_max> ranges;
 
-std::mutex handlers_mutex;  ///< installing
+/// Where ranges of the processes are that this one was forked from; each with the core as it was then.
+std::array<std::atomic<const paged_core*>, ranges_max> of_parents;
+
+std::mutex handlers_mutex;  ///< installing, and forking
 bool bus_installed = false, fork_installed = false;
 struct sigaction bus_before, segv_before;
 
@@ -66,30 +73,47 @@ void on_bus(int signal, siginfo_t* info, void* context) {
 }
 
 void on_child_segv(int signal, siginfo_t* info, void* context) {
-  if (paged_core* core = info->si_code > 0 ? range_of(info->si_addr) : nullptr) {
+  for (const auto& parents : of_parents) {
+    const paged_core* const core = info->si_code > 0 ? parents.load(std::memory_order_relaxed) : nullptr;
+    if (core == nullptr || !core->contains(info->si_addr)) continue;
     std::array<char, 256> text;
     const auto end = fmt::format_to_n(text.data(), text.size(),
                                       "farmem: {} is in paged range {}, which does not exist in a child after fork\n",
                                       info->si_addr, core->name());
     [[maybe_unused]] const ssize_t n =
         ::write(STDERR_FILENO, text.data(), std::min(text.size(), static_cast<std::size_t>(end.size)));
+    break;
   }
   pass_on(segv_before, signal, info, context);
 }
 
+void before_fork() { handlers_mutex.lock(); }
+void in_parent() { handlers_mutex.unlock(); }
+
 void in_child() {
-  bool any = false;
-  for (const range_slot& s : ranges) any = any || s.core.load(std::memory_order_relaxed) != nullptr;
-  if (!any) return;
-  struct sigaction a {};
-  a.sa_sigaction = on_child_segv;
-  a.sa_flags = SA_SIGINFO;
-  ::sigaction(SIGSEGV, &a, &segv_before);
+  for (range_slot& s : ranges) {
+    const paged_core* const core = s.core.exchange(nullptr, std::memory_order_relaxed);
+    if (core == nullptr) continue;
+    core->take_place_in_child();
+    for (auto& parents : of_parents) {  // those of its parents' parents are there already; the last ones go unnamed
+      const paged_core* none = nullptr;
+      if (parents.compare_exchange_strong(none, core, std::memory_order_relaxed)) break;
+    }
+  }
+  if (of_parents[0].load(std::memory_order_relaxed) != nullptr) {
+    struct sigaction a {
+    }, before{};
+    a.sa_sigaction = on_child_segv;
+    a.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGSEGV, &a, &before);
+    if ((before.sa_flags & SA_SIGINFO) == 0 || before.sa_sigaction != on_child_segv) segv_before = before;
+  }
+  handlers_mutex.unlock();
 }
 
 void install(bool in_place) {
   const std::lock_guard lock(handlers_mutex);
-  if (!fork_installed) ::pthread_atfork(nullptr, nullptr, in_child);
+  if (!fork_installed) ::pthread_atfork(before_fork, in_parent, in_child);
   fork_installed = true;
   if (!in_place || bus_installed) return;
   struct sigaction a {};

@@ -1,7 +1,11 @@
 // The paged ranges of this process, for what a process has only one of: the handler of SIGBUS, and what happens to a
 // child after fork.
 //
-// Invariant: a lookup takes no lock, because it is made within signal handlers. core.cc enters and leaves ranges.
+// Invariants owned here
+//   - A lookup takes no lock, because it is made within signal handlers.
+//   - A child has no range of its parent's, and its own ranges never lie where those are.
+//
+// core.cc enters and leaves ranges.
 #pragma once
 
 namespace fm::detail {

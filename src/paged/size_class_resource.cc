@@ -63,12 +63,44 @@ void size_class_resource::add_chunk(size_class& c) {
   enter(*place);
 }
 
+void* size_class_resource::allocate_extent(std::size_t bytes, std::size_t alignment) {
+  try {
+    return extents_.allocate(bytes, alignment);
+  } catch (const std::bad_alloc&) {
+    give_back_empty();
+    return extents_.allocate(bytes, alignment);
+  }
+}
+
+void size_class_resource::give_back_empty() {
+  for (size_class& c : classes_) {
+    std::byte* gone = nullptr;
+    {
+      const std::lock_guard lock(c.mutex);
+      const auto empty = std::find_if(c.with_room.begin(), c.with_room.end(),
+                                      [](const chunk* in) { return in->free_count == in->slots; });
+      if (empty == c.with_room.end()) continue;
+      gone = (*empty)->base;
+      leave(**empty);
+      chunks_[static_cast<std::size_t>(gone - extents_.base()) / chunk_bytes].reset();
+    }
+    extents_.deallocate(gone, chunk_bytes, chunk_bytes);
+  }
+}
+
 void* size_class_resource::do_allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t index = class_of(bytes, alignment);
-  if (index == classes) return extents_.allocate(bytes, alignment);
+  if (index == classes) return allocate_extent(bytes, alignment);
   size_class& c = classes_[index];
-  const std::lock_guard lock(c.mutex);
-  if (c.with_room.empty()) add_chunk(c);
+  std::unique_lock lock(c.mutex);
+  if (c.with_room.empty()) try {
+      add_chunk(c);
+    } catch (const std::bad_alloc&) {
+      lock.unlock();  // another class's lock is never taken under one
+      give_back_empty();
+      lock.lock();
+      if (c.with_room.empty()) add_chunk(c);
+    }
   chunk& from = *c.with_room.back();
   while (from.free[from.first] == 0) ++from.first;
   const auto bit = static_cast<std::size_t>(std::countr_zero(from.free[from.first]));

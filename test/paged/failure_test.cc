@@ -5,6 +5,8 @@
 #include <setjmp.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
+
 #include "fixture.h"
 
 using namespace paged_test;
@@ -175,6 +177,63 @@ TEST_CASE("a child after fork is stopped with a message, and the parent's bytes 
     for (std::size_t i = 0; i < p.size(); ++i) right = right && p.data()[i] == std::byte{5};
     CHECK(right);
     CHECK(p.verify() == "");
+  }
+}
+
+TEST_CASE("a child has ranges of its own, which are not where its parent's are and do nothing to them") {
+  if (FM_TSAN != 0) return;  // no threads after fork there
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    world w("local");
+    w.o.faults = mode;
+    w.o.capacity = 16_MiB;
+    paged p(w.o);
+    std::memset(p.data(), 0x55, p.size());
+    for (const std::uint64_t smaller : {std::uint64_t{4_MiB}, std::uint64_t{8_MiB}}) {
+      const ending e = in_child([&] {
+        paged_options o = w.o;
+        o.capacity = smaller;
+        paged mine(o);
+        if (mine.data() < p.data() + p.size() && p.data() < mine.data() + mine.size()) ::_exit(1);
+        std::memset(mine.data(), 0xaa, mine.size());
+        for (std::size_t i = 0; i < mine.size(); ++i)
+          if (mine.data()[i] != std::byte{0xaa}) ::_exit(2);
+        mine.evict_all();
+        if (!mine.verify().empty()) ::_exit(3);
+        // And a child of the child has neither.
+        const ending grand = in_child([&] { ::_exit(int(const_cast<volatile std::byte&>(p.data()[100]))); });
+        if (grand.code != -SIGSEGV || !has(grand.text, "does not exist in a child after fork")) ::_exit(4);
+      });
+      INFO(e.text);
+      CHECK(e.code == 0);
+    }
+    CHECK(std::all_of(p.data(), p.data() + p.size(), [](std::byte b) { return b == std::byte{0x55}; }));
+    CHECK(p.verify() == "");
+  }
+}
+
+TEST_CASE("an access to a clean page of a dead agent fails once and for good") {
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    world w("tcp");
+    w.o.faults = mode;
+    w.o.reconnect_within = std::chrono::milliseconds(100);
+    std::atomic<int> asked{0};
+    w.o.on_failure = [&](const fault_failure&) {
+      if (++asked > 1000) return fault_action::abort;  // it would go on for ever
+      return give_up(mode);
+    };
+    paged p(w.o);
+    std::memset(p.data(), 4, p.size());
+    p.evict_all();
+    // Read, and so mapped without leave to write, and dropped without having been changed.
+    CHECK(std::all_of(p.data(), p.data() + p.size(), [](std::byte b) { return b == std::byte{4}; }));
+    p.evict_all();
+    w.live[0]->program->end(SIGKILL);
+    REQUIRE(connected_to(p, 0));
+    for (std::size_t i = 0; i < 8; ++i) CHECK_FALSE(readable(p.data() + i * 64_KiB, mode));
+    CHECK(asked.load() >= 8);
+    CHECK(asked.load() <= 16);
   }
 }
 

@@ -42,6 +42,38 @@ TEST_CASE("extents are the best that fit, and grow together again") {
   CHECK_THROWS_AS(e.allocate(~std::size_t{0} - 5), std::bad_alloc);
 }
 
+TEST_CASE("when everything was freed a pool has all of it in one piece") {
+  std::vector<std::byte> memory(8_MiB + 64_KiB);
+  auto* const base =
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 65535) / 65536 * 65536);
+  paged_extents e(base, 8_MiB);
+  size_class_resource pool(e);
+  std::mt19937_64 random(7);
+  std::vector<std::pair<void*, std::size_t>> live;
+  for (std::size_t used = 0; used < 4_MiB; used += live.back().second) {
+    const std::size_t bytes = 1 + random() % 12'000;
+    live.emplace_back(pool.allocate(bytes), bytes);
+  }
+  std::shuffle(live.begin(), live.end(), random);
+  for (const auto& [at, bytes] : live) pool.deallocate(at, bytes);
+  CHECK(e.largest_free() < 8_MiB);  // some chunks are kept
+  void* const all = pool.allocate(8_MiB);
+  CHECK(all == base);
+  CHECK_THROWS_AS(pool.allocate(16), std::bad_alloc);
+  pool.deallocate(all, 8_MiB);
+  // The same for chunks: of one class, where another one has kept the last.
+  live.clear();
+  for (std::size_t used = 0; used < 8_MiB; used += 64_KiB) live.emplace_back(pool.allocate(64_KiB), 64_KiB);
+  for (const auto& [at, bytes] : live) pool.deallocate(at, bytes);
+  void* const one = pool.allocate(100);
+  pool.deallocate(one, 100);
+  live.clear();
+  for (std::size_t i = 0; i < 8_MiB / 64_KiB; ++i)
+    for (std::size_t j = 0; j < 8; ++j) live.emplace_back(pool.allocate(8192), 8192);
+  CHECK_THROWS_AS(pool.allocate(8192), std::bad_alloc);
+  for (const auto& [at, bytes] : live) pool.deallocate(at, bytes);
+}
+
 TEST_CASE("a pool never gives the same bytes twice, aligns them, and gives all of them back") {
   std::vector<std::byte> memory(8_MiB + 64_KiB);
   auto* const base =
