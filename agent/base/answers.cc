@@ -32,18 +32,9 @@ std::string quoted(const std::string& s) {
   std::string q = "\"";
   for (const char c : s) {
     if (c == '"' || c == '\\') q += '\\';
-    if (static_cast<unsigned char>(c) >= 32) q += c;
+    q += c >= 0x20 && c < 0x7f ? c : '?';
   }
   return q + '"';
-}
-
-std::string readable_name(const char (&raw)[48]) {
-  std::string s;
-  for (const char c : raw) {
-    if (c == 0) break;
-    s += c >= 32 && c < 127 ? c : '?';
-  }
-  return s;
 }
 
 }  // namespace fm::agent

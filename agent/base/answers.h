@@ -38,9 +38,7 @@ void begin_answer(fabric::answer& out, message_type type, const void* fixed, std
 void append_answer(fabric::answer& out, const void* data, std::size_t bytes);
 /// A refusal with a text for the reader; always returns ok, because the session goes on.
 errc refuse(fabric::answer& out, message_type type, errc code, const std::string& text);
-/// As JSON.
+/// As JSON, whatever bytes it has.
 std::string quoted(const std::string& s);
-/// A name from a message, for logs.
-std::string readable_name(const char (&raw)[48]);
 
 }  // namespace fm::agent

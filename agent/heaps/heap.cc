@@ -10,13 +10,14 @@
 #include "agent/base/answers.h"
 #include "agent/base/limits.h"
 #include "agent/base/session.h"
+#include "base/text.h"
 
 namespace fm::agent {
 
 heap::heap(region_pool& p, const open_heap_body& b, std::uint64_t quota, std::uint32_t lease)
     : regions_pool(p),
       key{{b.heap_id[0], b.heap_id[1]}, b.incarnation},
-      name(readable_name(b.name)),
+      name(detail::readable({b.name, sizeof b.name})),
       quota_bytes(quota),
       lease_ms(lease),
       tablets_(std::uint64_t{tablet_limit} * 8, detail::page_bytes),

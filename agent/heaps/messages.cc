@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "agent/base/limits.h"
+#include "base/text.h"
 #include "heap_session.h"
 
 namespace fm::agent {
@@ -49,7 +50,7 @@ errc heap_session::register_types(body b, fabric::answer& out) {
       if (at < next || at % 8 != 0 || std::uint64_t{at} + 8 > t.bytes) return errc::bad_frame;
       next = std::uint64_t{at} + 8;
     }
-    const std::string name = known.name;
+    const std::string name = detail::readable(known.name);
     if (const errc e = h_.learn_type(t.id, std::move(known)); e != errc::ok)
       return refuse(out, type, e, fmt::format("type {} ({}) of heap {}", t.id, name, h_.name));
     b = b.subspan(tail);

@@ -10,6 +10,7 @@
 
 #include "agent/base/limits.h"
 #include "agent/tracing/cycles.h"
+#include "base/text.h"
 
 namespace fm::agent {
 
@@ -96,8 +97,8 @@ errc peers::open(session& s, body b, fabric::answer& out) {
                               protocol_minor, m.major, m.minor));
   if (!agent_.options.peers) return refuse(out, type, errc::refused, "this agent does not talk to others");
   auto opened = std::make_unique<peer_session>(*this, s);
-  spdlog::debug("store {}: agent {} talks to this one as {}", agent_.options.name, readable_name(m.name),
-                s.peer.name());
+  spdlog::debug("store {}: agent {} talks to this one as {}", agent_.options.name,
+                detail::readable({m.name, sizeof m.name}), s.peer.name());
   begin_answer(out, type, nullptr, 0);
   s.open(std::move(opened));
   return errc::ok;

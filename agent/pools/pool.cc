@@ -2,6 +2,7 @@
 // Invariant owned here: frames come back into use only below the epoch that every client has passed.
 // Called with the pool's structure exclusively, by pools and by pool_session.
 #include "pool.h"
+#include "base/text.h"
 
 #include <algorithm>
 
@@ -22,7 +23,7 @@ pool_blocks::names names_of(const pool_settings& s) {
 
 pool::pool(region_pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
            std::uint32_t first_generation)
-    : name(b.name),
+    : name(detail::readable({b.name, sizeof b.name})),
       tenant{b.tenant[0], b.tenant[1]},
       instance(instance_number),
       settings(b.settings),

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "agent/base/limits.h"
+#include "base/text.h"
 #include "pool_session.h"
 
 namespace fm::agent {
@@ -33,6 +34,7 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
   if (!read_exactly(b, m) || m.resume > 1 || (m.resume == 1) != (m.instance != 0) || (m.tenant[0] | m.tenant[1]) == 0 ||
       (m.client[0] | m.client[1]) == 0 || m.name[0] == 0 || m.name[sizeof m.name - 1] != 0)
     return errc::bad_frame;
+  const std::string shown = detail::readable({m.name, sizeof m.name});
   if (m.major != pool_protocol_major)
     return refuse(out, type, errc::version_mismatch,
                   fmt::format("the agent speaks pool protocol {}.{}, the client {}.{}", pool_protocol_major,
@@ -42,7 +44,7 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
         out, type, errc::invalid_argument,
         fmt::format("settings of pool {}: blocks of {} bytes, {} arenas, identities {} and others, fallback {}; with "
                     "regions of {} bytes",
-                    m.name, m.settings.block_bytes, m.settings.arenas, m.settings.naming[0], m.settings.fallback,
+                    shown, m.settings.block_bytes, m.settings.arenas, m.settings.naming[0], m.settings.fallback,
                     regions_.region_bytes()));
   m.settings.keep_ms = std::min(m.settings.keep_ms, limits::pool_keep_max_ms);
   const std::uint64_t most =
@@ -57,7 +59,7 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
   const auto key = std::tuple(m.tenant[0], m.tenant[1], std::string(m.name));
   auto found = by_name_.find(key);
   if (found == by_name_.end()) {
-    if (m.resume == 1) return refuse(out, type, errc::not_found, fmt::format("pool {} is not there any more", m.name));
+    if (m.resume == 1) return refuse(out, type, errc::not_found, fmt::format("pool {} is not there any more", shown));
     if (by_name_.size() >= agent_.options.pools_max)
       return refuse(out, type, errc::agent_full, fmt::format("the agent has {} pools, its limit", by_name_.size()));
     std::uint32_t instance = 0;
@@ -70,19 +72,19 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
                 .emplace(key, std::make_shared<pool>(regions_, m, quota, instance,
                                                      agent_.options.hooks.pool_first_generation))
                 .first;
-    spdlog::log(agent_.heap_level(), "store {}: pool {} made by {}, quota {} bytes", agent_.options.name, m.name,
+    spdlog::log(agent_.heap_level(), "store {}: pool {} made by {}, quota {} bytes", agent_.options.name, shown,
                 s.peer.name(), quota);
   }
   const std::shared_ptr<pool>& p = found->second;
   std::lock_guard lock(p->structure);
   if (m.resume == 1 && p->instance != m.instance)
-    return refuse(out, type, errc::not_found, fmt::format("pool {} is another one now", m.name));
+    return refuse(out, type, errc::not_found, fmt::format("pool {} is another one now", shown));
   std::shared_ptr<pool_client> c = p->find(m.client);
   const bool fresh = c == nullptr;
   if (fresh) {
     if (p->clients.size() >= agent_.options.pool_clients_max)
       return refuse(out, type, errc::agent_full,
-                    fmt::format("pool {} has {} clients, its limit", m.name, p->clients.size()));
+                    fmt::format("pool {} has {} clients, its limit", shown, p->clients.size()));
     c = std::make_shared<pool_client>();
     std::copy(std::begin(m.client), std::end(m.client), c->id);
     c->lease_ms = std::min(m.lease_ms ? m.lease_ms : agent_.options.lease_default_ms, agent_.options.lease_max_ms);

@@ -7,20 +7,10 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "base/text.h"
 #include "space_session.h"
 
 namespace fm::agent {
-
-namespace {
-
-std::string printable(const char* text, std::size_t most) {
-  std::string s;
-  for (std::size_t i = 0; i < most && text[i] != 0; ++i)
-    s += static_cast<unsigned char>(text[i]) >= 32 && text[i] != '"' && text[i] != '\\' ? text[i] : '?';
-  return s;
-}
-
-}  // namespace
 
 spaces::~spaces() {
   for (auto& [id, sp] : spaces_) {
@@ -76,7 +66,7 @@ errc spaces::open(session& s, std::span<const std::byte> b, fabric::answer& out)
     fresh->id[0] = m.space_id[0];
     fresh->id[1] = m.space_id[1];
     fresh->incarnation = m.incarnation;
-    fresh->name = printable(m.name, sizeof m.name);
+    fresh->name = detail::readable({m.name, sizeof m.name});
     fresh->bytes = m.bytes;
     fresh->regions_max = regions;
     fresh->lease_ms = lease;

@@ -3,6 +3,7 @@
 #include "home.h"
 
 #include "agent/embedded/embedded.h"
+#include "base/text.h"
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -149,8 +150,7 @@ errc home_agent::open_space(fabric::session& s) {
     return opened_ ? errc::agent_lost : errc::refused;
   };
   if (e != errc::ok)
-    return give_up(e, e == errc::bad_frame ? "the answer to open_space is malformed"
-                                           : std::string(reinterpret_cast<const char*>(answer.data()), answer.size()));
+    return give_up(e, e == errc::bad_frame ? "the answer to open_space is malformed" : readable_text(answer));
   protocol::open_space_answer a;
   if (!take_all(answer, a) || !is_power_of_two(a.region_bytes) || a.region_bytes < page_bytes ||
       a.region_bytes > (std::uint64_t{1} << 40) || a.regions_max != (bytes_ + a.region_bytes - 1) / a.region_bytes ||

@@ -166,8 +166,7 @@ errc agent_client::shake_hands(fabric::session& s) {
   };
   if (!good || !sound()) {
     refused_ = code == errc::ok ? errc::bad_frame : code;
-    refusal_ = good || code == errc::bad_frame ? "the answer to pool_open makes no sense"
-                                               : std::string(reinterpret_cast<const char*>(body.data()), body.size());
+    refusal_ = good || code == errc::bad_frame ? "the answer to pool_open makes no sense" : detail::readable_text(body);
     if (instance_ != 0) spdlog::warn("{}: pool {} is lost: {}", url_, options_.name, refusal_);
     return instance_ != 0 ? errc::agent_lost : errc::refused;
   }

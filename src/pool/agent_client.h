@@ -12,6 +12,7 @@
 //     (detail/section_break.h). Reads of mapped memory wait for nothing, and stay in them.
 #pragma once
 
+#include "base/text.h"
 #include "fabric/client/client.h"
 #include "os/os.h"
 #include "protocol/heap_messages.h"
@@ -43,10 +44,7 @@ struct reply {
     return std::span(bytes).subspan(std::min(bytes.size(), sizeof(protocol::answer_head)));
   }
   /// What the agent says about a refusal.
-  [[nodiscard]] std::string text() const {
-    const auto b = body();
-    return {reinterpret_cast<const char*>(b.data()), b.size()};
-  }
+  [[nodiscard]] std::string text() const { return detail::readable_text(body()); }
 };
 
 class agent_client final : public fabric::session_events {

@@ -375,7 +375,7 @@ pool_report pool::verify() const {
     all.objects += n.objects;
     all.payload_bytes += n.live_bytes;
     all.faults += n.faults;
-    all.text.append(reinterpret_cast<const char*>(text.data()), text.size());
+    all.text += detail::readable_text(text, true);
   }
   return all;
 }

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "base/text.h"
 #include "fabric/client/client.h"
 #include "heap_messages.h"
 #include <cstring>
@@ -44,9 +45,7 @@ struct answer_view {
   errc code = errc::bad_frame;
   std::span<const std::byte> body;
   /// What the agent says about a refusal.
-  [[nodiscard]] std::string text() const {
-    return code == errc::ok ? std::string() : std::string(reinterpret_cast<const char*>(body.data()), body.size());
-  }
+  [[nodiscard]] std::string text() const { return code == errc::ok ? std::string() : detail::readable_text(body); }
 };
 
 /// Takes an answer to `type` apart; bad_frame when it is not one.

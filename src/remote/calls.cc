@@ -2,6 +2,7 @@
 // introspection. A call is repeated across reconnects until it has an answer, its deadline passes, or the agent session
 // has ended; everything asked here may be asked twice without harm.
 #include "base/base.h"
+#include "base/text.h"
 #include <algorithm>
 
 #include "agent_session_impl.h"
@@ -248,7 +249,7 @@ errc agent_session_impl::audit(audit_answer& out, std::string& text) noexcept {
   const reply r = call(fabric::lane::control, message_type::audit, &message, sizeof message, operation_deadline());
   std::span<const std::byte> body = r.body();
   if (r.code == errc::ok && !take(body, out)) return errc::bad_frame;
-  text.assign(reinterpret_cast<const char*>(body.data()), body.size());
+  text = detail::readable_text(body, true);
   return r.code;
 }
 

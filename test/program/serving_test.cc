@@ -2,7 +2,10 @@
 // full, or refuses, and that clients that do not follow the protocol harm nobody else.
 #include <farmem/farmem.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <optional>
 
 #include "fabric/raw_client.h"
 #include "live_agent.h"
@@ -101,6 +104,36 @@ TEST_CASE("a heap on a running agent reads back what it evicted, and the agent e
   CHECK(code == 0);
   CHECK_FALSE(std::filesystem::exists(a.admin()));
   CHECK_FALSE(std::filesystem::exists(a.where / "agent.sock"));
+}
+
+TEST_CASE("names that clients chose stay in their line, of the log and of the status", "[agent]") {
+  live_agent a(modest);
+  const std::string name = "a\nforged\x1b[31m\xff\x9b\"\\b";
+  auto o = small(a.url("tcp"));
+  o.name = name;
+  fm::heap h(o);
+  fm::pool_options po;
+  po.agents = {a.url("tcp")};
+  po.name = name;
+  fm::pool p(po);
+  fm::paged_options so;
+  so.agents = {a.url("tcp")};
+  so.name = name;
+  so.capacity = 1_MiB;
+  so.local = 512_KiB;
+  so.block = 16_KiB;
+  std::optional<fm::paged> s;
+  if (std::getenv("FARMEM_TEST_WITHOUT_USERFAULTFD") == nullptr) s.emplace(so);
+  const std::string told = a.status();
+  INFO(told);
+  CHECK(told.find("a?forged?[31m????b") != std::string::npos);
+  const auto printable = [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\n'; };
+  CHECK(std::all_of(told.begin(), told.end(), printable));
+  const std::string log = text_of(a.log());
+  INFO(log);
+  CHECK(log.find("a?forged?[31m????b") != std::string::npos);
+  CHECK(log.find("\nforged") == std::string::npos);
+  CHECK(std::all_of(log.begin(), log.end(), printable));
 }
 
 TEST_CASE("a heap whose agent was killed says agent_lost, and keeps what is resident", "[agent]") {

@@ -1,6 +1,7 @@
 // Checking the head of a channel's message, and making its text fit to be shown; see channel_messages.h. Allocates nothing but the
 // text, keeps no state, and takes nothing on trust. Any thread may call it.
 #include "channel_messages.h"
+#include "base/text.h"
 
 #include <algorithm>
 #include <cstring>
@@ -46,10 +47,7 @@ errc decode(std::span<const std::byte> message, head& h, std::span<const std::by
 }
 
 std::string text_of(std::span<const std::byte> bytes) {
-  std::string s(reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 2048));
-  for (char& c : s)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  return s;
+  return readable_text(bytes.first(std::min<std::size_t>(bytes.size(), 2048)));
 }
 
 }  // namespace fm::detail::channel_wire
