@@ -22,6 +22,8 @@ constexpr auto abort_within = std::chrono::seconds(1);
 constexpr auto verdict_within = std::chrono::seconds(10);
 /// A message of the session that did not go in this time ends the channel.
 constexpr auto operation_within = std::chrono::seconds(10);
+/// Pending objects that a sender looks at in a miss for some to fetch with it: a few times those that it fetches.
+constexpr std::size_t looks_ahead = 256;
 /// Refusals that nobody has asked for; older ones are forgotten.
 constexpr std::uint64_t refusals_max = 64;
 /// Parts that may come beyond the window because they give their graph up, which needs no credit.

@@ -74,12 +74,14 @@ void graph_writer::push_children() {
 }
 
 void graph_writer::fetch_ahead(slot_t slot) {
-  // A miss: what comes next is asked for with it, all at once.
+  // A miss: what comes next is asked for with it, all at once. Not what comes much later: of a graph that is larger than
+  // the cache most of that would have left again, and the pending objects are too many to be looked at in each miss.
   slot_t slots[prefetch_chunk];
   std::size_t n = 0;
   slots[n++] = slot;
-  for (auto p = stack_.rbegin(); p != stack_.rend() && n < prefetch_chunk; ++p) {
-    for (std::uint64_t i = 0; i < p->count && n < prefetch_chunk; ++i) {
+  std::size_t looks = channel_limits::looks_ahead;
+  for (auto p = stack_.rbegin(); p != stack_.rend() && n < prefetch_chunk && looks != 0; ++p) {
+    for (std::uint64_t i = 0; i < p->count && n < prefetch_chunk && looks != 0; ++i, --looks) {
       const slot_t s = p->first + i * static_cast<std::uint64_t>(static_cast<std::int64_t>(p->step));
       if (s < hit.slots && word::is_remote(word_at(s).load(std::memory_order_relaxed))) slots[n++] = s;
     }
@@ -127,9 +129,16 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
 }
 
 void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t n) {
-  if (n <= static_cast<std::uint64_t>(end_ - begin_) / channel_limits::small_share || end_ - at_ < 16) flush();
   const read_pin<char[]> pin(slot);
   const char* payload = reinterpret_cast<const char*>(pin.get());
+  // It was looked at in a section that has ended. A thread that changes the graph may have let go of it, and its slot be
+  // another object's. From here on the pin keeps it.
+  const std::uint64_t header = frame::prefix(const_cast<char*>(payload)).header.load(std::memory_order_relaxed);
+  std::uint64_t length = 0;
+  if (header::type(header) == t.type->id && t.is_array()) std::memcpy(&length, payload, 8);
+  if (header::type(header) != t.type->id || t.type->payload_bytes(length) != n)
+    throw error(errc::corrupt, fmt::format("slot {:#x}: the graph was changed while it was sent", slot));
+  if (n <= static_cast<std::uint64_t>(end_ - begin_) / channel_limits::small_share || end_ - at_ < 16) flush();
   for (std::uint64_t from = 0;;) {
     const std::uint64_t step = std::min<std::uint64_t>(n - from, static_cast<std::uint64_t>(end_ - at_));
     copy_bytes(at_, payload + from, step);
