@@ -100,9 +100,14 @@ void channel_listener_core::shut() noexcept {
   changed_.notify_all();
   for (const auto& e : turned_away) e->close(duration{});
   if (!url_.starts_with("local:")) return;
+  // Its channels keep it after it was shut, and another one may have the name by then.
+  std::shared_ptr<channel_listener_core> named;  // let go of without the lock
   local_listeners& l = locals();
   const std::lock_guard lock(l.mutex);
-  if (const auto found = l.by_url.find(url_); found != l.by_url.end()) l.by_url.erase(found);
+  const auto found = l.by_url.find(url_);
+  if (found == l.by_url.end()) return;
+  named = found->second.lock();
+  if (named == nullptr || named.get() == this) l.by_url.erase(found);
 }
 
 std::shared_ptr<endpoint> channel_listener_core::accept(time_point deadline, bool& shut) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <optional>
 
 #include "impostor.h"
 #include "program/live_agent.h"
@@ -355,4 +356,18 @@ TEST_CASE("a graph that stops coming is refused at the deadline, and what comes 
   REQUIRE(d.sender.part(2, flag_first | flag_last, {5, 0, 0}, 1, 2) == errc::ok);
   REQUIRE(d.rx.recv<node>()->id == 5);
   d.require_clean();
+}
+
+TEST_CASE("a name in the process is its newest listener's, whenever channels of the one before end") {
+  ends e("local");
+  std::optional<fm::channel_listener> first(std::in_place, e.to, "local:one-name");
+  std::optional<fm::channel> sends = fm::channel::connect(e.from, "local:one-name"), receives = first->accept();
+  first.reset();
+  fm::channel_listener second(e.to, "local:one-name");
+  REQUIRE(thrown_by([&] { fm::channel_listener(e.to, "local:one-name"); }).code == errc::invalid_argument);
+  sends.reset();
+  receives.reset();
+  fm::channel again = fm::channel::connect(e.from, "local:one-name");
+  fm::channel there = second.accept();
+  REQUIRE(thrown_by([&] { fm::channel_listener(e.to, "local:one-name"); }).code == errc::invalid_argument);
 }
