@@ -159,8 +159,9 @@ class channel {
   /// Whether a graph has begun to arrive. Waits, at most `within`. Throws disconnected, cancelled.
   bool readable(duration within = {}) { return base_.readable(within); }
 
-  /// Waits until all sent graphs are accepted, at most `within`. Throws the first refusal that no send has thrown yet,
-  /// timed_out or disconnected.
+  /// Waits until all graphs are accepted that were sent, or whose send_async was begun, before; at most `within`. Throws
+  /// the first refusal that no send has thrown yet, timed_out or disconnected. A send_async that fails by itself says so
+  /// to its own handle alone.
   void flush(duration within = std::chrono::seconds(30)) { base_.flush(within); }
   /// Closes the channel: waits at most channel_options::linger for sent graphs to be accepted, then tells the other
   /// end. Idempotent. The destructor calls it.

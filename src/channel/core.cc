@@ -194,7 +194,11 @@ bool channel_core::readable(duration within) {
 
 void channel_core::flush(duration within) {
   const section_break outside;
-  end_->sending().wait_verdict(end_->sending().last_graph(), clock::now() + within);
+  const time_point deadline = clock::now() + within;
+  if (!send_worker_.drain(deadline))
+    throw error(errc::timed_out,
+                fmt::format("channel with {}: sends that were begun by send_async are not over", end_->name()));
+  end_->sending().wait_verdict(end_->sending().last_graph(), deadline);
 }
 
 std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_schema& schema, const send_options& o) {
@@ -218,7 +222,7 @@ std::shared_ptr<transfer> channel_core::recv_async(const graph_schema& schema, c
 void channel_core::close() noexcept {
   const section_break outside;
   const time_point deadline = clock::now() + options_.linger;
-  send_worker_.drain(deadline);
+  (void)send_worker_.drain(deadline);
   end_->close(std::max(duration{}, duration(deadline - clock::now())));
   send_worker_.stop();
   receive_worker_.stop();

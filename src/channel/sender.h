@@ -38,7 +38,12 @@ class sender {
   void wait_verdict(std::uint64_t graph, time_point deadline);
   /// Waits for the verdict of all graphs, until the deadline; any thread.
   void linger(time_point deadline) noexcept;
-  [[nodiscard]] std::uint64_t last_graph() const noexcept { return graph_; }
+  /// The last graph that has left whole, or that the receiver knows to be given up. One that is being sent may be taken
+  /// back, and its number be the next one's. Any thread.
+  [[nodiscard]] std::uint64_t last_graph() const noexcept {
+    const std::lock_guard lock(s_.mutex);
+    return graph_ - (graph_open_ ? 1 : 0);
+  }
 
   // ---- what the other end says ----
   /// Takes over what the receiver tells by totals; impossible ones are the end.

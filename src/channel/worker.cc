@@ -43,13 +43,15 @@ void worker::run() noexcept {
     }
     lock.lock();
     queue_.pop_front();
+    ++over_;
     changed_.notify_all();
   }
 }
 
-void worker::drain(time_point deadline) noexcept {
+bool worker::drain(time_point deadline) noexcept {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [&] { return queue_.empty(); });
+  const std::uint64_t last = over_ + queue_.size();
+  return changed_.wait_until(lock, deadline, [&] { return over_ >= last; });
 }
 
 void worker::stop() noexcept {

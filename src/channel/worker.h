@@ -27,8 +27,8 @@ class worker {
   /// Has `job` done, and its outcome put into what is returned. Waits for a place in the queue; throws timed_out,
   /// cancelled.
   std::shared_ptr<transfer> begin(time_point deadline, std::function<void(transfer&)> job);
-  /// Waits until nothing is left to do, or until the deadline.
-  void drain(time_point deadline) noexcept;
+  /// Waits until all that was begun before is over; false at the deadline.
+  bool drain(time_point deadline) noexcept;
   /// Ends when what is queued has been done, which fails quickly once its channel is broken.
   void stop() noexcept;
 
@@ -42,6 +42,7 @@ class worker {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<queued> queue_;  ///< the first one is being carried out
+  std::uint64_t over_ = 0;    ///< operations that are
   bool stopping_ = false;
   std::thread thread_;
 };

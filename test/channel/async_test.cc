@@ -24,6 +24,25 @@ TEST_CASE("sends and receives go on by themselves, and in their order") {
   require_sound(e.to);
 }
 
+TEST_CASE("a flush waits for sends that were begun before it, whether or not they have left") {
+  const std::string transport = GENERATE("local", "shm", "tcp");
+  INFO(transport);
+  ends e(transport, {.window = 16384, .part = 4096});
+  constexpr std::uint64_t n = 50;
+  std::vector<fm::channel_operation<void>> sends;
+  for (std::uint64_t i = 0; i < n; ++i)
+    sends.push_back(e.tx.send_async(make_list(e.from, 2000), {.until = fm::delivery::sent}));
+  REQUIRE(thrown_by([&] { e.tx.flush(std::chrono::milliseconds(1)); }).code == errc::timed_out);
+  std::thread receiver([&] {
+    for (std::uint64_t i = 0; i < n; ++i) (void)e.rx.recv<node>();
+  });
+  e.tx.flush(std::chrono::minutes(5));
+  std::uint64_t over = 0;
+  for (auto& s : sends) over += s.test();
+  receiver.join();
+  REQUIRE(over == n);
+}
+
 TEST_CASE("an operation that is not over says so, and gives its error when it is") {
   ends e("tcp");
   auto r = e.rx.recv_async<node>();
