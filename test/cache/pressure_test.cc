@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <future>
+#include <latch>
 #include <mutex>
 #include <thread>
 
@@ -127,15 +128,21 @@ TEST_CASE("threads that wait for memory get it in the order in which they came")
     return served.size();
   };
   std::array<std::promise<void>, waiters> known, go;
+  std::latch all_served(1);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < waiters; ++i)
     threads.emplace_back([&, i] {
-      (void)h.make<numbered>();  // each thread that the heap knows changes how much stays in reserve
+      // Each thread that the heap knows changes how much stays in reserve. Its first segment would leave unpinned.
+      const auto pinned = h.make<numbered>().read();
       known[i].set_value();
       go[i].get_future().wait();
-      const auto mine = h.array<char>(32'600);
-      const std::lock_guard lock(mutex);
-      served.push_back(i);
+      // As would this one. When the thread ends the reserve shrinks: two would be served at once.
+      const auto mine = h.array<char>(32'600).write();
+      {
+        const std::lock_guard lock(mutex);
+        served.push_back(i);
+      }
+      all_served.wait();
     });
   for (auto& k : known) k.get_future().wait();
   const fm::detail::arena& memory = h.core().cache().memory();
@@ -154,6 +161,7 @@ TEST_CASE("threads that wait for memory get it in the order in which they came")
     pins.erase(pins.begin());  // the newest is in a segment that is still being filled
     REQUIRE(fm::test::await([&] { return count() != before; }));
   }
+  all_served.count_down();
   for (std::thread& t : threads) t.join();
   CHECK(served == std::vector<std::size_t>{0, 1, 2, 3});
 }
