@@ -81,6 +81,9 @@ struct heap_stats {
   std::uint32_t agents_lost = 0;      ///< agents that are lost
   std::uint64_t tablets_rehomed = 0;  ///< tablets, of 65,536 slots each, that got another agent after a loss
   std::uint64_t lost_objects = 0;     ///< gauge: objects that a lost agent took along, until a collection frees them
+  std::uint64_t threads = 0,          ///< threads that have used the heap and have not ended
+      thread_bytes = 0,       ///< bytes that threads have for themselves: unused frames and slots, buffers, records
+      leases_taken_back = 0;  ///< times that such memory of a thread that did not use it went back to the heap
   std::uint64_t bytes_bounced = 0;  ///< bytes copied between registered and other memory for an RDMA device; 0 is best
   // collection
   std::uint64_t collections = 0,              ///< full collections that have ended

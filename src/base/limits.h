@@ -294,10 +294,39 @@ constexpr std::uint32_t read_segments_min = 2;
 constexpr std::uint64_t stranded_share = 8;
 /// Between two steps while agents refuse what is written back.
 constexpr auto asked_again_after = std::chrono::milliseconds(5);
+// ---- cache: what threads lease (cache/leases.cc, cache/frames/shared_segments.cc, cache/frames.cc) ----
+
+/// The part of the cache that all threads together may have for themselves.
+constexpr std::uint64_t lease_share = 8;
+/// A thread gets this part of what is left of that.
+constexpr std::uint64_t portions = 8;
+/// Before a thread gets less than this, idle ones are taken from: the lock is taken once for so many bytes.
+constexpr std::uint64_t good_portion = 4 << 10;
+/// Leases between two attempts at that: each costs a fence that all processors feel.
+constexpr std::uint64_t leases_between_rounds = 16;
+/// Threads that one attempt looks at, of those who leased longest ago.
+constexpr std::size_t asked_together = 64;
+/// The part of the segments that may be in filling at a time. Beyond it, the oldest are closed.
+constexpr std::uint32_t filling_share = 8;
+/// Room that is not worth keeping for another thread.
+constexpr std::uint64_t tail_min = 256;
+/// Tails that are kept, and of those the newest, which are looked at for a piece.
+constexpr std::size_t tails_max = 256;
+constexpr std::size_t tails_looked_at = 16;
+/// The evictor is woken when a segment is taken and fewer than this part of all are available.
+constexpr std::uint32_t wake_share = 8;
+/// Threads that have a segment each in reserve: this part of the number of segments. The others have so many bytes.
+constexpr std::uint32_t reserve_share_of_few = 8;
+constexpr std::uint64_t reserve_of_one_of_many = 16 << 10;
+/// Bytes of a payload that are written in the section that allocates it: pauses wait some microseconds for that. Whoever
+/// leaves the section for it writes to the segment's counters, which are shared.
+constexpr std::uint64_t written_in_section = 32 << 10;
 
 // ---- cache: slots and allocation (cache/slots.cc, cache/allocation.cc) ----
 
-/// Slots that a thread takes at a time: some HIT pages. A simulated program is too short to come to the end of many.
+/// Slots that a thread takes at first: each time it takes twice as many.
+constexpr std::uint64_t slots_of_first_run = 16;
+/// Slots that a thread takes at a time, at most: some HIT pages. A simulated program is too short to come to the end of many.
 constexpr std::uint64_t slots_per_run = simulated ? 1024 : 2048;
 /// An agent that was full is used again when it has room for so many regions.
 constexpr std::uint64_t full_until_regions = 2;
@@ -323,6 +352,12 @@ constexpr auto rehoming_again_after = std::chrono::milliseconds(500);
 
 /// Events that wait for the program's function. Agents change states some times a second at most.
 constexpr std::size_t agent_events_max = 256;
+// ---- cache: who holds memory (cache/holders.cc) ----
+
+/// Frames that are looked at for one error: some milliseconds, after a wait of seconds.
+constexpr std::uint64_t frames_counted_max = 1 << 20;
+/// Open scopes whose places an error names.
+constexpr std::size_t scopes_named_max = 8;
 
 // ---- cache: misses (cache/miss.cc, cache/elastic.h, cache/mutator.h) ----
 
@@ -332,9 +367,11 @@ constexpr std::uint32_t answer_bytes_max = 512 << 10;
 constexpr int hint_rounds_max = 64;
 /// Fetches that a thread has in flight: one that it waits for, and 64 detached ones.
 constexpr std::uint32_t fetches_max = 65;
+/// Records of those detached fetches that a thread gets at a time.
+constexpr std::uint32_t fetches_leased = 8;
 /// Bytes of a region that share one learned window: a smaller part learns more slowly, a larger one mixes more walks.
 constexpr std::uint32_t window_part_bytes = 64 << 10;
-/// Bytes that a miss reads at most with its object: each thread has a buffer of that size.
+/// Bytes that a miss reads at most with its object, and of the buffer that a thread leases for that.
 constexpr std::uint32_t window_max = 32 << 10;
 
 // ---- cache: eviction and write-back (cache/evictor.cc, cache/writeback.cc) ----

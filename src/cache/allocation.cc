@@ -2,7 +2,8 @@
 // time. Members of object_cache.
 //
 // Invariant: a slot is taken from its run, its word published and its object rooted in one section, so that no snapshot
-// lies between. A frame is young and dirty from the moment at which its word is published.
+// lies between. Its frame is bumped in that section, too, or its segment counts it as being fetched until then. A frame
+// is young and dirty from the moment at which its word is published.
 #include "access_wait.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -22,6 +23,34 @@ void make_young(char* payload) noexcept {
   std::atomic<std::uint32_t>& shape = frame::prefix(payload).shape;
   shape.store(shape.load(std::memory_order_relaxed) | frame::young_bit, std::memory_order_relaxed);
 }
+
+// The section that has begun, which ends with this unless it is kept.
+class section_until_kept {
+ public:
+  section_until_kept() noexcept = default;
+  ~section_until_kept() {
+    if (!kept_) epochs::leave();
+  }
+  section_until_kept(const section_until_kept&) = delete;
+  section_until_kept& operator=(const section_until_kept&) = delete;
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  bool kept_ = false;
+};
+
+// Keeps a frame that has no word yet while its thread is outside of sections: its segment counts it as being fetched,
+// and is neither cooled nor swept. It begins in the section that has bumped the frame, and ends in one.
+class kept_over_wait {
+ public:
+  kept_over_wait(arena& memory, const char* payload) noexcept : segment_(memory.of(payload)) { segment_.hold(); }
+  ~kept_over_wait() { segment_.end_hold(); }
+  kept_over_wait(const kept_over_wait&) = delete;
+  kept_over_wait& operator=(const kept_over_wait&) = delete;
+
+ private:
+  segment& segment_;
+};
 
 }  // namespace
 
@@ -43,20 +72,30 @@ std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, s
   return payload_bytes;
 }
 
-char* object_cache::frame_for_new(mutator& m, std::uint64_t payload_bytes) {
-  if (payload_bytes + header::bytes > memory().segment_bytes() / 2) frames_.expect_large(payload_bytes);
-  // A thread that holds frames uses the reserve: others wait for them.
-  const bool holds = this_thread.depth != 0 && !epochs::holds_nothing();
-  if (char* p = frames_.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames_.reserve_of_new())) return p;
-  const access_wait wait(pressure_);
+// A frame and a slot, in the section that has begun. The frame comes first: it is kept over the wait for slots, and of
+// slots there are always enough.
+char* object_cache::have_room(mutator& m, std::uint64_t payload_bytes, std::uint64_t together) {
   bool left = false;
-  return wait.outside() ? pressure_.await_frame(m, payload_bytes, holds ? waits_as::holder : waits_as::maker)
-                        : pressure_.frame_in_section(m, 0, payload_bytes, left);
+  char* const payload = pressure_.frame_in_section(m, 0, payload_bytes, left, waits_as::maker);
+  if (!m.has_slot()) have_slot(m, payload, together);
+  return payload;
 }
 
-void object_cache::refill_slots(mutator& m) {
-  const access_wait outside(pressure_);
-  slots_.refill(m);
+// What takes long is written outside of the section here, too. Slots may be taken back meanwhile.
+template <class Write>
+char* object_cache::write_with_room(mutator& m, std::uint64_t payload_bytes, const Write& write) {
+  char* const payload = have_room(m, payload_bytes, 1);
+  if (payload_bytes <= limits::written_in_section || this_thread.depth != 1) {
+    write(payload);
+    return payload;
+  }
+  {
+    const kept_over_wait kept(memory(), payload);
+    const access_wait outside(pressure_);
+    write(payload);
+  }
+  have_slot(m, payload, 1);
+  return payload;
 }
 
 void object_cache::count_allocated(mutator& m, std::uint64_t objects, std::uint64_t payload_bytes) noexcept {
@@ -67,24 +106,61 @@ void object_cache::count_allocated(mutator& m, std::uint64_t objects, std::uint6
   m.counters.allocated_bytes += objects * payload_bytes;
 }
 
-new_object object_cache::allocate(const type_descriptor& type, std::uint64_t length, const void* init,
-                                  std::uint64_t init_bytes) {
-  const std::uint64_t payload_bytes = checked_payload_bytes(type, length);
-  mutator& m = here();
-  if (m.next_slot == m.end_slot) refill_slots(m);
-  char* payload = frame_for_new(m, payload_bytes);
-  make_young(payload);
+void object_cache::have_slot(mutator& m, char* payload, std::uint64_t together) {
+  while (!slots_.next_run(m)) {
+    try {
+      const kept_over_wait kept(memory(), payload);
+      const access_wait outside(pressure_);
+      slots_.refill(m, together);
+    } catch (...) {
+      frames_.unbump(m.young, payload);
+      throw;
+    }
+  }
+}
+
+namespace {
+
+void write_contents(char* payload, std::uint64_t payload_bytes, const std::uint64_t* length, const void* init,
+                    std::uint64_t init_bytes) noexcept {
   char* body = payload;
   std::uint64_t room = payload_bytes;
-  if (type.kind == type_kind::array) {
-    std::memcpy(body, &length, 8);
+  if (length) {
+    std::memcpy(body, length, 8);
     body += 8;
     room -= 8;
   }
   if (init_bytes != 0) std::memcpy(body, init, init_bytes);
   if (room > init_bytes) std::memset(body + init_bytes, 0, room - init_bytes);
+}
+
+}  // namespace
+
+new_object object_cache::allocate(const type_descriptor& type, std::uint64_t length, const void* init,
+                                  std::uint64_t init_bytes) {
+  const std::uint64_t payload_bytes = checked_payload_bytes(type, length);
+  mutator& m = here();
+  const auto write = [&](char* payload) {
+    make_young(payload);
+    write_contents(payload, payload_bytes, type.kind == type_kind::array ? &length : nullptr, init, init_bytes);
+  };
+  // A pause waits neither for the writing nor for the page faults of memory that is used for the first time.
+  m.begin_new();
+  char* payload = frames_.bump_leased(m.young, payload_bytes);
+  if (payload) [[likely]]
+    write(payload);
+  // The section stays open until the new_object dies: taken, published and rooted with no snapshot in between.
+  epochs::enter();
+  m.end_new();
+  if (!payload || !m.has_slot()) [[unlikely]] {
+    section_until_kept in_section;
+    if (payload)
+      have_slot(m, payload, 1);
+    else
+      payload = write_with_room(m, payload_bytes, write);
+    in_section.keep();
+  }
   count_allocated(m, 1, payload_bytes);
-  epochs::enter();  // until the new_object dies: taken, published and rooted with no snapshot in between
   const slot_t slot = m.next_slot++;
   pages_.open(slot);
   frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
@@ -99,24 +175,26 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
 taken_slots object_cache::begin_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count) {
   const std::uint64_t payload_bytes = checked_payload_bytes(type, length);
   mutator& m = here();
-  if (m.next_slot == m.end_slot) refill_slots(m);
-  char* const payload = frame_for_new(m, payload_bytes);
+  epochs::enter();
+  section_until_kept in_section;
+  char* const payload = have_room(m, payload_bytes, count);
+  in_section.keep();
   make_young(payload);
   bump& b = m.young;
   const std::uint64_t total = frame::total_bytes(payload_bytes);
   std::uint64_t n = 1;
-  if (!b.large && b.at == payload - sizeof(frame_prefix) + total)
-    n += std::min({count - 1, static_cast<std::uint64_t>(b.end - b.at) / total, m.end_slot - m.next_slot - 1});
-  reuse_memory(b.at, (n - 1) * total);
-  for (std::uint64_t i = 1; i < n; ++i, b.at += total) {
-    frame_prefix& px = *reinterpret_cast<frame_prefix*>(b.at);
+  // The section may have been left since the frame was bumped: then the piece is perhaps somebody else's.
+  if (!b.large && b.limit.load(limit_order) != nullptr && b.own.at == payload - sizeof(frame_prefix) + total)
+    n += std::min({count - 1, b.own.room() / total, m.end_slot.load(std::memory_order_relaxed) - m.next_slot - 1});
+  if (n > 1) reuse_memory(b.own.at, (n - 1) * total);
+  for (std::uint64_t i = 1; i < n; ++i, b.own.at += total) {
+    frame_prefix& px = *reinterpret_cast<frame_prefix*>(b.own.at);
     px.home.store(0, std::memory_order_relaxed);
     px.pins.store(0, std::memory_order_relaxed);
     px.shape.store(static_cast<std::uint32_t>(total / frame::unit_bytes) | frame::young_bit, std::memory_order_relaxed);
     px.header.store(0, std::memory_order_relaxed);
   }
   count_allocated(m, n, payload_bytes);
-  epochs::enter();  // as in allocate
   const slot_t first = m.next_slot;
   m.next_slot += n;
   return {first, n, payload, total};

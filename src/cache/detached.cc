@@ -30,22 +30,30 @@ void post_outside(memory_pressure& pressure, fabric::session& session,
 
 }  // namespace
 
+// The record that was used longest ago, if it is free; the thread gets more before it looks at them all.
+fetch* detached_fetches::free_record(mutator& m) {
+  for (;;) {
+    const std::uint32_t n = m.fetches.load(limit_order);
+    for (std::uint32_t look = 0; look < n; ++look) {
+      m.next_fetch = m.next_fetch + 1 < n ? m.next_fetch + 1 : 0;
+      fetch& f = m.chunks[m.next_fetch / fetch_chunk::size]->records[m.next_fetch % fetch_chunk::size];
+      if (f.busy.load(std::memory_order_acquire) == 0) return &f;
+    }
+    if (!cache_.leases().more_fetches(m)) return nullptr;
+  }
+}
+
 detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::agent_session& link, slot_t slot,
                                                           std::atomic<word_t>& word, word_t seen, std::uint32_t leave,
-                                                          std::vector<fabric::request*>* together) {
-  fetch* f = nullptr;
-  for (std::uint32_t look = 1; look < mutator::fetches_max && !f; ++look) {
-    fetch& candidate = m.fetches[m.next_fetch];
-    m.next_fetch = m.next_fetch + 1 == mutator::fetches_max ? 1 : m.next_fetch + 1;
-    if (candidate.busy.load(std::memory_order_acquire) == 0) f = &candidate;
-  }
+                                                          posted_list* together) {
+  fetch* const f = free_record(m);
   if (!f) return posting::no_record;
   const home_address at = home_address::unpack(seen);
   if (link.lost()) return posting::unreadable;  // in one section with what follows: see "Re-homing", rehoming.h
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
-  f->payload = cache_.frames().bump_frame(m.young, false, f->bytes - header::bytes, leave, together != nullptr);
+  f->payload = cache_.frames().bump_frame(m.young, f->bytes - header::bytes, leave, together != nullptr);
   if (!f->payload) return posting::no_memory;
   fabric::request& r = f->request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
@@ -64,7 +72,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::ag
   f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
   cache_.frames().settle(m.young);
   if (together)
-    together->push_back(&r);
+    together->requests[together->n++] = {&link, &r};
   else
     post_outside(cache_.pressure(), link.session(), std::array{&r});
   return posting::posted;
@@ -72,11 +80,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::ag
 
 std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
   mutator& m = cache_.here();
-  if (m.together.empty()) {
-    m.together.resize(cache_.agents().size());
-    for (auto& list : m.together) list.reserve(mutator::fetches_max);  // nothing may fail once a word says `fetching`
-  }
-  std::size_t posted = 0;
+  posted_list together;
   // One section, because a word says `fetching` from here on and others wait for what is posted at the end.
   const section in_section;
   for (std::size_t i = 0; i < n; ++i) {
@@ -86,21 +90,20 @@ std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
     std::atomic<word_t>& word = word_at(slot);
     const word_t w = word.load(std::memory_order_acquire);
     if (!word::is_remote(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
-    const std::uint32_t agent = object_cache::agent_of(slot);
-    const posting p =
-        post_detached(m, *cache_.agents()[agent], slot, word, w, cache_.frames().reserve() + 1, &m.together[agent]);
+    const posting p = post_detached(m, cache_.link_of(slot), slot, word, w, cache_.frames().reserve() + 1, &together);
     if (p == posting::no_record || p == posting::no_memory) break;
-    if (p != posting::posted) continue;
-    m.counters.prefetches += 1;
-    ++posted;
+    if (p == posting::posted) m.counters.prefetches += 1;
   }
   // All that go to one agent at once: one call into the kernel over TCP, one doorbell over RDMA.
-  for (std::size_t agent = 0; agent < m.together.size(); ++agent) {
-    if (m.together[agent].empty()) continue;
-    post_outside(cache_.pressure(), cache_.agents()[agent]->session(), m.together[agent]);
-    m.together[agent].clear();
+  // By the agents that were found in this section: it may be left here, and the slots get others.
+  std::array<fabric::request*, limits::fetches_max> of_agent;
+  for (auto& link : cache_.agents()) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < together.n; ++i)
+      if (together.requests[i].link == link.get()) of_agent[count++] = together.requests[i].request;
+    if (count != 0) post_outside(cache_.pressure(), link->session(), std::span(of_agent.data(), count));
   }
-  return posted;
+  return together.n;
 }
 
 void detached_fetches::detached_done(fabric::request& r) noexcept {
@@ -133,7 +136,7 @@ void detached_fetches::finish_detached(fetch& f) noexcept {
   f.posted_at.store(0, std::memory_order_seq_cst);
   f.seg->inflight.fetch_sub(1, std::memory_order_acq_rel);
   end_fetch(f);
-  mutator& m = *f.from;
+  mutator& m = *f.from.load(std::memory_order_relaxed);
   f.busy.store(0, std::memory_order_release);
   m.completed.fetch_add(1, std::memory_order_seq_cst);
   if (m.sleeping.load(std::memory_order_seq_cst) != 0) os::futex_wake(m.completed, 1);
@@ -174,7 +177,8 @@ char* detached_fetches::look_here(awaited& a) {
     const bool late = now >= a.begun + cache_.options().access_within;
     if (word::is_fetching(w)) {
       if (late) throw_access(errc::timed_out, a.slot, link);
-      a.why = word::fetch_of<fetch>(w)->from == &cache_.here() ? holdup::fetch : holdup::others_fetch;
+      a.why = word::fetch_of<fetch>(w)->from.load(std::memory_order_relaxed) == &cache_.here() ? holdup::fetch
+                                                                                               : holdup::others_fetch;
       return nullptr;
     }
     if (w != word::unknown && link.lost()) throw_access(errc::agent_lost, a.slot, link);

@@ -11,7 +11,8 @@
 #pragma once
 
 #include "mutator.h"
-#include <vector>
+#include <array>
+#include <utility>
 
 namespace fm::detail {
 
@@ -36,11 +37,22 @@ class detached_fetches {
   void sleep_until_completed(std::uint32_t seen, time_point deadline);
 
  private:
+  /// What is to be posted at once. There is room for all records of a thread: nothing may fail once a word says
+  /// `fetching`.
+  struct posted_list {
+    struct posted {
+      remote::agent_session* link;
+      fabric::request* request;
+    };
+    std::array<posted, limits::fetches_max> requests;  // without contents: nothing may be written for those that hit
+    std::size_t n = 0;
+  };
   enum class posting : std::uint8_t { posted, changed, unreadable, no_record, no_memory };
   /// Posts a fetch for a remote word, leaving `leave` segments; or adds it to `together`, which the caller posts in the
   /// same section. Inside a section.
   posting post_detached(mutator& m, remote::agent_session& link, slot_t slot, std::atomic<word_t>& word, word_t seen,
-                        std::uint32_t leave, std::vector<fabric::request*>* together = nullptr);
+                        std::uint32_t leave, posted_list* together = nullptr);
+  fetch* free_record(mutator& m);
   char* look_here(awaited& a);
   static void detached_done(fabric::request& r) noexcept;
   static void finish_detached(fetch& f) noexcept;

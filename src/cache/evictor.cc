@@ -27,7 +27,11 @@ std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[limits::look
     char* payload = cursor + sizeof(frame_prefix);
     frame_prefix& px = frame::prefix(payload);
     const std::uint64_t total = frame::total_bytes_of(payload);
-    FM_ASSERT(total >= sizeof(frame_prefix), "a frame has a size");
+    FM_ASSERT(total != 0, "a frame has a size");
+    if (total < sizeof(frame_prefix)) {  // a filler
+      cursor += total;
+      continue;
+    }
     const std::uint64_t h = px.header.load(std::memory_order_relaxed);
     __builtin_prefetch(cursor + limits::prefetch_bytes);
     cursor += total;
@@ -107,21 +111,6 @@ void evictor::run() noexcept {
     const bool all = std::all_of(refusals_.begin(), refusals_.end(), refuses);
     const bool some = all || std::any_of(refusals_.begin(), refusals_.end(), refuses);
     if (!moved || all) os::futex_wait(work_, seen, some ? clock::now() + limits::asked_again_after : again_at);
-  }
-}
-
-void evictor::send() noexcept {
-  const std::lock_guard lock(mutex_);
-  submit_open_batches();
-}
-
-void evictor::await_acknowledged(time_point deadline) noexcept {
-  send();
-  for (;;) {
-    const std::uint32_t seen = work_.load(std::memory_order_acquire);
-    if (batches_unacknowledged_.load(std::memory_order_acquire) == 0 || clock::now() >= deadline) return;
-    for (auto& link : cache_.agents()) link->poll();
-    os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }
 }
 
@@ -205,7 +194,11 @@ bool evictor::step() noexcept {
   const bool gave_back = cache_.pages().step([this] { return cache_.slots().tablets(); }) || released;
   if (job_ == job::none) {
     if (!draining_ && !short_of_memory()) return gave_back;
-    if (!pick_job()) return submit_open_batches() || gave_back;
+    // Segments may be short because threads hold pieces of many.
+    if (!pick_job()) {
+      const bool taken = !draining_ && cache_.leases().take_back_lingering();
+      return submit_open_batches() || gave_back || taken;
+    }
   }
   if (job_ == job::cooling)
     run_cooling();
@@ -374,6 +367,7 @@ void evictor::after_sweep(bool released) {
   if (going_round) {
     futile_ = 0;
     starved_ = true;
+    if (!draining_) cache_.leases().take_back_lingering();
   }
 }
 
@@ -449,6 +443,7 @@ bool evictor::relocate_stragglers(segment& s) {
         for (char* at = w.s->base + 8; at < end;) {
           char* payload = at + sizeof(frame_prefix);
           at += frame::total_bytes_of(payload);
+          if (at <= payload) continue;  // a filler
           frame_prefix& px = frame::prefix(payload);
           const std::uint64_t h = px.header.load(std::memory_order_relaxed);
           if (h == 0) continue;
@@ -461,7 +456,7 @@ bool evictor::relocate_stragglers(segment& s) {
           if (!word::is_resident(seen) || word::payload(seen) != payload) continue;
           char* to = px.pins.load(std::memory_order_acquire) != 0 || word::is_busy(seen)
                          ? nullptr
-                         : w.self->cache_.frames().bump_frame(w.self->moved_, true,
+                         : w.self->cache_.frames().bump_frame(w.self->moved_,
                                                               frame::total_bytes_of(payload) - sizeof(frame_prefix), 0);
           if (!to) {
             w.all = false;
@@ -472,6 +467,7 @@ bool evictor::relocate_stragglers(segment& s) {
         }
       },
       &moving);
+  cache_.leases().give_back(moved_);
   const time_point end = clock::now();
   no_pause_before_ = end + (end - begin) * limits::rest_after_pause;
   if (!ran) counts.pauses_abandoned.fetch_add(1, std::memory_order_relaxed);

@@ -152,7 +152,7 @@ class evictor {
   std::uint32_t in_vain_at_ = 0;  ///< ... at this count of work_ ...
   time_point again_at_{};         ///< ... and the next one is worth it from then on
   std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
-  bump moved_;  ///< where a pause moves stragglers to
+  bump moved_{fill_kind::kept, nullptr};  ///< where a pause moves stragglers to
   time_point no_pause_before_{};
   std::vector<remote::batch*> open_;  ///< per agent
   record_list closed_;                ///< of batches that leave at the end of this step

@@ -22,12 +22,12 @@ struct alignas(16) fetch {
   /// its sections to wait for it. 0: there is none.
   std::atomic<std::uint64_t> posted_at{0};
   slot_t slot = 0;
-  word_t hint = 0;                     ///< the word that `fetching` replaced
-  char* payload = nullptr;             ///< the frame that it fills
-  std::uint32_t bytes = 0;             ///< asked for, header included
-  segment* seg = nullptr;              ///< counted in inflight, while posted_at is not 0
-  mutator* from = nullptr;             ///< whose record it is
-  std::atomic<std::uint32_t> busy{0};  ///< a detached fetch is given back by whichever thread completes it
+  word_t hint = 0;                      ///< the word that `fetching` replaced
+  char* payload = nullptr;              ///< the frame that it fills
+  std::uint32_t bytes = 0;              ///< asked for, header included
+  segment* seg = nullptr;               ///< counted in inflight, while posted_at is not 0
+  std::atomic<mutator*> from{nullptr};  ///< whose record it is
+  std::atomic<std::uint32_t> busy{0};   ///< a detached fetch is given back by whichever thread completes it
 };
 
 /// The fetch has ended, and the word says so: wakes who waits for it.

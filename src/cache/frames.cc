@@ -9,71 +9,79 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "cache/frames/retire_frame.h"
 
 namespace fm::detail {
 
 frame_space::frame_space(object_cache& cache, const cache_options& options)
-    : cache_(cache), queues_(options.queues), arena_(options.capacity_bytes, options.segment_bytes) {
+    : cache_(cache), arena_(options.capacity_bytes, options.segment_bytes) {
   if (arena_.capacity_segments() < limits::segments_min)
     throw error(errc::invalid_argument,
                 fmt::format("cache of {} bytes: at least {} segments of {} bytes are needed", options.capacity_bytes,
                             limits::segments_min, options.segment_bytes));
   arena_.set_policy(options.queues);
-  reserve_ = std::max(2u, arena_.capacity_segments() / 32);
   share_of_reads_ = std::max(limits::read_segments_min, arena_.capacity_segments() / limits::read_share);
-  arena_.set_gate_level(reserve_);
+  expect_threads(0, 0);
 }
 
-void frame_space::expect_threads(std::size_t threads) noexcept {
-  reserve_.store(std::min(arena_.capacity_segments() / 4,
-                          std::max<std::uint32_t>(reserve_, 2 + static_cast<std::uint32_t>(threads))));
-  arena_.set_gate_level(reserve_);
+// A segment for each of a few threads, whether they fill one now or will in their next section; for more of them that do
+// so now, a portion of one.
+void frame_space::expect_threads(std::size_t threads, std::size_t filling) noexcept {
+  const std::lock_guard lock(reserve_mutex_);
+  const std::uint32_t n = arena_.capacity_segments();
+  const std::uint64_t some = std::min<std::uint64_t>(threads, n / limits::reserve_share_of_few);
+  const std::uint64_t more =
+      (filling - std::min<std::uint64_t>(filling, some)) * limits::reserve_of_one_of_many / arena_.segment_bytes();
+  const std::uint64_t wanted = std::max<std::uint64_t>(std::max(2u, n / 32), threads == 0 ? 0 : 2 + some + more);
+  for_threads_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(n / 4, wanted));
+  set_reserve();
 }
 
 void frame_space::expect_large(std::uint64_t payload_bytes) noexcept {
+  const std::lock_guard lock(reserve_mutex_);
   const std::uint32_t span = span_of(payload_bytes);
-  for (std::uint32_t most = span_most(); span > most && !span_most_.compare_exchange_weak(most, span);) {
-  }
-  std::uint32_t seen = reserve_.load(std::memory_order_relaxed);
-  while (span + 2 > seen && !reserve_.compare_exchange_weak(seen, span + 2)) {
-  }
-  if (reserve_.load() > arena_.gate_level()) arena_.set_gate_level(reserve_.load());
+  span_most_.store(std::max(span_most(), span), std::memory_order_relaxed);
+  for_large_ = std::max(for_large_, span + 2);
+  large_until_.store(arena_.release_count() + arena_.capacity_segments(), std::memory_order_relaxed);
+  expects_large_.store(true, std::memory_order_relaxed);
+  set_reserve();
+  // A level that was given up is worth a wait again: such an object takes much.
+  if (arena_.gate_level() < reserve()) arena_.rearm_gate_level();
 }
 
-// A filled segment is now and then treated as hot at once (dcm's epsilon): of a scan that is longer than the cache, a
-// part stays until the scan comes round again, where queues alone would evict every object just before it is wanted.
-bool frame_space::promotes(mutator& m) const noexcept { return queues_.promotes(next_random(m.random)); }
+// With reserve_mutex_ held.
+void frame_space::set_reserve() noexcept {
+  const std::uint32_t wanted = std::max(for_threads_, for_large_);
+  if (wanted == reserve_.load(std::memory_order_relaxed)) return;
+  reserve_.store(wanted, std::memory_order_relaxed);
+  arena_.change_gate_level(wanted);
+}
 
-char* frame_space::bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave, bool in_turn) {
-  settle(b);
-  in_turn &= !proactive;
-  const std::uint64_t total = frame::total_bytes(payload_bytes);
-  char* at = nullptr;
-  if (total + 8 > arena_.segment_bytes()) {
-    if (in_turn && cache_.pressure().is_turn_of_another(b, leave)) return nullptr;
-    const auto span = static_cast<std::uint32_t>((total + 8 + arena_.segment_bytes() - 1) / arena_.segment_bytes());
-    segment* s = arena_.take(span, leave);
-    if (!s) return nullptr;
-    s->used = 8 + total;
-    b.large = s;
-    at = s->base + 8;
-  } else {
-    if (!b.seg || total > static_cast<std::uint64_t>(b.end - b.at)) {
-      if (in_turn && cache_.pressure().is_turn_of_another(b, leave)) return nullptr;
-      segment* s = arena_.take(1, leave);
-      if (!s) return nullptr;
-      if (b.seg)
-        arena_.retire(*b.seg, static_cast<std::uint64_t>(b.at - b.seg->base), proactive || promotes(cache_.here()));
-      b.seg = s;
-      b.at = s->base + 8;
-      b.end = s->base + arena_.segment_bytes();
-      if (arena_.available() < arena_.capacity_segments() / 8) cache_.eviction().wake();
-    }
-    at = b.at;
-    b.at += total;
+char* frame_space::room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn) {
+  in_turn &= b.kind == fill_kind::young;
+  if (expects_large_.load(std::memory_order_relaxed) &&
+      static_cast<std::int32_t>(arena_.release_count() - large_until_.load(std::memory_order_relaxed)) >= 0) {
+    const std::lock_guard lock(reserve_mutex_);
+    expects_large_.store(false, std::memory_order_relaxed);
+    for_large_ = 0;
+    set_reserve();
   }
+  if (total > arena_.segment_bytes() / 2) expect_large(total - sizeof(frame_prefix));
+  if (total + 8 <= arena_.segment_bytes()) return cache_.leases().room(b, total, leave, in_turn);
+  if (in_turn && cache_.pressure().is_turn_of_another(b, leave)) return nullptr;
+  const auto span = static_cast<std::uint32_t>((total + 8 + arena_.segment_bytes() - 1) / arena_.segment_bytes());
+  segment* s = arena_.take(span, leave);
+  if (!s) return nullptr;
+  s->used = 8 + total;
+  b.large = s;
+  return s->base + 8;
+}
+
+namespace {
+
+char* begin_frame(char* at, std::uint64_t total) noexcept {
   reuse_memory(at, total);
   char* payload = at + sizeof(frame_prefix);
   frame_prefix& px = frame::prefix(payload);
@@ -84,14 +92,38 @@ char* frame_space::bump_frame(bump& b, bool proactive, std::uint64_t payload_byt
   return payload;
 }
 
+// The limit is null when nothing is left, or the rest is perhaps somebody else's by now: then the rest is not looked at.
+char* take_leased(bump& b, std::uint64_t total) noexcept {
+  char* const limit = b.limit.load(limit_order);
+  if (limit == nullptr || static_cast<std::uint64_t>(limit - b.own.at) < total) return nullptr;
+  return std::exchange(b.own.at, b.own.at + total);
+}
+
+}  // namespace
+
+char* frame_space::bump_leased(bump& b, std::uint64_t payload_bytes) noexcept {
+  settle(b);
+  const std::uint64_t total = frame::total_bytes(payload_bytes);
+  char* const at = take_leased(b, total);
+  return at ? begin_frame(at, total) : nullptr;
+}
+
+char* frame_space::bump_frame(bump& b, std::uint64_t payload_bytes, std::uint32_t leave, bool in_turn) {
+  settle(b);
+  const std::uint64_t total = frame::total_bytes(payload_bytes);
+  char* at = take_leased(b, total);
+  if (!at) at = room_for(b, total, leave, in_turn);
+  return at ? begin_frame(at, total) : nullptr;
+}
+
 void frame_space::unbump(bump& b, char* payload) noexcept {
   const std::uint64_t total = frame::total_bytes_of(payload);
   if (b.large && payload == b.large->base + 8 + sizeof(frame_prefix)) {
     arena_.release(*b.large);
     b.large = nullptr;
-  } else if (b.at == payload - sizeof(frame_prefix) + total) {
-    b.at -= total;
-    retire_memory(b.at, total);
+  } else if (b.limit.load(limit_order) != nullptr && b.own.at == payload - sizeof(frame_prefix) + total) {
+    b.own.at -= total;
+    retire_memory(b.own.at, total);
   } else {
     retire_frame(payload);  // it stays as a frame without a header, which the sweep passes over
   }
@@ -125,7 +157,7 @@ bool frame_space::relocate(std::atomic<word_t>& word, word_t seen, bump& to, std
   char* payload = nullptr;
   // A large object is its segment: moving it would gain nothing.
   if (arena_.of(old).span == 1 && frame::prefix(old).pins.load(std::memory_order_acquire) == 0)
-    payload = bump_frame(to, true, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
+    payload = bump_frame(to, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
   if (payload) {
     move_frame(old, payload);
     retire_frame(old);
@@ -134,14 +166,6 @@ bool frame_space::relocate(std::atomic<word_t>& word, word_t seen, bump& to, std
   }
   word.store(seen, std::memory_order_release);
   return false;
-}
-
-void frame_space::retire_segments(mutator& m) noexcept {
-  for (bump* b : {&m.young, &m.kept}) {
-    settle(*b);
-    if (b->seg) arena_.retire(*b->seg, static_cast<std::uint64_t>(b->at - b->seg->base), b == &m.kept);
-    *b = {};
-  }
 }
 
 void frame_space::touch(mutator& m, std::atomic<word_t>& word, word_t seen) {

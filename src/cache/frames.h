@@ -3,7 +3,11 @@
 // Invariants owned here
 //   - A frame between `base + 8` and `used` of its segment has a prefix that says how long it is, from bump_frame on:
 //     sweeps walk over it whether or not it was ever installed.
-//   - A segment that is being filled is one bump's, and one thread's.
+//   - A frame is bumped, and its word published, in one section, or in one that begins before another thread can take
+//     the piece (bump_leased). So its thread may lose the piece that it lies in
+//     (leases.h), but the segment is not swept before the section has ended. If the section is left in between, the
+//     segment counts the frame as being fetched (segment::inflight) from before that until after it was entered again.
+//     Then it is not swept before that section has ended (segment::end_hold).
 //   - A frame moves only while the caller owns its word (busy, or in a pause), and never while it is pinned.
 //
 // The other parts of the cache and the evictor call it.
@@ -13,6 +17,7 @@
 #include "cache_options.h"
 #include "mutator.h"
 #include <algorithm>
+#include <mutex>
 
 namespace fm::detail {
 
@@ -38,9 +43,11 @@ class frame_space {
   [[nodiscard]] bool keeps_for_reads() const noexcept { return refusing_.load(std::memory_order_relaxed) != 0; }
   /// An agent refuses from now on what is written back, or has ended to. Each begins before it ends.
   void note_refusing(bool begins) noexcept { refusing_.fetch_add(begins ? 1u : ~0u, std::memory_order_relaxed); }
-  /// Each thread may need a segment inside a section that cannot wait, and one for what it keeps. One caller at a time.
-  void expect_threads(std::size_t threads) noexcept;
-  /// Objects of that size exist: a user's section begins only with room for one of them.
+  /// So many threads use the heap, and of these so many fill pieces now: each may need room inside a section that cannot
+  /// wait.
+  void expect_threads(std::size_t threads, std::size_t filling) noexcept;
+  /// Objects of that size are used: a user's section begins only with room for one of them, until the cache has turned
+  /// over without one.
   void expect_large(std::uint64_t payload_bytes) noexcept;
   /// Segments that the largest of them takes.
   [[nodiscard]] std::uint32_t span_most() const noexcept { return span_most_.load(std::memory_order_relaxed); }
@@ -49,16 +56,17 @@ class frame_space {
     return static_cast<std::uint32_t>((frame::total_bytes(payload_bytes) + 8) / arena_.segment_bytes() + 1);
   }
 
-  /// A frame in `b`, retiring and taking segments as needed; null when there is no memory, or when it is another
-  /// thread's turn to get some (pressure.h): who makes room (`proactive`), or cannot queue, need not be in turn. Sets
-  /// the shape.
-  char* bump_frame(bump& b, bool proactive, std::uint64_t payload_bytes, std::uint32_t leave, bool in_turn = true);
+  /// A frame in `b`, leasing pieces as needed; null when there is no memory, or when it is another thread's turn to get
+  /// some (pressure.h): who makes room (fill_kind::kept), or cannot queue, need not be in turn. Sets the shape. In a
+  /// section, or a pause.
+  char* bump_frame(bump& b, std::uint64_t payload_bytes, std::uint32_t leave, bool in_turn = true);
+  /// The same from what the thread leases already: null when that is not enough. Between mutator::begin_new and
+  /// end_new, without a section: the piece is the thread's meanwhile, so its segment is in no queue.
+  char* bump_leased(bump& b, std::uint64_t payload_bytes) noexcept;
   /// Takes back the frame that bump_frame gave last, or leaves it dead.
   void unbump(bump& b, char* payload) noexcept;
   /// Lets a run for a large object enter its queue, once its frame is published.
   void settle(bump& b) noexcept;
-  /// Lets the segments that the thread fills enter their queues, so that they can be evicted.
-  void retire_segments(mutator& m) noexcept;
   /// The first access to a cold object: it becomes warm, and moves to a kept frame when its grace period is over.
   /// `seen` is cold and not busy. In a section.
   void touch(mutator& m, std::atomic<word_t>& word, word_t seen);
@@ -68,12 +76,16 @@ class frame_space {
  private:
   /// Moves the object of a cold, grace-passed, unpinned word to a kept frame. True when the word is warm afterwards.
   bool relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave);
-  /// Whether a segment that was just filled enters proactive at once.
-  bool promotes(mutator& m) const noexcept;
+  /// The cold half of bump_frame: where the frame begins.
+  char* room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn);
+  void set_reserve() noexcept;
 
   object_cache& cache_;
-  const queue_policy queues_;
   arena arena_;
+  std::mutex reserve_mutex_;
+  std::uint32_t for_threads_ = 0, for_large_ = 0;  ///< parts of the reserve, under the lock
+  std::atomic<std::uint32_t> large_until_{0};      ///< arena::release_count at which for_large_ ends
+  std::atomic<bool> expects_large_{false};
   std::atomic<std::uint32_t> reserve_{1};
   std::atomic<std::uint32_t> span_most_{1};
   std::atomic<std::uint32_t> refusing_{0};  ///< agents

@@ -92,7 +92,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
     cache_.frames().unbump(m.young, payload);
     return;
   }
-  fetch& f = m.fetches[0];
+  fetch& f = m.waited;
   f.slot = slot;
   f.hint = seen;
   f.payload = payload;
@@ -123,13 +123,21 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
 }
 
+// The thread's as long as its section lasts.
+char* miss_handler::staging_of(mutator& m) {
+  std::byte* const at = m.staging.load(limit_order);
+  return reinterpret_cast<char*>(at ? at : cache_.leases().staging(m));
+}
+
 std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_session& link, const home_address& from,
                                       std::uint32_t& window) {
   fabric::request& r = f.request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
   const time_point posted = clock::now();
   r.deadline = posted + cache_.options().access_within;
-  char* to = window != 0 ? reinterpret_cast<char*>(m.staging.get()) : frame::home_copy(f.payload);
+  char* const staging = window != 0 ? staging_of(m) : nullptr;
+  if (!staging) window = 0;  // all that there is is in use: the object alone
+  char* to = staging ? staging : frame::home_copy(f.payload);
   if (!link.prepare_read(r, from, to, readable_bytes(link, from, window != 0 ? window : f.bytes))) return 0;
   r.on_done = nullptr;
   const bool had_credit = link.session().try_post(r);
@@ -279,7 +287,7 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
 std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first,
                                                std::uint64_t skip, std::uint32_t window) {
   std::uint32_t installed = 0;
-  const char* bytes = reinterpret_cast<const char*>(m.staging.get());
+  const char* bytes = staging_of(m);
   // At most one segment is taken for neighbours, and none that others wait for.
   const std::uint32_t leave =
       std::max<std::uint32_t>(cache_.frames().reserve() + 1, cache_.memory().capacity_segments() / 16);
@@ -301,7 +309,7 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
       std::atomic<word_t>& word = word_at(slot);
       word_t w = word.load(std::memory_order_relaxed);
       if (word::is_remote(w) && home_address::unpack(w) == here) {
-        char* payload = cache_.frames().bump_frame(m.young, false, copy - header::bytes, leave);
+        char* payload = cache_.frames().bump_frame(m.young, copy - header::bytes, leave);
         if (!payload) return installed;
         copy_bytes(frame::home_copy(payload), bytes + at, copy);
         frame_prefix& px = frame::prefix(payload);

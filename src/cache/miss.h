@@ -46,6 +46,8 @@ class miss_handler {
   /// when the header names something else.
   std::uint64_t read_hint(fetch& f, mutator& m, remote::agent_session& link, const home_address& from,
                           std::uint32_t& window);
+  /// Null when there is none for it.
+  char* staging_of(mutator& m);
   /// How many were installed.
   std::uint32_t install_neighbours(mutator& m, std::uint32_t agent, const home_address& first, std::uint64_t skip,
                                    std::uint32_t window);

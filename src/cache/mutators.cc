@@ -67,32 +67,35 @@ void mutator_list::close() noexcept {
   open_lists[index_].store(nullptr, std::memory_order_release);
 }
 
+std::size_t mutator_list::count() noexcept {
+  const std::lock_guard lock(mutex_);
+  return all_.size() - free_.size();
+}
+
 mutator& mutator_list::attach(slot_t reaches) {
   // Outside of sections: a snapshot holds the lock while its pause waits for sections.
   const access_wait outside(cache_.pressure(), reaches);
-  const std::lock_guard lock(mutex_);
-  const section registered;  // makes the thread known, so that its end is noticed
-  for (auto& m : all_) {
-    if (m->in_use.load(std::memory_order_acquire)) continue;
-    m->in_use.store(true, std::memory_order_relaxed);
-    return *(this_thread.mutators[index_] = m.get());
+  { const section registered; }  // makes the thread known, so that its end is noticed
+  mutator* m = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      free_.reserve(all_.size() + 1);  // for all of them, when their threads end
+      all_.push_back(std::make_unique<mutator>(cache_));
+      free_.push_back(all_.back().get());
+      free_.back()->next_agent = static_cast<std::uint32_t>(all_.size() - 1);
+    }
+    m = free_.back();
+    free_.pop_back();
   }
-  all_.push_back(std::make_unique<mutator>(cache_));
-  mutator& m = *all_.back();
-  m.random ^= all_.size() * 0x2545f4914f6cdd1d;
-  m.next_agent = static_cast<std::uint32_t>(all_.size() - 1);
-  m.staging = std::make_unique<std::byte[]>(elastic_windows::window_max);
-  for (auto& link : cache_.agents())
-    link->session().lend(m.staging.get(), elastic_windows::window_max, elastic_windows::window_max);
-  for (std::uint32_t i = 0; i < mutator::fetches_max; ++i) m.fetches[i].from = &m;
-  m.in_use.store(true, std::memory_order_relaxed);
-  cache_.frames().expect_threads(all_.size());
-  return *(this_thread.mutators[index_] = &m);
+  cache_.leases().begin(*m, this_thread);
+  return *(this_thread.mutators[index_] = m);
 }
 
 void mutator_list::detach(mutator& m) noexcept {
-  cache_.frames().retire_segments(m);
-  m.in_use.store(false, std::memory_order_release);
+  cache_.leases().end(m);
+  const std::lock_guard lock(mutex_);
+  free_.push_back(&m);
 }
 
 }  // namespace fm::detail

@@ -2,8 +2,8 @@
 // state.
 //
 // Invariants owned here
-//   - A mutator belongs to one thread at a time (mutator::in_use); one whose thread has ended is the next new thread's.
-//   - A thread that ends hands its segments over while the heap is open: closing the heap takes the same lock.
+//   - A mutator belongs to one thread at a time; one whose thread has ended is the next new thread's.
+//   - A thread that ends gives back what it leases while the heap is open: closing the heap takes the same lock.
 //
 // Everything in the cache may ask for here(); visiting all of them is for statistics, retirements and snapshots.
 #pragma once
@@ -31,8 +31,10 @@ class mutator_list {
   }
   /// The same, or null when the thread has not used the heap yet.
   [[nodiscard]] mutator* known() const noexcept { return this_thread.mutators[index_]; }
-  /// Hands a thread's segments over; when it ends.
+  /// Gives back what a thread leases; when it ends.
   void detach(mutator& m) noexcept;
+  /// Threads that have used the heap and have not ended.
+  [[nodiscard]] std::size_t count() noexcept;
   /// All that were ever attached.
   template <class Visit>
   void for_each(Visit&& visit) {
@@ -57,6 +59,7 @@ class mutator_list {
   std::uint32_t index_ = 0;
   std::mutex mutex_;
   std::vector<std::unique_ptr<mutator>> all_;
+  std::vector<mutator*> free_;  ///< of those, whose threads have ended; the next new threads'
 };
 
 }  // namespace fm::detail

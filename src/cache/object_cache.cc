@@ -41,8 +41,8 @@ void object_cache::close() noexcept {
   for (auto& link : links_) link->close();
   for (auto& link : links_) {
     link->session().take_back(memory().address_space(), memory().address_space_bytes(), true);
-    mutators_.for_each(
-        [&](mutator& m) { link->session().take_back(m.staging.get(), elastic_windows::window_max, true); });
+    leases_.for_each_staging(
+        [&](std::byte* buffer) { link->session().take_back(buffer, elastic_windows::window_max, true); });
   }
   // Those who have left their sections to wait find their requests failed; they go on in sections, and end.
   pressure_.await_waiters();
@@ -52,14 +52,15 @@ void object_cache::close() noexcept {
   slots_.give_back();
 }
 
-void object_cache::retire_segments() noexcept {
-  if (mutator* m = mutators_.known()) frames_.retire_segments(*m);
+void object_cache::give_back_pieces() noexcept {
+  if (mutator* m = mutators_.known()) leases_.give_back_pieces(*m);
 }
 
 errc object_cache::evict_all(time_point deadline) {
   const section_break outside;
   section_break::require_left("evicting everything");
-  retire_segments();
+  give_back_pieces();
+  leases_.take_back_all();
   const errc e = evictor_->drain(deadline);
   pages_.look_again();
   if (pages_.over()) evictor_->wake();

@@ -4,6 +4,7 @@
 //   mutators      the threads, and what each has of its own          mutators.h
 //   frames        frames and segments, the reserve                   frames.h, frames/arena.h
 //   pages         pages of the table that are given back             table/pages.h
+//   leases        what threads have of their own           leases.h
 //   slots         slots from the agents' tablets                     slots.h
 //   losses        agents that are lost, and their objects            losses.h
 //   requests      when a collection is asked for                     collection_requests.h
@@ -31,6 +32,7 @@
 #include "collection_requests.h"
 #include "detached.h"
 #include "frames.h"
+#include "leases.h"
 #include "losses.h"
 #include "miss.h"
 #include "mutators.h"
@@ -86,8 +88,8 @@ class object_cache {
 
   /// Evicts until everything unpinned is remote; for tests and benches.
   errc evict_all(time_point deadline);
-  /// Lets the segments that this thread fills enter their queues, so that they can be evicted.
-  void retire_segments() noexcept;
+  /// Lets what this thread fills be evicted.
+  void give_back_pieces() noexcept;
   /// Stops eviction, fails whoever still asks, forgets all words. The heap closes the agent sessions afterwards.
   void close() noexcept;
 
@@ -113,6 +115,7 @@ class object_cache {
   hit_pages& pages() noexcept { return pages_; }
   slot_sources& slots() noexcept { return slots_; }
   lost_agents& losses() noexcept { return losses_; }
+  lease_book& leases() noexcept { return leases_; }
   collection_requests& requests() noexcept { return requests_; }
   memory_pressure& pressure() noexcept { return pressure_; }
   miss_handler& misses() noexcept { return misses_; }
@@ -127,10 +130,15 @@ class object_cache {
   // ---- allocation.cc ----
   /// Of an object of that length; throws heap_closed, too_large.
   [[nodiscard]] std::uint64_t checked_payload_bytes(const type_descriptor& type, std::uint64_t length);
-  /// A frame, for which it waits outside of sections when it can; throws cache_full.
-  char* frame_for_new(mutator& m, std::uint64_t payload_bytes);
-  /// Gives the thread a run of slots, outside of sections.
-  void refill_slots(mutator& m);
+  /// In a section: a frame, and the thread has a slot. Waits for memory outside of sections when it can. Throws
+  /// cache_full, and as slot_sources::refill; then there is no frame.
+  char* have_room(mutator& m, std::uint64_t payload_bytes, std::uint64_t together);
+  /// The same, and `write(payload)` has written the contents.
+  template <class Write>
+  char* write_with_room(mutator& m, std::uint64_t payload_bytes, const Write& write);
+  /// In the section, the thread has a slot for the frame that it has bumped there. Throws as slot_sources::refill; then
+  /// the frame is given back.
+  void have_slot(mutator& m, char* payload, std::uint64_t together);
   void count_allocated(mutator& m, std::uint64_t objects, std::uint64_t payload_bytes) noexcept;
   /// Slots and frames without contents, and a section that is open.
   taken_slots begin_together(const type_descriptor& type, std::uint64_t length, std::uint64_t count);
@@ -146,6 +154,7 @@ class object_cache {
   hit_pages pages_{options_.hit_bytes, options_.hit_residents_max};
   slot_sources slots_{*this};
   lost_agents losses_{*this};
+  lease_book leases_{*this, options_};
   collection_requests requests_;
   memory_pressure pressure_{*this};
   miss_handler misses_{*this};

@@ -1,5 +1,6 @@
 // Which agent new objects go to: in turn, each as often as it has room, so that agents of different sizes are full
-// together and the heap is full when all of them are.
+// together and the heap is full when all of them are. Threads get slots for many objects at a time, and not all as many:
+// what counts is the slots.
 //
 // Invariants owned here
 //   - An agent without room gets nothing as long as another one has some.
@@ -23,26 +24,42 @@ class placement {
  public:
   void open(std::size_t agents) { agents_.resize(agents); }
 
-  /// The next agent, of which `left(i)` gives the bytes that agent i still has room for; none when no agent has any.
+  /// The agent of the next `slots`, of which `left(i)` gives the bytes that agent i still has room for; none when no agent
+  /// has any.
   template <class Left>
-  std::optional<std::uint32_t> next(const Left& left, std::uint64_t unwritten, std::uint64_t region_bytes) {
+  std::optional<std::uint32_t> next(const Left& left, std::uint64_t unwritten, std::uint64_t region_bytes,
+                                    std::uint64_t slots = 1) {
     std::optional<std::uint32_t> best;
     double sum = 0;
     for (std::uint32_t i = 0; i < agents_.size(); ++i) {
       agent& a = agents_[i];
       const std::uint64_t room = left(i);
+      a.share = 0;
       if (room == 0) a = {.credit = 0, .full = true};  // what it was behind by is of no account when it has room again
       if (a.full && room < limits::full_until_regions * region_bytes) continue;
       a.full = false;
       // Towards the end all that is left may be spoken for: then still by room, but far behind agents that have more.
       const double weight =
           std::max(rounded(room - std::min(room, unwritten)), double(room) / limits::spoken_for_weight);
-      a.credit += weight;
+      a.share = weight;  // of the sum, below
       sum += weight;
-      if (!best || a.credit > agents_[*best].credit) best = i;
     }
-    if (best) agents_[*best].credit -= sum;
+    if (sum == 0) return best;
+    double most = 0;
+    for (std::uint32_t i = 0; i < agents_.size(); ++i) {
+      agent& a = agents_[i];
+      a.share /= sum;
+      const double credit = a.credit + static_cast<double>(slots) * a.share;
+      if (a.share != 0 && (!best || credit > most)) best = i, most = credit;
+    }
+    charge(*best, static_cast<std::int64_t>(slots));
     return best;
+  }
+
+  /// Agent i got so many slots more than it was asked for, or fewer.
+  void charge(std::uint32_t i, std::int64_t slots) noexcept {
+    for (agent& a : agents_) a.credit += static_cast<double>(slots) * a.share;
+    agents_[i].credit -= static_cast<double>(slots);
   }
 
  private:
@@ -54,7 +71,8 @@ class placement {
   }
 
   struct agent {
-    double credit = 0;  ///< how far it is behind its share
+    double credit = 0;  ///< slots that it is behind its share
+    double share = 0;   ///< of the slots that were asked for last
     bool full = false;
   };
   std::vector<agent> agents_;

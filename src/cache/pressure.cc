@@ -5,6 +5,7 @@
 #include "pressure.h"
 #include "access_wait.h"
 #include "evictor.h"
+#include "holders.h"
 #include "object_cache.h"
 #include <fmt/format.h>
 
@@ -18,17 +19,8 @@ void memory_pressure::throw_cache_full(std::uint64_t bytes) {
   expired.fetch_add(1, std::memory_order_relaxed);
   if (const errc why = cache_.eviction().last_error(); why != errc::ok)
     throw_refused(why, fmt::format("no memory for {} bytes", bytes));
-  const epochs::section_site site = epochs::oldest_section();
-  const arena::counts q = cache_.memory().queue_lengths();
-  throw error(
-      errc::cache_full,
-      fmt::format(
-          "no frame of {} bytes: the cache of {} bytes is full of pinned frames, open scopes or unacknowledged writes "
-          "(segments: {} free, {} active, {} proactive, {} inactive, {} writing){}",
-          bytes, cache_.options().capacity_bytes, q.free, q.active, q.proactive, q.inactive, q.writing,
-          site.file
-              ? fmt::format("; the longest open scope, for {} epochs, is at {}:{}", site.epochs, site.file, site.line)
-              : ""));
+  throw error(errc::cache_full, fmt::format("no frame for {} bytes: the cache of {} bytes is full; {}", bytes,
+                                            cache_.options().capacity_bytes, describe_holders(cache_)));
 }
 
 void memory_pressure::throw_refused(errc why, const std::string& what) {
@@ -144,30 +136,38 @@ bool memory_pressure::awaited_collection::comes(patience& p, time_point now) noe
   return p.goes_on(now);
 }
 
+std::uint32_t memory_pressure::left_by(waits_as who) const noexcept {
+  const frame_space& frames = cache_.frames();
+  if (who == waits_as::holder) return 0;
+  return who == waits_as::reader ? frames.reserve_of_reads() : frames.reserve_of_new();
+}
+
 // While it waits its place in the line is its own, and it holds the line up only as first, when it takes what comes.
 // Makers stand in a line of their own as long as an agent is full: readers have a share that is none of theirs.
+// A thread that has left its sections bumps in one of its own (leases.h). From there until it has entered the others
+// again nothing but the count in the segment keeps the frame.
 char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, waits_as who) {
   frame_space& frames = cache_.frames();
   arena& memory = frames.memory();
   const time_point begin = clock::now();
-  const auto leaves = [&] {
-    return who == waits_as::holder ? 0 : who == waits_as::reader ? frames.reserve_of_reads() : frames.reserve_of_new();
-  };
   const auto line_of = [&](std::uint32_t leave) -> waiting_line& {
     return who == waits_as::holder ? urgent_ : leave > frames.reserve() ? makers_ : others_;
   };
-  waiting_line::place place(line_of(leaves()), m.young);
+  waiting_line::place place(line_of(left_by(who)), m.young);
   m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
   patience patience(cache_.options().memory_within, begin, moved_for(who));
   awaited_collection collection(cache_);
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   cache_.eviction().wake();
   for (bool late = false;;) {
-    const std::uint32_t leave = leaves();
+    const std::uint32_t leave = left_by(who);
     place.stand_in(line_of(leave));
     const std::uint32_t seen = memory.release_count();
     if (place.is_first()) {
-      if (char* payload = frames.bump_frame(m.young, false, payload_bytes, leave)) {
+      const bool outside = this_thread.depth == 0;
+      const section in_section;
+      if (char* payload = frames.bump_frame(m.young, payload_bytes, leave)) {
+        if (outside) memory.of(payload).hold();
         stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
         return payload;
       }
@@ -187,14 +187,18 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
   }
 }
 
-char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left) {
+char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left,
+                                        waits_as who) {
   frame_space& frames = cache_.frames();
   // The reserve is for threads that hold frames: others wait for them.
-  const bool holds = !epochs::holds_nothing();
-  if (char* p = frames.bump_frame(m.young, false, payload_bytes, holds ? 0 : frames.reserve_of_reads())) return p;
-  if (const access_wait wait(*this, slot); wait.outside()) {
+  if (!epochs::holds_nothing()) who = waits_as::holder;
+  if (char* p = frames.bump_frame(m.young, payload_bytes, left_by(who))) return p;
+  char* payload = nullptr;
+  if (const access_wait wait(*this, slot); wait.outside()) payload = await_frame(m, payload_bytes, who);
+  if (payload) {
     left = true;
-    return await_frame(m, payload_bytes, holds ? waits_as::holder : waits_as::reader);
+    frames.memory().of(payload).end_hold();
+    return payload;
   }
   const reading_nothing reads_nothing;
   return await_frame(m, payload_bytes, waits_as::holder);

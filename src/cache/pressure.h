@@ -42,9 +42,6 @@ class memory_pressure {
   std::atomic<std::uint32_t> waiters{0};
   void await_waiters() noexcept;
 
-  /// A frame for a thread that has found no memory for one, as soon as its turn comes. A holder is served
-  /// from the reserve. Throws cache_full, or why the agents refuse what is written back.
-  char* await_frame(mutator& m, std::uint64_t payload_bytes, waits_as who);
   /// Whether somebody is to have memory before the thread whose bump this is: who takes a segment, but for `leave` of
   /// them, asks first. Wait-free.
   [[nodiscard]] bool is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept;
@@ -69,7 +66,9 @@ class memory_pressure {
   /// A frame, in a section. `slot`: what the caller is about to reach; 0: nothing. `left`: the section was left to wait
   /// for memory, so the caller looks at everything again before it uses the frame, or gives it back (unbump). It keeps
   /// the frame if it can: whoever gives back what it waited for waits again, behind all others.
-  char* frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left);
+  /// `who` counts unless the thread holds frames.
+  char* frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left,
+                         waits_as who = waits_as::reader);
   /// Sleeps until memory was released after `seen` (arena::release_count), or until `deadline`; wakes the evictor
   /// first.
   void sleep_until_released(std::uint32_t seen, time_point deadline) noexcept;
@@ -77,6 +76,7 @@ class memory_pressure {
   /// Wants a collection if the agents are full: garbage can make room. Once until it has ended. False: none would help,
   /// or comes by itself.
   bool ask_for_room() noexcept;
+  /// `bytes`: what was asked for. The text says who holds the memory (holders.h).
   [[noreturn]] void throw_cache_full(std::uint64_t bytes);
 
   histogram stall_ns;
@@ -88,6 +88,12 @@ class memory_pressure {
   [[nodiscard]] std::string text_of_agents();
   [[nodiscard]] bool is_share_free() const noexcept;
   class awaited_collection;
+  /// Segments that it leaves to others.
+  [[nodiscard]] std::uint32_t left_by(waits_as who) const noexcept;
+  /// A frame for a thread that has found no memory for one, as soon as its turn comes. A holder is served from the
+  /// reserve. Outside of sections the segment counts the frame as being fetched (segment::inflight). Throws cache_full,
+  /// or why the agents refuse what is written back.
+  char* await_frame(mutator& m, std::uint64_t payload_bytes, waits_as who);
 
   object_cache& cache_;
   waiting_line urgent_;  ///< threads that hold frames, which hold up whoever evicts

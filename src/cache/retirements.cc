@@ -37,15 +37,16 @@ void region_retirements::acknowledge() noexcept {
       newest = r.stamp;
     }
     std::uint64_t oldest_detached = ~std::uint64_t{0};
-    const auto look = [&](mutator& m) {
-      for (std::uint32_t i = 0; i < mutator::fetches_max; ++i)
-        if (const std::uint64_t at = m.fetches[i].posted_at.load(std::memory_order_seq_cst); at != 0)
-          oldest_detached = std::min(oldest_detached, at);
+    const auto look_at = [&](const fetch& f) {
+      if (const std::uint64_t at = f.posted_at.load(std::memory_order_seq_cst); at != 0)
+        oldest_detached = std::min(oldest_detached, at);
     };
+    const auto look_at_waited = [&](const mutator& m) { look_at(m.waited); };
     if (waits)
-      cache_.mutators().for_each(look);
-    else if (!cache_.mutators().try_for_each(look))
+      cache_.mutators().for_each(look_at_waited);
+    else if (!cache_.mutators().try_for_each(look_at_waited))
       return;
+    cache_.leases().for_each_fetch(look_at);
     std::erase_if(waiting_, [&](const retirement& r) {
       if ((r.stamp > newest || oldest_detached <= r.stamp) && !mutated(mutation::retire_while_read)) return false;
       ready.push_back(r);

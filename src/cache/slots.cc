@@ -9,39 +9,72 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <new>
 
 namespace fm::detail {
+
+namespace {
+
+bool has_slots(const slot_page& p) noexcept {
+  return std::any_of(p.bits.begin(), p.bits.end(), [](std::uint64_t w) { return w != 0; });
+}
+
+// One of the free slots that a thread has, if any.
+std::optional<slot_t> some_slot(const mutator& m) noexcept {
+  if (m.next_slot < m.end_slot.load(std::memory_order_relaxed)) return m.next_slot;
+  return has_slots(m.rest) ? std::optional(m.rest.first) : std::nullopt;
+}
+
+// The slots from `at` to `end`, page by page. Runs begin and end anywhere in a page.
+template <class Visit>
+void for_each_page(slot_t at, slot_t end, const Visit& visit) {
+  while (at < end) {
+    slot_page page{at / page_slots * page_slots, {}};
+    for (; at < end && at < page.first + page_slots; ++at)
+      page.bits[(at - page.first) / 64] |= std::uint64_t{1} << (at - page.first) % 64;
+    visit(page);
+  }
+}
+
+}  // namespace
 
 void slot_sources::open(std::size_t agents) {
   for (std::size_t i = 0; i < agents; ++i) sources_.push_back(std::make_unique<slot_source>());
   placement_.open(agents);
 }
 
-std::uint32_t slot_sources::next_agent(mutator& m) noexcept {
+std::optional<std::uint32_t> slot_sources::place(std::uint64_t slots) noexcept {
   object_cache::links& links = cache_.agents();
-  if (links.size() > 1) {
-    const std::lock_guard lock(placement_mutex_);
-    const auto left = [&](std::uint32_t i) { return links[i]->lost() ? 0 : links[i]->left_bytes(); };
-    const std::uint64_t unwritten = cache_.options().capacity_bytes / links.size();
-    if (const auto agent = placement_.next(left, unwritten, links.front()->region_bytes())) return *agent;
-  }
-  return static_cast<std::uint32_t>(m.next_agent++ % links.size());
+  if (links.size() == 1) return std::nullopt;
+  const std::lock_guard lock(placement_mutex_);
+  const auto left = [&](std::uint32_t i) { return links[i]->lost() ? 0 : links[i]->left_bytes(); };
+  return placement_.next(left, cache_.options().capacity_bytes / links.size(), links.front()->region_bytes(), slots);
 }
 
-void slot_sources::refill(mutator& m) {
+void slot_sources::charge(std::uint32_t agent, std::int64_t slots) noexcept {
+  if (slots == 0 || sources_.size() == 1) return;
+  const std::lock_guard lock(placement_mutex_);
+  placement_.charge(agent, slots);
+}
+
+void slot_sources::refill(mutator& m, std::uint64_t together) {
   if (next_run(m)) return;
-  take_run(m);
+  take_run(m, together);
   if (cache_.pages().over()) cache_.eviction().give_pages_back();
 }
 
 // Slots of dead objects come first: a page of them at a time. Then a run of a tablet that was never used.
-void slot_sources::take_run(mutator& m) {
+void slot_sources::take_run(mutator& m, std::uint64_t together) {
+  const std::uint64_t wanted = cache_.leases().slots_wanted(m, together);
   object_cache::links& links = cache_.agents();
   errc refused = errc::agent_lost;
   std::uint32_t refused_by = 0;
+  // The first attempt is at the agent that placement chose; when it grants nothing, at the others in turn.
+  const std::optional<std::uint32_t> chosen = place(wanted);
   for (std::size_t attempt = 0;; ++attempt) {
     const std::uint32_t agent =
-        attempt == 0 ? next_agent(m) : static_cast<std::uint32_t>(m.next_agent++ % links.size());
+        attempt == 0 && chosen ? *chosen : static_cast<std::uint32_t>(m.next_agent++ % links.size());
     slot_source& source = *sources_[agent];
     const std::lock_guard lock(source.mutex);
     if (links[agent]->lost()) {  // nothing new is placed there
@@ -65,52 +98,44 @@ void slot_sources::take_run(mutator& m) {
       source.next = first * tablet_slots;
       source.end = source.next + limits::tablets_per_grant * tablet_slots;
     }
-    if (m.filling_slots != 0) cache_.pages().end_filling(m.filling, m.filling_slots);
+    slot_page page;
+    slot_t first = 0, end = 0, filling = 0;
+    std::uint64_t filling_slots = 0;
     if (!source.free_pages.empty()) {
-      m.rest = source.free_pages.back();
-      source.free_pages.pop_back();
-      m.filling = m.rest.first;
-      m.filling_slots = page_slots;
+      const std::size_t pages = source.free_pages.size();
+      page = take_page(source, wanted);
+      if (source.free_pages.size() < pages) filling = page.first, filling_slots = page_slots;
     } else {
-      m.filling = source.next;
-      m.filling_slots = limits::slots_per_run;
+      first = filling = source.next;
+      // Runs begin where their length divides: a long one has whole pages of the HIT to itself.
+      end = source.next = std::min(source.end, first + wanted - first % wanted);
+      if (end - first >= page_slots) filling_slots = end - first;
     }
-    cache_.pages().begin_filling(m.filling, m.filling_slots);
-    if (m.filling_slots == page_slots) {
-      next_run(m);
-    } else {
-      m.next_slot = source.next;
-      m.end_slot = source.next += limits::slots_per_run;
-    }
+    if (filling_slots != 0) cache_.pages().begin_filling(filling, filling_slots);
+    const section in_section;  // a pause sees them here or there
+    cache_.leases().lease_slots(m, page, first, end, filling_slots);
+    if (chosen) charge(*chosen, -static_cast<std::int64_t>(wanted));
+    charge(agent, static_cast<std::int64_t>(m.run_slots));
+    next_run(m);
     return;
   }
 }
 
 void slot_sources::leave_lost(mutator& m) {
-  const auto is_lost = [this](slot_t s) { return cache_.losses().stranded(s); };
-  const auto offers = [](const slot_page& p) {
-    return std::any_of(p.bits.begin(), p.bits.end(), [](std::uint64_t b) { return b != 0; });
-  };
-  const bool run = m.next_slot < m.end_slot && is_lost(m.next_slot);
-  const bool rest = offers(m.rest) && is_lost(m.rest.first);
-  if (!run && !rest) return;
-  const slot_t some = run ? m.next_slot : m.rest.first;
-  const std::uint32_t agent = object_cache::agent_of(some);
+  std::optional<slot_t> some;
+  {
+    const section in_section;  // nobody takes them back meanwhile
+    if (m.slot_limit.load(limit_order) == 0) cache_.leases().restore_slots(m);
+    some = some_slot(m);
+  }
+  if (!some || !cache_.losses().stranded(*some)) return;
+  const std::uint32_t agent = object_cache::agent_of(*some);
   slot_source& source = *sources_[agent];
   const std::lock_guard lock(source.mutex);
-  if (object_cache::agent_of(some) != agent) return;  // it has another agent by now, who takes them
-  source.free_pages.reserve(source.free_pages.size() + limits::slots_per_run / page_slots + 2);
+  if (object_cache::agent_of(*some) != agent) return;  // it has another agent by now, who takes them
+  make_room(source);
   const section in_section;  // a pause sees the one or the other
-  while (run && m.next_slot < m.end_slot) {
-    slot_page p{m.next_slot / page_slots * page_slots, {}};
-    for (; m.next_slot < std::min(m.end_slot, p.first + page_slots); ++m.next_slot)
-      p.bits[m.next_slot % page_slots / 64] |= std::uint64_t{1} << (m.next_slot % 64);
-    source.free_pages.push_back(p);
-  }
-  if (rest && object_cache::agent_of(m.rest.first) == agent) {
-    source.free_pages.push_back(m.rest);
-    m.rest = {};
-  }
+  cache_.leases().return_slots(m);
 }
 
 std::vector<std::uint32_t> slot_sources::tablets_of(std::uint32_t lost_agent) {
@@ -127,17 +152,13 @@ void slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move>
   for (auto& source : sources_) locks.emplace_back(source->mutex);
   slot_source& old = *sources_[from];
   // Memory first: when a tablet names its new agent nothing may fail any more.
-  const std::uint64_t all = old.free_pages.size() + (old.end - old.next + page_slots - 1) / page_slots;
+  const std::uint64_t all = old.free_pages.size() + (old.end - old.next) / page_slots + 2;
   old.free_pages.reserve(all);
   for (const tablet_move& m : moves) {
     std::vector<slot_page>& to = sources_[m.to]->free_pages;
     to.reserve(to.size() + all);
   }
-  for (; old.next < old.end; old.next += page_slots) {
-    slot_page& p = old.free_pages.emplace_back();
-    p.first = old.next;
-    p.bits.fill(~std::uint64_t{0});
-  }
+  for_each_page(old.next, old.end, [&](const slot_page& p) { old.free_pages.push_back(p); });
   old.next = old.end = 0;
   const std::vector<slot_page> pages = std::exchange(old.free_pages, {});
   for (const tablet_move& m : moves)
@@ -152,18 +173,86 @@ void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> 
   source.free_pages.insert(source.free_pages.end(), pages.begin(), pages.end());
 }
 
+// So many of the newest page of free slots; all of them when it has no more.
+slot_page slot_sources::take_page(slot_source& source, std::uint64_t slots) {
+  slot_page& from = source.free_pages.back();
+  slot_page page{from.first, {}};
+  bool left = false;
+  for (std::size_t i = 0; i < from.bits.size(); ++i) {
+    for (; from.bits[i] != 0 && slots != 0; --slots) {
+      const std::uint64_t lowest = from.bits[i] & -from.bits[i];
+      page.bits[i] |= lowest;
+      from.bits[i] ^= lowest;
+    }
+    left = left || from.bits[i] != 0;
+  }
+  if (!left) source.free_pages.pop_back();
+  return page;
+}
+
+bool slot_sources::take_back(mutator& m) noexcept {
+  const std::optional<slot_t> some = some_slot(m);
+  if (!some) return true;
+  const std::uint32_t agent = object_cache::agent_of(*some);
+  const std::unique_lock lock(sources_[agent]->mutex, std::try_to_lock);
+  if (!lock.owns_lock() || object_cache::agent_of(*some) != agent) return false;
+  try {
+    make_room(*sources_[agent]);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  offer(m);
+  return true;
+}
+
+// For what one thread has.
+void slot_sources::make_room(slot_source& source) {
+  std::vector<slot_page>& pages = source.free_pages;
+  const std::size_t more = limits::slots_per_run / page_slots + 2;
+  if (pages.capacity() - pages.size() < more) pages.reserve(2 * pages.size() + more);
+}
+
+// A thread's run is of one page with its other free slots, or it has no others: one source has them all. With its lock
+// the thread has them no more: a pause that holds the sources still finds them in one place, and no half of a run.
+void slot_sources::offer(mutator& m) noexcept {
+  const std::optional<slot_t> some = some_slot(m);
+  if (!some) return;
+  slot_source& source = *sources_[object_cache::agent_of(*some)];
+  std::int64_t slots = 0;
+  const auto offer_page = [&](const slot_page& p) {
+    for (const std::uint64_t w : p.bits) slots += std::popcount(w);
+    if (!source.free_pages.empty() && source.free_pages.back().first == p.first) {
+      for (std::size_t i = 0; i < p.bits.size(); ++i) source.free_pages.back().bits[i] |= p.bits[i];
+    } else {
+      source.free_pages.push_back(p);
+    }
+  };
+  if (has_slots(m.rest)) offer_page(m.rest);
+  const slot_t end = m.end_slot.load(std::memory_order_relaxed);
+  for_each_page(m.next_slot, end, offer_page);
+  charge(object_cache::agent_of(*some), -slots);
+  m.end_slot.store(0, std::memory_order_relaxed);
+  m.next_slot = 0;
+  m.rest = {};
+}
+
 // The next run of slots for a thread out of its page of free ones. In a section: a pause sees the one or the other.
 bool slot_sources::next_run(mutator& m) noexcept {
+  const section in_section;
+  // Perhaps somebody takes them back just now, or has done so; from here on nobody does as long as this section lasts.
+  if (m.slot_limit.load(limit_order) == 0 && cache_.leases().restore_slots(m)) return true;
+  if (m.has_slot()) return true;
   for (std::size_t i = 0; i < m.rest.bits.size(); ++i) {
     std::uint64_t& w = m.rest.bits[i];
     if (w == 0) continue;
     const int from = __builtin_ctzll(w);
     const std::uint64_t ones = ~(w >> from);
     const int n = ones == 0 ? 64 : std::min(__builtin_ctzll(ones), 64 - from);
-    const section in_section;
     w &= ~((n == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1) << from);
     m.next_slot = m.rest.first + i * 64 + static_cast<std::uint64_t>(from);
-    m.end_slot = m.next_slot + static_cast<std::uint64_t>(n);
+    const slot_t end = m.next_slot + static_cast<std::uint64_t>(n);
+    m.end_slot.store(end, std::memory_order_relaxed);
+    m.slot_limit.store(end, limit_order);
     return true;
   }
   return false;
@@ -217,7 +306,8 @@ slot_hold::~slot_hold() = default;
 
 void slot_hold::note_runs() noexcept {
   for (const auto& m : mutators_.all_) {
-    if (m->next_slot < m->end_slot) free_runs_.push_back({m->next_slot, m->end_slot});
+    if (const slot_t end = m->end_slot.load(std::memory_order_relaxed); m->next_slot < end)
+      free_runs_.push_back({m->next_slot, end});
     free_pages_.push_back(m->rest);
   }
 }

@@ -14,6 +14,7 @@
 #include "slot_marks.h"
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,13 +33,21 @@ class slot_sources {
 
   /// Gives the thread a run of slots. May wait for an agent to grant tablets, so outside of sections when avoidable.
   /// Throws agent_lost, agent_full, quota_exceeded, slots_exhausted.
-  void refill(mutator& m);
+  /// `together`: objects that the thread is about to make. It may have a run already.
+  void refill(mutator& m, std::uint64_t together);
+  /// The thread has a slot, or gets the next of those that it has leased. In the section that takes it.
+  bool next_run(mutator& m) noexcept;
   /// Free slots of an agent that is lost go back: nothing new is placed there.
   void leave_lost(mutator& m);
   /// Tablets of an agent that is lost; there will be no others.
   [[nodiscard]] std::vector<std::uint32_t> tablets_of(std::uint32_t lost_agent);
   /// The tablets have other agents from now on, and what is free of them is on offer there.
   void move_tablets(std::uint32_t from, std::span<const tablet_move> moves);
+  /// The thread's run and its free slots are on offer again, with the lock of leases.h. False: they stay for now,
+  /// because the source is in use.
+  bool take_back(mutator& m) noexcept;
+  /// The same, with the source locked, too, and room made in it.
+  void offer(mutator& m) noexcept;
   /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
   /// Tablets in use.
@@ -51,10 +60,15 @@ class slot_sources {
 
  private:
   friend class slot_hold;
-  bool next_run(mutator& m) noexcept;
-  void take_run(mutator& m);
-  /// The agent that new objects go to next: by free room, so that agents of different sizes are full together.
-  std::uint32_t next_agent(mutator& m) noexcept;
+  void take_run(mutator& m, std::uint64_t together);
+  /// The agent that the next new objects, so many, go to: by free room, so that agents of different sizes are full
+  /// together. None: there is one alone, or all are full.
+  std::optional<std::uint32_t> place(std::uint64_t slots) noexcept;
+  /// It got so many slots more, or has them back.
+  void charge(std::uint32_t agent, std::int64_t slots) noexcept;
+  struct slot_source;
+  static void make_room(slot_source& source);
+  static slot_page take_page(slot_source& source, std::uint64_t slots);
 
   struct slot_source {
     slot_t next = 0, end = 0;           ///< of the tablet that is being used for the first time
@@ -63,7 +77,7 @@ class slot_sources {
   };
   object_cache& cache_;
   std::vector<std::unique_ptr<slot_source>> sources_;  ///< one per agent
-  std::mutex placement_mutex_;
+  std::mutex placement_mutex_;                         ///< no other lock is taken with it
   placement placement_;
   mutable std::mutex tablets_mutex_;
   std::vector<std::uint32_t> tablets_;

@@ -260,10 +260,7 @@ errc evictor::drain(time_point deadline) {
     {
       const std::lock_guard lock(mutex_);
       draining_ = true;
-      if (moved_.seg) {  // stragglers moved by a pause leave with the rest
-        arena_.retire(*moved_.seg, static_cast<std::uint64_t>(moved_.at - moved_.seg->base), true);
-        moved_ = {};
-      }
+      cache_.leases().close_segments();  // stragglers that a pause has moved leave with the rest
       moved = step();
       const arena::counts q = arena_.queue_lengths();
       empty = job_ == job::none && q.active + q.proactive + q.inactive + q.writing == 0;
@@ -276,6 +273,21 @@ errc evictor::drain(time_point deadline) {
       const std::uint32_t seen = work_.load(std::memory_order_acquire);
       os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
     }
+  }
+}
+
+void evictor::send() noexcept {
+  const std::lock_guard lock(mutex_);
+  submit_open_batches();
+}
+
+void evictor::await_acknowledged(time_point deadline) noexcept {
+  send();
+  for (;;) {
+    const std::uint32_t seen = work_.load(std::memory_order_acquire);
+    if (batches_unacknowledged_.load(std::memory_order_acquire) == 0 || clock::now() >= deadline) return;
+    for (auto& link : cache_.agents()) link->poll();
+    os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }
 }
 

@@ -12,7 +12,7 @@ void local_marking::mark() {
     snapshot_.pace();
     logged = snapshot_.take_logged();
   } while (tracer_.step() || logged);
-  cache_.retire_segments();
+  cache_.give_back_pieces();
 }
 
 }  // namespace fm::detail

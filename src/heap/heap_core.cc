@@ -207,6 +207,10 @@ heap_stats heap_core::stats(detail_level level) {
   s.segments_writing = q.writing;
   s.cache_bytes = std::uint64_t{c.memory().capacity_segments()} * c.memory().segment_bytes();
   s.cache_used_bytes = s.cache_bytes - std::uint64_t{q.free} * c.memory().segment_bytes();
+  const lease_book::counts leases = c.leases().count();
+  s.threads = c.mutators().count();
+  s.thread_bytes = leases.bytes + s.threads * sizeof(mutator);
+  s.leases_taken_back = leases.taken_back;
   const hit_pages::counts pages = c.pages().count();
   s.hit_bytes = pages.pages * page_bytes;
   s.hit_pages_given_back = pages.given_back;
@@ -264,6 +268,7 @@ std::string heap_stats::text() const {
       "writing   {} objects, {} bytes, {} acknowledged, {} drops cancelled, {} failed; {} batches, {} sent again\n"
       "cache     {} of {} bytes; segments {} free, {} active, {} proactive, {} inactive, {} writing; {} dropped "
       "objects\n"
+      "threads   {}, with {} bytes of their own; {} times taken back\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
       "stalls    {} for memory, {} expired, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects; {} lost, {} tablets re-homed, {} objects lost; {} bytes copied "
@@ -277,14 +282,14 @@ std::string heap_stats::text() const {
       us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns),
       elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes,
       acknowledged_objects, cancelled_drops, write_failures, batches, batches_resent, cache_used_bytes, cache_bytes,
-      segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects,
-      hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside, stalls_for_memory, waits_expired,
-      us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned, regions, regions_retired,
-      reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced, collections, collections_failed,
-      collected_objects, collected_bytes, evacuated_objects, evacuated_bytes, emptied_regions, young_collections,
-      young_collections_failed, young_collected_objects, young_collected_bytes, us(pause_ns.quantile_ns(0.5)),
-      us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)),
-      us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
+      segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects, threads,
+      thread_bytes, leases_taken_back, hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside,
+      stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned,
+      regions, regions_retired, reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced, collections,
+      collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes, emptied_regions,
+      young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
+      us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count,
+      us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
 }
 
 }  // namespace fm

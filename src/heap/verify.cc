@@ -44,12 +44,13 @@ void verify_frames(object_cache& cache, findings& out) {
     for (char* at = s.base + 8; at < end;) {
       char* payload = at + sizeof(frame_prefix);
       const std::uint64_t total = frame::total_bytes_of(payload);
-      if (total < sizeof(frame_prefix) || at + total > end) {
+      if (total == 0 || at + total > end) {
         out.fault("segment {}: a frame of {} bytes at {} leaves it", static_cast<const void*>(s.base), total,
                   at - s.base);
         return;
       }
       at += total;
+      if (at <= payload) continue;  // a filler
       frame_prefix& px = frame::prefix(payload);
       const std::uint64_t h = px.header.load();
       if (h == 0) continue;

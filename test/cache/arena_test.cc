@@ -1,8 +1,10 @@
 // The arena by itself: runs of segments for large objects, whose memory is kept, and segments that collections have emptied.
 #include "cache/frames/arena.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <random>
+#include <thread>
 #include <vector>
 
 using namespace fm;
@@ -34,6 +36,42 @@ TEST_CASE("a run that was released is taken again, the last one first") {
   REQUIRE(small == third + 4);
   REQUIRE(take(a, 4) == first);
   REQUIRE(a.available() == 64 - 4 - 7 - 4);
+}
+
+TEST_CASE("a segment that a frame will be used in is swept after the section in which that happens") {
+  arena a(64 * segment_bytes, segment_bytes);
+  segment* const held = take(a, 1);
+  segment* const other = take(a, 1);
+  for (segment* s : {held, other}) a.retire(*s, 8, false);
+  while (segment* s = a.next_to_cool(epochs::current, true)) a.enter_inactive(*s, epochs::stamp());
+  const auto passed_below = [] {
+    epochs::try_pass(epochs::current.load() - 1);
+    return epochs::passed_.load();
+  };
+  std::atomic<int> step{0};
+  const auto await = [&](int n) {
+    while (step != n) std::this_thread::yield();
+  };
+  held->hold();  // by a thread that has bumped a frame, and waits outside of its section
+  REQUIRE(a.next_to_sweep(passed_below()) == other);
+  REQUIRE(a.next_to_sweep(passed_below()) == nullptr);
+  REQUIRE(a.oldest_cold_stamp() == 0);  // others that come are not held up by it
+  std::thread enters_again([&] {
+    {
+      const section gives_the_frame_its_word;
+      held->end_hold();
+      step = 1;
+      await(2);
+    }
+    step = 3;
+  });
+  await(1);
+  for (int i = 0; i < 3; ++i) REQUIRE(a.next_to_sweep(passed_below()) == nullptr);
+  step = 2;
+  await(3);
+  REQUIRE(a.next_to_sweep(passed_below()) == held);
+  REQUIRE(a.inactive_segments() == 0);
+  enters_again.join();
 }
 
 TEST_CASE("single segments do not take runs apart while there are others") {

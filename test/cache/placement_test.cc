@@ -48,6 +48,25 @@ TEST_CASE("agents of the same room get objects in turn") {
   }
 }
 
+TEST_CASE("agents of the same room get as many slots, however many are taken at a time or come back") {
+  agents a({64 * mib, 64 * mib, 64 * mib});
+  a.unwritten = 0;
+  std::vector<std::int64_t> slots(3);
+  std::int64_t most_at_a_time = 0;
+  for (std::int64_t i = 0; i < 2'000; ++i) {
+    const std::int64_t wanted = std::int64_t{16} << i % 8;
+    const auto at = a.where.next([&](std::uint32_t k) { return a.left[k]; }, a.unwritten, mib, wanted);
+    REQUIRE(at);
+    // A page of free slots has fewer than were wanted, and an idle thread's run comes back.
+    const std::int64_t got = i % 3 == 0 ? wanted / 4 : i % 5 == 0 ? 0 : wanted;
+    if (got != wanted) a.where.charge(*at, got - wanted);
+    slots[*at] += got;
+    most_at_a_time = std::max(most_at_a_time, wanted);
+    const auto [least, most] = std::minmax_element(slots.begin(), slots.end());
+    CHECK(*most - *least <= 2 * most_at_a_time);
+  }
+}
+
 TEST_CASE("agents of different sizes are full together, and nearly all of their room is used") {
   agents a({192 * mib, 96 * mib});
   std::uint64_t all = 0;

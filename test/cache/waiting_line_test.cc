@@ -2,6 +2,7 @@
 #include "cache/waiting_line.h"
 
 #include <catch2/catch.hpp>
+#include <deque>
 #include <optional>
 #include <thread>
 
@@ -10,12 +11,24 @@ using fm::detail::waiting_line;
 
 namespace {
 fm::time_point far_away() { return fm::clock::now() + std::chrono::minutes(10); }
+
+// The lines know threads by where they bump-allocate, which does not move.
+class bumps {
+ public:
+  explicit bumps(int n) {
+    for (int i = 0; i < n; ++i) all_.emplace_back(fm::detail::fill_kind::young, nullptr);
+  }
+  const bump& operator[](int i) const { return all_[static_cast<std::size_t>(i)]; }
+
+ private:
+  std::deque<bump> all_;
+};
 }  // namespace
 
 TEST_CASE("the first that came is first, whoever leaves in between") {
   waiting_line line;
   CHECK(line.empty());
-  const bump of[4] = {};
+  const bumps of(4);
   std::optional<waiting_line::place> places[4];
   for (int i = 0; i < 4; ++i) places[i].emplace(line, of[i]);
   CHECK(places[0]->is_first());
@@ -33,7 +46,8 @@ TEST_CASE("the first that came is first, whoever leaves in between") {
 
 TEST_CASE("whoever does not wait comes after those who do, and the first before nobody") {
   waiting_line line;
-  const bump first, second, newcomer;
+  const bumps of(3);
+  const bump &first = of[0], &second = of[1], &newcomer = of[2];
   CHECK_FALSE(line.is_before(newcomer));
   std::optional<waiting_line::place> a(std::in_place, line, first), b(std::in_place, line, second);
   CHECK_FALSE(line.is_before(first));
@@ -49,7 +63,7 @@ TEST_CASE("whoever does not wait comes after those who do, and the first before 
 TEST_CASE("threads are served in the order of their arrival, and each is woken for its turn") {
   constexpr int threads_count = 16;
   waiting_line line;
-  const bump of[threads_count + 1] = {};
+  const bumps of(threads_count + 1);
   std::optional<waiting_line::place> held(std::in_place, line, of[threads_count]);
   std::vector<int> served;
   std::atomic<std::uint32_t> joined[threads_count] = {};

@@ -235,6 +235,7 @@ TEST_CASE(
   fm::detail::arena& memory = h.core().cache().memory();
   std::vector<fm::read_pin<char[]>> pins;
   for (std::size_t i = 0; memory.available() > memory.gate_level(); ++i) pins.push_back(arrays.at(i).read());
+  h.core().cache().leases().take_back_all();  // so that no segment is open, and the reader needs a new one
   const std::uint64_t stalls = h.stats().stalls_for_memory;
   filled.set_value();
   while (h.stats().stalls_for_memory == stalls) std::this_thread::yield();

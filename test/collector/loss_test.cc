@@ -241,6 +241,15 @@ TEST_CASE("tablets of an agent that is lost go to the agent that has room for th
   for (const auto& p : moved) REQUIRE(agent_of(p) == 2);
 }
 
+TEST_CASE("slots that a lost agent had not given out are given out by the others, and none beyond them") {
+  meddled_agent staying, dying;
+  fm::heap h(brief({staying.url(), dying.url()}));
+  (void)make_some(h, 100);  // runs so short that the rest begins within a page of the table
+  dying.die();
+  require_rehomed(h, 1);
+  for (const auto& p : make_some(h, 5'000)) REQUIRE(fm::detail::tablet_info_of(p.slot()).heap.load() == &h.cache());
+}
+
 TEST_CASE("when no agent is left an eighth of the cache can be changed, and what is resident is read") {
   meddled_agent only;
   auto o = brief({only.url()});

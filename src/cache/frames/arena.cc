@@ -64,8 +64,25 @@ void arena::give_up_gate_level() {
   update_gate();
 }
 
+void arena::change_gate_level(std::uint32_t segments) {
+  const std::lock_guard lock(mutex_);
+  if (left_gate_) return;
+  const bool given_up = gate_level() < gate_wanted_.load(std::memory_order_relaxed);
+  gate_wanted_.store(segments, std::memory_order_relaxed);
+  if (!given_up || segments < gate_level()) gate_level_.store(segments, std::memory_order_relaxed);
+  update_gate();
+}
+
+void arena::rearm_gate_level() {
+  const std::lock_guard lock(mutex_);
+  if (left_gate_) return;
+  gate_level_.store(gate_wanted_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  update_gate();
+}
+
 void arena::leave_gate() {
   const std::lock_guard lock(mutex_);
+  left_gate_ = true;
   set_gate_level(0);
   update_gate();
 }
@@ -152,6 +169,8 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
   s->reactivated = 0;
   s->used = 0;
   s->freed = 0;
+  s->filler = 0;
+  s->held_until.store(0, std::memory_order_relaxed);
   s->cold_stamp.store(0, std::memory_order_relaxed);
   available_.fetch_sub(span, std::memory_order_relaxed);
   update_gate();
@@ -226,20 +245,22 @@ void arena::enter_inactive(segment& s, std::uint64_t stamp) {
 
 bool arena::set_dead_aside(std::uint64_t stamp) noexcept {
   const std::lock_guard lock(mutex_);
-  for (segment* s : freed_) {
-    s->noted = false;
+  std::erase_if(freed_, [&](segment* s) {
     const segment_state state = s->state.load(std::memory_order_relaxed);
-    if (state != segment_state::active && state != segment_state::proactive) continue;
-    if (s->freed + 8 != s->used || s->rounds != 0 || s->reactivated != 0) continue;
-    if (s->inflight.load(std::memory_order_acquire) != 0 || s->writing.load(std::memory_order_acquire) != 0) continue;
+    if (state == segment_state::filling) return false;  // what has died in it is nothing new when it has been filled
+    s->noted = false;
+    if (state != segment_state::active && state != segment_state::proactive) return true;
+    if (s->freed + s->filler + 8 != s->used || s->rounds != 0 || s->reactivated != 0) return true;
+    if (s->inflight.load(std::memory_order_acquire) != 0 || s->writing.load(std::memory_order_acquire) != 0)
+      return true;
     queue& from = state == segment_state::active ? active_ : proactive_;
     from.erase(queue::s_iterator_to(*s));
     s->state.store(segment_state::dead, std::memory_order_relaxed);
     s->cold_stamp.store(stamp, std::memory_order_release);
     dead_.push_back(*s);
     newest_dead_.store(stamp, std::memory_order_relaxed);
-  }
-  freed_.clear();
+    return true;
+  });
   return !dead_.empty();
 }
 
@@ -255,18 +276,30 @@ segment* arena::next_dead(std::uint64_t passed_below) noexcept {
 
 segment* arena::next_to_sweep(std::uint64_t passed_below) {
   const std::lock_guard lock(mutex_);
-  if (inactive_.empty()) return nullptr;
-  segment& s = inactive_.front();
-  if (s.cold_stamp.load(std::memory_order_relaxed) >= passed_below) return nullptr;
-  inactive_.pop_front();
-  inactive_count_.store(static_cast<std::uint32_t>(inactive_.size()), std::memory_order_relaxed);
-  s.state.store(segment_state::sweeping, std::memory_order_relaxed);
-  return &s;
+  for (auto at = inactive_.begin(); at != inactive_.end();) {
+    segment& s = *at++;
+    if (s.cold_stamp.load(std::memory_order_relaxed) >= passed_below) break;
+    // A frame was bumped, its segment filled by others and cooled, and then its thread left the section before it gave
+    // the frame a word. The stamp has passed, so the count is seen.
+    if (s.inflight.load(std::memory_order_acquire) != 0) continue;
+    inactive_.erase(queue::s_iterator_to(s));
+    if (s.held_until.load(std::memory_order_relaxed) >= passed_below) {  // the thread is in a newer section, perhaps
+      s.cold_stamp.store(epochs::stamp(), std::memory_order_release);
+      inactive_.push_back(s);
+      continue;
+    }
+    inactive_count_.store(static_cast<std::uint32_t>(inactive_.size()), std::memory_order_relaxed);
+    s.state.store(segment_state::sweeping, std::memory_order_relaxed);
+    return &s;
+  }
+  return nullptr;
 }
 
 std::uint64_t arena::oldest_cold_stamp() {
   const std::lock_guard lock(mutex_);
-  return inactive_.empty() ? 0 : inactive_.front().cold_stamp.load(std::memory_order_relaxed);
+  for (const segment& s : inactive_)
+    if (s.inflight.load(std::memory_order_relaxed) == 0) return s.cold_stamp.load(std::memory_order_relaxed);
+  return 0;
 }
 
 void arena::enter_writing(segment& s) {

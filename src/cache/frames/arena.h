@@ -6,7 +6,7 @@
 //   unbacked   address space without memory
 //   free       memory that nothing uses; taken last-in-first-out. Objects larger than a segment take a run of these
 //              that was released as one, or else a run of unbacked ones, or of both
-//   filling    one thread bump-allocates in it
+//   filling    threads bump-allocate in it, each in a piece of its own (shared_segments.h)
 //   active     filled by fetches and allocations; its oldest segment is the next to be cooled
 //   proactive  filled by re-referenced objects, or active by luck (probability epsilon); its oldest goes to active
 //   inactive   cooled: every word into it had its cold bit set, at the stamp in cold_stamp
@@ -23,6 +23,7 @@
 #include "policy.h"
 #include <atomic>
 #include <boost/intrusive/list.hpp>
+#include <farmem/detail/epoch.h>
 #include <farmem/detail/frame.h>
 #include <functional>
 #include <mutex>
@@ -46,15 +47,32 @@ enum class segment_state : std::uint8_t {
 struct segment : boost::intrusive::list_base_hook<> {
   std::atomic<std::uint64_t> cold_stamp{0};  ///< epoch stamp of its cooling; 0 while it is not cooled
   std::atomic<std::uint32_t> inflight{0};    ///< frames that a fetch in flight will fill: not to be swept
+  std::atomic<std::uint64_t> held_until{0};  ///< epoch of a section that may give a frame its word yet: see end_hold
   std::atomic<std::uint32_t> writing{0};     ///< objects in batches that are not acknowledged
   std::atomic<segment_state> state{segment_state::unbacked};
   std::uint32_t span = 1;         ///< segments in the run; the others of a run stay `filling` without use
   std::uint32_t rounds = 0;       ///< times it was cooled without becoming empty
   std::uint64_t reactivated = 0;  ///< stamp of its last return to active; not cooled again before that is passed
-  std::uint64_t used = 0;         ///< bytes bump-allocated, set when filling ends
+  std::uint64_t used = 0;         ///< end of its last frame, when filling has ended
   std::uint64_t freed = 0;        ///< of those, bytes of frames that collections have freed
   bool noted = false;             ///< in arena::freed_
+  // While it is filled: see shared_segments.h, which writes `used` as it cuts.
+  std::uint32_t pieces = 0, tails = 0;  ///< that bumps have, and that nobody has
+  bool closing = false, kept = false;
+  std::uint64_t filler = 0;  ///< of `used`, bytes of frames that nobody filled
   char* base = nullptr;
+
+  /// In the section that has bumped a frame here: it may be left before the frame has a word.
+  void hold() noexcept { inflight.fetch_add(1, std::memory_order_relaxed); }
+  /// In another section, which gives the frame its word, or gives the frame up. The segment may have been cooled before
+  /// that began, and nothing is swept before it has ended.
+  void end_hold() noexcept {
+    const std::uint64_t now = epochs::current.load(std::memory_order_seq_cst);
+    for (std::uint64_t seen = held_until.load(std::memory_order_relaxed);
+         seen < now && !held_until.compare_exchange_weak(seen, now, std::memory_order_relaxed);) {
+    }
+    inflight.fetch_sub(1, std::memory_order_release);
+  }
 };
 
 class arena {
@@ -100,9 +118,9 @@ class arena {
   /// stay.
   segment* next_to_cool(std::uint64_t passed_below, bool spare_proactive);
   void enter_inactive(segment& s, std::uint64_t stamp);
-  /// inactive's oldest, if its stamp is below `passed_below`; it becomes `sweeping`.
+  /// inactive's oldest that no frame in flight holds, if its stamp is below `passed_below`; it becomes `sweeping`.
   segment* next_to_sweep(std::uint64_t passed_below);
-  /// Stamp of inactive's oldest, 0 when inactive is empty.
+  /// Stamp of inactive's oldest that no frame in flight holds, 0 when there is none.
   std::uint64_t oldest_cold_stamp();
   /// A swept segment that still waits for acknowledgements.
   void enter_writing(segment& s);
@@ -151,6 +169,10 @@ class arena {
     gate_wanted_.store(segments, std::memory_order_relaxed);
     gate_level_.store(segments, std::memory_order_relaxed);
   }
+  /// As set_gate_level, later: a level that was given up stays so until it is reached.
+  void change_gate_level(std::uint32_t segments);
+  /// A level that was given up counts again.
+  void rearm_gate_level();
   /// The level cannot be reached now, such as because of pins: the next thread is not to wait for it in vain. It is set
   /// again by the release that reaches it.
   void give_up_gate_level();
@@ -190,6 +212,7 @@ class arena {
   std::atomic<std::uint32_t> released_{0};
   std::atomic<std::uint32_t> waiters_{0};
   std::atomic<std::uint32_t> gate_level_{0}, gate_wanted_{0};
+  bool left_gate_ = false;        ///< for good
   bool short_of_memory_ = false;  ///< counted in the process-wide gate, under the lock
   void update_gate();
 };
