@@ -29,6 +29,7 @@
 // Allocation, misses and fetches call it when they are out of something; eviction calls it when memory is short.
 #pragma once
 
+#include "cache/cache_options.h"
 #include "cache/frames/shared_segments.h"
 #include "mutator.h"
 #include <boost/intrusive/list.hpp>
