@@ -175,7 +175,7 @@ errc fault_fd::fill(std::uint64_t from, const void* source, std::uint64_t bytes,
 }
 
 void fault_fd::take_place() const noexcept {
-  ::mmap(base_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  (void)::mmap(base_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 }
 
 // Where written pages may become huge ones they are copied and unmapped again. Nobody writes to them in between.
