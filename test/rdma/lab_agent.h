@@ -29,7 +29,7 @@ inline fm::heap_options far_away(const std::string& url) {
           .collect = false,
           .access_within = std::chrono::minutes(10),
           .memory_within = std::chrono::minutes(10),
-          .reconnect_within = std::chrono::seconds(30),
+          .reconnect_within = std::chrono::seconds(90),  // three attempts: one may be begun while the cable is out
           .connect_within = std::chrono::seconds(30)};
 }
 
