@@ -38,11 +38,11 @@ struct heap_stats {
   // reading
   std::uint64_t misses = 0;          ///< accesses that had to fetch the object from its agent
   std::uint64_t misses_by_slot = 0;  ///< of `misses`: the address was unknown or stale, so the agent looked the slot up
+  std::uint64_t ghost_hits = 0;      ///< of `misses`: the object had left a short while before, unused
   std::uint64_t failed_misses = 0;   ///< of `misses`: those that ended in an error
   std::uint64_t waits_for_fetch = 0;    ///< accesses that waited for another thread's fetch of the same object
   std::uint64_t fetched_bytes = 0;      ///< bytes read from agents
   std::uint64_t touches = 0;            ///< accesses to cold objects that were still in the cache
-  std::uint64_t relocations = 0;        ///< of `touches`: the object moved to a proactive segment
   std::uint64_t prefetches = 0;         ///< fetches posted by fm::prefetch
   std::uint64_t elastic_installs = 0;   ///< neighbours that were installed along with a missed object
   std::uint64_t elastic_touches = 0;    ///< of `elastic_installs`: used later
@@ -56,6 +56,7 @@ struct heap_stats {
   std::uint64_t acknowledged_objects = 0;  ///< of `written_objects`: the agent acknowledged the copy
   std::uint64_t cancelled_drops = 0;       ///< objects that stayed because they were touched during write-back
   std::uint64_t write_failures = 0;        ///< objects whose write-back failed; they stay dirty and resident
+  std::uint64_t relocations = 0;           ///< objects that moved on instead of leaving, because they were used again
   std::uint64_t stragglers = 0,            ///< objects touched again that kept a segment from being released
       pauses = 0,                          ///< attempts of eviction to stop all threads, to move stragglers
       pauses_abandoned = 0;                ///< of `pauses`: not all threads stopped in time
@@ -63,10 +64,10 @@ struct heap_stats {
   std::uint64_t cache_bytes = 0,           ///< size of the cache, whole segments
       cache_used_bytes = 0;                ///< bytes of the segments that are not free
   std::uint32_t segments_free = 0,         ///< segments that nothing uses
-      segments_active = 0,                 ///< segments in the active queue
-      segments_proactive = 0,              ///< segments in the proactive queue, for objects that were touched again
-      segments_inactive = 0,               ///< segments in the inactive queue: cold, next to be evicted
-      segments_writing = 0;                ///< segments that wait for acknowledgements of their objects' write-back
+      segments_filled = 0,                 ///< segments that are full and wait to be cooled
+      segments_trial = 0,                  ///< segments of fetched objects that are to be used again, or leave
+      segments_active = 0,                 ///< segments of objects that were made, or used again
+      segments_writing = 0;                ///< segments that wait for acknowledgements or for sections to end
   std::uint64_t hit_bytes = 0;             ///< bytes of the heap indirection table (HIT) in memory
   std::uint64_t hit_pages_given_back = 0,  ///< pages of the HIT that were given back to the operating system
       hit_pages_opened_again = 0;          ///< given back pages that were needed again

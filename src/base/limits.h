@@ -371,6 +371,12 @@ constexpr std::uint32_t fetches_max = 65;
 constexpr std::uint32_t fetches_leased = 8;
 /// Bytes of a region that share one learned window: a smaller part learns more slowly, a larger one mixes more walks.
 constexpr std::uint32_t window_part_bytes = 64 << 10;
+/// Neighbours that a heap's misses at one agent may bring before any of them was used: some full windows.
+constexpr std::int32_t neighbours_credit_first = 1024;
+/// Credit that a walk leaves behind at most: a program that jumps afterwards brings as many in vain.
+constexpr std::int32_t neighbours_credit_max = 4096;
+/// Without credit, one in so many misses that would have a window has one. Fewer notice too late that a walk begins.
+constexpr std::uint32_t misses_without_neighbours = 512;
 /// Bytes that a miss reads at most with its object, and of the buffer that a thread leases for that.
 constexpr std::uint32_t window_max = 32 << 10;
 
@@ -382,8 +388,21 @@ constexpr std::uint32_t frames_per_step = 512;
 constexpr std::uint32_t look_ahead = 16;
 /// Bytes of the segment ahead of the walk that are prefetched: it has not been touched for long.
 constexpr std::uint64_t prefetch_bytes = 1024;
-/// Times that a segment is cooled in vain before a pause moves what is touched all the while.
-constexpr std::uint32_t rounds_before_pause = 2;
+/// A tenth of the cache is for what is on trial (S3-FIFO's share): a larger part takes memory from what is used again.
+constexpr std::uint32_t trial_share = 10;
+/// The cache remembers an object that has left for each so many of its bytes, at 4 bytes: 0.8% of the cache. With frames of
+/// 270 bytes that is half as many as fit, where more ghosts did not lessen misses (bench/policy).
+constexpr std::uint64_t ghost_bytes = 512;
+/// Below so many segments, what the evictor moves shares them with new objects.
+constexpr std::uint32_t segments_of_kept_from = 32;
+/// Segments that are cooled after each sweep: more than are filled meanwhile, so that all are soon.
+constexpr std::uint32_t coolings_each_sweep = 3;
+/// Swept segments that wait for the sections of others to end, before no more are swept without need.
+constexpr std::uint32_t segments_await_stamp_min = 2;
+/// Sweeps one after the other that only moved objects. After these, used objects leave, too: a thread waits.
+constexpr std::uint32_t sweeps_that_only_move = 8;
+/// Times that a segment is swept in vain before a pause moves what is touched all the while.
+constexpr std::uint32_t rounds_before_pause = 6;
 /// After so many sweeps an open batch leaves though it is not full: segments wait for it.
 constexpr std::uint32_t sweeps_per_batch = 8;
 /// A pause for moving stragglers is given up after so long.

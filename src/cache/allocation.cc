@@ -113,7 +113,7 @@ void object_cache::have_slot(mutator& m, char* payload, std::uint64_t together) 
       const access_wait outside(pressure_);
       slots_.refill(m, together);
     } catch (...) {
-      frames_.unbump(m.young, payload);
+      frames_.unbump(m.made, payload);
       throw;
     }
   }
@@ -146,7 +146,7 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
   };
   // A pause waits neither for the writing nor for the page faults of memory that is used for the first time.
   m.begin_new();
-  char* payload = frames_.bump_leased(m.young, payload_bytes);
+  char* payload = frames_.bump_leased(m.made, payload_bytes);
   if (payload) [[likely]]
     write(payload);
   // The section stays open until the new_object dies: taken, published and rooted with no snapshot in between.
@@ -166,7 +166,7 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
   frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
   word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
   note_dirty(slot);
-  frames_.settle(m.young);
+  frames_.settle(m.made);
   return new_object(slot);
 }
 
@@ -180,7 +180,7 @@ taken_slots object_cache::begin_together(const type_descriptor& type, std::uint6
   char* const payload = have_room(m, payload_bytes, count);
   in_section.keep();
   make_young(payload);
-  bump& b = m.young;
+  bump& b = m.made;
   const std::uint64_t total = frame::total_bytes(payload_bytes);
   std::uint64_t n = 1;
   // The section may have been left since the frame was bumped: then the piece is perhaps somebody else's.
@@ -209,7 +209,7 @@ void object_cache::publish_together(const taken_slots& t, const type_descriptor&
     word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
     note_dirty(slot);
   }
-  frames_.settle(here().young);
+  frames_.settle(here().made);
 }
 
 }  // namespace fm::detail

@@ -13,7 +13,7 @@ namespace fm::detail {
 struct cache_options {
   std::uint64_t capacity_bytes = 256ull << 20;
   std::uint64_t segment_bytes = 1ull << 20;
-  queue_policy queues;                                ///< units are segments
+  replacement_policy policy;
   duration memory_within = std::chrono::seconds(5);   ///< nothing has moved for so long: cache_full
   duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
   std::uint64_t hit_bytes = 0;                        ///< of the HIT that may be in memory; 0: all of it

@@ -53,7 +53,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::ag
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
-  f->payload = cache_.frames().bump_frame(m.young, f->bytes - header::bytes, leave, together != nullptr);
+  f->payload = cache_.frames().bump_frame(m.fetched, f->bytes - header::bytes, leave, together != nullptr);
   if (!f->payload) return posting::no_memory;
   fabric::request& r = f->request;
   r.state.store(fabric::request::idle, std::memory_order_relaxed);
@@ -63,14 +63,14 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::ag
   const bool readable = link.prepare_read(r, at, frame::home_copy(f->payload), readable_bytes(link, at, f->bytes));
   if (!readable || !word.compare_exchange_strong(seen, word::fetching(f), std::memory_order_acq_rel)) {
     f->posted_at.store(0, std::memory_order_release);
-    cache_.frames().unbump(m.young, f->payload);
+    cache_.frames().unbump(m.fetched, f->payload);
     return readable ? posting::changed : posting::unreadable;
   }
   r.on_done = detached_done;
   f->busy.store(1, std::memory_order_relaxed);
   f->seg = &cache_.memory().of(f->payload);
   f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
-  cache_.frames().settle(m.young);
+  cache_.frames().settle(m.fetched);
   if (together)
     together->requests[together->n++] = {&link, &r};
   else
@@ -126,6 +126,8 @@ void detached_fetches::finish_detached(fetch& f) noexcept {
   }
   if (bytes != 0) {
     px.home.store(f.hint, std::memory_order_relaxed);
+    object_cache& cache = f.from.load(std::memory_order_relaxed)->cache;
+    cache.misses().note_back(f.slot, f.payload);
     word.store(word::resident(f.payload, word::clean_bit), std::memory_order_release);
   } else {
     // An old hint or a failure: the access that needs the object will ask by slot.

@@ -2,6 +2,10 @@
 // of a region. STRETCH when misses come close after one another or neighbours turn out to be used, REDUCE when
 // neighbours are evicted untouched. A part's score is a saturating counter; the window doubles every 32 points.
 //
+// All parts share an account. A neighbour that comes along costs 1, and brings 2 when it is touched. Without credit
+// nothing comes along. So in the long run at least half of the neighbours are used, whatever the mix of accesses; misses
+// bring a little credit, by which a program that begins to walk is noticed.
+//
 // Invariant: a score is a guess that correctness does not depend on, so lost updates between threads are allowed.
 // Misses ask for windows; touches and the evictor teach them.
 #pragma once
@@ -30,10 +34,17 @@ class elastic_windows {
     if (line > last && std::uint32_t{line} - last <= reach)
       p.score.store(static_cast<std::uint8_t>(score = std::min(score + 16, 255u)), std::memory_order_relaxed);
     if (score < 32) return object_bytes;
+    if (account_.load(std::memory_order_relaxed) <= 0 && !try_again()) return object_bytes;
     return std::max(object_bytes, std::min<std::uint32_t>(256u << (score / 32), window_max));
+  }
+  /// So many neighbours came along.
+  void note_brought(std::uint32_t neighbours) noexcept {
+    if (neighbours != 0) account_.fetch_sub(static_cast<std::int32_t>(neighbours), std::memory_order_relaxed);
   }
   /// A neighbour that came along was touched.
   void stretch(const home_address& at) noexcept {
+    if (account_.load(std::memory_order_relaxed) < limits::neighbours_credit_max)
+      account_.fetch_add(2, std::memory_order_relaxed);
     part& p = of(at);
     const auto s = p.score.load(std::memory_order_relaxed);
     if (s < 254) p.score.store(static_cast<std::uint8_t>(s + 2), std::memory_order_relaxed);
@@ -61,7 +72,16 @@ class elastic_windows {
   part& of(const home_address& at) noexcept {
     return reinterpret_cast<part*>(parts_.base())[at.region * parts_per_region + at.offset / part_bytes];
   }
+  // Now and then without credit.
+  bool try_again() noexcept {
+    if (without_.fetch_add(1, std::memory_order_relaxed) % limits::misses_without_neighbours != 0) return false;
+    account_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
   os::reservation parts_;
+  std::atomic<std::int32_t> account_{limits::neighbours_credit_first};
+  std::atomic<std::uint32_t> without_{1};
 };
 
 }  // namespace fm::detail

@@ -1,52 +1,15 @@
-// Cooling, sweeping, and moving what stays behind; see evictor.h. Write-back is in writeback.cc.
+// The thread that evicts, steps, what the next one is about, and cooling; see evictor.h. Sweeping is in sweep.cc,
+// write-back in writeback.cc.
 //
 // Invariant: members that are not atomic are used under mutex_, by the one thread that makes a step. A step takes a
 // bounded number of frames and waits for nothing.
 #include "evictor.h"
+#include "segment_walk.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "cache/frames/retire_frame.h"
-
 namespace fm::detail {
-
-namespace {
-
-struct looked_at {
-  char* payload;
-  slot_t slot;
-  std::atomic<word_t>* word;
-};
-
-// Collects the next frames of a segment that hold an object, prefetching their words. Returns how many.
-std::uint32_t look(char*& cursor, const char* end, looked_at (&out)[limits::look_ahead]) {
-  std::uint32_t n = 0;
-  while (n < limits::look_ahead && cursor < end) {
-    char* payload = cursor + sizeof(frame_prefix);
-    frame_prefix& px = frame::prefix(payload);
-    const std::uint64_t total = frame::total_bytes_of(payload);
-    FM_ASSERT(total != 0, "a frame has a size");
-    if (total < sizeof(frame_prefix)) {  // a filler
-      cursor += total;
-      continue;
-    }
-    const std::uint64_t h = px.header.load(std::memory_order_relaxed);
-    __builtin_prefetch(cursor + limits::prefetch_bytes);
-    cursor += total;
-    const slot_t slot = header::slot(h);
-    if (slot == 0 || slot >= hit.slots) continue;  // nothing installed
-    out[n].payload = payload;
-    out[n].slot = slot;
-    out[n].word = &word_at(slot);
-    __builtin_prefetch(out[n].word, 1);
-    ++n;
-  }
-  return n;
-}
-
-}  // namespace
 
 evictor::evictor(object_cache& cache)
     : cache_(cache),
@@ -57,7 +20,6 @@ evictor::evictor(object_cache& cache)
   const std::uint32_t n = arena_.capacity_segments();
   low_ = std::max(3u, n / 16);
   high_ = std::max(low_ + 1, n / 8);
-  inactive_target_ = static_cast<std::uint32_t>(cache.options().queues.inactive_target(n, 2));
 }
 
 evictor::~evictor() { stop(); }
@@ -208,28 +170,41 @@ bool evictor::step() noexcept {
   return !std::exchange(starved_, false);
 }
 
+// A segment whose grace period is over, if eviction is wanted. As long as some thread stays in a section, because it
+// does not run or waits, swept segments keep the objects that were used. Sweeping others meanwhile would empty the whole
+// cache of what was not used just now. So it goes on only for threads that wait.
+segment* evictor::to_sweep() noexcept {
+  if (const std::uint64_t stamp = arena_.awaited_stamp(); stamp != 0) epochs::try_pass(stamp);
+  const std::uint64_t passed = epochs::passed_.load(std::memory_order_acquire);
+  if (segment* s = arena_.next_written(passed)) return s;
+  if (coolings_due_ != 0) return nullptr;
+  const bool is_needed = draining_ || (cache_.pressure().has_waiters() && arena_.available() < low_);
+  if (!is_needed && arena_.await_stamp(passed) >= std::max(limits::segments_await_stamp_min, low_ / 2)) return nullptr;
+  // Active may be all pinned, or dirty beside agents that are full.
+  const bool trial_first = futile_ % 2 != 0;
+  if (segment* s = arena_.next_to_sweep(passed, trial_first)) return s;
+  return mutated(mutation::evict_without_grace) ? arena_.next_to_sweep(~std::uint64_t{0}, trial_first) : nullptr;
+}
+
+// Filled segments are cooled ahead of sweeping, so that touches are seen for as long as an object is in a queue. Where
+// many are filled at once, because memory was not short before, each sweep is followed by some coolings.
 bool evictor::pick_job() {
   segment_ = nullptr;
-  if (draining_ || short_of_memory()) {
-    segment_ = arena_.next_written();
-    if (!segment_) {
-      if (const std::uint64_t oldest = arena_.oldest_cold_stamp(); oldest != 0 && epochs::try_pass(oldest))
-        segment_ = arena_.next_to_sweep(epochs::passed_.load(std::memory_order_acquire));
-      else if (mutated(mutation::evict_without_grace))
-        segment_ = arena_.next_to_sweep(~std::uint64_t{0});
-    }
-    if (segment_) {
+  if (!draining_ && !short_of_memory()) return false;
+  for (int attempt = 0; attempt < 2 && !segment_; ++attempt) {
+    if ((segment_ = to_sweep())) {
       job_ = job::sweeping;
+      stamp_ = segment_->cold_stamp.exchange(never_passed, std::memory_order_acq_rel);
       kept_ = pinned_ = dirty_kept_ = waiting_ = 0;
       kept_bytes_ = 0;
       left_ = counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed);
+      moved_so_far_ = counts.relocated.load(std::memory_order_relaxed);
+    } else if ((segment_ = arena_.next_to_cool())) {
+      job_ = job::cooling;
+      coolings_due_ -= coolings_due_ != 0;
+    } else {
+      coolings_due_ = 0;
     }
-  }
-  if (!segment_ && (draining_ || arena_.inactive_segments() < inactive_target_)) {
-    // Segments that came back to active wait for a stamp; nobody else may be advancing the epoch.
-    epochs::try_pass(epochs::current.load(std::memory_order_relaxed) - 1);
-    segment_ = arena_.next_to_cool(epochs::passed_.load(std::memory_order_acquire), futile_ == 0 && !draining_);
-    if (segment_) job_ = job::cooling;
   }
   if (segment_) cursor_ = segment_->base + 8;
   return segment_ != nullptr;
@@ -262,218 +237,9 @@ void evictor::run_cooling() {
   }
   if (cursor_ >= end) {
     counts.cooled.fetch_add(1, std::memory_order_relaxed);
-    arena_.enter_inactive(*segment_, epochs::stamp());
+    arena_.enter_cooled(*segment_, epochs::stamp());
     job_ = job::none;
   }
-}
-
-void evictor::run_sweeping() {
-  {
-    const section in_section;
-    if (grow_up()) return;
-    const char* end = segment_->base + segment_->used;
-    looked_at frames[limits::look_ahead];
-    for (std::uint32_t done = 0; done < limits::frames_per_step;) {
-      const std::uint32_t n = look(cursor_, end, frames);
-      if (n == 0) break;
-      for (std::uint32_t i = 0; i < n; ++i) {
-        char* payload = frames[i].payload;
-        std::atomic<word_t>& word = *frames[i].word;
-        word_t w = word.load(std::memory_order_acquire);
-        if (w == word::unknown) {
-          if (sweep_aside(frames[i].slot, payload)) continue;
-          w = word.load(std::memory_order_acquire);
-        }
-        if (!word::is_resident(w) || word::payload(w) != payload) continue;  // moved, or lost an install race
-        frame_prefix& px = frame::prefix(payload);
-        if (!word::is_cold(w) || word::is_busy(w)) {
-          ++kept_;
-          kept_bytes_ += frame::total_bytes_of(payload);
-          continue;
-        }
-        if (px.pins.load(std::memory_order_acquire) != 0 && !mutated(mutation::move_while_pinned)) {
-          ++pinned_;
-          continue;
-        }
-        const std::uint32_t shape = px.shape.load(std::memory_order_acquire);
-        if ((shape & frame::writing_bit) != 0) {
-          ++waiting_;
-          continue;
-        }
-        if (!word::is_clean(w)) {
-          if (copy_out(payload, word, w, *segment_)) {
-            if (!growing_.payload) continue;
-            cursor_ = payload - sizeof(frame_prefix) +
-                      frame::total_bytes_of(payload);  // a long array: the rest of it comes first
-            return;
-          }
-          // No batch to be had until acknowledgements or a region come: soon, as a rule, and then the sweep goes on
-          // here. The rest of the segment, and others that wait only to be swept, are not held up for long.
-          if (refusal(tablet_info_of(frames[i].slot).agent.load(std::memory_order_acquire)) == errc::ok) {
-            starved_ = true;
-            close_open_batches();
-            if (held_ < limits::steps_held) {
-              ++held_;
-              cursor_ = payload - sizeof(frame_prefix);
-              return;
-            }
-          }
-          ++dirty_kept_;
-          continue;
-        }
-        if (waits_for_home(frames[i].slot)) {
-          ++dirty_kept_;
-          continue;
-        }
-        const word_t home = px.home.load(std::memory_order_relaxed);
-        FM_ASSERT(word::is_remote(home), "a clean frame has a home copy");
-        if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
-          retire_frame(payload);
-          counts.dropped.fetch_add(1, std::memory_order_relaxed);
-          if ((shape & frame::elastic_bit) != 0) {
-            counts.elastic_untouched.fetch_add(1, std::memory_order_relaxed);
-            const slot_t slot = header::slot(px.header.load(std::memory_order_relaxed));
-            cache_.misses()
-                .windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed))
-                .reduce(home_address::unpack(home));
-          }
-        } else {
-          ++kept_;
-        }
-      }
-      done += n;
-    }
-    if (cursor_ < end) return;
-  }
-  finish_sweep();
-}
-
-// An open batch leaves when it is full, when there is nothing else to do, and by these rules: segments wait for it in
-// `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep
-// it.
-void evictor::after_sweep(bool released) {
-  const bool moved =
-      released ||
-      counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed) != left_;
-  futile_ = moved ? 0 : futile_ + 1;
-  ++sweeps_since_submit_;
-  const arena::counts q = arena_.queue_lengths();
-  const bool going_round = futile_ > q.active + q.proactive + q.inactive;
-  if (going_round || draining_ || sweeps_since_submit_ >= limits::sweeps_per_batch || arena_.available() < low_ ||
-      arena_.awaited())
-    submit_open_batches();
-  // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a
-  // loop.
-  if (going_round) {
-    futile_ = 0;
-    starved_ = true;
-    if (!draining_) cache_.leases().take_back_lingering();
-  }
-}
-
-// The word of a frame is in the side table, or nowhere. False when it is in the HIT now: what is dirty or being written
-// goes on there.
-bool evictor::sweep_aside(slot_t slot, char* payload) {
-  bool to_table = false;
-  const auto at = cache_.pages().with_sided(slot, [&](word_t& aside) {
-    if (!word::is_resident(aside) || word::payload(aside) != payload) return true;
-    frame_prefix& px = frame::prefix(payload);
-    if (!word::is_cold(aside)) {
-      ++kept_;
-      kept_bytes_ += frame::total_bytes_of(payload);
-    } else if (px.pins.load(std::memory_order_acquire) != 0) {
-      ++pinned_;
-    } else if (!word::is_clean(aside) || (px.shape.load(std::memory_order_acquire) & frame::writing_bit) != 0) {
-      to_table = true;
-    } else if (waits_for_home(slot)) {
-      ++dirty_kept_;
-    } else {
-      // Whoever wants it asks the agent.
-      retire_frame(payload);
-      counts.dropped.fetch_add(1, std::memory_order_relaxed);
-      return false;
-    }
-    return true;
-  });
-  if (to_table) cache_.pages().open(slot);
-  return at != hit_pages::found::in_table && !to_table;
-}
-
-void evictor::finish_sweep() {
-  segment& s = *segment_;
-  after_sweep(end_sweep(s));
-}
-
-// Puts the segment where it belongs. True when it was released.
-bool evictor::end_sweep(segment& s) {
-  job_ = job::none;
-  segment_ = nullptr;
-  // What was being written when the sweep saw it may be acknowledged by now and still be here: it is swept again.
-  if (waiting_ != 0 || s.writing.load(std::memory_order_acquire) != 0) {
-    arena_.enter_writing(s);
-    return false;
-  }
-  if (kept_ + pinned_ + dirty_kept_ == 0) {
-    release(s);
-    return true;
-  }
-  counts.stragglers.fetch_add(kept_, std::memory_order_relaxed);
-  ++s.rounds;
-  if (s.rounds >= limits::rounds_before_pause && pinned_ + dirty_kept_ == 0 && s.span == 1 && this_thread.depth == 0 &&
-      kept_bytes_ < arena_.segment_bytes() / 2 && relocate_stragglers(s))
-    return true;
-  arena_.enter_active(s, epochs::stamp());
-  return false;
-}
-
-bool evictor::relocate_stragglers(segment& s) {
-  struct work {
-    evictor* self;
-    segment* s;
-    bool all = true;
-  } moving{this, &s};
-  const time_point begin = clock::now();
-  if (begin < no_pause_before_ && !draining_) return false;  // it is swept again
-  counts.pauses.fetch_add(1, std::memory_order_relaxed);
-  const bool ran = epochs::pause(
-      limits::straggler_pause_within,
-      [](void* context) {
-        auto& w = *static_cast<work*>(context);
-        const char* end = w.s->base + w.s->used;
-        for (char* at = w.s->base + 8; at < end;) {
-          char* payload = at + sizeof(frame_prefix);
-          at += frame::total_bytes_of(payload);
-          if (at <= payload) continue;  // a filler
-          frame_prefix& px = frame::prefix(payload);
-          const std::uint64_t h = px.header.load(std::memory_order_relaxed);
-          if (h == 0) continue;
-          auto& word = word_at(header::slot(h));
-          const word_t seen = word.load(std::memory_order_acquire);
-          if (seen == word::unknown && word::payload(w.self->cache_.pages().now(header::slot(h))) == payload) {
-            w.all = false;  // put aside: it stays warm only until it is cooled there
-            return;
-          }
-          if (!word::is_resident(seen) || word::payload(seen) != payload) continue;
-          char* to = px.pins.load(std::memory_order_acquire) != 0 || word::is_busy(seen)
-                         ? nullptr
-                         : w.self->cache_.frames().bump_frame(w.self->moved_,
-                                                              frame::total_bytes_of(payload) - sizeof(frame_prefix), 0);
-          if (!to) {
-            w.all = false;
-            return;
-          }
-          w.self->cache_.frames().move_frame(payload, to);
-          word.store(word::resident(to, seen & (word::clean_bit)), std::memory_order_release);
-        }
-      },
-      &moving);
-  cache_.leases().give_back(moved_);
-  const time_point end = clock::now();
-  no_pause_before_ = end + (end - begin) * limits::rest_after_pause;
-  if (!ran) counts.pauses_abandoned.fetch_add(1, std::memory_order_relaxed);
-  if (!ran || !moving.all || s.writing.load(std::memory_order_acquire) != 0) return false;
-  release(s);
-  return true;
 }
 
 }  // namespace fm::detail

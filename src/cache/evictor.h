@@ -2,20 +2,23 @@
 // time does a step: the background thread, or a mutator that needs memory or waits for a fetch (dcm, section 3.3:
 // eviction overlaps fetching).
 //
-//   cool         every word into the segment gets its cold bit; then the stamp; then the segment enters inactive
-//   sweep        a grace period later: clean untouched objects are dropped (word -> remote), dirty untouched ones are
-//                copied to a batch, touched ones stay; an empty segment is released
+//   cool         as soon as the segment is full, every word into it gets its cold bit; then the stamp; then it enters its
+//                queue (frames/policy.h). A touch makes the word warm, and nothing else
+//   sweep        at the end of the queue: clean untouched objects are dropped (word -> remote), dirty untouched ones are
+//                copied to a batch, touched ones are marked as used and made cold again
+//   move         a grace period later: used objects that are still cold are moved to active's young end
 //   acknowledge  the batch is indexed: the frame's home is set; still cold and clean objects are dropped
 //
-// Touched objects have usually left the segment already: the first touch a grace period after cooling moves the object
-// to proactive (frame_space::touch). An object that stays is pinned, or was touched within the grace period. Objects
-// that are touched in every grace period would hold their segment for ever, so after some rounds a short pause moves
-// them.
+// An empty segment is released. An object that stays is pinned, or was touched within the grace period. Objects that are
+// touched in every grace period would hold their segment for ever, so after some rounds a short pause moves them.
 //
 // Invariants owned here
 //   - A step is bounded (limits::frames_per_step), so that helping never stalls a mutator for long.
 //   - A batch leaves after the section in which it was filled: who waits for credit holds no grace period up.
-//   - An object is dropped only a grace period after cooling, unpinned, clean, and without a write-back in flight.
+//   - An object is dropped, or moved, only a grace period after cooling, unpinned, and if it is dropped, clean and
+//     without a write-back in flight. While a segment is swept its stamp is never_passed: what the sweep makes cold
+//     again is not dropped by whoever acknowledges meanwhile.
+//   - Moving ends: when some sweeps one after the other have only moved objects, used ones leave, too.
 //
 // Threads that wait for memory help; the collector holds steps back and releases dead segments; heap_core reads counts.
 #pragma once
@@ -77,7 +80,8 @@ class evictor {
 
   struct counters {
     std::atomic<std::uint64_t> cooled{0}, dropped{0}, written{0}, written_bytes{0}, acknowledged{0}, cancelled{0};
-    std::atomic<std::uint64_t> write_failures{0}, elastic_untouched{0}, stragglers{0}, pauses{0}, pauses_abandoned{0};
+    std::atomic<std::uint64_t> write_failures{0}, elastic_untouched{0}, relocated{0}, stragglers{0};
+    std::atomic<std::uint64_t> pauses{0}, pauses_abandoned{0};
     std::atomic<std::uint64_t> segments_released{0}, unbatched{0};
   } counts;
 
@@ -96,6 +100,7 @@ class evictor {
   using record_list = boost::intrusive::slist<batch_record, boost::intrusive::constant_time_size<false>,
                                               boost::intrusive::cache_last<true>>;
   enum class job : std::uint8_t { none, cooling, sweeping };
+  static constexpr std::uint64_t never_passed = ~std::uint64_t{0};
 
   bool step() noexcept;
   /// A step, unless the last one moved nothing, nobody has called since, and its rest is not over.
@@ -109,6 +114,13 @@ class evictor {
   [[nodiscard]] bool short_of_memory() const noexcept;
   bool release_passed() noexcept;
   bool pick_job();
+  segment* to_sweep() noexcept;
+  /// The object was touched since it was cooled: it is cold again, and used.
+  void cool_again(char* payload, std::atomic<word_t>& word, word_t seen);
+  /// False when the object is to leave.
+  bool move_on(char* payload, std::atomic<word_t>& word, word_t seen);
+  /// A clean object has left.
+  void note_left(slot_t slot, const segment& s, std::uint32_t shape, word_t home) noexcept;
   void run_cooling();
   void run_sweeping();
   bool sweep_aside(slot_t slot, char* payload);
@@ -139,20 +151,25 @@ class evictor {
   job job_ = job::none;
   segment* segment_ = nullptr;
   char* cursor_ = nullptr;
-  std::uint32_t kept_ = 0, pinned_ = 0, dirty_kept_ = 0;
+  std::uint32_t kept_ = 0;  ///< that were touched: the segment is swept again a grace period later
+  std::uint32_t pinned_ = 0, dirty_kept_ = 0;
   std::uint32_t waiting_ = 0;  ///< frames that this sweep saw, or put, in a batch that was not acknowledged
   std::uint64_t kept_bytes_ = 0;
+  std::uint64_t stamp_ = 0;  ///< of the segment, before it was swept
   bool draining_ = false;
   bool starved_ = false;  ///< this step found no batch for a dirty object, or only segments that cannot be emptied now
   std::uint64_t left_ = 0;    ///< objects that had left, when this sweep began
   std::uint32_t futile_ = 0;  ///< sweeps one after the other by which nothing left
+  std::uint32_t moving_ = 0;  ///< the same, by which something was moved
+  std::uint64_t moved_so_far_ = 0;
+  std::uint32_t coolings_due_ = 0;  ///< before the next sweep
   std::uint32_t sweeps_since_submit_ = 0;
   os::nap rest_{limits::memory_nap_first, limits::memory_nap_most};
   bool in_vain_ = false;          ///< the last step moved nothing ...
   std::uint32_t in_vain_at_ = 0;  ///< ... at this count of work_ ...
   time_point again_at_{};         ///< ... and the next one is worth it from then on
-  std::uint32_t low_ = 0, high_ = 0, inactive_target_ = 0;
-  bump moved_{fill_kind::kept, nullptr};  ///< where a pause moves stragglers to
+  std::uint32_t low_ = 0, high_ = 0;
+  bump moved_{fill_kind::kept, nullptr};  ///< where objects are moved to
   time_point no_pause_before_{};
   std::vector<remote::batch*> open_;  ///< per agent
   record_list closed_;                ///< of batches that leave at the end of this step

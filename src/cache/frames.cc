@@ -21,7 +21,6 @@ frame_space::frame_space(object_cache& cache, const cache_options& options)
     throw error(errc::invalid_argument,
                 fmt::format("cache of {} bytes: at least {} segments of {} bytes are needed", options.capacity_bytes,
                             limits::segments_min, options.segment_bytes));
-  arena_.set_policy(options.queues);
   share_of_reads_ = std::max(limits::read_segments_min, arena_.capacity_segments() / limits::read_share);
   expect_threads(0, 0);
 }
@@ -60,7 +59,7 @@ void frame_space::set_reserve() noexcept {
 }
 
 char* frame_space::room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn) {
-  in_turn &= b.kind == fill_kind::young;
+  in_turn &= b.kind != fill_kind::kept;
   if (expects_large_.load(std::memory_order_relaxed) &&
       static_cast<std::int32_t>(arena_.release_count() - large_until_.load(std::memory_order_relaxed)) >= 0) {
     const std::lock_guard lock(reserve_mutex_);
@@ -75,6 +74,8 @@ char* frame_space::room_for(bump& b, std::uint64_t total, std::uint32_t leave, b
   segment* s = arena_.take(span, leave);
   if (!s) return nullptr;
   s->used = 8 + total;
+  s->kind = b.kind;
+  s->warm = true;
   b.large = s;
   return s->base + 8;
 }
@@ -123,6 +124,7 @@ void frame_space::unbump(bump& b, char* payload) noexcept {
     b.large = nullptr;
   } else if (b.limit.load(limit_order) != nullptr && b.own.at == payload - sizeof(frame_prefix) + total) {
     b.own.at -= total;
+    b.own.warm = std::min(b.own.warm, b.own.at);
     retire_memory(b.own.at, total);
   } else {
     retire_frame(payload);  // it stays as a frame without a header, which the sweep passes over
@@ -149,35 +151,45 @@ void frame_space::move_frame(char* from, char* to) noexcept {
   }
 }
 
-bool frame_space::relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave) {
-  char* old = word::payload(seen);
-  // Nothing of the frame is looked at before the word is ours: it may be evicted until then, and its segment reused.
-  word_t expected = seen;
-  if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) return true;
-  char* payload = nullptr;
-  // A large object is its segment: moving it would gain nothing.
-  if (arena_.of(old).span == 1 && frame::prefix(old).pins.load(std::memory_order_acquire) == 0)
-    payload = bump_frame(to, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
-  if (payload) {
-    move_frame(old, payload);
-    retire_frame(old);
-    word.store(word::resident(payload, seen & word::clean_bit), std::memory_order_release);
-    return true;
+// A fetch in flight writes headers that may name anything. Other threads' are in other pieces, but the count is the
+// segment's.
+void frame_space::cool(piece& p) noexcept {
+  if (!p.seg || p.warm == p.at) return;
+  bool whole = p.seg->inflight.load(std::memory_order_acquire) == 0;
+  for (char* at = p.warm; whole && at < p.at;) {
+    char* const payload = at + sizeof(frame_prefix);
+    at += frame::total_bytes_of(payload);
+    const slot_t slot = header::slot(frame::prefix(payload).header.load(std::memory_order_relaxed));
+    if (slot == 0 || slot >= hit.slots) continue;
+    word_t w = word_at(slot).load(std::memory_order_relaxed);
+    if (!word::is_resident(w)) whole = false;  // it is being fetched into this frame, or was put aside
+    if (!word::is_resident(w) || word::payload(w) != payload || word::is_cold(w)) continue;
+    whole = word_at(slot).compare_exchange_strong(w, w | word::cold_bit, std::memory_order_acq_rel);
   }
-  word.store(seen, std::memory_order_release);
-  return false;
+  p.seg->warm |= !whole;
+  p.warm = p.at;
+}
+
+frame_space::relocated frame_space::relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave) {
+  char* const old = word::payload(seen);
+  // Nothing of the frame is copied before the word is ours: whoever touches the object until then may change it.
+  word_t expected = seen;
+  if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel))
+    return relocated::touched;
+  char* const payload = bump_frame(to, frame::total_bytes_of(old) - sizeof(frame_prefix), leave);
+  if (!payload) {
+    word.store(seen, std::memory_order_release);
+    return relocated::no_memory;
+  }
+  move_frame(old, payload);
+  retire_frame(old);
+  word.store(word::resident(payload, seen & (word::cold_bit | word::clean_bit)), std::memory_order_release);
+  return relocated::moved;
 }
 
 void frame_space::touch(mutator& m, std::atomic<word_t>& word, word_t seen) {
   m.counters.touches += 1;
-  char* payload = word::payload(seen);
-  frame_prefix& px = frame::prefix(payload);
-  const std::uint64_t stamp = arena_.of(payload).cold_stamp.load(std::memory_order_acquire);
-  const bool moved = stamp != 0 && epochs::passed(stamp) && relocate(word, seen, m.kept, 1);
-  if (moved) {
-    m.counters.relocations += 1;
-    return;
-  }
+  frame_prefix& px = frame::prefix(word::payload(seen));
   word_t expected = seen;
   if (!word.compare_exchange_strong(expected, seen & ~word::cold_bit, std::memory_order_acq_rel)) return;
   if ((px.shape.load(std::memory_order_relaxed) & frame::elastic_bit) != 0) {

@@ -67,15 +67,20 @@ class frame_space {
   void unbump(bump& b, char* payload) noexcept;
   /// Lets a run for a large object enter its queue, once its frame is published.
   void settle(bump& b) noexcept;
-  /// The first access to a cold object: it becomes warm, and moves to a kept frame when its grace period is over.
-  /// `seen` is cold and not busy. In a section.
+  /// An access to a cold object, the first since it was cooled: it becomes warm. `seen` is cold and not busy. In a
+  /// section.
   void touch(mutator& m, std::atomic<word_t>& word, word_t seen);
+  /// Makes cold what was fetched into the piece, but for what is on its way: then the evictor cools the segment. In a
+  /// section, or a pause.
+  static void cool(piece& p) noexcept;
+  enum class relocated : std::uint8_t { moved, touched, no_memory };
+  /// Moves the object of a word that is cold since a grace period and unpinned, and stays cold, to a frame of `to`.
+  /// `seen` is not busy; touched: it is warm, or busy, by now. In a section of the evictor.
+  relocated relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave);
   /// Moves bytes, prefix and flags to `to`; the caller owns the word exclusively and publishes it.
   void move_frame(char* from, char* to) noexcept;
 
  private:
-  /// Moves the object of a cold, grace-passed, unpinned word to a kept frame. True when the word is warm afterwards.
-  bool relocate(std::atomic<word_t>& word, word_t seen, bump& to, std::uint32_t leave);
   /// The cold half of bump_frame: where the frame begins.
   char* room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn);
   void set_reserve() noexcept;

@@ -116,8 +116,8 @@ std::string describe_holders(object_cache& cache) {
                    cache.agents()[i]->lost() ? ", which is lost" : "", least, h.objects, h.bytes);
   }
   const arena::counts q = cache.memory().queue_lengths();
-  fmt::format_to(to, "; segments: {} free, {} active, {} proactive, {} inactive, {} writing", q.free, q.active,
-                 q.proactive, q.inactive, q.writing);
+  fmt::format_to(to, "; segments: {} free, {} filled, {} on trial, {} active, {} writing", q.free, q.filled, q.trial,
+                 q.active, q.writing);
   return out;
 }
 

@@ -12,7 +12,7 @@
 namespace fm::detail {
 
 lease_book::lease_book(object_cache& cache, const cache_options& options)
-    : cache_(cache), budget_(options.capacity_bytes / limits::lease_share), segments_(cache.memory(), options.queues) {}
+    : cache_(cache), budget_(options.capacity_bytes / limits::lease_share), segments_(cache.memory(), options.policy) {}
 
 lease_book::~lease_book() { lessees_.clear(); }
 
@@ -25,8 +25,8 @@ void lease_book::begin(mutator& m, thread_state& of) noexcept {
 
 void lease_book::end(mutator& m) noexcept {
   const std::lock_guard lock(mutex_);
-  cache_.frames().settle(m.young);
-  cache_.frames().settle(m.kept);
+  cache_.frames().settle(m.made);
+  cache_.frames().settle(m.fetched);
   announce(m);  // of what cannot be taken now
   m.thread = nullptr;
   take(m);
@@ -53,6 +53,7 @@ char* lease_book::room(bump& b, std::uint64_t bytes, std::uint32_t leave, bool i
   const bool fits = own.seg && own.room() >= bytes;
   if (!fits && in_turn && cache_.pressure().is_turn_of_another(b, leave)) return nullptr;
   if (!fits || own.seg->closing) {
+    if (b.kind == fill_kind::fetched) cache_.frames().cool(own);
     if (b.of) account(*b.of, true);
     const std::uint64_t wish = b.of ? portion(bytes) : cache_.memory().segment_bytes();
     const auto got = segments_.exchange(own, b.kind, bytes, wish, leave);
@@ -172,13 +173,13 @@ void lease_book::end_run(mutator& m) noexcept {
 
 void lease_book::account(mutator& m, bool is_newest) noexcept {
   const auto of_piece = [](const bump& b) { return b.own.seg ? b.own.room() : 0; };
-  std::uint64_t now = of_piece(m.young) + of_piece(m.kept);
+  std::uint64_t now = of_piece(m.made) + of_piece(m.fetched);
   now += (std::max<std::uint64_t>(m.run_slots, 1) - 1) * sizeof(word_t);  // one alone is used at once
   now += (m.staging_held ? limits::window_max : 0) + m.chunk_count * sizeof(fetch_chunk);
   leased_ += now - m.leased;
   m.leased = now;
   // A piece without room is a lease, too: its segment waits for it.
-  const bool fills = m.young.own.seg || m.kept.own.seg;
+  const bool fills = m.made.own.seg || m.fetched.own.seg;
   const bool leases = now != 0 || fills;
   if (m.is_linked() && (is_newest || !leases)) lessees_.erase(lessees_.iterator_to(m));
   if (!m.is_linked() && leases) lessees_.push_back(m);
@@ -190,8 +191,8 @@ void lease_book::account(mutator& m, bool is_newest) noexcept {
 }
 
 void lease_book::announce(mutator& m) noexcept {
-  m.young.limit.store(nullptr, limit_order);
-  m.kept.limit.store(nullptr, limit_order);
+  m.made.limit.store(nullptr, limit_order);
+  m.fetched.limit.store(nullptr, limit_order);
   m.slot_limit.store(0, limit_order);
   m.staging.store(nullptr, limit_order);
   m.fetches.store(0, limit_order);
@@ -203,13 +204,13 @@ bool lease_book::idle(const mutator& m) noexcept {
   if (m.writes_new.load(FM_TSAN ? std::memory_order_seq_cst : std::memory_order_acquire) != 0) return false;
   if (m.thread && m.thread->epoch.load(FM_TSAN ? std::memory_order_seq_cst : std::memory_order_acquire) != 0)
     return false;
-  return m.young.limit.load(limit_order) == nullptr && m.kept.limit.load(limit_order) == nullptr &&
+  return m.made.limit.load(limit_order) == nullptr && m.fetched.limit.load(limit_order) == nullptr &&
          m.slot_limit.load(limit_order) == 0 && m.staging.load(limit_order) == nullptr &&
          m.fetches.load(limit_order) == 0;
 }
 
 void lease_book::restore(mutator& m) noexcept {
-  for (bump* b : {&m.young, &m.kept}) b->limit.store(b->own.end, limit_order);
+  for (bump* b : {&m.made, &m.fetched}) b->limit.store(b->own.end, limit_order);
   // Its thread may just be going on to the next run, in a section that has begun before the limit was null.
   slot_t taken = 0;
   m.slot_limit.compare_exchange_strong(taken, m.end_slot.load(std::memory_order_relaxed), std::memory_order_seq_cst);
@@ -227,7 +228,7 @@ void lease_book::round(std::size_t at_most, bool only_lingering) noexcept {
   std::size_t left = n, taken = 0;
   bool any = false;
   for (auto m = lessees_.begin(); left-- > 0; ++m) {
-    m->asked = !only_lingering || segments_.lingers(m->young.own) || segments_.lingers(m->kept.own);
+    m->asked = !only_lingering || segments_.lingers(m->made.own) || segments_.lingers(m->fetched.own);
     if (!m->asked) continue;
     announce(*m);
     any = true;
@@ -253,15 +254,15 @@ void lease_book::round(std::size_t at_most, bool only_lingering) noexcept {
 }
 
 void lease_book::take_pieces(mutator& m) noexcept {
-  segments_.give_back(m.young.own);
-  segments_.give_back(m.kept.own);
+  segments_.give_back(m.made.own);
+  segments_.give_back(m.fetched.own);
   account(m, false);
 }
 
 // Whether anything came back. What cannot be taken now stays, without limits.
 bool lease_book::take(mutator& m) noexcept {
   const std::uint64_t before = m.leased;
-  const bool any = m.young.own.seg || m.kept.own.seg;
+  const bool any = m.made.own.seg || m.fetched.own.seg;
   take_pieces(m);
   if (cache_.slots().take_back(m)) end_run(m);
   // A thread that waits outside of its sections for a read has it come into its buffer.
@@ -281,7 +282,7 @@ bool lease_book::take(mutator& m) noexcept {
 
 void lease_book::give_back_pieces(mutator& m) noexcept {
   const std::lock_guard lock(mutex_);
-  for (bump* b : {&m.young, &m.kept}) {
+  for (bump* b : {&m.made, &m.fetched}) {
     cache_.frames().settle(*b);
     segments_.give_back(b->own);
     b->limit.store(nullptr, limit_order);

@@ -76,6 +76,13 @@ void miss_handler::open(std::size_t agents) {
   for (std::size_t i = 0; i < agents; ++i) windows_.push_back(std::make_unique<elastic_windows>());
 }
 
+void miss_handler::note_back(slot_t slot, char* payload) noexcept {
+  if (!left_.take(slot)) return;
+  ghost_hits.fetch_add(1, std::memory_order_relaxed);
+  frame_prefix& px = frame::prefix(payload);
+  px.shape.store(px.shape.load(std::memory_order_relaxed) | frame::used_bit, std::memory_order_relaxed);
+}
+
 void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   if (seen == word::unknown) return miss_unknown(slot, word);
   FM_CHECK(word::is_remote(seen), "a word is in one of its states");
@@ -86,10 +93,11 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   remote::agent_session& link = *cache_.agents()[agent];
   if (link.lost()) throw_access(errc::agent_lost, slot, link);
   const home_address at = home_address::unpack(seen);
+  left_.prefetch(slot);
   bool left = false;
   char* payload = cache_.pressure().frame_in_section(m, slot, size_class::bytes(at.size_class) - header::bytes, left);
   if (left && (object_cache::agent_of(slot) != agent || link.lost())) {
-    cache_.frames().unbump(m.young, payload);
+    cache_.frames().unbump(m.fetched, payload);
     return;
   }
   fetch& f = m.waited;
@@ -99,17 +107,18 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   f.bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
   word_t expected = seen;
   if (!word.compare_exchange_strong(expected, word::fetching(&f), std::memory_order_acq_rel)) {
-    cache_.frames().unbump(m.young, payload);
+    cache_.frames().unbump(m.fetched, payload);
     return;
   }
   try {
     const word_t home = load(f, m, agent);
     frame::prefix(payload).home.store(home, std::memory_order_relaxed);
+    note_back(slot, payload);
     word.store(word::resident(payload, word::clean_bit), std::memory_order_release);
   } catch (...) {
     failed.fetch_add(1, std::memory_order_relaxed);
     frame::prefix(payload).header.store(0, std::memory_order_relaxed);
-    cache_.frames().unbump(m.young, payload);
+    cache_.frames().unbump(m.fetched, payload);
     word.store(seen, std::memory_order_release);
     let_go(f);
     end_fetch(f);
@@ -117,7 +126,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   }
   let_go(f);
   end_fetch(f);
-  cache_.frames().settle(m.young);
+  cache_.frames().settle(m.fetched);
   m.counters.misses += 1;
   cache_.pressure().note_read();
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
@@ -188,8 +197,10 @@ word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
     }
     if (const std::uint64_t bytes = read_hint(f, m, link, from, window); bytes != 0) {
       if (window > bytes) {
-        cache_.frames().settle(m.young);
-        if (install_neighbours(m, agent, from, bytes, window) == 0) windows(agent).useless(from);
+        cache_.frames().settle(m.fetched);
+        const std::uint32_t brought = install_neighbours(m, agent, from, bytes, window);
+        windows(agent).note_brought(brought);
+        if (brought == 0) windows(agent).useless(from);
       }
       return home_address{from.region, from.generation, from.offset, size_class::of(bytes)}.pack();
     }
@@ -271,14 +282,15 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   char* payload = cache_.pressure().frame_in_section(m, slot, bytes - header::bytes, left);
   copy_bytes(frame::home_copy(payload), a.copy.data(), bytes);
   frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);
+  note_back(slot, payload);
   m.counters.fetched_bytes += a.copy.size();
   expected = a.entry;
   if (!word.compare_exchange_strong(expected, word::resident(payload, word::clean_bit), std::memory_order_acq_rel)) {
     frame::prefix(payload).header.store(0, std::memory_order_relaxed);
-    cache_.frames().unbump(m.young, payload);
+    cache_.frames().unbump(m.fetched, payload);
     return;
   }
-  cache_.frames().settle(m.young);
+  cache_.frames().settle(m.fetched);
   m.counters.misses += 1;
   cache_.pressure().note_read();
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
@@ -309,7 +321,7 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
       std::atomic<word_t>& word = word_at(slot);
       word_t w = word.load(std::memory_order_relaxed);
       if (word::is_remote(w) && home_address::unpack(w) == here) {
-        char* payload = cache_.frames().bump_frame(m.young, copy - header::bytes, leave);
+        char* payload = cache_.frames().bump_frame(m.fetched, copy - header::bytes, leave);
         if (!payload) return installed;
         copy_bytes(frame::home_copy(payload), bytes + at, copy);
         frame_prefix& px = frame::prefix(payload);
@@ -322,7 +334,7 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
           ++installed;
         } else {
           px.header.store(0, std::memory_order_relaxed);
-          cache_.frames().unbump(m.young, payload);
+          cache_.frames().unbump(m.fetched, payload);
         }
       }
     }

@@ -13,6 +13,7 @@
 // object_cache::resolve calls it, inside a section.
 #pragma once
 
+#include "cache/frames/ghosts.h"
 #include "elastic.h"
 #include "mutator.h"
 #include <farmem/detail/access.h>
@@ -24,7 +25,7 @@ namespace fm::detail {
 
 class miss_handler {
  public:
-  explicit miss_handler(object_cache& cache) noexcept : cache_(cache) {}
+  miss_handler(object_cache& cache, std::uint64_t capacity_bytes) : cache_(cache), left_(capacity_bytes) {}
   /// Elastic windows for each of the heap's agents. Once, before anything is fetched.
   void open(std::size_t agents);
 
@@ -34,9 +35,14 @@ class miss_handler {
   /// Waits until the word is no longer `fetching` by this record, or throws timed_out.
   void wait_for_fetch(slot_t slot, std::atomic<word_t>& word, word_t seen, time_point deadline);
   elastic_windows& windows(std::uint32_t agent) noexcept { return *windows_[agent]; }
+  /// What has left the cache while it was on trial.
+  ghosts& left() noexcept { return left_; }
+  /// The object comes back into this frame, which nobody knows yet: if it had left only just before, it is not on trial.
+  void note_back(slot_t slot, char* payload) noexcept;
 
   histogram miss_ns;
   std::atomic<std::uint64_t> failed{0};
+  std::atomic<std::uint64_t> ghost_hits{0};
 
  private:
   void miss_unknown(slot_t slot, std::atomic<word_t>& word);
@@ -54,6 +60,7 @@ class miss_handler {
 
   object_cache& cache_;
   std::vector<std::unique_ptr<elastic_windows>> windows_;
+  ghosts left_;
 };
 
 }  // namespace fm::detail

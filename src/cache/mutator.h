@@ -33,7 +33,7 @@ class owned_counter {
 struct mutator_counters {
   owned_counter allocated_objects, allocated_bytes;
   owned_counter misses, misses_by_slot, fetched_bytes, elastic_installs, elastic_touches;
-  owned_counter touches, relocations, waits_for_fetch, prefetches;
+  owned_counter touches, waits_for_fetch, prefetches;
   owned_counter stalls_for_memory;
 };
 
@@ -66,8 +66,8 @@ class mutator : public lessee_hook {
 
   object_cache& cache;
   thread_state* thread = nullptr;          ///< its thread; null when that has ended
-  bump young{fill_kind::young, this};      ///< for fetches and allocations
-  bump kept{fill_kind::kept, this};        ///< for re-referenced objects
+  bump made{fill_kind::made, this};        ///< for new objects
+  bump fetched{fill_kind::fetched, this};  ///< for what was remote
   slot_t next_slot = 0;                    ///< the run that slots are taken from, in sections: up to here ...
   std::atomic<slot_t> slot_limit{0};       ///< ... or null, as bump::limit
   std::atomic<slot_t> end_slot{0};         ///< its end, whatever the limit says

@@ -157,7 +157,7 @@ class object_cache {
   lease_book leases_{*this, options_};
   collection_requests requests_;
   memory_pressure pressure_{*this};
-  miss_handler misses_{*this};
+  miss_handler misses_{*this, options_.capacity_bytes};
   detached_fetches detached_{*this};
   collector_view collections_{*this};
   young_objects young_{*this};

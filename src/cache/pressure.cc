@@ -146,14 +146,14 @@ std::uint32_t memory_pressure::left_by(waits_as who) const noexcept {
 // Makers stand in a line of their own as long as an agent is full: readers have a share that is none of theirs.
 // A thread that has left its sections bumps in one of its own (leases.h). From there until it has entered the others
 // again nothing but the count in the segment keeps the frame.
-char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, waits_as who) {
+char* memory_pressure::await_frame(mutator& m, bump& b, std::uint64_t payload_bytes, waits_as who) {
   frame_space& frames = cache_.frames();
   arena& memory = frames.memory();
   const time_point begin = clock::now();
   const auto line_of = [&](std::uint32_t leave) -> waiting_line& {
     return who == waits_as::holder ? urgent_ : leave > frames.reserve() ? makers_ : others_;
   };
-  waiting_line::place place(line_of(left_by(who)), m.young);
+  waiting_line::place place(line_of(left_by(who)), b);
   m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
   patience patience(cache_.options().memory_within, begin, moved_for(who));
   awaited_collection collection(cache_);
@@ -166,7 +166,7 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
     if (place.is_first()) {
       const bool outside = this_thread.depth == 0;
       const section in_section;
-      if (char* payload = frames.bump_frame(m.young, payload_bytes, leave)) {
+      if (char* payload = frames.bump_frame(b, payload_bytes, leave)) {
         if (outside) memory.of(payload).hold();
         stall_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
         return payload;
@@ -190,18 +190,19 @@ char* memory_pressure::await_frame(mutator& m, std::uint64_t payload_bytes, wait
 char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left,
                                         waits_as who) {
   frame_space& frames = cache_.frames();
+  bump& b = who == waits_as::maker ? m.made : m.fetched;
   // The reserve is for threads that hold frames: others wait for them.
   if (!epochs::holds_nothing()) who = waits_as::holder;
-  if (char* p = frames.bump_frame(m.young, payload_bytes, left_by(who))) return p;
+  if (char* p = frames.bump_frame(b, payload_bytes, left_by(who))) return p;
   char* payload = nullptr;
-  if (const access_wait wait(*this, slot); wait.outside()) payload = await_frame(m, payload_bytes, who);
+  if (const access_wait wait(*this, slot); wait.outside()) payload = await_frame(m, b, payload_bytes, who);
   if (payload) {
     left = true;
     frames.memory().of(payload).end_hold();
     return payload;
   }
   const reading_nothing reads_nothing;
-  return await_frame(m, payload_bytes, waits_as::holder);
+  return await_frame(m, b, payload_bytes, waits_as::holder);
 }
 
 bool memory_pressure::is_share_free() const noexcept {

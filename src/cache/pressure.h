@@ -49,6 +49,10 @@ class memory_pressure {
   /// is free, which the frame then is no part of. False when there was nothing to wait for; otherwise the caller looks
   /// at the word again. In a section. Throws why the agent refuses.
   bool await_share(mutator& m, slot_t slot);
+  /// Whether somebody waits, here or for something else outside of sections, and may need memory. Wait-free.
+  [[nodiscard]] bool has_waiters() const noexcept {
+    return !urgent_.empty() || !others_.empty() || !makers_.empty() || waiters.load(std::memory_order_relaxed) != 0;
+  }
   /// What has moved so far, for a wait for memory.
   [[nodiscard]] std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
   /// The same for one of these.
@@ -93,7 +97,7 @@ class memory_pressure {
   /// A frame for a thread that has found no memory for one, as soon as its turn comes. A holder is served from the
   /// reserve. Outside of sections the segment counts the frame as being fetched (segment::inflight). Throws cache_full,
   /// or why the agents refuse what is written back.
-  char* await_frame(mutator& m, std::uint64_t payload_bytes, waits_as who);
+  char* await_frame(mutator& m, bump& b, std::uint64_t payload_bytes, waits_as who);
 
   object_cache& cache_;
   waiting_line urgent_;  ///< threads that hold frames, which hold up whoever evicts

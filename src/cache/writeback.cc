@@ -207,17 +207,17 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
         word.fetch_and(~word::clean_bit, std::memory_order_acq_rel);
         note_dirty(r.objects[i].slot);
       }
-      px.shape.fetch_and(~frame::writing_bit, std::memory_order_release);
+      const std::uint32_t shape = px.shape.fetch_and(~frame::writing_bit, std::memory_order_acq_rel);
       const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_acquire);
       if (code != errc::ok) {
         word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
         counts.write_failures.fetch_add(1, std::memory_order_relaxed);
-      } else if (word::is_cold(w) && word::is_clean(w) && stamp != 0 && epochs::passed(stamp) &&
-                 px.pins.load(std::memory_order_acquire) == 0) {
+      } else if (word::is_cold(w) && word::is_clean(w) && (shape & frame::used_bit) == 0 && stamp != 0 &&
+                 epochs::passed(stamp) && px.pins.load(std::memory_order_acquire) == 0) {
         // Cold words under busy are ours alone.
         retire_frame(payload);
         word.store(r.objects[i].home, std::memory_order_release);
-        counts.dropped.fetch_add(1, std::memory_order_relaxed);
+        note_left(r.objects[i].slot, s, shape, r.objects[i].home);
       } else {
         word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
         counts.cancelled.fetch_add(1, std::memory_order_relaxed);
@@ -260,10 +260,11 @@ errc evictor::drain(time_point deadline) {
     {
       const std::lock_guard lock(mutex_);
       draining_ = true;
-      cache_.leases().close_segments();  // stragglers that a pause has moved leave with the rest
+      cache_.leases().give_back(moved_);  // what was moved leaves with the rest
+      cache_.leases().close_segments();
       moved = step();
       const arena::counts q = arena_.queue_lengths();
-      empty = job_ == job::none && q.active + q.proactive + q.inactive + q.writing == 0;
+      empty = job_ == job::none && q.filled + q.trial + q.active + q.writing == 0;
       draining_ = false;
     }
     if (empty && batches_unacknowledged_.load(std::memory_order_acquire) == 0) return errc::ok;

@@ -102,7 +102,7 @@ void heap_core::open(const heap_options& options) {
   } else {
     while (co.segment_bytes > 64 << 10 && options.cache / co.segment_bytes < 64) co.segment_bytes /= 2;
   }
-  co.queues.promote_probability = options.promote_probability;
+  co.policy.promote_probability = options.promote_probability;
   co.hit_bytes = options.hit;
   co.hit_residents_max = options.hit_residents;
   co.elastic = options.elastic;
@@ -179,13 +179,13 @@ heap_stats heap_core::stats(detail_level level) {
     s.waits_for_fetch += n.waits_for_fetch.get();
     s.fetched_bytes += n.fetched_bytes.get();
     s.touches += n.touches.get();
-    s.relocations += n.relocations.get();
     s.prefetches += n.prefetches.get();
     s.elastic_installs += n.elastic_installs.get();
     s.elastic_touches += n.elastic_touches.get();
     s.stalls_for_memory += n.stalls_for_memory.get();
   });
   s.failed_misses = c.misses().failed.load(std::memory_order_relaxed);
+  s.ghost_hits = c.misses().ghost_hits.load(std::memory_order_relaxed);
   const evictor::counters& e = c.eviction().counts;
   s.elastic_untouched = e.elastic_untouched.load(std::memory_order_relaxed);
   s.segments_cooled = e.cooled.load(std::memory_order_relaxed);
@@ -196,14 +196,15 @@ heap_stats heap_core::stats(detail_level level) {
   s.acknowledged_objects = e.acknowledged.load(std::memory_order_relaxed);
   s.cancelled_drops = e.cancelled.load(std::memory_order_relaxed);
   s.write_failures = e.write_failures.load(std::memory_order_relaxed);
+  s.relocations = e.relocated.load(std::memory_order_relaxed);
   s.stragglers = e.stragglers.load(std::memory_order_relaxed);
   s.pauses = e.pauses.load(std::memory_order_relaxed);
   s.pauses_abandoned = e.pauses_abandoned.load(std::memory_order_relaxed);
   const arena::counts q = c.memory().queue_lengths();
   s.segments_free = q.free;
   s.segments_active = q.active;
-  s.segments_proactive = q.proactive;
-  s.segments_inactive = q.inactive;
+  s.segments_filled = q.filled;
+  s.segments_trial = q.trial;
   s.segments_writing = q.writing;
   s.cache_bytes = std::uint64_t{c.memory().capacity_segments()} * c.memory().segment_bytes();
   s.cache_used_bytes = s.cache_bytes - std::uint64_t{q.free} * c.memory().segment_bytes();
@@ -262,11 +263,12 @@ std::string heap_stats::text() const {
   const auto us = [](std::uint64_t ns) { return double(ns) / 1000.0; };
   return fmt::format(
       "objects   {} allocated, {} bytes\n"
-      "reading   {} misses ({} by slot, {} failed), {} bytes fetched, {} touches of cold objects, {} moved on\n"
+      "reading   {} misses ({} by slot, {} of ghosts, {} failed), {} bytes fetched, {} touches of cold objects, {} "
+      "moved on\n"
       "          miss p50 {:.1f} us, p99 {:.1f} us, p99.9 {:.1f} us, max {:.1f} us\n"
       "elastic   {} neighbours, {} used, {} evicted untouched; {} prefetches\n"
       "writing   {} objects, {} bytes, {} acknowledged, {} drops cancelled, {} failed; {} batches, {} sent again\n"
-      "cache     {} of {} bytes; segments {} free, {} active, {} proactive, {} inactive, {} writing; {} dropped "
+      "cache     {} of {} bytes; segments {} free, {} filled, {} on trial, {} active, {} writing; {} dropped "
       "objects\n"
       "threads   {}, with {} bytes of their own; {} times taken back\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
@@ -278,16 +280,16 @@ std::string heap_stats::text() const {
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
       "          threads waited for pauses {} times, p99 {:.1f} us, max {:.1f} us; utilisation in 10 ms at least "
       "{:.3f}\n",
-      allocated_objects, allocated_bytes, misses, misses_by_slot, failed_misses, fetched_bytes, touches, relocations,
-      us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)), us(miss_ns.max_ns),
-      elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects, written_bytes,
-      acknowledged_objects, cancelled_drops, write_failures, batches, batches_resent, cache_used_bytes, cache_bytes,
-      segments_free, segments_active, segments_proactive, segments_inactive, segments_writing, dropped_objects, threads,
-      thread_bytes, leases_taken_back, hit_bytes, hit_pages_given_back, hit_pages_opened_again, hit_words_aside,
-      stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses, pauses_abandoned,
-      regions, regions_retired, reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced, collections,
-      collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes, emptied_regions,
-      young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
+      allocated_objects, allocated_bytes, misses, misses_by_slot, ghost_hits, failed_misses, fetched_bytes, touches,
+      relocations, us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)),
+      us(miss_ns.max_ns), elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects,
+      written_bytes, acknowledged_objects, cancelled_drops, write_failures, batches, batches_resent, cache_used_bytes,
+      cache_bytes, segments_free, segments_filled, segments_trial, segments_active, segments_writing, dropped_objects,
+      threads, thread_bytes, leases_taken_back, hit_bytes, hit_pages_given_back, hit_pages_opened_again,
+      hit_words_aside, stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses,
+      pauses_abandoned, regions, regions_retired, reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced,
+      collections, collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes,
+      emptied_regions, young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
       us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count,
       us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
 }

@@ -24,7 +24,7 @@
 #pragma once
 
 #include "base/limits.h"
-#include "cache/frames/policy.h"
+#include "queue_policy.h"
 #include <array>
 #include <farmem/paged_options.h>
 #include <farmem/paged_resource.h>

@@ -43,7 +43,7 @@ TEST_CASE("a segment that a frame will be used in is swept after the section in 
   segment* const held = take(a, 1);
   segment* const other = take(a, 1);
   for (segment* s : {held, other}) a.retire(*s, 8, false);
-  while (segment* s = a.next_to_cool(epochs::current, true)) a.enter_inactive(*s, epochs::stamp());
+  while (segment* s = a.next_to_cool()) a.enter_cooled(*s, epochs::stamp());
   const auto passed_below = [] {
     epochs::try_pass(epochs::current.load() - 1);
     return epochs::passed_.load();
@@ -53,9 +53,9 @@ TEST_CASE("a segment that a frame will be used in is swept after the section in 
     while (step != n) std::this_thread::yield();
   };
   held->hold();  // by a thread that has bumped a frame, and waits outside of its section
-  REQUIRE(a.next_to_sweep(passed_below()) == other);
-  REQUIRE(a.next_to_sweep(passed_below()) == nullptr);
-  REQUIRE(a.oldest_cold_stamp() == 0);  // others that come are not held up by it
+  REQUIRE(a.next_to_sweep(passed_below(), false) == other);
+  REQUIRE(a.next_to_sweep(passed_below(), false) == nullptr);
+  REQUIRE(a.awaited_stamp() == 0);  // others that come are not held up by it
   std::thread enters_again([&] {
     {
       const section gives_the_frame_its_word;
@@ -66,11 +66,11 @@ TEST_CASE("a segment that a frame will be used in is swept after the section in 
     step = 3;
   });
   await(1);
-  for (int i = 0; i < 3; ++i) REQUIRE(a.next_to_sweep(passed_below()) == nullptr);
+  for (int i = 0; i < 3; ++i) REQUIRE(a.next_to_sweep(passed_below(), false) == nullptr);
   step = 2;
   await(3);
-  REQUIRE(a.next_to_sweep(passed_below()) == held);
-  REQUIRE(a.inactive_segments() == 0);
+  REQUIRE(a.next_to_sweep(passed_below(), false) == held);
+  REQUIRE(a.queue_lengths().active == 0);
   enters_again.join();
 }
 

@@ -2,6 +2,7 @@
 // else, whatever came back in which order.
 #include "cache/frames/shared_segments.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <random>
 #include <vector>
@@ -43,13 +44,13 @@ TEST_CASE("a bump that is alone goes on in the same piece, and fills its segment
   arena a(64 * segment_bytes, segment_bytes);
   shared_segments shared(a, {});
   piece p;
-  REQUIRE(shared.exchange(p, fill_kind::young, 240, 1024, 0) == shared_segments::got::segment);
+  REQUIRE(shared.exchange(p, fill_kind::made, 240, 1024, 0) == shared_segments::got::segment);
   const segment* const first = p.seg;
   std::uint64_t frames = 0;
   while (p.seg == first) {
     put_frame(p, 240);
     ++frames;
-    if (p.room() < 240) shared.exchange(p, fill_kind::young, 240, 1024, 0);
+    if (p.room() < 240) shared.exchange(p, fill_kind::made, 240, 1024, 0);
   }
   REQUIRE(frames == (segment_bytes - 16) / 240);
   REQUIRE(first->filler == 0);
@@ -60,15 +61,15 @@ TEST_CASE("what one piece does not use is the next piece's") {
   arena a(64 * segment_bytes, segment_bytes);
   shared_segments shared(a, {});
   piece idle, busy;
-  shared.exchange(idle, fill_kind::young, 48, 4096, 0);
+  shared.exchange(idle, fill_kind::made, 48, 4096, 0);
   put_frame(idle, 48);
-  shared.exchange(busy, fill_kind::young, 48, 4096, 0);
+  shared.exchange(busy, fill_kind::made, 48, 4096, 0);
   put_frame(busy, 48);
   char* const left = idle.at;
   shared.give_back(idle);
   REQUIRE(idle.seg == nullptr);
   piece next;
-  REQUIRE(shared.exchange(next, fill_kind::young, 1000 / 16 * 16, 0, 0) == shared_segments::got::room);
+  REQUIRE(shared.exchange(next, fill_kind::made, 1000 / 16 * 16, 0, 0) == shared_segments::got::room);
   REQUIRE(next.at == left);
   REQUIRE(a.available() == 63);
 }
@@ -78,10 +79,10 @@ TEST_CASE("a bump that may wait takes nothing of what another one has opened tha
   shared_segments shared(a, {});
   while (a.available() > 10) a.take(1, 0);
   piece urgent, patient;
-  REQUIRE(shared.exchange(patient, fill_kind::young, 240, 1024, 10) == shared_segments::got::nothing);
-  REQUIRE(shared.exchange(urgent, fill_kind::young, 240, 1024, 0) == shared_segments::got::segment);
-  REQUIRE(shared.exchange(patient, fill_kind::young, 240, 1024, 10) == shared_segments::got::nothing);
-  REQUIRE(shared.exchange(patient, fill_kind::young, 240, 1024, 9) == shared_segments::got::room);
+  REQUIRE(shared.exchange(patient, fill_kind::made, 240, 1024, 10) == shared_segments::got::nothing);
+  REQUIRE(shared.exchange(urgent, fill_kind::made, 240, 1024, 0) == shared_segments::got::segment);
+  REQUIRE(shared.exchange(patient, fill_kind::made, 240, 1024, 10) == shared_segments::got::nothing);
+  REQUIRE(shared.exchange(patient, fill_kind::made, 240, 1024, 9) == shared_segments::got::room);
 }
 
 TEST_CASE("one object of each of thousands of bumps costs what the objects cost") {
@@ -89,7 +90,7 @@ TEST_CASE("one object of each of thousands of bumps costs what the objects cost"
   shared_segments shared(a, {});
   for (int i = 0; i < 5000; ++i) {
     piece p;
-    REQUIRE(shared.exchange(p, fill_kind::young, 48, 4096, 0) != shared_segments::got::nothing);
+    REQUIRE(shared.exchange(p, fill_kind::made, 48, 4096, 0) != shared_segments::got::nothing);
     put_frame(p, 48);
     shared.give_back(p);
   }
@@ -101,12 +102,11 @@ TEST_CASE("segments are tiled by frames, whatever pieces came back in which orde
   for (int world = 0; world < 20; ++world) {
     arena a(64 * segment_bytes, segment_bytes);
     shared_segments shared(a, {});
-    std::vector<piece> pieces[2];
-    pieces[0].resize(1 + random() % 12);
-    pieces[1].resize(pieces[0].size());
+    std::array<std::vector<piece>, 3> pieces;
+    for (auto& of_kind : pieces) of_kind.resize(1 + random() % 12);
     std::uint64_t written = 0;
     for (int step = 0; step < 3000; ++step) {
-      const std::size_t kind = random() % 2;
+      const std::size_t kind = random() % 3;
       piece& p = pieces[kind][random() % pieces[kind].size()];
       if (random() % 8 == 0) {
         shared.give_back(p);

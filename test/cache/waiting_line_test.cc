@@ -16,7 +16,7 @@ fm::time_point far_away() { return fm::clock::now() + std::chrono::minutes(10); 
 class bumps {
  public:
   explicit bumps(int n) {
-    for (int i = 0; i < n; ++i) all_.emplace_back(fm::detail::fill_kind::young, nullptr);
+    for (int i = 0; i < n; ++i) all_.emplace_back(fm::detail::fill_kind::made, nullptr);
   }
   const bump& operator[](int i) const { return all_[static_cast<std::size_t>(i)]; }
 

@@ -1,11 +1,10 @@
-// The parts that decide, alone: queues, streams, the policy that is shared with the object cache, and elastic blocks as the statistics
+// The parts that decide, alone: queues, streams, the policy of queues, and elastic blocks as the statistics
 // show them.
-#include "cache/evictor.h"
-#include "cache/object_cache.h"
 
 #include "fixture.h"
 #include "paged/block_queue.h"
 #include "paged/block_record.h"
+#include "paged/queue_policy.h"
 #include "paged/streams.h"
 
 using namespace paged_test;

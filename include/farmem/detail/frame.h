@@ -2,7 +2,7 @@
 //
 //   -24  home    8 bytes   hint of the home copy these bytes came from or went to; 0: never written back
 //   -16  pins    4 bytes   how many pins hold the frame in place
-//   -12  shape   4 bytes   writing | elastic | young | size in units of 16 bytes (24)
+//   -12  shape   4 bytes   writing | elastic | young | used | size in units of 16 bytes (24)
 //    -8  header  8 bytes   type and slot, as in the home copy; 0: nothing installed (yet)
 //     0  payload           16-aligned; what a resident word points to
 //
@@ -37,6 +37,7 @@ namespace frame {
 constexpr std::uint32_t writing_bit = 1u << 31;  ///< a write-back of this object is not yet acknowledged
 constexpr std::uint32_t elastic_bit = 1u << 30;  ///< came with a neighbour's fetch and was not touched since
 constexpr std::uint32_t young_bit = 1u << 29;    ///< no agent can know of the object
+constexpr std::uint32_t used_bit = 1u << 28;     ///< used again since it came: it moves on instead of leaving
 constexpr std::uint32_t units_mask = (1u << 24) - 1;
 constexpr std::uint64_t unit_bytes = 16;
 

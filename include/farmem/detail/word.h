@@ -16,7 +16,7 @@
 // none of the bits set means resident and warm, and the pointer is the word with its low four bits masked off.
 // The write barrier tests `slow_write`, which adds clean. A warm object's fast path writes nothing.
 //
-//   cold   the object's segment entered the inactive queue; the next touch takes the slow path and is recorded.
+//   cold   the object was cooled, or moved by the evictor; the next touch takes the slow path and is seen.
 //   clean  the frame holds nothing that the home copy does not. Cleared by the first write, set by write-back.
 //   busy   the word's lock: relocation, copy-out and acknowledgement own the frame's prefix while it is set. Only ever
 //          held for a bounded time, inside an epoch section. A cold word's reader waits for it; a warm word's does not.
@@ -31,9 +31,9 @@
 //                                 the word is `remote` at exactly the address that the bytes came from
 //   unknown -> resident           allocation of a slot that this thread owns
 //   free -> resident              the same of a slot that is used again: its last object died and was swept
-//   resident warm -> cold         cooling, when the segment enters inactive
+//   resident warm -> cold         cooling of the segment, and again by a sweep that finds it touched
 //   resident cold -> warm         a touch
-//   resident cold -> other frame  relocation after a grace period (frame_space::touch)
+//   resident cold -> other frame  relocation by the evictor, a grace period after cooling, unpinned
 //   resident clean -> dirty       write barrier slow path, or a write-back that failed
 //   resident dirty -> clean       copy-out to a batch, under busy, cold for a grace period, unpinned
 //   resident cold clean -> remote eviction, a grace period after cooling, unpinned, no write-back in flight

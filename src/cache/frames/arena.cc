@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "policy.h"
 #include "retire_frame.h"
 
 namespace fm::detail {
@@ -166,7 +167,7 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
   s->state.store(segment_state::filling, std::memory_order_relaxed);
   s->span = span;
   s->rounds = 0;
-  s->reactivated = 0;
+  s->swept = s->on_trial = false;
   s->used = 0;
   s->freed = 0;
   s->filler = 0;
@@ -177,11 +178,31 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
   return s;
 }
 
-void arena::retire(segment& s, std::uint64_t used, bool proactive) {
+// With mutex_ held, as leave.
+void arena::enter(segment& s, segment_state state, queue& to) {
+  s.state.store(state, std::memory_order_relaxed);
+  if (&to == &trial_) on_trial_ += s.span;
+  to.push_back(s);
+}
+
+void arena::leave(segment& s, queue& from) {
+  if (&from == &trial_) on_trial_ -= s.span;
+  from.erase(queue::s_iterator_to(s));
+  s.state.store(segment_state::sweeping, std::memory_order_relaxed);
+}
+
+void arena::retire(segment& s, std::uint64_t used, bool promoted) {
+  const std::uint64_t stamp = s.warm ? 0 : epochs::stamp();
   const std::lock_guard lock(mutex_);
   s.used = used;
-  s.state.store(proactive ? segment_state::proactive : segment_state::active, std::memory_order_relaxed);
-  (proactive ? proactive_ : active_).push_back(s);
+  s.on_trial = s.kind == fill_kind::fetched && !promoted;
+  s.cold_stamp.store(stamp, std::memory_order_release);
+  if (s.warm)
+    enter(s, segment_state::filled, filled_);
+  else if (s.on_trial)
+    enter(s, segment_state::trial, trial_);
+  else
+    enter(s, segment_state::active, active_);
 }
 
 void arena::release(segment& s) {
@@ -214,33 +235,24 @@ void arena::release(segment& s) {
   if (waiters_.load(std::memory_order_seq_cst) != 0) os::futex_wake(released_, 1 << 30);
 }
 
-segment* arena::next_to_cool(std::uint64_t passed_below, bool spare_proactive) {
+segment* arena::next_to_cool() {
   const std::lock_guard lock(mutex_);
-  while (!proactive_.empty() && (!spare_proactive || policy_.proactive_is_over(proactive_.size(), capacity_))) {
-    spare_proactive = true;
-    segment& s = proactive_.front();
-    proactive_.pop_front();
-    s.state.store(segment_state::active, std::memory_order_relaxed);
-    active_.push_back(s);
-  }
-  for (queue* from : {&active_, &proactive_}) {
-    for (segment& s : *from) {
-      // A fetch in flight writes headers here that may name anything: not to be walked before it has ended.
-      if (s.reactivated >= passed_below || s.inflight.load(std::memory_order_acquire) != 0) continue;
-      from->erase(queue::s_iterator_to(s));
-      s.state.store(segment_state::sweeping, std::memory_order_relaxed);
-      return &s;
-    }
+  for (segment& s : filled_) {
+    // A fetch in flight writes headers here that may name anything: not to be walked before it has ended.
+    if (s.inflight.load(std::memory_order_acquire) != 0) continue;
+    leave(s, filled_);
+    return &s;
   }
   return nullptr;
 }
 
-void arena::enter_inactive(segment& s, std::uint64_t stamp) {
+void arena::enter_cooled(segment& s, std::uint64_t stamp) {
   const std::lock_guard lock(mutex_);
-  s.state.store(segment_state::inactive, std::memory_order_relaxed);
   s.cold_stamp.store(stamp, std::memory_order_release);
-  inactive_.push_back(s);
-  inactive_count_.store(static_cast<std::uint32_t>(inactive_.size()), std::memory_order_relaxed);
+  if (s.on_trial)
+    enter(s, segment_state::trial, trial_);
+  else
+    enter(s, segment_state::active, active_);
 }
 
 bool arena::set_dead_aside(std::uint64_t stamp) noexcept {
@@ -249,15 +261,13 @@ bool arena::set_dead_aside(std::uint64_t stamp) noexcept {
     const segment_state state = s->state.load(std::memory_order_relaxed);
     if (state == segment_state::filling) return false;  // what has died in it is nothing new when it has been filled
     s->noted = false;
-    if (state != segment_state::active && state != segment_state::proactive) return true;
-    if (s->freed + s->filler + 8 != s->used || s->rounds != 0 || s->reactivated != 0) return true;
+    if (state != segment_state::filled && state != segment_state::trial && state != segment_state::active) return true;
+    if (s->freed + s->filler + 8 != s->used || s->swept) return true;
     if (s->inflight.load(std::memory_order_acquire) != 0 || s->writing.load(std::memory_order_acquire) != 0)
       return true;
-    queue& from = state == segment_state::active ? active_ : proactive_;
-    from.erase(queue::s_iterator_to(*s));
-    s->state.store(segment_state::dead, std::memory_order_relaxed);
+    leave(*s, state == segment_state::filled ? filled_ : state == segment_state::trial ? trial_ : active_);
     s->cold_stamp.store(stamp, std::memory_order_release);
-    dead_.push_back(*s);
+    enter(*s, segment_state::dead, dead_);
     newest_dead_.store(stamp, std::memory_order_relaxed);
     return true;
   });
@@ -274,57 +284,74 @@ segment* arena::next_dead(std::uint64_t passed_below) noexcept {
   return &s;
 }
 
-segment* arena::next_to_sweep(std::uint64_t passed_below) {
-  const std::lock_guard lock(mutex_);
-  for (auto at = inactive_.begin(); at != inactive_.end();) {
+// With mutex_ held.
+segment* arena::oldest_passed(queue& from, std::uint64_t passed_below) {
+  for (auto at = from.begin(); at != from.end();) {
     segment& s = *at++;
     if (s.cold_stamp.load(std::memory_order_relaxed) >= passed_below) break;
     // A frame was bumped, its segment filled by others and cooled, and then its thread left the section before it gave
     // the frame a word. The stamp has passed, so the count is seen.
     if (s.inflight.load(std::memory_order_acquire) != 0) continue;
-    inactive_.erase(queue::s_iterator_to(s));
-    if (s.held_until.load(std::memory_order_relaxed) >= passed_below) {  // the thread is in a newer section, perhaps
-      s.cold_stamp.store(epochs::stamp(), std::memory_order_release);
-      inactive_.push_back(s);
-      continue;
-    }
-    inactive_count_.store(static_cast<std::uint32_t>(inactive_.size()), std::memory_order_relaxed);
-    s.state.store(segment_state::sweeping, std::memory_order_relaxed);
-    return &s;
+    leave(s, from);
+    if (s.held_until.load(std::memory_order_relaxed) < passed_below) return &s;
+    // The thread is in a newer section, perhaps.
+    s.cold_stamp.store(epochs::stamp(), std::memory_order_release);
+    enter(s, &from == &trial_ ? segment_state::trial : segment_state::active, from);
   }
   return nullptr;
 }
 
-std::uint64_t arena::oldest_cold_stamp() {
+segment* arena::next_to_sweep(std::uint64_t passed_below, bool trial_first) {
   const std::lock_guard lock(mutex_);
-  for (const segment& s : inactive_)
-    if (s.inflight.load(std::memory_order_relaxed) == 0) return s.cold_stamp.load(std::memory_order_relaxed);
+  trial_first |= on_trial_ >= replacement_policy::trial_target(capacity_);
+  segment* const s = oldest_passed(trial_first ? trial_ : active_, passed_below);
+  return s ? s : oldest_passed(trial_first ? active_ : trial_, passed_below);
+}
+
+std::uint64_t arena::awaited_stamp() {
+  const std::lock_guard lock(mutex_);
+  for (const queue* q : {&writing_, &trial_, &active_}) {
+    for (const segment& s : *q) {
+      if (s.inflight.load(std::memory_order_relaxed) != 0) continue;
+      if (q == &writing_ && s.writing.load(std::memory_order_relaxed) != 0) continue;
+      const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_relaxed);
+      if (!epochs::passed(stamp)) return stamp;
+      break;
+    }
+  }
   return 0;
 }
 
 void arena::enter_writing(segment& s) {
   const std::lock_guard lock(mutex_);
-  s.state.store(segment_state::writing, std::memory_order_relaxed);
-  writing_.push_back(s);
+  enter(s, segment_state::writing, writing_);
 }
 
-segment* arena::next_written() {
+segment* arena::next_written(std::uint64_t passed_below) {
   const std::lock_guard lock(mutex_);
   for (segment& s : writing_) {
     if (s.writing.load(std::memory_order_acquire) != 0) continue;
-    writing_.erase(queue::s_iterator_to(s));
-    s.state.store(segment_state::sweeping, std::memory_order_relaxed);
+    if (s.cold_stamp.load(std::memory_order_relaxed) >= passed_below) continue;
+    leave(s, writing_);
     return &s;
   }
   return nullptr;
 }
 
+std::uint32_t arena::await_stamp(std::uint64_t passed_below) {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::uint32_t>(std::count_if(writing_.begin(), writing_.end(), [&](const segment& s) {
+    return s.writing.load(std::memory_order_relaxed) == 0 &&
+           s.cold_stamp.load(std::memory_order_relaxed) >= passed_below;
+  }));
+}
+
 void arena::enter_active(segment& s, std::uint64_t stamp) {
   const std::lock_guard lock(mutex_);
-  s.cold_stamp.store(0, std::memory_order_relaxed);
-  s.reactivated = stamp;
-  s.state.store(segment_state::active, std::memory_order_relaxed);
-  active_.push_back(s);
+  s.cold_stamp.store(stamp, std::memory_order_release);
+  s.on_trial = false;
+  s.rounds = 0;
+  enter(s, segment_state::active, active_);
 }
 
 bool arena::wait_released(std::uint32_t seen, time_point deadline) {
@@ -342,8 +369,8 @@ void arena::wake_waiters() {
 
 arena::counts arena::queue_lengths() {
   const std::lock_guard lock(mutex_);
-  return {available_.load(), static_cast<std::uint32_t>(active_.size()), static_cast<std::uint32_t>(proactive_.size()),
-          static_cast<std::uint32_t>(inactive_.size() + dead_.size()), static_cast<std::uint32_t>(writing_.size())};
+  const auto n = [](const queue& q) { return static_cast<std::uint32_t>(q.size()); };
+  return {available_.load(), n(filled_), n(trial_), n(active_), n(writing_) + n(dead_)};
 }
 
 }  // namespace fm::detail

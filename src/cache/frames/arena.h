@@ -1,26 +1,28 @@
 // The arena: the cache's memory, cut into segments, and the queues that segments move through.
 //
-//   unbacked -> free -> filling -> active | proactive -> ... -> inactive -> sweeping -> free
-//                                     ^---- proactive's oldest          \-> writing -> sweeping
+//   unbacked -> free -> filling -> filled -> trial | active -> sweeping -> free
+//                                     \------------^             \-> writing -> sweeping
 //
 //   unbacked   address space without memory
 //   free       memory that nothing uses; taken last-in-first-out. Objects larger than a segment take a run of these
 //              that was released as one, or else a run of unbacked ones, or of both
 //   filling    threads bump-allocate in it, each in a piece of its own (shared_segments.h)
-//   active     filled by fetches and allocations; its oldest segment is the next to be cooled
-//   proactive  filled by re-referenced objects, or active by luck (probability epsilon); its oldest goes to active
-//   inactive   cooled: every word into it had its cold bit set, at the stamp in cold_stamp
+//   filled     full, and words into it may be warm. The evictor cools it: every word into it gets its cold bit, before
+//              the stamp in cold_stamp. From then on a touch is seen. Threads cool what they fetch by themselves, a piece
+//              at a time, and a segment that is cold already enters its queue at once
+//   trial      cooled; what was fetched, and is to be used again before it is at the queue's end
+//   active     cooled; what was made, or used again, or promoted by luck
 //   sweeping   the evictor is at it
 //   dead       a collection has freed every frame in it, and it was never cooled: a grace period later it is free
-//   writing    all that is left in it waits for acknowledgements, or for pins to be given back
+//   writing    what is left in it waits for acknowledgements, or was used and was cooled again: it moves on when that
+//              stamp has passed
 //
 // Invariant: backed segments never exceed the capacity. The queues' lock is taken once per segment, not per object.
 // frame_space takes and retires segments, the evictor moves them on, and collections note the frames that they freed.
-// dcm, section 3.2, with segments in place of pages.
+// Which queue the next segment to be swept comes from: policy.h.
 #pragma once
 
 #include "os/os.h"
-#include "policy.h"
 #include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <farmem/detail/epoch.h>
@@ -32,16 +34,13 @@
 
 namespace fm::detail {
 
-enum class segment_state : std::uint8_t {
-  unbacked,
-  free,
-  filling,
-  active,
-  proactive,
-  inactive,
-  sweeping,
-  writing,
-  dead
+enum class segment_state : std::uint8_t { unbacked, free, filling, filled, trial, active, sweeping, writing, dead };
+
+/// What a segment is filled with.
+enum class fill_kind : std::uint8_t {
+  made,     ///< new objects
+  fetched,  ///< objects that were remote: they are on trial
+  kept,     ///< objects that were used again; the evictor moves them there, cold
 };
 
 struct segment : boost::intrusive::list_base_hook<> {
@@ -50,15 +49,18 @@ struct segment : boost::intrusive::list_base_hook<> {
   std::atomic<std::uint64_t> held_until{0};  ///< epoch of a section that may give a frame its word yet: see end_hold
   std::atomic<std::uint32_t> writing{0};     ///< objects in batches that are not acknowledged
   std::atomic<segment_state> state{segment_state::unbacked};
-  std::uint32_t span = 1;         ///< segments in the run; the others of a run stay `filling` without use
-  std::uint32_t rounds = 0;       ///< times it was cooled without becoming empty
-  std::uint64_t reactivated = 0;  ///< stamp of its last return to active; not cooled again before that is passed
-  std::uint64_t used = 0;         ///< end of its last frame, when filling has ended
-  std::uint64_t freed = 0;        ///< of those, bytes of frames that collections have freed
-  bool noted = false;             ///< in arena::freed_
+  std::uint32_t span = 1;    ///< segments in the run; the others of a run stay `filling` without use
+  std::uint32_t rounds = 0;  ///< times it was swept, one after the other, without becoming empty
+  bool swept = false;        ///< since it was filled
+  fill_kind kind = fill_kind::made;
+  bool on_trial = false;    ///< what leaves it becomes a ghost
+  std::uint64_t used = 0;   ///< end of its last frame, when filling has ended
+  std::uint64_t freed = 0;  ///< of those, bytes of frames that collections have freed
+  bool noted = false;       ///< in arena::freed_
   // While it is filled: see shared_segments.h, which writes `used` as it cuts.
   std::uint32_t pieces = 0, tails = 0;  ///< that bumps have, and that nobody has
-  bool closing = false, kept = false;
+  bool closing = false;
+  bool warm = false;         ///< words into it may be warm: the evictor cools it when it is full
   std::uint64_t filler = 0;  ///< of `used`, bytes of frames that nobody filled
   char* base = nullptr;
 
@@ -92,8 +94,9 @@ class arena {
   /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one
   /// segment.
   segment* take(std::uint32_t span, std::uint32_t leave);
-  /// Ends filling: the segment enters its queue. `used` is the end of the last frame.
-  void retire(segment& s, std::uint64_t used, bool proactive);
+  /// Ends filling: the segment is filled, and if all words into it are cold, it enters its queue at once. `used` is the
+  /// end of the last frame. `promoted`: fetched objects in it are not on trial.
+  void retire(segment& s, std::uint64_t used, bool promoted);
   /// Gives an empty segment back and wakes who waits for memory.
   void release(segment& s);
 
@@ -107,26 +110,25 @@ class arena {
   [[nodiscard]] std::uint32_t capacity_segments() const noexcept { return capacity_; }
   /// Free or not yet backed segments, within the capacity. Wait-free.
   [[nodiscard]] std::uint32_t available() const noexcept { return available_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint32_t inactive_segments() const noexcept {
-    return inactive_count_.load(std::memory_order_relaxed);
-  }
 
   // ---- for the evictor, which is one thread at a time ----
-  /// The next segment to cool, out of its queue: active's oldest, after proactive has been held to its share. A segment
-  /// that came back to active is passed over until the stamp of its return is below `passed_below`. Unless proactive is
-  /// spared, its oldest segment goes to active: where active is all pinned, it would come round for ever, and proactive
-  /// stay.
-  segment* next_to_cool(std::uint64_t passed_below, bool spare_proactive);
-  void enter_inactive(segment& s, std::uint64_t stamp);
-  /// inactive's oldest that no frame in flight holds, if its stamp is below `passed_below`; it becomes `sweeping`.
-  segment* next_to_sweep(std::uint64_t passed_below);
-  /// Stamp of inactive's oldest that no frame in flight holds, 0 when there is none.
-  std::uint64_t oldest_cold_stamp();
-  /// A swept segment that still waits for acknowledgements.
+  /// The segment that was filled first, out of its queue, if no frame in flight holds it; it becomes `sweeping`.
+  segment* next_to_cool();
+  /// Every word into it has been made cold before `stamp`.
+  void enter_cooled(segment& s, std::uint64_t stamp);
+  /// The oldest of the queue that is to give one up, or else of the other one, that no frame in flight holds and whose
+  /// stamp is below `passed_below`; it becomes `sweeping`. `trial_first`: nothing can leave the other queue, perhaps.
+  segment* next_to_sweep(std::uint64_t passed_below, bool trial_first);
+  /// A stamp at which next_to_sweep, or next_written, would have something; 0 when there is nothing that waits for one.
+  std::uint64_t awaited_stamp();
+  /// A swept segment that waits for acknowledgements, and for its stamp.
   void enter_writing(segment& s);
-  /// A `writing` segment without unacknowledged objects, back to `sweeping`; null when there is none.
-  segment* next_written();
-  /// Back to active's young end: it holds objects that could not leave.
+  /// A `writing` segment without unacknowledged objects whose stamp is below `passed_below`, back to `sweeping`; null
+  /// when there is none.
+  segment* next_written(std::uint64_t passed_below);
+  /// `writing` segments that wait for their stamp alone: those whose stamp is not below `passed_below`.
+  std::uint32_t await_stamp(std::uint64_t passed_below);
+  /// To active's young end: it holds objects that could not leave, and are cold since before `stamp`, or warm.
   void enter_active(segment& s, std::uint64_t stamp);
 
   // ---- for collections; nobody evicts meanwhile ----
@@ -136,7 +138,7 @@ class arena {
     s.freed += frame::total_bytes_of(payload);
     if (!std::exchange(s.noted, true)) freed_.push_back(&s);
   }
-  /// Segments of which every frame was noted, and that were never cooled, so that no object has moved out of them: they
+  /// Segments of which every frame was noted, and that were never swept, so that no object has moved out of them: they
   /// wait for `stamp`, which is later, and are then to be released by who gets them from next_dead. Whether there are
   /// any.
   bool set_dead_aside(std::uint64_t stamp) noexcept;
@@ -152,7 +154,7 @@ class arena {
   [[nodiscard]] bool awaited() const noexcept { return waiters_.load(std::memory_order_relaxed) != 0; }
 
   struct counts {
-    std::uint32_t free, active, proactive, inactive, writing;
+    std::uint32_t free, filled, trial, active, writing;  ///< `writing` with segments that wait for a stamp alone
   };
   counts queue_lengths();
   /// Visits every segment that holds frames, under the queues' lock. For verify and stats, when nothing moves.
@@ -163,7 +165,6 @@ class arena {
       if (s.state.load() != segment_state::unbacked && s.state.load() != segment_state::free) visit(s);
   }
 
-  void set_policy(const queue_policy& policy) { policy_ = policy; }
   /// Below this many available segments the heap counts as short of memory (epochs::gate_memory).
   void set_gate_level(std::uint32_t segments) {
     gate_wanted_.store(segments, std::memory_order_relaxed);
@@ -190,10 +191,10 @@ class arena {
   char* base_ = nullptr;
   int shift_ = 0;
   std::uint32_t capacity_ = 0;
-  queue_policy policy_;
   std::vector<segment> segments_;
   std::mutex mutex_;
-  queue free_, active_, proactive_, inactive_, writing_, dead_;
+  queue free_, filled_, trial_, active_, writing_, dead_;
+  std::uint32_t on_trial_ = 0;   ///< segments of the runs in trial_
   std::vector<segment*> freed_;  ///< noted since the last set_dead_aside; room for all
   /// Runs that were released one after the other, and have their memory still; some may have been taken apart
   /// meanwhile.
@@ -207,7 +208,6 @@ class arena {
   std::uint32_t backed_ = 0;  ///< segments with memory: everything but unbacked
   std::uint32_t next_unbacked_ = 0;
   std::atomic<std::uint32_t> available_{0};
-  std::atomic<std::uint32_t> inactive_count_{0};
   std::atomic<std::uint64_t> newest_dead_{0};
   std::atomic<std::uint32_t> released_{0};
   std::atomic<std::uint32_t> waiters_{0};
@@ -215,6 +215,9 @@ class arena {
   bool left_gate_ = false;        ///< for good
   bool short_of_memory_ = false;  ///< counted in the process-wide gate, under the lock
   void update_gate();
+  void enter(segment& s, segment_state state, queue& to);
+  void leave(segment& s, queue& from);
+  segment* oldest_passed(queue& from, std::uint64_t passed_below);
 };
 
 }  // namespace fm::detail

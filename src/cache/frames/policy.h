@@ -1,45 +1,35 @@
-// The rules by which a unit of local memory moves through dcm's three queues (section 3.2), whatever the unit is: a
-// segment of objects (arena.h) or a block of pages (fm::paged). The caller keeps the queues.
+// The rules by which segments move through the queues of one cache (arena.h). Objects prove themselves: what is fetched
+// stays if it is used again before a tenth of the cache has been fetched after it, or if it had left only just before.
 //
-//   filled -> active, or with probability epsilon proactive -> active -> inactive -> evicted
-//                                  ^------- touched again ------'
+//   fetched -> trial  -> used again: moved to active     (S3-FIFO: small queue, main queue, ghosts)
+//                     -> not used: leaves, and is remembered for a while (ghosts.h)
+//   made    -> active -> used since it came or moved last: moved to active's young end     (CLOCK)
+//                     -> not used: leaves
 //
-// Proactive is held to its share of the memory, by moving its oldest to active's young end. Inactive is kept so long
-// that a unit that is touched again has the time to show it.
+// A filled segment of what was fetched is promoted by luck, with a small probability (dcm's epsilon, section 3.2). So of
+// a scan that is longer than the cache, a part is still there when it comes round again.
+//
+// Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023), with segments in place of objects.
 //
 // Invariant: the policy has no state but its options; the random state is the caller's.
 #pragma once
 
+#include "base/limits.h"
+#include "base/random.h"
 #include <algorithm>
 #include <cstdint>
 
 namespace fm::detail {
 
-struct queue_policy {
-  double promote_probability = 0.1;  ///< dcm's epsilon
-  double proactive_share = 0.5;      ///< of the memory that proactive may have
-  double inactive_share = 0.2;       ///< of the memory that is kept in inactive
+struct replacement_policy {
+  double promote_probability = 0.05;  ///< epsilon
 
-  /// Whether a unit that was just filled goes to proactive at once, so that of a scan that is longer than the memory a
-  /// part is still there when it comes round again. `random` is 64 random bits.
-  [[nodiscard]] bool promotes(std::uint64_t random) const noexcept {
-    return static_cast<double>(random >> 11) * 0x1p-53 < promote_probability;
-  }
-  /// Whether proactive, of `proactive` units out of `capacity`, must give up its oldest.
-  [[nodiscard]] bool proactive_is_over(std::uint64_t proactive, std::uint64_t capacity) const noexcept {
-    return static_cast<double>(proactive) > proactive_share * static_cast<double>(capacity);
-  }
-  /// How many units of `capacity` inactive wants to hold.
-  [[nodiscard]] std::uint64_t inactive_target(std::uint64_t capacity, std::uint64_t at_least) const noexcept {
-    return std::max(at_least, static_cast<std::uint64_t>(static_cast<double>(capacity) * inactive_share));
+  /// Whether a segment of fetched objects enters active at once. `random` is 64 random bits.
+  [[nodiscard]] bool promotes(std::uint64_t random) const noexcept { return happens(promote_probability, random); }
+  /// Segments of `capacity` that the trial queue may hold before the next to leave is one of them.
+  [[nodiscard]] static std::uint32_t trial_target(std::uint32_t capacity) noexcept {
+    return std::max(1u, capacity / limits::trial_share);
   }
 };
-
-/// xorshift: enough for choosing units, and no state but a word.
-[[nodiscard]] inline std::uint64_t next_random(std::uint64_t& state) noexcept {
-  state ^= state << 13;
-  state ^= state >> 7;
-  return state ^= state << 17;
-}
 
 }  // namespace fm::detail

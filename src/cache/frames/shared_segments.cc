@@ -21,16 +21,17 @@ void make_filler(char* at, std::uint64_t bytes) noexcept {
   px.header.store(0, std::memory_order_relaxed);
 }
 
-shared_segments::shared_segments(arena& memory, const queue_policy& policy) noexcept
+shared_segments::shared_segments(arena& memory, const replacement_policy& policy) noexcept
     : arena_(memory),
       policy_(policy),
+      shares_(memory.capacity_segments() < limits::segments_of_kept_from),
       filling_max_(std::max<std::size_t>(4, memory.capacity_segments() / limits::filling_share)) {
   filling_.reserve(memory.capacity_segments() + std::size_t{2});
   tails_.reserve(limits::tails_max);
 }
 
 piece shared_segments::cut(segment& s, std::uint64_t bytes) noexcept {
-  const piece p{&s, s.base + s.used, s.base + s.used + bytes};
+  const piece p{&s, s.base + s.used, s.base + s.used + bytes, s.base + s.used};
   s.used += bytes;
   ++s.pieces;
   return p;
@@ -39,13 +40,13 @@ piece shared_segments::cut(segment& s, std::uint64_t bytes) noexcept {
 bool shared_segments::take_tail(piece& p, fill_kind kind, std::uint64_t need, std::uint64_t wish) {
   const std::uint64_t bytes = std::max(need, wish);
   for (std::size_t i = tails_.size(), looks = 0; i-- > 0 && looks < limits::tails_looked_at; ++looks) {
-    tail& t = tails_[i];
-    if (t.kind != kind || t.what.room() < need) continue;
-    segment& s = *t.what.seg;
-    p = t.what;
+    piece& t = tails_[i];
+    segment& s = *t.seg;
+    if (s.kind != kind || t.room() < need) continue;
+    p = t;
     ++s.pieces;
-    if (t.what.room() > bytes + limits::tail_min) {
-      p.end = t.what.at = p.at + bytes;
+    if (t.room() > bytes + limits::tail_min) {
+      p.end = t.at = t.warm = p.at + bytes;
     } else {
       --s.tails;
       tails_.erase(tails_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -55,8 +56,9 @@ bool shared_segments::take_tail(piece& p, fill_kind kind, std::uint64_t need, st
   return false;
 }
 
-shared_segments::got shared_segments::exchange(piece& p, fill_kind kind, std::uint64_t need, std::uint64_t wish,
+shared_segments::got shared_segments::exchange(piece& p, fill_kind wanted, std::uint64_t need, std::uint64_t wish,
                                                std::uint32_t leave) {
+  const fill_kind kind = kind_of(wanted);
   segment*& open = open_[static_cast<std::size_t>(kind)];
   const std::uint64_t bytes = std::max(need, wish);
   // Who may wait takes nothing that somebody has opened who may not: the reserve is for those.
@@ -89,7 +91,8 @@ bool shared_segments::open_next(fill_kind kind, std::uint32_t leave) {
   s->used = 8;
   s->pieces = s->tails = 0;
   s->closing = false;
-  s->kept = kind == fill_kind::kept;
+  s->kind = kind;
+  s->warm = kind == fill_kind::made;
   segment*& open = open_[static_cast<std::size_t>(kind)];
   segment* const full = std::exchange(open, s);
   filling_.push_back(s);
@@ -97,7 +100,7 @@ bool shared_segments::open_next(fill_kind kind, std::uint32_t leave) {
   for (std::size_t i = 0; filling_.size() > filling_max_ && i < filling_.size();) {
     segment& oldest = *filling_[i];
     const std::size_t before = filling_.size();
-    if (&oldest != open_[0] && &oldest != open_[1] && !oldest.closing) start_closing(oldest);
+    if (!is_open(oldest) && !oldest.closing) start_closing(oldest);
     if (filling_.size() == before) ++i;
   }
   return true;
@@ -107,6 +110,8 @@ void shared_segments::give_back(piece& p) {
   if (!p.seg) return;
   segment& s = *p.seg;
   --s.pieces;
+  s.warm |= p.warm != p.at && s.kind == fill_kind::fetched;
+  p.warm = p.at;
   if (p.end == s.base + s.used) {
     s.used = static_cast<std::uint64_t>(p.at - s.base);
   } else if (s.closing || p.room() < limits::tail_min || tails_.size() == limits::tails_max) {
@@ -114,7 +119,7 @@ void shared_segments::give_back(piece& p) {
     s.filler += p.room();
   } else {
     ++s.tails;
-    tails_.push_back({p, s.kept ? fill_kind::kept : fill_kind::young});
+    tails_.push_back(p);
   }
   p = {};
   retire_if_done(s);
@@ -122,10 +127,10 @@ void shared_segments::give_back(piece& p) {
 
 void shared_segments::start_closing(segment& s) {
   s.closing = true;
-  std::erase_if(tails_, [&](const tail& t) {
-    if (t.what.seg != &s) return false;
-    make_filler(t.what.at, t.what.room());
-    s.filler += t.what.room();
+  std::erase_if(tails_, [&](const piece& t) {
+    if (t.seg != &s) return false;
+    make_filler(t.at, t.room());
+    s.filler += t.room();
     --s.tails;
     return true;
   });
@@ -133,14 +138,14 @@ void shared_segments::start_closing(segment& s) {
 }
 
 void shared_segments::retire_if_done(segment& s) {
-  if (s.pieces + s.tails != 0 || &s == open_[0] || &s == open_[1]) return;
+  if (s.pieces + s.tails != 0 || is_open(s)) return;
   std::erase(filling_, &s);
   if (s.used == 8) return arena_.release(s);
-  arena_.retire(s, s.used, s.kept || policy_.promotes(next_random(random_)));
+  arena_.retire(s, s.used, policy_.promotes(next_random(random_)));
 }
 
 void shared_segments::close() {
-  open_[0] = open_[1] = nullptr;
+  open_ = {};
   for (std::size_t i = 0; i < filling_.size();) {
     const std::size_t before = filling_.size();
     start_closing(*filling_[i]);
@@ -149,8 +154,7 @@ void shared_segments::close() {
 }
 
 std::size_t shared_segments::lingering() const noexcept {
-  return filling_.size() - static_cast<std::size_t>(open_[0] != nullptr) -
-         static_cast<std::size_t>(open_[1] != nullptr);
+  return filling_.size() - open_.size() + static_cast<std::size_t>(std::count(open_.begin(), open_.end(), nullptr));
 }
 
 }  // namespace fm::detail

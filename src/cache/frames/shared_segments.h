@@ -15,27 +15,25 @@
 #pragma once
 
 #include "arena.h"
+#include "policy.h"
+#include <algorithm>
+#include <array>
 #include <vector>
 
 namespace fm::detail {
-
-/// What a segment is filled with.
-enum class fill_kind : std::uint8_t {
-  young,  ///< fetches and allocations: it becomes active, or by luck proactive
-  kept,   ///< re-referenced objects: it becomes proactive
-};
 
 /// A stretch of a segment that one bump fills from `at` on.
 struct piece {
   segment* seg = nullptr;
   char* at = nullptr;
   char* end = nullptr;
+  char* warm = nullptr;  ///< words into frames from here on may be warm
   [[nodiscard]] std::uint64_t room() const noexcept { return static_cast<std::uint64_t>(end - at); }
 };
 
 class shared_segments {
  public:
-  shared_segments(arena& memory, const queue_policy& policy) noexcept;
+  shared_segments(arena& memory, const replacement_policy& policy) noexcept;
 
   enum class got : std::uint8_t { nothing, room, segment };
   /// Gives a piece of at least `need` bytes, and of `wish` if it has them, for what is left of `p`; it may be the same
@@ -49,29 +47,31 @@ class shared_segments {
   /// Segments that are not open, and not in their queues because of pieces and tails.
   [[nodiscard]] std::size_t lingering() const noexcept;
   /// Whether the piece holds up a segment that is not open.
-  [[nodiscard]] bool lingers(const piece& p) const noexcept {
-    return p.seg != nullptr && p.seg != open_[0] && p.seg != open_[1];
-  }
+  [[nodiscard]] bool lingers(const piece& p) const noexcept { return p.seg != nullptr && !is_open(*p.seg); }
 
  private:
-  struct tail {
-    piece what;
-    fill_kind kind;
-  };
   bool take_tail(piece& p, fill_kind kind, std::uint64_t need, std::uint64_t wish);
   bool open_next(fill_kind kind, std::uint32_t leave);
   piece cut(segment& s, std::uint64_t bytes) noexcept;
   [[nodiscard]] char* end_of(const segment& s) const noexcept { return s.base + arena_.segment_bytes() - 8; }
   void start_closing(segment& s);
   void retire_if_done(segment& s);
+  [[nodiscard]] bool is_open(const segment& s) const noexcept {
+    return std::find(open_.begin(), open_.end(), &s) != open_.end();
+  }
+  /// In a small cache the evictor shares segments with allocation, so that fewer are half full.
+  [[nodiscard]] fill_kind kind_of(fill_kind wanted) const noexcept {
+    return wanted == fill_kind::kept && shares_ ? fill_kind::made : wanted;
+  }
 
   arena& arena_;
-  const queue_policy policy_;
+  const replacement_policy policy_;
+  const bool shares_;
   std::size_t filling_max_;
   std::uint64_t random_ = 0x9e3779b97f4a7c15;
-  segment* open_[2] = {nullptr, nullptr};
-  std::vector<segment*> filling_;  ///< the oldest first
-  std::vector<tail> tails_;        ///< the newest last
+  std::array<segment*, 3> open_{};  ///< by kind
+  std::vector<segment*> filling_;   ///< the oldest first
+  std::vector<piece> tails_;        ///< the newest last
 };
 
 /// Makes [at, at + bytes) a frame that sweeps pass over. A multiple of 16 bytes.
