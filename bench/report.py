@@ -3,11 +3,13 @@
 
   bench/report.py           writes the page; the plots too where matplotlib is installed
   bench/report.py --check   writes nothing; fails when the page is not what would be written, when the plan names a
-                            result that does not exist, and when a measured row is on no table of the page
+                            result that does not exist, when a measured row is on no table of the page, and when the plan
+                            calls a row older than its benchmark that was measured since
   --root FOLDER             instead of the folder of this script, for its test
 
 Figures come from the results only. The plan holds words: which rows make up the page, claims, goals that the programs do
-not state, and notes. Standard library only; bench/report_plots.py draws. Nobody edits bench/README.md by hand.
+not state, and notes. Every row says its commit, date and processor. Marks: † of another tree than the newest result, ‡ on
+another processor than the newest row of its table, § measured before its benchmark changed. Standard library only; bench/report_plots.py draws. Nobody edits bench/README.md by hand.
 """
 import argparse
 import json
@@ -20,6 +22,8 @@ CELL_LIMIT = 120
 ENTRY_KEYS = {"result", "row", "where", "claim", "goal", "note", "detail", "figure", "worst_over", "has_goal", "better"}
 TABLE_KEYS = {"title", "result", "row", "where", "rows", "column", "figure", "note"}
 GOAL = re.compile(r"(ratio |p50 )?(<=|>=) ([0-9.]+)( ns)?$")
+CHANGED_KEYS = {"row", "where", "since", "why"}
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 FIGURES = {"ratio", "value", "p50", "p50_ratio"}
 
 
@@ -62,7 +66,7 @@ def load(results):
 def load_text(path):
     """A result that has no JSON: lines of NAME ours FIGURE peer FIGURE ratio FIGURE, after one about the tree."""
     lines = path.read_text().splitlines()
-    head = re.match(r"# (commit|recorded_in) (\S+) tree (\S+)$", lines[0])
+    head = re.match(r"# (commit|recorded_in) (\S+) tree (\S+)(?: time (\S+))?$", lines[0])
     if not head:
         raise Problem(f"results/{path.name}: the first line does not say which tree was measured")
     rows = []
@@ -73,13 +77,53 @@ def load_text(path):
         name, ours, peer_name, peer, ratio = match.groups()
         rows.append({"result": path.stem, "name": name, "parameters": {}, "unit": "us" if "latency" in name else "MiB/s",
                      "ours": float(ours), "peer": float(peer), "peer_name": peer_name, "ratio": float(ratio),
-                     head.group(1): head.group(2), "tree": head.group(3)})
+                     head.group(1): head.group(2), "tree": head.group(3), "processor": "emulated", **({"time": head.group(4)} if head.group(4) else {})})
     return rows
 
 
+def newest_of(rows):
+    """The row that was measured last; rows without a time are the oldest."""
+    return max(rows, key=lambda row: row.get("time", ""))
+
+
+def marked(text, *marks):
+    return " ".join([text, *(mark for mark, is_so in marks if is_so)])
+
+
 def commit_cell(row, newest):
-    """The commit that a row measured, marked when its tree is not the newest."""
-    return f"`{row.get('commit') or row['recorded_in']}`" + ("" if row["tree"] == newest else " †")
+    """The commit that a row measured, marked when its tree is not the newest, or its benchmark no longer what it was."""
+    return marked(f"`{row.get('commit') or row['recorded_in']}`", ("†", row["tree"] != newest), ("§", row.get("changed")))
+
+
+def processor_name(row, words):
+    return words.get("processor", {}).get(row["processor"], row["processor"])
+
+
+def measured_cells(row, newest, table, words):
+    """Commit, date and processor of a row; `table` is the newest row of its table."""
+    return [commit_cell(row, newest), row.get("time", "–")[:10],
+            marked(processor_name(row, words), ("‡", row["processor"] != table["processor"]))]
+
+
+def is_marked(row, newest, table):
+    return row["tree"] != newest or bool(row.get("changed")) or row["processor"] != table["processor"]
+
+
+def mark_changed(plan, loaded):
+    """Notes in each row why it does not say what its benchmark measures today; one line for each change."""
+    for name, about in plan["results"].items():
+        for change in about.get("changed", []):
+            if unknown := set(change) - CHANGED_KEYS:
+                raise Problem(f"page.toml: results.{name}.changed: unknown keys {sorted(unknown)}")
+            if not TIME.fullmatch(str(change["since"])):
+                raise Problem(f"page.toml: results.{name}.changed: since is \"YYYY-MM-DDTHH:MM:SSZ\", as in the results, not {change['since']}")
+            rows = [s.row for s in select({**change, "result": name, "claim": f"results.{name}.changed"}, loaded)]
+            old = [row for row in rows if row.get("time", "") < change["since"]]
+            if not old:
+                raise Problem(f"page.toml: results.{name}.changed: every {change['row']} was measured after {change['since']}; remove the entry")
+            for row in old:
+                row["changed"] = change["why"]
+            yield f"- `{name}` ({len(old)} of its rows): {change['why']}."
 
 
 def lower_is_better(row):
@@ -166,12 +210,12 @@ class Metric:
             if "met" in row and "goal" not in entry and "figure" not in entry and self.met != row["met"]:
                 raise Problem(f"results/{row['result']}.json: {row['name']}: 'met' disagrees with the goal")
 
-    def cells(self, newest, mark):
+    def cells(self, newest, table, words, mark):
         figure = "–" if self.figure is None else " ".join(filter(None, [
             self.arrow, short(self.figure), self.unit, self.spread]))
         note = " ".join(filter(None, [self.note, mark]))
         met = "–" if self.met is None else "yes" if self.met else "**no**"
-        return [self.claim, self.peer, figure, self.goal or "–", met, commit_cell(self.row, newest), note]
+        return [self.claim, self.peer, figure, self.goal or "–", met, *measured_cells(self.row, newest, table, words), note]
 
 
 def metrics_of(entry, loaded, words):
@@ -192,15 +236,16 @@ def metrics_of(entry, loaded, words):
     return out
 
 
-def matrix(table, loaded, words):
-    """A table of all figures of one kind: parameters down, one parameter across."""
+def matrix(table, loaded, words, newest):
+    """A table of all figures of one kind: parameters down, one parameter across. Cells are marked that differ from the newest."""
     if unknown := set(table) - TABLE_KEYS:
         raise Problem(f"page.toml: {table.get('title')}: unknown keys {sorted(unknown)}")
     def say(key, value):
         return words.get(key, {}).get(value, value)
 
-    columns, lines = [], {}
-    for selection in select(table, loaded):
+    columns, lines, selected = [], {}, select(table, loaded)
+    latest = newest_of([selection.row for selection in selected])
+    for selection in selected:
         names = selection.names
         missing = [key for key in [*table["rows"], table["column"]] if key not in names]
         if missing:
@@ -212,8 +257,10 @@ def matrix(table, loaded, words):
         if across in line:
             raise Problem(f"page.toml: {table['title']}: two rows would share a cell")
         row = selection.row
-        line[across] = "left out" if "left_out" in row else short(row["ratio"] if table["figure"] == "ratio" else row["ours"])
-    out = [markdown_row([key.replace("_", " ") for key in table["rows"]] + columns), "|---" * len(table["rows"]) + "|---:" * len(columns) + "|"]
+        line[across] = "left out" if "left_out" in row else marked(
+            short(row["ratio"] if table["figure"] == "ratio" else row["ours"]), ("†", row["tree"] != latest["tree"]),
+            ("‡", row["processor"] != latest["processor"]), ("§", row.get("changed")))
+    out = ["Measured: " + ", ".join(measured_cells({**latest, "changed": ""}, newest, latest, words)) + ".", "", markdown_row([key.replace("_", " ") for key in table["rows"]] + columns), "|---" * len(table["rows"]) + "|---:" * len(columns) + "|"]
     out += [markdown_row(list(keys) + [line.get(c, "–") for c in columns]) for keys, line in lines.items()]
     return out
 
@@ -227,30 +274,31 @@ def markdown_row(cells):
 
 def area_lines(area, metrics, loaded, words, newest):
     out = [f"## {area['title']}", "", area["about"].strip(), ""]
-    details = []
-    out += [markdown_row(["claim", "peer", "ratio [spread]", "goal", "met", "commit", "note"]), "|---|---|---|---|---|---|---|"]
+    details, table = [], newest_of([metric.row for metric in metrics])
+    out += [markdown_row(["claim", "peer", "ratio [spread]", "goal", "met", "commit", "date", "processor", "note"]), "|---" * 9 + "|"]
     for metric in metrics:
         mark = ""
         if metric.detail:
             if metric.detail not in details:
                 details.append(metric.detail)
             mark = f"({details.index(metric.detail) + 1})"
-        out.append(markdown_row(metric.cells(newest, mark)))
+        out.append(markdown_row(metric.cells(newest, table, words, mark)))
     out.append("")
     out += [f"{number}. {' '.join(detail.split())}" for number, detail in enumerate(details, 1)] + ([""] if details else [])
-    for table in area.get("table", []):
-        out += ["<details>", f"<summary>{table['title']}</summary>", ""]
-        out += ([table["note"].strip(), ""] if "note" in table else []) + matrix(table, loaded, words) + ["", "</details>", ""]
+    for each in area.get("table", []):
+        out += ["<details>", f"<summary>{each['title']}</summary>", ""]
+        out += ([each["note"].strip(), ""] if "note" in each else []) + matrix(each, loaded, words, newest) + ["", "</details>", ""]
     out += [f"![{text}](results/{picture})" for picture, text in area.get("plots", {}).items()] + ([""] if area.get("plots") else [])
     return out
 
 
-def summary_lines(areas):
-    out = [markdown_row(["area", "metrics", "with a goal", "met", "missed"]), "|---|---:|---:|---:|---:|"]
-    total = [0, 0, 0, 0]
+def summary_lines(areas, newest):
+    out = [markdown_row(["area", "metrics", "with a goal", "met", "missed", "marked"]), "|---|---:|---:|---:|---:|---:|"]
+    total = [0] * 5
     for area, metrics in areas:
         met = [m.met for m in metrics if m.met is not None]
-        counts = [len(metrics), len(met), sum(met), len(met) - sum(met)]
+        table = newest_of([m.row for m in metrics])
+        counts = [len(metrics), len(met), sum(met), len(met) - sum(met), sum(is_marked(m.row, newest, table) for m in metrics)]
         total = [a + b for a, b in zip(total, counts)]
         anchor = re.sub(r"[^\w\- ]", "", area["title"].lower()).replace(" ", "-")
         out.append(markdown_row([f"[{area['title']}](#{anchor})"] + [str(c) for c in counts]))
@@ -262,11 +310,11 @@ def result_lines(plan, loaded, newest):
     for name, rows in loaded.items():
         about = plan["results"][name]
         commits = sorted({commit_cell(r, newest) for r in rows})
-        files = f"[json](results/{name}.json), [txt](results/{name}.txt)" if "time" in rows[0] else f"[txt](results/{name}.txt)"
+        files = f"[json](results/{name}.json), [txt](results/{name}.txt)" if not about.get("text") else f"[txt](results/{name}.txt)"
         when = sorted({r["time"][:10] for r in rows if "time" in r})
-        processors = sorted({r["processor"] for r in rows if "processor" in r})
+        processors = sorted({r["processor"] for r in rows})
         out.append("| " + " | ".join([f"`{name}` {files}", f"`{about['command']}`", ", ".join(commits),
-                                      ", ".join(when) or "–", ", ".join(processors) or "emulated", about.get("caveat", "")]) + " |")
+                                      ", ".join(when) or "–", ", ".join(processors), about.get("caveat", "")]) + " |")
         markdown_row([about["command"], about.get("caveat", "")])
     return out
 
@@ -277,7 +325,7 @@ def page(root):
     with open(root / "page.toml", "rb") as file:
         plan = tomllib.load(file)
     loaded = load(results)
-    newest = max((row for rows in loaded.values() for row in rows), key=lambda row: row["time"])
+    newest = newest_of([row for rows in loaded.values() for row in rows])
     for name, about in plan["results"].items():
         if about.get("text"):
             loaded[name] = load_text(results / f"{name}.txt")
@@ -286,6 +334,7 @@ def page(root):
     for name in loaded:
         if name not in plan["results"]:
             raise Problem(f"results/{name}.json is not on the page: page.toml has no [results.{name}]")
+    changes = list(mark_changed(plan, loaded))
     for path in sorted(results.glob("*.txt")):
         if path.stem not in loaded and path.name not in plan["text"]:
             raise Problem(f"results/{path.name} is not on the page")
@@ -305,10 +354,12 @@ def page(root):
     unmeasured = sorted(p.stem for p in root.glob("*.cc") if p.stem not in loaded)
     out = ["<!-- Generated by bench/report.py from bench/results and bench/page.toml. Do not edit. -->", "# Benchmarks", ""]
     out += [plan["head"].strip().replace("@commit@", commit), ""]
-    out += summary_lines(areas) + ["", "![How far each metric is from its goal](results/ratio_to_goal.svg)", ""]
+    out += summary_lines(areas, newest["tree"]) + ["", "![How far each metric is from its goal](results/ratio_to_goal.svg)", ""]
     for area, metrics in areas:
         out += area_lines(area, metrics, loaded, plan["words"], newest["tree"])
     out += ["## Results", "", plan["foot"].strip(), ""] + result_lines(plan, loaded, newest["tree"]) + [""]
+    if changes:
+        out += ["Rows with § were measured before their benchmark changed, and wait for a new measurement:", "", *changes, ""]
     out += [f"- [{name}](results/{name}): {text}" for name, text in plan["text"].items()]
     if unmeasured:
         out += [f"- No result is kept of: {', '.join(f'`bench/{name}.cc`' for name in unmeasured)}."]

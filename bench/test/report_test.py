@@ -81,7 +81,7 @@ class Page(unittest.TestCase):
             self.assertIn(message, said)
 
     def test_a_row_has_claim_peer_ratio_spread_and_commit(self):
-        self.assertEqual(self.line("| a of"), "| a of one | them | ↓ 2.00 [1.50, 2.50] | – | – | `aaaaaaa` | (1) |")
+        self.assertEqual(self.line("| a of"), "| a of one | them | ↓ 2.00 [1.50, 2.50] | – | – | `aaaaaaa` | 2026-01-02 | P | (1) |")
         self.assertIn("1. Why.", self.lines())
         self.assertIn("Newest: aaaaaaa.", self.lines())
 
@@ -107,6 +107,73 @@ class Page(unittest.TestCase):
         self.results([row("thing.a"), old])
         self.assertIn("| `bbbbbbb` † |", self.line("| b of"))
         self.assertIn("| `aaaaaaa` |", self.line("| a of"))
+
+    def test_a_row_of_another_processor_than_its_tables_is_marked(self):
+        self.plan(PLAN.replace("[results.thing]", '[[area.row]]\nresult = "thing"\nrow = "b"\nclaim = "b of {size}"\n[results.thing]'))
+        self.results([row("thing.a", processor="Q", time="2026-01-01T00:00:00Z"), row("thing.b")])
+        self.assertIn("| `aaaaaaa` | 2026-01-01 | Q ‡ |", self.line("| a of"))
+        self.assertIn("| `aaaaaaa` | 2026-01-02 | P |", self.line("| b of"))
+        self.assertEqual(self.line("| [Area]"), "| [Area](#area) | 2 | 0 | 0 | 0 | 1 |")
+
+    def test_a_result_without_json_says_its_commit_and_its_date(self):
+        self.plan(PLAN.replace("[results.thing]", """[[area.row]]
+result = "lab"
+row = "latency"
+claim = "latency in the lab"
+[results.lab]
+text = true
+command = "bench/lab"
+[results.thing]"""))
+        for head, cells in (("commit ccccccc tree t1 time 2026-01-01T00:00:00Z", "`ccccccc` | 2026-01-01 | emulated ‡"),
+                            ("recorded_in ccccccc tree t0", "`ccccccc` † | – | emulated ‡")):
+            (self.root / "results" / "lab.txt").write_text(f"# {head}\nlatency  farmem 3 them 2 ratio 1.5\n")
+            self.assertIn(f"| {cells} |", self.line("| latency in the lab"))
+            self.assertIn("| `lab` [txt](results/lab.txt) |", self.line("| `lab`"))
+
+    def test_processors_may_have_short_names(self):
+        self.plan(PLAN.replace("[claim_words]", '[words.processor]\n"P" = "the P"\n[claim_words]'))
+        self.assertIn("| the P |", self.line("| a of"))
+
+    def changed(self, text):
+        self.plan(PLAN + "[[results.thing.changed]]\n" + text)
+
+    def test_a_row_that_was_measured_before_its_benchmark_changed_is_marked(self):
+        self.changed('row = "a"\nsince = "2026-01-03T00:00:00Z"\nwhy = "it counted twice"')
+        self.assertIn("| `aaaaaaa` § |", self.line("| a of"))
+        self.assertIn("- `thing` (1 of its rows): it counted twice.", self.lines())
+        self.assertEqual(self.line("| [Area]"), "| [Area](#area) | 1 | 0 | 0 | 0 | 1 |")
+
+    def test_a_change_that_was_measured_since_fails(self):
+        self.changed('row = "a"\nsince = "2026-01-02T00:00:00Z"\nwhy = "it counted twice"')
+        self.expect("every a was measured after 2026-01-02T00:00:00Z; remove the entry")
+
+    def test_a_change_of_no_row_fails(self):
+        self.changed('row = "b"\nsince = "2026-01-03T00:00:00Z"\nwhy = "x"')
+        self.expect("results.thing.changed: no row of results/thing.json is b")
+
+    def test_a_change_at_no_time_fails(self):
+        self.changed('row = "a"\nsince = 2026-01-03\nwhy = "x"')
+        self.expect("not 2026-01-03")
+
+    def test_cells_of_a_matrix_that_differ_from_its_newest_are_marked(self):
+        self.plan(PLAN.replace("[results.thing]", """[[area.table]]
+title = "All"
+result = "thing"
+row = "a"
+rows = ["size"]
+column = "peer_name"
+figure = "ratio"
+[[results.thing.changed]]
+row = "a"
+where = {peer_name = "w"}
+since = "2026-01-03T00:00:00Z"
+why = "it counted twice"
+[results.thing]""").replace('claim = "a of {size}"', 'claim = "a of {size}"\nworst_over = "peer_name"'))
+        old = {"time": "2026-01-01T00:00:00Z"}
+        self.results([row("thing.a", peer_name="x", **old, tree="t0"), row("thing.a", peer_name="y"),
+                      row("thing.a", peer_name="z", **old, processor="Q"), row("thing.a", peer_name="w", **old)])
+        self.assertIn("Measured: `aaaaaaa`, 2026-01-02, P.", self.lines())
+        self.assertIn("| one | 2.00 † | 2.00 | 2.00 ‡ | 2.00 § |", self.lines())
 
     def test_the_hardest_of_several_peers_is_shown(self):
         self.plan(PLAN.replace('detail = "Why."', 'worst_over = "peer_name"\ngoal = "ratio <= 3"'))
