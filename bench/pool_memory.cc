@@ -284,7 +284,7 @@ void redis_rows(program& p) {
     }
 }
 
-/// No id of b1 is among those of b2, all drawn from n (CoRM, section 3.1.3).
+/// No id of b1 is among those of b2, all drawn from n (CoRM, section 3.4).
 double formula(double n, double b) {
   return std::exp(2 * std::lgamma(n - b + 1) - std::lgamma(n - 2 * b + 1) - std::lgamma(n + 1));
 }

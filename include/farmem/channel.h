@@ -1,4 +1,4 @@
-// fm::channel: object graphs from heap to heap, without serialising them (Naos; the paper's section 3). `tx.send(p)`
+// fm::channel: object graphs from heap to heap, in the objects' own layout (Naos, section 3). `tx.send(p)`
 // makes everything that is reachable from `p` appear in another process's heap; `rx.recv<T>()` gives a root of it.
 //
 //   fm::channel_listener l(heap, "tcp://0.0.0.0:7000");   fm::channel tx = fm::channel::connect(heap, url);

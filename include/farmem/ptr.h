@@ -137,7 +137,7 @@ class write_pin {
 };
 
 /// A reference in a field of a managed object: the slot of the object that it refers to, or null. Assigning goes
-/// through the write barrier, an atomic exchange (Mako, section 5.2). Not copyable: reading one gives an fm::ptr or, in
+/// through the write barrier, an atomic exchange (Mako, sections 5.1 and 5.2). Not copyable: reading one gives an fm::ptr or, in
 /// a scope, a raw pointer. Conversions, comparisons and stores are O(1), thread-safe, and never fetch.
 template <class T>
 class ref {

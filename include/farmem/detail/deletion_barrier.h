@@ -1,6 +1,6 @@
 // The deletion barrier. While a cycle marks, the old value of every overwritten reference is logged, and so are
 // overwritten and dropped roots and pins that are given back. So whatever was reachable at the snapshot is traced
-// (snapshot at the beginning; Mako, section 5.1).
+// (snapshot at the beginning; Mako, section 5.2).
 //
 // Invariant, and why it holds. `marking` changes only inside a pause, so a section sees one value of it throughout.
 //   - A reference is exchanged and its old value logged in one section.
