@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "support/limits.h"
 #include "support/managed.h"
@@ -16,17 +17,24 @@ namespace {
 
 using namespace fm::bench;
 
+constexpr std::uint64_t threads_named_within_ns = 10'000'000'000;  // a guard against renaming; it takes microseconds
+
 // The threads of the range that work ahead of the program and behind it get all cores, as the kernel's get that do the same for swap.
-// Those that serve faults stay beside the program.
+// Those that serve faults stay beside the program. A thread takes its name some time after the range is open, so this waits for both.
 void unpin_background() {
   cpu_set_t all;
   CPU_ZERO(&all);
   for (long i = 0; i < sysconf(_SC_NPROCESSORS_ONLN); ++i) CPU_SET(i, &all);
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    if (name == "fm-paged-ahead" || name == "fm-paged-evict")
-      sched_setaffinity(std::stoi(task.path().filename()), sizeof all, &all);
+  std::set<std::string> missing{"fm-paged-ahead", "fm-paged-evict"};
+  for (const std::uint64_t until = now_ns() + threads_named_within_ns; !missing.empty();) {
+    if (now_ns() > until) throw fm::error(fm::errc::timed_out, "no thread is called " + *missing.begin());
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      if (missing.contains(name) && sched_setaffinity(std::stoi(task.path().filename()), sizeof all, &all) == 0)
+        missing.erase(name);
+    }
+    sched_yield();
   }
 }
 

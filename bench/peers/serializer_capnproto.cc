@@ -18,17 +18,14 @@ class capnproto_serializer final : public serializer {
         for (unsigned i = 0; i < v.size(); ++i) v.set(i, from.floats[i]);
         break;
       }
-      case shape::points:
+      case shape::points: {
+        auto v = m.initRoot<peer_capnp::Points>().initV(unsigned(from.points.size()));
+        for (unsigned i = 0; i < v.size(); ++i) set(v[i], from.points[i]);
+        break;
+      }
       case shape::point_objects: {
-        const bool apart = from.kind == shape::point_objects;
-        auto v =
-            m.initRoot<peer_capnp::Points>().initV(unsigned(apart ? from.point_objects.size() : from.points.size()));
-        for (unsigned i = 0; i < v.size(); ++i) {
-          const shape_point& p = apart ? *from.point_objects[i] : from.points[i];
-          auto to = v[i];
-          to.setX(p.x);
-          to.setY(p.y);
-        }
+        auto v = m.initRoot<peer_capnp::PointObjects>().initV(unsigned(from.point_objects.size()));
+        for (unsigned i = 0; i < v.size(); ++i) set(v[i].initTo(), *from.point_objects[i]);
         break;
       }
       case shape::pairs: {
@@ -56,11 +53,13 @@ class capnproto_serializer final : public serializer {
         const auto v = m.getRoot<peer_capnp::Floats>().getV();
         return sum_each(v.size(), [&](std::size_t i) -> double { return v[unsigned(i)]; });
       }
-      case shape::points:
-      case shape::point_objects: {
+      case shape::points: {
         const auto v = m.getRoot<peer_capnp::Points>().getV();
-        return sum_each(v.size(),
-                        [&](std::size_t i) -> double { return v[unsigned(i)].getX() + v[unsigned(i)].getY(); });
+        return sum_each(v.size(), [&](std::size_t i) { return value_of(v[unsigned(i)]); });
+      }
+      case shape::point_objects: {
+        const auto v = m.getRoot<peer_capnp::PointObjects>().getV();
+        return sum_each(v.size(), [&](std::size_t i) { return value_of(v[unsigned(i)].getTo()); });
       }
       case shape::pairs: {
         const auto v = m.getRoot<peer_capnp::Pairs>().getV();
@@ -78,6 +77,13 @@ class capnproto_serializer final : public serializer {
     to.resize(v.size());
     for (unsigned i = 0; i < v.size(); ++i) to[i] = v[i];
   }
+
+ private:
+  static void set(peer_capnp::Point::Builder to, const shape_point& p) {
+    to.setX(p.x);
+    to.setY(p.y);
+  }
+  static double value_of(peer_capnp::Point::Reader p) { return p.getX() + p.getY(); }
 };
 
 }  // namespace

@@ -28,6 +28,18 @@ TEST_CASE("every serializer gives back every shape") {
   CHECK_THROWS(shape_of("none"));
 }
 
+TEST_CASE("formats that are read in place have points behind references, not in the array") {
+  constexpr std::size_t n = 5000;
+  for (const std::string name : {"capnproto", "flatbuffers"}) {
+    INFO(name);
+    const auto s = make_serializer(name);
+    std::string room;
+    const std::size_t in_array = s->encode(make_shape(shape::points, n), room).size();
+    const std::size_t behind = s->encode(make_shape(shape::point_objects, n), room).size();
+    CHECK(behind >= in_array + n * sizeof(std::uint32_t));
+  }
+}
+
 TEST_CASE("a serializer's receiver answers what it read") {
   for (const std::string kind : {"tcp", "unix"}) {
     const worker receiver("serializer_receiver", {kind}, -1);
