@@ -38,6 +38,19 @@ void unpin_background() {
   }
 }
 
+// What was fetched and sampled from one moment to another.
+fm::paged_stats sampled_between(const fm::paged_stats& before, fm::paged_stats after) {
+  for (std::size_t i = 0; i < fm::paged_stats::orders; ++i) {
+    after.beside_pages[i] -= before.beside_pages[i];
+    after.sampled_pages[i] -= before.sampled_pages[i];
+    after.sampled_used[i] -= before.sampled_used[i];
+  }
+  after.ahead_pages -= before.ahead_pages;
+  after.ahead_sampled -= before.ahead_sampled;
+  after.ahead_used -= before.ahead_used;
+  return after;
+}
+
 // The worker `paged <bytes> <local bytes> <block> <elastic> <sigbus> <url>`; also answers what the range says about itself.
 int paged_main(const std::vector<std::string>& args) {
   const std::uint64_t bytes = std::stoull(args.at(0));
@@ -55,9 +68,7 @@ int paged_main(const std::vector<std::string>& args) {
     const fm::paged_stats before = far.stats();
     figures f = w.run(command);
     const fm::paged_stats after = far.stats();
-    const auto pages = double(after.sampled_pages - before.sampled_pages + after.ahead_sampled - before.ahead_sampled);
-    const auto used = double(after.sampled_used - before.sampled_used + after.ahead_used - before.ahead_used);
-    f["accuracy"] = pages == 0 ? 1 : used / pages;
+    f["accuracy"] = sampled_between(before, after).prefetch_accuracy();
     f["fetched"] = double(after.fetched_bytes - before.fetched_bytes);
     return f;
   });

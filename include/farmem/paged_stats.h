@@ -37,11 +37,14 @@ struct paged_stats {
 
   std::uint64_t stretched = 0;  ///< blocks that will be fetched together with their buddies
   std::uint64_t reduced = 0;    ///< blocks that will be fetched as single pages, because at most half of each was used
-  std::uint64_t sampled_pages = 0,  ///< pages that came along with a requested one, in sampled blocks
-      sampled_used = 0;             ///< of `sampled_pages`: used
-  std::uint64_t ahead_sampled = 0,  ///< sampled blocks that were read ahead
-      ahead_used = 0;               ///< of `ahead_sampled`: used
-  std::uint64_t ahead_bytes = 0;    ///< bytes read ahead
+  std::array<std::uint64_t, orders>
+      beside_pages{};  ///< pages that came along with a requested one, by the size of their block
+  std::array<std::uint64_t, orders> sampled_pages{},  ///< such pages of sampled blocks that were evicted
+      sampled_used{};                                 ///< of `sampled_pages`: used
+  std::uint64_t ahead_pages = 0;                      ///< pages read ahead of a sequential access
+  std::uint64_t ahead_sampled = 0,                    ///< sampled blocks among them, one in each window
+      ahead_used = 0;                                 ///< of `ahead_sampled`: used
+  std::uint64_t ahead_bytes = 0;                      ///< bytes read ahead, also because the program asked for them
   std::array<std::uint64_t, orders>
       filled_blocks{};  ///< blocks filled since the range was opened, by size `4 KiB << i`
   std::array<std::uint64_t, orders> resident_blocks{};  ///< blocks resident now, by size; only stats(true) counts them
@@ -57,12 +60,10 @@ struct paged_stats {
   std::uint64_t reconnects = 0;        ///< connections to agents that were made again
   histogram_snapshot fault_ns;         ///< durations of served faults, ns: from arrival at the library to the end
 
-  /// Share, in [0, 1], of the pages fetched beside the requested ones that were used, estimated by samples. 1 without
-  /// samples. O(1).
-  [[nodiscard]] double prefetch_accuracy() const {
-    const std::uint64_t all = sampled_pages + ahead_sampled;
-    return all == 0 ? 1.0 : double(sampled_used + ahead_used) / double(all);
-  }
+  /// Share, in [0, 1], of the pages fetched beside the requested ones that were used, estimated by samples. A sample
+  /// speaks for the pages of its kind: those of blocks of one size, or those read ahead. A kind without samples does
+  /// not count. 1 without samples. O(1).
+  [[nodiscard]] double prefetch_accuracy() const;
   /// The counters as several lines of text.
   [[nodiscard]] std::string text() const;
 };

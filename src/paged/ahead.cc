@@ -74,11 +74,14 @@ bool paged_core::fill_ahead(const ahead_job& job) noexcept {
       page = b.first + b.pages();
     }
     for (std::size_t i = 0; i < n; ++i) {
-      const std::uint64_t bytes = ops[i].what.bytes();
-      if (end_fill(ops[i], hows[i]) == errc::ok)
-        count(counts_.ahead_bytes, bytes), count(counts_.ahead_sampled, !hows[i].mapped);
-      else
+      const block filled = ops[i].what;
+      if (end_fill(ops[i], hows[i]) == errc::ok) {
+        count(counts_.ahead_bytes, filled.bytes());
+        if (job.stream) count(counts_.ahead_pages, filled.pages());
+        count(counts_.ahead_sampled, !hows[i].mapped);
+      } else {
         good = false;
+      }
       ops[i] = fill_op();
     }
   }

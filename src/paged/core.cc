@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <numeric>
 #include <set>
 
 #include "ranges.h"
@@ -147,12 +148,16 @@ paged_stats paged_core::stats(bool histogram) {
   s.promoted = get(counts_.promoted);
   s.stretched = get(counts_.stretched);
   s.reduced = get(counts_.reduced);
-  s.sampled_pages = get(counts_.sampled_pages);
-  s.sampled_used = get(counts_.sampled_used);
+  s.ahead_pages = get(counts_.ahead_pages);
   s.ahead_sampled = get(counts_.ahead_sampled);
   s.ahead_used = get(counts_.ahead_used);
   s.ahead_bytes = get(counts_.ahead_bytes);
-  for (std::size_t i = 0; i < s.filled_blocks.size(); ++i) s.filled_blocks[i] = get(counts_.filled[i]);
+  for (std::size_t i = 0; i < paged_stats::orders; ++i) {
+    s.filled_blocks[i] = get(counts_.filled[i]);
+    s.beside_pages[i] = get(counts_.beside_pages[i]);
+    s.sampled_pages[i] = get(counts_.sampled_pages[i]);
+    s.sampled_used[i] = get(counts_.sampled_used[i]);
+  }
   for (std::uint64_t p = 0; histogram && p < table_.pages(); ++p) {
     const page_word w = table_.get(p);
     if (w.present() && table_.head(p, w.order()) == p) ++s.resident_blocks[w.order()];
@@ -176,8 +181,23 @@ paged_stats paged_core::stats(bool histogram) {
 
 namespace fm {
 
+// Each kind is weighed by all its pages: blocks of some sizes are sampled far more often than others, and a sample of
+// read-ahead is one block of a window.
+double paged_stats::prefetch_accuracy() const {
+  double pages = 0, used = 0;
+  const auto add = [&](std::uint64_t all, std::uint64_t sampled, std::uint64_t of_them_used) {
+    if (sampled == 0) return;
+    pages += double(all);
+    used += double(all) * double(of_them_used) / double(sampled);
+  };
+  for (std::size_t i = 0; i < orders; ++i) add(beside_pages[i], sampled_pages[i], sampled_used[i]);
+  add(ahead_pages, ahead_sampled, ahead_used);
+  return pages == 0 ? 1.0 : used / pages;
+}
+
 std::string paged_stats::text() const {
   const auto us = [](std::uint64_t ns) { return double(ns) / 1000.0; };
+  const auto sum = [](const auto& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}); };
   std::string sizes;
   for (std::size_t i = 0; i < orders; ++i)
     if (filled_blocks[i] != 0)
@@ -186,15 +206,15 @@ std::string paged_stats::text() const {
       "faults    {}: {} remote, {} new, {} first writes, {} near, {} in inactive, {} being written; {} failed\n"
       "          p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us; {} waited for another's, {} for room\n"
       "blocks    {}; {} stretched, {} reduced\n"
-      "ahead     {} bytes; of samples {} of {} blocks and {} of {} pages were used ({:.2f})\n"
+      "ahead     {} bytes; of samples {} of {} blocks and {} of {} pages were used, {:.2f} of all pages\n"
       "traffic   {} bytes fetched, {} written; {} blocks dropped clean, {} writes in vain, {} failed\n"
       "local     {} of {} bytes: {} active, {} proactive, {} inactive\n"
       "agents    {} connected, {} regions, {} reconnects\n",
       faults, faults_remote, faults_new, faults_write, faults_near, hits_inactive, hits_writing, failed,
       us(fault_ns.quantile_ns(0.5)), us(fault_ns.quantile_ns(0.99)), us(fault_ns.max_ns), waits, waits_for_room, sizes,
-      stretched, reduced, ahead_bytes, ahead_used, ahead_sampled, sampled_used, sampled_pages, prefetch_accuracy(),
-      fetched_bytes, written_bytes, dropped_blocks, writes_cancelled, write_failures, local_used_bytes, local_bytes,
-      active_bytes, proactive_bytes, inactive_bytes, agents_up, regions, reconnects);
+      stretched, reduced, ahead_bytes, ahead_used, ahead_sampled, sum(sampled_used), sum(sampled_pages),
+      prefetch_accuracy(), fetched_bytes, written_bytes, dropped_blocks, writes_cancelled, write_failures,
+      local_used_bytes, local_bytes, active_bytes, proactive_bytes, inactive_bytes, agents_up, regions, reconnects);
 }
 
 }  // namespace fm

@@ -245,8 +245,9 @@ class paged_core {
     std::atomic<std::uint64_t> faults{0}, remote{0}, fresh{0}, write{0}, near{0}, inactive{0}, writing{0}, waits{0},
         failed{0};
     std::atomic<std::uint64_t> fetched_bytes{0}, written_bytes{0}, write_failures{0}, cancelled{0}, dropped{0}, room{0};
-    std::atomic<std::uint64_t> promoted{0}, stretched{0}, reduced{0}, sampled_pages{0}, sampled_used{0};
-    std::atomic<std::uint64_t> ahead_sampled{0}, ahead_used{0}, ahead_bytes{0};
+    std::atomic<std::uint64_t> promoted{0}, stretched{0}, reduced{0};
+    std::array<std::atomic<std::uint64_t>, paged_stats::orders> beside_pages{}, sampled_pages{}, sampled_used{};
+    std::atomic<std::uint64_t> ahead_pages{0}, ahead_sampled{0}, ahead_used{0}, ahead_bytes{0};
     std::array<std::atomic<std::uint64_t>, paged_stats::orders> filled{};
   } counts_;
   histogram fault_ns_;

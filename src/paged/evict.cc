@@ -182,8 +182,8 @@ void paged_core::remove(std::span<block_entry> gone) noexcept {
     if (reduce && e.order() != 0) count(counts_.reduced);
     if (head.sampled()) {
       record_.turned_out(e.order(), 2 * used > e.pages());
-      count(counts_.sampled_pages, e.pages() - 1);
-      count(counts_.sampled_used, used > 0 ? used - 1 : 0);
+      count(counts_.sampled_pages[e.order()], e.pages() - 1);
+      count(counts_.sampled_used[e.order()], used > 0 ? used - 1 : 0);
     }
     if (head.ahead()) streams_.in_vain(e.first());
     pages += e.pages();

@@ -109,6 +109,7 @@ errc paged_core::end_fill(fill_op& op, const fill_how& how) noexcept {
   }
   count(counts_.fetched_bytes, offset(op.remote_end - op.remote_first));
   count(counts_.filled[b.order]);
+  if (!how.ahead) count(counts_.beside_pages[b.order], b.pages() - 1);
   page_group& g = table_.group(b.first);
   g.lock();
   const bool dirty = !tracks_ || how.write;

@@ -1,11 +1,14 @@
 // The parts that decide, alone: queues, streams, the policy of queues, and elastic blocks as the statistics
 // show them.
 
+#include <numeric>
+
 #include "fixture.h"
 #include "paged/block_queue.h"
 #include "paged/block_record.h"
 #include "paged/queue_policy.h"
 #include "paged/streams.h"
+#include "support/await.h"
 
 using namespace paged_test;
 using namespace fm::detail;
@@ -182,4 +185,48 @@ TEST_CASE("blocks grow in a sequential pass and stay small under random reads") 
   CHECK(after.reduced > 0);
   CHECK(after.filled_blocks[0] + after.filled_blocks[1] - before.filled_blocks[0] - before.filled_blocks[1] >
         2 * (after.filled_blocks[4] - before.filled_blocks[4]));
+}
+
+TEST_CASE("accuracy weighs samples by all pages of their kind") {
+  paged_stats s;
+  CHECK(s.prefetch_accuracy() == 1);
+  s.beside_pages[1] = 100;  // all of them sampled, all in vain
+  s.sampled_pages[1] = 100;
+  s.beside_pages[4] = 15'000;  // one in a hundred sampled, all used
+  s.sampled_pages[4] = s.sampled_used[4] = 150;
+  CHECK(s.prefetch_accuracy() == Approx(15'000.0 / 15'100));
+  s.ahead_pages = 640;  // in ten windows, of which one was used
+  s.ahead_sampled = 10;
+  s.ahead_used = 1;
+  CHECK(s.prefetch_accuracy() == Approx((15'000.0 + 64) / (15'100 + 640)));
+  s.beside_pages[9] = 1'000'000;  // of which nothing is known
+  CHECK(s.prefetch_accuracy() == Approx((15'000.0 + 64) / (15'100 + 640)));
+}
+
+TEST_CASE("every page that is filled was asked for, came beside one that was, or was read ahead") {
+  world w("local");
+  w.o.faults = modes().back();
+  w.o.block = 64_KiB;
+  w.o.capacity = 4_MiB;
+  w.o.local = 2_MiB;
+  w.o.elastic = GENERATE(false, true);
+  w.o.read_ahead = GENERATE(0_KiB, 256_KiB);
+  INFO("elastic " << w.o.elastic << ", read ahead " << w.o.read_ahead);
+  paged p(w.o);
+  std::memset(p.data(), 1, p.size());
+  for (std::size_t i = 0; i < p.size(); i += 512) CHECK(p.data()[i] == std::byte{1});
+  const auto sum = [](const auto& of) { return std::accumulate(of.begin(), of.end(), std::uint64_t{0}); };
+  const auto all_told = [&] {  // once nothing is read ahead any more
+    const paged_stats s = p.stats();
+    std::uint64_t filled = 0;
+    for (std::size_t i = 0; i < s.filled_blocks.size(); ++i) filled += s.filled_blocks[i] << i;
+    return filled == s.faults_remote + s.faults_new + sum(s.beside_pages) + s.ahead_pages;
+  };
+  CHECK(test::await(all_told));
+  const paged_stats s = p.stats();
+  INFO(s.text());
+  if (w.o.read_ahead == 0) CHECK(s.ahead_pages == 0);
+  if (!w.o.elastic) CHECK(s.beside_pages[4] == sum(s.beside_pages));
+  if (w.o.elastic && w.o.read_ahead == 0) CHECK(sum(s.sampled_pages) != 0);  // blocks of two and four pages all are
+  for (std::size_t i = 0; i < paged_stats::orders; ++i) CHECK(s.sampled_pages[i] <= s.beside_pages[i]);
 }
