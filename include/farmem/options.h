@@ -24,13 +24,23 @@ enum class agent_change : std::uint8_t {
 /// The name of the enumerator, for logs. O(1).
 std::string_view to_string(agent_change change) noexcept;
 
+/// Lost objects of one type, of agent_event::lost_types.
+struct lost_type {
+  std::string name;           ///< as the program spells it; an array of T is "T[]"
+  std::uint64_t objects = 0;  ///< about how many are lost
+};
+
 /// Is told to heap_options::on_agent_event.
 struct agent_event {
   agent_change change = agent_change::silent;  ///< what happened
   std::string agent;                           ///< URL of the agent
   std::uint64_t tablets = 0;       ///< of `rehomed`: tablets, of 65,536 slots each, that have other agents now
   std::uint64_t lost_objects = 0;  ///< of `rehomed`: objects that are lost, garbage included
-  std::uint64_t missed = 0;        ///< events before this one that nobody was told of, because too many waited
+  /// Of `rehomed`: the types of the lost objects, most objects first. The counts add up to `lost_objects`. They are an
+  /// estimate: in proportion to what the agent stored when the last full collection ended, of up to 262,144 of its
+  /// slots. Empty if no collection has ended before the loss.
+  std::vector<lost_type> lost_types;
+  std::uint64_t missed = 0;  ///< events before this one that nobody was told of, because too many waited
 };
 
 /// Options of fm::heap. Every field has a default that works on any machine. Sizes are bytes.

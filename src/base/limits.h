@@ -197,6 +197,15 @@ constexpr auto rest_most = std::chrono::milliseconds(30);
 constexpr std::uint64_t roots_between_looks = 8192;
 constexpr std::uint64_t pages_between_looks = 8;
 
+// Counting what agents store by type (src/collector/stored_types.cc).
+
+/// Slots of a sample: twice the longest run of slots that a thread gets, so that no sample is of one thread alone.
+constexpr std::uint64_t census_sample_slots = 4096;
+/// Samples of one agent in a round. Four tablets are counted whole: the agent looks at 262,144 headers.
+constexpr std::size_t census_samples_max = 64;
+/// A round rests so many times as long as it took: cycles may follow each other at once.
+constexpr int rest_after_census = 9;
+
 // Messages to agents (src/collector/agent_marking.cc, src/collector/sweep.cc).
 
 /// Slots to mark in one message: 256 KiB.

@@ -19,6 +19,14 @@ resident_object describe(slot_t slot, char* payload) {
 
 }  // namespace
 
+std::string name_of_type(std::uint32_t type) {
+  const type_descriptor* const known = find_type(type);
+  if (!known) return "type " + std::to_string(type);
+  std::string name = known->name;
+  if (known->kind == type_kind::array && !name.ends_with("[]")) name += "[]";
+  return name;
+}
+
 void list_aside(object_cache& cache, std::vector<resident_object>& out) {
   const section in_section;
   cache.pages().for_each_sided([&](slot_t slot, word_t w) {

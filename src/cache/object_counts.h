@@ -7,11 +7,15 @@
 #pragma once
 
 #include "table/table.h"
+#include <string>
 #include <vector>
 
 namespace fm::detail {
 
 class object_cache;
+
+/// The type as the program spells it; an array of T is "T[]".
+std::string name_of_type(std::uint32_t type);
 
 /// An object that has a frame, as list_resident shows it.
 struct resident_object {

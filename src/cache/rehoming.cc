@@ -69,7 +69,7 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   moves_.erase(agent);
   cache_.eviction().wake();
   cache_.memory().wake_waiters();
-  out.left.push_back({cache_.agents()[agent]->url(), tablets, lost});
+  out.left.push_back({agent, cache_.agents()[agent]->url(), tablets, lost});
   spdlog::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost",
                cache_.agents()[agent]->url(), tablets, lost);
   return true;

@@ -41,6 +41,7 @@ class object_cache;
 /// What an attempt came to.
 struct rehomed {
   struct from {
+    std::uint32_t number;  ///< of the heap's agents
     std::string agent;
     std::uint64_t tablets, lost_objects;
   };

@@ -149,8 +149,15 @@ void collector::agent_lost() noexcept {
 
 void collector::rehome() noexcept {
   const rehomed r = rehoming_.run();
-  if (options_.on_rehomed)
-    for (const rehomed::from& a : r.left) options_.on_rehomed(a.agent, a.tablets, a.lost_objects);
+  for (const rehomed::from& a : r.left) {
+    std::vector<lost_type> types;
+    try {
+      types = types_.estimate(a.number, a.lost_objects);
+    } catch (const std::bad_alloc&) {
+      // Their number is told at least.
+    }
+    if (options_.on_rehomed) options_.on_rehomed(a.agent, a.tablets, a.lost_objects, std::move(types));
+  }
   if (!r.again || mutated(mutation::rehome_in_cycle)) return;
   const std::lock_guard lock(mutex_);
   rehome_at_ = std::min(rehome_at_, clock::now() + limits::rehoming_again_after);
@@ -315,9 +322,14 @@ void collector::run() noexcept {
     if (r.status == errc::agent_lost && agent_lost_.load(std::memory_order_relaxed) && wanted_.empty() &&
         cache_.losses().survivors())
       wanted_ = why;
+    const bool completed = r.ok();
     last_ = std::move(r);
     ended_ = begun_;
     changed_.notify_all();
+    if (!completed) continue;
+    lock.unlock();
+    types_.count([this] { return stopping() || agent_lost_.load(std::memory_order_acquire); });
+    lock.lock();
   }
   changed_.notify_all();
 }

@@ -16,6 +16,7 @@
 #include "cache/object_cache.h"
 #include "cache/rehoming.h"
 #include "collector/options.h"
+#include "collector/stored_types.h"
 #include "collector/triggers.h"
 #include <condition_variable>
 #include <farmem/collect.h>
@@ -130,6 +131,7 @@ class collector {
   std::uint32_t young_callers_ = 0;                  ///< in collect_young
   cycle_report last_, last_young_;
   rehoming rehoming_{cache_, stopping_};  ///< the collector's thread's
+  stored_types types_{cache_};            ///< the collector's thread's
   bool young_last_ = false;               ///< the last collection was of young objects; the collector's thread's
 
   struct outlived {

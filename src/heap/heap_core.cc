@@ -124,9 +124,14 @@ void heap_core::open(const heap_options& options) {
   std::set<std::string> counted;  // the same agent may be named twice
   for (const auto& link : links_)
     if (counted.insert(link->url()).second) go.quota += link->quota_bytes();
-  go.on_rehomed = [this](const std::string& agent, std::uint64_t tablets, std::uint64_t lost_objects) {
+  go.on_rehomed = [this](const std::string& agent, std::uint64_t tablets, std::uint64_t lost_objects,
+                         std::vector<lost_type> lost_types) {
     tablets_rehomed_.fetch_add(tablets, std::memory_order_relaxed);
-    events_.post({.change = agent_change::rehomed, .agent = agent, .tablets = tablets, .lost_objects = lost_objects});
+    events_.post({.change = agent_change::rehomed,
+                  .agent = agent,
+                  .tablets = tablets,
+                  .lost_objects = lost_objects,
+                  .lost_types = std::move(lost_types)});
   };
   collector_ = std::make_unique<collector>(*cache_, go);
   collector_for_links_.store(collector_.get());

@@ -37,11 +37,7 @@ class counted_types {
  private:
   type_stats& at(std::uint32_t id) {
     const auto [it, fresh] = types_.try_emplace(id);
-    if (fresh) {
-      const type_descriptor* type = find_type(id);
-      it->second.name = type ? type->name : "type " + std::to_string(id);
-      if (type && type->kind == type_kind::array && !it->second.name.ends_with("[]")) it->second.name += "[]";
-    }
+    if (fresh) it->second.name = name_of_type(id);
     return it->second;
   }
   std::map<std::uint32_t, type_stats> types_;

@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
+#include "collector/stored_types.h"
 #include "heap/agent_events.h"
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 using namespace gc_test;
 
@@ -311,4 +313,112 @@ TEST_CASE("an agent that comes back without the heap is left at once, however lo
     if (const auto is = look(all[i])) REQUIRE(*is == i);
   REQUIRE(h.evict_all() == fm::errc::ok);
   collect(h, "without it");
+}
+
+namespace {
+
+struct other_node {
+  std::uint64_t id = 0;
+};
+
+/// What the heap said of the loss.
+class told_of_loss {
+ public:
+  void operator()(const fm::agent_event& e) {
+    if (e.change != fm::agent_change::rehomed) return;
+    const std::lock_guard lock(mutex_);
+    event_ = e;
+    changed_.notify_all();
+  }
+  fm::agent_event await() {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::minutes(10), [this] { return event_.has_value(); }));
+    return *event_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<fm::agent_event> event_;
+};
+
+}  // namespace
+
+TEST_CASE("the event of a loss says how many objects of which types are lost, as of the last collection") {
+  meddled_agent first, second;
+  told_of_loss told;
+  auto o = brief({first.url(), second.url()});
+  o.on_agent_event = [&told](const fm::agent_event& e) { told(e); };
+  fm::heap h(o);
+  const auto all = make_some(h, 9'000);
+  std::vector<fm::ptr<other_node>> others;
+  for (std::uint64_t i = 0; i < 3'000; ++i) others.push_back(h.make<other_node>({.id = i}));
+  std::uint64_t nodes_there = 0, others_there = 0;
+  for (const auto& p : all) nodes_there += agent_of(p) == 1;
+  for (const auto& p : others) others_there += fm::detail::object_cache::agent_of(p.slot()) == 1;
+  REQUIRE(nodes_there > others_there);
+  REQUIRE(others_there > 0);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  collect(h, "counts by type");
+  require_ok(h.collect_young("after the count"));
+  SECTION("nothing was resident, and nothing was made since: the numbers are exact") {
+    second.die();
+    const fm::agent_event e = told.await();
+    REQUIRE(e.lost_objects == nodes_there + others_there);
+    REQUIRE(e.lost_types.size() == 2);
+    CHECK(e.lost_types[0].name.find("gc_node") != std::string::npos);
+    CHECK(e.lost_types[0].objects == nodes_there);
+    CHECK(e.lost_types[1].name.find("other_node") != std::string::npos);
+    CHECK(e.lost_types[1].objects == others_there);
+  }
+  SECTION("some are resident: their number is exact, and the types are in proportion") {
+    std::uint64_t resident = 0;
+    for (const auto& p : others)
+      if (fm::detail::object_cache::agent_of(p.slot()) == 1) resident += p->id < 3'000;
+    REQUIRE(resident == others_there);
+    second.die();
+    const fm::agent_event e = told.await();
+    REQUIRE(e.lost_objects <= nodes_there);
+    std::uint64_t sum = 0;
+    for (const fm::lost_type& t : e.lost_types) sum += t.objects;
+    CHECK(sum == e.lost_objects);
+    CHECK(e.lost_types.front().name.find("gc_node") != std::string::npos);
+  }
+}
+
+TEST_CASE("types of lost objects are estimated by samples of an agent, and unknown if it never answered") {
+  meddled_agent first, second;
+  fm::heap h(brief({first.url(), second.url()}));
+  const auto all = make_some(h, 20'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  auto& cache = h.cache();
+  fm::detail::stored_types sampled(cache, 2);
+  REQUIRE(sampled.estimate(0, 10).empty());
+  bool asked = false;
+  sampled.count([&] { return std::exchange(asked, true); });  // ends before the second message
+  REQUIRE(asked);
+  REQUIRE(sampled.estimate(0, 10).empty());
+  fm::detail::stored_types again(cache, 2);
+  again.count([] { return false; });
+  for (std::uint32_t agent = 0; agent < 2; ++agent) {
+    const auto types = again.estimate(agent, 12'345);
+    REQUIRE(types.size() == 1);
+    CHECK(types[0].objects == 12'345);
+  }
+  REQUIRE(again.estimate(2, 10).empty());
+  REQUIRE(again.estimate(0, 0).empty());
+}
+
+TEST_CASE("the types of lost objects are unknown when no collection has ended before the loss") {
+  meddled_agent first, second;
+  told_of_loss told;
+  auto o = brief({first.url(), second.url()});
+  o.on_agent_event = [&told](const fm::agent_event& e) { told(e); };
+  fm::heap h(o);
+  const auto all = make_some(h, 2'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  second.die();
+  const fm::agent_event e = told.await();
+  CHECK(e.lost_objects > 0);
+  CHECK(e.lost_types.empty());
 }
