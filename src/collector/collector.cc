@@ -71,7 +71,36 @@ namespace detail {
 
 namespace {
 
-std::mutex one_cycle;  // of the process; outermost
+/// Whose collection runs: one at a time in a process, in the order in which they came. Outermost.
+class collection_turns {
+ public:
+  collection_turns() { waiting_.reserve(heaps_max); }
+  void begin(collector& c) noexcept {
+    std::unique_lock lock(mutex_);
+    waiting_.push_back(&c);
+    changed_.wait(lock, [&] { return !running_ && waiting_.front() == &c; });
+    waiting_.erase(waiting_.begin());
+    running_ = true;
+  }
+  void end() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      running_ = false;
+    }
+    changed_.notify_all();
+  }
+  /// Whether somebody waits for a collection that waits for its turn.
+  [[nodiscard]] bool holds_somebody_up() noexcept {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(waiting_.begin(), waiting_.end(), [](const collector* c) { return c->is_waited_for(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<collector*> waiting_;  ///< one of a heap at most; the first one is next
+  bool running_ = false;
+} turns;
 
 /// A cycle that was not in vain.
 bool made_room(const cycle_report& r) noexcept {
@@ -114,10 +143,13 @@ void collector::traced() noexcept {
   os::futex_wake(traced_, 1);
 }
 
-bool collector::urgent() const noexcept {
-  return agent_lost_.load(std::memory_order_acquire) || callers_.load(std::memory_order_acquire) != 0 ||
+bool collector::is_waited_for() const noexcept {
+  return stopping() || agent_lost_.load(std::memory_order_acquire) || callers_.load(std::memory_order_acquire) != 0 ||
          cache_.requests().awaits_collection() || triggers_.hurried();
 }
+
+// One that rests holds other heaps up.
+bool collector::urgent() const noexcept { return is_waited_for() || turns.holds_somebody_up(); }
 
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
   os::futex_wait(traced_, seen, clock::now() + at_most);
@@ -340,10 +372,9 @@ void collector::run_timed(cycle_report& r) {
   triggers_.begins(r.of);
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();
-  {
-    const std::lock_guard one(one_cycle);
-    Collection(*this, r).run();
-  }
+  turns.begin(*this);
+  Collection(*this, r).run();
+  turns.end();
   r.cpu_ns = os::thread_cpu_ns() - cpu_before;
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
   if (r.faults != 0 && r.status == errc::ok) {

@@ -5,7 +5,8 @@
 // roots, its dirty frames, and which slots were allocated at the snapshot.
 //
 // Invariants owned here
-//   - One collection runs at a time in a process: the SATB log is one for all of its heaps.
+//   - One collection runs at a time in a process: the SATB log is one for all of its heaps. They take turns in the order
+//     in which they came, and one that holds up somebody of another heap does not rest.
 //   - Marks that a section may be looking at are kept until it has ended.
 //   - Notices of dead objects run on the collector's thread, without a lock and outside of sections.
 //
@@ -86,8 +87,10 @@ class collector {
   [[nodiscard]] std::size_t trace_stack_slots() const noexcept { return trace_stack_.load(std::memory_order_relaxed); }
   /// Another collection is asked for.
   [[nodiscard]] bool is_wanted() const noexcept;
-  /// Whether somebody waits for the cycle: a caller of collect, or an allocation because the agents are full; or
-  /// whether so much was allocated meanwhile that the next one is near.
+  /// Whether somebody waits for a collection of this heap: a caller of collect, an allocation because the agents are
+  /// full, or who closes it; or whether so much was allocated meanwhile that the next one is near.
+  [[nodiscard]] bool is_waited_for() const noexcept;
+  /// The same of this heap, or of another one whose collection waits for the end of this one's.
   [[nodiscard]] bool urgent() const noexcept;
   /// How often agents said something, for wait_traced.
   [[nodiscard]] std::uint32_t times_traced() const noexcept { return traced_.load(std::memory_order_acquire); }

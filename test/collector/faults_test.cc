@@ -166,3 +166,32 @@ TEST_CASE("the table keeps to its budget while a cycle goes on") {
   REQUIRE(h.evict_all() == fm::errc::ok);
   require_sound(h);
 }
+
+TEST_CASE("a collection does not rest while somebody waits for one of another heap, and gives the turn over") {
+  meddled_agent agent;
+  auto o = over({agent.url()});
+  o.collect_share = 0.01;
+  fm::heap h(o), other(small());
+  const auto kept = make_list(h, 5'000), kept_too = make_list(other, 5'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  auto& gc = h.core().gc();
+  agent.meddle(message_type::trace, meddling::seem_busy);
+  h.core().collect_soon("nobody waits for it");
+  REQUIRE(agent.met());
+  CHECK_FALSE(gc.urgent());
+  fm::cycle_report r;
+  std::thread waiting([&] { r = other.collect("of another heap"); });
+  const auto give_up = fm::clock::now() + std::chrono::minutes(10);
+  while (!gc.urgent() && fm::clock::now() < give_up) std::this_thread::yield();
+  CHECK(gc.urgent());
+  CHECK_FALSE(gc.is_waited_for());
+  CHECK(other.core().gc().is_waited_for());
+  CHECK(h.stats().collections == 0);
+  agent.let_go();
+  waiting.join();
+  require_ok(r);
+  CHECK(r.marked == 5'000);
+  while (h.stats().collections == 0 && fm::clock::now() < give_up) std::this_thread::yield();
+  CHECK_FALSE(gc.urgent());
+  CHECK(collect(h, "its own").marked == 5'000);
+}
