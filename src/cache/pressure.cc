@@ -124,7 +124,9 @@ class memory_pressure::awaited_collection {
 bool memory_pressure::is_turn_of_another(const bump& b, std::uint32_t leave) const noexcept {
   if (this_thread.collects) return false;
   if (leave == 0) return urgent_.is_before(b);
-  return others_.is_before(b) || (leave > cache_.frames().reserve() && makers_.is_before(b));
+  // Beside one that wants several segments the others go on in turn, and leave it what is kept for it.
+  if (others_.is_next(b) || large_.is_next(b)) return false;
+  return large_.is_before(b) || others_.is_before(b) || (leave > cache_.frames().reserve() && makers_.is_before(b));
 }
 
 // Collections that were in vain are followed by a rest, which may be longer than a thread waits. Its wait is in vain only
@@ -135,6 +137,33 @@ bool memory_pressure::awaited_collection::comes(patience& p, time_point now) noe
   if (ended ? std::exchange(ended_, true) : !of_.pressure().ask_for_room()) return false;
   return p.goes_on(now);
 }
+
+std::uint32_t memory_pressure::kept_for_large() const noexcept {
+  const std::uint32_t span = large_span_.load(std::memory_order_relaxed);
+  const std::uint32_t released = cache_.memory().release_count() - large_since_.load(std::memory_order_relaxed);
+  return std::min(span, released / 2);
+}
+
+// While the first of large_ waits.
+class memory_pressure::large_turn {
+ public:
+  explicit large_turn(memory_pressure& of) noexcept : of_(of) {}
+  ~large_turn() { end(); }
+  large_turn(const large_turn&) = delete;
+  large_turn& operator=(const large_turn&) = delete;
+  void begin(std::uint32_t span) noexcept {
+    if (std::exchange(begun_, true)) return;
+    of_.large_since_.store(of_.cache_.memory().release_count(), std::memory_order_relaxed);
+    of_.large_span_.store(span, std::memory_order_relaxed);
+  }
+  void end() noexcept {
+    if (std::exchange(begun_, false)) of_.large_span_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  memory_pressure& of_;
+  bool begun_ = false;
+};
 
 std::uint32_t memory_pressure::left_by(waits_as who) const noexcept {
   const frame_space& frames = cache_.frames();
@@ -150,20 +179,29 @@ char* memory_pressure::await_frame(mutator& m, bump& b, std::uint64_t payload_by
   frame_space& frames = cache_.frames();
   arena& memory = frames.memory();
   const time_point begin = clock::now();
+  const std::uint32_t span = frames.span_of(payload_bytes);
   const auto line_of = [&](std::uint32_t leave) -> waiting_line& {
-    return who == waits_as::holder ? urgent_ : leave > frames.reserve() ? makers_ : others_;
+    if (who == waits_as::holder) return urgent_;
+    return leave > frames.reserve() ? makers_ : span > 1 ? large_ : others_;
   };
   waiting_line::place place(line_of(left_by(who)), b);
+  large_turn turn(*this);             // ends before the place is left: the next one's begins then
   m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
   patience patience(cache_.options().memory_within, begin, moved_for(who));
   awaited_collection collection(cache_);
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   cache_.eviction().wake();
   for (bool late = false;;) {
-    const std::uint32_t leave = left_by(who);
-    place.stand_in(line_of(leave));
+    std::uint32_t leave = left_by(who);
+    waiting_line& line = line_of(leave);
+    if (&line != &large_) turn.end();
+    place.stand_in(line);
     const std::uint32_t seen = memory.release_count();
     if (place.is_first()) {
+      if (&line == &large_)
+        turn.begin(span);
+      else if (who != waits_as::holder)
+        leave += kept_for_large();
       const bool outside = this_thread.depth == 0;
       const section in_section;
       if (char* payload = frames.bump_frame(b, payload_bytes, leave)) {

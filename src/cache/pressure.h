@@ -3,6 +3,9 @@
 //
 // Invariants owned here
 //   - Frames are given in the order of arrival, and nobody overtakes a thread that waits (waiting_line.h).
+//   - An object larger than a segment waits in a line of its own, because several segments come together slowly. Half
+//     of the segments that are released while it is first are kept for it (kept_for_large), up to what it takes. So it
+//     holds nobody up, and waits at most twice as long as if it did.
 //   - A wait fails when nothing has moved for memory_within, or after waits_at_most times that; the last attempt is made
 //     after its end. Beside full agents a wait outside of sections goes on until a collection has ended that began
 //     after it. These count as movement (moved()): an object that an agent acknowledged as stored; and, as long as
@@ -51,7 +54,8 @@ class memory_pressure {
   bool await_share(mutator& m, slot_t slot);
   /// Whether somebody waits, here or for something else outside of sections, and may need memory. Wait-free.
   [[nodiscard]] bool has_waiters() const noexcept {
-    return !urgent_.empty() || !others_.empty() || !makers_.empty() || waiters.load(std::memory_order_relaxed) != 0;
+    return !urgent_.empty() || !others_.empty() || !large_.empty() || !makers_.empty() ||
+           waiters.load(std::memory_order_relaxed) != 0;
   }
   /// What has moved so far, for a wait for memory.
   [[nodiscard]] std::uint64_t moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
@@ -64,7 +68,7 @@ class memory_pressure {
   void note_released() noexcept;
   /// A read came home. Counted while somebody waits: the line is shared by all threads.
   void note_read() noexcept {
-    if (!urgent_.empty() || !others_.empty()) note_released();
+    if (!urgent_.empty() || !large_.empty() || !others_.empty()) note_released();
   }
 
   /// A frame, in a section. `slot`: what the caller is about to reach; 0: nothing. `left`: the section was left to wait
@@ -92,6 +96,9 @@ class memory_pressure {
   [[nodiscard]] std::string text_of_agents();
   [[nodiscard]] bool is_share_free() const noexcept;
   class awaited_collection;
+  /// Segments that the first of large_ has waited for, which others leave to it.
+  [[nodiscard]] std::uint32_t kept_for_large() const noexcept;
+  class large_turn;
   /// Segments that it leaves to others.
   [[nodiscard]] std::uint32_t left_by(waits_as who) const noexcept;
   /// A frame for a thread that has found no memory for one, as soon as its turn comes. A holder is served from the
@@ -101,8 +108,11 @@ class memory_pressure {
 
   object_cache& cache_;
   waiting_line urgent_;  ///< threads that hold frames, which hold up whoever evicts
+  waiting_line large_;   ///< threads that want several segments at once; not beside a full agent
   waiting_line others_;
   waiting_line makers_;  ///< threads that make objects while an agent is full: readers need not wait for them
+  std::atomic<std::uint32_t> large_span_{0};   ///< segments that the first of large_ takes; 0: there is none
+  std::atomic<std::uint32_t> large_since_{0};  ///< arena::release_count when it became the first
   std::atomic<std::uint64_t> moved_{0};
   std::atomic<std::uint64_t> released_{0};  ///< segments, and reads that came home, whatever agents refuse
 };

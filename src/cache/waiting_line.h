@@ -4,7 +4,8 @@
 //   - The first of a line alone may take what frees memory for it; everybody else sleeps until it has left the line.
 //   - A thread leaves the line with its frame, or with its error, so the line always moves.
 //
-// memory_pressure has three lines: threads that hold frames, all others, and makers of objects beside a full agent.
+// memory_pressure has four lines: threads that hold frames, threads that want an object larger than a segment, all
+// others, and makers of objects beside a full agent.
 #pragma once
 
 #include "mutator.h"
@@ -49,6 +50,8 @@ class waiting_line {
     const bump* first = first_.load(std::memory_order_relaxed);
     return first != nullptr && first != &b;
   }
+  /// Whether the owner of this bump is the next to be served. Wait-free.
+  [[nodiscard]] bool is_next(const bump& b) const noexcept { return first_.load(std::memory_order_relaxed) == &b; }
   [[nodiscard]] bool empty() const noexcept { return first_.load(std::memory_order_relaxed) == nullptr; }
 
  private:

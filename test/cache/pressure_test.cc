@@ -2,6 +2,7 @@
 #include <farmem/farmem.h>
 
 #include <array>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <future>
@@ -110,6 +111,60 @@ TEST_CASE("a wait for memory beside an agent that stores nothing any more fails,
     }
   }));
   for (std::uint64_t i = 0; i < all.size(); i += 100) CHECK(all[i]->id == i);
+}
+
+TEST_CASE("an object of several segments that waits holds up nobody who needs one") {
+  fm::heap h({.cache = 2_MiB,
+              .local_memory = 64_MiB,
+              .local_region = 1_MiB,
+              .segment = 32_KiB,
+              .collect = false,
+              .elastic = false,
+              .memory_within = std::chrono::minutes(10)});
+  const auto one_segment = [&] { return h.array<char>(32'600); };
+  // Too little is free for what takes 16 segments and leaves 18 in reserve, and nothing can leave.
+  std::vector<fm::write_pin<char[]>> pinned;
+  while (h.stats().segments_free > 25) pinned.push_back(one_segment().write());
+  const std::uint64_t before = h.stats().stalls_for_memory;
+  std::atomic<bool> made{false};
+  std::thread large([&] {
+    const auto object = h.array<char>(500'000);
+    made = object->size() == 500'000;
+  });
+  REQUIRE(fm::test::await([&] { return h.stats().stalls_for_memory > before; }));
+  for (int i = 0; i < 3; ++i) pinned.push_back(one_segment().write());
+  CHECK_FALSE(made);
+  pinned.clear();
+  large.join();
+  CHECK(made);
+}
+
+TEST_CASE("an object of several segments gets memory beside threads that take every segment that becomes free") {
+  fm::heap h({.cache = 2_MiB,
+              .local_memory = 64_MiB,
+              .local_region = 1_MiB,
+              .segment = 32_KiB,
+              .collect = false,
+              .elastic = false,
+              .memory_within = std::chrono::minutes(10)});
+  std::vector<fm::ptr<char[]>> all;
+  for (int i = 0; i < 300; ++i) all.push_back(h.array<char>(32'600));
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> read{0};
+  std::vector<std::thread> readers;
+  for (std::size_t t = 0; t < 3; ++t)
+    readers.emplace_back([&, t] {
+      for (std::size_t i = t; !stop; i += 7) read += all[i % all.size()]->size();
+    });
+  for (int i = 0; i < 8; ++i) {
+    const std::uint64_t seen = read;
+    const auto object = h.array<char>(500'000);
+    CHECK(object->size() == 500'000);
+    while (read == seen) std::this_thread::yield();  // they go on, too
+  }
+  stop = true;
+  for (auto& t : readers) t.join();
+  CHECK(h.stats().waits_expired == 0);
 }
 
 TEST_CASE("threads that wait for memory get it in the order in which they came") {
