@@ -193,7 +193,7 @@ void peer_links::settle(const letter& l, errc how) {
   if (how != errc::ok) failures_.fetch_add(1, std::memory_order_relaxed);
   // One that is connected and says nothing would cost every cycle as long.
   if (how == errc::timed_out && l.over != nullptr) {
-    l.over->session->drop_connection();
+    l.over->session->drop_connection(l.request.generation);
     leave_alone(l.url, how, fmt::format("{} does not answer", l.url));
   }
   if (l.from->delivered(l.peer, l.number, how).tell) l.of_heap->tell_traced(*l.from);

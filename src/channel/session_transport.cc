@@ -118,11 +118,12 @@ void session_transport::notice(fabric::session& s, std::span<const std::byte> pa
   const errc e = end_.arrived(payload);
   if (e == errc::ok) return;
   end_.broken(e, "the other end broke the rules");
-  s.drop_connection();
+  s.drop_connection(s.generation());  // on the session's thread, so there is no later one yet
 }
 
 void session_transport::drop() noexcept {
-  if (fabric::session* const s = connected_.load(std::memory_order_acquire)) s->drop_connection();
+  // The first is the only one.
+  if (fabric::session* const s = connected_.load(std::memory_order_acquire)) s->drop_connection(1);
 }
 
 std::span<std::byte> session_transport::room(std::size_t bytes) {
@@ -168,7 +169,7 @@ errc session_transport::tell(std::span<const std::byte> message) noexcept {
     // Where it did not go in time, the other end waits for it: that is the end of the channel, and not silence.
     r.on_done = [](fabric::request& done) noexcept {
       const std::unique_ptr<told> over(static_cast<told*>(done.context));
-      if (done.status == errc::timed_out) over->session->drop_connection();
+      if (done.status == errc::timed_out) over->session->drop_connection(done.generation);
     };
     fabric::session* const s = connected_.load(std::memory_order_acquire);
     if (s == nullptr) return errc::disconnected;

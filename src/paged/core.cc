@@ -124,7 +124,7 @@ void paged_core::check_process() const {
 }
 
 void paged_core::drop_connections() noexcept {
-  for (const auto& a : home_.agents()) a->session().drop_connection();
+  for (const auto& a : home_.agents()) a->session().drop_connection(a->session().generation());
 }
 
 paged_stats paged_core::stats(bool histogram) {

@@ -213,10 +213,10 @@ void agent_client::notice(fabric::session& s, std::span<const std::byte> payload
     protocol::message_head head;
     protocol::pool_epoch_notice body;
   } n{};
-  if (payload.size() != sizeof n) return s.drop_connection();
+  if (payload.size() != sizeof n) return s.drop_connection(s.generation());
   std::memcpy(&n, payload.data(), sizeof n);
   if (n.head.type != static_cast<std::uint16_t>(message_type::pool_epoch) || n.head.body_bytes != sizeof n.body)
-    return s.drop_connection();
+    return s.drop_connection(s.generation());
   const std::lock_guard lock(mutex_);
   epoch_ = std::max(epoch_, n.body.epoch);
   pass_wanted_ = true;
@@ -266,7 +266,7 @@ reply agent_client::call_once(message_type type, std::span<const std::byte> fixe
   if (out.code == errc::bad_frame) {
     discard(out.key);
     out.bytes.clear();
-    session_->drop_connection();
+    session_->drop_connection(r.generation);
   } else {
     heard(sent);
   }

@@ -144,7 +144,7 @@ std::uint64_t pool::object_bytes_max() const noexcept {
 }
 
 void pool::drop_connections() noexcept {
-  for (const auto& a : impl_->agents) a->session().drop_connection();
+  for (const auto& a : impl_->agents) a->session().drop_connection(a->session().generation());
 }
 
 std::string pool::describe(const pool_address& p, errc why) const {

@@ -183,9 +183,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
     wake_keeper();
   }
   /// The same at once, without the mutex.
-  void break_now(std::uint32_t g) noexcept {
-    if (session().generation() == g) session().drop_connection();
-  }
+  void break_now(std::uint32_t g) noexcept { session().drop_connection(g); }
   void wake_keeper() {
     keeper_work_ = true;
     keeper_wake_.notify_one();

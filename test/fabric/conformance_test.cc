@@ -240,7 +240,7 @@ TEMPLATE_TEST_CASE("requests posted between two connections complete as disconne
     cv.wait_for(lock, std::chrono::minutes(10), [&] { return go.load(); });
     return errc::ok;
   };
-  p.link->drop_connection();
+  p.link->drop_connection(p.link->generation());
   std::byte b[8];
   CHECK(p.transfer(op_kind::read, b, 8, 0) == errc::disconnected);
   {
@@ -302,7 +302,7 @@ TEMPLATE_TEST_CASE("a service that refuses a session makes connect throw and end
   } catch (const error& e) {
     CHECK(e.code() == errc::refused);
   }
-  p.link->drop_connection();
+  p.link->drop_connection(p.link->generation());
   REQUIRE(p.events.until([](auto& e) { return e.lost_with != errc::ok; }));
   CHECK(p.events.lost_with == errc::refused);
   std::byte b[8];

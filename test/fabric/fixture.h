@@ -92,7 +92,7 @@ struct pair_over {
   /// Breaks the connection and returns when the next one stands.
   void reconnect() {
     const auto before = link->generation();
-    link->drop_connection();
+    link->drop_connection(link->generation());
     REQUIRE(events.until([&](auto& e) { return e.ups.back() > before; }));
     while (link->state() != session_state::up) std::this_thread::yield();
     attach_all();

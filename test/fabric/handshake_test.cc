@@ -1,4 +1,5 @@
-// A new connection belongs to its handshake: nothing that was admitted to an earlier one is sent on it before.
+// A new connection belongs to its handshake: nothing that was admitted to an earlier one is sent on it before, and who breaks
+// an earlier one does not break it.
 #include <catch2/catch.hpp>
 
 #include <thread>
@@ -43,11 +44,28 @@ TEMPLATE_TEST_CASE("while the owner talks at the beginning of a connection nobod
       }
     });
   for (std::uint32_t g = 2; g < 2 + connections; ++g) {
-    p.link->drop_connection();
+    p.link->drop_connection(p.link->generation());
     REQUIRE(p.events.until([&](auto& e) { return e.ups.back() == g; }));
     while (p.link->state() != session_state::up) std::this_thread::yield();
   }
   stop = true;
   for (auto& t : posters) t.join();
   CHECK(strangers.load() == 0);
+}
+
+TEMPLATE_TEST_CASE("who means an earlier connection does not break the one that stands", "", over_local, over_shm,
+                   over_tcp) {
+  pair_over<TestType> p;
+  const std::uint32_t first = p.link->generation();
+  p.reconnect();
+  const std::uint32_t second = p.link->generation();
+  REQUIRE(second > first);
+  std::byte b[8];
+  for (int i = 0; i < 3; ++i) {
+    p.link->drop_connection(first);
+    p.link->drop_connection(second + 1);
+    CHECK(p.link->state() == session_state::up);
+    CHECK(p.transfer(op_kind::read, b, 8, 0) == errc::ok);
+  }
+  CHECK(p.link->generation() == second);
 }

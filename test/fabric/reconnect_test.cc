@@ -63,7 +63,7 @@ TEST_CASE("no attempt to reconnect is made when its time is over already, and on
   session_options o;
   o.reconnect_for = std::chrono::seconds(1);
   once s(o, events);
-  s.drop_connection();
+  s.drop_connection(s.generation());
   events.is_lost.wait(false);
   CHECK(s.attempts > 2);
   CHECK(s.too_late == 0);

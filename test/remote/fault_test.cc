@@ -76,7 +76,7 @@ TEST_CASE("a batch under construction survives a reconnect") {
   x.flush();
   batch* b = x.begin();
   const auto at = put(*b, 2, 64);
-  x.l->session().drop_connection();
+  x.l->session().drop_connection(x.l->session().generation());
   REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
   put(*b, 3, 64);
   x.l->submit(b);
@@ -206,7 +206,7 @@ TEST_CASE("an agent that forgot what it acknowledged loses the link") {
     const std::lock_guard lock(x.agent.mutex);
     x.agent.applied_seq = 0;
   }
-  x.l->session().drop_connection();
+  x.l->session().drop_connection(x.l->session().generation());
   REQUIRE(x.told.until([&] { return !x.told.lost.empty(); }));
   CHECK(x.l->lost());
 }

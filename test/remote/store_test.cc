@@ -40,7 +40,7 @@ TEST_CASE("a link and a store agree on what was written, across reconnects and u
       for (; slot <= objects && b->fits(64); ++slot) at[slot] = put(*b, slot, 64, type);
       l->submit(b);
     }
-    l->session().drop_connection();
+    l->session().drop_connection(l->session().generation());
     REQUIRE(l->flush(soon()) == errc::ok);
   }
   const auto all = told.take();

@@ -82,7 +82,7 @@ class sim_session final : public fabric::driver, private breakable {
   void hang_up(errc why) noexcept override;
   void serve(time_point until) noexcept override;
   [[nodiscard]] const std::string& host() const noexcept override { return host_; }
-  void break_now() noexcept override { drop_connection(); }
+  void break_now() noexcept override { drop_connection(generation()); }
 
   using lock_type = std::unique_lock<std::mutex>;
   void work(std::size_t kind) noexcept;

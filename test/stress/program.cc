@@ -357,7 +357,7 @@ void program::break_connection(worker& w) {
   if (break_due_.load(std::memory_order_relaxed))
     for (auto& link : links) {
       if (link->batches_in_flight() == 0 || !break_due_.exchange(false)) continue;
-      link->session().drop_connection();
+      link->session().drop_connection(link->session().generation());
       breaks.fetch_add(1);
       break;
     }
@@ -370,7 +370,8 @@ void program::break_connection(worker& w) {
                                                                                     : loss::index_answer);
   }
   if (!break_due_.exchange(true)) return;
-  links[w.below(links.size())]->session().drop_connection();
+  fabric::session& s = links[w.below(links.size())]->session();
+  s.drop_connection(s.generation());
   breaks.fetch_add(1);
 }
 

@@ -112,7 +112,7 @@ void driver::break_connection(std::uint32_t g, errc why) noexcept {
   wake();
 }
 
-void driver::drop_connection() noexcept { break_connection(generation(), errc::disconnected); }
+void driver::drop_connection(std::uint32_t g) noexcept { break_connection(g, errc::disconnected); }
 
 void driver::close() noexcept {
   closing_.store(true, std::memory_order_release);

@@ -38,7 +38,7 @@ class driver : public session {
     return generation_.load(std::memory_order_acquire);
   }
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
-  void drop_connection() noexcept override;
+  void drop_connection(std::uint32_t g) noexcept override;
   void close() noexcept override;
 
  protected:

@@ -109,8 +109,9 @@ class session {
   [[nodiscard]] virtual std::uint32_t generation() const noexcept = 0;
   [[nodiscard]] virtual const std::string& url() const noexcept = 0;
 
-  /// Breaks the current connection as if the network had; for tests of reconnection and for revocation.
-  virtual void drop_connection() noexcept = 0;
+  /// Breaks the connection of that generation as if the network had, if it still stands: a request that completes late
+  /// tells nothing of a later connection, which is left alone. Thread-safe.
+  virtual void drop_connection(std::uint32_t generation) noexcept = 0;
   /// Ends the session: requests in flight become done as `cancelled`, threads are joined. Idempotent.
   virtual void close() noexcept = 0;
 };
