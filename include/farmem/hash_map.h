@@ -14,6 +14,8 @@
 //   if (auto r = m.find(7)) use(*r);                  if (fm::ptr<term> t = d.find("far")) use(t->count);
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <farmem/detail/hash_pages.h>
 #include <farmem/detail/shard_lock.h>
 #include <optional>
@@ -41,6 +43,10 @@ class found : public Handle {
 
 /// A handle to a managed map. Copies of the handle name the same map. K is a trivially copyable managed type with ==,
 /// or fm::string, which is looked up with a std::string_view. V is a trivially copyable managed type, or fm::ref<X>.
+///
+/// The == of K may be any, and so may std::hash<K> where K has padding or floating-point members; other keys are hashed
+/// by their bytes. Neither runs under a lock that another key or container may need. If the == is constexpr, writers are
+/// faster.
 ///
 /// Threads: any number of threads may call all members at once. Each call sees, or makes, one change of its key as a
 /// whole. Writers wait for locks, and readers may after many failed attempts; scopes are left meanwhile.
@@ -80,33 +86,43 @@ class hash_map : public ptr<hash_map<K, V>> {
   [[nodiscard]] find_result find(const key_type& key) const {
     const std::uint64_t h = key_of::hash(key);
     find_result result;
-    detail::read_shard(this->slot(), detail::shard_of(h), [&](const snapshot& seen) {
-      place where;
-      if (!locate(h, key, seen, where)) return false;
-      if (where.at)
-        result = element::load(where.at->values[where.index]);
-      else
-        result = {};
-      return seen.holds();
-    });
+    if constexpr (detail::key_of_program<K>) {
+      for (auto& [stored_key, value] : copy_with(h))
+        if (stored_key == key) return find_result(std::move(value));
+    } else {
+      detail::read_shard(this->slot(), detail::shard_of(h), [&](const snapshot& seen) {
+        place where;
+        if (!locate(h, key, seen, where)) return false;
+        if (where.at)
+          result = element::load(where.at->values[where.index]);
+        else
+          result = {};
+        return seen.holds();
+      });
+    }
     return result;
   }
   /// Whether there is such a key. O(1).
   [[nodiscard]] bool contains(const key_type& key) const {
-    const std::uint64_t h = key_of::hash(key);
-    place where;
-    detail::read_shard(this->slot(), detail::shard_of(h),
-                       [&](const snapshot& seen) { return locate(h, key, seen, where) && seen.holds(); });
-    return where.at != nullptr;
+    if constexpr (detail::key_of_program<K>) {
+      return find(key).has_value();
+    } else {
+      const std::uint64_t h = key_of::hash(key);
+      place where;
+      detail::read_shard(this->slot(), detail::shard_of(h),
+                         [&](const snapshot& seen) { return locate(h, key, seen, where) && seen.holds(); });
+      return where.at != nullptr;
+    }
   }
 
   /// Sets the value of `key`. Returns whether the key is new. O(1).
   bool insert_or_assign(const key_type& key, const argument& v) const {
     const std::uint64_t h = key_of::hash(key);
-    const detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
+    writing lock(this->slot(), detail::shard_of(h), h);
+    const auto& sought = stored_as(lock, h, key);
     {
       const detail::user_section in_section;
-      if (const place where = locate(h, key, lock); where.at) {
+      if (const place where = locate(h, sought, lock); where.at) {
         replace(lock, *detail::object_to_write<page>(where.slot), where.index, v);
         return false;
       }
@@ -122,10 +138,11 @@ class hash_map : public ptr<hash_map<K, V>> {
     const std::uint64_t h = key_of::hash(key);
     if (auto known = find(key); known.has_value()) return std::move(*known);
     const mapped_type made = std::forward<Make>(make_value)();
-    const detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
+    writing lock(this->slot(), detail::shard_of(h), h);
+    const auto& sought = stored_as(lock, h, key);
     {
       const detail::user_section in_section;
-      if (const place where = locate(h, key, lock); where.at) return element::load(where.at->values[where.index]);
+      if (const place where = locate(h, sought, lock); where.at) return element::load(where.at->values[where.index]);
     }
     insert_new(lock, h, key, made);
     return made;
@@ -137,11 +154,12 @@ class hash_map : public ptr<hash_map<K, V>> {
   template <class F>
   bool update(const key_type& key, F&& f) const {
     const std::uint64_t h = key_of::hash(key);
-    detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
+    writing lock(this->slot(), detail::shard_of(h), h);
+    const auto& sought = stored_as(lock, h, key);
     std::optional<mapped_type> value;
     {
       const detail::user_section in_section;
-      const place where = locate(h, key, lock);
+      const place where = locate(h, sought, lock);
       if (!where.at) return false;
       value = element::load(where.at->values[where.index]);
     }
@@ -151,7 +169,7 @@ class hash_map : public ptr<hash_map<K, V>> {
     }
     // The key is still there, perhaps elsewhere: buckets may have been split meanwhile.
     const detail::user_section in_section;
-    const place where = locate(h, key, lock);
+    const place where = locate(h, sought, lock);
     FM_CHECK(where.at, "a key goes while it is updated");
     replace(lock, *detail::object_to_write<page>(where.slot), where.index, *value);
     return true;
@@ -159,9 +177,10 @@ class hash_map : public ptr<hash_map<K, V>> {
   /// Removes `key`. Returns false if there was no such key. Pages stay with their bucket. O(1).
   bool erase(const key_type& key) const {
     const std::uint64_t h = key_of::hash(key);
-    const detail::shard_writing lock(this->slot(), detail::shard_of(h), h);
+    writing lock(this->slot(), detail::shard_of(h), h);
+    const auto& sought = stored_as(lock, h, key);
     const detail::user_section in_section;
-    const place where = locate(h, key, lock);
+    const place where = locate(h, sought, lock);
     if (!where.at) return false;
     page* p = detail::object_to_write<page>(where.slot);
     header* top = detail::object_to_write<header>(this->slot());
@@ -239,7 +258,8 @@ class hash_map : public ptr<hash_map<K, V>> {
   static std::uint64_t count_of(const page& p) { return std::min(detail::load_shared(p.count), page::entries); }
 
   /// Finds `key`; false when the snapshot does not hold. In a section that holds no pointers yet.
-  bool locate(std::uint64_t h, const key_type& key, const snapshot& seen, place& where) const {
+  template <class Sought>
+  bool locate(std::uint64_t h, const Sought& key, const snapshot& seen, place& where) const {
     where = {};
     for (detail::slot_t s = head_of(detail::shard_of(h), h, nullptr); s != 0;) {
       const page* p = detail::object_at<page>(s);
@@ -253,10 +273,54 @@ class hash_map : public ptr<hash_map<K, V>> {
     }
     return true;
   }
-  place locate(std::uint64_t h, const key_type& key, const writing& held) const {
+  template <class Sought>
+  place locate(std::uint64_t h, const Sought& key, const writing& held) const {
     place where;
     locate(h, key, held.snapshot(), where);
     return where;
+  }
+  /// How a writer looks for `key`: as it is, or, if its == is the program's, as the stored key that equals it. That ==
+  /// runs without the lock, and nobody else changes a key with that hash until the lock is held again: none of them
+  /// comes or goes, and none does before `lock` ends. Outside of sections that hold pointers.
+  decltype(auto) stored_as(writing& lock, std::uint64_t h, const key_type& key) const {
+    if constexpr (!detail::key_of_program<K>) {
+      return (key);
+    } else {
+      using image = typename key_of::image;
+      std::vector<image> same;
+      {
+        const detail::user_section in_section;
+        each_with(h, [&](const page& p, std::size_t i) { same.push_back(key_of::image_of(p.keys[i])); });
+      }
+      std::optional<image> found;
+      if (same.empty()) return found;
+      const detail::key_update running(lock, this->slot(), h);
+      const auto equals = [&](const image& i) { return std::bit_cast<K>(i) == key; };
+      if (const auto it = std::find_if(same.begin(), same.end(), equals); it != same.end()) found = *it;
+      return found;
+    }
+  }
+  /// Calls f(page, index) for each key with that hash. In a section that holds no pointers yet.
+  template <class F>
+  void each_with(std::uint64_t h, F&& f) const {
+    for (detail::slot_t s = head_of(detail::shard_of(h), h, nullptr); s != 0;) {
+      const page* p = detail::object_at<page>(s);
+      for (std::size_t i = 0, n = count_of(*p); i < n; ++i)
+        if (key_of::hash_of(p->keys[i]) == h) f(*p, i);
+      s = p->next.slot();
+    }
+  }
+  /// Copies of the entries with that hash, of one moment.
+  std::vector<std::pair<K, mapped_type>> copy_with(std::uint64_t h) const {
+    std::vector<std::pair<K, mapped_type>> same;
+    detail::read_shard(this->slot(), detail::shard_of(h), [&](const snapshot& seen) {
+      same.clear();
+      each_with(h, [&](const page& p, std::size_t i) {
+        same.emplace_back(key_of::show(p.keys[i]), element::load(p.values[i]));
+      });
+      return seen.holds();
+    });
+    return same;
   }
   /// Stores a value of more than one word where no reader takes half of it.
   static void replace(const writing& held, page& p, std::size_t index, const argument& v) {

@@ -1,7 +1,10 @@
 // Calls that wait, as arguments and receivers of each other in one expression: no error, no wait that its deadline ends,
 // and exact values. And functions of the program that run while a key is theirs.
 #include <atomic>
+#include <cstring>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -111,6 +114,34 @@ const void* lock_of(const counters& m, std::uint64_t key) {
   return &fm::detail::entry_of_shard(m.slot(), fm::detail::shard_of(fm::detail::map_key<std::uint64_t>::hash(key)));
 }
 
+/// Keys whose == and hash are the program's, and may wait for what the program likes.
+std::atomic<void (*)()> on_equality{nullptr};
+std::atomic<std::uint64_t> hashed_under_lock{0};
+struct guarded {
+  std::uint8_t group = 0;  // and padding
+  std::uint32_t id = 0;
+  friend bool operator==(const guarded& x, const guarded& y) {
+    if (auto* const f = on_equality.load()) f();
+    return x.group == y.group && x.id == y.id;
+  }
+};
+static_assert(fm::detail::key_of_program<guarded>);
+
+}  // namespace
+
+template <>
+struct std::hash<guarded> {
+  std::size_t operator()(const guarded& k) const {
+    if (fm::detail::holds_shard) ++hashed_under_lock;
+    return k.id / 4;  // four keys have the same hash
+  }
+};
+
+namespace {
+
+std::mutex of_the_program;
+std::atomic<bool> comparing{false};
+
 }  // namespace
 
 TEST_CASE("a function that is given to update may wait for a thread that uses a map with the same lock") {
@@ -150,6 +181,110 @@ TEST_CASE("a function that is given to update may wait for a thread that uses a 
   updater.join();
   REQUIRE(a.find(found->a) == 3u);
   REQUIRE(b.find(found->b) == 1u);
+  require_sound(h);
+}
+
+TEST_CASE("the == of a key may wait for a thread that uses a map with the same lock") {
+  fm::heap h(tiny());
+  using map_of_guarded = fm::hash_map<guarded, std::uint64_t>;
+  map_of_guarded b(h);
+  const guarded asked{1, 5};
+  for (std::uint32_t i = 4; i < 8; ++i) b.insert_or_assign({1, i}, i);
+  // Some map has a shard that shares the lock of that key's.
+  const void* const lock_of_b =
+      &fm::detail::entry_of_shard(b.slot(), fm::detail::shard_of(fm::detail::map_key<guarded>::hash(asked)));
+  std::vector<counters> others;
+  std::optional<std::uint64_t> key;
+  while (!key) {
+    REQUIRE(others.size() < 10'000);
+    others.emplace_back(h);
+    for (std::uint64_t k = 0; k < 64 && !key; ++k)
+      if (lock_of(others.back(), k) == lock_of_b) key = k;
+  }
+  const counters& a = others.back();
+  const std::vector<std::function<bool()>> calls = {
+      [&] { return !b.insert_or_assign(asked, 50); },
+      [&] { return b.update(asked, [](std::uint64_t& n) { ++n; }); },
+      [&] { return b.get_or_insert(asked, [] { return std::uint64_t{0}; }) == 51; },
+      [&] { return b.find(asked) == 51u; },
+      [&] { return b.contains(asked); },
+      [&] {
+        return !b.erase({2, 5});
+      },
+      [&] { return b.erase(asked); },
+  };
+  for (const auto& call : calls) {
+    std::atomic<bool> right{false};
+    std::thread other;
+    {
+      const std::lock_guard lock(of_the_program);
+      comparing = false;
+      on_equality = [] {
+        comparing = true;
+        const std::lock_guard lock_too(of_the_program);
+      };
+      other = std::thread([&] { right = call(); });
+      while (!comparing) std::this_thread::yield();
+      a.insert_or_assign(*key, 1);
+      REQUIRE(a.update(*key, [](std::uint64_t& n) { ++n; }));
+      REQUIRE(a.erase(*key));
+      REQUIRE(h.collect().ok());  // nor does it hold a pause up
+    }
+    other.join();
+    on_equality = nullptr;
+    REQUIRE(right);
+  }
+  REQUIRE(b.size() == 3);
+  require_sound(h);
+}
+
+TEST_CASE("a map does with keys of the program's == and hash what std::unordered_map does") {
+  fm::heap h(tiny(4_MiB));
+  const fm::hash_map<guarded, std::uint64_t> m(h);
+  hashed_under_lock = 0;
+  constexpr std::uint32_t n = 4'000;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    guarded k;
+    std::memset(static_cast<void*>(&k), int(i % 251), sizeof k);  // padding differs from that of what is asked with
+    k.group = 1;
+    k.id = i;
+    REQUIRE(m.insert_or_assign(k, i));
+  }
+  REQUIRE(hashed_under_lock == 0);  // splits know the hashes
+  for (std::uint32_t i = 0; i < n; i += 2) REQUIRE(m.update({1, i}, [](std::uint64_t& x) { x += 7; }));
+  for (std::uint32_t i = 1; i < n; i += 4) REQUIRE(m.erase({1, i}));
+  for (std::uint32_t i = 1; i < n; i += 4) REQUIRE_FALSE(m.erase({1, i}));
+  for (std::uint32_t i = 0; i < n; ++i) {
+    REQUIRE_FALSE(m.contains({2, i}));
+    const auto v = m.find({1, i});
+    REQUIRE(v.has_value() == (i % 4 != 1));
+    if (v) REQUIRE(*v == (i % 2 == 0 ? i + 7 : i));
+  }
+  std::uint64_t seen = 0;
+  m.for_each([&](const guarded& k, std::uint64_t) { seen += k.group; });
+  REQUIRE(seen == n - n / 4);
+  require_sound(h);
+}
+
+TEST_CASE("threads that change the same keys of the program's == lose no change") {
+  fm::heap h(tiny(4_MiB));
+  const fm::hash_map<guarded, std::uint64_t> m(h);
+  constexpr std::uint32_t threads_n = 4, each = 2'000, shared = 16;
+  std::vector<std::thread> running;
+  for (std::uint32_t t = 0; t < threads_n; ++t)
+    running.emplace_back([&, t] {
+      for (std::uint32_t i = 0; i < each; ++i) {
+        const guarded k{1, (i * 7 + t) % shared};
+        (void)m.get_or_insert(k, [] { return std::uint64_t{0}; });
+        m.update(k, [](std::uint64_t& n) { ++n; });
+        m.insert_or_assign({std::uint8_t(2 + t), i}, i);  // splits
+        m.erase({std::uint8_t(2 + t), i / 2});
+      }
+    });
+  for (auto& t : running) t.join();
+  std::uint64_t sum = 0;
+  for (std::uint32_t i = 0; i < shared; ++i) sum += *m.find({1, i});
+  REQUIRE(sum == threads_n * each);
   require_sound(h);
 }
 

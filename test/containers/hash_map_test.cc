@@ -47,7 +47,7 @@ struct broad {
     return x.first == y.first;
   }
 };
-/// Called with the stored key whenever keys are compared: what a writer does in there, it does in the middle of a read.
+/// Called with the stored key whenever keys are compared.
 std::function<void(std::uint64_t)> on_compare;
 void compared(std::uint64_t stored) {
   if (on_compare) on_compare(stored);
@@ -61,13 +61,18 @@ struct unlucky {
     return stored.id == asked.id;
   }
 };
+/// Its == is a constant expression, so it is compared in place: what a writer does in there, it does in the middle of a
+/// read.
 struct watched {
   std::uint64_t id = 0;
-  friend bool operator==(const watched& stored, const watched& asked) {
-    compared(stored.id);
+  friend constexpr bool operator==(const watched& stored, const watched& asked) {
+    if (!std::is_constant_evaluated()) compared(stored.id);
     return stored.id == asked.id;
   }
 };
+static_assert(!fm::detail::key_of_program<std::uint64_t> && !fm::detail::key_of_program<double>);
+static_assert(!fm::detail::key_of_program<coordinates> && !fm::detail::key_of_program<watched>);
+static_assert(fm::detail::key_of_program<unlucky> && fm::detail::key_of_program<broad>);
 
 }  // namespace
 
@@ -291,14 +296,18 @@ TEST_CASE("readers without a lock find every standing key whole, while keys arou
 TEST_CASE("a reader that a writer overtakes starts again") {
   fm::heap h(tiny(8_MiB));
   SECTION("an erasure puts the key that is asked for behind the reader") {
-    fm::hash_map<unlucky, std::uint32_t> m(h);
-    for (std::uint32_t i = 0; i < 5; ++i) m.insert_or_assign({i, 0}, i);
+    fm::hash_map<watched, std::uint64_t> m(h);
+    std::vector<std::uint64_t> keys;  // of one shard, so they share a chain
+    const auto shard = [](std::uint64_t k) { return fm::detail::shard_of(fm::detail::map_key<watched>::hash({k})); };
+    for (std::uint64_t k = 0; keys.size() < 5; ++k)
+      if (shard(k) == shard(0)) keys.push_back(k);
+    for (const std::uint64_t k : keys) m.insert_or_assign({k}, k);
     on_compare = [&](std::uint64_t stored) {
-      if (stored != 2) return;
+      if (stored != keys[2]) return;
       on_compare = nullptr;
-      REQUIRE(m.erase({1, 0}));
+      REQUIRE(m.erase({keys[1]}));
     };
-    REQUIRE(m.find({4, 0}) == 4u);
+    REQUIRE(m.find({keys[4]}) == keys[4]);
     REQUIRE_FALSE(on_compare);
   }
   SECTION("a split takes it to another bucket") {

@@ -10,14 +10,31 @@
 // Used by fm::hash_map only.
 #pragma once
 
+#include <cstring>
 #include <farmem/detail/shard_lock.h>
 #include <farmem/string.h>
 #include <farmem/vector.h>
+#include <optional>
 
 namespace fm::detail {
 
 /// What comparing a key with one in a page gives; torn: a writer is changing it.
 enum class match : std::uint8_t { no, yes, torn };
+
+/// Keys are equal by an == that is a constant expression, so it takes no lock and waits for nothing. Of any other ==
+/// that is not known.
+template <class K>
+concept constant_equality = requires {
+  typename std::bool_constant<((void)(K{} == K{}), true)>;
+};
+/// Hashed by bytes, or by the standard library.
+template <class K>
+concept hashed_here = std::has_unique_object_representations_v<K> || std::is_scalar_v<K>;
+/// A key that functions of the program compare or hash. They run under no lock (shard_lock.h) and in no section. So the
+/// hash lies beside the key. A reader compares copies of the keys with that hash. A writer does, too, while nobody
+/// changes those keys, and then looks for the bytes of the one that is equal.
+template <class K>
+concept key_of_program = !std::is_same_v<K, string> && !(constant_equality<K> && hashed_here<K>);
 
 /// A key of a plain type, stored as it is.
 template <class K>
@@ -47,6 +64,47 @@ struct map_key {
 
  private:
   static std::uint64_t mix(std::uint64_t h) { return hash_bytes(&h, sizeof h); }
+};
+
+template <class K>
+struct program_key {
+  std::uint64_t hash = 0;
+  K key{};
+};
+template <key_of_program K>
+struct map_key<K> {
+  using stored = program_key<K>;
+  using lookup = K;
+  using value = K;
+  using image = std::array<std::byte, sizeof(K)>;  ///< the very bytes of a stored key, padding included
+
+  static std::uint64_t hash(const K& k) {
+    if constexpr (std::has_unique_object_representations_v<K>) {
+      return hash_bytes(&k, sizeof k);
+    } else {
+      const std::uint64_t h = std::hash<K>{}(k);
+      return hash_bytes(&h, sizeof h);
+    }
+  }
+  static std::uint64_t hash_of(const stored& s) { return load_shared(s.hash); }
+  /// Without ==. Under the lock.
+  static match equal(const stored& s, std::uint64_t h, const std::optional<image>& i, const shard_snapshot&) {
+    return i && s.hash == h && image_of(s) == *i ? match::yes : match::no;
+  }
+  /// Under the lock.
+  static image image_of(const stored& s) {
+    image i;
+    std::memcpy(i.data(), &s.key, sizeof(K));
+    return i;
+  }
+  static stored make(object_cache&, std::uint64_t h, const lookup& k) { return {h, k}; }
+  static void place(stored& to, const stored& k) { move(to, k); }
+  static void move(stored& to, const stored& from) {
+    store_shared(to.hash, from.hash);
+    store_shared(to.key, from.key);
+  }
+  static void clear(stored& s) { move(s, stored{}); }
+  static value show(const stored& s) { return load_shared(s.key); }
 };
 
 /// Text as a key: its hash lies beside the reference, so that growing touches no text and asking touches one.

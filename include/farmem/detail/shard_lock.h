@@ -13,7 +13,8 @@
 //
 // Functions of the program run under none of these mutexes: what they wait for may be held by a thread that wants a
 // container which shares the entry. hash_map::update gives its mutex back while its function runs. The entry lists the
-// key meanwhile (key_update), and other writers of the key wait for the end of that.
+// key meanwhile (key_update), and other writers of the key wait for the end of that. So it is while the program's ==
+// looks for a key.
 //
 // Invariants owned here
 //   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. If a function that
@@ -45,13 +46,14 @@ struct alignas(2 * cache_line_bytes) shard_entry {
   alignas(cache_line_bytes) std::atomic<std::uint64_t> version{0};  ///< odd: entries are being moved
 };
 inline std::array<shard_entry, shard_entries_count> shard_entries;
-/// This thread holds a shard, or runs a function that was given to hash_map::update.
+/// This thread holds a shard, or runs a function that was given to hash_map::update or the == of a key.
 inline thread_local bool holds_shard = false;
 
 inline shard_entry& entry_of_shard(slot_t container, std::size_t shard) {
   if (holds_shard)
-    throw error(errc::scope_misuse,
-                "a managed map or queue is used from within a function given to fm::hash_map::update");
+    throw error(
+        errc::scope_misuse,
+        "a managed map or queue is used from within a function given to fm::hash_map::update, or the == of a key");
   return shard_entries[(container + (shard << 6)) * 0x9e3779b97f4a7c15 >> 54];
 }
 static_assert(shard_entries_count == 1u << (64 - 54));
