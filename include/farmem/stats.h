@@ -105,6 +105,9 @@ struct heap_stats {
   histogram_snapshot stall_ns;    ///< waits for memory, ns
   /// Waits of threads for pauses to end, ns; one sample a wait. All heaps of the process together.
   histogram_snapshot gate_ns;
+  /// Calls that may wait which were made in scopes that had shown more than 64 objects: such scopes are not left while
+  /// they wait, so others wait for them as for any open scope. All heaps of the process together, since it began.
+  std::uint64_t blocked_in_scopes = 0;
   /// The last pauses of the process since the heap was opened, at most 4096, in order. Pauses of collections and of
   /// eviction, abandoned ones included: whatever kept threads from beginning to use objects.
   std::vector<pause_record> recent_pauses;

@@ -35,7 +35,11 @@ bool warm(object_cache* heap, slot_t slot, const char* payload) noexcept {
   }
 }
 
+std::atomic<std::uint64_t> sections_not_left{0};
+
 }  // namespace
+
+std::uint64_t section_break::not_left() noexcept { return sections_not_left.load(std::memory_order_relaxed); }
 
 void section_break::require_left(const char* what) {
   const thread_state& t = this_thread;
@@ -47,7 +51,10 @@ void section_break::require_left(const char* what) {
 
 void section_break::leave(slot_t reaches) noexcept {
   thread_state& t = this_thread;
-  if (!epochs::may_leave()) return;
+  if (!epochs::may_leave()) {
+    sections_not_left.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   count_ = t.handed_out;
   for (std::uint32_t i = 0; i < count_; ++i) {
     char* const payload = pinned_[i].payload = t.payloads[i];

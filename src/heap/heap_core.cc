@@ -252,6 +252,7 @@ heap_stats heap_core::stats(detail_level level) {
   s.stall_ns = c.pressure().stall_ns.snapshot();
   s.waits_expired = c.pressure().expired.load(std::memory_order_relaxed);
   s.gate_ns = epochs::gate_waits().snapshot();
+  s.blocked_in_scopes = section_break::not_left();
   bool all = true;
   s.observed_until = clock::now();
   s.recent_pauses = epochs::pauses().since(opened_, all);
@@ -283,8 +284,9 @@ std::string heap_stats::text() const {
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
       "{} collections of young objects, {} failed; {} objects, {} bytes freed; "
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
-      "          threads waited for pauses {} times, p99 {:.1f} us, max {:.1f} us; utilisation in 10 ms at least "
-      "{:.3f}\n",
+      "          threads waited for pauses {} times, p99 {:.1f} us, max {:.1f} us, and blocked inside of long scopes "
+      "{} "
+      "times; utilisation in 10 ms at least {:.3f}\n",
       allocated_objects, allocated_bytes, misses, misses_by_slot, ghost_hits, failed_misses, fetched_bytes, touches,
       relocations, us(miss_ns.quantile_ns(0.5)), us(miss_ns.quantile_ns(0.99)), us(miss_ns.quantile_ns(0.999)),
       us(miss_ns.max_ns), elastic_installs, elastic_touches, elastic_untouched, prefetches, written_objects,
@@ -296,7 +298,7 @@ std::string heap_stats::text() const {
       collections, collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes,
       emptied_regions, young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
       us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count,
-      us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), bmu(std::chrono::milliseconds(10)));
+      us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), blocked_in_scopes, bmu(std::chrono::milliseconds(10)));
 }
 
 }  // namespace fm

@@ -189,8 +189,13 @@ TEST_CASE("an expression that allocates or collects while it reads in place is n
       }
       return fm::errc::ok;
     };
+    const std::uint64_t before = fm::detail::section_break::not_left();
     REQUIRE(misused() == fm::errc::scope_misuse);
+    REQUIRE(fm::detail::section_break::not_left() > before);
   }
+  const std::uint64_t before = h.stats().blocked_in_scopes;
+  REQUIRE(sum({p->id, h.collect("in an expression").ok()}) == 2);
+  REQUIRE(h.stats().blocked_in_scopes == before);
   require_sound(h);
 }
 

@@ -15,7 +15,7 @@
 //   - Whoever may block for longer than a bounded computation does so under a section_break, or outside of sections.
 //   - What the barriers have handed out before a break is noted again after it: sections may be left any number of times.
 //   - A section that has handed out more than is noted (handed_out_max) is not left. Others wait for it, as for any
-//     section.
+//     section, and no longer than its thread waits for what it blocks on. Each time is counted.
 //
 // Locks of containers, misses, waits for memory, channels and collections use it.
 #pragma once
@@ -39,6 +39,9 @@ class section_break {
   }
   section_break(const section_break&) = delete;
   section_break& operator=(const section_break&) = delete;
+
+  /// How often a thread of the process blocked in sections that could not be left. Wait-free.
+  [[nodiscard]] static std::uint64_t not_left() noexcept;
 
   /// For what cannot be done in a section. Throws scope_misuse if one is open, because it has handed out more than is
   /// noted.
