@@ -463,6 +463,9 @@ constexpr std::chrono::nanoseconds until_up = std::chrono::milliseconds(1);
 constexpr auto heard_again_after = std::chrono::milliseconds(100);
 /// Bytes of type descriptions in one message.
 constexpr std::size_t types_bytes_max = 256 << 10;
+/// Messages about regions that are under way and that nobody waits for: a handful would keep an agent busy. Others wait
+/// their turn, so that thousands of regions that retire together are no burst.
+constexpr std::size_t errands_max = 64;
 /// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
 constexpr std::uint32_t breaks_max = 8;
 /// Batches in one post, of up to three requests each.

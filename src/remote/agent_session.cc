@@ -128,6 +128,7 @@ agent_session_stats agent_session_impl::stats() const noexcept {
   if (session_owner_) s.bytes_bounced = session_owner_->bounced_bytes();
   const lock_type lock(mutex_);
   s.regions = book_.size();
+  s.errands_most = errands_most_;
   return s;
 }
 

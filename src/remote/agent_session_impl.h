@@ -58,7 +58,10 @@ struct flight : batch {
   fabric::request index;
 };
 
-/// A message that nobody waits for, and what its answer is for.
+/// A message that nobody waits for, and what its answer is for. At most limits::errands_max of those about regions are
+/// under way; the regions that others are about wait in lists that name each once. There is one of each other kind at a
+/// time. The lists are under the session's mutex and not lock-free: an errand is rare (one a region of megabytes), and
+/// what its answer changes is under that mutex anyway.
 struct errand {
   enum class kind : std::uint8_t { open_region, seal_region, retired_region, renew, register_types };
   agent_session_impl* link = nullptr;
@@ -69,6 +72,7 @@ struct errand {
   time_point posted_at{};
   std::vector<std::byte> message;
   fabric::request request;
+  bool done = false;  ///< under the session's mutex
 };
 
 class agent_session_impl final : public agent_session, public fabric::session_events {
@@ -170,6 +174,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   // keeper.cc
   void keep() noexcept;
   void start_errands(lock_type& lock);
+  void finish_errands(lock_type& lock);
   void post_errand(lock_type& lock, errand::kind what, region_name about = {});
   static void errand_done(fabric::request& r) noexcept;
   void finish_errand(lock_type& lock, std::unique_ptr<errand> e);
@@ -265,8 +270,8 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   bool delivering_ = false;
   std::uint32_t rewinds_in_vain_ = 0;
 
-  std::list<std::unique_ptr<errand>> errands_;  ///< posted
-  std::deque<errand*> errands_done_;
+  std::list<std::unique_ptr<errand>> errands_;  ///< posted, and not finished
+  std::size_t errands_most_ = 0;
   bool opening_region_ = false;
   bool want_region_ = false;              ///< somebody found no room since the last one was asked for
   std::uint32_t waiting_for_region_ = 0;  ///< threads in begin_batch that found no room

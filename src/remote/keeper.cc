@@ -14,14 +14,7 @@ void agent_session_impl::keep() noexcept {
   lock_type lock(mutex_);
   while (!stopping_) {
     keeper_work_ = false;
-    while (!errands_done_.empty()) {
-      errand* done = errands_done_.front();
-      errands_done_.pop_front();
-      const auto at = std::find_if(errands_.begin(), errands_.end(), [&](const auto& e) { return e.get() == done; });
-      std::unique_ptr<errand> e = std::move(*at);
-      errands_.erase(at);
-      finish_errand(lock, std::move(e));
-    }
+    finish_errands(lock);
     if (end_with_ != errc::ok && ended_.load(std::memory_order_relaxed) == ended::no) {
       const errc why = end_with_;
       lock.unlock();
@@ -84,15 +77,35 @@ void agent_session_impl::start_errands(lock_type& lock) {
     opening_region_ = true;
     post_errand(lock, errand::kind::open_region);
   }
-  for (auto names = std::exchange(to_seal_again_, {}); const region_name& n : names)
-    post_errand(lock, errand::kind::seal_region, n);
-  while (const auto* r = book_.next_to_seal())
+  const auto has_room = [this] { return errands_.size() < detail::limits::errands_max; };
+  const auto post_from = [&](std::vector<region_name>& names, errand::kind what) {
+    while (has_room() && !names.empty()) {
+      const region_name n = names.back();
+      names.pop_back();
+      post_errand(lock, what, n);
+    }
+  };
+  post_from(to_seal_again_, errand::kind::seal_region);
+  while (has_room()) {
+    const auto* r = book_.next_to_seal();
+    if (!r) break;
     post_errand(lock, errand::kind::seal_region, {.region = r->region, .generation = r->generation});
-  for (auto names = std::exchange(to_acknowledge_, {}); const region_name& n : names)
-    post_errand(lock, errand::kind::retired_region, n);
+  }
+  post_from(to_acknowledge_, errand::kind::retired_region);
   if (!renewing_ && now - time_point(duration(heard_at_.load(std::memory_order_relaxed))) >= renew_after_) {
     renewing_ = true;
     post_errand(lock, errand::kind::renew);
+  }
+}
+
+// Each gives its place to what waits for one.
+void agent_session_impl::finish_errands(lock_type& lock) {
+  for (;;) {
+    const auto at = std::find_if(errands_.begin(), errands_.end(), [](const auto& e) { return e->done; });
+    if (at == errands_.end()) return;
+    std::unique_ptr<errand> e = std::move(*at);
+    errands_.erase(at);
+    finish_errand(lock, std::move(e));
   }
 }
 
@@ -120,6 +133,7 @@ void agent_session_impl::post_errand(lock_type& lock, errand::kind what, region_
   e->request.on_done = errand_done;
   fabric::request& r = e->request;
   errands_.push_back(std::move(e));
+  errands_most_ = std::max(errands_most_, errands_.size());
   lock.unlock();
   session().post(r);
   lock.lock();
@@ -133,7 +147,7 @@ void agent_session_impl::errand_done(fabric::request& r) noexcept {
       parse_answer(r.reply, message_type::register_types).code == errc::ok)
     l->types_known_.store(std::max(l->types_known_.load(std::memory_order_relaxed), e->types_to),
                           std::memory_order_release);
-  l->errands_done_.push_back(e);
+  e->done = true;
   l->wake_keeper();
 }
 

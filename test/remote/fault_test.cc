@@ -1,7 +1,10 @@
 // An agent session when things break: connections at every step of a batch, refusals, answers that are none, heaps that
 // are gone. What must hold throughout: one outcome a batch, in sequence, and an agent that saw the numbers 1, 2, 3, ...
+#include "base/limits.h"
 #include "fixture.h"
 
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 using namespace fm;
@@ -251,6 +254,44 @@ TEST_CASE("an acknowledgement of a retired region is said again when its answer 
   x.l->retired(40, 1);
   REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
   CHECK(x.l->region_generation(40) == 0);
+}
+
+TEST_CASE(
+    "of thousands of regions that retire at once a bounded number is acknowledged at a time, and in the end all") {
+  linked x;
+  std::mutex m;
+  std::condition_variable changed;
+  bool held = false, let_go = false;
+  x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
+    if (t != message_type::retired_region || nth != 1) return verdict{};
+    std::unique_lock lock(m);
+    held = true;
+    changed.notify_all();
+    changed.wait_for(lock, std::chrono::minutes(10), [&] { return let_go; });
+    return verdict{};
+  };
+  x.options.session.operation_within = std::chrono::minutes(10);
+  x.open("tcp");
+  constexpr std::uint32_t regions = 1'000;
+  x.l->retired(1'000, 1);
+  {
+    std::unique_lock lock(m);
+    REQUIRE(changed.wait_for(lock, std::chrono::minutes(10), [&] { return held; }));
+  }
+  for (std::uint32_t n = 1; n < regions; ++n) x.l->retired(1'000 + n, 1);
+  const auto give_up = clock::now() + std::chrono::minutes(10);
+  while (x.l->stats().errands_most < detail::limits::errands_max && clock::now() < give_up) std::this_thread::yield();
+  CHECK(x.l->stats().retired == 0);
+  {
+    const std::lock_guard lock(m);
+    let_go = true;
+    changed.notify_all();
+  }
+  while (x.l->stats().retired < regions && clock::now() < give_up) std::this_thread::yield();
+  CHECK(x.l->stats().retired == regions);
+  // Those of other kinds have no turn to wait for: one to open a region, one for the lease, one for types.
+  CHECK(x.l->stats().errands_most >= detail::limits::errands_max);
+  CHECK(x.l->stats().errands_most <= detail::limits::errands_max + 3);
 }
 
 TEST_CASE("a notice that does not follow the protocol costs the agent its connection") {

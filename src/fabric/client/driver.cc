@@ -123,11 +123,16 @@ void driver::close() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
+// Under a lock. A push and a pop take 0.04 to 0.22 us with it, 0.4 us through a boost::lockfree::spsc_queue, and waking
+// the session's thread 2.5 us (nobody contends; an EPYC). The peer counts its notices and never has more under way than
+// fit; if one does, its connection breaks.
 bool driver::queue_notice(std::uint32_t g, std::span<const std::byte> payload) noexcept {
-  {
+  try {
     const std::lock_guard lock(mutex_);
     if (generation_.load(std::memory_order_relaxed) > g || notices_.size() >= notices_max) return false;
     notices_.push_back({g, {payload.begin(), payload.end()}});
+  } catch (const std::bad_alloc&) {
+    return false;
   }
   wake();
   return true;
