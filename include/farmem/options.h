@@ -101,7 +101,8 @@ struct heap_options {
   bool elastic = true;
   /// Evicts ahead of need, on a thread of its own. If false, allocating threads evict.
   bool background_evictor = true;
-  /// Deadline of an access that misses. After it, the access throws timed_out or agent_lost.
+  /// How long nothing comes before an access that misses throws timed_out or agent_lost: answers to earlier fetches on
+  /// the same connection put that off, to at most six times as long in all.
   duration access_within = std::chrono::seconds(10);
   /// How long nothing moves before an allocation that waits for memory throws cache_full; at most six times that in all.
   duration memory_within = std::chrono::seconds(5);

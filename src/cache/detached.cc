@@ -178,7 +178,9 @@ char* detached_fetches::look_here(awaited& a) {
     if (a.begun == time_point{}) a.begun = now;
     const bool late = now >= a.begun + cache_.options().access_within;
     if (word::is_fetching(w)) {
-      if (late) throw_access(errc::timed_out, a.slot, link);
+      // It ends by its own deadline, which its agent's answers to others put off.
+      if (now >= a.begun + limits::waits_at_most * cache_.options().access_within)
+        throw_access(errc::timed_out, a.slot, link);
       a.why = word::fetch_of<fetch>(w)->from.load(std::memory_order_relaxed) == &cache_.here() ? holdup::fetch
                                                                                                : holdup::others_fetch;
       return nullptr;

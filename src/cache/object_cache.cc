@@ -81,6 +81,7 @@ object_cache& object_cache::owner_of(slot_t slot) {
 char* object_cache::resolve_here(slot_t slot, access how) {
   (void)mutators_.here(slot);  // asked for again below, where the section must not be left
   std::atomic<word_t>& word = word_at(slot);
+  time_point waited_since{};  // for the fetches of others
   for (;;) {
     word_t w = word.load(std::memory_order_acquire);
     if (word::is_resident(w)) {
@@ -101,12 +102,18 @@ char* object_cache::resolve_here(slot_t slot, access how) {
       }
       return word::payload(w);
     }
-    if (word::is_fetching(w))
-      misses_.wait_for_fetch(slot, word, w, clock::now() + options_.access_within);
-    else if (w == word::free)
+    if (word::is_fetching(w)) {
+      // Such a fetch ends by its own deadline, which its agent's answers to others put off (fabric::request::patience).
+      if (waited_since == time_point{}) waited_since = clock::now();
+      misses_.wait_for_fetch(slot, word, w, waited_since + limits::waits_at_most * options_.access_within);
+    } else if (w == word::free) {
       throw error(errc::not_found, fmt::format("slot {:#x} holds no object", slot));
-    else
+    } else {
+      // All threads that waited for a fetch that failed would try in turn, and wait for each other's.
+      if (waited_since != time_point{} && clock::now() >= waited_since + options_.access_within)
+        throw_access(errc::timed_out, slot, link_of(slot));
       misses_.miss(slot, word, w);
+    }
   }
 }
 

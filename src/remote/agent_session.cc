@@ -97,6 +97,7 @@ bool agent_session_impl::prepare_read(fabric::request& r, const detail::home_add
   // A size class may cover more than the object, and more than the region has.
   r.sg[0] = {.data = to, .bytes = std::min<std::size_t>(bytes, region_bytes_ - from.offset)};
   r.where = {.region = from.region, .generation = from.generation, .offset = from.offset};
+  be_patient(r);
   return true;
 }
 

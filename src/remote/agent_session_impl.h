@@ -195,6 +195,13 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   }
   [[nodiscard]] time_point next_wake(time_point now) const;
 
+  /// A fetch waits while the agent answers others: until nothing has come on its lane for as long as the deadline of an
+  /// operation is, or for waits_at_most times that.
+  void be_patient(fabric::request& r) const noexcept {
+    r.patience = options_.session.operation_within;
+    r.latest = r.deadline + (detail::limits::waits_at_most - 1) * r.patience;
+  }
+
   // calls.cc
   struct reply {
     errc code = errc::ok;

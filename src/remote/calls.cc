@@ -52,6 +52,7 @@ agent_session_impl::reply agent_session_impl::call(fabric::lane on, message_type
     make_message(r, on, message, bytes);
     const time_point posted = clock::now();
     r.deadline = std::min(deadline, operation_deadline());
+    if (on == fabric::lane::fetch) be_patient(r);
     session().post(r);
     session().wait(r);
     if (r.status == errc::ok) {

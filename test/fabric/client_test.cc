@@ -161,6 +161,60 @@ TEST_CASE("what arrives after a request was given up never lands in its buffer")
   s->close();
 }
 
+TEST_CASE("while others on its lane are answered the deadline of a patient request is put off") {
+  raw_server server;
+  recorded_events events;
+  const auto s = server.open({}, events);
+  std::array<bytes64, 6> into;
+  std::array<request, 6> r;
+  request &answered = r[0], &patient = r[1], &not_patient = r[2], &silent = r[3], &bounded = r[4], &next = r[5];
+  std::atomic<bool> given_up{false};
+  prepare(answered, into[0]);
+  prepare(patient, into[1], 50ms);
+  patient.patience = 5min;
+  patient.latest = clock::now() + 10min;
+  prepare(not_patient, into[2], 60ms);
+  not_patient.context = &given_up;
+  not_patient.on_done = [](request& done) noexcept { static_cast<std::atomic<bool>*>(done.context)->store(true); };
+  s->post(answered);
+  server.answer(lane::fetch, server.take(lane::fetch), 64, 1);
+  s->wait(answered);
+  CHECK(answered.status == errc::ok);
+  s->post(patient);
+  s->post(not_patient);
+  // By the session's thread, which looks at all deadlines at once, and at the earlier one first.
+  while (!given_up) std::this_thread::yield();
+  CHECK(not_patient.status == errc::timed_out);
+  CHECK_FALSE(patient.done());
+  server.answer(lane::fetch, server.take(lane::fetch), 64, 2);
+  s->wait(patient);
+  CHECK(patient.status == errc::ok);
+  CHECK(into[1] == filled(2));
+  server.answer(lane::fetch, server.take(lane::fetch), 64, 3);  // reaches nobody
+
+  // Nothing comes for so long; and it has been long enough whatever comes.
+  prepare(silent, into[3], 50ms);
+  silent.patience = 50ms;
+  silent.latest = clock::now() + 10min;
+  prepare(bounded, into[4], 50ms);
+  bounded.patience = 5min;
+  bounded.latest = clock::now() + 60ms;
+  s->post(silent);
+  s->post(bounded);
+  s->wait(silent);
+  s->wait(bounded);
+  CHECK(silent.status == errc::timed_out);
+  CHECK(bounded.status == errc::timed_out);
+  for (int i = 0; i < 2; ++i) server.answer(lane::fetch, server.take(lane::fetch), 64, 4);
+  prepare(next, into[5]);
+  s->post(next);
+  server.answer(lane::fetch, server.take(lane::fetch), 64, 5);
+  s->wait(next);
+  CHECK(next.status == errc::ok);
+  CHECK(into[5] == filled(5));
+  s->close();
+}
+
 TEST_CASE("without credit a post waits no longer than its deadline, and credit comes back with the answers") {
   const bool by_count = GENERATE(true, false);
   CAPTURE(by_count);

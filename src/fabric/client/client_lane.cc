@@ -4,6 +4,8 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
+
 namespace fm::fabric {
 
 void client_lane::release_role() noexcept {
@@ -12,6 +14,14 @@ void client_lane::release_role() noexcept {
   if (in_flight() == 0) return;
   const auto guard = lock();
   if (async_ != 0) arm(EPOLLIN);
+}
+
+time_point client_lane::put_off(const request& r, time_point deadline, time_point now) noexcept {
+  if (arrivals_ != dated_) {
+    dated_ = arrivals_;
+    arrived_at_ = now;
+  }
+  return r.patience == duration::zero() ? deadline : std::max(deadline, std::min(arrived_at_ + r.patience, r.latest));
 }
 
 void client_lane::wake_sleepers() noexcept {

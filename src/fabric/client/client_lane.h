@@ -6,6 +6,10 @@
 // role is given up; the session thread takes it for lanes that nobody attends. The holder may sleep, so the state is
 // guarded by `mutex_`, which is held for short, non-blocking stretches only.
 //
+// Deadlines. A request with patience waits in the peer's queue behind what else is on its lane. Answers to that bring its
+// own nearer, so its deadline is put off (request::patience). Answers are dated by the look that finds them: at each
+// tick of the session thread, and when the request is waited for.
+//
 // Buffers. A request is the lane's from submit until it is moved to a done_list under the mutex; after that nothing
 // touches its buffers again.
 #pragma once
@@ -89,6 +93,11 @@ class client_lane {
   /// Something has arrived of which no descriptor will tell.
   [[nodiscard]] virtual bool ready() const noexcept { return false; }
 
+  /// Something was received. With lock().
+  void count_arrival() noexcept { ++arrivals_; }
+  /// Until when a request whose deadline is that has time, as far as is known now. With lock().
+  [[nodiscard]] time_point put_off(const request& r, time_point deadline, time_point now) noexcept;
+
   // ---- the receiving role ----
   bool try_role() noexcept {
     return role_.load(std::memory_order_relaxed) == 0 && role_.exchange(1, std::memory_order_seq_cst) == 0;
@@ -123,6 +132,8 @@ class client_lane {
   std::uint32_t in_use_ = 0;
 
  private:
+  std::uint64_t arrivals_ = 0, dated_ = 0;  ///< in all, and those that arrived_at_ is the date of
+  time_point arrived_at_{};
   std::uint32_t async_ = 0;  ///< of those in use, how many have a callback: nobody may be waiting for them
   std::atomic<std::uint32_t> in_flight_{0};
 

@@ -63,6 +63,7 @@ std::size_t lane_session::attend(client_lane& l) noexcept {
     generation = l.generation();
     was_open = l.is_open();
     something = l.receive(done);
+    if (!done.empty()) l.count_arrival();
     ended = was_open && !l.is_open();
   }
   const std::size_t n = deliver(&l, done);
@@ -109,10 +110,19 @@ void lane_session::wait(request& r) noexcept {
   FM_ASSERT(!completion_frame::inside(this), "a completion callback must not wait on its own session");
   if (r.done()) return;
   client_lane* l = lane_of(r);
-  const time_point deadline = deadline_of(r, clock::now());
+  time_point now = clock::now();
+  const time_point deadline = deadline_of(r, now);
   if (l) {
-    wait_on(
-        *l, [&] { return r.done(); }, deadline);
+    const bool patient = r.patience != duration::zero();
+    for (time_point end = deadline;;) {
+      // What comes in between is dated now and then, so that the last arrival is known well enough at the end.
+      wait_on(
+          *l, [&] { return r.done(); }, patient ? std::min(end, now + r.patience / 8) : end);
+      if (!patient || r.done()) break;
+      now = clock::now();
+      const auto guard = l->lock();
+      if ((end = l->put_off(r, deadline, now)) <= now) break;
+    }
     if (!r.done()) give_up(*l, [&](done_list& done) { l->cancel(r, errc::timed_out, done); });
   }
   // It has its outcome; whichever thread took it off the lane is about to complete it.

@@ -256,7 +256,7 @@ void stream_lane::cancel(request& r, errc why, done_list& done) noexcept {
 
 void stream_lane::expire(time_point now, done_list& done) noexcept {
   for (const operation& op : ops_)
-    if (op.r && op.deadline <= now) cancel(*op.r, errc::timed_out, done);
+    if (op.r && put_off(*op.r, op.deadline, now) <= now) cancel(*op.r, errc::timed_out, done);
 }
 
 void stream_lane::acknowledge_notices(std::uint32_t count) noexcept {

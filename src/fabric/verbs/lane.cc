@@ -170,7 +170,7 @@ void verbs_lane::cancel_at(std::uint32_t i, errc why, done_list& done) noexcept 
 
 void verbs_lane::expire(time_point now, done_list& done) noexcept {
   for (std::uint32_t i = 0; i < ops_.size() && is_open(); ++i)
-    if (ops_[i].r && ops_[i].deadline <= now) cancel_at(i, errc::timed_out, done);
+    if (ops_[i].r && put_off(*ops_[i].r, ops_[i].deadline, now) <= now) cancel_at(i, errc::timed_out, done);
 }
 
 void verbs_lane::acknowledge_notices(std::uint32_t count) noexcept {

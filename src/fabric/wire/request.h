@@ -58,6 +58,10 @@ struct request {
   std::uint64_t operand = 0;
   std::uint64_t compare = 0;
   time_point deadline = time_point::max();
+  /// Not zero: while answers to others come on its lane the deadline is put off, until nothing has come for so long, or
+  /// until `latest`. For what may wait behind others at a slow peer.
+  duration patience{};
+  time_point latest{};
   /// Called once, by whichever thread sees the completion, as its last act on the request: the callback may free or
   /// repost it. Must not block and must not post on the same session with a wait. May be null.
   void (*on_done)(request&) noexcept = nullptr;
