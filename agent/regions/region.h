@@ -26,7 +26,8 @@ enum class region_state : std::uint8_t { free, open, sealed, retiring };
 
 /// What a region is opened for, which decides how much of the memory may be used up for it: owners leave the reserve
 /// alone, evacuations leave alone what owners need soon, and the cleaner, which frees more than it takes, may use all.
-enum class region_use : std::uint8_t { owner, evacuation, cleaning };
+/// Regions for readers are owners' whose memory the agent alone can write, whoever has its descriptor.
+enum class region_use : std::uint8_t { owner, readers, evacuation, cleaning };
 
 /// Appended bytes, [begin, end). Contiguous batches make one extent, so a region usually has one.
 struct extent {

@@ -66,7 +66,7 @@ region* region_pool::take(heap* owner, const owner_key& key, region_use use) {
   if (use == region_use::evacuation && until_low() == 0) return nullptr;
 
   region* r = nullptr;
-  for (auto k = kept_.rbegin(); k != kept_.rend(); ++k) {
+  for (auto k = kept_.rbegin(); k != kept_.rend() && use != region_use::readers; ++k) {
     if (!same((*k)->memory_owner, key)) continue;
     r = *k;
     kept_.erase(std::next(k).base());
@@ -81,7 +81,8 @@ region* region_pool::take(heap* owner, const owner_key& key, region_use use) {
     }
     r = bare_.back();
     try {
-      os::memory_file fresh("farmem-region", region_bytes_);
+      os::memory_file fresh("farmem-region", region_bytes_,
+                            use == region_use::readers ? os::written_by::maker : os::written_by::all);
       // The agent's memory, whoever writes to it first; and no memory is an answer, not a fault later.
       protocol::allocate_pages(fresh, huge_pages_);
       r->memory = std::move(fresh);
@@ -101,7 +102,7 @@ region* region_pool::take(heap* owner, const owner_key& key, region_use use) {
   r->append_end.store(0, std::memory_order_relaxed);
   r->confirmed.store(false, std::memory_order_relaxed);
   r->state = region_state::open;
-  r->by_mover = use != region_use::owner;
+  r->by_mover = use == region_use::evacuation || use == region_use::cleaning;
   r->unwalkable = false;
   r->notice_pending = false;
   r->extents.clear();

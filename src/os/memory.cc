@@ -59,7 +59,17 @@ bool shared_huge_pages() {
          choices.find("[deny]") == std::string::npos;
 }
 
-memory_file::memory_file(const char* name, std::uint64_t bytes) {
+namespace {
+
+#ifdef F_SEAL_FUTURE_WRITE
+constexpr int seal_writes = F_SEAL_FUTURE_WRITE;
+#else
+constexpr int seal_writes = 0x10;
+#endif
+
+}  // namespace
+
+memory_file::memory_file(const char* name, std::uint64_t bytes, written_by who) {
   bytes = detail::round_up(bytes, detail::page_bytes);
   const int fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
@@ -67,7 +77,6 @@ memory_file::memory_file(const char* name, std::uint64_t bytes) {
     if (fd >= 0) ::close(fd);
     throw error(errc::out_of_memory, fmt::format("memory file {} of {} bytes: {}", name, bytes, std::strerror(e)));
   }
-  ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (p == MAP_FAILED) {
     const int e = errno;
@@ -75,12 +84,20 @@ memory_file::memory_file(const char* name, std::uint64_t bytes) {
     throw error(errc::out_of_memory,
                 fmt::format("mapping memory file {} of {} bytes: {}", name, bytes, std::strerror(e)));
   }
+  // Its own mapping is there, and stays writable. A kernel before 5.1 refuses the seal, and is_sealed() says so.
+  if (who == written_by::maker) ::fcntl(fd, F_ADD_SEALS, seal_writes);
+  ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   base_ = static_cast<std::byte*>(p);
   bytes_ = bytes;
   fd_ = fd;
 }
 
-memory_file memory_file::adopt(int fd, std::uint64_t bytes) {
+bool memory_file::is_sealed() const noexcept {
+  const int seals = ::fcntl(fd_, F_GET_SEALS);
+  return seals >= 0 && (seals & (seal_writes | F_SEAL_WRITE)) != 0;
+}
+
+memory_file memory_file::adopt(int fd, std::uint64_t bytes, written_by who) {
   memory_file f;
   f.fd_ = fd;
   struct stat st {};
@@ -88,7 +105,9 @@ memory_file memory_file::adopt(int fd, std::uint64_t bytes) {
     throw error(errc::invalid_argument, fmt::format("descriptor {} is no memory file of {} bytes", fd, bytes));
   if (const int seals = ::fcntl(fd, F_GET_SEALS); seals < 0 || (seals & F_SEAL_SHRINK) == 0)
     throw error(errc::invalid_argument, fmt::format("memory file {} can shrink: not sealed", fd));
-  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (who == written_by::all && f.is_sealed())
+    throw error(errc::invalid_argument, fmt::format("memory file {} cannot be written: sealed", fd));
+  void* p = ::mmap(nullptr, bytes, who == written_by::all ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
   if (p == MAP_FAILED)
     throw error(errc::out_of_memory, fmt::format("mapping {} bytes: {}", bytes, std::strerror(errno)));
   f.base_ = static_cast<std::byte*>(p);

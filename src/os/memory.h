@@ -44,15 +44,20 @@ constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 /// Whether the kernel backs shared memory with huge pages where it is asked to. Reads /sys.
 bool shared_huge_pages();
 
+/// Who writes a memory file: all who have it, or only the mapping of its maker.
+enum class written_by : std::uint8_t { all, maker };
+
 /// A memfd and its mapping in this process.
 class memory_file {
  public:
   memory_file() = default;
-  /// Creates one of `bytes`. Throws fm::error (out_of_memory) naming `name` and the size.
-  memory_file(const char* name, std::uint64_t bytes);
-  /// Maps a descriptor that came from elsewhere and takes it over; checks that the file really has `bytes`, and that it
-  /// is sealed against shrinking, so that the mapping cannot be made to fault. Throws fm::error (invalid_argument).
-  static memory_file adopt(int fd, std::uint64_t bytes);
+  /// Creates one of `bytes`. If only its maker may write it, nobody who gets the descriptor can write the file or map it
+  /// for writing; needs Linux 5.1, see is_sealed(). Throws fm::error (out_of_memory) naming `name` and the size.
+  memory_file(const char* name, std::uint64_t bytes, written_by who = written_by::all);
+  /// Maps a descriptor that came from elsewhere and takes it over, for reading only if its maker alone writes it.
+  /// Checks that the file really has `bytes`, and that it is sealed against shrinking, so that the mapping cannot be made
+  /// to fault. Throws fm::error (invalid_argument), also when `who` is all and the file cannot be written.
+  static memory_file adopt(int fd, std::uint64_t bytes, written_by who = written_by::all);
   ~memory_file();
   memory_file(memory_file&& o) noexcept
       : base_(std::exchange(o.base_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), fd_(std::exchange(o.fd_, -1)) {}
@@ -66,6 +71,8 @@ class memory_file {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] int fd() const noexcept { return fd_; }
+  /// Nobody but who has mapped it for writing already can write it.
+  [[nodiscard]] bool is_sealed() const noexcept;
 
  private:
   std::byte* base_ = nullptr;

@@ -122,6 +122,21 @@ TEST_CASE("a memory file can neither shrink nor grow under its mapping") {
   CHECK(::fcntl(f.fd(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
 }
 
+TEST_CASE("a memory file that only its maker writes is written by nobody else") {
+  const memory_file ours("readers", 2 * 4_KiB, fm::os::written_by::maker);
+  REQUIRE(ours.is_sealed());
+  CHECK_FALSE(memory_file("writers", 4_KiB).is_sealed());
+  CHECK(error_of([&] { memory_file::adopt(::dup(ours.fd()), ours.bytes()); }).first == fm::errc::invalid_argument);
+  const memory_file theirs = memory_file::adopt(::dup(ours.fd()), ours.bytes(), fm::os::written_by::maker);
+  ours.base()[4097] = std::byte{0x77};
+  CHECK(theirs.base()[4097] == std::byte{0x77});
+  CHECK(::mprotect(theirs.base(), theirs.bytes(), PROT_READ | PROT_WRITE) != 0);
+  CHECK(::pwrite(ours.fd(), "x", 1, 0) < 0);
+  // One that all may write can be had for reading alone.
+  const memory_file open("writers", 4_KiB);
+  CHECK(memory_file::adopt(::dup(open.fd()), open.bytes(), fm::os::written_by::maker).base() != nullptr);
+}
+
 TEST_CASE("adopting a descriptor of another size is refused, and the descriptor is closed") {
   for (const std::uint64_t claimed : {4_KiB, 3 * 4_KiB, std::uint64_t{0}, ~std::uint64_t{0}}) {
     const int fd = peer_memfd(2 * 4_KiB, F_SEAL_SHRINK);

@@ -27,8 +27,8 @@ errc region_map::attach(std::uint32_t region, std::uint32_t generation, std::uin
   if (same) {
     ::close(key.fd);
   } else {
-    auto fresh = std::make_unique<mapping>(
-        mapping{os::memory_file::adopt(key.fd, bytes), std::uint64_t(st.st_dev), std::uint64_t(st.st_ino)});
+    auto fresh = std::make_unique<mapping>(mapping{os::memory_file::adopt(key.fd, bytes, written_by_),
+                                                   std::uint64_t(st.st_dev), std::uint64_t(st.st_ino)});
     same = fresh.get();
     known.mappings.push_back(std::move(fresh));
   }
@@ -60,7 +60,8 @@ const region_map::view* region_map::lookup(std::uint32_t region) const noexcept 
   return l ? l->views[region & ((1u << leaf_bits) - 1)].load(std::memory_order_acquire) : nullptr;
 }
 
-std::byte* region_map::find(const remote& where, std::uint64_t bytes) const noexcept {
+std::byte* region_map::find(const remote& where, std::uint64_t bytes, bool to_write) const noexcept {
+  if (to_write && written_by_ != os::written_by::all) return nullptr;
   const view* v = lookup(where.region);
   if (!v || v->generation != where.generation || bytes > v->bytes || where.offset > v->bytes - bytes) return nullptr;
   return v->base + where.offset;

@@ -1,6 +1,8 @@
 // Regions that are mapped into this process (shm://): number to mapping, looked up by every one-sided operation without
 // a lock.
 //
+// Regions are mapped for reading and writing, or, for owners who write none, for reading alone.
+//
 // Invariant: a mapping stays until detach, so a pointer from direct() survives reconnects. Belongs to one
 // stream_session; find and base may be called by any thread.
 #pragma once
@@ -16,7 +18,7 @@ namespace fm::fabric {
 
 class region_map {
  public:
-  region_map() = default;
+  explicit region_map(os::written_by who) : written_by_(who) {}
   ~region_map();
   region_map(const region_map&) = delete;
   region_map& operator=(const region_map&) = delete;
@@ -25,8 +27,9 @@ class region_map {
   /// mapping.
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept;
   void detach(std::uint32_t region) noexcept;
-  /// The bytes that `where` names, or null. Wait-free.
-  [[nodiscard]] std::byte* find(const remote& where, std::uint64_t bytes) const noexcept;
+  /// The bytes that `where` names, or null; also when they are wanted for writing and the regions are mapped for reading.
+  /// Wait-free.
+  [[nodiscard]] std::byte* find(const remote& where, std::uint64_t bytes, bool to_write) const noexcept;
   [[nodiscard]] std::byte* base(std::uint32_t region) const noexcept;
 
  private:
@@ -53,6 +56,7 @@ class region_map {
 
   [[nodiscard]] const view* lookup(std::uint32_t region) const noexcept;
 
+  const os::written_by written_by_;
   std::array<std::atomic<leaf*>, (regions_max >> leaf_bits)> leaves_{};
   std::mutex mutex_;
   std::map<std::uint32_t, record> records_;

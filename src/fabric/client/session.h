@@ -41,6 +41,7 @@ struct session_options {
   std::uint64_t bytes_in_flight = 64ull << 20;           ///< credit per session
   std::uint32_t message_bytes_max = 1u << 20;            ///< an answer larger than this is a bad frame
   duration spin_for = std::chrono::microseconds(20);     ///< polling before blocking, where it pays
+  bool writes_regions = true;     ///< shm: false maps regions for reading alone, also those that only agents can write
   bool on_demand_paging = false;  ///< verbs: do not pin memory that is lent, where the device can do without
 };
 

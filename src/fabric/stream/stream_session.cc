@@ -16,7 +16,8 @@ stream_session::stream_session(const address& to, const std::string& url, const 
                                session_events& events)
     : lane_session(url, options, events, to.scheme == "shm" ? 0 : fetch_lanes_of(options), to.scheme == "shm"),
       to_(to),
-      shared_memory_(to.scheme == "shm") {
+      shared_memory_(to.scheme == "shm"),
+      regions_(options.writes_regions ? os::written_by::all : os::written_by::maker) {
   for (std::uint32_t i = 0; i < lane_count(); ++i)
     lanes_.push_back(std::make_unique<stream_lane>(static_cast<lane_owner&>(*this), i, options.requests_in_flight,
                                                    options.message_bytes_max, shared_memory_));
@@ -89,7 +90,7 @@ bool stream_session::perform_here(request& r, errc& status) noexcept {
     status = errc::timed_out;
     return true;
   }
-  std::byte* at = regions_.find(r.where, one_sided_bytes(r));
+  std::byte* at = regions_.find(r.where, one_sided_bytes(r), r.kind != op_kind::read);
   status = at ? apply_one_sided(r, at) : errc::access_denied;
   return true;
 }
