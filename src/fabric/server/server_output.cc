@@ -35,6 +35,7 @@ void server_output::append_borrowed(std::span<const std::byte> bytes, std::uint3
 void server_output::append_descriptor(descriptor fd) {
   segments_.emplace_back();
   segments_.back().fd = std::move(fd);
+  ++descriptors_;
 }
 
 void server_output::drop_front(const std::function<void(std::uint32_t)>& released) {
@@ -57,7 +58,10 @@ bool server_output::flush(int socket, const std::function<void(std::uint32_t)>& 
     alive = r.outcome != io_result::gone;
     blocked = r.outcome == io_result::again;
     if (r.outcome != io_result::progress) break;
-    segments_.front().fd.reset();
+    if (segments_.front().fd) {
+      segments_.front().fd.reset();
+      --descriptors_;
+    }
     bytes_ -= r.bytes;
     for (std::size_t left = r.bytes;
          left != 0 || (!segments_.empty() && !segments_.front().fd && segments_.front().rest().empty());) {

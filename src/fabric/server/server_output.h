@@ -26,7 +26,11 @@ class server_output {
   /// Sends what the socket takes. False: the connection is gone. Nothing is borrowed afterwards.
   bool flush(int socket, const std::function<void(std::uint32_t)>& released);
   [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
-  [[nodiscard]] bool full() const noexcept { return bytes_ >= fabric_limits::unsent_bytes_max; }
+  [[nodiscard]] bool full() const noexcept {
+    return bytes_ >= fabric_limits::unsent_bytes_max || descriptors_ >= fabric_limits::unsent_descriptors_max;
+  }
+  /// Descriptors that wait to be sent.
+  [[nodiscard]] std::size_t descriptors() const noexcept { return descriptors_; }
 
  private:
   struct segment {
@@ -45,7 +49,7 @@ class server_output {
 
   std::deque<segment> segments_;
   std::vector<std::byte> spare_;  ///< a buffer to use again
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0, descriptors_ = 0;
 };
 
 }  // namespace fm::fabric

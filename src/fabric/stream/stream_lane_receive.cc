@@ -37,7 +37,9 @@ bool stream_lane::receive(done_list& done) noexcept {
   const std::size_t placed = std::min(got.bytes, direct);
   advance_payload(placed);
   in_end_ += got.bytes - placed;
-  return parse(done);
+  if (!parse(done)) return false;
+  return fds_.size() <= fabric_limits::unclaimed_descriptors_max ||
+         broken(errc::bad_frame, "descriptors without answers", done);
 }
 
 void stream_lane::advance_payload(std::uint64_t n) noexcept {
