@@ -105,6 +105,41 @@ double run_mesh(const trace& t, std::uint64_t block) {
   return double((spans.size() - pairs) * block);
 }
 
+/// The agent's records of blocks and objects beside the blocks: for each object that is left, after compaction.
+void books_rows(program& p) {
+  for (const std::uint64_t block : {64u << 10, 1u << 20})
+    for (const std::uint32_t payload : {8u, 32u, 232u, 1000u}) {
+      fm::pool pool(bare_pool(block, fm::pool_identity::birth, fm::pool_fallback::birth));
+      const std::vector<std::byte> bytes(payload);
+      random_source random(payload);
+      std::vector<fm::pool_address> all;
+      const auto count = p.sized<std::uint64_t>(1u << 20, 1u << 15);
+      const auto books = [&] { return double(pool.stats().agents.at(0).books_bytes); };
+      const double empty = books();
+      for (std::uint64_t i = 0; i < count; ++i) all.push_back(pool.alloc_bytes(bytes));
+      std::uint64_t live = 0;
+      for (const fm::pool_address& a : all) {
+        if (random.unit() < 0.9)
+          pool.free(a);
+        else
+          ++live;
+      }
+      pool.compact();
+      const auto row = [&](const char* what, const char* unit, double v) {
+        p.measure({"books",
+                   {{"block", std::to_string(block >> 10) + " KiB"},
+                    {"payload", std::to_string(payload) + " B"},
+                    {"of", what}},
+                   unit,
+                   {},
+                   {}},
+                  v);
+      };
+      row("frames", "B an object", double(frames_in(pool)) / double(live));
+      row("books", "B an object", (books() - empty) / double(live));
+    }
+}
+
 void trace_rows(program& p) {
   constexpr std::uint64_t block = 1 << 20;
   for (const std::uint32_t bytes : {256u, 1024u, 4096u, 16384u})
@@ -330,6 +365,7 @@ int main(int argc, char** argv) {
   p.parse(argc, argv);
   return p.run([&] {
     if (p.wants("memory")) trace_rows(p);
+    if (p.wants("books")) books_rows(p);
     if (p.wants("redis_memory")) redis_rows(p);
     if (p.wants("merge_probability")) probability_rows(p);
   });

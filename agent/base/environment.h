@@ -25,6 +25,11 @@ struct environment {
   [[nodiscard]] time_point now() const {
     return options.hooks.now != nullptr ? options.hooks.now(options.hooks.context) : clock::now();
   }
+  /// The same as a number, for the wire; never zero.
+  [[nodiscard]] std::uint64_t now_ns() const {
+    const auto ns = std::chrono::nanoseconds(now().time_since_epoch()).count();
+    return ns > 0 ? static_cast<std::uint64_t>(ns) : 1;
+  }
   /// Of what is logged about heaps and pools that come and go.
   [[nodiscard]] spdlog::level::level_enum heap_level() const {
     return options.log_heaps ? spdlog::level::info : spdlog::level::debug;

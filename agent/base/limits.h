@@ -106,11 +106,16 @@ constexpr duration ask_retry = std::chrono::milliseconds(5);  ///< as notice_ret
 constexpr std::uint8_t pool_arenas_max = 64;
 constexpr std::size_t gone_at_once = 1024;   ///< regions of a pool that one answer says are gone; the client asks again
 constexpr std::size_t merge_tries_max = 64;  ///< partners that compaction tries for one block: it bounds a step
-constexpr int structure_polls_max = 200;     ///< before a thread sleeps until others have left a pool's structure
+/// Frames that a step of compaction looks at, and that are freed, under one exclusive lock of a pool's structure. With
+/// more frames a round has more steps, and none is longer.
+constexpr std::uint32_t frames_looked_at_max = 1024;
+constexpr std::uint32_t reclaimed_at_once = 256;
+constexpr int structure_polls_max = 200;  ///< before a thread sleeps until others have left a pool's structure
 
 // ---- the admin socket ----
 
-constexpr duration admin_deadline = std::chrono::seconds(2);  ///< of a client: one is served at a time
-constexpr std::size_t document_max = 64u << 20;               ///< that a client reads, so that an endless answer ends
+constexpr duration admin_deadline = std::chrono::seconds(2);       ///< of a client: one is served at a time
+constexpr duration accept_retry = std::chrono::milliseconds(100);  ///< when no descriptor is left for a client
+constexpr std::size_t document_max = 64u << 20;  ///< that a client reads, so that an endless answer ends
 
 }  // namespace fm::agent::limits

@@ -17,14 +17,17 @@ audit_answer pool_blocks::audit(std::string& text) const {
     if (++a.faults <= 8) text += what + '\n';
   };
   std::vector<std::uint32_t> live_of(vblocks_.size(), 0), seen_in(vblocks_.size(), none);
-  std::uint64_t bytes = std::uint64_t{chunks()} * blocks::frame_bytes_min, mapped = 0;
+  std::uint64_t bytes = std::uint64_t{chunks()} * blocks::frame_bytes_min, mapped = 0, books = 0;
   std::vector<std::byte> payload;
   std::vector<bool> listed(all_.size());
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
     const size_class_state& k = classes_[c];
     for (std::uint32_t n = 0; n < k.arenas.size(); ++n)
       for (const std::uint32_t number : k.arenas[n] == nullptr ? std::vector<std::uint32_t>{} : k.arenas[n]->with_room)
-        if (all_[number]->size_class == c && all_[number]->arena == n) listed[number] = true;
+        if (const frame* f = noted(number); f == nullptr || f->size_class != c || f->arena != n || !f->listed)
+          fault(fmt::format("arena {} of class {} lists frame {}, which is not its own", n, c, number));
+        else
+          listed[number] = true;
     std::uint64_t objects = 0, payload_bytes = 0;
     for (const std::uint32_t number : k.frames) {
       const frame& f = *all_[number];
@@ -34,43 +37,54 @@ audit_answer pool_blocks::audit(std::string& text) const {
       if (f.state == frame_state::open && (f.listed != listed[number] || (f.taken < f.slots && !f.listed)))
         fault(fmt::format("frame {} has {} of {} slots taken, and nobody finds it by its arena {}", number, f.taken,
                           f.slots, f.arena));
-      if (std::find(f.vblocks.begin(), f.vblocks.end(), f.primary) == f.vblocks.end())
-        fault(fmt::format("frame {}: its primary block {} is mapped elsewhere", number, f.primary));
-      for (const std::uint32_t v : f.vblocks) {
+      bool has_primary = false;
+      for (std::uint32_t v = f.vblocks; v != none; v = vblocks_[v].next) {
+        has_primary = has_primary || v == f.primary;
         seen_in[v] = number;
         ++mapped;
       }
-      std::uint32_t live = 0, taken = 0, ids = 0;
-      for (const std::uint64_t w : f.used) taken += static_cast<std::uint32_t>(std::popcount(w));
-      for (const std::uint64_t w : f.ids) ids += static_cast<std::uint32_t>(std::popcount(w));
+      if (!has_primary) fault(fmt::format("frame {}: its primary block {} is mapped elsewhere", number, f.primary));
+      books += sizeof f + f.used.bytes() + f.ids.bytes() + f.displaced.bytes();
+      std::uint32_t live = 0, taken = 0, ids = 0, displaced = 0;
+      for (const std::uint64_t w : f.used.words()) taken += static_cast<std::uint32_t>(std::popcount(w));
+      for (const std::uint64_t w : f.ids.words()) ids += static_cast<std::uint32_t>(std::popcount(w));
       for (std::uint32_t s = 0; s < f.slots; ++s) {
-        const resident& r = f.residents[s];
-        const bool used = (f.used[s / 64] >> s % 64 & 1) != 0;
-        if (r.generation == 0) {
-          const auto flags = static_cast<std::uint16_t>(shared_memory::load_word(slot_memory(f, s) + 8) >> 16);
-          if ((flags & blocks::flag_freed) == 0 && !used)
+        const blocks::object_header h = header_of(f, s);
+        if (!f.used.test(s)) {
+          if ((h.flags & blocks::flag_freed) == 0)
             fault(fmt::format("frame {} slot {} is free and looks as if it was not", number, s));
-          if (used && f.state == frame_state::open)
-            fault(fmt::format("frame {} slot {} is taken by nobody", number, s));
+          continue;
+        }
+        if (!is_resident(f, s, h)) {
+          if (f.state == frame_state::open)
+            fault(fmt::format("frame {} slot {} is taken, and nobody lives there", number, s));
           continue;
         }
         ++live;
-        payload_bytes += r.bytes;
+        payload_bytes += h.bytes;
         payload.clear();
-        if (!used) fault(fmt::format("frame {} slot {} has an object and is not taken", number, s));
         if (load_object(f, s, payload) != errc::ok)
           fault(fmt::format("frame {} slot {}: the bytes are not those of block {} index {} generation {}", number, s,
-                            r.vblock, r.index, r.generation));
-        if (r.vblock >= vblocks_.size() || vblocks_[r.vblock].frame != number) {
-          fault(fmt::format("frame {} slot {}: born in block {}, which is mapped elsewhere", number, s, r.vblock));
+                            h.vblock, h.index, h.generation));
+        if (h.vblock >= vblocks_.size() || vblocks_[h.vblock].frame != number) {
+          fault(fmt::format("frame {} slot {}: born in block {}, which is mapped elsewhere", number, s, h.vblock));
           continue;
         }
-        ++live_of[r.vblock];
-        const vblock& b = vblocks_[r.vblock];
-        if (r.generation > b.last_generation) fault(fmt::format("block {}: a generation of the future", r.vblock));
-        if (k.random() ? !has_id(f, r.index) : r.index >= b.slot_of.size() || b.slot_of[r.index] != s)
-          fault(fmt::format("block {} index {} does not lead to frame {} slot {}", r.vblock, r.index, number, s));
+        ++live_of[h.vblock];
+        if (h.generation == 0 || h.generation > vblocks_[h.vblock].last_generation)
+          fault(fmt::format("block {}: a generation that there never was", h.vblock));
+        if (k.random() && !f.ids.test(h.index))
+          fault(fmt::format("frame {} slot {}: its id {} is not taken", number, s, h.index));
+        if (s != h.index) ++displaced;
+        frame_guard inside;
+        if (const found o = find({{h.vblock, h.generation, h.index}, no_slot, 0}, inside); o.f != &f || o.slot != s)
+          fault(fmt::format("block {} index {} does not lead to frame {} slot {}", h.vblock, h.index, number, s));
+        if (!k.random() && h.vblock == f.primary && s != h.index)
+          fault(fmt::format("frame {} slot {}: index {} of its primary block", number, s, h.index));
       }
+      if (displaced != f.displaced.size())
+        fault(fmt::format("frame {}: {} objects are not in the slot of their index, counted {}", number,
+                          f.displaced.size(), displaced));
       if (live != f.live || taken != f.taken)
         fault(fmt::format("frame {}: {} objects and {} slots taken, counted {} and {}", number, f.live, f.taken, live,
                           taken));
@@ -101,8 +115,10 @@ audit_answer pool_blocks::audit(std::string& text) const {
   if (mapped != vblocks_mapped_) fault(fmt::format("{} blocks are mapped, counted {}", vblocks_mapped_, mapped));
   if (bytes + grave_bytes_ != frames_.used_bytes())
     fault(fmt::format("{} bytes of frames in use, counted {}", frames_.used_bytes(), bytes + grave_bytes_));
+  if (const std::uint64_t all = books + graves_.size() * sizeof(frame); all != frame_books_)
+    fault(fmt::format("{} bytes of frames' books, counted {}", frame_books_.load(), all));
   a.garbage_bytes = bytes - std::min(bytes, a.live_bytes);
-  a.metadata_bytes = all_.size() * sizeof(frame) + vblocks_.size() * sizeof(vblock);
+  a.metadata_bytes = books_bytes();
   return a;
 }
 

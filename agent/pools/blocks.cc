@@ -19,16 +19,27 @@ void pool_blocks::mark(const frame& f, std::uint32_t slot, std::uint16_t flags) 
   shared_memory::store_word(at + 8, word);
 }
 
+object_header pool_blocks::header_of(const frame& f, std::uint32_t slot) const {
+  const std::byte* const at = slot_memory(f, slot);
+  const std::array<std::uint64_t, 3> words{shared_memory::load_word(at), shared_memory::load_word(at + 8),
+                                           shared_memory::load_word(at + 16)};
+  object_header h;
+  static_assert(sizeof words == sizeof h);
+  std::memcpy(&h, words.data(), sizeof h);
+  return h;
+}
+
 /// Readers see the header locked before the first byte changes, and unlocked after the last.
-void pool_blocks::store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload) {
-  resident& r = f.residents[slot];
-  r.changed = true;
-  object_header h{r.vblock,
-                  r.generation,
-                  r.index,
+void pool_blocks::store_object(frame& f, std::uint32_t slot, const blocks::identity& id,
+                               std::span<const std::byte> payload) {
+  if (merge_.running && merge_.from == f.number) merge_.changed.set(slot);
+  const auto payload_bytes = static_cast<std::uint32_t>(payload.size());
+  object_header h{id.vblock,
+                  id.generation,
+                  id.index,
                   blocks::flag_live | blocks::flag_locked,
                   last_version_.fetch_add(1, std::memory_order_relaxed) + 1,
-                  r.bytes,
+                  payload_bytes,
                   0};
   const consistency how = layout().mode(f.size_class);
   std::byte* const at = slot_memory(f, slot);
@@ -42,10 +53,10 @@ void pool_blocks::store_object(frame& f, std::uint32_t slot, std::span<const std
     h.crc = blocks::checksum(h, payload.data());
     shared_memory::copy(at + blocks::header_bytes, payload.data(), payload.size());
   } else {
-    const std::uint32_t bytes = blocks::occupied_bytes(r.bytes, how);
+    const std::uint32_t bytes = blocks::occupied_bytes(payload_bytes, how);
     thread_local std::vector<std::byte> lines;
     if (lines.size() < bytes) lines.resize(bytes);
-    blocks::scatter_lines(lines.data(), h.version, payload.data(), r.bytes);
+    blocks::scatter_lines(lines.data(), h.version, payload.data(), payload_bytes);
     shared_memory::copy(at + blocks::header_bytes, lines.data() + blocks::header_bytes, bytes - blocks::header_bytes);
   }
   h.flags = blocks::flag_live;
@@ -56,28 +67,52 @@ void pool_blocks::store_object(frame& f, std::uint32_t slot, std::span<const std
 }
 
 errc pool_blocks::load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const {
-  const resident& r = f.residents[slot];
   const consistency how = layout().mode(f.size_class);
-  const std::uint32_t bytes = blocks::occupied_bytes(r.bytes, how);
   const std::byte* const at = slot_memory(f, slot);
-  object_header h;
-  shared_memory::copy(&h, at, sizeof h);
-  if (!blocks::names(h, {r.vblock, r.generation, r.index}) || h.bytes != r.bytes || h.flags != blocks::flag_live)
-    return errc::corrupt;
+  const object_header h = header_of(f, slot);
+  if (!is_resident(f, slot, h)) return errc::corrupt;
   const std::size_t begin = payload.size();
-  payload.resize(begin + r.bytes);
+  payload.resize(begin + h.bytes);
   if (how == consistency::checksum) {
-    shared_memory::copy(payload.data() + begin, at + blocks::header_bytes, r.bytes);
+    shared_memory::copy(payload.data() + begin, at + blocks::header_bytes, h.bytes);
     return blocks::checksum(h, payload.data() + begin) == h.crc ? errc::ok : errc::corrupt;
   }
-  std::vector<std::byte> slot_bytes(bytes);
-  shared_memory::copy(slot_bytes.data(), at, bytes);
-  return blocks::gather_lines(slot_bytes.data(), h.version, payload.data() + begin, r.bytes) ? errc::ok : errc::corrupt;
+  std::vector<std::byte> slot_bytes(blocks::occupied_bytes(h.bytes, how));
+  shared_memory::copy(slot_bytes.data(), at, slot_bytes.size());
+  return blocks::gather_lines(slot_bytes.data(), h.version, payload.data() + begin, h.bytes) ? errc::ok : errc::corrupt;
 }
 
 // ---- births ----
 
-errc pool_blocks::bear(frame& f, std::uint32_t slot) {
+namespace {
+
+std::uint32_t hash_of(std::uint32_t vblock, std::uint16_t index) {
+  return static_cast<std::uint32_t>((std::uint64_t{vblock} << 16 | index) * 0x9e3779b97f4a7c15 >> 32);
+}
+
+}  // namespace
+
+void pool_blocks::index_slot(frame& f, std::uint32_t slot, const blocks::identity& id) {
+  if (slot == id.index) return;
+  const std::uint64_t before = f.displaced.bytes();
+  f.displaced.add(hash_of(id.vblock, id.index), static_cast<std::uint16_t>(slot), [&](std::uint16_t s) {
+    const object_header h = header_of(f, s);
+    return hash_of(h.vblock, h.index);
+  });
+  frame_books_.fetch_add(f.displaced.bytes() - before, std::memory_order_relaxed);
+}
+
+void pool_blocks::unindex_slot(frame& f, std::uint32_t slot, const blocks::identity& id) {
+  if (slot == id.index) return;
+  const std::uint64_t before = f.displaced.bytes();
+  f.displaced.remove(hash_of(id.vblock, id.index), static_cast<std::uint16_t>(slot), [&](std::uint16_t s) {
+    const object_header h = header_of(f, s);
+    return hash_of(h.vblock, h.index);
+  });
+  frame_books_.fetch_sub(before - f.displaced.bytes(), std::memory_order_relaxed);
+}
+
+errc pool_blocks::bear(frame& f, std::uint32_t slot, blocks::identity& out) {
   if (out_of_births(f))
     if (const errc e = add_primary(f); e != errc::ok) return e;
   vblock& b = vblocks_[f.primary];
@@ -91,58 +126,38 @@ errc pool_blocks::bear(frame& f, std::uint32_t slot) {
                                : merge_.to == f.number   ? all_[merge_.from].get()
                                                          : nullptr;
     do index = static_cast<std::uint32_t>(random_.next()) & (ids - 1);
-    while (has_id(f, index) || (other != nullptr && has_id(*other, index)));
-    f.ids[index / 64] |= std::uint64_t{1} << index % 64;
-  } else {
-    // Fewer objects were born here and live than the block has slots, since they all live in this frame; so there is
-    // one.
-    if (b.slot_of[index] != no_slot) {
-      index = b.next_index;
-      while (b.slot_of[index] != no_slot) index = index + 1 == f.slots ? 0 : index + 1;
-      b.next_index = index;
-    }
-    b.slot_of[index] = static_cast<std::uint16_t>(slot);
+    while (f.ids.test(index) || (other != nullptr && other->ids.test(index)));
+    f.ids.set(index);
   }
   ++b.live;
-  resident& r = f.residents[slot];
-  r.vblock = f.primary;
-  r.generation = ++b.last_generation;
-  r.index = static_cast<std::uint16_t>(index);
+  out = {f.primary, ++b.last_generation, static_cast<std::uint16_t>(index)};
   return errc::ok;
 }
 
-void pool_blocks::unbear(frame& f, const resident& r) {
-  vblock& b = vblocks_[r.vblock];
-  if (classes_[f.size_class].random())
-    f.ids[r.index / 64] &= ~(std::uint64_t{1} << r.index % 64);
-  else
-    b.slot_of[r.index] = no_slot;
-  if (--b.live == 0 && r.vblock != f.primary) unmap(r.vblock);
+void pool_blocks::unbear(frame& f, const blocks::identity& id) {
+  if (classes_[f.size_class].random()) f.ids.clear(id.index);
+  if (--vblocks_[id.vblock].live == 0 && id.vblock != f.primary) unmap(id.vblock);
 }
 
-pool_blocks::where pool_blocks::where_of(const frame& f, std::uint32_t slot) const {
-  const resident& r = f.residents[slot];
-  return {{r.vblock, r.generation, r.index}, static_cast<std::uint16_t>(slot), word_of(r.vblock)};
+pool_blocks::where pool_blocks::where_of(std::uint32_t slot, const blocks::identity& id) const {
+  return {id, static_cast<std::uint16_t>(slot), word_of(id.vblock)};
 }
 
 pool_blocks::found pool_blocks::find(const where& at, frame_guard& inside) const {
   if (at.id.generation == 0 || at.id.vblock >= vblocks_.size() || vblocks_[at.id.vblock].frame == none) return {};
-  const vblock& b = vblocks_[at.id.vblock];
-  frame& f = *all_[b.frame];
+  frame& f = *all_[vblocks_[at.id.vblock].frame];
   inside = enter(f);
+  found o;
   const auto lives_in = [&](std::uint32_t slot) {
-    const resident& r = f.residents[slot];
-    return r.vblock == at.id.vblock && r.generation == at.id.generation && r.index == at.id.index;
+    if (slot >= f.slots) return false;
+    const object_header h = header_of(f, slot);
+    if (!blocks::names(h, at.id) || !is_resident(f, slot, h)) return false;
+    o = {&f, slot, h.bytes};
+    return true;
   };
-  if (at.slot < f.slots && lives_in(at.slot)) return {&f, at.slot};
-  if (!classes_[f.size_class].random()) {
-    if (at.id.index >= b.slot_of.size()) return {};
-    const std::uint16_t slot = b.slot_of[at.id.index];
-    return slot != no_slot && lives_in(slot) ? found{&f, slot} : found{};
-  }
-  for (std::uint32_t s = 0; s < f.slots; ++s)
-    if (lives_in(s)) return {&f, s};
-  return {};
+  if (!lives_in(at.slot) && !lives_in(at.id.index))
+    (void)f.displaced.find(hash_of(at.id.vblock, at.id.index), lives_in);
+  return o;
 }
 
 // ---- what clients ask for ----
@@ -162,15 +177,16 @@ outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t 
     FM_CHECK(f != nullptr, "a frame that was added has room");
   }
   const std::uint32_t slot = free_slot(*f, f->cursor);
-  if (const errc e = bear(*f, slot); e != errc::ok) return e;
+  blocks::identity id;
+  if (const errc e = bear(*f, slot, id); e != errc::ok) return e;
   take_slot(*f, slot);
   f->cursor = slot + 1 == f->slots ? 0 : slot + 1;
   ++f->live;
-  f->residents[slot].bytes = static_cast<std::uint32_t>(payload.size());
-  store_object(*f, slot, payload);
+  store_object(*f, slot, id, payload);
+  index_slot(*f, slot, id);
   k.counts.allocated.fetch_add(1, std::memory_order_release);
   k.counts.payload_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
-  out = where_of(*f, slot);
+  out = where_of(slot, id);
   return errc::ok;
 }
 
@@ -178,44 +194,45 @@ errc pool_blocks::read(where& at, std::vector<std::byte>& payload, std::uint32_t
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
-  if (o.f->residents[o.slot].bytes > bytes_max) return errc::too_large;
-  at = where_of(*o.f, o.slot);
+  if (o.bytes > bytes_max) return errc::too_large;
+  at = where_of(o.slot, at.id);
   return load_object(*o.f, o.slot, payload);
 }
 
 std::uint32_t pool_blocks::bytes_of(const where& at) const {
   frame_guard inside;
-  const found o = find(at, inside);
-  return o.f == nullptr ? 0 : o.f->residents[o.slot].bytes;
+  return find(at, inside).bytes;
 }
 
-errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes) {
+errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes,
+                        const change_deadline& by) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
-  bytes = o.f->residents[o.slot].bytes;
+  bytes = o.bytes;
   if (bytes != payload.size()) return errc::layout_mismatch;
-  store_object(*o.f, o.slot, payload);
-  at = where_of(*o.f, o.slot);
+  if (by.has_passed()) return errc::timed_out;
+  store_object(*o.f, o.slot, at.id, payload);
+  at = where_of(o.slot, at.id);
   return errc::ok;
 }
 
-outcome pool_blocks::free(const where& at, held how) {
+outcome pool_blocks::free(const where& at, held how, const change_deadline& by) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   frame& f = *o.f;
   size_class_state& c = classes_[f.size_class];
-  const resident r = f.residents[o.slot];
   const bool kept = c.arenas[f.arena]->empty == f.number;
-  if (how == held::shared && (is_last_of_block(f, r) || (f.live == 1 && !kept))) return {};
+  if (how == held::shared && (is_last_of_block(f, at.id.vblock) || (f.live == 1 && !kept))) return {};
+  if (by.has_passed()) return errc::timed_out;
   mark(f, o.slot, blocks::flag_freed);
-  f.residents[o.slot] = {};
+  unindex_slot(f, o.slot, at.id);
   drop_slot(f, o.slot);
   --f.live;
-  c.counts.payload_bytes.fetch_sub(r.bytes, std::memory_order_relaxed);
+  c.counts.payload_bytes.fetch_sub(o.bytes, std::memory_order_relaxed);
   c.counts.freed.fetch_add(1, std::memory_order_relaxed);
-  unbear(f, r);
+  unbear(f, at.id);
   const bool listed = f.listed;
   inside.unlock();
   if (!listed) list_room(f);
@@ -223,23 +240,26 @@ outcome pool_blocks::free(const where& at, held how) {
   return errc::ok;
 }
 
-outcome pool_blocks::release(where& at, held how) {
+outcome pool_blocks::release(where& at, held how, const change_deadline& by) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   frame& f = *o.f;
-  const resident before = f.residents[o.slot];
-  if (before.vblock != f.primary) {
+  blocks::identity id = at.id;
+  if (id.vblock != f.primary) {
     // Ids that are new to both blocks of a merge are looked for with both blocks at hand.
     const bool merges_ids = f.state == frame_state::merging && classes_[f.size_class].random();
-    if (how == held::shared && (is_last_of_block(f, before) || out_of_births(f) || merges_ids)) return {};
+    if (how == held::shared && (is_last_of_block(f, id.vblock) || out_of_births(f) || merges_ids)) return {};
+    if (by.has_passed()) return errc::timed_out;
     std::vector<std::byte> payload;
     if (const errc e = load_object(f, o.slot, payload); e != errc::ok) return e;
-    if (const errc e = bear(f, o.slot); e != errc::ok) return e;
-    store_object(f, o.slot, payload);
-    unbear(f, before);
+    if (const errc e = bear(f, o.slot, id); e != errc::ok) return e;
+    unindex_slot(f, o.slot, at.id);
+    store_object(f, o.slot, id, payload);
+    index_slot(f, o.slot, id);
+    unbear(f, at.id);
   }
-  at = where_of(f, o.slot);
+  at = where_of(o.slot, id);
   return errc::ok;
 }
 

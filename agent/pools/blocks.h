@@ -16,9 +16,13 @@
 //     conflict, may not be merged.)
 //   - A frame belongs to one arena, of one serving thread: no two threads allocate in one block. Another thread takes
 //     over what a thread's arenas have only if there is no memory for one more frame.
-//   - A frame with a free slot is in its arena's list; the list may name others, too.
-// These records are the truth. Bytes in frames are copies of it for readers, who may have them mapped; the agent never
-// believes them.
+//   - A frame with a free slot is in its arena's list; the list may name frames without one, too, of the same arena.
+//   - An object that was born in the primary block of the frame where it lives is in the slot of its index, unless its
+//     class has random ids. So such a birth, which takes a free slot, finds its index free.
+//   - `displaced` of a frame names exactly the objects in another slot than their index's.
+//   - books_bytes() is the memory of all records here, but for the allocator's own.
+// The header of an object, in its slot, is the record of who lives there. Readers have frames mapped, and nobody but the
+// agent can write them (pool.h). What a header says is still checked against the frame's bounds before it is used.
 //
 // Locks (`held`). The caller has the pool's structure lock. If it has the lock exclusively, it may do anything. If it
 // shares the lock, it may do what changes objects and no structure. An operation that would change the structure says
@@ -26,7 +30,7 @@
 // virtual blocks there are, their state and class and arena, which block is mapped where, the table's words, and all of
 // compaction. Of what changes while the lock is shared,
 //   - an arena's list belongs to its mutex;
-//   - a frame's slots, residents and bytes, and the records of the virtual blocks that are mapped to it, to the frame's
+//   - a frame's slots, books and bytes, and the records of the virtual blocks that are mapped to it, to the frame's
 //     mutex, and `listed` to both;
 //   - counts are atomic.
 // Order: structure -> an arena -> a frame -> random ids. Nobody has two arenas, or two frames, but who has the
@@ -45,20 +49,30 @@
 #include <string>
 #include <vector>
 
+#include "agent/base/environment.h"
+#include "agent/base/limits.h"
 #include "agent/base/random.h"
+#include "frame_books.h"
 #include "frames.h"
 
 namespace fm::agent {
 
 /// How the caller has the pool's structure lock.
 enum class held : std::uint8_t { shared, exclusive };
+/// Until when a change may be made. It is asked with the object's frame entered, so of two changes of an object the one
+/// that is found in time first is made first.
+struct change_deadline {
+  time_point until = time_point::max();
+  const environment* agent = nullptr;  ///< whose clock it is; null: none
+  [[nodiscard]] bool has_passed() const { return agent != nullptr && agent->now() >= until; }
+};
 /// What came of an operation. None: it takes the structure lock exclusively, and nothing was done.
 using outcome = std::optional<errc>;
 
 class pool_blocks {
  public:
   static constexpr std::uint32_t none = ~0u;
-  static constexpr std::uint16_t no_slot = 0xffff;
+  static constexpr std::uint16_t no_slot = slot_index::no_slot;
   static constexpr std::uint32_t generation_max = ~0u;
 
   using names = std::array<blocks::naming, blocks::class_count>;
@@ -101,17 +115,18 @@ class pool_blocks {
   pool_blocks(const pool_blocks&) = delete;
   pool_blocks& operator=(const pool_blocks&) = delete;
 
-  // ---- objects; O(1), and O(slots) for random ids whose slot has changed ----
+  // ---- objects; O(1) expected ----
   /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large,
   /// quota_exceeded, agent_full.
   outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive);
   /// `at.id` and `at.slot` name the object; slot and word are corrected. Errors: not_found; too_large; corrupt.
   errc read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max = ~0u);
-  /// Errors: not_found; layout_mismatch when the object has another size, which goes to `bytes`.
-  errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes);
-  outcome free(const where& at, held how = held::exclusive);
-  /// The object gets an identity of the block where it lives, if it has not one already.
-  outcome release(where& at, held how = held::exclusive);
+  /// Errors: not_found; timed_out; layout_mismatch when the object has another size, which goes to `bytes`.
+  errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const change_deadline& by = {});
+  /// Errors: not_found; timed_out.
+  outcome free(const where& at, held how = held::exclusive, const change_deadline& by = {});
+  /// The object gets an identity of the block where it lives, if it has not one already. Errors as free; corrupt.
+  outcome release(where& at, held how = held::exclusive, const change_deadline& by = {});
   /// Bytes of the object; 0 when there is none.
   [[nodiscard]] std::uint32_t bytes_of(const where& at) const;
 
@@ -119,9 +134,12 @@ class pool_blocks {
 
   // ---- compaction (compaction.cc) ----
   void begin_round();
-  /// A bounded piece of the round: moves at most `objects` objects and about `bytes` bytes. False: nothing is left to
-  /// do.
-  bool compact_step(std::uint32_t objects = 256, std::uint64_t bytes = 128u << 10);
+  /// A bounded piece of the round: moves at most `objects` objects and about `bytes` bytes, and looks at about `looks`
+  /// frames. False: nothing is left to do.
+  bool compact_step(std::uint32_t objects = 256, std::uint64_t bytes = 128u << 10,
+                    std::uint32_t looks = limits::frames_looked_at_max);
+  /// Frames, and counts of live objects that no frame has, that compaction has looked at; for tests of its steps.
+  [[nodiscard]] std::uint64_t looked_at() const noexcept { return looked_at_; }
   /// Readable with the structure shared, as is_sparse.
   [[nodiscard]] bool in_round() const noexcept { return plan_.running; }
   /// A class has a larger share of free slots than `above`, of 65536, and has lost enough objects for a round to be
@@ -130,8 +148,8 @@ class pool_blocks {
 
   // ---- frames that wait ----
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
-  /// Frames that were buried up to the epoch `passed` are free. True when there were any.
-  bool reclaim(std::uint64_t passed);
+  /// Frames that were buried up to the epoch `passed` are free, but for those beyond `most`. True when there were any.
+  bool reclaim(std::uint64_t passed, std::uint32_t most = limits::reclaimed_at_once);
   [[nodiscard]] std::uint64_t graves() const noexcept { return graves_.size(); }
   [[nodiscard]] std::uint64_t grave_bytes() const noexcept { return grave_bytes_; }
 
@@ -146,6 +164,8 @@ class pool_blocks {
   [[nodiscard]] std::uint64_t vblocks_mapped() const noexcept { return vblocks_mapped_; }
   [[nodiscard]] std::uint64_t vblocks_reused() const noexcept { return vblocks_reused_; }
   [[nodiscard]] std::uint64_t vblocks_retired() const noexcept { return vblocks_retired_; }
+  /// Bytes of these records and those of the frames, which are not frames' memory. O(arenas).
+  [[nodiscard]] std::uint64_t books_bytes() const;
   /// Live objects of every frame of a class that allocations or a merge may use; for tests of the guarantee.
   [[nodiscard]] std::vector<std::uint32_t> fill(std::uint32_t size_class) const;
   /// Compares everything with everything, the bytes in the frames included. O(bytes). The text names the first faults.
@@ -154,47 +174,41 @@ class pool_blocks {
  private:
   enum class frame_state : std::uint8_t { unused, open, merging, buried };
 
-  /// Who lives in a slot.
-  struct resident {
-    std::uint32_t vblock = 0;
-    std::uint32_t generation = 0;  ///< 0: nobody
-    std::uint32_t bytes = 0;
-    std::uint16_t index = 0;
-    bool changed = false;  ///< since a merge copied it
-  };
   struct frame {
     std::mutex mutex;
     std::uint32_t number = 0;
-    frame_state state = frame_state::unused;
-    std::uint8_t size_class = 0;
-    std::uint16_t arena = 0;
-    bool listed = false;  ///< in its arena's list
-    blocks::place at;
     std::uint32_t slots = 0;
     std::uint32_t live = 0;
     std::uint32_t taken = 0;   ///< bits in `used`: live ones, and those that a merge has reserved
     std::uint32_t cursor = 0;  ///< where the search for a free slot begins
     std::uint32_t primary = none;
-    std::uint32_t class_at = 0;  ///< in its class's list
-    std::vector<std::uint64_t> used;
-    std::vector<resident> residents;
-    std::vector<std::uint32_t> vblocks;  ///< that are mapped here
-    std::vector<std::uint64_t> ids;      ///< random ids that are taken, a bit each
+    std::uint32_t vblocks = none;  ///< the first that is mapped here
+    std::uint32_t class_at = 0;    ///< in its class's list
+    std::uint32_t listed_at = 0;   ///< in its arena's list; the arena's mutex
+    blocks::place at;
+    // In a round's order; see plan.
+    std::uint64_t order = 0;
+    std::uint32_t order_live = 0, order_next = none, order_before = none;
+    std::uint16_t arena = 0;
+    frame_state state = frame_state::unused;
+    std::uint8_t size_class = 0;
+    bool listed = false;  ///< in its arena's list
+    bitmap used;
+    bitmap ids;  ///< random ids that are taken
+    slot_index displaced;
   };
   /// What one serving thread allocates in, for one arena of the clients, of one class.
   struct arena {
     std::atomic<std::uint32_t> current{none};  ///< the frame that had room last: a guess that saves the list
     std::mutex mutex;
-    std::vector<std::uint32_t> with_room;  ///< frames; some of them have none any more, or are not the arena's any more
+    std::vector<std::uint32_t> with_room;  ///< frames; some of them have none any more
     std::uint32_t empty = none;            ///< structure: a frame that is kept though it is empty, perhaps
   };
   struct vblock {
     std::uint32_t frame = none;
     std::uint32_t last_generation = 0;
     std::uint32_t live = 0;
-    std::uint32_t next_index = 0;
-    std::uint32_t in_frame = 0;          ///< in frame::vblocks
-    std::vector<std::uint16_t> slot_of;  ///< by index; empty with random ids
+    std::uint32_t next = none, before = none;  ///< of those in the same frame; of those that may be used again
   };
   struct alignas(fm::detail::cache_line_bytes) size_class_state {
     blocks::naming naming = blocks::naming::birth;
@@ -208,25 +222,34 @@ class pool_blocks {
   struct found {
     frame* f = nullptr;
     std::uint32_t slot = 0;
+    std::uint32_t bytes = 0;
   };
-  /// A round goes class by class: a snapshot of the blocks, sparsest first; then the sparsest is merged into the
-  /// fullest that its objects fit into, as long as there is one; and again, until a snapshot brings no merge.
+  /// A round goes class by class: first its blocks are put into an order, sparsest first; then the sparsest is merged
+  /// into the fullest that its objects fit into, as long as there is one; and again, until an order brings no merge.
+  /// Blocks with as many live objects are a list, through `order_next` and `order_before` of the frames whose `order` is
+  /// the last one made. So no step takes longer because there are more blocks. Of a list, blocks are emptied from the
+  /// front and filled from the back, so that those that stay are neighbours.
   struct plan {
     bool running = false;
     bool collecting = false;
     std::uint32_t size_class = 0;
-    std::uint32_t next = 0;                                       ///< frame of the class to look at, while collecting
-    bool merged = false;                                          ///< something in this snapshot
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> sparse;  ///< live objects, frame
-    std::size_t low = 0, high = 0, tried = 0;
+    std::uint32_t next = 0;  ///< frame of the class to look at, while collecting
+    bool merged = false;     ///< something in this order
+    struct ends {
+      std::uint32_t front = none, back = none;
+    };
+    std::vector<ends> lists;          ///< by live objects
+    std::uint32_t low = 0, high = 0;  ///< in `lists`: no other is below, or above
   };
   struct merge {
     bool running = false;
     std::uint32_t from = none, to = none;
     std::uint32_t next = 0;             ///< slot of `from` to look at
     std::vector<std::uint16_t> copies;  ///< slot of `to` by slot of `from`
+    bitmap changed;                     ///< slots of `from` that changed since they were copied; from's mutex
     std::uint64_t kept = 0;
   };
+  enum class search : std::uint8_t { found, nothing, unfinished };
 
   [[nodiscard]] std::byte* slot_memory(const frame& f, std::uint32_t slot) const {
     return frames_.memory(f.at) + std::uint64_t{slot} * blocks::slot_bytes(f.size_class);
@@ -235,9 +258,11 @@ class pool_blocks {
   [[nodiscard]] frame_guard enter(frame& f) const;
   /// An object, with its frame entered.
   [[nodiscard]] found find(const where& at, frame_guard& inside) const;
-  [[nodiscard]] where where_of(const frame& f, std::uint32_t slot) const;
+  [[nodiscard]] where where_of(std::uint32_t slot, const blocks::identity& id) const;
   [[nodiscard]] std::uint64_t word_of(std::uint32_t vblock) const;
   void set_word(std::uint32_t vblock, std::uint64_t word);
+  /// The frame of a number that was noted, if there is one: it may be another than it was then.
+  [[nodiscard]] frame* noted(std::uint32_t number) const { return number < all_.size() ? all_[number].get() : nullptr; }
 
   /// A frame of the arena with a free slot, entered; null when it has none.
   frame* frame_with_room(size_class_state& c, std::uint32_t arena_number, frame_guard& inside);
@@ -247,39 +272,53 @@ class pool_blocks {
   errc new_frame(std::uint32_t size_class, std::uint32_t arena_number);
   bool take_over(std::uint32_t size_class, std::uint32_t arena_number);
   void list_room(frame& f);
+  void unlist(frame& f);
+  /// The same, with the arena's mutex.
+  void take_off_list(arena& a, frame& f);
   /// A virtual block for births in `f`, which it becomes the primary of.
   errc add_primary(frame& f);
   void map(std::uint32_t vblock, frame& f);
   void unmap(std::uint32_t vblock);
   [[nodiscard]] static std::uint32_t free_slot(const frame& f, std::uint32_t from);
   static void take_slot(frame& f, std::uint32_t slot) {
-    f.used[slot / 64] |= std::uint64_t{1} << slot % 64;
+    f.used.set(slot);
     ++f.taken;
   }
   static void drop_slot(frame& f, std::uint32_t slot) {
-    f.used[slot / 64] &= ~(std::uint64_t{1} << slot % 64);
+    f.used.clear(slot);
     --f.taken;
   }
-  [[nodiscard]] static bool has_id(const frame& f, std::uint32_t id) { return (f.ids[id / 64] >> id % 64 & 1) != 0; }
-  /// Gives a new birth in f's primary block to the resident of `slot`; `f` has room for it. False: the block is out of
-  /// generations.
-  errc bear(frame& f, std::uint32_t slot);
-  void unbear(frame& f, const resident& r);
+  /// Gives a new birth in f's primary block to who will live in `slot`; `f` has room for it. Errors: agent_full, when
+  /// the block is out of generations and there is no other.
+  errc bear(frame& f, std::uint32_t slot, blocks::identity& out);
+  void unbear(frame& f, const blocks::identity& id);
   /// unbear() of this one unmaps its block.
-  [[nodiscard]] bool is_last_of_block(const frame& f, const resident& r) const {
-    return vblocks_[r.vblock].live == 1 && r.vblock != f.primary;
+  [[nodiscard]] bool is_last_of_block(const frame& f, std::uint32_t v) const {
+    return vblocks_[v].live == 1 && v != f.primary;
   }
   [[nodiscard]] bool out_of_births(const frame& f) const {
     return vblocks_[f.primary].last_generation == generation_max;
   }
-  void store_object(frame& f, std::uint32_t slot, std::span<const std::byte> payload);
+  [[nodiscard]] blocks::object_header header_of(const frame& f, std::uint32_t slot) const;
+  /// Somebody lives there, and it is not only a merge's copy. The frame is entered.
+  [[nodiscard]] bool is_resident(const frame& f, std::uint32_t slot, const blocks::object_header& h) const {
+    return f.used.test(slot) && h.flags == blocks::flag_live && h.bytes <= layout().capacity(f.size_class);
+  }
+  /// Into f's `displaced`, and out of it, if the object is in another slot than its index's.
+  void index_slot(frame& f, std::uint32_t slot, const blocks::identity& id);
+  void unindex_slot(frame& f, std::uint32_t slot, const blocks::identity& id);
+  void store_object(frame& f, std::uint32_t slot, const blocks::identity& id, std::span<const std::byte> payload);
   [[nodiscard]] errc load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const;
   void mark(const frame& f, std::uint32_t slot, std::uint16_t flags);
   void bury(frame& f);
   void bury_if_empty(frame& f, bool all);
 
-  void collect_some(std::uint32_t frames);
-  bool next_merge();
+  void next_order();
+  void collect_some(std::uint32_t looks);
+  search next_merge(std::uint32_t looks);
+  frame* partner_of(const frame& from, frame& first);
+  void put_in_order(frame& f, bool in_front);
+  void take_out_of_order(frame& f);
   bool may_merge(const frame& from, const frame& to);
   void copy_resident(frame& from, std::uint32_t slot, frame& to);
   void finish_merge();
@@ -289,10 +328,10 @@ class pool_blocks {
   std::mutex random_mutex_;
   random_source random_;  ///< random_mutex_
   std::vector<size_class_state> classes_;
-  std::vector<std::unique_ptr<frame>> all_;
-  std::vector<std::uint32_t> unused_;  ///< frames without memory
+  std::deque<std::unique_ptr<frame>> all_;  ///< by number; null: without memory
+  std::vector<std::uint32_t> unused_;       ///< those numbers
   std::deque<vblock> vblocks_;
-  std::vector<std::uint32_t> unmapped_;  ///< virtual blocks that may be used again
+  std::uint32_t unmapped_ = none;  ///< the first virtual block that may be used again
   std::vector<blocks::place> chunks_;
   struct grave {
     std::uint32_t frame;
@@ -307,7 +346,10 @@ class pool_blocks {
   alignas(fm::detail::cache_line_bytes) std::uint64_t vblocks_mapped_ = 0;
   std::uint64_t vblocks_reused_ = 0, vblocks_retired_ = 0;
   plan plan_;
+  std::uint64_t orders_made_ = 1;  ///< 0 is of frames that are in none
+  std::uint64_t looked_at_ = 0;
   merge merge_;
+  std::atomic<std::uint64_t> frame_books_{0};  ///< bytes of frames' records
 };
 
 }  // namespace fm::agent

@@ -5,6 +5,7 @@
 // the old slots become tombstones. In between both are the same, so a reader needs no luck; and one that comes to a
 // tombstone reads the table word again, and finds the object in its slot, or in one of the next.
 #include <algorithm>
+#include <utility>
 
 #include "agent/base/limits.h"
 #include "blocks.h"
@@ -15,7 +16,8 @@ namespace fm::agent {
 void pool_blocks::begin_round() {
   if (merge_.running) finish_merge();
   plan_ = plan{};
-  plan_.running = plan_.collecting = true;
+  plan_.running = true;
+  next_order();
 }
 
 bool pool_blocks::is_sparse(std::uint32_t above) const {
@@ -31,20 +33,18 @@ bool pool_blocks::is_sparse(std::uint32_t above) const {
   return false;
 }
 
-bool pool_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes) {
+bool pool_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes, std::uint32_t looks) {
   if (!plan_.running) return false;
   if (!merge_.running) {
     if (plan_.collecting) {
-      collect_some(4096);
+      collect_some(looks);
       return true;
     }
-    if (!next_merge()) {
+    const search done = next_merge(looks);
+    if (done == search::unfinished) return true;
+    if (done == search::nothing) {
       if (!plan_.merged) ++plan_.size_class;
-      plan_.collecting = true;
-      plan_.merged = false;
-      plan_.next = 0;
-      plan_.sparse.clear();
-      plan_.running = plan_.size_class < blocks::class_count;
+      next_order();
       return plan_.running;
     }
   }
@@ -53,7 +53,7 @@ bool pool_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes) {
   const std::uint32_t slot_bytes = blocks::slot_bytes(from.size_class);
   std::uint64_t copied = 0;
   for (; merge_.next < from.slots; ++merge_.next) {
-    if (from.residents[merge_.next].generation == 0) continue;
+    if (!from.used.test(merge_.next)) continue;
     if (copied == objects || copied * slot_bytes >= bytes) return true;
     copy_resident(from, merge_.next, to);
     ++copied;
@@ -62,29 +62,54 @@ bool pool_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes) {
   return true;
 }
 
-void pool_blocks::collect_some(std::uint32_t n) {
+// ---- the order of a class's blocks ----
+
+void pool_blocks::next_order() {
   // Classes without a block are passed over at once.
   while (plan_.size_class < blocks::class_count && classes_[plan_.size_class].frames.empty()) ++plan_.size_class;
-  if (plan_.size_class == blocks::class_count) {
-    plan_.running = false;
-    return;
-  }
+  plan_.running = plan_.collecting = plan_.size_class < blocks::class_count;
+  plan_.merged = false;
+  plan_.next = plan_.low = plan_.high = 0;
+  ++orders_made_;  // no frame is in it yet
+  if (plan_.running)
+    plan_.lists.assign(layout().slots(plan_.size_class) + 1, plan::ends());
+  else
+    plan_.lists = std::vector<plan::ends>();
+}
+
+void pool_blocks::put_in_order(frame& f, bool in_front) {
+  plan::ends& list = plan_.lists[f.live];
+  f.order = orders_made_;
+  f.order_live = f.live;
+  f.order_before = in_front ? none : list.back;
+  f.order_next = in_front ? list.front : none;
+  (f.order_before != none ? all_[f.order_before]->order_next : list.front) = f.number;
+  (f.order_next != none ? all_[f.order_next]->order_before : list.back) = f.number;
+}
+
+void pool_blocks::take_out_of_order(frame& f) {
+  if (f.order != orders_made_) return;
+  plan::ends& list = plan_.lists[f.order_live];
+  f.order = 0;
+  (f.order_before != none ? all_[f.order_before]->order_next : list.front) = f.order_next;
+  (f.order_next != none ? all_[f.order_next]->order_before : list.back) = f.order_before;
+}
+
+void pool_blocks::collect_some(std::uint32_t looks) {
   size_class_state& c = classes_[plan_.size_class];
   if (plan_.next == 0) c.counts.freed_before = c.counts.freed;
-  for (; n > 0 && plan_.next < c.frames.size(); --n) {
+  for (; looks > 0 && plan_.next < c.frames.size(); --looks, ++looked_at_) {
     frame& f = *all_[c.frames[plan_.next]];
     if (f.live == 0 && f.taken == 0) {
       bury_if_empty(f, true);  // another frame comes to its place in the list
       continue;
     }
-    if (c.compactable) plan_.sparse.emplace_back(f.live, f.number);
+    if (c.compactable) put_in_order(f, true);
     ++plan_.next;
   }
   if (plan_.next < c.frames.size()) return;
   plan_.collecting = false;
-  std::sort(plan_.sparse.begin(), plan_.sparse.end());
-  plan_.low = 0;
-  plan_.high = plan_.sparse.empty() ? 0 : plan_.sparse.size() - 1;
+  plan_.high = static_cast<std::uint32_t>(plan_.lists.size()) - 1;
 }
 
 bool pool_blocks::may_merge(const frame& from, const frame& to) {
@@ -93,8 +118,8 @@ bool pool_blocks::may_merge(const frame& from, const frame& to) {
   const blocks::naming naming = classes_[from.size_class].naming;
   if (naming == blocks::naming::birth) return true;
   const bool by_offset = naming == blocks::naming::offset;
-  const std::vector<std::uint64_t>& mine = by_offset ? from.used : from.ids;
-  const std::vector<std::uint64_t>& theirs = by_offset ? to.used : to.ids;
+  const std::span<const std::uint64_t> mine = (by_offset ? from.used : from.ids).words();
+  const std::span<const std::uint64_t> theirs = (by_offset ? to.used : to.ids).words();
   std::uint64_t same = 0;
   for (std::size_t i = 0; i < mine.size(); ++i) same += static_cast<std::uint64_t>(std::popcount(mine[i] & theirs[i]));
   if (same == 0) return true;
@@ -103,49 +128,64 @@ bool pool_blocks::may_merge(const frame& from, const frame& to) {
   return false;
 }
 
-/// The two ends of the snapshot meet: what does not take the sparsest block takes none of the others either.
-bool pool_blocks::next_merge() {
-  const auto usable = [&](std::size_t i) -> frame* {
-    frame& f = *all_[plan_.sparse[i].second];
-    return f.state == frame_state::open && f.size_class == plan_.size_class && f.live != 0 ? &f : nullptr;
-  };
-  while (plan_.low < plan_.high) {
-    frame* const from = usable(plan_.low);
-    frame* to = usable(plan_.high);
-    if (from == nullptr) {
+/// The two ends of the order meet: what does not take the sparsest block takes none of the others either. A block may
+/// have changed since it was put into the order; it is looked at again in the next one.
+pool_blocks::search pool_blocks::next_merge(std::uint32_t looks) {
+  const auto usable = [](const frame& f) { return f.state == frame_state::open && f.live != 0; };
+  for (; looks > 0; --looks, ++looked_at_) {
+    if (plan_.low > plan_.high) return search::nothing;
+    if (plan_.lists[plan_.low].front == none) {
       ++plan_.low;
       continue;
     }
-    if (to == nullptr || from->live + to->taken > to->slots) {
+    if (plan_.lists[plan_.high].back == none) {
       --plan_.high;
       continue;
     }
-    std::size_t at = plan_.high;
-    for (std::size_t tries = 0;;) {
-      if (to != nullptr && from->live + to->taken <= to->slots) {
-        if (may_merge(*from, *to)) break;
-        if (++tries == limits::merge_tries_max) at = plan_.low + 1;
-      }
-      to = --at > plan_.low ? usable(at) : nullptr;
-      if (at <= plan_.low) break;
+    frame& from = *all_[plan_.lists[plan_.low].front];
+    if (!usable(from)) {
+      take_out_of_order(from);
+      continue;
     }
-    ++plan_.low;
+    frame* to = all_[plan_.lists[plan_.high].back].get();
+    if (to == &from) return search::nothing;  // the only one that is left
+    if (!usable(*to) || from.live + to->taken > to->slots) {
+      take_out_of_order(*to);
+      continue;
+    }
+    to = partner_of(from, *to);
+    take_out_of_order(from);
     if (to == nullptr) continue;  // it is in conflict with all others
     plan_.merged = true;
-    from->state = to->state = frame_state::merging;
+    from.state = to->state = frame_state::merging;
     merge_.running = true;
-    merge_.from = from->number;
+    merge_.from = from.number;
     merge_.to = to->number;
     merge_.next = 0;
     merge_.kept = 0;
-    merge_.copies.assign(from->slots, no_slot);
-    return true;
+    merge_.copies.assign(from.slots, no_slot);
+    merge_.changed = bitmap(from.slots);
+    return search::found;
   }
-  return false;
+  return search::unfinished;
+}
+
+/// A block that `from` may be merged into: `first`, which has room, or one that comes after it, going down.
+pool_blocks::frame* pool_blocks::partner_of(const frame& from, frame& first) {
+  frame* to = &first;
+  std::uint32_t live = first.order_live;
+  for (std::size_t tries = 0; tries < limits::merge_tries_max; ++tries, ++looked_at_) {
+    if (to != &from && to->state == frame_state::open && to->live != 0 && from.live + to->taken <= to->slots &&
+        may_merge(from, *to))
+      return to;
+    to = noted(to->order_before);
+    while (to == nullptr && live > plan_.low) to = noted(plan_.lists[--live].back);
+    if (to == nullptr) break;
+  }
+  return nullptr;
 }
 
 void pool_blocks::copy_resident(frame& from, std::uint32_t slot, frame& to) {
-  resident& r = from.residents[slot];
   std::uint16_t& copy = merge_.copies[slot];
   if (copy == no_slot) {
     const std::uint32_t at = free_slot(to, slot);
@@ -154,8 +194,9 @@ void pool_blocks::copy_resident(frame& from, std::uint32_t slot, frame& to) {
     copy = static_cast<std::uint16_t>(at);
     if (at == slot) ++merge_.kept;
   }
-  r.changed = false;
-  const std::uint32_t bytes = blocks::occupied_bytes(r.bytes, layout().mode(from.size_class));
+  merge_.changed.clear(slot);
+  const std::uint32_t object_bytes = std::min(header_of(from, slot).bytes, layout().capacity(from.size_class));
+  const std::uint32_t bytes = blocks::occupied_bytes(object_bytes, layout().mode(from.size_class));
   const std::byte* const source = slot_memory(from, slot);
   std::byte* const target = slot_memory(to, copy);
   std::uint64_t state = shared_memory::load_word(source + 8);
@@ -172,15 +213,12 @@ void pool_blocks::finish_merge() {
   const bool random = classes_[from.size_class].random();
   class_counts& c = classes_[from.size_class].counts;
   for (std::uint32_t s = 0; s < from.slots; ++s) {
-    resident& r = from.residents[s];
     std::uint16_t& copy = merge_.copies[s];
-    if (r.generation != 0) {
-      if (copy == no_slot || r.changed) copy_resident(from, s, to);
-      to.residents[copy] = r;
-      if (random)
-        to.ids[r.index / 64] |= std::uint64_t{1} << r.index % 64;
-      else
-        vblocks_[r.vblock].slot_of[r.index] = copy;
+    if (from.used.test(s)) {
+      if (copy == no_slot || merge_.changed.test(s)) copy_resident(from, s, to);
+      const blocks::object_header h = header_of(from, s);
+      index_slot(to, copy, {h.vblock, h.generation, h.index});
+      if (random) to.ids.set(h.index);
       ++c.objects_moved;
     } else if (copy != no_slot) {
       mark(to, copy, blocks::flag_freed);
@@ -192,12 +230,15 @@ void pool_blocks::finish_merge() {
   for (std::uint32_t s = 0; s < from.slots; ++s)
     if (merge_.copies[s] != no_slot) mark(to, merge_.copies[s], blocks::flag_live);
   shared_memory::fence();
-  for (const std::uint32_t v : from.vblocks) {
+  for (std::uint32_t v = std::exchange(from.vblocks, none); v != none;) {
     vblock& b = vblocks_[v];
+    const std::uint32_t next = std::exchange(b.next, to.vblocks);
     b.frame = to.number;
-    b.in_frame = static_cast<std::uint32_t>(to.vblocks.size());
-    to.vblocks.push_back(v);
+    b.before = none;
+    if (b.next != none) vblocks_[b.next].before = v;
+    to.vblocks = v;
     set_word(v, blocks::table_word(to.size_class, to.at, ++changes_));
+    v = next;
   }
   shared_memory::fence();
   for (std::uint32_t s = 0; s < from.slots; ++s)
@@ -206,16 +247,20 @@ void pool_blocks::finish_merge() {
   const std::uint32_t old_primary = from.primary;
   to.live += from.live;
   from.live = from.taken = 0;
-  from.vblocks.clear();
   if (vblocks_[old_primary].live == 0) unmap(old_primary);
   ++c.merges_made;
   c.slots_kept += merge_.kept;
   c.bytes_returned += layout().block(from.size_class);
   bury(from);
   to.state = frame_state::open;
+  if (to.order == orders_made_) {  // it has more objects now
+    take_out_of_order(to);
+    put_in_order(to, false);
+    plan_.high = std::max(plan_.high, to.live);
+  }
   list_room(to);
   bury_if_empty(to, true);
-  merge_.running = false;
+  merge_ = merge{};
 }
 
 std::vector<std::uint32_t> pool_blocks::fill(std::uint32_t size_class) const {

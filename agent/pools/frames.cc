@@ -12,16 +12,19 @@ pool_frames::~pool_frames() {
 
 errc pool_frames::add_region() {
   if ((held_ + 1) * region_bytes() > detail::round_up(quota_, region_bytes())) return errc::quota_exceeded;
-  if (records_.size() >= blocks::ordinal_limit) return errc::agent_full;
-  records_.reserve(records_.size() + 1);
-  region* r = regions_.take(nullptr, key_, region_use::owner);
+  if (ordinals_free_.empty()) {
+    if (records_.size() >= blocks::ordinal_limit) return errc::agent_full;
+    ordinals_free_.insert(static_cast<std::uint32_t>(records_.size()));
+    records_.emplace_back();
+  }
+  region* r = regions_.take(nullptr, key_, region_use::readers);
   if (r == nullptr) return errc::agent_full;
-  r->writable.store(false, std::memory_order_relaxed);
   r->tenant.store(holder_, std::memory_order_release);
   ++held_;
-  const address at = std::uint64_t{records_.size()} << 32;
-  records_.push_back({r});
-  free_[order_of(region_bytes())].insert(at);
+  const std::uint32_t ordinal = *ordinals_free_.begin();
+  ordinals_free_.erase(ordinals_free_.begin());
+  records_[ordinal].r = r;
+  free_[order_of(region_bytes())].insert(std::uint64_t{ordinal} << 32);
   return errc::ok;
 }
 
@@ -76,6 +79,21 @@ void pool_frames::give_back(blocks::place place, std::uint64_t bytes) {
     --held_;
   }
   free_[o].insert(at);
+}
+
+void pool_frames::forget_gone(std::uint64_t n) {
+  for (; forgotten_ < n && !gone_.empty(); ++forgotten_) {
+    ordinals_free_.insert(gone_.front());
+    gone_.pop_front();
+  }
+}
+
+std::uint64_t pool_frames::books_bytes() const noexcept {
+  constexpr std::uint64_t node_bytes = sizeof(address) + 4 * sizeof(void*);  // of a tree: three links and a colour
+  std::uint64_t bytes =
+      records_.capacity() * sizeof(record) + gone_.size() * sizeof(gone_[0]) + ordinals_free_.size() * node_bytes;
+  for (const auto& free : free_) bytes += free.size() * node_bytes;
+  return bytes;
 }
 
 }  // namespace fm::agent

@@ -3,7 +3,9 @@
 //
 // Invariants owned here
 //   - Frames in use do not overlap, and their bytes are at most the quota.
-//   - Regions are numbered (ordinals) in the order in which they came; an ordinal is never used again.
+//   - Regions are numbered (ordinals). An ordinal is used again, the lowest first, when all who knew its region have
+//     forgotten it (forget_gone); so there are never more than at one time, and those that are being forgotten.
+//   - Nobody but the agent can write the memory of the regions, whoever has its descriptor.
 // Not thread-safe: everything belongs to whoever has the pool's structure lock exclusively; what is const is also for
 // those who share it.
 #pragma once
@@ -11,6 +13,7 @@
 #include "agent/base/protocol.h"
 
 #include <array>
+#include <deque>
 #include <set>
 #include <vector>
 
@@ -36,12 +39,18 @@ class pool_frames {
   [[nodiscard]] region* find(std::uint32_t ordinal) const {
     return ordinal < records_.size() ? records_[ordinal].r : nullptr;
   }
-  /// Ordinals that are gone, in the order in which they went.
-  [[nodiscard]] const std::vector<std::uint32_t>& gone() const noexcept { return gone_; }
+  /// How many regions have gone since the pool was made.
+  [[nodiscard]] std::uint64_t gone() const noexcept { return forgotten_ + gone_.size(); }
+  /// The ordinal of the one that went as the `n`th, from 0; it is not forgotten yet.
+  [[nodiscard]] std::uint32_t gone(std::uint64_t n) const { return gone_[n - forgotten_]; }
+  /// The first `n` that went are known to nobody any more.
+  void forget_gone(std::uint64_t n);
 
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return used_; }
   [[nodiscard]] std::uint64_t quota_bytes() const noexcept { return quota_; }
   [[nodiscard]] std::uint64_t regions() const noexcept { return held_; }
+  /// Bytes of these records.
+  [[nodiscard]] std::uint64_t books_bytes() const noexcept;
   [[nodiscard]] std::uint64_t region_bytes() const noexcept { return regions_.region_bytes(); }
 
  private:
@@ -61,8 +70,10 @@ class pool_frames {
   const std::uint64_t quota_;
   std::uint64_t used_ = 0;
   std::uint64_t held_ = 0;
-  std::vector<record> records_;  ///< by ordinal
-  std::vector<std::uint32_t> gone_;
+  std::vector<record> records_;     ///< by ordinal
+  std::deque<std::uint32_t> gone_;  ///< ordinals that are not forgotten, in the order in which they went
+  std::uint64_t forgotten_ = 0;     ///< those that went before
+  std::set<std::uint32_t> ordinals_free_;
   std::array<std::set<address>, orders> free_;  ///< by order
 };
 

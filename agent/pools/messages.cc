@@ -24,6 +24,8 @@ pool_where wire_of(const pool_blocks::where& w) {
   return {{w.id.vblock, w.id.generation, w.id.index, w.slot, 0}, w.word};
 }
 
+constexpr const char* too_late = "it came after its deadline, and was not made";
+
 bool is_change(message_type t) {
   return t == message_type::pool_alloc || t == message_type::pool_write || t == message_type::pool_free ||
          t == message_type::pool_release;
@@ -99,7 +101,8 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
   if (type == message_type::pool_read) return read(p, b, out);
   pool_change change;
   body rest;
-  if (!split(b, change, rest) || change.number == 0 || change.stream >= pool_streams_max || change.zero != 0)
+  if (!split(b, change, rest) || change.number == 0 || change.stream >= pool_streams_max || change.zero != 0 ||
+      change.deadline == 0 || change.deadline > INT64_MAX)
     return errc::bad_frame;
   if (change.stream >= c.streams.size() || c.streams[change.stream] == nullptr) {
     if (how == held::shared) return {};
@@ -115,9 +118,10 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
     std::memcpy(&head, out.payload.data(), sizeof head);
     return head.type == static_cast<std::uint16_t>(type) ? errc::ok : errc::bad_frame;
   }
-  const outcome e = type == message_type::pool_alloc   ? alloc(p, b, out, how)
-                    : type == message_type::pool_write ? write(p, b, out)
-                                                       : object_change(p, type, b, out, how);
+  const change_deadline by{time_point(std::chrono::nanoseconds(change.deadline)), &agent_};
+  const outcome e = type == message_type::pool_alloc   ? alloc(p, b, out, how, by)
+                    : type == message_type::pool_write ? write(p, b, out, by)
+                                                       : object_change(p, type, b, out, how, by);
   if (!e || *e != errc::ok) return e;
   answer_head head;
   std::memcpy(&head, out.payload.data(), sizeof head);
@@ -131,11 +135,12 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
   return errc::ok;
 }
 
-outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how) {
+outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how, const change_deadline& by) {
   constexpr auto type = message_type::pool_alloc;
   pool_alloc_body m;
   body payload;
   if (!split(b, m, payload) || m.bytes != payload.size()) return errc::bad_frame;
+  if (by.has_passed()) return refuse(out, type, errc::timed_out, too_late);  // nobody else can know of the object
   pool_blocks::where at;
   const outcome first = p.blocks->allocate(payload, m.arena, at, how);
   if (!first) return {};
@@ -199,14 +204,15 @@ errc pool_session::read(pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc pool_session::write(pool& p, body b, fabric::answer& out) {
+errc pool_session::write(pool& p, body b, fabric::answer& out, const change_deadline& by) {
   constexpr auto type = message_type::pool_write;
   pool_write_body m;
   body payload;
   if (!split(b, m, payload) || m.zero != 0 || m.object.zero != 0 || m.bytes != payload.size()) return errc::bad_frame;
   pool_blocks::where at = where_of(m.object);
   std::uint32_t bytes = 0;
-  const errc e = p.blocks->write(at, payload, bytes);
+  const errc e = p.blocks->write(at, payload, bytes, by);
+  if (e == errc::timed_out) return refuse(out, type, e, too_late);
   if (e == errc::layout_mismatch)
     return refuse(out, type, e, fmt::format("{} bytes for an object of {}", m.bytes, bytes));
   if (e != errc::ok) return refuse(out, type, e, text_of(m.object));
@@ -216,12 +222,14 @@ errc pool_session::write(pool& p, body b, fabric::answer& out) {
   return errc::ok;
 }
 
-outcome pool_session::object_change(pool& p, message_type type, body b, fabric::answer& out, held how) {
+outcome pool_session::object_change(pool& p, message_type type, body b, fabric::answer& out, held how,
+                                    const change_deadline& by) {
   pool_object_body m;
   if (!read_exactly(b, m) || m.object.zero != 0) return errc::bad_frame;
   pool_blocks::where at = where_of(m.object);
-  const outcome e = type == message_type::pool_free ? p.blocks->free(at, how) : p.blocks->release(at, how);
+  const outcome e = type == message_type::pool_free ? p.blocks->free(at, how, by) : p.blocks->release(at, how, by);
   if (!e) return {};
+  if (*e == errc::timed_out) return refuse(out, type, *e, too_late);
   if (*e != errc::ok) return refuse(out, type, *e, text_of(m.object));
   if (type == message_type::pool_free) {
     if (p.round_in_vain.load(std::memory_order_relaxed)) p.round_in_vain = false;
@@ -234,18 +242,24 @@ outcome pool_session::object_change(pool& p, message_type type, body b, fabric::
   return errc::ok;
 }
 
-errc pool_session::pass(pool_client& c, pool& p, body b, fabric::answer& out) {
+errc pool_session::pass(pool_client& c, pool& p, body b, fabric::answer& out) const {
   pool_pass_body m;
-  const std::vector<std::uint32_t>& gone = p.frames->gone();
-  if (!read_exactly(b, m) || m.epoch > p.blocks->epoch() || m.gone > gone.size()) return errc::bad_frame;
+  if (!read_exactly(b, m) || m.epoch > p.blocks->epoch() || m.gone > p.frames->gone()) return errc::bad_frame;
+  if (m.gone > c.told) {
+    c.told = m.gone;
+    p.forget_regions();
+  }
   if (m.epoch > c.passed) {
     c.passed = m.epoch;
     p.reclaim();
   }
-  const std::size_t n = std::min<std::size_t>(gone.size() - m.gone, limits::gone_at_once);
-  const pool_pass_answer a{p.blocks->epoch(), static_cast<std::uint32_t>(n), 0};
+  std::vector<std::uint32_t> gone;
+  for (std::uint64_t n = c.told; n < p.frames->gone() && gone.size() < limits::gone_at_once; ++n)
+    gone.push_back(p.frames->gone(n));
+  const pool_pass_answer a{p.blocks->epoch(), c.told + gone.size(), agent_.now_ns(),
+                           static_cast<std::uint32_t>(gone.size()), 0};
   begin_answer(out, message_type::pool_pass, &a, sizeof a);
-  append_answer(out, gone.data() + m.gone, n * sizeof(std::uint32_t));
+  append_answer(out, gone.data(), gone.size() * sizeof(std::uint32_t));
   p.ask_to_pass();
   return errc::ok;
 }
@@ -265,7 +279,8 @@ errc pool_session::location(pool& p, message_type type, body b, fabric::answer& 
   if (r == nullptr) return refuse(out, type, errc::not_found, fmt::format("region {} of pool {}", m.chunk, p.name));
   const region_answer a{r->number, r->generation, r->memory.bytes(), r->memory.bytes(), 1, 0};
   begin_answer(out, type, &a, sizeof a);
-  out.key.fd = r->memory.fd();
+  // Readers that could write would change what others read, and the agent's own records (blocks.h).
+  if (r->memory.is_sealed()) out.key.fd = r->memory.fd();
   return errc::ok;
 }
 

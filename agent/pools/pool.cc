@@ -66,6 +66,12 @@ bool pool::reclaim() {
   return blocks->reclaim(passed);
 }
 
+void pool::forget_regions() {
+  std::uint64_t told = frames->gone();
+  for (const auto& c : clients) told = std::min(told, c->told);
+  frames->forget_gone(told);
+}
+
 bool pool::compact() {
   const time_point begin = clock::now();
   const bool more = blocks->compact_step();
@@ -83,7 +89,9 @@ void pool::remove(pool_client& c, time_point now) {
   c.gone = true;
   std::erase_if(clients, [&](const auto& k) { return k.get() == &c; });
   if (clients.empty()) empty_since = now;
+  if (closed) return;
   reclaim();
+  forget_regions();
 }
 
 void pool::close() {

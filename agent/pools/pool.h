@@ -5,8 +5,11 @@
 // Invariants owned here
 //   - A frame is used again only when every client has passed its epoch, or is gone: closed, or fenced because its
 //     lease ran out.
-//   - A change is made once, however often its message comes.
-//   - Sessions read regions of their own pool, and write none.
+//   - A change is made once, however often its message comes, and before its deadline.
+//   - Sessions read regions of their own pool, and write none. Their memory cannot be written by who maps it either, so
+//     what the agent has written there is the agent's own record (blocks.h).
+//   - An ordinal of a region is used again only when every client has been told that the region is gone, or is gone
+//     itself: one that comes back has forgotten all regions.
 // Constants and atomics are for everybody. A stream of changes belongs to its mutex. Everything else is written with
 // `structure` held exclusively and read with it shared.
 // Messages about objects share the structure. When they turn out to change it, they come again with it exclusively
@@ -39,6 +42,7 @@ struct pool_client {
     }
   }
   std::uint64_t passed = 0;  ///< epoch
+  std::uint64_t told = 0;    ///< of the regions that have left the pool
   std::uint64_t asked = 0;   ///< epoch that it was last asked to pass
   struct stream {
     std::mutex mutex;          ///< one change at a time
@@ -80,8 +84,10 @@ class pool {
   [[nodiscard]] std::shared_ptr<pool_client> find(const std::uint64_t (&id)[2]) const;
   /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.
   void ask_to_pass();
-  /// Frees frames that nobody can be reading any more. True when there were any.
+  /// Frees frames that nobody can be reading any more, a bounded number of them. True when there were any.
   bool reclaim();
+  /// Regions that are gone and that all clients have been told of may have successors.
+  void forget_regions();
   /// A class has become sparse, and nothing is being compacted. With the structure shared.
   [[nodiscard]] bool wants_round() const {
     return settings.compact_above != 0 && !blocks->in_round() && blocks->is_sparse(settings.compact_above);

@@ -89,6 +89,7 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
     std::copy(std::begin(m.client), std::end(m.client), c->id);
     c->lease_ms = std::min(m.lease_ms ? m.lease_ms : agent_.options.lease_default_ms, agent_.options.lease_max_ms);
     c->passed = p->blocks->epoch();
+    c->told = p->frames->gone();
     p->clients.push_back(c);
   } else if (c->owner != nullptr) {
     c->owner->revoked.store(true);
@@ -98,8 +99,9 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
   c->owner = &s;
   c->heard = agent_.now();
   c->asked = 0;  // a notice to an earlier connection may never have arrived
-  const pool_open_answer a{p->instance,        fresh ? 1u : 0u, regions_.region_bytes(), p->quota_bytes,
-                           p->blocks->epoch(), c->lease_ms,     p->blocks->chunks(),     p->settings};
+  const pool_open_answer a{p->instance,    fresh ? 1u : 0u,     regions_.region_bytes(),
+                           p->quota_bytes, p->blocks->epoch(),  agent_.now_ns(),
+                           c->lease_ms,    p->blocks->chunks(), p->settings};
   begin_answer(out, type, &a, sizeof a);
   s.open(std::move(opened));
   p->ask_to_pass();
@@ -143,6 +145,7 @@ bool pools::maintain(time_point& wake_at) {
       p->ask_to_pass();
       if (p->ask_again) wake_at = std::min(wake_at, at + limits::ask_retry);
     }
+    more = p->reclaim() || more;  // what is left of those whose epoch is passed
     // Messages that change the structure, too, go first, though not for ever: the lock knows no order among those.
     if (p->blocks->in_round() && p->structure.is_wanted_exclusively() && p->stepped_back++ < limits::steps_back_max) {
       more = true;

@@ -25,6 +25,7 @@ errc pool_session::statistics(pool& p, fabric::answer& out) {
   const pool_statistics_answer a{p.quota_bytes,
                                  p.frames->used_bytes(),
                                  k.grave_bytes(),
+                                 k.books_bytes(),
                                  p.frames->regions(),
                                  p.frames->regions() * p.frames->region_bytes(),
                                  k.epoch(),
@@ -64,10 +65,11 @@ std::string pools::statistics() const {
     if (!all.empty()) all += ',';
     all += fmt::format(
         R"({{"name":{},"clients":{},"clients_fenced":{},"quota_bytes":{},"region_memory_bytes":{},"frame_bytes":{},)"
-        R"("waiting_bytes":{},"objects":{},"live_bytes":{},"merges":{},"allocations":{},"frees":{},"writes":{},"reads":{}}})",
+        R"("waiting_bytes":{},"books_bytes":{},"objects":{},"live_bytes":{},"merges":{},"allocations":{},"frees":{},"writes":{},"reads":{}}})",
         quoted(p->name), p->clients.size(), p->count.fenced, p->quota_bytes,
-        p->frames->regions() * p->frames->region_bytes(), p->frames->used_bytes(), p->blocks->grave_bytes(), objects,
-        bytes, merges, allocations, frees, p->count.writes.load(), p->count.reads.load());
+        p->frames->regions() * p->frames->region_bytes(), p->frames->used_bytes(), p->blocks->grave_bytes(),
+        p->blocks->books_bytes(), objects, bytes, merges, allocations, frees, p->count.writes.load(),
+        p->count.reads.load());
   }
   return all;
 }

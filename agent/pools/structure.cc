@@ -8,6 +8,15 @@
 
 namespace fm::agent {
 
+namespace {
+
+/// Of a list that has become much shorter.
+void give_back_slack(std::vector<std::uint32_t>& list) {
+  if (list.capacity() > 4 * list.size() + 64) list.shrink_to_fit();
+}
+
+}  // namespace
+
 pool_blocks::pool_blocks(pool_frames& frames, const options& o)
     : frames_(frames), options_(o), classes_(blocks::class_count) {
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
@@ -16,7 +25,7 @@ pool_blocks::pool_blocks(pool_frames& frames, const options& o)
     const std::uint32_t bits = blocks::random_bits(s.naming);
     if (bits == 0 || !o.layout.exists(c)) continue;
     // Two half full blocks of n slots can be merged with a probability of about exp(-(n/2)^2 / 2^bits) (CoRM section
-    // 3.1.2).
+    // 3.4).
     const double half = o.layout.slots(c) / 2.0, ids = std::ldexp(1.0, static_cast<int>(bits));
     const bool enough = half * 2 < ids;
     const bool likely = enough && std::exp(-half * half / ids) >= 0.01;
@@ -42,8 +51,10 @@ std::uint64_t pool_blocks::word_of(std::uint32_t v) const {
 void pool_blocks::map(std::uint32_t v, frame& f) {
   vblock& b = vblocks_[v];
   b.frame = f.number;
-  b.in_frame = static_cast<std::uint32_t>(f.vblocks.size());
-  f.vblocks.push_back(v);
+  b.before = none;
+  b.next = f.vblocks;
+  if (b.next != none) vblocks_[b.next].before = v;
+  f.vblocks = v;
   ++vblocks_mapped_;
   ++classes_[f.size_class].counts.vblocks;
   set_word(v, blocks::table_word(f.size_class, f.at, ++changes_));
@@ -53,25 +64,25 @@ void pool_blocks::unmap(std::uint32_t v) {
   vblock& b = vblocks_[v];
   FM_ASSERT(b.live == 0 && b.frame != none, "a virtual block is unmapped when nothing that was born in it lives");
   frame& f = *all_[b.frame];
-  f.vblocks[b.in_frame] = f.vblocks.back();
-  vblocks_[f.vblocks[b.in_frame]].in_frame = b.in_frame;
-  f.vblocks.pop_back();
-  b.frame = none;
-  b.slot_of = {};
+  (b.before != none ? vblocks_[b.before].next : f.vblocks) = b.next;
+  if (b.next != none) vblocks_[b.next].before = b.before;
+  b.frame = b.next = b.before = none;
   --vblocks_mapped_;
   --classes_[f.size_class].counts.vblocks;
   set_word(v, 0);
-  if (b.last_generation == generation_max)
+  if (b.last_generation == generation_max) {
     ++vblocks_retired_;
-  else
-    unmapped_.push_back(v);
+  } else {
+    b.next = unmapped_;
+    unmapped_ = v;
+  }
 }
 
 errc pool_blocks::add_primary(frame& f) {
   std::uint32_t v = 0;
-  if (!unmapped_.empty()) {
-    v = unmapped_.back();
-    unmapped_.pop_back();
+  if (unmapped_ != none) {
+    v = unmapped_;
+    unmapped_ = vblocks_[v].next;
     ++vblocks_reused_;
   } else {
     v = static_cast<std::uint32_t>(vblocks_.size());
@@ -86,9 +97,6 @@ errc pool_blocks::add_primary(frame& f) {
     vblocks_.emplace_back();
     vblocks_[v].last_generation = options_.first_generation - 1;
   }
-  vblock& b = vblocks_[v];
-  b.next_index = 0;
-  if (!classes_[f.size_class].random()) b.slot_of.assign(f.slots, no_slot);
   const std::uint32_t before = f.primary;
   f.primary = v;
   map(v, f);
@@ -114,17 +122,18 @@ errc pool_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_number
   f.arena = static_cast<std::uint16_t>(arena_number);
   f.at = at;
   f.slots = layout().slots(size_class);
-  f.used.assign((f.slots + 63) / 64, 0);
-  f.residents.resize(f.slots);
+  f.used = bitmap(f.slots);
   if (const std::uint32_t bits = blocks::random_bits(classes_[size_class].naming); bits != 0)
-    f.ids.assign((std::size_t{1} << bits) / 64, 0);
+    f.ids = bitmap(std::uint32_t{1} << bits);
   // What is left there from before must not look like anything that lives.
   for (std::uint32_t s = 0; s < f.slots; ++s) mark(f, s, blocks::flag_freed);
   if (const errc e = add_primary(f); e != errc::ok) {
     frames_.give_back(at, bytes);
+    all_[number].reset();
     return e;
   }
   unused_.pop_back();
+  frame_books_.fetch_add(sizeof f + f.used.bytes() + f.ids.bytes(), std::memory_order_relaxed);
   f.state = frame_state::open;
   size_class_state& c = classes_[size_class];
   f.class_at = static_cast<std::uint32_t>(c.frames.size());
@@ -135,7 +144,7 @@ errc pool_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_number
 }
 
 /// For want of memory, a frame with room that another thread's arena has, or another of this thread's: rather one of
-/// several than the only one, and not the one that is allocated in there, which is at the back.
+/// several than the only one, and then not the one that is allocated in there.
 bool pool_blocks::take_over(std::uint32_t size_class, std::uint32_t arena_number) {
   size_class_state& c = classes_[size_class];
   const auto arenas = static_cast<std::uint32_t>(c.arenas.size());
@@ -143,16 +152,16 @@ bool pool_blocks::take_over(std::uint32_t size_class, std::uint32_t arena_number
     for (std::uint32_t i = 1; i < arenas; ++i) {
       const std::uint32_t n = (arena_number + i) % arenas;
       if (c.arenas[n] == nullptr) continue;
-      std::vector<std::uint32_t>& listed = c.arenas[n]->with_room;
-      if (listed.size() < at_least) continue;
-      const auto at = std::find_if(listed.begin(), listed.end(), [&](std::uint32_t number) {
+      arena& other = *c.arenas[n];
+      if (other.with_room.size() < at_least) continue;
+      const std::uint32_t current = at_least == 1 ? none : other.current.load(std::memory_order_relaxed);
+      const auto at = std::find_if(other.with_room.begin(), other.with_room.end(), [&](std::uint32_t number) {
         const frame& f = *all_[number];
-        return f.state == frame_state::open && &classes_[f.size_class] == &c && f.arena == n && f.taken < f.slots;
+        return f.state == frame_state::open && f.taken < f.slots && number != current;
       });
-      if (at == listed.end()) continue;
+      if (at == other.with_room.end()) continue;
       frame& f = *all_[*at];
-      listed.erase(at);
-      f.listed = false;
+      unlist(f);
       f.arena = static_cast<std::uint16_t>(arena_number);
       list_room(f);
       return true;
@@ -178,31 +187,38 @@ pool_blocks::frame_guard pool_blocks::enter(frame& f) const {
 }
 
 void pool_blocks::list_room(frame& f) {
-  size_class_state& c = classes_[f.size_class];
-  arena& a = *c.arenas[f.arena];
+  arena& a = *classes_[f.size_class].arenas[f.arena];
   const std::lock_guard lock(a.mutex);
   const std::lock_guard inside(f.mutex);
   if (f.listed || f.state != frame_state::open) return;
   f.listed = true;
-  if (a.with_room.size() > 2 * c.frames.size() + 64)  // frames that were buried leave their numbers behind
-    std::erase_if(a.with_room, [&](std::uint32_t n) {
-      const frame& o = *all_[n];
-      // One that is being merged comes back, and is listed still.
-      return (o.state != frame_state::open && o.state != frame_state::merging) || o.size_class != f.size_class ||
-             o.arena != f.arena || n == f.number;
-    });
+  f.listed_at = static_cast<std::uint32_t>(a.with_room.size());
   a.with_room.push_back(f.number);
+}
+
+void pool_blocks::take_off_list(arena& a, frame& f) {
+  f.listed = false;
+  a.with_room[f.listed_at] = a.with_room.back();
+  all_[a.with_room[f.listed_at]]->listed_at = f.listed_at;
+  a.with_room.pop_back();
+  give_back_slack(a.with_room);
+}
+
+void pool_blocks::unlist(frame& f) {
+  arena& a = *classes_[f.size_class].arenas[f.arena];
+  const std::lock_guard lock(a.mutex);
+  const std::lock_guard inside(f.mutex);
+  if (f.listed) take_off_list(a, f);
 }
 
 /// What it names may have been buried since, and used for something else.
 pool_blocks::frame* pool_blocks::current_frame(size_class_state& c, std::uint32_t arena_number, frame_guard& inside) {
   if (arena_number >= c.arenas.size() || c.arenas[arena_number] == nullptr) return nullptr;
-  const std::uint32_t number = c.arenas[arena_number]->current.load(std::memory_order_relaxed);
-  if (number == none) return nullptr;
-  frame& f = *all_[number];
-  if (&classes_[f.size_class] != &c || f.arena != arena_number || f.state != frame_state::open) return nullptr;
-  inside = enter(f);
-  if (f.taken < f.slots) return &f;
+  frame* const f = noted(c.arenas[arena_number]->current.load(std::memory_order_relaxed));
+  if (f == nullptr || &classes_[f->size_class] != &c || f->arena != arena_number || f->state != frame_state::open)
+    return nullptr;
+  inside = enter(*f);
+  if (f->taken < f->slots) return f;
   inside = {};
   return nullptr;
 }
@@ -211,26 +227,25 @@ pool_blocks::frame* pool_blocks::frame_with_room(size_class_state& c, std::uint3
   if (arena_number >= c.arenas.size() || c.arenas[arena_number] == nullptr) return nullptr;
   arena& a = *c.arenas[arena_number];
   const std::lock_guard lock(a.mutex);
-  for (; !a.with_room.empty(); a.with_room.pop_back()) {
+  while (!a.with_room.empty()) {
     frame& f = *all_[a.with_room.back()];
-    // It may have been used for another class or arena since it was listed; then it is not listed here.
-    if (&classes_[f.size_class] != &c || f.arena != arena_number) continue;
     inside = enter(f);
     if (f.state == frame_state::open && f.taken < f.slots) {
       a.current.store(f.number, std::memory_order_relaxed);
       return &f;
     }
-    f.listed = false;  // whoever frees a slot of it lists it again, and has to enter it before
+    take_off_list(a, f);  // whoever frees a slot of it lists it again, and has to enter it before
     inside = {};
   }
   return nullptr;
 }
 
 std::uint32_t pool_blocks::free_slot(const frame& f, std::uint32_t from) {
-  const auto words = static_cast<std::uint32_t>(f.used.size());
+  const std::span<const std::uint64_t> used = f.used.words();
+  const auto words = static_cast<std::uint32_t>(used.size());
   std::uint64_t mask = ~std::uint64_t{0} << from % 64;
   for (std::uint32_t i = 0, w = from / 64; i <= words; ++i, w = (w + 1) % words, mask = ~std::uint64_t{0}) {
-    const std::uint64_t open = ~f.used[w] & mask;
+    const std::uint64_t open = ~used[w] & mask;
     if (open == 0) continue;
     const std::uint32_t slot = w * 64 + static_cast<std::uint32_t>(std::countr_zero(open));
     if (slot < f.slots) return slot;
@@ -240,17 +255,21 @@ std::uint32_t pool_blocks::free_slot(const frame& f, std::uint32_t from) {
 
 void pool_blocks::bury(frame& f) {
   FM_ASSERT(f.live == 0, "a frame with live objects is buried");
-  while (!f.vblocks.empty()) unmap(f.vblocks.back());
+  while (f.vblocks != none) unmap(f.vblocks);
+  take_out_of_order(f);
+  unlist(f);
   size_class_state& c = classes_[f.size_class];
   c.frames[f.class_at] = c.frames.back();
   all_[c.frames[f.class_at]]->class_at = f.class_at;
   c.frames.pop_back();
+  give_back_slack(c.frames);
   --c.counts.frames;
   f.state = frame_state::buried;
   f.primary = none;
-  f.residents = {};
-  f.used = {};
-  f.ids = {};
+  frame_books_.fetch_sub(f.used.bytes() + f.ids.bytes() + f.displaced.bytes(), std::memory_order_relaxed);
+  f.used = bitmap();
+  f.ids = bitmap();
+  f.displaced = slot_index();
   graves_.push_back({f.number, ++epoch_});
   grave_bytes_ += layout().block(f.size_class);
 }
@@ -260,7 +279,7 @@ void pool_blocks::bury_if_empty(frame& f, bool all) {
   // An arena keeps one: the next object would want it back.
   std::uint32_t& kept = classes_[f.size_class].arenas[f.arena]->empty;
   if (!all) {
-    const frame* const other = kept == none ? nullptr : all_[kept].get();
+    const frame* const other = noted(kept);
     if (other == nullptr || other == &f || other->state != frame_state::open || other->live != 0 ||
         other->size_class != f.size_class || other->arena != f.arena) {
       kept = f.number;
@@ -270,19 +289,35 @@ void pool_blocks::bury_if_empty(frame& f, bool all) {
   bury(f);
 }
 
-bool pool_blocks::reclaim(std::uint64_t passed) {
+bool pool_blocks::reclaim(std::uint64_t passed, std::uint32_t most) {
   bool any = false;
-  while (!graves_.empty() && graves_.front().epoch <= passed) {
-    frame& f = *all_[graves_.front().frame];
+  for (; most > 0 && !graves_.empty() && graves_.front().epoch <= passed; --most) {
+    const frame& f = *all_[graves_.front().frame];
     graves_.pop_front();
     const std::uint32_t bytes = layout().block(f.size_class);
     grave_bytes_ -= bytes;
     frames_.give_back(f.at, bytes);
-    f.state = frame_state::unused;
     unused_.push_back(f.number);
+    all_[f.number].reset();
+    frame_books_.fetch_sub(sizeof(frame), std::memory_order_relaxed);
     any = true;
   }
   return any;
+}
+
+std::uint64_t pool_blocks::books_bytes() const {
+  std::uint64_t bytes = frame_books_.load(std::memory_order_relaxed) + all_.size() * sizeof(all_[0]) +
+                        unused_.capacity() * sizeof(unused_[0]) + vblocks_.size() * sizeof(vblock) +
+                        chunks_.capacity() * sizeof(chunks_[0]) + graves_.size() * sizeof(grave) +
+                        plan_.lists.capacity() * sizeof(plan_.lists[0]) +
+                        merge_.copies.capacity() * sizeof(merge_.copies[0]) + merge_.changed.bytes() +
+                        frames_.books_bytes();
+  for (const size_class_state& c : classes_) {
+    bytes += sizeof c + c.frames.capacity() * sizeof(c.frames[0]) + c.arenas.capacity() * sizeof(c.arenas[0]);
+    for (const auto& a : c.arenas)
+      if (a != nullptr) bytes += sizeof *a + a->with_room.capacity() * sizeof(a->with_room[0]);
+  }
+  return bytes;
 }
 
 }  // namespace fm::agent

@@ -46,7 +46,14 @@ enum class pool_read : std::uint8_t {
 /// - agent_lost: the agent is lost, was started again since the object was made, or is not one of the pool's
 /// - cancelled: the pool was closed
 ///
-/// If an allocation, write or free ends with timed_out or disconnected, it may have taken effect.
+/// If an allocation, write or free ends with timed_out, it was made before the call returned, or it is never made: the
+/// agent refuses a change that comes to it later. So it does not undo what another process changes afterwards. A
+/// one-sided read may still miss it for a moment; rpc_read, or a change of the object that succeeds, comes after it. If
+/// the call ends with disconnected, agent_lost or cancelled, it may be made until pool_options::access_within has passed
+/// since it began, and not after that. An object that an allocation may have made is freed with the pool.
+///
+/// That relies on the clocks of both machines advancing at the same rate within a thousandth, and not standing still
+/// while the machine is suspended.
 ///
 /// Thread-safe. Functions that take a pointer by reference may change it; the caller guards that pointer.
 class pool {

@@ -40,10 +40,10 @@ enum class pool_identity : std::uint8_t {
 };
 
 /// How a class is named if random ids would be too short. They are if two half full blocks of the class could be merged
-/// less than once in a hundred tries (CoRM, sections 3.1.2 and 4.4.1).
+/// less than once in a hundred tries (CoRM, section 3.4).
 enum class pool_fallback : std::uint8_t {
   birth,   ///< use pool_identity::birth
-  offset,  ///< use pool_identity::offset: CoRM's hybrid scheme
+  offset,  ///< use pool_identity::offset. CoRM's hybrid scheme does so when a block has more slots than ids
   none,    ///< use the random ids all the same; a class with more slots than ids is not compacted
 };
 

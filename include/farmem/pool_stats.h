@@ -43,7 +43,8 @@ struct pool_agent_stats {
   std::uint64_t quota_bytes = 0;  ///< most bytes of regions that the pool may take from the agent
   std::uint64_t frame_bytes = 0;  ///< bytes of blocks and of the table: the pool's active memory
   std::uint64_t waiting_bytes =
-      0;  ///< of `frame_bytes`: emptied blocks that wait until all clients have passed an epoch
+      0;                          ///< of `frame_bytes`: emptied blocks that wait until all clients have passed an epoch
+  std::uint64_t books_bytes = 0;  ///< bytes of the agent's records of blocks and objects, beyond `frame_bytes`
   std::uint64_t region_bytes = 0;         ///< bytes of the regions taken from the agent
   std::uint64_t epoch = 0;                ///< current epoch of the pool
   std::uint64_t vblocks = 0,              ///< virtual blocks in use

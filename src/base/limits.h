@@ -110,6 +110,9 @@ constexpr std::uint32_t probe_slots_max = 16;
 /// header alone.
 constexpr std::uint32_t seek_slots_max = 256;
 constexpr std::uint32_t seek_whole_upto = 256;
+/// Of a second, what the clocks of two machines may differ in rate: a thousandth, several times what crystals do and
+/// twice what daemons correct.
+constexpr std::int64_t clock_drift_share = 1000;
 /// Reads of an object that met a writer each time, before the agent is asked.
 constexpr int torn_max = 32;
 

@@ -95,6 +95,7 @@ agent_client::agent_client(const std::string& url, const pool_options& options, 
   so.connect_within = options.connect_within;
   so.reconnect_for = options.reconnect_within;
   so.operation_within = options.access_within;
+  so.writes_regions = false;
   try {
     session_owner_ = fabric::connect(url, so, *this, in_process);
   } catch (const error&) {
@@ -178,8 +179,10 @@ errc agent_client::shake_hands(fabric::session& s) {
     count.reconnects.fetch_add(1, std::memory_order_relaxed);
   }
   if (a.fresh == 1) life_.fetch_add(1, std::memory_order_acq_rel);
+  learn_clock(a.now);
   {
     const std::lock_guard lock(mutex_);
+    if (a.fresh == 1) forget_all_ = true;
     epoch_ = std::max(epoch_, a.epoch);
     pass_wanted_ = true;
     changed_.notify_all();
@@ -269,6 +272,11 @@ reply agent_client::call_once(message_type type, std::span<const std::byte> fixe
     session_->drop_connection(r.generation);
   } else {
     heard(sent);
+    if (protocol::pool_pass_answer a{};
+        type == message_type::pool_pass && out.code == errc::ok && out.body().size() >= sizeof a) {
+      std::memcpy(&a, out.body().data(), sizeof a);
+      learn_clock(a.now);
+    }
   }
   return out;
 }
@@ -309,6 +317,30 @@ void agent_client::heard(time_point sent) noexcept {
   }
 }
 
+namespace {
+
+duration::rep drift_in(duration d) noexcept { return d.count() / pool_limits::clock_drift_share; }
+
+}  // namespace
+
+/// The answer that was fastest says most; but what an earlier one said loses by what the clocks may have drifted.
+void agent_client::learn_clock(std::uint64_t agents_ns) noexcept {
+  const time_point now = clock::now();
+  const duration::rep ahead =
+      static_cast<duration::rep>(std::min<std::uint64_t>(agents_ns, INT64_MAX / 2)) - now.time_since_epoch().count();
+  const std::lock_guard lock(mutex_);
+  const bool first = clock_learned_ == time_point{};
+  agent_ahead_ = first ? ahead : std::max(ahead, agent_ahead_ - drift_in(now - clock_learned_));
+  clock_learned_ = now;
+}
+
+std::uint64_t agent_client::on_the_agents_clock(time_point until) noexcept {
+  const std::lock_guard lock(mutex_);
+  const duration::rep at =
+      until.time_since_epoch().count() + agent_ahead_ - drift_in(std::max<duration>(until - clock_learned_, {}));
+  return static_cast<std::uint64_t>(std::max<duration::rep>(at, 1));
+}
+
 bool agent_client::lease_holds() const noexcept {
   // The coarse clock is up to a tick of 10 ms behind.
   const duration margin = std::min<duration>(lease_ / 8, std::chrono::milliseconds(50));
@@ -347,9 +379,12 @@ void agent_client::pass(std::uint64_t epoch) noexcept {
   std::memcpy(&a, r.body().data(), sizeof a);
   if (a.count > 1024 || r.body().size() != sizeof a + a.count * sizeof(std::uint32_t)) return;
   count.epochs_passed.fetch_add(1, std::memory_order_relaxed);
-  if (a.count != 0) forget_regions(r.body().subspan(sizeof a));
+  std::vector<std::uint32_t> ordinals(a.count);
+  if (a.count != 0) std::memcpy(ordinals.data(), r.body().data() + sizeof a, a.count * sizeof(std::uint32_t));
+  forget_regions(ordinals);
   const std::lock_guard lock(mutex_);
-  gone_ += a.count;
+  if (forget_all_) return;  // another connection was made meanwhile, and what this one told counts no more
+  gone_ = a.gone;
   if (a.epoch > epoch_ || a.count == 1024) {
     epoch_ = std::max(epoch_, a.epoch);
     pass_wanted_ = pass_wanted_ || a.count == 1024;
@@ -357,33 +392,50 @@ void agent_client::pass(std::uint64_t epoch) noexcept {
 }
 
 /// No read begins on them from here on; when those that did have ended, the regions are detached.
-void agent_client::forget_regions(std::span<const std::byte> ordinals) noexcept {
+void agent_client::forget_regions(std::span<const std::uint32_t> ordinals) noexcept {
   const std::lock_guard learning(learn_mutex_);
-  std::vector<std::uint32_t> leaving;
-  for (std::size_t i = 0; i < ordinals.size(); i += sizeof(std::uint32_t)) {
-    std::uint32_t ordinal = 0;
-    std::memcpy(&ordinal, ordinals.data() + i, sizeof ordinal);
+  for (const std::uint32_t ordinal : ordinals) {
     if (ordinal >= blocks::ordinal_limit) continue;
     const std::uint64_t name = regions()[ordinal].name.exchange(0, std::memory_order_acq_rel);
     const auto region = static_cast<std::uint32_t>(name >> 32);
     if (const auto known = ordinal_of_.find(region);
         name != 0 && known != ordinal_of_.end() && known->second == ordinal) {
       ordinal_of_.erase(known);
-      leaving.push_back(region);
+      leaving_.push_back(region);
     }
   }
-  if (leaving.empty()) return;
+  if (leaving_.empty()) return;
   const std::lock_guard guard(pass_mutex_);
-  if (!sections_.pass(clock::now() + options_.access_within)) return;  // they stay mapped, and nothing else happens
-  for (const std::uint32_t region : leaving) session_->detach(region);
+  if (!sections_.pass(clock::now() + options_.access_within)) return;  // they stay mapped until the next time
+  for (const std::uint32_t region : leaving_) session_->detach(region);
+  leaving_.clear();
+}
+
+void agent_client::forget_all_regions() noexcept {
+  std::vector<std::uint32_t> ordinals;
+  {
+    const std::lock_guard learning(learn_mutex_);
+    for (const auto& [region, ordinal] : ordinal_of_) ordinals.push_back(ordinal);
+  }
+  forget_regions(ordinals);
 }
 
 void agent_client::keep() noexcept {
   os::name_thread("fm-pool");
   const duration renew_every = std::max<duration>(lease_ / 4, std::chrono::milliseconds(5));
   time_point renew_at = clock::now() + renew_every;
+  bool let_go = false;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
+    if (ended_ ? !let_go : forget_all_) {
+      let_go = ended_;  // nothing can be learned from here on
+      forget_all_ = false;
+      gone_ = 0;
+      lock.unlock();
+      forget_all_regions();
+      lock.lock();
+      continue;
+    }
     const bool up = !ended_ && session_->state() == fabric::session_state::up;
     if (!up && !ended_) {
       changed_.wait_until(lock, clock::now() + std::chrono::milliseconds(5));

@@ -6,6 +6,8 @@
 //     answer.
 //   - A change is sent only in the life in which it was begun. A life ends when the agent has forgotten this client,
 //     and with it what it did.
+//   - A change carries its deadline on the agent's clock, no later than the moment at which the caller gives it up
+//     (protocol/pool_messages.h, "In time").
 //   - A region is detached only when no read that was posted while it was attached is in flight.
 //   - A word of the cached table may be old or wrong: it only says where to look.
 //   - A thread of the program that waits here, for an agent, a lock or a stream, has left its sections of heaps
@@ -72,18 +74,25 @@ class agent_client final : public fabric::session_events {
   reply call(protocol::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
              time_point deadline, fabric::lane on = fabric::lane::control) noexcept;
   /// Of a change: `body` begins with a protocol::pool_change, which is filled in here.
+  static constexpr protocol::pool_pass_body nothing_passed{0, 0};
   template <class Body>
   reply change(protocol::message_type type, Body body, std::span<const std::byte> payload,
                time_point deadline) noexcept {
     const detail::section_break outside;
     open_change opened(*this, deadline);
     if (opened.number == 0) return {errc::timed_out, {}, {}};
-    body.change = {opened.number, opened.stream, 0};
     const std::uint32_t life = life_.load(std::memory_order_acquire);
     for (;;) {
+      body.change = {opened.number, opened.stream, 0, on_the_agents_clock(deadline)};
       reply r = call_once(type, std::as_bytes(std::span(&body, 1)), payload, deadline, fabric::lane::control);
+      if (clock::now() >= deadline && (r.code == errc::disconnected || r.code == errc::timed_out))
+        return {errc::timed_out, {}, {}};
+      if (r.code == errc::timed_out) {  // refused, and the agent's clock is not known well enough
+        (void)call_once(protocol::message_type::pool_pass, std::as_bytes(std::span(&nothing_passed, 1)), {}, deadline,
+                        fabric::lane::control);
+        continue;
+      }
       if (r.code != errc::disconnected) return r;
-      if (clock::now() >= deadline) return {errc::timed_out, {}, {}};
       if (const errc e = wait_until_up(deadline); e != errc::ok) return {e, {}, {}};
       if (life_.load(std::memory_order_acquire) != life) return r;  // nobody knows whether it was made
     }
@@ -174,9 +183,14 @@ class agent_client final : public fabric::session_events {
   errc wait_until_up(time_point deadline) noexcept;
   errc shake_hands(fabric::session& s);
   void heard(time_point sent) noexcept;
+  /// What the agent's clock was at some moment before now, and after the request was sent that it answers.
+  void learn_clock(std::uint64_t agents_ns) noexcept;
+  /// The agent's clock has passed that when this process's has passed `until`. Not zero.
+  [[nodiscard]] std::uint64_t on_the_agents_clock(time_point until) noexcept;
   void keep() noexcept;
   void pass(std::uint64_t epoch) noexcept;
-  void forget_regions(std::span<const std::byte> ordinals) noexcept;
+  void forget_regions(std::span<const std::uint32_t> ordinals) noexcept;
+  void forget_all_regions() noexcept;
 
   const std::string url_;
   const pool_options options_;
@@ -201,14 +215,18 @@ class agent_client final : public fabric::session_events {
   errc end_ = errc::ok;
   bool stopping_ = false;
   bool pass_wanted_ = false;
-  std::uint64_t epoch_ = 0;  ///< of the pool, as far as it is known
+  std::uint64_t epoch_ = 0;        ///< of the pool, as far as it is known
+  bool forget_all_ = false;        ///< the agent does not know any more what this client was told
+  duration::rep agent_ahead_ = 0;  ///< its clock less this one's, at least, at `clock_learned_`
+  time_point clock_learned_{};
   std::vector<std::uint32_t> free_streams_;
   std::array<std::uint64_t, protocol::pool_streams_max> last_number_{};  ///< of the stream's holder
 
   std::mutex pass_mutex_;   ///< of sections_.pass
   std::mutex learn_mutex_;  ///< one thread learns regions at a time; before pass_mutex_
   std::unordered_map<std::uint32_t, std::uint32_t> ordinal_of_;  ///< learn_mutex_; by region, of those attached
-  std::uint64_t gone_ = 0;                                       ///< the keeper's: ordinals that it was told are gone
+  std::vector<std::uint32_t> leaving_;  ///< learn_mutex_; regions that are forgotten, and attached still
+  std::uint64_t gone_ = 0;              ///< of regions that have left the pool, what the agent told last
 
   std::unique_ptr<fabric::session> session_owner_;
   fabric::session* session_ = nullptr;  ///< set by the first `connected`

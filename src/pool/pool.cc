@@ -337,6 +337,7 @@ pool_stats pool::stats() const {
     g.quota_bytes = n.quota_bytes;
     g.frame_bytes = n.frame_bytes;
     g.waiting_bytes = n.waiting_bytes;
+    g.books_bytes = n.books_bytes;
     g.region_bytes = n.region_bytes;
     g.epoch = n.epoch;
     g.vblocks = n.vblocks;

@@ -40,6 +40,7 @@ errc agent_client::learn_region(std::uint32_t ordinal) noexcept {
       regions()[ordinal].attached_in.store(g, std::memory_order_relaxed);
       regions()[ordinal].name.store(std::uint64_t{a.region} << 32 | a.generation, std::memory_order_release);
       ordinal_of_[a.region] = ordinal;
+      std::erase(leaving_, a.region);
     } else if (e != errc::disconnected && e != errc::timed_out && e != errc::cancelled) {
       return e;
     }

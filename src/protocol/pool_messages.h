@@ -11,11 +11,23 @@
 // client's lease ran out, its streams are gone: `fresh` in the answer to pool_open says so, and changes under way then
 // have an unknown outcome.
 //
+// In time. A change carries its deadline, on the agent's clock. The agent refuses it with timed_out if it comes to it
+// later, and looks at its clock where it orders the changes of an object (agent/pools/blocks.h). So a change is made
+// before its client gives it up, or never: none lands after a change that another client made later, saw acknowledged,
+// and began after the first was given up. The client translates. Answers say what the agent's clock was at some moment
+// between the request and the answer; so at a later time t the agent's clock is at least that, and the time from the
+// answer to t, less what the two clocks may differ in rate. A deadline that is that bound for the moment of giving up
+// has passed on the agent's clock when the client gives up. An answer that was slow makes deadlines early, never late.
+//
 // Epochs. A frame that a merge or frees have emptied is stamped with the pool's next epoch. It is used again when
 // every client has passed that epoch: has finished all reads that were posted before it heard of it. Agents ask for
 // that with the notice pool_epoch; pool_pass is the answer, and renews the lease, too. A client that is silent for its
 // lease is fenced: its session ends, and it does not hold frames any longer. It discards reads that end after its
 // lease did.
+//
+// Regions. Words of the table name a region by its ordinal. When a region leaves the pool, clients are told its ordinal
+// in answers to pool_pass, in order. An ordinal is used again when every client has said that it was told. A client
+// that is `fresh` forgets all regions that it knew, and is told of those that go from then on.
 #pragma once
 
 #include "heap_messages.h"
@@ -23,7 +35,7 @@
 
 namespace fm::protocol {
 
-constexpr std::uint16_t pool_protocol_major = 2;
+constexpr std::uint16_t pool_protocol_major = 3;
 constexpr std::uint16_t pool_protocol_minor = 0;
 
 /// Streams of changes that a client may have.
@@ -61,6 +73,7 @@ struct pool_open_answer {
   std::uint64_t region_bytes;
   std::uint64_t quota_bytes;
   std::uint64_t epoch;  ///< passed by definition
+  std::uint64_t now;    ///< the agent's clock, ns
   std::uint32_t lease_ms;
   std::uint32_t chunks;    ///< of the table, so far
   pool_settings settings;  ///< that the pool has
@@ -78,6 +91,7 @@ struct pool_change {
   std::uint64_t number;  ///< from 1, growing; the last one again asks for its answer
   std::uint32_t stream;  ///< below pool_streams_max
   std::uint32_t zero;
+  std::uint64_t deadline;  ///< on the agent's clock, ns: not made later; not zero
 };
 
 /// Followed by the payload.
@@ -152,11 +166,13 @@ struct pool_region_body {
 
 struct pool_pass_body {
   std::uint64_t epoch;  ///< every read posted before it was announced here has ended
-  std::uint64_t gone;   ///< how many ordinals of regions that are gone the client has been told
+  std::uint64_t gone;   ///< what the last answer said; 0: nothing was told yet
 };
-/// Followed by `count` u32 ordinals: of regions that the pool does not have any more.
+/// Followed by `count` u32 ordinals: of regions that the pool does not have any more, and that are forgotten.
 struct pool_pass_answer {
   std::uint64_t epoch;  ///< the pool's
+  std::uint64_t gone;   ///< how many regions have left the pool, up to the last one that is told here
+  std::uint64_t now;    ///< the agent's clock, ns
   std::uint32_t count;
   std::uint32_t zero;
 };
@@ -189,6 +205,7 @@ struct pool_statistics_answer {
   std::uint64_t quota_bytes;
   std::uint64_t frame_bytes;    ///< in use for blocks and the table
   std::uint64_t waiting_bytes;  ///< of frames that wait for an epoch
+  std::uint64_t books_bytes;    ///< the agent's records of frames and objects, which are in no frame
   std::uint64_t regions;
   std::uint64_t region_bytes;  ///< of all of those
   std::uint64_t epoch;

@@ -1,6 +1,7 @@
 // Clients of a pool that share it, break their connections, are killed, and come back after their lease.
 #include <sys/wait.h>
 
+#include <fstream>
 #include <thread>
 
 #include "pool/fixture.h"
@@ -246,6 +247,27 @@ TEST_CASE("every change is made once, whichever message or answer is lost") {
   CHECK(s.frees == 30);
   CHECK(p.verify().objects == 30);
   check_sound(p);
+}
+
+TEST_CASE("the memory of an agent that is lost is not kept mapped") {
+  auto at = std::make_unique<place>("shm");
+  pool_options o = at->options();
+  o.reconnect_within = std::chrono::milliseconds(200);
+  pool p(o);
+  auto a = p.alloc(std::uint64_t{1});
+  CHECK(p.read(a) == 1);
+  const auto mapped = [] {
+    std::ifstream in("/proc/self/maps");
+    std::size_t n = 0;
+    for (std::string line; std::getline(in, line);) n += line.find("farmem-region") != std::string::npos ? 1 : 0;
+    return n;
+  };
+  CHECK(mapped() >= 1);
+  at->agent().program->end(SIGKILL);
+  const time_point until = clock::now() + std::chrono::minutes(2);
+  while (mapped() != 0 && clock::now() < until) std::this_thread::yield();
+  CHECK(mapped() == 0);
+  CHECK(p.try_read(a).error().code() == errc::agent_lost);
 }
 
 TEST_CASE("a pool whose agent is gone says so") {

@@ -142,6 +142,36 @@ TEST_CASE("a step of compaction moves no more than it is told") {
   w.check();
 }
 
+TEST_CASE("a step of compaction looks at no more blocks than it is told, however many there are") {
+  for (const naming wanted : {naming::birth, naming::offset}) {
+    world w({.wanted = wanted});
+    std::vector<where> all;
+    for (std::uint64_t i = 0; i < 20'000; ++i) all.push_back(w.make(i));
+    std::mt19937_64 random(4);
+    for (const where& at : all)
+      if (random() % (wanted == naming::birth ? 3 : 20) != 0) REQUIRE(w.blocks.free(at) == errc::ok);
+    REQUIRE(w.blocks.fill(w.size_class()).size() >= 300);
+    constexpr std::uint32_t looks = 16;
+    w.blocks.begin_round();
+    std::uint64_t before = w.blocks.looked_at(), most = 0;
+    while (w.blocks.compact_step(256, 128_KiB, looks)) {
+      most = std::max(most, w.blocks.looked_at() - before);
+      before = w.blocks.looked_at();
+    }
+    CHECK(most >= looks);
+    CHECK(most <= looks + (wanted == naming::birth ? 1 : fm::agent::limits::merge_tries_max * looks));
+    CHECK(w.blocks.counts(w.size_class()).merges_made > 0);
+    if (wanted == naming::birth) check_packed(w);
+    w.check();
+    // What was emptied comes back a few at a time as well.
+    const std::uint64_t graves = w.blocks.graves();
+    REQUIRE(graves > 50);
+    CHECK(w.blocks.reclaim(w.blocks.epoch(), 10));
+    CHECK(w.blocks.graves() == graves - 10);
+    w.check();
+  }
+}
+
 TEST_CASE("virtual blocks whose objects were released are used again") {
   world w;
   std::vector<where> all;

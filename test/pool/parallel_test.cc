@@ -72,7 +72,7 @@ class speaker {
     std::strcpy(b.name, "pool");
     return say(message_type::pool_open, b);
   }
-  pool_change change() { return {++number_, stream_, 0}; }
+  pool_change change() { return {++number_, stream_, 0, INT64_MAX}; }
   errc alloc(std::span<const std::byte> payload, pool_object& at) {
     const errc e =
         say(message_type::pool_alloc, pool_alloc_body{change(), std::uint32_t(payload.size()), stream_}, payload);

@@ -6,9 +6,14 @@
 #include "remote/agent_session.h"
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <set>
 #include <vector>
 
 namespace {
@@ -18,6 +23,8 @@ using namespace fm::agent;
 using namespace fm::protocol;
 using namespace fm::literals;
 using std::chrono::milliseconds;
+
+constexpr std::uint64_t never = INT64_MAX;  ///< as a deadline
 
 class peer final : public fabric::peer {
  public:
@@ -86,6 +93,7 @@ struct client {
       return e;
     }
     broke = errc::ok;
+    key_fd = a.key.fd;
     answer_head head;
     REQUIRE(a.payload.size() >= sizeof head);
     std::memcpy(&head, a.payload.data(), sizeof head);
@@ -113,12 +121,12 @@ struct client {
   }
   void open() { opened = ask<pool_open_answer>(message_type::pool_open, opening()); }
   pool_object make(std::uint64_t value) {
-    const auto a = ask<pool_alloc_answer>(message_type::pool_alloc, pool_alloc_body{{++number, 0, 0}, 8, 0},
+    const auto a = ask<pool_alloc_answer>(message_type::pool_alloc, pool_alloc_body{{++number, 0, 0, never}, 8, 0},
                                           std::as_bytes(std::span(&value, 1)));
     REQUIRE(a.wait == 0);
     return a.at.object;
   }
-  errc free(const pool_object& o) { return say(message_type::pool_free, pool_object_body{{++number, 0, 0}, o}); }
+  errc free(const pool_object& o) { return say(message_type::pool_free, pool_object_body{{++number, 0, 0, never}, o}); }
   pool_statistics_answer statistics() {
     std::vector<std::byte> b;
     fabric::answer a;
@@ -130,6 +138,7 @@ struct client {
     return s;
   }
   errc pass(std::uint64_t epoch) { return say(message_type::pool_pass, pool_pass_body{epoch, 0}); }
+  int key_fd = -1;        ///< the agent's, that came with the last answer
   errc broke = errc::ok;  ///< what the last message cost
 };
 
@@ -196,7 +205,7 @@ TEST_CASE("a client that lost its connection is itself when it comes back within
   one->open();
   CHECK(one->opened.fresh == 1);
   const std::uint32_t instance = one->opened.instance;
-  const auto body = pool_alloc_body{{1, 7, 0}, 8, 0};
+  const auto body = pool_alloc_body{{1, 7, 0, never}, 8, 0};
   const std::uint64_t value = 3;
   const auto first = one->ask<pool_alloc_answer>(message_type::pool_alloc, body, std::as_bytes(std::span(&value, 1)));
   one = std::make_unique<client>(w, 1);
@@ -209,12 +218,12 @@ TEST_CASE("a client that lost its connection is itself when it comes back within
   const auto again = one->ask<pool_alloc_answer>(message_type::pool_alloc, body, std::as_bytes(std::span(&value, 1)));
   CHECK(std::memcmp(&first, &again, sizeof first) == 0);
   CHECK(one->statistics().allocations == 1);
-  const pool_object_body gone{{2, 7, 0}, first.at.object};
+  const pool_object_body gone{{2, 7, 0, never}, first.at.object};
   CHECK(one->say(message_type::pool_free, gone) == errc::ok);
   CHECK(one->say(message_type::pool_free, gone) == errc::ok);
   CHECK(one->statistics().frees == 1);
-  CHECK(one->say(message_type::pool_free, pool_object_body{{3, 7, 0}, first.at.object}) == errc::not_found);
-  CHECK(one->say(message_type::pool_free, pool_object_body{{1, 7, 0}, first.at.object}) == errc::stale);
+  CHECK(one->say(message_type::pool_free, pool_object_body{{3, 7, 0, never}, first.at.object}) == errc::not_found);
+  CHECK(one->say(message_type::pool_free, pool_object_body{{1, 7, 0, never}, first.at.object}) == errc::stale);
   // The number of an answered change, with another message.
   CHECK(one->say(message_type::pool_release, gone) == errc::bad_frame);
   CHECK(one->broke == errc::bad_frame);
@@ -274,6 +283,121 @@ TEST_CASE("one-sided access is to the pool's own regions, and for reading") {
   CHECK(w.s->memory(*stranger.p, at, 64, fabric::access::read) == nullptr);
 }
 
+TEST_CASE("who has the descriptor of a pool's region can read it and not write it") {
+  world w;
+  client one(w, 1);
+  one.open();
+  (void)one.make(7);
+  const auto r = one.ask<region_answer>(message_type::pool_region, pool_region_body{0, 0});
+  REQUIRE(one.key_fd >= 0);
+  CHECK(::mmap(nullptr, r.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, one.key_fd, 0) == MAP_FAILED);
+  const std::uint64_t word = 0;
+  CHECK(::pwrite(one.key_fd, &word, sizeof word, 0) < 0);
+  CHECK(::fallocate(one.key_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) != 0);
+  void* const mapped = ::mmap(nullptr, r.bytes, PROT_READ, MAP_SHARED, one.key_fd, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  CHECK(::mprotect(mapped, r.bytes, PROT_READ | PROT_WRITE) != 0);
+  ::munmap(mapped, r.bytes);
+  // The same file, opened once more by whoever may.
+  const int again = ::open(("/proc/self/fd/" + std::to_string(one.key_fd)).c_str(), O_RDWR | O_CLOEXEC);
+  if (again >= 0) {
+    CHECK(::mmap(nullptr, r.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) == MAP_FAILED);
+    CHECK(::pwrite(again, &word, sizeof word, 0) < 0);
+    ::close(again);
+  }
+}
+
+TEST_CASE("a change is not made after its deadline, whichever it is, and others go on") {
+  world w;
+  client one(w, 1), two(w, 2);
+  one.open();
+  two.open();
+  const pool_object at = one.make(1);
+  const auto value_of = [&](const pool_object& o) {
+    std::vector<std::byte> b;
+    REQUIRE(one.say(message_type::pool_read, pool_read_body{o, 8, 0}, &b) == errc::ok);
+    std::uint64_t v = 0;
+    REQUIRE(b.size() == sizeof(pool_read_answer) + sizeof v);
+    std::memcpy(&v, b.data() + sizeof(pool_read_answer), sizeof v);
+    return v;
+  };
+  const auto write = [&](client& c, std::uint64_t number, std::uint64_t deadline, std::uint64_t value) {
+    return c.say(message_type::pool_write, pool_write_body{{number, 3, 0, deadline}, at, 8, 0}, nullptr,
+                 std::as_bytes(std::span(&value, 1)));
+  };
+  const std::uint64_t opened_at = one.opened.now;
+  CHECK(opened_at == static_cast<std::uint64_t>(w.now_ns));
+  CHECK(write(one, 1, opened_at + 1'000'000, 2) == errc::ok);
+  w.now_ns += 5'000'000;
+  CHECK(write(two, 1, opened_at + 60'000'000, 3) == errc::ok);
+  const std::uint64_t late = opened_at + 5'000'000;  // now is too late
+  CHECK(write(one, 2, late, 4) == errc::timed_out);
+  CHECK(write(one, 2, late, 4) == errc::timed_out);
+  CHECK(value_of(at) == 3);
+  // What was made keeps its answer, however late it is asked for again.
+  CHECK(write(one, 1, opened_at + 1'000'000, 2) == errc::ok);
+  CHECK(value_of(at) == 3);
+  CHECK(one.say(message_type::pool_free, pool_object_body{{3, 3, 0, late}, at}) == errc::timed_out);
+  CHECK(one.say(message_type::pool_release, pool_object_body{{4, 3, 0, late}, at}) == errc::ok);  // it changes nothing
+  const std::uint64_t value = 9;
+  CHECK(one.say(message_type::pool_alloc, pool_alloc_body{{5, 3, 0, late}, 8, 0}, nullptr,
+                std::as_bytes(std::span(&value, 1))) == errc::timed_out);
+  CHECK(one.statistics().allocations == 1);
+  CHECK(value_of(at) == 3);
+  // The same change once more, with more time.
+  CHECK(write(one, 6, late + 1, 6) == errc::ok);
+  CHECK(value_of(at) == 6);
+}
+
+TEST_CASE("regions that have left a pool are told to every client that knew them, and then forgotten") {
+  world w;
+  client one(w, 1), two(w, 2);
+  one.open();
+  two.open();
+  std::vector<pool_object> all;
+  while (one.statistics().regions < 4) all.push_back(one.make(0));
+  for (const auto& o : all) REQUIRE(one.free(o) == errc::ok);
+  const auto told = [](client& c, std::uint64_t epoch, std::uint64_t gone) {
+    std::vector<std::byte> b;
+    REQUIRE(c.say(message_type::pool_pass, pool_pass_body{epoch, gone}, &b) == errc::ok);
+    pool_pass_answer a{};
+    REQUIRE(b.size() >= sizeof a);
+    std::memcpy(&a, b.data(), sizeof a);
+    REQUIRE(b.size() == sizeof a + a.count * sizeof(std::uint32_t));
+    return std::pair(a.gone, a.count);
+  };
+  const std::uint64_t epoch = one.statistics().epoch;
+  (void)told(one, epoch, 0);
+  (void)told(two, epoch, 0);
+  while (w.s->maintain()) {
+  }
+  const std::uint64_t left = one.statistics().regions;
+  REQUIRE(left < 4);
+  const auto [gone, count] = told(one, epoch, 0);
+  CHECK(gone == 4 - left);
+  CHECK(count == gone);
+  CHECK(told(one, epoch, gone) == std::pair(gone, 0u));
+  // One that comes later knew none of them.
+  client three(w, 3);
+  three.open();
+  CHECK(told(three, epoch, 0) == std::pair(gone, 0u));
+  // The other one has not said that it was told: numbers of new regions go on.
+  const auto ordinals = [&] {
+    std::set<std::uint32_t> there;
+    for (std::uint32_t n = 0; n < 16; ++n)
+      if (one.say(message_type::pool_region, pool_region_body{n, 0}) == errc::ok) there.insert(n);
+    return there;
+  };
+  all.clear();
+  while (one.statistics().regions < left + 1) all.push_back(one.make(0));
+  CHECK(ordinals().contains(4));
+  CHECK(told(two, epoch, 0) == std::pair(gone, static_cast<std::uint32_t>(gone)));
+  CHECK(told(two, epoch, gone) == std::pair(gone, 0u));
+  while (one.statistics().regions < left + 2) all.push_back(one.make(0));
+  CHECK_FALSE(ordinals().contains(5));
+  CHECK(two.say(message_type::pool_pass, pool_pass_body{epoch, gone + 1}) == errc::bad_frame);
+}
+
 TEST_CASE("messages that break the rules of pools cost the connection") {
   world w;
   const auto broken = [&](auto&& f) {
@@ -287,13 +411,15 @@ TEST_CASE("messages that break the rules of pools cost the connection") {
   CHECK(broken([](c& x) { x.say(message_type::pool_open, x.opening()); }));
   CHECK(broken([](c& x) { x.say(message_type::open_heap, open_heap_body{}); }));
   CHECK(broken([](c& x) { x.say(message_type::renew, std::uint64_t{0}); }));
-  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{0, 0, 0}, 0, 0}); }));
-  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{1, 256, 0}, 0, 0}); }));
-  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{1, 0, 0}, 8, 0}); }));
-  CHECK(broken([&](c& x) { x.say(message_type::pool_write, pool_write_body{{1, 0, 0}, none, 8, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{0, 0, 0, never}, 0, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{1, 256, 0, never}, 0, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_alloc, pool_alloc_body{{1, 0, 0, never}, 8, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_write, pool_write_body{{1, 0, 0, never}, none, 8, 0}); }));
   CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_read_body{none, 0, 0}); }));
   CHECK(broken([&](c& x) { x.say(message_type::pool_read, pool_read_body{none, 0, 1}); }));
   CHECK(broken([](c& x) { x.say(message_type::pool_pass, pool_pass_body{0, 77}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_object_body{{1, 0, 0, 0}, none}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_object_body{{1, 0, 0, never + 1}, none}); }));
   CHECK(broken([](c& x) { x.say(message_type::pool_compact, pool_compact_body{2, 0}); }));
   CHECK(broken([](c& x) { x.say(static_cast<message_type>(99), std::uint64_t{0}); }));
   const auto refused = [&](auto&& change) {

@@ -107,7 +107,8 @@ class hostile_client {
   pool_change change(input& in) {
     const std::uint32_t stream = in.below(4);
     if (in.below(8) != 0) ++numbers_[stream];
-    return {in.below(64) == 0 ? in.name() : numbers_[stream], in.below(64) == 0 ? in.name() : stream, 0};
+    return {in.below(64) == 0 ? in.name() : numbers_[stream], in.below(64) == 0 ? in.name() : stream, 0,
+            in.below(16) == 0 ? in.below(2) : INT64_MAX};
   }
 
   void allocate(input& in) {
