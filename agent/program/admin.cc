@@ -122,7 +122,12 @@ void admin_server::run() {
     }
     if (p[1].revents != 0) return;
     const descriptor client(::accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (client.get() >= 0) serve(client.get());
+    if (client.get() >= 0) {
+      serve(client.get());
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      // The client stays in the queue, and would be reported at once and again.
+      if (ready(stop_fd_, POLLIN, clock::now() + limits::accept_retry)) return;
+    }
   }
 }
 
