@@ -70,7 +70,9 @@ constexpr auto stall_max = std::chrono::seconds(10);
 /// Unsent bytes of a connection or lane beyond which the server reads no more requests from it: the bound on what a
 /// client that does not read costs.
 constexpr std::size_t unsent_bytes_max = 1u << 20;
-/// And unsent descriptors, which count against the server's own limit.
+/// Names that are being looked up at once in this process; the system may take minutes for each.
+constexpr int lookups_max = 16;
+/// Unsent descriptors, which count against the server's own limit.
 constexpr std::size_t unsent_descriptors_max = 8;
 /// Descriptors that a client has been sent and that no answer has claimed. A server sends each with its answer, so one
 /// is usual.

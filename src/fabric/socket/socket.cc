@@ -15,11 +15,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "base/limits.h"
 
 namespace fm::fabric {
+
+std::atomic<name_lookup_fn> name_lookup{&::getaddrinfo};
+
 namespace {
 
 struct endpoint {
@@ -37,13 +47,13 @@ endpoint unix_endpoint(const std::string& path) noexcept {
   return e;
 }
 
-/// Every address of a name, or why there is none.
-std::vector<endpoint> resolve(const address& a, bool passive, std::string& why) {
+/// Every address of a name, or why there is none. Of a name that is no number it may take minutes.
+std::vector<endpoint> resolve(const address& a, int flags, std::string& why) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
+  hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* list = nullptr;
-  const int rc = ::getaddrinfo(a.host.c_str(), fmt::format("{}", a.port).c_str(), &hints, &list);
+  const int rc = name_lookup.load()(a.host.c_str(), fmt::format("{}", a.port).c_str(), &hints, &list);
   std::vector<endpoint> found;
   if (rc != 0) {
     why = ::gai_strerror(rc);
@@ -58,6 +68,49 @@ std::vector<endpoint> resolve(const address& a, bool passive, std::string& why) 
     found.push_back(e);
   }
   return found;
+}
+
+/// The system looks names up without a deadline, so a thread of its own waits for that, and is left to itself when the
+/// deadline passes. There are few of them, whoever chooses the names.
+errc resolve_within(const address& a, time_point deadline, std::vector<endpoint>& found) {
+  std::string why;
+  found = resolve(a, AI_NUMERICHOST, why);
+  if (!found.empty()) return errc::ok;
+  struct lookups {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int under_way = 0;
+  };
+  static lookups& all = *new lookups;  // of threads that may outlive main
+  struct answer {
+    bool done = false;
+    std::vector<endpoint> found;
+  };
+  const auto asked = std::make_shared<answer>();
+  std::unique_lock lock(all.mutex);
+  const auto wait = [&](const auto& condition) {
+    if (deadline != time_point::max()) return all.changed.wait_until(lock, deadline, condition);
+    all.changed.wait(lock, condition);
+    return true;
+  };
+  if (!wait([] { return all.under_way < fabric_limits::lookups_max; })) return errc::timed_out;
+  try {
+    std::thread([asked, a] {
+      std::string reason;
+      auto every = resolve(a, 0, reason);
+      const std::lock_guard over(all.mutex);
+      asked->found = std::move(every);
+      asked->done = true;
+      --all.under_way;
+      all.changed.notify_all();
+    }).detach();
+  } catch (const std::system_error&) {
+    return errc::out_of_memory;
+  }
+  ++all.under_way;
+  if (!wait([&] { return asked->done; })) return errc::timed_out;
+  found = std::move(asked->found);
+  return found.empty() ? errc::unreachable : errc::ok;
 }
 
 bool is_loopback(const endpoint& e) noexcept {
@@ -115,9 +168,9 @@ descriptor bind_and_listen(const endpoint& e, const std::string& url) {
 errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept {
   try {
     if (to.scheme == "shm") return connect_endpoint(unix_endpoint(to.path), deadline, out);
-    std::string why;
-    errc e = errc::unreachable;
-    for (const endpoint& at : resolve(to, false, why)) {
+    std::vector<endpoint> found;
+    errc e = resolve_within(to, deadline, found);
+    for (const endpoint& at : found) {
       e = connect_endpoint(at, deadline, out);
       if (e == errc::ok) break;
     }
@@ -129,7 +182,7 @@ errc connect_socket(const address& to, time_point deadline, descriptor& out) noe
 
 bool is_beyond_host(const address& at) {
   std::string why;
-  const auto found = resolve(at, true, why);
+  const auto found = resolve(at, AI_PASSIVE, why);
   return !found.empty() && !is_loopback(found.front());
 }
 
@@ -145,7 +198,7 @@ descriptor listen_socket(const address& at, const std::string& url, bool insecur
     return bind_and_listen(unix_endpoint(at.path), url);
   }
   std::string why;
-  const auto found = resolve(at, true, why);
+  const auto found = resolve(at, AI_PASSIVE, why);
   if (found.empty()) throw error(errc::unreachable, fmt::format("listening on {}: {}", url, why));
   if (!is_loopback(found.front()) && !insecure) throw_insecure(url);
   descriptor s = bind_and_listen(found.front(), url);

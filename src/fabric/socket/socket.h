@@ -4,12 +4,14 @@
 // verbs://, go through these calls; any thread may.
 #pragma once
 
+#include <netdb.h>
 #include <poll.h>
 #include <sys/uio.h>
 
 #include "base/base.h"
 #include "fabric/wire/url.h"
 #include "os/os.h"
+#include <atomic>
 #include <span>
 #include <vector>
 
@@ -17,7 +19,12 @@ namespace fm::fabric {
 
 using os::descriptor;
 
-/// Connects to tcp:// or shm://. Returns unreachable, timed_out, or ok with `out` set.
+/// What looks names up: getaddrinfo. A seam for tests, which may replace it.
+using name_lookup_fn = int (*)(const char* host, const char* port, const addrinfo* hints, addrinfo** list);
+extern std::atomic<name_lookup_fn> name_lookup;
+
+/// Connects to tcp:// or shm://, and looks a host's name up within the deadline, too. Returns unreachable, timed_out, or
+/// ok with `out` set.
 errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept;
 
 /// Listens. Throws fm::error naming `url` (invalid_argument, unreachable when the address is in use). `real` becomes
