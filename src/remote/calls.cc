@@ -195,7 +195,8 @@ errc agent_session_impl::learn_once(std::uint32_t region, time_point deadline) n
       const lock_type lock(mutex_);
       // A connection that came up in between does not know of this region: ask again.
       if (resumed_.load(std::memory_order_relaxed) == r.session_generation) {
-        unwanted = retiring_.count(region) != 0 && !book_.find(region);
+        if (retiring_.count(region) != 0 && book_.find(region)) return errc::stale;  // attached until it is given back
+        unwanted = retiring_.count(region) != 0;
         if (!unwanted) {
           book_.add_foreign(info, session().direct(region));
           return errc::ok;

@@ -23,7 +23,9 @@ region_book::record* region_book::find(std::uint32_t region) {
 bool region_book::add_opening(std::uint32_t region, std::uint32_t generation) {
   if (const record* old = find(region)) {
     // A number comes again in a new generation; the old one must be over.
-    if (old->state != region_state::retiring || old->building != 0 || old->unacknowledged != 0) return false;
+    if (old->state != region_state::retiring || old->generation == generation || old->building != 0 ||
+        old->unacknowledged != 0)
+      return false;
   }
   record& r = records_[region];
   r = record{};
@@ -53,6 +55,9 @@ void region_book::gone(std::uint32_t region, std::uint32_t generation) {
 void region_book::add_foreign(const region_answer& a, std::byte* memory) {
   record& r = records_[a.region];
   if (r.generation != a.generation) {
+    const bool is_known = r.generation != 0;
+    // The agent has a region of ours again only when it was given back, or when a handshake found it gone.
+    if (is_known && r.state != region_state::foreign && r.state != region_state::retiring) return;
     r = record{};
     r.region = a.region;
     r.generation = a.generation;

@@ -7,6 +7,8 @@
 //     the end, or closed by an abandoned batch, so that a walk by batch headers never meets a hole.
 //   - `readable` in the table is the longest prefix of acknowledged batches (own regions) or what the agent said.
 //   - A region is sealed only when nothing of it is under construction, unacknowledged or open.
+//   - A region that the agent wants back stays `retiring` until the owner has given it back, whatever the agent says of
+//     it meanwhile.
 //
 //   life of an own region:  opening ─► open ─► full ─► sealing ─► sealed ─► retiring ─► (forgotten)
 //   of one that the agent's cleaner made:         foreign ─────► retiring ─► (forgotten)

@@ -50,6 +50,8 @@ class scripted_agent final : public fabric::service {
   const std::uint64_t region_bytes;
   const std::uint32_t regions_max;
   std::uint32_t lease_ms = 10000;
+  /// Of no region: open_region is answered with this one, whatever it is.
+  region_name reopens{.region = ~0u, .generation = 0};
   /// Called with the agent's lock released; `nth` counts messages of this type from 1.
   std::function<verdict(message_type type, std::uint64_t nth, std::span<const std::byte> body)> hook;
 
@@ -214,6 +216,12 @@ inline void scripted_agent::handle(fabric::peer& p, message_type type, body_type
     }
     case message_type::close_heap: heap_here = false; return ok();
     case message_type::open_region: {
+      if (reopens.region != ~0u) {
+        const region_answer a{reopens.region, reopens.generation, region_bytes, 0, 0, 0};
+        ok(&a, sizeof a);
+        out.key.fd = regions.at(reopens.region).memory.fd();
+        return;
+      }
       if (regions.size() >= regions_max) return no(errc::agent_full);
       const std::uint32_t n = next_region_++;
       regions[n].memory = os::memory_file("scripted", region_bytes);

@@ -305,6 +305,42 @@ TEST_CASE("a notice that does not follow the protocol costs the agent its connec
   x.check_outcomes(1);
 }
 
+TEST_CASE("a region that the owner has yet to give back is not opened again, in whichever generation") {
+  linked x(64 << 10, 2);
+  x.open();
+  errc why = errc::ok;
+  for (std::uint64_t slot = 1;; ++slot) {
+    batch* b = x.l->begin_batch(4000, clock::now() + std::chrono::milliseconds(100), why);
+    if (!b) break;
+    b->owner = &x.told;
+    b->on_acknowledged = outcomes::acknowledged;
+    put(*b, slot, 4000);
+    x.l->submit(b);
+    REQUIRE(slot < 100);
+  }
+  CHECK(why == errc::agent_full);
+  x.flush();
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::seal_region] >= 1; }));
+  x.agent.ask_back(0);
+  REQUIRE(x.told.until([&] { return !x.told.retire_asked.empty(); }));
+  const std::uint32_t generation = GENERATE(1u, 2u);
+  {
+    const std::lock_guard lock(x.agent.mutex);
+    x.agent.reopens = {.region = 0, .generation = generation};
+  }
+  CHECK(x.l->begin_batch(4000, clock::now() + std::chrono::milliseconds(100), why) == nullptr);
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
+  CHECK(x.l->region_generation(0) == 0);
+  {
+    const std::lock_guard lock(x.agent.mutex);
+    x.agent.reopens.region = ~0u;
+  }
+  x.l->retired(0, 1);
+  REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
+  x.write(200, 4000);
+  x.flush();
+}
+
 TEST_CASE("several writers go on through breaking connections") {
   linked x(256 << 10, 400);
   x.options.batches_in_flight = 8;
