@@ -49,6 +49,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::ag
   fetch* const f = free_record(m);
   if (!f) return posting::no_record;
   const home_address at = home_address::unpack(seen);
+  if (!is_possible_size(cache_, at)) return posting::unreadable;
   if (link.lost()) return posting::unreadable;  // in one section with what follows: see "Re-homing", rehoming.h
   f->slot = slot;
   f->hint = seen;
@@ -115,6 +116,7 @@ void detached_fetches::finish_detached(fetch& f) noexcept {
   const section in_section;
   std::atomic<word_t>& word = word_at(f.slot);
   const fabric::request& r = f.request;
+  mutator& m = *f.from.load(std::memory_order_relaxed);
   std::uint64_t bytes = 0;
   frame_prefix& px = frame::prefix(f.payload);
   // The read put the home header into the frame, where the sweep would take it for an installed object: it is not swept
@@ -122,7 +124,7 @@ void detached_fetches::finish_detached(fetch& f) noexcept {
   if (r.status == errc::ok && r.bytes() >= header::bytes) {
     const std::uint64_t h = px.header.load(std::memory_order_relaxed);
     if (header::slot(h) == f.slot) bytes = home_bytes(h, f.payload, r.bytes());
-    if (bytes > r.bytes()) bytes = 0;
+    if (bytes > r.bytes() || (bytes != 0 && foreign_reference(h, f.payload, &m.cache) != 0)) bytes = 0;
   }
   if (bytes != 0) {
     px.home.store(f.hint, std::memory_order_relaxed);
@@ -130,7 +132,7 @@ void detached_fetches::finish_detached(fetch& f) noexcept {
     cache.misses().note_back(f.slot, f.payload);
     word.store(word::resident(f.payload, word::clean_bit), std::memory_order_release);
   } else {
-    // An old hint or a failure: the access that needs the object will ask by slot.
+    // An old hint, a failure or a foreign reference: the access that needs the object asks again, and says what is wrong.
     px.header.store(0, std::memory_order_relaxed);
     retire_frame(f.payload);
     word.store(f.hint, std::memory_order_release);
@@ -138,7 +140,6 @@ void detached_fetches::finish_detached(fetch& f) noexcept {
   f.posted_at.store(0, std::memory_order_seq_cst);
   f.seg->inflight.fetch_sub(1, std::memory_order_acq_rel);
   end_fetch(f);
-  mutator& m = *f.from.load(std::memory_order_relaxed);
   f.busy.store(0, std::memory_order_release);
   m.completed.fetch_add(1, std::memory_order_seq_cst);
   if (m.sleeping.load(std::memory_order_seq_cst) != 0) os::futex_wake(m.completed, 1);

@@ -12,6 +12,7 @@
 namespace fm::detail {
 
 class mutator;
+class object_cache;
 struct segment;
 
 struct alignas(16) fetch {
@@ -35,6 +36,14 @@ void end_fetch(fetch& f) noexcept;
 
 /// An access failed: the error names the slot and the agent.
 [[noreturn]] void throw_access(errc code, slot_t slot, const remote::agent_session& link);
+
+/// Throws corrupt, which names the slot, the agent and the reference, if what the agent sent for the slot refers to
+/// anything but slots of the heap.
+void check_references(const object_cache& cache, std::uint64_t header, const char* payload, slot_t slot,
+                      const remote::agent_session& link);
+
+/// Whether an object of the heap can be as large as the hint says.
+bool is_possible_size(const object_cache& cache, const home_address& hint) noexcept;
 
 /// How many of `bytes` bytes at `from` may be read. A size class may reach beyond its object, into a batch that is just
 /// being appended: not read.

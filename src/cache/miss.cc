@@ -93,6 +93,9 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   remote::agent_session& link = *cache_.agents()[agent];
   if (link.lost()) throw_access(errc::agent_lost, slot, link);
   const home_address at = home_address::unpack(seen);
+  if (!is_possible_size(cache_, at))
+    throw error(errc::corrupt, fmt::format("slot {:#x} on {} is said to have {} bytes", slot, link.url(),
+                                           size_class::bytes(at.size_class)));
   left_.prefetch(slot);
   bool left = false;
   char* payload = cache_.pressure().frame_in_section(m, slot, size_class::bytes(at.size_class) - header::bytes, left);
@@ -169,6 +172,7 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
   if (header::slot(h) != f.slot) return 0;
   const std::uint64_t bytes = home_bytes(h, to + header::bytes, got);
   if (bytes == 0 || bytes > got || bytes > f.bytes) return 0;
+  check_references(cache_, h, to + header::bytes, f.slot, link);
   if (window != 0) copy_bytes(frame::home_copy(f.payload), to, bytes);
   return bytes;
 }
@@ -231,6 +235,7 @@ word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
       if (bytes == 0 || bytes > a.copy.size() ||
           bytes > frame::total_bytes_of(f.payload) - sizeof(frame_prefix) + header::bytes)
         throw_access(errc::corrupt, f.slot, link);
+      check_references(cache_, h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, f.slot, link);
       copy_bytes(frame::home_copy(f.payload), a.copy.data(), bytes);
       m.counters.fetched_bytes += a.copy.size();
       return hint;
@@ -276,7 +281,8 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
       header::slot(h) == slot
           ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
           : 0;
-  if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
+  if (bytes == 0 || bytes > a.copy.size() || bytes > cache_.object_bytes_max()) throw_access(errc::corrupt, slot, link);
+  check_references(cache_, h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, slot, link);
   // If the section is left, the copy is good as long as the word names the place that it came from.
   bool left = false;
   char* payload = cache_.pressure().frame_in_section(m, slot, bytes - header::bytes, left);
@@ -320,7 +326,9 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
         tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) {
       std::atomic<word_t>& word = word_at(slot);
       word_t w = word.load(std::memory_order_relaxed);
-      if (word::is_remote(w) && home_address::unpack(w) == here) {
+      // One that refers to what the heap does not have stays remote: whoever wants it hears of that.
+      if (word::is_remote(w) && home_address::unpack(w) == here &&
+          foreign_reference(h, bytes + at + header::bytes, &cache_) == 0) {
         char* payload = cache_.frames().bump_frame(m.fetched, copy - header::bytes, leave);
         if (!payload) return installed;
         copy_bytes(frame::home_copy(payload), bytes + at, copy);

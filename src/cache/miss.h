@@ -6,6 +6,9 @@
 //     does.
 //   - Only a home copy whose header names the slot is installed; an answer by slot goes over an unknown word only as
 //     "Page give-back" (table/pages.h) allows.
+//   - A home copy is installed only if each of its references is null or a slot of this heap. So barriers follow what is
+//     in frames without a check. Detached fetches hold to the same (detached.h). That the slot is allocated, and of the
+//     field's type, is not checked.
 //   - A thread waits for an agent, or for another thread's fetch, outside of its sections (access_wait.h). Its fetch is
 //     then like a detached one: `posted_at` holds the retirement of regions up until the fetch has ended, and
 //     `inflight` the segment of its frame. A word that says `fetching` holds its page of the table.

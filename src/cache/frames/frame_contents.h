@@ -19,6 +19,10 @@ std::uint64_t home_bytes(std::uint64_t header, const char* payload, std::uint64_
 /// The same of what is in a frame.
 std::uint64_t home_bytes_of(char* payload) noexcept;
 
+/// The first reference of a whole home copy that leads to no slot of `heap`; 0 when there is none. Nobody changes the
+/// copy meanwhile. O(references).
+std::uint64_t foreign_reference(std::uint64_t header, const char* payload, const object_cache* heap) noexcept;
+
 /// Calls `f(slot)` for the references in a payload of the type that `h` names, as they are now, null ones left out:
 /// those of up to `elements` of its elements from `from` on. The payload stays meanwhile. How many elements it has: 1
 /// unless it is an array, 0 for a type without references.
