@@ -105,14 +105,12 @@ class vector : public ptr<vector<T>> {
     element::clear((*c)[place::within(h->size - 1)]);
     --h->size;
   }
-  /// Removes all elements; their chunks become garbage. O(1).
-  void clear() const {
-    this->write()->size = 0;
-    place::drop_chunks(this->slot(), 0);
-  }
+  /// Removes all elements; their chunks become garbage. If it throws, nothing has changed. O(1).
+  void clear() const { place::drop_chunks(this->slot(), 0); }
   /// Makes room for `n` elements. O(n / elements of a chunk).
   void reserve(size_type n) const { place::grow(this->slot(), n); }
-  /// Cuts the vector to `n` elements, or appends zeros (null references) up to `n`. O(difference).
+  /// Cuts the vector to `n` elements, or appends zeros (null references) up to `n`. If cutting throws, a part of the
+  /// elements from `n` on may be gone, from the end; the vector is as good as before. O(difference).
   void resize(size_type n) const {
     const size_type old = size();
     if (n == 0) return clear();
@@ -121,11 +119,13 @@ class vector : public ptr<vector<T>> {
       this->write()->size = n;
       return;
     }
-    this->write()->size = n;
     const size_type last = place::chunk_of(n - 1);
-    const write_pin<T[]> c(chunk_slot(last));
-    for (size_type i = place::within(n - 1) + 1; i < c->size(); ++i) element::clear((*c)[i]);
     place::drop_chunks(this->slot(), last + 1);
+    // Beyond the size there are zeros, so both are at hand before either is changed.
+    const write_pin<T[]> c(chunk_slot(last));
+    const auto h = this->write();
+    h->size = n;
+    for (size_type i = place::within(n - 1) + 1; i < c->size(); ++i) element::clear((*c)[i]);
   }
 
   /// A random-access iterator at the first element, which gives elements by value. See fm::vector_iterator. O(1).

@@ -98,23 +98,24 @@ struct chunks {
     }
   }
 
-  /// Drops chunks from number `from` on; the caller has seen to it that size fits.
+  /// Drops chunks from number `from` on, with the elements in them. If it throws, those from some number on are dropped.
   static void drop_chunks(slot_t vector, std::uint64_t from) {
     const write_pin<fm::vector<E>> h(vector);
     if (from == 0) {
+      h->size = 0;
       h->first = nullptr;
       h->directory = nullptr;
       h->capacity = 0;
       return;
     }
     if (h->capacity <= from * chunk_elements) return;
-    const std::uint64_t end = h->capacity / chunk_elements;
-    for (std::uint64_t c = from; c < end; ++c) {
+    for (std::uint64_t c = h->capacity / chunk_elements; c-- > from;) {
       const read_pin<leaf_ref[]> directory(h->directory.slot());
       const write_pin<chunk_ref[]> leaf((*directory)[c / leaf_refs].slot());
+      h->capacity = c * chunk_elements;
+      h->size = std::min(h->size, h->capacity);
       (*leaf)[c % leaf_refs] = nullptr;
     }
-    h->capacity = from * chunk_elements;
   }
 
  private:
