@@ -66,6 +66,7 @@ void collect_garbage(fm::heap& h) {
 
 marking::marking() {
   collected.reset();
+  detail::satb::prepare();
   FM_CHECK(!detail::is_marking(), "no heap collects by itself now");
   FM_CHECK(detail::epochs::pause(
                std::chrono::seconds(10), [](void*) { detail::satb::begin(); }, nullptr),
@@ -78,8 +79,8 @@ marking::~marking() {
 }
 
 void marking::discard_logs() {
-  detail::satb::take_full(logged_);
-  logged_.clear();
+  detail::satb::take(
+      {}, [](detail::slot_t, void*) {}, nullptr);
 }
 
 }  // namespace fm::micro

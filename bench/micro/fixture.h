@@ -51,9 +51,6 @@ class marking {
   marking& operator=(const marking&) = delete;
   /// Throws the full logs away, which a cycle would take.
   void discard_logs();
-
- private:
-  std::vector<std::uint64_t> logged_;
 };
 
 }  // namespace fm::micro

@@ -194,8 +194,6 @@ constexpr auto backoff_most = std::chrono::milliseconds(20);
 constexpr auto young_pause_within = std::chrono::seconds(1);
 /// Room for what waiting threads name, made before the pause: nothing is allocated in one.
 constexpr std::size_t threads_expected = 1024;
-/// Room for what the final pause takes from the SATB log, for the same reason.
-constexpr std::size_t final_log_slots = 1 << 16;
 
 // The owner's share of the work (src/collector/snapshot.cc).
 
@@ -258,8 +256,11 @@ constexpr std::size_t words_swept_at_once = 16;
 constexpr std::size_t faults_told = 20;
 /// Cells of root handles that are allocated together.
 constexpr std::size_t cells_per_chunk = 512;
-/// Slots in a thread's SATB log: the queue's lock is taken once for so many stores.
-constexpr std::size_t log_slots = 1024;
+/// Slots in a chunk of the SATB log: the shared stack is used once for so many stores.
+constexpr std::size_t log_slots = simulated ? 16 : 1024;
+/// Chunks of the SATB log, those of threads included: 8 MiB. What threads log beyond that becomes bits, which cost more:
+/// as much as some threads overwrite while the collector rests once.
+constexpr std::size_t log_chunks_max = simulated ? 4 : 1024;
 /// Slots that a thread remembers having logged in this cycle, by hash.
 constexpr std::size_t recent_slots = 256;
 

@@ -60,6 +60,7 @@ void snapshot::wait_after_attempt(duration& backoff, time_point deadline) {
 void snapshot::take() {
   const time_point deadline = clock::now() + kind_.pause_within;
   duration backoff = limits::backoff_first;
+  satb::prepare();
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
     hold_ = std::make_unique<slot_hold>(cache_.slots(), cache_.mutators());
@@ -101,19 +102,20 @@ void snapshot::note_waiting() noexcept {
 bool snapshot::end_marking() {
   const time_point deadline = clock::now() + kind_.pause_within;
   duration backoff = limits::backoff_first;
-  logged_.clear();
-  logged_.reserve(limits::final_log_slots);
-  left_over_.clear();
-  left_over_.reserve(limits::final_log_slots);
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
     const bool stopped = pause(
         attempt,
         [](snapshot& s) {
-          satb::take_all(s.logged_);
-          for (const slot_t slot : s.logged_)
-            if (s.marks_->dead(slot)) s.left_over_.push_back(slot);
-          if (!s.left_over_.empty()) return;
+          s.left_over_ = satb::take_rest(
+              s.marks_->tablets(),
+              [](slot_t slot, void* self) {
+                auto& at = *static_cast<snapshot*>(self);
+                ++at.report_.overwritten;
+                return at.marks_->dead(slot);
+              },
+              &s);
+          if (s.left_over_) return;
           satb::end();
           s.marking_ = false;
           s.cache_.young().marking.store(false, std::memory_order_relaxed);
@@ -126,14 +128,14 @@ bool snapshot::end_marking() {
     if (clock::now() >= deadline) throw error(errc::timed_out, "the threads could not be stopped");
     wait_after_attempt(backoff, deadline);
   }
-  report_.overwritten += logged_.size();
-  for (const slot_t s : left_over_) add(s);
-  return left_over_.empty();
+  if (left_over_) take_logged();
+  return !left_over_;
 }
 
 void snapshot::end() noexcept {
   if (marking_) satb::end();
   marking_ = false;
+  satb::discard();
   cache_.young().marking.store(false, std::memory_order_relaxed);
   cache_.collections().dying.store(nullptr, std::memory_order_seq_cst);
   cache_.collections().doomed.store(nullptr, std::memory_order_seq_cst);
@@ -194,15 +196,16 @@ void snapshot::add(slot_t slot) {
 }
 
 bool snapshot::take_logged() {
-  logged_.clear();
-  satb::take_full(logged_);
-  report_.overwritten += logged_.size();
-  for (const slot_t s : logged_) add(s);
-  return !logged_.empty();
+  const std::uint64_t n = satb::take(
+      marks_->tablets(), [](slot_t slot, void* self) { static_cast<snapshot*>(self)->add(slot); }, this);
+  report_.overwritten += n;
+  return n != 0;
 }
 
 void snapshot_scan::between_pages() {
-  if (++pages_passed_ % limits::pages_between_looks == 0) snapshot_.pace();
+  if (++pages_passed_ % limits::pages_between_looks != 0) return;
+  satb::set_aside();  // nobody takes what is logged before the scan has ended
+  snapshot_.pace();
 }
 
 }  // namespace fm::detail

@@ -85,9 +85,10 @@ class snapshot {
   std::unique_ptr<slot_marks> marks_;
   std::vector<mark_strategy*> strategies_;
   std::vector<slot_t> found_;  ///< to be added when it is known what is dirty
-  std::vector<slot_t> logged_, left_over_, waiting_;
+  std::vector<slot_t> waiting_;
   std::uint64_t slice_from_ = 0;
   bool marking_ = false;
+  bool left_over_ = false;  ///< the last pause of end_marking() found slots that are not marked
   bool published_ = false;  ///< sections may be looking at marks_
 };
 
