@@ -108,6 +108,11 @@ void sender::throw_refusal_locked(std::uint64_t up_to) {
   throw error(r.code, fmt::format("channel with {}: the receiver refused graph {}: {}", s_.name, r.graph, r.text));
 }
 
+void sender::throw_end_locked() {
+  if (judged_ >= graph_ || s_.broken != errc::ok) throw_refusal_locked(graph_);  // a verdict before the end is one
+  s_.throw_broken_locked();
+}
+
 void sender::wait_verdict(std::uint64_t graph, time_point deadline) {
   want_verdict(graph);
   std::unique_lock lock(s_.mutex);
@@ -166,10 +171,15 @@ std::span<char> sender::part_room(time_point deadline) {
                                 "there is no credit for more",
                                 s_.name, credit_.under_way_bytes(), credit_.under_way_parts()));
     }
-    s_.throw_broken_locked();
-    if (judged_ >= graph_) throw_refusal_locked(graph_);  // a verdict before the end is a refusal
+    throw_end_locked();
   }
-  room_ = s_.path->writer().room(bytes, ring_reserve);
+  try {
+    room_ = s_.path->writer().room(bytes, ring_reserve);
+  } catch (const error&) {  // an earlier part was lost with the connection
+    const std::lock_guard lock(s_.mutex);
+    throw_end_locked();
+    throw;
+  }
   if (room_.empty())
     throw error(errc::bad_frame, fmt::format("channel with {}: the other end answers what cannot be", s_.name));
   std::size_t skip = sizeof(head);
@@ -197,7 +207,7 @@ void sender::send_part(std::size_t bytes, bool last, std::uint64_t objects, time
   {
     // Counted before it goes: its credit may be here before send returns.
     const std::lock_guard lock(s_.mutex);
-    s_.throw_broken_locked();
+    throw_end_locked();
     h.a = sequence_++;
     count_part_locked(sizeof h + bytes);
     graph_flags_ &= static_cast<std::uint16_t>(~flag_first);
@@ -213,7 +223,7 @@ void sender::send_part(std::size_t bytes, bool last, std::uint64_t objects, time
     if (out.failure() == errc::ok) give_up_part(last);
     s_.break_channel(out.failure(), "a part could not be sent");
     const std::lock_guard lock(s_.mutex);
-    s_.throw_broken_locked();
+    throw_end_locked();
   }
   if (!last || !may_be_cut) return;
   const std::lock_guard lock(s_.mutex);
@@ -231,11 +241,10 @@ void sender::give_up_part(bool last) {
   }
   std::unique_lock lock(s_.mutex);
   if (s_.path->writer().ended_at() != time_point::max()) {
-    s_.changed.wait_for(lock, channel_limits::word_within, [&] { return s_.broken != errc::ok; });
+    s_.changed.wait_for(lock, channel_limits::word_within, [&] { return s_.broken != errc::ok || judged_ >= graph_; });
     s_.break_locked(errc::disconnected, "the connection broke");
   }
-  s_.throw_broken_locked();
-  if (judged_ >= graph_) throw_refusal_locked(graph_);
+  throw_end_locked();
   throw error(errc::timed_out,
               fmt::format("channel with {}: the receiver does not read, and a part could not be sent whole", s_.name));
 }

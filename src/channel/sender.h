@@ -61,6 +61,9 @@ class sender {
   };
 
   void throw_refusal_locked(std::uint64_t up_to);
+  /// Throws if nothing more of the graph can be sent. A refusal comes before whatever has ended the channel: an end that
+  /// refuses may be gone before its verdict is looked at.
+  void throw_end_locked();
   [[nodiscard]] bool path_has_room_locked(std::size_t bytes) const noexcept;
   [[nodiscard]] bool none_sent_locked() const noexcept;
   void count_part_locked(std::size_t bytes) noexcept;

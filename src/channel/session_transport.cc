@@ -17,16 +17,13 @@ namespace fm::detail {
 
 using namespace channel_wire;
 
-namespace {
-
-/// A small message on its way, which nobody waits for.
-struct told {
+/// A small message on its way, which nobody waits for but drain().
+struct session_transport::told {
   fabric::request request;
   std::vector<std::byte> bytes;
+  session_transport* from = nullptr;
   fabric::session* session = nullptr;
 };
-
-}  // namespace
 
 session_transport::session_transport(endpoint& end, std::string_view url, const channel_options& options)
     : end_(end),
@@ -166,14 +163,15 @@ errc session_transport::tell(std::span<const std::byte> message) noexcept {
     r.sg[0] = {t->bytes.data(), t->bytes.size()};
     r.sg_count = 1;
     r.context = t.get();
-    // Where it did not go in time, the other end waits for it: that is the end of the channel, and not silence.
-    r.on_done = [](fabric::request& done) noexcept {
-      const std::unique_ptr<told> over(static_cast<told*>(done.context));
-      if (done.status == errc::timed_out) over->session->drop_connection(done.generation);
-    };
+    r.on_done = over;
     fabric::session* const s = connected_.load(std::memory_order_acquire);
     if (s == nullptr) return errc::disconnected;
     t->session = s;
+    t->from = this;
+    {
+      const std::lock_guard lock(told_mutex_);
+      ++told_;
+    }
     s->post(t.release()->request);
     return errc::ok;  // a session that breaks says so by itself
   } catch (const std::bad_alloc&) {
@@ -181,9 +179,23 @@ errc session_transport::tell(std::span<const std::byte> message) noexcept {
   }
 }
 
-void session_transport::drain(time_point) noexcept {
+// The session calls this before it ends, so the transport is still there. Nothing of it is touched after the lock.
+void session_transport::over(fabric::request& done) noexcept {
+  const std::unique_ptr<told> t(static_cast<told*>(done.context));
+  // Where it did not go in time, the other end waits for it: that is the end of the channel, and not silence.
+  if (done.status == errc::timed_out) t->session->drop_connection(done.generation);
+  session_transport& from = *t->from;
+  const std::lock_guard lock(from.told_mutex_);
+  if (--from.told_ == 0) from.told_over_.notify_all();
+}
+
+void session_transport::drain(time_point deadline) noexcept {
   for (buffer& b : buffers_)
     if (b.posted) session_->wait(b.request);
+  // A verdict among them is the last word, whatever the program's patience with what it sent itself.
+  deadline = std::max(deadline, clock::now() + channel_limits::word_within);
+  std::unique_lock lock(told_mutex_);
+  told_over_.wait_until(lock, deadline, [&] { return told_ == 0; });
 }
 
 }  // namespace fm::detail

@@ -1,11 +1,14 @@
 // The connector's end: a fabric session. Parts are messages on the bulk lane, from a few buffers in turn, so that one
 // is filled while others leave; what the listener's end has to say comes as notices. A session that breaks is not
-// connected again, because what was on its way is lost with it.
+// connected again, because what was on its way is lost with it. Small messages are counted until they are answered, so
+// that an end that goes lets its last verdict arrive (drain).
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 
 #include "endpoint.h"
 
@@ -35,6 +38,9 @@ class session_transport final : public channel_transport, private fabric::sessio
   void lost(fabric::session& s, errc why) noexcept override;
   void notice(fabric::session& s, std::span<const std::byte> payload) noexcept override;
 
+  struct told;
+  static void over(fabric::request& done) noexcept;
+
   struct buffer {
     fabric::request request;
     std::vector<std::byte> bytes;
@@ -48,6 +54,9 @@ class session_transport final : public channel_transport, private fabric::sessio
   const std::uint16_t asks_for_;  ///< flag_ring, flag_stream, or neither
   std::unique_ptr<fabric::session> session_;
   std::atomic<fabric::session*> connected_{nullptr};  ///< the same, from the welcome on; for the session's thread, too
+  std::mutex told_mutex_;  ///< leaf
+  std::condition_variable told_over_;
+  std::uint32_t told_ = 0;  ///< small messages without an answer
   std::array<buffer, 4> buffers_;
   std::size_t current_ = 0;
 };

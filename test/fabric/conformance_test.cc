@@ -215,6 +215,22 @@ TEMPLATE_TEST_CASE("a flood of notices meets a bound, and later ones are accepte
   CHECK(p.events.until([&](auto& e) { return e.notices.size() >= sent + 1; }));
 }
 
+TEMPLATE_TEST_CASE("notices that were taken are heard before the end of a listener that is destroyed next", "",
+                   CONNECTED_TRANSPORTS) {
+  for (int round = 0; round < 30; ++round) {
+    pair_over<TestType> p;
+    command c{.what = verb::notify, .count = 100};
+    request r;
+    REQUIRE(p.message(r, &c, sizeof c) == errc::ok);
+    std::uint64_t sent = 0;
+    std::memcpy(&sent, r.reply.data(), sizeof sent);
+    CHECK(sent == 100);
+    p.server.reset();
+    REQUIRE(p.events.until([](auto& e) { return !e.downs.empty(); }));
+    REQUIRE(p.events.notices.size() == sent);
+  }
+}
+
 TEMPLATE_TEST_CASE("a broken connection is replaced and the generation goes up by one", "", ALL_TRANSPORTS) {
   pair_over<TestType> p;
   std::byte b[8] = {std::byte{1}};

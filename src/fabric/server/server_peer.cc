@@ -29,6 +29,7 @@ void server_peer::close(errc why, std::string_view reason) noexcept {
   const std::lock_guard lock(mutex_);
   ending_ = true;
   end_lanes();
+  settled_.notify_all();
 }
 
 bool server_peer::join(lane_ref l) {
@@ -44,6 +45,7 @@ bool server_peer::leave(std::uint64_t id) noexcept {
     ending_ = true;
     std::erase_if(lanes_, [id](const lane_ref& l) { return l.id == id; });
     end_lanes();
+    settled_.notify_all();
     if (!lanes_.empty()) return false;
   }
   service_.disconnected(*this);
@@ -68,7 +70,13 @@ bool server_peer::notices_handled(std::uint32_t count) noexcept {
   const std::lock_guard lock(mutex_);
   if (count > unacknowledged_) return false;
   unacknowledged_ -= count;
+  if (unacknowledged_ == 0) settled_.notify_all();
   return true;
+}
+
+void server_peer::drain(time_point deadline) noexcept {
+  std::unique_lock lock(mutex_);
+  settled_.wait_until(lock, deadline, [&] { return ending_ || unacknowledged_ == 0; });
 }
 
 }  // namespace fm::fabric

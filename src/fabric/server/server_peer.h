@@ -2,11 +2,13 @@
 //
 // Invariants: service::connected was called, with ok, before the peer has lanes; service::disconnected is called once,
 // by the I/O thread that removes the last lane, so no call for the peer can be running. When one lane ends, all do.
+// A listener that ends lets the client handle its notices first (drain): with the lanes, those under way are lost.
 #pragma once
 
 #include "fabric/wire/wire.h"
 #include "service.h"
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -46,6 +48,8 @@ class server_peer final : public peer {
   std::deque<std::vector<std::byte>> take_notices() noexcept;
   /// The client has handled `count` notices; false when it claims more than there were.
   bool notices_handled(std::uint32_t count) noexcept;
+  /// Waits until the client has handled every notice, or the session ends, or the deadline. Not by an I/O thread.
+  void drain(time_point deadline) noexcept;
 
   const std::uint64_t token[2];
   const std::size_t home;  ///< the listener's thread for its lanes, but for those of fetches
@@ -57,6 +61,7 @@ class server_peer final : public peer {
   const std::string name_;
   const std::uint32_t message_bytes_max_;  ///< what the client takes
   std::mutex mutex_;
+  std::condition_variable settled_;  ///< all notices are handled, or none will be
   std::vector<lane_ref> lanes_;
   bool ending_ = false;
   std::deque<std::vector<std::byte>> notices_;

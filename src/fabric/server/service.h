@@ -16,7 +16,8 @@ class peer {
  public:
   virtual ~peer() = default;
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;  ///< "shm uid=0 pid=1234", "tcp 127.0.0.1:5123"
-  /// Sends a message that nobody asked for. Bounded queue: false when it is full or the peer is gone. Thread-safe.
+  /// Sends a message that nobody asked for. Bounded queue: false when it is full or the peer is gone. Thread-safe. One
+  /// that was taken comes before the end of the connection, also when the listener is destroyed next.
   virtual bool notify(std::span<const std::byte> payload) noexcept = 0;
   /// Closes the connection, with a log line that gives the reason. Thread-safe, returns at once.
   virtual void close(errc why, std::string_view reason) noexcept = 0;
@@ -65,7 +66,8 @@ struct listen_options {
   bool on_demand_paging = false;            ///< verbs: do not pin regions, where the device can do without
 };
 
-/// A listening transport; destruction stops it, disconnects every peer and joins its threads.
+/// A listening transport. Destruction lets peers handle the notices that were given to them, for at most
+/// last_words_within; then it stops, disconnects every peer and joins its threads.
 class listener {
  public:
   virtual ~listener() = default;

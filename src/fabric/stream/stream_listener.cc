@@ -59,6 +59,7 @@ stream_listener::stream_listener(const address& at, const std::string& url, cons
 }
 
 stream_listener::~stream_listener() {
+  drain_notices();
   stopping_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   for (auto& t : threads_) {
@@ -67,6 +68,18 @@ stream_listener::~stream_listener() {
   for (auto& t : threads_) t->thread.join();
   for (auto& t : threads_) t->arriving.clear();  // never reached their thread
   if (unix_family_) ::unlink(at_.path.c_str());
+}
+
+/// While the I/O threads still send them and hear that they were handled.
+void stream_listener::drain_notices() noexcept {
+  const time_point deadline = clock::now() + fabric_limits::last_words_within;
+  std::vector<std::shared_ptr<server_peer>> peers;
+  {
+    const std::lock_guard lock(sessions_mutex_);
+    for (const auto& [token, s] : sessions_)
+      if (auto p = s.lock()) peers.push_back(std::move(p));
+  }
+  for (const auto& p : peers) p->drain(deadline);
 }
 
 std::function<void()> stream_listener::attention_of(std::size_t thread, std::uint64_t id) noexcept {

@@ -41,6 +41,7 @@ class stream_listener final : public listener, private connection_host {
   [[nodiscard]] std::uint64_t incarnation() const noexcept override { return incarnation_; }
 
   void run(std::size_t index) noexcept;
+  void drain_notices() noexcept;
   void handle(io_thread& t, std::uint64_t id, std::uint32_t events) noexcept;
   void spin(io_thread& t) noexcept;
   void accept_all() noexcept;

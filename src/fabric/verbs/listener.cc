@@ -97,8 +97,8 @@ void verbs_listener::attention(std::uint64_t session) noexcept {
 void verbs_listener::run() noexcept {
   os::name_thread("fm-verbs");
   std::array<epoll_event, 64> events;
-  while (!stopping_.load(std::memory_order_acquire)) {
-    const bool ticking = unopened_ != 0 || accepting_paused_ || !listening_id_;
+  while (!ends()) {
+    const bool ticking = unopened_ != 0 || accepting_paused_ || !listening_id_ || ends_by_ != time_point::max();
     const bool polling = last_ != nullptr || !busy_.empty();
     const int n = ::epoll_wait(epoll_.get(), events.data(), int(events.size()),
                                polling   ? 0
@@ -117,6 +117,14 @@ void verbs_listener::run() noexcept {
   while (!sessions_.empty()) end(sessions_.begin()->first);
   take_connection_events();  // a removal among them is the business of who drops the device
   devices_.clear();
+}
+
+bool verbs_listener::ends() noexcept {
+  if (!stopping_.load(std::memory_order_acquire)) return false;
+  const time_point now = clock::now();
+  if (ends_by_ == time_point::max()) ends_by_ = now + fabric_limits::last_words_within;
+  return now >= ends_by_ ||
+         std::all_of(sessions_.begin(), sessions_.end(), [](const auto& s) { return s.second->settled(); });
 }
 
 void verbs_listener::handle(std::uint64_t tag) noexcept {

@@ -48,6 +48,8 @@ class verbs_listener final : public listener, private session_host {
   void serve_lane(server_lane& l) noexcept;
   void spin() noexcept;
   void tick() noexcept;
+  /// Whether the thread may end: it was asked to, and clients have handled their notices or had their time.
+  bool ends() noexcept;
   bool listen_for_lanes() noexcept;
   void device_removed(ibv_context* device) noexcept;
   void end(std::uint64_t session) noexcept;
@@ -74,6 +76,7 @@ class verbs_listener final : public listener, private session_host {
   bool accepting_paused_ = false;
 
   std::atomic<bool> stopping_{false};
+  time_point ends_by_ = time_point::max();  ///< once the thread has seen stopping_
   std::mutex attention_mutex_;
   std::vector<std::uint64_t> attention_;
   std::thread thread_;

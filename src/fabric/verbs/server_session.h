@@ -62,6 +62,11 @@ class server_session final : public peer, private lane_service {
   [[nodiscard]] const std::uint64_t* id() const noexcept { return id_; }
   [[nodiscard]] bool open() const noexcept { return open_; }
   [[nodiscard]] bool greeted() const noexcept { return greeted_; }
+  /// Whether the client has handled every notice, or will handle none.
+  [[nodiscard]] bool settled() noexcept {
+    const std::lock_guard lock(mutex_);
+    return ending_ || !open_ || unacknowledged_ == 0;
+  }
   [[nodiscard]] time_point deadline() const noexcept { return progress_ + host_.limits().handshake_within; }
 
  private:
