@@ -1,7 +1,8 @@
 // Threads that come and end, and the heaps of this process that they find by number; see mutators.h.
 //
 // Invariant: a number stands in open_lists from the moment at which threads may use it until none does; the lock of
-// that table is taken by heaps that open or close, by threads that end, and at the memory gate.
+// that table is taken by heaps that open or close, by threads that end, and at the memory gate. In a child after fork
+// the numbers of its parent's heaps stay taken, so that a thread never finds one of its own heaps by them.
 #include "mutators.h"
 #include "access_wait.h"
 #include "object_cache.h"
@@ -15,6 +16,7 @@ namespace fm::detail {
 namespace {
 
 std::mutex lists_mutex;
+const os::fork_guard lists_at_fork = os::guard_at_fork<lists_mutex>(os::fork_rank::heaps);
 std::atomic<mutator_list*> open_lists[heaps_max];
 
 void thread_ends(thread_state& t) noexcept {
@@ -73,6 +75,8 @@ std::size_t mutator_list::count() noexcept {
 }
 
 mutator& mutator_list::attach(slot_t reaches) {
+  if (opened_in_ != os::fork_depth())
+    throw error(errc::heap_closed, "a heap of the parent is used in a child after fork, which can open its own");
   // Outside of sections: a snapshot holds the lock while its pause waits for sections.
   const access_wait outside(cache_.pressure(), reaches);
   { const section registered; }  // makes the thread known, so that its end is noticed

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "mutator.h"
+#include "os/os.h"
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -24,7 +25,8 @@ class mutator_list {
   void close() noexcept;
 
   /// The calling thread's state in this heap. O(1) but for a thread's first call, which leaves its sections while it
-  /// waits. `reaches`: the slot that it is about to reach; 0: none.
+  /// waits. `reaches`: the slot that it is about to reach; 0: none. Throws heap_closed in a child of the process whose
+  /// heap it is.
   mutator& here(slot_t reaches = 0) {
     mutator* m = known();
     return __builtin_expect(m != nullptr, 1) ? *m : attach(reaches);
@@ -56,6 +58,7 @@ class mutator_list {
   mutator& attach(slot_t reaches);
 
   object_cache& cache_;
+  const std::uint32_t opened_in_ = os::fork_depth();  ///< the process
   std::uint32_t index_ = 0;
   std::mutex mutex_;
   std::vector<std::unique_ptr<mutator>> all_;

@@ -70,7 +70,11 @@ errc object_cache::evict_all(time_point deadline) {
 // ---- resolving ----
 
 object_cache& object_cache::owner_of(slot_t slot) {
-  if (slot == 0) throw error(errc::null_handle, "a null fm::ptr or fm::ref was dereferenced");
+  if (slot == 0)
+    throw error(
+        errc::null_handle,
+        fmt::format("a null fm::ptr or fm::ref was dereferenced{}",
+                    os::fork_depth() == 0 ? "" : " (after fork, a child's handles to its parent's heaps are null)"));
   if (slot >= hit.slots)
     throw error(errc::not_found, fmt::format("slot {:#x} is outside of the slot range {:#x}", slot, hit.slots));
   object_cache* c = tablet_info_of(slot).heap.load(std::memory_order_acquire);

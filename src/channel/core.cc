@@ -230,21 +230,33 @@ void channel_core::close() noexcept {
 
 // ---- the untyped part of fm::channel ----
 
+namespace {
+
+/// Ends a channel. Of one that a parent has opened, threads and connections are not in this child.
+void drop(std::unique_ptr<channel_core>& core) noexcept {
+  if (core && core->is_parents()) (void)core.release();
+  const section_break outside;  // it waits for its peer and for its threads
+  core.reset();
+}
+
+}  // namespace
+
 channel_base::channel_base() noexcept = default;
 channel_base::channel_base(std::unique_ptr<channel_core> core) noexcept : core_(std::move(core)) {}
 channel_base::channel_base(channel_base&& o) noexcept = default;
 channel_base& channel_base::operator=(channel_base&& o) noexcept {
-  const section_break outside;  // the channel that was here waits for its peer and for its threads
-  core_ = std::move(o.core_);
+  if (this != &o) {
+    drop(core_);
+    core_ = std::move(o.core_);
+  }
   return *this;
 }
-channel_base::~channel_base() {
-  const section_break outside;
-  core_.reset();
-}
+channel_base::~channel_base() { drop(core_); }
 
 channel_core& channel_base::core() const {
   if (!core_) throw error(errc::null_handle, "the channel is not connected");
+  if (core_->is_parents())
+    throw error(errc::disconnected, "a channel of the parent is used in a child after fork, which can open its own");
   return *core_;
 }
 
@@ -268,7 +280,7 @@ bool channel_base::next_is(const graph_schema& schema, duration within) { return
 bool channel_base::readable(duration within) { return core().readable(within); }
 void channel_base::flush(duration within) { core().flush(within); }
 void channel_base::close() noexcept {
-  if (core_) core_->close();
+  if (core_ && !core_->is_parents()) core_->close();
 }
 channel_stats channel_base::stats() const { return core().end().stats(); }
 std::string channel_base::peer() const { return core().end().name(); }
@@ -313,6 +325,8 @@ channel_listener::~channel_listener() {
 const std::string& channel_listener::url() const noexcept { return state_->core->url(); }
 
 channel channel_listener::accept(duration within) {
+  if (state_->core->is_parents())
+    throw error(errc::cancelled, fmt::format("{}: a child after fork accepts nothing of its parent's", url()));
   const detail::section_break outside;
   bool shut = false;
   std::shared_ptr<detail::endpoint> end = state_->core->accept(clock::now() + within, shut);

@@ -33,6 +33,8 @@ class channel_core {
   void flush(duration within);
   void close() noexcept;
   [[nodiscard]] endpoint& end() noexcept { return *end_; }
+  /// This is a child, after fork, of the process that opened the channel.
+  [[nodiscard]] bool is_parents() const noexcept { return opened_in_ != os::fork_depth(); }
 
  private:
   template <class Write>
@@ -41,6 +43,7 @@ class channel_core {
   auto recv_graph(const graph_schema& schema, const recv_options& o, bool each, Read&& read);
 
   object_cache& cache_;
+  const std::uint32_t opened_in_ = os::fork_depth();
   const channel_options options_;
   std::shared_ptr<channel_listener_core> listener_;  ///< before the endpoint: it outlives it
   std::shared_ptr<endpoint> end_;

@@ -26,6 +26,9 @@ local_listeners& locals() {
   static auto* l = new local_listeners;  // outlives every channel in a static
   return *l;
 }
+const os::fork_guard names_at_fork(
+    os::fork_rank::leaves, []() noexcept { locals().mutex.lock(); }, []() noexcept { locals().mutex.unlock(); },
+    []() noexcept { locals().mutex.unlock(); });
 
 }  // namespace
 
@@ -63,7 +66,8 @@ std::shared_ptr<channel_listener_core> channel_listener_core::open(std::string_v
     local_listeners& l = locals();
     const std::lock_guard lock(l.mutex);
     std::weak_ptr<channel_listener_core>& place = l.by_url[h->url_];
-    if (!place.expired()) throw error(errc::invalid_argument, fmt::format("'{}' has a listener already", url));
+    if (const auto there = place.lock(); there != nullptr && !there->is_parents())
+      throw error(errc::invalid_argument, fmt::format("'{}' has a listener already", url));
     place = h;
     return h;
   }
@@ -81,16 +85,19 @@ std::shared_ptr<channel_listener_core> channel_listener_core::find(std::string_v
   const std::lock_guard lock(l.mutex);
   const auto found = l.by_url.find(url);
   std::shared_ptr<channel_listener_core> h = found == l.by_url.end() ? nullptr : found->second.lock();
-  if (!h) throw error(errc::unreachable, fmt::format("'{}': nobody in this process listens there", url));
+  if (!h || h->is_parents())
+    throw error(errc::unreachable, fmt::format("'{}': nobody in this process listens there", url));
   return h;
 }
 
 channel_listener_core::~channel_listener_core() {
+  if (is_parents()) (void)listener_.release();  // its threads are not here
   shut();
   listener_.reset();
 }
 
 void channel_listener_core::shut() noexcept {
+  if (is_parents()) return;
   std::deque<std::shared_ptr<endpoint>> turned_away;
   {
     const std::lock_guard lock(mutex_);

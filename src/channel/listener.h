@@ -47,6 +47,8 @@ class channel_listener_core final : public fabric::service {
   std::shared_ptr<endpoint> accept(time_point deadline, bool& shut);
   /// Lets nobody in from here on, and turns away who waits.
   void shut() noexcept;
+  /// This is a child, after fork, of the process that listens: it ends nothing and hears nobody.
+  [[nodiscard]] bool is_parents() const noexcept { return opened_in_ != os::fork_depth(); }
 
   // fabric::service
   errc connected(fabric::peer& p) noexcept override;
@@ -71,6 +73,7 @@ class channel_listener_core final : public fabric::service {
   errc let_in(connection& c);
 
   const channel_options options_;
+  const std::uint32_t opened_in_ = os::fork_depth();
   std::string url_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -2,11 +2,13 @@
 #include "collector/collector.h"
 
 #include "base/limits.h"
+#include "os/os.h"
 #include <farmem/detail/section_break.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <new>
 
 #include "evacuation.h"
 #include "full_cycle.h"
@@ -71,10 +73,19 @@ namespace detail {
 
 namespace {
 
-/// Whose collection runs: one at a time in a process, in the order in which they came. Outermost.
+/// Whose collection runs: one at a time in a process, in the order in which they came. Outermost. A fork does not wait
+/// for a collection: in the child none runs, and nobody waits.
 class collection_turns {
  public:
   collection_turns() { waiting_.reserve(heaps_max); }
+  void lock() noexcept { mutex_.lock(); }
+  void unlock() noexcept { mutex_.unlock(); }
+  void begin_again_in_child() noexcept {
+    waiting_.clear();
+    running_ = false;
+    new (&changed_) std::condition_variable;
+    mutex_.unlock();
+  }
   void begin(collector& c) noexcept {
     std::unique_lock lock(mutex_);
     waiting_.push_back(&c);
@@ -101,6 +112,9 @@ class collection_turns {
   std::vector<collector*> waiting_;  ///< one of a heap at most; the first one is next
   bool running_ = false;
 } turns;
+const os::fork_guard turns_at_fork(
+    os::fork_rank::pauses, []() noexcept { turns.lock(); }, []() noexcept { turns.unlock(); },
+    []() noexcept { turns.begin_again_in_child(); });
 
 /// A cycle that was not in vain.
 bool made_room(const cycle_report& r) noexcept {

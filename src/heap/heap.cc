@@ -5,10 +5,22 @@
 
 namespace fm {
 
+namespace {
+
+detail::heap_core& own(detail::heap_core& core) {
+  if (core.is_parents())
+    throw error(errc::heap_closed, "a heap of the parent is used in a child after fork, which can open its own");
+  return core;
+}
+
+}  // namespace
+
 heap::heap(const heap_options& options)
     : core_(std::make_unique<detail::heap_core>(options)), cache_(&core_->cache()) {}
 
-heap::~heap() = default;
+heap::~heap() {
+  if (core_->is_parents()) (void)core_.release();  // nothing of it can be ended here
+}
 
 result<std::unique_ptr<heap>> heap::open(const heap_options& options) {
   try {
@@ -18,21 +30,23 @@ result<std::unique_ptr<heap>> heap::open(const heap_options& options) {
   }
 }
 
-cycle_report heap::collect(std::string_view why, evacuate what) { return core_->collect(why, what); }
+cycle_report heap::collect(std::string_view why, evacuate what) { return own(*core_).collect(why, what); }
 
-cycle_report heap::collect_young(std::string_view why) { return core_->collect_young(why); }
+cycle_report heap::collect_young(std::string_view why) { return own(*core_).collect_young(why); }
 
-void heap::collect_soon(std::string_view why) { core_->collect_soon(why); }
+void heap::collect_soon(std::string_view why) { own(*core_).collect_soon(why); }
 
-void heap::watch(detail::slot_t slot, std::function<void()> notice) { core_->on_dead(slot, std::move(notice)); }
+void heap::watch(detail::slot_t slot, std::function<void()> notice) { own(*core_).on_dead(slot, std::move(notice)); }
 
-heap_stats heap::stats(detail_level level) { return core_->stats(level); }
+heap_stats heap::stats(detail_level level) { return own(*core_).stats(level); }
 
-verify_report heap::verify() { return core_->verify(); }
+verify_report heap::verify() { return own(*core_).verify(); }
 
-errc heap::evict_all(duration within) { return cache_->evict_all(clock::now() + within); }
+errc heap::evict_all(duration within) { return own(*core_).cache().evict_all(clock::now() + within); }
 
-void heap::close() noexcept { core_->close(); }
+void heap::close() noexcept {
+  if (!core_->is_parents()) core_->close();
+}
 
 std::uint64_t heap::object_bytes_max() const noexcept { return cache_->object_bytes_max(); }
 

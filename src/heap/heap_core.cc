@@ -1,6 +1,7 @@
 // Opening and closing a heap, its options, and its statistics; see heap_core.h.
 #include "heap/heap_core.h"
 #include "agent/embedded/embedded.h"
+#include "heap/inherited.h"
 #include <cerrno>
 #include <farmem/detail/section_break.h>
 #include <fmt/format.h>
@@ -33,6 +34,7 @@ heap_core::heap_core(const heap_options& options) {
   if (!(options.evacuation.below_live_ratio >= 0 && options.evacuation.below_live_ratio <= 1))
     throw error(errc::invalid_argument, fmt::format("heap_options::evacuation: a live ratio of {} is not in [0, 1]",
                                                     options.evacuation.below_live_ratio));
+  let_go_of_parents();
   reserve_hit(options.slots);
   try {
     open(options);

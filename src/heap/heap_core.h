@@ -35,6 +35,8 @@ class heap_core {
   void collect_soon(std::string_view why);
   void on_dead(slot_t slot, std::function<void()> notice);
   void close() noexcept;
+  /// This is a child, after fork, of the process that opened the heap: its threads and connections are not here.
+  [[nodiscard]] bool is_parents() const noexcept { return opened_in_ != os::fork_depth(); }
 
  private:
   void open(const heap_options& options);
@@ -49,6 +51,7 @@ class heap_core {
     std::uint32_t agent;
   };
   const time_point opened_ = clock::now();
+  const std::uint32_t opened_in_ = os::fork_depth();
   std::atomic<std::uint64_t> tablets_rehomed_{0};
   std::vector<std::string> urls_;           ///< of the agents, for who is told of them while they are being opened
   agent_events events_;                     ///< outlives who posts

@@ -1,5 +1,6 @@
 // The registry of types; registry.h has the structure and the invariant.
 #include "registry.h"
+#include "os/os.h"
 #include <fmt/format.h>
 #include <memory>
 #include <utility>
@@ -38,6 +39,9 @@ type_registry& global() {
   static type_registry& r = *new type_registry;
   return r;
 }
+const os::fork_guard types_at_fork(
+    os::fork_rank::leaves, []() noexcept { global().lock(); }, []() noexcept { global().unlock(); },
+    []() noexcept { global().unlock(); });
 
 }  // namespace
 

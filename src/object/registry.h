@@ -39,6 +39,10 @@ class type_registry {
   /// a description that contradicts itself, too_large when the numbers are used up.
   const type_descriptor& add(type_descriptor d);
 
+  /// For fork: nobody registers a type meanwhile.
+  void lock() noexcept { mutex_.lock(); }
+  void unlock() noexcept { mutex_.unlock(); }
+
  private:
   static constexpr std::uint32_t block_types = 4096;
   static constexpr std::uint32_t blocks = (max_types + 1) / block_types;

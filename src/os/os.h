@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "os/file_descriptor.h"
+#include "os/fork.h"
 #include "os/memory.h"
 #include "os/spin.h"
 #include <farmem/detail/sync.h>

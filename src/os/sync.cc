@@ -38,6 +38,22 @@ void wake_on(std::atomic<std::uint32_t>& word, int count, int flag) noexcept {
   ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE | flag, count, nullptr, nullptr, 0);
 }
 
+#if !FM_TSAN
+std::atomic<bool> uses_membarrier{false};
+
+bool register_membarrier() noexcept {
+  uses_membarrier.store(true, std::memory_order_relaxed);
+  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+// What is registered is the memory of a process, and no manual says that a copy of it is.
+const fork_guard membarrier_at_fork(
+    fork_rank::leaves, []() noexcept {}, []() noexcept {},
+    []() noexcept {
+      if (uses_membarrier.load(std::memory_order_relaxed)) register_membarrier();
+    });
+#endif
+
 }  // namespace
 
 bool futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, time_point deadline) noexcept {
@@ -54,7 +70,7 @@ void heavy_fence() noexcept {
   static std::atomic<std::uint64_t> word{0};
   word.fetch_add(1, std::memory_order_seq_cst);
 #else
-  static const bool registered = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  static const bool registered = register_membarrier();
   FM_CHECK(registered, "membarrier is not available: Linux 4.14 or newer is needed");
   FM_CHECK(::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0, "membarrier");
 #endif

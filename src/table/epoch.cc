@@ -6,6 +6,8 @@
 //   - The registry's lock is taken when a thread comes or ends, and by whoever advances the epoch; never on a mutator's
 //     path.
 //   - The gate is closed for one pause at a time.
+//   - A child after fork knows of the thread that forked alone, and its gate holds every section back until the child
+//     has a heap of its own (heap/inherited.h).
 #include "base/base.h"
 #include "os/os.h"
 #include "table/table.h"
@@ -39,6 +41,32 @@ registry& threads() {
   return *r;
 }
 std::mutex pause_mutex;
+const os::fork_guard pauses_at_fork(
+    os::fork_rank::pauses, []() noexcept { pause_mutex.lock(); }, []() noexcept { pause_mutex.unlock(); },
+    []() noexcept {
+      new (&pauses()) pause_log;  // its lock may have been held
+      pause_mutex.unlock();
+    });
+
+/// Some thread has had a section in this process or in one that it was forked from.
+std::atomic<bool> any_section{false};
+
+// Of the threads that had sections, a child has the one that forked, without what it was to the heaps of its parent.
+void only_this_thread() noexcept {
+  thread_state& t = this_thread;
+  threads().first = t.registered ? &t : nullptr;
+  t.next = t.prev = nullptr;
+  t.collects = false;
+  t.waits_for.store(0, std::memory_order_relaxed);
+  t.reads_nothing.store(0, std::memory_order_relaxed);
+  for (mutator*& m : t.mutators) m = nullptr;
+  // A child that touches a heap of its parent must fail loudly instead of corrupting it; one that only execs never asks.
+  gate.store(any_section.load(std::memory_order_relaxed) ? std::uint32_t{gate_forked} : 0, std::memory_order_relaxed);
+  threads().mutex.unlock();
+}
+const os::fork_guard threads_at_fork(
+    os::fork_rank::threads, []() noexcept { threads().mutex.lock(); }, []() noexcept { threads().mutex.unlock(); },
+    only_this_thread);
 
 void end_thread(void* state) {
   thread_state& t = *static_cast<thread_state*>(state);
@@ -67,13 +95,9 @@ pthread_key_t end_key() {
 }
 
 void register_thread(thread_state& t) {
-  // Nothing of a heap survives a fork: connections, threads and leases are the parent's. A child that touches a
-  // heap must fail loudly instead of corrupting it; one that only execs never gets here.
-  static const int fork_trap =
-      pthread_atfork(nullptr, nullptr, [] { gate.fetch_or(gate_forked, std::memory_order_relaxed); });
-  FM_CHECK(fork_trap == 0, "pthread_atfork");
   FM_CHECK(pthread_setspecific(end_key(), &t) == 0, "pthread_setspecific");
   os::heavy_fence();  // registers the process for membarrier before anybody relies on it
+  any_section.store(true, std::memory_order_relaxed);
   const std::lock_guard lock(threads().mutex);
   t.next = threads().first;
   t.prev = nullptr;
@@ -95,7 +119,8 @@ void enter_slowly(thread_state& t, std::uint32_t obey) noexcept {
   for (;;) {
     t.epoch.exchange(current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
     const std::uint32_t holds = gate.load(std::memory_order_seq_cst) & obey;
-    FM_CHECK((holds & gate_forked) == 0, "a forked child uses a heap of its parent");
+    FM_CHECK((holds & gate_forked) == 0,
+             "a forked child uses a heap of its parent before it has opened one of its own");
     if ((holds & gate_pause) == 0 && held_since != time_point{}) {
       gate_waits().add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - held_since).count()));
       held_since = {};

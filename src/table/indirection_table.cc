@@ -33,6 +33,7 @@ struct reservations {
 std::atomic<reservations*> reserved{nullptr};
 
 std::mutex tablets_mutex;
+const os::fork_guard tablets_at_fork = os::guard_at_fork<tablets_mutex>(os::fork_rank::leaves);
 std::map<std::uint32_t, std::uint32_t> free_runs;  // first -> count, of the numbers given back
 std::uint32_t next_tablet = 1;                     // tablet 0 holds slot 0, which is null
 
@@ -138,6 +139,16 @@ void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
       free_runs.erase(it);
     }
   }
+}
+
+void forget_tablets() noexcept {
+  const std::lock_guard lock(tablets_mutex);
+  if (hit.slots == 0) return;
+  os::reservation::discard(hit.words, std::uint64_t{next_tablet} * tablet_slots * sizeof(word_t));
+  os::reservation::discard(hit.tablets, round_up(next_tablet * sizeof(tablet_info), page_bytes));
+  os::reservation::discard(hit.pages, round_up(next_tablet * pages_per_tablet * sizeof(page_info), page_bytes));
+  free_runs.clear();
+  next_tablet = 1;
 }
 
 }  // namespace fm::detail

@@ -7,3 +7,11 @@
 #include <farmem/detail/epoch.h>
 #include <farmem/detail/indirection_table.h>
 #include <farmem/detail/word.h>
+
+namespace fm::detail {
+
+/// In a child after fork, when no root names a slot of its parent any more: all tablets are nobody's, and all words
+/// unknown, as before the first heap. The parent's table is another one by then.
+void forget_tablets() noexcept;
+
+}  // namespace fm::detail

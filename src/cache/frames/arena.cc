@@ -16,6 +16,12 @@ namespace {
 // How many heaps of the process are short of memory; the gate's bit is set while it is not 0.
 std::mutex short_mutex;
 std::uint32_t short_heaps = 0;
+const os::fork_guard shortage_at_fork(
+    os::fork_rank::leaves, []() noexcept { short_mutex.lock(); }, []() noexcept { short_mutex.unlock(); },
+    []() noexcept {
+      short_heaps = 0;  // those of the parent
+      short_mutex.unlock();
+    });
 }  // namespace
 
 arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {

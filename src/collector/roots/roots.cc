@@ -8,6 +8,7 @@
 // refill, spill and hand_over are called by handles that are made and dropped; the walks by the collector and by
 // verify.
 #include "base/limits.h"
+#include "os/os.h"
 #include <farmem/detail/roots.h>
 
 #include <mutex>
@@ -30,6 +31,9 @@ shared_cells& shared() {
   static auto* s = new shared_cells;  // outlives every handle
   return *s;
 }
+const os::fork_guard cells_at_fork(
+    os::fork_rank::leaves, []() noexcept { shared().mutex.lock(); }, []() noexcept { shared().mutex.unlock(); },
+    []() noexcept { shared().mutex.unlock(); });
 
 }  // namespace
 

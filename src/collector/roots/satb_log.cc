@@ -127,6 +127,12 @@ shared_logs& shared() {
   static auto* s = new shared_logs;  // outlives every thread
   return *s;
 }
+const os::fork_guard logs_at_fork(
+    os::fork_rank::leaves, []() noexcept { shared().mutex.lock(); }, []() noexcept { shared().mutex.unlock(); },
+    []() noexcept {
+      marking.store(0, std::memory_order_relaxed);  // the cycle is the parent's
+      shared().mutex.unlock();
+    });
 
 void set_bit(shared_logs& s, slot_t slot) noexcept {
   // What is no slot of the table was no reference.

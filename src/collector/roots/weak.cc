@@ -12,7 +12,9 @@ namespace fm::detail {
 
 namespace {
 
-std::mutex weak_mutex;  // between the collector's walk and copies made meanwhile; leaf
+// Between the collector's walk and copies made meanwhile; the roots' lock alone is taken under it.
+std::mutex weak_mutex;
+const os::fork_guard weak_at_fork = os::guard_at_fork<weak_mutex>(os::fork_rank::threads);
 
 object_cache* heap_of(slot_t slot) noexcept {
   return slot == 0 ? nullptr : tablet_info_of(slot).heap.load(std::memory_order_acquire);
