@@ -5,8 +5,9 @@
 // The bit is frame::young_bit (farmem/detail/frame.h).
 //
 // Conditions
-//   1. No home copy names a young object, and neither does a frame that equals its home copy. So no agent knows of it,
-//      and only a root, a pin, a waiting thread or a dirty frame refers to it.
+//   1. A frame that equals its home copy names no young object. So only a root, a pin, a waiting thread or a dirty frame
+//      refers to one. The home copy of a dirty frame may name its slot: the slot was used again after the reference was
+//      overwritten. No agent follows that copy, since the frame is newer.
 //      Write-back keeps this (cache/writeback.cc, cache/young.h): all that a copy refers to ceases to be young before
 //      the copy's batch can be acknowledged. Until then the copy's frame is `writing`, so a scan shows it as dirty.
 //   2. A page of the table whose card is clean has no dirty frame in any pause. The card is set after a word became
@@ -26,6 +27,8 @@
 //   - The reference was overwritten since the pause. Its old value is in the SATB log.
 // From there on the way leads over young objects. Their frames are all in the cache, and the collector's thread traces
 // them.
+//
+// The model test/model/young.pml checks it for every interleaving of a small heap, and what each step is needed for.
 //
 // Work: the words of pages with dirty cards, and the young objects that live.
 //
