@@ -251,7 +251,7 @@ errc pool_session::pass(pool_client& c, pool& p, body b, fabric::answer& out) co
   }
   if (m.epoch > c.passed) {
     c.passed = m.epoch;
-    p.reclaim();
+    if (p.reclaim()) agent_.wake();  // there may be more of them
   }
   std::vector<std::uint32_t> gone;
   for (std::uint64_t n = c.told; n < p.frames->gone() && gone.size() < limits::gone_at_once; ++n)
