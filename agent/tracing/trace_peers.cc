@@ -90,8 +90,8 @@ void tracer::lose(trace_peer_box& p, const char* why) {
   const std::uint64_t left = p.outbox.size() + p.under_way.size();
   outbox_.insert(outbox_.end(), p.under_way.begin(), p.under_way.end());
   outbox_.insert(outbox_.end(), p.outbox.begin(), p.outbox.end());
-  p.outbox = {};
-  p.under_way = {};
+  p.outbox = std::vector<slot_t>();
+  p.under_way = std::vector<slot_t>();
   p.lost = true;
   unacknowledged_ -= left;
   counts_.references_returned += left;

@@ -187,7 +187,7 @@ void snapshot::add_found() {
     add(found_[i]);
     if (i % limits::roots_between_looks == 0) pace();
   }
-  found_ = {};
+  found_ = std::vector<slot_t>();  // its memory goes, too
 }
 
 void snapshot::add(slot_t slot) {

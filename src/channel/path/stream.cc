@@ -165,7 +165,7 @@ std::uint64_t stream_reader::receive(std::span<std::byte> to) noexcept {
     const std::uint64_t from = received_ - aside_at_;
     n = std::min<std::uint64_t>(to.size(), aside_.size() - from);
     copy_bytes(to.data(), aside_.data() + from, n);
-    if (from + n == aside_.size()) aside_ = {};
+    if (from + n == aside_.size()) aside_ = std::vector<std::byte>();  // its memory goes, too
   } else {
     if (!aside_.empty()) to = to.first(std::min<std::uint64_t>(to.size(), aside_at_ - received_));
     n = socket_.receive(to);
