@@ -5,7 +5,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 
-#include "policy/simulators.h"
+#include "bench/policy/simulators.h"
 
 using namespace fm::bench;
 using namespace fm::literals;

@@ -1,6 +1,6 @@
 // The simulated policies that the cache is compared with (bench/policy): small traces with results worked out by hand,
 // and what holds for every trace.
-#include "policy/simulators.h"
+#include "bench/policy/simulators.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
