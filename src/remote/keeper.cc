@@ -268,7 +268,10 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     // An answer of an older connection: the agent takes back what was never used. The next one asks afresh.
     if (resumed_.load(std::memory_order_relaxed) != e.session_generation) return;
     // What the owner was asked to give back is the agent's again when that was acknowledged: then it is not in the book.
-    const bool is_owed = retiring_.count(info.region) != 0 && book_.find(info.region) != nullptr;
+    // In the generation that was asked back it never is.
+    const auto asked = retiring_.find(info.region);
+    const bool is_owed =
+        asked != retiring_.end() && (asked->second == info.generation || book_.find(info.region) != nullptr);
     if (is_owed || !book_.add_opening(info.region, info.generation)) code = errc::bad_frame;
   }
   if (code == errc::ok) {

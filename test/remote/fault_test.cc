@@ -341,6 +341,36 @@ TEST_CASE("a region that the owner has yet to give back is not opened again, in 
   x.flush();
 }
 
+TEST_CASE("a region that was asked back before the owner knew it is not opened in that generation") {
+  linked x(64 << 10, 2);
+  x.open();
+  x.agent.make_region(40, 0, false);
+  x.agent.ask_back(40);
+  REQUIRE(x.told.until([&] { return !x.told.retire_asked.empty(); }));
+  {
+    const std::lock_guard lock(x.agent.mutex);
+    x.agent.reopens = {.region = 40, .generation = 1};
+  }
+  errc why = errc::ok;
+  for (std::uint64_t slot = 1;; ++slot) {
+    batch* b = x.l->begin_batch(4000, clock::now() + std::chrono::milliseconds(100), why);
+    if (!b) break;
+    b->owner = &x.told;
+    b->on_acknowledged = outcomes::acknowledged;
+    put(*b, slot, 4000);
+    x.l->submit(b);
+    REQUIRE(slot < 100);
+  }
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
+  CHECK(x.l->region_generation(40) == 0);
+  {
+    const std::lock_guard lock(x.agent.mutex);
+    x.agent.reopens.region = ~0u;
+  }
+  x.l->retired(40, 1);
+  REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
+}
+
 TEST_CASE("several writers go on through breaking connections") {
   linked x(256 << 10, 400);
   x.options.batches_in_flight = 8;
