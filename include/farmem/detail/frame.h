@@ -11,7 +11,7 @@
 // cleared besides by whoever holds the frame in place (young_objects::end_youth).
 //
 // Invariant: an object is *young* from its allocation until it, or anything that refers to it, is copied out for the
-// first time. So no home copy names a young object, and no clean frame does: a root refers to it, or a dirty frame. No
+// first time. So no frame that equals its home copy names a young object: a root refers to it, or a dirty frame. No
 // agent knows of it, and a collection of the young ones needs no agent (src/collector/young_collection.h says why).
 //
 // Barriers and pins use the prefix; everything else in it belongs to src/cache.
