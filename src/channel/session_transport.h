@@ -54,7 +54,7 @@ class session_transport final : public channel_transport, private fabric::sessio
   const std::uint16_t asks_for_;  ///< flag_ring, flag_stream, or neither
   std::unique_ptr<fabric::session> session_;
   std::atomic<fabric::session*> connected_{nullptr};  ///< the same, from the welcome on; for the session's thread, too
-  std::mutex told_mutex_;  ///< leaf
+  std::mutex told_mutex_;                             ///< leaf
   std::condition_variable told_over_;
   std::uint32_t told_ = 0;  ///< small messages without an answer
   std::array<buffer, 4> buffers_;

@@ -370,7 +370,7 @@ void program::break_connection(worker& w) {
                                                                                     : loss::index_answer);
   }
   if (!break_due_.exchange(true)) return;
-  fabric::session& s = links[w.below(links.size())]->session();
+  auto& s = links[w.below(links.size())]->session();
   s.drop_connection(s.generation());
   breaks.fetch_add(1);
 }
