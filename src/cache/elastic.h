@@ -2,9 +2,9 @@
 // of a region. STRETCH when misses come close after one another or neighbours turn out to be used, REDUCE when
 // neighbours are evicted untouched. A part's score is a saturating counter; the window doubles every 32 points.
 //
-// All parts share an account. A neighbour that comes along costs 1, and brings 2 when it is touched. Without credit
-// nothing comes along. So in the long run at least half of the neighbours are used, whatever the mix of accesses; misses
-// bring a little credit, by which a program that begins to walk is noticed.
+// All parts share an account. A neighbour that comes along costs 1, and brings 2 when it is touched. No more come along
+// than there is credit for. So in the long run at least half of the neighbours are used, whatever the mix of accesses.
+// Without credit, one in many misses tries again with one neighbour, by which a program that begins to walk is noticed.
 //
 // Invariant: a score is a guess that correctness does not depend on, so lost updates between threads are allowed.
 // Misses ask for windows; touches and the evictor teach them.
@@ -34,8 +34,14 @@ class elastic_windows {
     if (line > last && std::uint32_t{line} - last <= reach)
       p.score.store(static_cast<std::uint8_t>(score = std::min(score + 16, 255u)), std::memory_order_relaxed);
     if (score < 32) return object_bytes;
-    if (account_.load(std::memory_order_relaxed) <= 0 && !try_again()) return object_bytes;
-    return std::max(object_bytes, std::min<std::uint32_t>(256u << (score / 32), window_max));
+    std::int32_t credit = account_.load(std::memory_order_relaxed);
+    if (credit <= 0) {
+      if (!try_again()) return object_bytes;
+      credit = 1;
+    }
+    const std::uint64_t affordable = std::uint64_t{object_bytes} * (1 + static_cast<std::uint32_t>(credit));
+    const std::uint32_t learnt = std::min<std::uint32_t>(256u << (score / 32), window_max);
+    return std::max(object_bytes, static_cast<std::uint32_t>(std::min<std::uint64_t>(learnt, affordable)));
   }
   /// So many neighbours came along.
   void note_brought(std::uint32_t neighbours) noexcept {
@@ -74,9 +80,7 @@ class elastic_windows {
   }
   // Now and then without credit.
   bool try_again() noexcept {
-    if (without_.fetch_add(1, std::memory_order_relaxed) % limits::misses_without_neighbours != 0) return false;
-    account_.fetch_add(1, std::memory_order_relaxed);
-    return true;
+    return without_.fetch_add(1, std::memory_order_relaxed) % limits::misses_without_neighbours == 0;
   }
 
   os::reservation parts_;
