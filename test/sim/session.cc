@@ -34,7 +34,10 @@ class sim_session final : public fabric::driver, private breakable {
  public:
   sim_session(std::string host, const std::string& url, const fabric::session_options& options,
               fabric::session_events& events)
-      : driver(url, options, events), host_(std::move(host)), network_(network::get()) {}
+      : driver(url, options, events),
+        host_(std::move(host)),
+        network_(network::get()),
+        map_(options.writes_regions ? os::written_by::all : os::written_by::maker) {}
   ~sim_session() override;
   void begin();
 
@@ -340,7 +343,7 @@ void sim_session::come_again(lane_state& l) noexcept {
 
 errc sim_session::in_pieces(request& r) noexcept {
   if (r.kind != op_kind::read && r.kind != op_kind::write) return errc::unsupported;
-  std::byte* at = map_.find(r.where, r.bytes());
+  std::byte* at = map_.find(r.where, r.bytes(), r.kind == op_kind::write);
   if (at == nullptr) return errc::access_denied;
   const network_options& o = network_.options;
   struct piece {
