@@ -199,7 +199,7 @@ bool evictor::pick_job() {
       kept_bytes_ = 0;
       left_ = counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed);
       moved_so_far_ = counts.relocated.load(std::memory_order_relaxed);
-    } else if ((segment_ = arena_.next_to_cool(epochs::passed_.load(std::memory_order_acquire)))) {
+    } else if ((segment_ = arena_.next_to_cool())) {
       job_ = job::cooling;
       coolings_due_ -= coolings_due_ != 0;
     } else {

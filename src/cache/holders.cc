@@ -50,8 +50,7 @@ census count_frames(object_cache& cache) {
   std::vector<const segment*> filled;
   cache.memory().for_each([&](const segment& s) {
     const segment_state state = s.state.load(std::memory_order_relaxed);
-    const bool being_filled = state == segment_state::filling || s.inflight.load(std::memory_order_acquire) != 0 ||
-                              !epochs::passed(s.filled_stamp.load(std::memory_order_acquire));
+    const bool being_filled = state == segment_state::filling || s.inflight.load(std::memory_order_acquire) != 0;
     if (!being_filled && s.base != nullptr) filled.push_back(&s);
   });
   std::uint64_t looked_at = 0;

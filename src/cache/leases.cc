@@ -64,7 +64,11 @@ char* lease_book::room(bump& b, std::uint64_t bytes, std::uint32_t leave, bool i
   }
   char* const at = own.at;
   own.at += bytes;
-  if (own.room() == 0) segments_.give_back(own);
+  if (own.room() == 0) {
+    // The segment may enter its queue now, where it is walked, and the caller writes the prefix only afterwards.
+    make_filler(at, bytes);
+    segments_.give_back(own);
+  }
   b.limit.store(own.end, limit_order);
   if (b.of) account(*b.of, false);
   return at;

@@ -43,7 +43,7 @@ TEST_CASE("a segment that a frame will be used in is swept after the section in 
   segment* const held = take(a, 1);
   segment* const other = take(a, 1);
   for (segment* s : {held, other}) a.retire(*s, 8, false);
-  while (segment* s = a.next_to_cool(~std::uint64_t{0})) a.enter_cooled(*s, epochs::stamp());
+  while (segment* s = a.next_to_cool()) a.enter_cooled(*s, epochs::stamp());
   const auto passed_below = [] {
     epochs::try_pass(epochs::current.load() - 1);
     return epochs::passed_.load();

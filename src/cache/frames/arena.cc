@@ -198,12 +198,11 @@ void arena::leave(segment& s, queue& from) {
 }
 
 void arena::retire(segment& s, std::uint64_t used, bool promoted) {
-  const std::uint64_t stamp = epochs::stamp();
+  const std::uint64_t stamp = s.warm ? 0 : epochs::stamp();
   const std::lock_guard lock(mutex_);
   s.used = used;
   s.on_trial = s.kind == fill_kind::fetched && !promoted;
-  s.filled_stamp.store(stamp, std::memory_order_release);
-  s.cold_stamp.store(s.warm ? 0 : stamp, std::memory_order_release);
+  s.cold_stamp.store(stamp, std::memory_order_release);
   if (s.warm)
     enter(s, segment_state::filled, filled_);
   else if (s.on_trial)
@@ -242,10 +241,9 @@ void arena::release(segment& s) {
   if (waiters_.load(std::memory_order_seq_cst) != 0) os::futex_wake(released_, 1 << 30);
 }
 
-segment* arena::next_to_cool(std::uint64_t passed_below) {
+segment* arena::next_to_cool() {
   const std::lock_guard lock(mutex_);
   for (segment& s : filled_) {
-    if (s.filled_stamp.load(std::memory_order_relaxed) >= passed_below) break;
     // A fetch in flight writes headers here that may name anything: not to be walked before it has ended.
     if (s.inflight.load(std::memory_order_acquire) != 0) continue;
     leave(s, filled_);
@@ -318,11 +316,11 @@ segment* arena::next_to_sweep(std::uint64_t passed_below, bool trial_first) {
 
 std::uint64_t arena::awaited_stamp() {
   const std::lock_guard lock(mutex_);
-  for (const queue* q : {&writing_, &trial_, &active_, &filled_}) {
+  for (const queue* q : {&writing_, &trial_, &active_}) {
     for (const segment& s : *q) {
       if (s.inflight.load(std::memory_order_relaxed) != 0) continue;
       if (q == &writing_ && s.writing.load(std::memory_order_relaxed) != 0) continue;
-      const std::uint64_t stamp = (q == &filled_ ? s.filled_stamp : s.cold_stamp).load(std::memory_order_relaxed);
+      const std::uint64_t stamp = s.cold_stamp.load(std::memory_order_relaxed);
       if (!epochs::passed(stamp)) return stamp;
       break;
     }

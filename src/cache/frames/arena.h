@@ -48,9 +48,6 @@ struct segment : boost::intrusive::list_base_hook<> {
   std::atomic<std::uint32_t> inflight{0};    ///< frames that a fetch in flight will fill: not to be swept
   std::atomic<std::uint64_t> held_until{0};  ///< epoch of a section that may give a frame its word yet: see end_hold
   std::atomic<std::uint32_t> writing{0};     ///< objects in batches that are not acknowledged
-  /// Stamp of the end of filling. A thread may have bumped its last frame in a section, and not have written the prefix
-  /// yet: the segment is walked when that section has ended.
-  std::atomic<std::uint64_t> filled_stamp{0};
   std::atomic<segment_state> state{segment_state::unbacked};
   std::uint32_t span = 1;    ///< segments in the run; the others of a run stay `filling` without use
   std::uint32_t rounds = 0;  ///< times it was swept, one after the other, without becoming empty
@@ -115,16 +112,14 @@ class arena {
   [[nodiscard]] std::uint32_t available() const noexcept { return available_.load(std::memory_order_relaxed); }
 
   // ---- for the evictor, which is one thread at a time ----
-  /// The segment that was filled first, out of its queue, if no frame in flight holds it and it was filled before
-  /// `passed_below`; it becomes `sweeping`.
-  segment* next_to_cool(std::uint64_t passed_below);
+  /// The segment that was filled first, out of its queue, if no frame in flight holds it; it becomes `sweeping`.
+  segment* next_to_cool();
   /// Every word into it has been made cold before `stamp`.
   void enter_cooled(segment& s, std::uint64_t stamp);
   /// The oldest of the queue that is to give one up, or else of the other one, that no frame in flight holds and whose
   /// stamp is below `passed_below`; it becomes `sweeping`. `trial_first`: nothing can leave the other queue, perhaps.
   segment* next_to_sweep(std::uint64_t passed_below, bool trial_first);
-  /// A stamp at which next_to_sweep, next_written or next_to_cool would have something; 0 when there is nothing that
-  /// waits for one.
+  /// A stamp at which next_to_sweep, or next_written, would have something; 0 when there is nothing that waits for one.
   std::uint64_t awaited_stamp();
   /// A swept segment that waits for acknowledgements, and for its stamp.
   void enter_writing(segment& s);
