@@ -108,7 +108,7 @@ class hostile_client {
     const std::uint32_t stream = in.below(4);
     if (in.below(8) != 0) ++numbers_[stream];
     return {in.below(64) == 0 ? in.name() : numbers_[stream], in.below(64) == 0 ? in.name() : stream, 0,
-            in.below(16) == 0 ? in.below(2) : INT64_MAX};
+            in.below(16) == 0 ? std::uint64_t{in.below(2)} : std::uint64_t{INT64_MAX}};
   }
 
   void allocate(input& in) {
