@@ -64,7 +64,9 @@ char* lease_book::room(bump& b, std::uint64_t bytes, std::uint32_t leave, bool i
   }
   char* const at = own.at;
   own.at += bytes;
-  if (own.room() == 0) {
+  // A read may be on its way into a fetched frame, and writes its header: that piece stays until the thread leases again,
+  // or is idle.
+  if (own.room() == 0 && b.kind != fill_kind::fetched) {
     // The segment may enter its queue now, where it is walked, and the caller writes the prefix only afterwards.
     make_filler(at, bytes);
     segments_.give_back(own);
