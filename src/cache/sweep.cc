@@ -91,7 +91,7 @@ void evictor::cool_again(char* payload, std::atomic<word_t>& word, word_t seen) 
   ++kept_;
   kept_bytes_ += frame::total_bytes_of(payload);
   if (word::is_busy(seen) || word::is_cold(seen)) return;
-  // A large object is its segment, which moves on as a whole. What is drained is not to stay.
+  // A large object is its segment, which moves on as a whole. Draining keeps nothing.
   if (segment_->span == 1 && !draining_)
     frame::prefix(payload).shape.fetch_or(frame::used_bit, std::memory_order_relaxed);
   // If it is changed just now, it stays warm until the next round.

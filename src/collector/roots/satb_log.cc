@@ -90,7 +90,7 @@ class logged_bits {
     }
     return any;
   }
-  /// Gives the memory back. What is set meanwhile may be lost or stay.
+  /// Gives the memory back. Bits that are set meanwhile may be lost or stay.
   void discard() noexcept {
     if (touched_.exchange(0, std::memory_order_relaxed) == 0) return;
     os::reservation::discard(words_.base(), words_.bytes());
