@@ -77,6 +77,7 @@ std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, s
 char* object_cache::have_room(mutator& m, std::uint64_t payload_bytes, std::uint64_t together) {
   bool left = false;
   char* const payload = pressure_.frame_in_section(m, 0, payload_bytes, left, waits_as::maker);
+  if (left) memory().of(payload).end_hold();  // nothing is written here that a walk would read
   if (!m.has_slot()) have_slot(m, payload, together);
   return payload;
 }

@@ -63,6 +63,13 @@ class wait_in_fetch {
   const access_wait wait_;
 };
 
+/// The count of a frame for which the section was left, from whoever waited for it: its segment may be in a queue, and
+/// the read is not to write headers below the evictor's walk.
+void take_hold(object_cache& cache, fetch& f) noexcept {
+  f.seg = &cache.memory().of(f.payload);
+  f.posted_at.store(this_thread.epoch.load(std::memory_order_relaxed), std::memory_order_seq_cst);
+}
+
 /// The fetch has ended, and its frame is installed or given up.
 void let_go(fetch& f) noexcept {
   if (f.posted_at.load(std::memory_order_relaxed) == 0) return;
@@ -99,18 +106,17 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   left_.prefetch(slot);
   bool left = false;
   char* payload = cache_.pressure().frame_in_section(m, slot, size_class::bytes(at.size_class) - header::bytes, left);
-  if (left && (object_cache::agent_of(slot) != agent || link.lost())) {
-    cache_.frames().unbump(m.fetched, payload);
-    return;
-  }
   fetch& f = m.waited;
   f.slot = slot;
   f.hint = seen;
   f.payload = payload;
   f.bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
+  if (left) take_hold(cache_, f);
   word_t expected = seen;
-  if (!word.compare_exchange_strong(expected, word::fetching(&f), std::memory_order_acq_rel)) {
+  const bool moved = left && (object_cache::agent_of(slot) != agent || link.lost());
+  if (moved || !word.compare_exchange_strong(expected, word::fetching(&f), std::memory_order_acq_rel)) {
     cache_.frames().unbump(m.fetched, payload);
+    let_go(f);
     return;
   }
   try {
@@ -287,6 +293,7 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   bool left = false;
   char* payload = cache_.pressure().frame_in_section(m, slot, bytes - header::bytes, left);
   copy_bytes(frame::home_copy(payload), a.copy.data(), bytes);
+  if (left) cache_.memory().of(payload).end_hold();
   frame::prefix(payload).home.store(a.entry, std::memory_order_relaxed);
   note_back(slot, payload);
   m.counters.fetched_bytes += a.copy.size();

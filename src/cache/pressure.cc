@@ -236,7 +236,6 @@ char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t p
   if (const access_wait wait(*this, slot); wait.outside()) payload = await_frame(m, b, payload_bytes, who);
   if (payload) {
     left = true;
-    frames.memory().of(payload).end_hold();
     return payload;
   }
   const reading_nothing reads_nothing;

@@ -73,7 +73,8 @@ class memory_pressure {
 
   /// A frame, in a section. `slot`: what the caller is about to reach; 0: nothing. `left`: the section was left to wait
   /// for memory, so the caller looks at everything again before it uses the frame, or gives it back (unbump). It keeps
-  /// the frame if it can: whoever gives back what it waited for waits again, behind all others.
+  /// the frame if it can: whoever gives back what it waited for waits again, behind all others. The frame may be in
+  /// nobody's piece then: its segment counts it as being fetched until the caller has written into it (segment::end_hold).
   /// `who` counts unless the thread holds frames.
   char* frame_in_section(mutator& m, slot_t slot, std::uint64_t payload_bytes, bool& left,
                          waits_as who = waits_as::reader);
