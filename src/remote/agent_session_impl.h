@@ -199,7 +199,8 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   /// operation is, or for waits_at_most times that.
   void be_patient(fabric::request& r) const noexcept {
     r.patience = options_.session.operation_within;
-    r.latest = r.deadline + (detail::limits::waits_at_most - 1) * r.patience;
+    const duration longer = (detail::limits::waits_at_most - 1) * r.patience;
+    r.latest = r.deadline < time_point::max() - longer ? r.deadline + longer : time_point::max();
   }
 
   // calls.cc
