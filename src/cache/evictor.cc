@@ -175,15 +175,15 @@ bool evictor::step() noexcept {
 // cache of what was not used just now. So it goes on only for threads that wait.
 segment* evictor::to_sweep() noexcept {
   if (const std::uint64_t stamp = arena_.awaited_stamp(); stamp != 0) epochs::try_pass(stamp);
-  const std::uint64_t passed = epochs::passed_.load(std::memory_order_acquire);
+  const std::uint64_t passed =
+      mutated(mutation::evict_without_grace) ? ~std::uint64_t{0} : epochs::passed_.load(std::memory_order_acquire);
   if (segment* s = arena_.next_written(passed)) return s;
   if (coolings_due_ != 0) return nullptr;
   const bool is_needed = draining_ || (cache_.pressure().has_waiters() && arena_.available() < low_);
   if (!is_needed && arena_.await_stamp(passed) >= std::max(limits::segments_await_stamp_min, low_ / 2)) return nullptr;
   // Active may be all pinned, or dirty beside agents that are full.
   const bool trial_first = futile_ % 2 != 0;
-  if (segment* s = arena_.next_to_sweep(passed, trial_first)) return s;
-  return mutated(mutation::evict_without_grace) ? arena_.next_to_sweep(~std::uint64_t{0}, trial_first) : nullptr;
+  return arena_.next_to_sweep(passed, trial_first);
 }
 
 // Filled segments are cooled ahead of sweeping, so that touches are seen for as long as an object is in a queue. Where
