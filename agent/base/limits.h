@@ -21,8 +21,8 @@ constexpr std::uint64_t regions_min = 2;               ///< one to append to whi
 constexpr double clean_reserve_max = 0.5;              ///< owners have at least half of the memory
 constexpr std::uint32_t trace_threads_max = 64;        ///< each has a stack and a table of its own in every cycle
 constexpr int nice_max = 19;                           ///< the kernel's
-constexpr std::uint64_t trace_slots_min = 64;          ///< few enough for tests of rescans
-constexpr std::uint64_t trace_slots_max = 1ull << 32;  ///< 32 GiB of address space a heap
+constexpr std::uint64_t trace_slots_min = detail::simulated ? 8 : 64;  ///< few enough for tests of rescans
+constexpr std::uint64_t trace_slots_max = 1ull << 32;                  ///< 32 GiB of address space a heap
 
 // ---- threads ----
 

@@ -238,7 +238,7 @@ constexpr auto end_failed_within = std::chrono::milliseconds(200);
 // Tracing on the compute node (src/collector/compute_tracer.cc).
 
 /// Room on the mark stack for dirty objects; what overflows is found again by tablet.
-constexpr std::size_t local_stack_slots = 1 << 20;
+constexpr std::size_t local_stack_slots = simulated ? 8 : 1 << 20;
 /// Objects on their way through the tracer at the same time, and of those, with the frame being prefetched or fetched.
 constexpr std::uint32_t ring_items = 128;
 constexpr std::uint32_t looked_items = 64;
@@ -435,7 +435,7 @@ constexpr int rest_after_pause = 50;
 /// Acknowledged objects whose words are prefetched.
 constexpr std::size_t acknowledged_ahead = 16;
 /// References of a copied object, or elements that have some, that one step looks at.
-constexpr std::uint64_t references_per_step = 4096;
+constexpr std::uint64_t references_per_step = simulated ? 4 : 4096;
 
 // ---- cache: pages of the table (table/pages.cc) ----
 

@@ -1,10 +1,16 @@
 // The simulation's command line.
 //
-//   farmem_sim run SEED [--faults=some|breaks|deaths] [--mutation=NAME]     one run, in this process
-//   farmem_sim check FROM COUNT [--faults=...]                              each in a process of its own: all must pass
-//   farmem_sim catch FROM COUNT --mutation=NAME [--faults=...]              one of them must fail
-//   farmem_sim replay SEED [--faults=...]                                   twice; they must be the same
-//   farmem_sim mutations                                                    their names
+//   farmem_sim run SEED [--faults=some|breaks|deaths] [--mutation=NAME [--control]]   one run, in this process
+//   farmem_sim check FROM COUNT [--faults=...] [--mutation=NAME --control]            each in a process of its own: all
+//                                                                                     must pass
+//   farmem_sim catch FROM COUNT --mutation=NAME [--faults=...] [--accept=ENDING,...]  one of them must notice it
+//   farmem_sim replay SEED [--faults=...]                                             twice; they must be the same
+//   farmem_sim mutations                                                              their names
+//
+// A control run has the plan that leans towards the mutation, and the code without it. A run notices a mutation if it
+// ends in an accepted way (ending.h; a finding or a failed check, if nothing is said) and the controls pass: those of
+// all seeds so far, and of controls_least seeds. A control that fails shows a plan that fails by itself, or an error of
+// the library: the mutation is not noticed then, whatever its runs ended with.
 //
 // A run that fails is printed with the command that repeats it.
 #include <fcntl.h>
@@ -15,13 +21,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "ending.h"
 #include "fiber.h"
 #include "program.h"
 #include "scheduler.h"
@@ -30,10 +39,17 @@ fm::detail::mutation fm::detail::chosen_mutation = fm::detail::mutation::none;
 
 namespace {
 
+using fm::detail::mutation;
+using fm::sim::ending;
 using fm::sim::faults;
 
-using fm::detail::mutation;
-constexpr std::pair<const char*, mutation> mutations[] = {
+struct named_mutation {
+  const char* name;
+  mutation which;
+  ending pretended = ending::passed;  ///< the run ends so, whatever the library does: for the test of catch itself ...
+  bool by_the_plan = false;           ///< ... and the control run, too
+};
+constexpr named_mutation mutations[] = {
     {"evict_without_grace", mutation::evict_without_grace},
     {"drop_open_page", mutation::drop_open_page},
     {"clean_when_copied", mutation::clean_when_copied},
@@ -58,22 +74,33 @@ constexpr std::pair<const char*, mutation> mutations[] = {
     {"acknowledge_after_rehoming", mutation::acknowledge_after_rehoming},
     {"forget_losses", mutation::forget_losses},
     {"rehome_in_cycle", mutation::rehome_in_cycle},
+    {"pretended_finding", mutation::none, ending::finding},
+    {"pretended_error", mutation::none, ending::error},
+    {"pretended_check", mutation::none, ending::check},
+    {"pretended_crash", mutation::none, ending::crash},
+    {"pretended_alarm", mutation::none, ending::alarm},
+    {"pretended_plan", mutation::none, ending::finding, true},
 };
 
 constexpr int not_possible = 77;
 constexpr rlim_t run_within_s = 120;      // of the processor's time, so that a busy machine fails no run
 constexpr unsigned hangs_after_s = 1800;  // of real time: a run that waits for ever takes no processor
 
+constexpr std::uint64_t controls_least = 4;  // fewer say little about a plan that fails now and then
+
 struct command {
   std::string name;
   std::vector<std::uint64_t> numbers;
   std::string faults = "some";
-  std::string mutation;
+  const named_mutation* mutated = nullptr;
+  bool control = false;
+  std::vector<ending> accepted = {ending::finding, ending::check};
 };
 
 int usage() {
   fmt::print(stderr,
-             "usage: farmem_sim run|check|catch|replay|mutations [SEED|FROM COUNT] [--faults=] [--mutation=]\n");
+             "usage: farmem_sim run|check|catch|replay|mutations [SEED|FROM COUNT] [--faults=] [--mutation=] "
+             "[--control] [--accept=]\n");
   return 2;
 }
 
@@ -84,22 +111,42 @@ std::optional<faults> faults_of(const std::string& name) {
   return std::nullopt;
 }
 
+std::vector<std::string> arguments_of(std::uint64_t seed, const command& c) {
+  std::vector<std::string> all = {"farmem_sim", "run", std::to_string(seed), "--faults=" + c.faults};
+  if (c.mutated != nullptr) all.push_back(fmt::format("--mutation={}", c.mutated->name));
+  if (c.control) all.emplace_back("--control");
+  return all;
+}
+
 std::string text_of(std::uint64_t seed, const command& c) {
-  std::string s = fmt::format("farmem_sim run {} --faults={}", seed, c.faults);
-  if (!c.mutation.empty()) s += " --mutation=" + c.mutation;
+  std::string s;
+  for (const std::string& a : arguments_of(seed, c)) s += (s.empty() ? "" : " ") + a;
   return s;
 }
 
-/// Runs the seed in a process of its own: the same as by hand, whatever ran before. 0 when all was well.
-int run_apart(std::uint64_t seed, const command& c, std::string& output) {
+ending ending_of_signal(int signal, const std::string& output) {
+  switch (signal) {
+    case SIGALRM:
+    case SIGXCPU:
+    case SIGKILL: return ending::alarm;  // the last one: the hard limit, or the kernel is short of memory
+    case SIGABRT: return output.find(fm::sim::failed_check) != std::string::npos ? ending::check : ending::crash;
+    default: return ending::crash;
+  }
+}
+
+/// Runs the seed in a process of its own: the same as by hand, whatever ran before.
+ending run_apart(std::uint64_t seed, const command& c, std::string& output) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
+  std::vector<std::string> arguments = arguments_of(seed, c);
+  std::vector<char*> pointers;
+  for (std::string& a : arguments) pointers.push_back(a.data());
+  pointers.push_back(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(ends[1], 1);
     ::dup2(ends[1], 2);
-    const std::string number = std::to_string(seed), f = "--faults=" + c.faults, m = "--mutation=" + c.mutation;
-    ::execl("/proc/self/exe", "farmem_sim", "run", number.c_str(), f.c_str(), m.c_str(), nullptr);
+    ::execv("/proc/self/exe", pointers.data());
     ::_exit(127);
   }
   ::close(ends[1]);
@@ -109,8 +156,9 @@ int run_apart(std::uint64_t seed, const command& c, std::string& output) {
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) output += fmt::format("ended by signal {}\n", WTERMSIG(status));
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  if (WIFEXITED(status)) return fm::sim::ending_of_status(WEXITSTATUS(status));
+  output += fmt::format("ended by signal {}\n", WTERMSIG(status));
+  return ending_of_signal(WTERMSIG(status), output);
 }
 
 int run_here(std::uint64_t seed, const command& c) {
@@ -118,56 +166,97 @@ int run_here(std::uint64_t seed, const command& c) {
   if (const int now = ::personality(0xffffffff); (now & ADDR_NO_RANDOMIZE) == 0) {
     ::personality(static_cast<unsigned long>(now) | ADDR_NO_RANDOMIZE);
     std::string output;
-    const int status = run_apart(seed, c, output);
+    const ending e = run_apart(seed, c, output);
     fmt::print("{}", output);
-    return status;
+    return fm::sim::exit_status(e);
   }
   ::mallopt(M_ARENA_MAX, 1);
   const rlimit work{run_within_s, run_within_s + 10};
   ::setrlimit(RLIMIT_CPU, &work);
   ::alarm(hangs_after_s);
+  fm::sim::setting s{.what = *faults_of(c.faults)};
+  if (c.mutated != nullptr) {
+    s.leaning = c.mutated->which;
+    if (!c.control) fm::detail::chosen_mutation = c.mutated->which;
+    if (!c.control || c.mutated->by_the_plan) s.pretended = c.mutated->pretended;
+  }
   try {
-    fmt::print("seed {}: {}\n", seed, fm::sim::run_program(seed, *faults_of(c.faults)));
+    fmt::print("seed {}: {}\n", seed, fm::sim::run_program(seed, s));
     return 0;
   } catch (const std::exception& e) {
     // Other threads still wait for their turn: nothing is taken down.
     fmt::print(stderr, "seed {}: {}\n", seed, e.what());
     std::fflush(stderr);
-    ::_exit(1);
+    ::_exit(fm::sim::exit_status(ending::error));
   }
+}
+
+/// Whether all seeds in [from, to) pass; prints the first that does not.
+bool all_pass(std::uint64_t from, std::uint64_t to, const command& c, std::string& output) {
+  for (std::uint64_t seed = from; seed < to; ++seed)
+    if (const ending e = run_apart(seed, c, output); e != ending::passed) {
+      fmt::print("{}FAILED ({}); again by: {}\n", output, name_of(e), text_of(seed, c));
+      return false;
+    }
+  return true;
 }
 
 int check(const command& c) {
   std::string output;
-  for (std::uint64_t seed = c.numbers[0]; seed < c.numbers[0] + c.numbers[1]; ++seed)
-    if (run_apart(seed, c, output) != 0) {
-      fmt::print("{}FAILED; again by: {}\n", output, text_of(seed, c));
-      return 1;
-    }
+  if (!all_pass(c.numbers[0], c.numbers[0] + c.numbers[1], c, output)) return 1;
   fmt::print("{} seeds passed; the last one: {}", c.numbers[1], output);
   return 0;
 }
 
-// A run that only took too long has noticed nothing: it may be the plan that is too large.
 int catch_mutation(const command& c) {
-  std::string output;
-  for (std::uint64_t seed = c.numbers[0]; seed < c.numbers[0] + c.numbers[1]; ++seed)
-    if (run_apart(seed, c, output) != 0 && output.find(fm::sim::out_of_decisions) == std::string::npos) {
-      fmt::print("{}caught after {} seeds; again by: {}\n", output, seed - c.numbers[0] + 1, text_of(seed, c));
-      return 0;
+  std::string output, ignored;
+  std::map<ending, std::uint64_t> others;
+  const std::uint64_t from = c.numbers[0];
+  for (std::uint64_t seed = from; seed < from + c.numbers[1]; ++seed) {
+    const ending e = run_apart(seed, c, output);
+    if (std::find(c.accepted.begin(), c.accepted.end(), e) == c.accepted.end()) {
+      ++others[e];
+      continue;
     }
-  fmt::print("{} seeds did not notice {}\n", c.numbers[1], c.mutation);
+    command controls = c;
+    controls.control = true;
+    const std::uint64_t to = std::max(seed + 1, from + controls_least);
+    if (!all_pass(from, to, controls, ignored)) {
+      fmt::print("the plan of {} fails by itself: nothing is noticed\n", c.mutated->name);
+      return 1;
+    }
+    fmt::print("{}noticed by a {} after {} seeds, and {} control runs passed; again by: {}\n", output, name_of(e),
+               seed - from + 1, to - from, text_of(seed, c));
+    return 0;
+  }
+  fmt::print("{}{} seeds did not notice {}:", others.size() > 1 ? output : "", c.numbers[1], c.mutated->name);
+  for (const auto& [e, times] : others) fmt::print(" {} {}", times, name_of(e));
+  fmt::print("\n");
   return 1;
 }
 
 int replay(const command& c) {
   std::string first, second;
-  if (run_apart(c.numbers[0], c, first) != 0 || run_apart(c.numbers[0], c, second) != 0 || first != second) {
+  if (run_apart(c.numbers[0], c, first) != ending::passed || run_apart(c.numbers[0], c, second) != ending::passed ||
+      first != second) {
     fmt::print("not the same:\n{}{}", first, second);
     return 1;
   }
   fmt::print("twice {}", first);
   return 0;
+}
+
+/// Endings by name, comma between them; nothing if one is unknown or is that of a run that passed.
+std::vector<ending> endings_of(std::string_view list) {
+  std::vector<ending> all;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::optional<ending> e = fm::sim::ending_of(list.substr(0, comma));
+    if (!e || *e == ending::passed) return {};
+    all.push_back(*e);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return all;
 }
 
 }  // namespace
@@ -180,26 +269,30 @@ int main(int argc, char** argv) {
     const std::string a = argv[i];
     if (a.starts_with("--faults="))
       c.faults = a.substr(9);
-    else if (a.starts_with("--mutation="))
-      c.mutation = a.substr(11);
-    else
+    else if (a.starts_with("--accept="))
+      c.accepted = endings_of(std::string_view(a).substr(9));
+    else if (a == "--control")
+      c.control = true;
+    else if (a.starts_with("--mutation=")) {
+      const auto known = std::find_if(std::begin(mutations), std::end(mutations),
+                                      [&](const named_mutation& m) { return a.substr(11) == m.name; });
+      if (known == std::end(mutations)) return usage();
+      c.mutated = &*known;
+    } else
       c.numbers.push_back(std::strtoull(argv[i], nullptr, 0));
   }
-  if (!faults_of(c.faults)) return usage();
+  if (!faults_of(c.faults) || c.accepted.empty() || (c.control && c.mutated == nullptr)) return usage();
   if (c.name == "mutations") {
-    for (const auto& [name, which] : mutations) fmt::print("{}\n", name);
+    for (const named_mutation& m : mutations) fmt::print("{}\n", m.name);
     return 0;
   }
-  for (const auto& [name, which] : mutations)
-    if (c.mutation == name) fm::detail::chosen_mutation = which;
-  if (c.mutation.empty() != (fm::detail::chosen_mutation == mutation::none)) return usage();
   if (!fm::sim::fiber::possible()) {
     fmt::print("this processor or kernel does not let a program change the base of its thread-local storage\n");
     return not_possible;
   }
   if (c.name == "run" && c.numbers.size() == 1) return run_here(c.numbers[0], c);
   if (c.name == "check" && c.numbers.size() == 2) return check(c);
-  if (c.name == "catch" && c.numbers.size() == 2) return catch_mutation(c);
+  if (c.name == "catch" && c.numbers.size() == 2 && c.mutated != nullptr && !c.control) return catch_mutation(c);
   if (c.name == "replay" && c.numbers.size() == 1) return replay(c);
   return usage();
 }

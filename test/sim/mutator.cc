@@ -1,3 +1,4 @@
+// What mutators do with their graphs, and how they compare them with their shadows.
 #include "mutator.h"
 
 #include <fmt/format.h>
@@ -11,26 +12,10 @@ namespace fm::sim {
 namespace {
 
 constexpr std::size_t data_words_max = 48;
+constexpr std::size_t large_words = 1100;  // more than the largest segment
+constexpr std::uint64_t large_one_in = 96;
 constexpr std::size_t roots_n = 12;
 constexpr std::size_t weak_n = 24;
-
-std::uint64_t check_of(std::uint64_t id) { return id * 0x9e3779b97f4a7c15 ^ 0x5bd1e995; }
-std::size_t words_of(std::uint64_t id) { return 1 + check_of(id) % data_words_max; }
-/// Word 0 counts how often the data was written anew; the others follow from it.
-std::uint64_t word_of(std::uint64_t id, std::size_t i, std::uint64_t version) {
-  return check_of(id + i) + version * 0x10001;
-}
-
-[[noreturn]] void wrong(const char* what, std::uint64_t id) {
-  throw disagreement(fmt::format("{} (node {}:{})", what, id >> 32, id & 0xffffffff));
-}
-
-[[noreturn]] void wrong_edge(const ptr<node>& at, std::uint64_t id, std::size_t edge, std::uint64_t should_be,
-                             const ptr<node>& is) {
-  throw disagreement(fmt::format("edge {} of node {}:{} (slot {:#x}) should be {}:{}, and is slot {:#x}, node {:x}",
-                                 edge, id >> 32, id & 0xffffffff, at.slot(), should_be >> 32, should_be & 0xffffffff,
-                                 is.slot(), is ? is->id : 0));
-}
 
 /// What an agent that is lost takes with it.
 bool is_loss(errc e) {
@@ -41,27 +26,42 @@ bool is_loss(errc e) {
 
 }  // namespace
 
-mutator::mutator(heap& h, shared_array shared, std::uint64_t number, std::uint64_t seed, bool may_lose_agents)
+void wrong(const char* what, std::uint64_t id) {
+  throw disagreement(fmt::format("{} (node {}:{})", what, id >> 32, id & 0xffffffff));
+}
+
+void wrong_edge(const ptr<node>& at, std::uint64_t id, std::size_t edge, std::uint64_t should_be, const ptr<node>& is) {
+  throw disagreement(fmt::format("edge {} of node {}:{} (slot {:#x}) should be {}:{}, and is slot {:#x}, node {:x}",
+                                 edge, id >> 32, id & 0xffffffff, at.slot(), should_be >> 32, should_be & 0xffffffff,
+                                 is.slot(), is ? is->id : 0));
+}
+
+mutator::mutator(heap& h, commons& shared, const mutator_options& options)
     : heap_(h),
-      shared_(std::move(shared)),
-      next_id_((number + 1) << 32),
-      random_(seed * 1000 + number),
-      may_lose_agents_(may_lose_agents) {
+      shared_(shared),
+      options_(options),
+      next_id_((options.number + 1) << 32),
+      random_(options.seed * 1000 + options.number) {
   roots_.resize(roots_n);
   root_ids_.resize(roots_n);
+  if (options.map) map_ = hash_map<std::uint64_t, std::uint64_t>(h);
+}
+
+std::size_t mutator::words_of(std::uint64_t id) const {
+  return options_.large && check_of(id) % large_one_in == 0 ? large_words : 1 + check_of(id) % data_words_max;
 }
 
 void mutator::step() {
   try {
     act();
   } catch (const error& e) {
-    if (!may_lose_agents_ || !is_loss(e.code())) throw;
+    if (!options_.may_lose_agents || !is_loss(e.code())) throw;
     ++failed;
   }
 }
 
 void mutator::act() {
-  switch (pick(20)) {
+  switch (pick(26)) {
     case 0:
     case 1: return make_root();
     case 2:
@@ -80,6 +80,11 @@ void mutator::act() {
     case 15: return prefetch_some();
     case 16: return hold_scope();
     case 17: return write_data();
+    case 18: return reach_in_place();
+    case 19: return use_pins();
+    case 20: return use_mail();
+    case 21: return run_tasks();
+    case 22: return options_.map ? use_map() : use_weak();
     default: walk(24);
   }
 }
@@ -87,11 +92,18 @@ void mutator::act() {
 // A node is read in one place, so that what it says was true at one moment.
 void mutator::require_node(const ptr<node>& p, std::uint64_t id) {
   const auto pin = p.read();
-  if (pin->id != id || pin->check != check_of(id)) wrong("a node is another, or changed", id);
+  require_node(*pin, id);
+}
+void mutator::require_node(const node& n, std::uint64_t id) {
+  if (n.id != id || n.check != check_of(id)) wrong("a node is another, or changed", id);
+  if (shared_.dead.is_dead(id)) wrong("a node can be reached, and its death was told", id);
 }
 
 void mutator::require_data(const ptr<node>& p) {
-  const std::uint64_t id = p->id;
+  const auto pin = p.read();
+  require_data_of(pin, pin->id);
+}
+void mutator::require_data_of(const read_pin<node>& p, std::uint64_t id) {
   const ptr<std::uint64_t[]> data = p->data;
   if (!data) wrong("a node has lost its data", id);
   const auto pin = data.read();
@@ -103,12 +115,19 @@ void mutator::require_data(const ptr<node>& p) {
 
 ptr<node> mutator::make(std::uint64_t& id) {
   const std::uint64_t fresh = ++next_id_;
-  std::array<std::uint64_t, data_words_max> words{};
+  std::array<std::uint64_t, large_words> words{};
   for (std::size_t i = 1; i < words_of(fresh); ++i) words[i] = word_of(fresh, i, 0);
   const auto data = heap_.array(std::span(words.data(), words_of(fresh)));
   ptr<node> p = heap_.make<node>({.id = fresh, .check = check_of(fresh), .to = {}, .data = data});
   id = fresh;
   shadow_[id] = {};
+  if (options_.obituaries && pick(4) == 0) shared_.dead.watch(heap_, p, id);
+  return p;
+}
+
+ptr<node> mutator::make_to_give_away(std::uint64_t& id) {
+  ptr<node> p = make(id);
+  shadow_.erase(id);
   return p;
 }
 
@@ -234,17 +253,16 @@ void mutator::use_weak() {
 }
 
 void mutator::exchange_shared() {
-  const std::size_t at = pick(shared_places);
+  const std::size_t n = shared_.places.read()->size(), at = pick(n);
   std::uint64_t id = 0;
-  const auto fresh = make(id);
-  shadow_.erase(id);
+  const auto fresh = make_to_give_away(id);
   ptr<node> old;
   {
-    const auto places = shared_.write();
+    const auto places = shared_.places.write();
     old = (*places)[at].exchange(fresh);
   }
   if (old) require_node(old, old->id);
-  const ptr<node> other = (*shared_.read().get())[pick(shared_places)].root();
+  const ptr<node> other = (*shared_.places.read().get())[pick(n)].root();
   if (other) {
     require_node(other, other->id);
     require_data(other);
@@ -298,16 +316,20 @@ void mutator::write_data() {
 // The shadow of what died is dropped now and then; what weak handles may bring back stays.
 void mutator::forget_some() {
   if (shadow_.size() < 2 * last_size_ + 512) return;
-  fm::test::reached alive;
-  for (const std::uint64_t id : root_ids_) alive.from(id);
-  for (const auto& [w, id] : weak_) alive.from(id);
-  const auto& seen = alive.along([&](std::uint64_t id) -> auto& { return shadow_[id].to; });
+  fm::test::reached kept;
+  for (const std::uint64_t id : root_ids_) kept.from(id);
+  for (const auto& [w, id] : weak_) kept.from(id);
+  for (const auto& [pin, id] : pins_) kept.from(id);
+  const auto& seen = kept.along([&](std::uint64_t id) -> auto& { return shadow_[id].to; });
   std::erase_if(shadow_, [&](const auto& n) { return !seen.contains(n.first); });
   last_size_ = shadow_.size();
 }
 
 void mutator::compare_all() {
-  std::set<std::uint64_t> seen;
+  compare_map();
+  pins_.clear();
+  std::set<std::uint64_t>& seen = alive;
+  seen.clear();
   std::vector<place> open;
   for (std::size_t i = 0; i < roots_.size(); ++i)
     if (root_ids_[i] != 0 && seen.insert(root_ids_[i]).second) open.emplace_back(roots_[i], root_ids_[i]);
@@ -324,11 +346,10 @@ void mutator::compare_all() {
         if (next_id != 0 && seen.insert(next_id).second) open.emplace_back(std::move(next), next_id);
       }
     } catch (const error& e) {
-      if (!may_lose_agents_ || !is_loss(e.code())) throw;
+      if (!options_.may_lose_agents || !is_loss(e.code())) throw;
       ++failed;
     }
   }
-  reachable = 2 * seen.size();
 }
 
 }  // namespace fm::sim

@@ -6,6 +6,10 @@
 #include <farmem/farmem.h>
 
 #include <array>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -15,7 +19,6 @@
 namespace fm::sim {
 
 constexpr std::size_t edges = 4;
-constexpr std::size_t shared_places = 16;
 
 struct node {
   std::uint64_t id = 0;
@@ -25,6 +28,58 @@ struct node {
 };
 using shared_array = ptr<ref<node>[]>;
 
+/// Nodes on their way from one mutator to another, by a root or by a pin. They refer to no other node.
+class mailbox {
+ public:
+  struct parcel {
+    std::uint64_t id = 0;
+    ptr<node> root;
+    std::optional<read_pin<node>> pin;  ///< instead of the root
+  };
+  /// False, and nothing is taken, when it is full, or has a pin already.
+  bool post(parcel& p);
+  std::optional<parcel> take(std::uint64_t random);
+  void clear();
+
+ private:
+  static constexpr std::size_t parcels_max = 8;
+  std::mutex mutex_;
+  std::vector<parcel> parcels_;
+};
+
+/// Deaths that the heap was asked to tell of (heap::on_dead), by number.
+class obituaries {
+ public:
+  void watch(heap& h, const ptr<node>& p, std::uint64_t id);
+  [[nodiscard]] bool is_dead(std::uint64_t id);
+  /// What is wrong when just these are alive, and all others were found dead; empty: nothing.
+  [[nodiscard]] std::string compare(const std::set<std::uint64_t>& alive);
+  /// So many were told of.
+  [[nodiscard]] std::size_t told();
+
+ private:
+  std::mutex mutex_;
+  std::set<std::uint64_t> watched_, dead_;
+  std::uint64_t told_twice_ = 0;
+};
+
+/// What the mutators of one heap share.
+struct commons {
+  shared_array places;
+  mailbox mail;
+  obituaries dead;
+};
+
+struct mutator_options {
+  std::uint64_t number = 0, seed = 0;
+  bool may_lose_agents = false;
+  std::size_t pins_max = 0;  ///< that live on from step to step: each holds a segment
+  bool pins_by_mail = false;
+  bool large = false;      ///< some data is larger than a segment
+  bool map = false;        ///< it has a hash map
+  bool obituaries = true;  ///< it asks to be told of deaths
+};
+
 /// What the heap answered was wrong. Everything else that is thrown out of a step is the heap's own error.
 struct disagreement : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -32,14 +87,13 @@ struct disagreement : std::runtime_error {
 
 class mutator {
  public:
-  mutator(heap& h, shared_array shared, std::uint64_t number, std::uint64_t seed, bool may_lose_agents);
+  mutator(heap& h, commons& shared, const mutator_options& options);
 
   /// Does something at random. Throws disagreement; and fm::error, where agents may be lost only by their loss.
   void step();
-  /// Compares everything that the shadow reaches.
+  /// Compares everything that the shadow reaches; `alive` are the nodes afterwards. What is not a node is let go.
   void compare_all();
-  /// After compare_all: numbers of its objects, their data arrays included.
-  std::size_t reachable = 0;
+  std::set<std::uint64_t> alive;
   std::uint64_t locked = 0, gone = 0, failed = 0;
 
  private:
@@ -50,8 +104,13 @@ class mutator {
 
   void act();
   std::size_t pick(std::size_t n) { return random_() % n; }
-  static void require_node(const ptr<node>& p, std::uint64_t id);
-  static void require_data(const ptr<node>& p);
+  void require_node(const ptr<node>& p, std::uint64_t id);
+  void require_node(const node& n, std::uint64_t id);
+  void require_data(const ptr<node>& p);
+  void require_data_of(const read_pin<node>& p, std::uint64_t id);
+  [[nodiscard]] std::size_t words_of(std::uint64_t id) const;
+  /// A node of which the shadow forgets at once that it was made: it is to be another thread's.
+  ptr<node> make_to_give_away(std::uint64_t& id);
   ptr<node> make(std::uint64_t& id);
   place walk(std::size_t most);
   void make_root();
@@ -68,17 +127,38 @@ class mutator {
   void hold_scope();
   void write_data();
   void forget_some();
+  void reach_in_place();
+  void use_pins();
+  void use_mail();
+  void run_tasks();
+  task<> visit(ptr<node> p, std::uint64_t id);
+  void use_map();
+  void compare_map();
 
   heap& heap_;
-  shared_array shared_;
+  commons& shared_;
+  const mutator_options options_;
   std::uint64_t next_id_;
   std::mt19937_64 random_;
-  bool may_lose_agents_;
   std::vector<ptr<node>> roots_;
   std::vector<std::uint64_t> root_ids_;
   std::unordered_map<std::uint64_t, shadow> shadow_;
   std::vector<std::pair<weak<node>, std::uint64_t>> weak_;
+  std::vector<std::pair<read_pin<node>, std::uint64_t>> pins_;  ///< they live on from step to step
+  hash_map<std::uint64_t, std::uint64_t> map_;
+  std::map<std::uint64_t, std::uint64_t> map_shadow_;
   std::size_t last_size_ = 0;
 };
+
+// ---- for the files of mutator ----
+
+inline std::uint64_t check_of(std::uint64_t id) { return id * 0x9e3779b97f4a7c15 ^ 0x5bd1e995; }
+/// Word 0 of a node's data counts how often it was written anew; the others follow from it.
+inline std::uint64_t word_of(std::uint64_t id, std::size_t i, std::uint64_t version) {
+  return check_of(id + i) + version * 0x10001;
+}
+[[noreturn]] void wrong(const char* what, std::uint64_t id);
+[[noreturn]] void wrong_edge(const ptr<node>& at, std::uint64_t id, std::size_t edge, std::uint64_t should_be,
+                             const ptr<node>& is);
 
 }  // namespace fm::sim

@@ -1,8 +1,11 @@
 // One run of the simulation: what follows from its seed, and what must be true at its end.
 #pragma once
 
+#include "base/mutation.h"
 #include <cstdint>
 #include <string>
+
+#include "ending.h"
 
 namespace fm::sim {
 
@@ -12,8 +15,14 @@ enum class faults : std::uint8_t {
   deaths,  ///< and an agent dies
 };
 
-/// Runs the program of a seed to its end; the calling thread must be the only one of the process. What is wrong comes as an
-/// exception, or as the end of the process. Returns a line that says what happened, equal for equal seeds.
-std::string run_program(std::uint64_t seed, faults f);
+struct setting {
+  faults what = faults::some;
+  detail::mutation leaning = detail::mutation::none;  ///< the plan suits it, whether or not it is chosen
+  ending pretended = ending::passed;                  ///< ends so, for the test of what is taken for a notice
+};
+
+/// Runs the program of a seed to its end; the calling thread must be the only one of the process. What is wrong ends the
+/// process with an exit_status, or with a signal. Returns a line that says what happened, equal for equal seeds.
+std::string run_program(std::uint64_t seed, const setting& s);
 
 }  // namespace fm::sim

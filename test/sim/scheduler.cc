@@ -1,6 +1,7 @@
 #include "scheduler.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "ending.h"
 #include "fiber.h"
 
 namespace fm::sim {
@@ -57,12 +59,14 @@ void new_interval() {
       held != 0 ? no_decision : static_cast<std::int64_t>(1 + random() % (2 * std::uint64_t{how.points_mean}));
 }
 
+// The run stands still, or would take too long.
 [[noreturn]] void give_up(const char* why) {
   running = false;
   std::fprintf(stderr, "simulation: %s, at %llu ns after %llu decisions\n%s", why,
                static_cast<unsigned long long>(clock_ns - begin_of_time),
                static_cast<unsigned long long>(result.decisions), threads_text().c_str());
-  std::abort();
+  std::fflush(stderr);
+  ::_exit(exit_status(ending::alarm));
 }
 
 // Who runs next; `last` only if nobody else can.
@@ -94,7 +98,7 @@ thread& choose(thread* last) {
 }
 
 void hand_over(thread* last) {
-  if (++result.decisions > how.decisions_max) give_up(out_of_decisions);
+  if (++result.decisions > how.decisions_max) give_up("no progress");
   thread& next = choose(last);
   result.hash = (result.hash ^ (next.number + (clock_ns << 8))) * 0x9e3779b97f4a7c15;
   result.hash ^= result.hash >> 29;
@@ -143,7 +147,7 @@ void thread_main() noexcept {
   t.ended = true;
   wake(&t, 1 << 30);
   hand_over(nullptr);
-  give_up("a thread ran on after its end");
+  std::abort();  // nobody can have handed over to it
 }
 
 }  // namespace

@@ -12,9 +12,6 @@
 
 namespace fm::sim {
 
-/// What a run says that has made as many decisions as it may.
-constexpr const char* out_of_decisions = "no progress";
-
 /// How a run is scheduled. All of it follows from the seed of the run.
 struct schedule {
   std::uint64_t seed = 1;

@@ -1,0 +1,142 @@
+// What a seed decides, and how plans lean towards mutations.
+#include "plan.h"
+
+#include <random>
+
+namespace fm::sim {
+
+namespace {
+
+using namespace fm::literals;
+
+// A mistake shows itself sooner where what it breaks happens often.
+void lean_towards(detail::mutation m, plan& p) {
+  using detail::mutation;
+  if (m == mutation::evict_without_grace || m == mutation::move_while_pinned || m == mutation::drop_open_page) {
+    // Somebody stops in the middle of something for long.
+    p.scheduling.points_mean = 16;
+    p.scheduling.freeze_one_in = 8;
+    p.scheduling.freeze_bits_max = 22;
+    p.scheduling.data_points = m != mutation::drop_open_page;
+    p.cache = 16 * p.segment;
+    p.threads = 4;
+    if (m == mutation::drop_open_page) p.hit = 4_KiB;
+  } else if (m == mutation::return_slots_early) {
+    // The new object is stored before the slow message that releases its slot: of few slots, in a small cache.
+    p.net.control_slow_one_in = 3;
+    p.net.slow_max = 2'000'000;
+    p.net.delay_max = 2'500;
+    p.rest_ns = 0;
+    p.young = 0;  // they return no slot that an agent could have to forget
+    p.cache = 16 * p.segment;
+    p.agents = 1;
+    p.steps = 1500;
+  } else if (m == mutation::clean_when_copied) {
+    p.net.refuse_one_in = 8;
+  } else if (m == mutation::one_round || m == mutation::acknowledge_references_early) {
+    // Agents have much to say to each other, and nothing else goes wrong.
+    p.talk = p.home_at_the_end = true;
+    p.breaks = false;
+    p.agents = 3;
+    p.cache = 16 * p.segment;
+    p.net.refuse_one_in = 0;
+    p.young = 0;
+    // Who traces stops in the middle of it, and messages are fast.
+    p.scheduling.freeze_one_in = 4;
+    p.scheduling.freeze_bits_max = 17;
+    p.net.delay_min = 200;
+    p.net.delay_max = 2'500;
+    p.net.slow_one_in = p.net.control_slow_one_in = 0;
+  } else if (m == mutation::rehome_without_grace || m == mutation::acknowledge_after_rehoming ||
+             m == mutation::rehome_in_cycle) {
+    // Threads stop in the middle of something while an agent is given up; much is fetched, and little is near.
+    p.scheduling.points_mean = 16;
+    p.scheduling.freeze_one_in = 8;
+    p.scheduling.freeze_bits_max = 22;
+    p.cache = 16 * p.segment;
+    p.threads = 4;
+    p.net.mapped = false;
+    p.death_after_ns = 100'000 + p.seed * 7919 % 3'000'000;
+  } else if (m == mutation::read_past_acknowledged) {
+    p.elastic = true;
+    p.net.mapped = false;
+    p.net.piece_bytes = 64;
+    p.net.piece_slow_one_in = 32;
+    p.net.delay_min = 200;
+    p.net.delay_max = 2'500;
+    p.net.slow_one_in = 4;
+    p.net.slow_max = 1'000'000;
+    p.agents = 1;
+  } else if (m == mutation::retire_while_read) {
+    p.net.piece_bytes = 64;
+    p.net.piece_slow_one_in = 16;
+    p.net.slow_max = 20'000'000;
+    p.agents = 1;
+    p.agent_memory = 10 * 64_KiB;
+    p.steps = 1200;
+  }
+}
+
+}  // namespace
+
+plan plan_of(std::uint64_t seed, const setting& s) {
+  const faults f = s.what;
+  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15 + 11);
+  const auto pick = [&](std::uint64_t from, std::uint64_t to) { return from + random() % (to - from + 1); };
+  const auto one_of = [&](std::initializer_list<std::uint64_t> from) { return from.begin()[random() % from.size()]; };
+  plan p;
+  p.seed = seed;
+  p.scheduling.seed = random();
+  p.scheduling.points_mean = static_cast<std::uint32_t>(one_of({16, 32, 64, 128, 512}));
+  p.scheduling.freeze_one_in = static_cast<std::uint32_t>(one_of({0, 8, 32, 256}));
+  p.scheduling.freeze_bits_max = static_cast<std::uint32_t>(pick(14, 23));
+  p.scheduling.data_points = one_of({0, 0, 1}) != 0;
+  p.net.delay_min = one_of({200, 2'000});
+  p.net.delay_max = one_of({2'500, 20'000, 100'000});
+  p.net.slow_one_in = static_cast<std::uint32_t>(one_of({0, 16, 128}));
+  p.net.slow_max = one_of({200'000, 2'000'000, 10'000'000});
+  p.net.control_slow_one_in = static_cast<std::uint32_t>(one_of({0, 0, 8}));
+  p.net.piece_bytes = static_cast<std::uint32_t>(one_of({64, 256, 4096}));
+  p.net.piece_slow_one_in = static_cast<std::uint32_t>(one_of({0, 32, 256}));
+  p.net.repeat_one_in = static_cast<std::uint32_t>(one_of({0, 4}));
+  p.net.refuse_one_in = static_cast<std::uint32_t>(one_of({0, 0, 40}));
+  p.net.mapped = one_of({0, 1}) != 0;
+  p.steps = pick(500, 1500);
+  p.threads = pick(2, 4);
+  p.agents = pick(1, 3);
+  p.segment = one_of({4_KiB, 8_KiB});
+  p.cache = p.segment * pick(16, 40);
+  p.agent_memory = pick(16, 64) * 64_KiB;
+  p.hit = one_of({0, 0, 4_KiB, 8_KiB});
+  p.elastic = one_of({0, 1, 1}) != 0;
+  p.breaks = f != faults::some || one_of({0, 1}) != 0;
+  p.break_every_ns = f == faults::some ? pick(1'000'000, 20'000'000) : pick(100'000, 3'000'000);
+  p.death = f == faults::deaths;
+  p.death_after_ns = pick(100'000, 20'000'000);
+  p.rest_ns = one_of({0, 0, 100'000});
+  if (p.death) p.agents = pick(2, 3);
+  p.talk = one_of({0, 1, 1, 1}) != 0;
+  p.references_max = one_of({64, 1 << 18});
+  p.home_at_the_end = one_of({0, 1}) != 0;
+  p.trace_queue = one_of({8, 64, 1 << 20});
+  p.automatic = one_of({0, 0, 1}) != 0;
+  p.automatic_every = one_of({0, 32_KiB, 256_KiB});
+  p.verify_cycles = one_of({0, 0, 0, 0, 1}) != 0;
+  p.in_traversal_order = one_of({0, 1}) != 0;
+  p.evacuate_all = one_of({0, 1}) != 0;
+  p.two_heaps = one_of({0, 0, 0, 1}) != 0;
+  if (p.two_heaps) p.agent_memory *= 2;
+  p.places = one_of({16, 16, 200});
+  p.large = p.cache >= 24 * p.segment;
+  p.pins = p.cache / p.segment < 24 ? 0 : (p.cache / p.segment - 16) / 8;
+  p.maps = one_of({0, 1}) != 0;
+  lean_towards(s.leaning, p);
+  // In a small cache, what is held would leave no room for what is to come.
+  if (p.cache < 24 * p.segment) {
+    p.large = false;
+    p.pins = 0;
+  }
+  return p;
+}
+
+}  // namespace fm::sim
