@@ -221,7 +221,8 @@ bool tracer::take_work(worker& w) {
     w.rescan_word = 0;
     w.rescan_bits = 0;
     w.rescanning = true;
-    heap::record(h_.tablet_block_of(w.rescan_tablet)).rescan.exchange(0, std::memory_order_acq_rel);
+    if (!detail::mutated(detail::mutation::stale_rescan))
+      heap::record(h_.tablet_block_of(w.rescan_tablet)).rescan.exchange(0, std::memory_order_acq_rel);
   } else {
     return false;
   }

@@ -88,7 +88,12 @@ bool evictor::release_passed() noexcept {
   const std::uint64_t newest = arena_.newest_dead();
   if (newest == 0) return false;
   if (!epochs::passed(newest)) epochs::try_pass(newest);
-  while (segment* s = arena_.next_dead(epochs::passed_.load(std::memory_order_acquire))) {
+  const std::uint64_t passed_below = mutated(mutation::release_dead_without_grace)
+                                         ? ~std::uint64_t{0}
+                                         : epochs::passed_.load(std::memory_order_acquire);
+  while (segment* s = arena_.next_dead(passed_below)) {
+    FM_ASSERT(epochs::passed(s->cold_stamp.load(std::memory_order_relaxed)),
+              "a segment of dead objects waits for sections");
     release(*s);
     any = true;
   }

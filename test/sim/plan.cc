@@ -31,6 +31,21 @@ void lean_towards(detail::mutation m, plan& p) {
     p.cache = 16 * p.segment;
     p.agents = 1;
     p.steps = 1500;
+  } else if (m == mutation::release_dead_without_grace) {
+    p.scheduling.points_mean = 16;
+    p.scheduling.freeze_one_in = 8;
+    p.scheduling.freeze_bits_max = 22;
+    p.young = 8;
+    p.threads = 4;
+    p.rest_ns = 0;
+  } else if (m == mutation::stale_rescan) {
+    p.trace_queue = 8;
+    p.places = 200;
+    p.cache = 16 * p.segment;
+    p.large = false;
+  } else if (m == mutation::stale_local_rescan) {
+    p.places = 200;
+    p.large = false;
   } else if (m == mutation::clean_when_copied) {
     p.net.refuse_one_in = 8;
   } else if (m == mutation::one_round || m == mutation::acknowledge_references_early) {
