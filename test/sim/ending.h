@@ -38,7 +38,7 @@ constexpr std::optional<ending> ending_of(std::string_view name) {
   return std::nullopt;
 }
 
-/// The status that a process ends with; what else ends processes uses none of these but 0.
+/// The status that a process ends with; shells and sanitizers use none of these but 0.
 constexpr int exit_status(ending e) { return e == ending::passed ? 0 : 100 + static_cast<int>(e); }
 constexpr ending ending_of_status(int status) {
   for (const named_ending& n : named_endings)
@@ -46,7 +46,7 @@ constexpr ending ending_of_status(int status) {
   return ending::crash;
 }
 
-/// What a failed check of the library prints.
+/// The text that a failed check of the library prints.
 inline constexpr std::string_view failed_check = "check failed: ";
 
 }  // namespace fm::sim

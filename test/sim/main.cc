@@ -228,7 +228,7 @@ int catch_mutation(const command& c) {
       fmt::print("the plan of {} fails by itself: nothing is noticed\n", c.mutated->name);
       return 1;
     }
-    fmt::print("{}noticed by a {} after {} seeds, and {} control runs passed; again by: {}\n", output, name_of(e),
+    fmt::print("{}noticed: {}; runs: {} with the mutation, {} controls passed; again by: {}\n", output, name_of(e),
                seed - from + 1, to - from, text_of(seed, c));
     return 0;
   }

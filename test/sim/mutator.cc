@@ -1,4 +1,4 @@
-// What mutators do with their graphs, and how they compare them with their shadows.
+// The mutators' work on their graphs, and the comparison with their shadows.
 #include "mutator.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ constexpr std::uint64_t large_one_in = 96;
 constexpr std::size_t roots_n = 12;
 constexpr std::size_t weak_n = 24;
 
-/// What an agent that is lost takes with it.
+/// Errors of operations that a lost agent takes with it.
 bool is_loss(errc e) {
   return e == errc::agent_lost || e == errc::disconnected || e == errc::timed_out || e == errc::cancelled ||
          e == errc::cache_full ||

@@ -6,69 +6,16 @@
 #include <farmem/farmem.h>
 
 #include <array>
-#include <functional>
 #include <map>
-#include <mutex>
-#include <optional>
 #include <random>
 #include <set>
-#include <string>
+#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
+#include "commons.h"
+
 namespace fm::sim {
-
-constexpr std::size_t edges = 4;
-
-struct node {
-  std::uint64_t id = 0;
-  std::uint64_t check = 0;
-  std::array<ref<node>, edges> to;
-  ref<std::uint64_t[]> data;
-};
-using shared_array = ptr<ref<node>[]>;
-
-/// Nodes on their way from one mutator to another, by a root or by a pin. They refer to no other node.
-class mailbox {
- public:
-  struct parcel {
-    std::uint64_t id = 0;
-    ptr<node> root;
-    std::optional<read_pin<node>> pin;  ///< instead of the root
-  };
-  /// False, and nothing is taken, when it is full, or has a pin already.
-  bool post(parcel& p);
-  std::optional<parcel> take(std::uint64_t random);
-  void clear();
-
- private:
-  static constexpr std::size_t parcels_max = 8;
-  std::mutex mutex_;
-  std::vector<parcel> parcels_;
-};
-
-/// Deaths that the heap was asked to tell of (heap::on_dead), by number.
-class obituaries {
- public:
-  void watch(heap& h, const ptr<node>& p, std::uint64_t id);
-  [[nodiscard]] bool is_dead(std::uint64_t id);
-  /// What is wrong when just these are alive, and all others were found dead; empty: nothing.
-  [[nodiscard]] std::string compare(const std::set<std::uint64_t>& alive);
-  /// So many were told of.
-  [[nodiscard]] std::size_t told();
-
- private:
-  std::mutex mutex_;
-  std::set<std::uint64_t> watched_, dead_;
-  std::uint64_t told_twice_ = 0;
-};
-
-/// What the mutators of one heap share.
-struct commons {
-  shared_array places;
-  mailbox mail;
-  obituaries dead;
-};
 
 struct mutator_options {
   std::uint64_t number = 0, seed = 0;
@@ -91,7 +38,8 @@ class mutator {
 
   /// Does something at random. Throws disagreement; and fm::error, where agents may be lost only by their loss.
   void step();
-  /// Compares everything that the shadow reaches; `alive` are the nodes afterwards. What is not a node is let go.
+  /// Compares everything that the shadow reaches; `alive` are the nodes afterwards. The mutator keeps its nodes, and gives
+  /// pins and its map up.
   void compare_all();
   std::set<std::uint64_t> alive;
   std::uint64_t locked = 0, gone = 0, failed = 0;

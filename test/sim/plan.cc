@@ -1,4 +1,4 @@
-// What a seed decides, and how plans lean towards mutations.
+// From a seed to a plan, and how plans lean towards mutations.
 #include "plan.h"
 
 #include <random>
@@ -12,14 +12,17 @@ using namespace fm::literals;
 // A mistake shows itself sooner where what it breaks happens often.
 void lean_towards(detail::mutation m, plan& p) {
   using detail::mutation;
-  if (m == mutation::evict_without_grace || m == mutation::move_while_pinned || m == mutation::drop_open_page) {
-    // Somebody stops in the middle of something for long.
+  // Somebody stops in the middle of something.
+  const auto stop_for_long = [&] {
     p.scheduling.points_mean = 16;
     p.scheduling.freeze_one_in = 8;
     p.scheduling.freeze_bits_max = 22;
+    p.threads = 4;
+  };
+  if (m == mutation::evict_without_grace || m == mutation::move_while_pinned || m == mutation::drop_open_page) {
+    stop_for_long();
     p.scheduling.data_points = m != mutation::drop_open_page;
     p.cache = 16 * p.segment;
-    p.threads = 4;
     if (m == mutation::drop_open_page) p.hit = 4_KiB;
   } else if (m == mutation::return_slots_early) {
     // The new object is stored before the slow message that releases its slot: of few slots, in a small cache.
@@ -32,11 +35,8 @@ void lean_towards(detail::mutation m, plan& p) {
     p.agents = 1;
     p.steps = 1500;
   } else if (m == mutation::release_dead_without_grace) {
-    p.scheduling.points_mean = 16;
-    p.scheduling.freeze_one_in = 8;
-    p.scheduling.freeze_bits_max = 22;
+    stop_for_long();
     p.young = 8;
-    p.threads = 4;
     p.rest_ns = 0;
   } else if (m == mutation::stale_rescan) {
     p.trace_queue = 8;
@@ -65,11 +65,8 @@ void lean_towards(detail::mutation m, plan& p) {
   } else if (m == mutation::rehome_without_grace || m == mutation::acknowledge_after_rehoming ||
              m == mutation::rehome_in_cycle) {
     // Threads stop in the middle of something while an agent is given up; much is fetched, and little is near.
-    p.scheduling.points_mean = 16;
-    p.scheduling.freeze_one_in = 8;
-    p.scheduling.freeze_bits_max = 22;
+    stop_for_long();
     p.cache = 16 * p.segment;
-    p.threads = 4;
     p.net.mapped = false;
     p.death_after_ns = 100'000 + p.seed * 7919 % 3'000'000;
   } else if (m == mutation::read_past_acknowledged) {

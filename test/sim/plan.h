@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "mutator.h"
 #include "network.h"
 #include "program.h"
 #include "scheduler.h"

@@ -21,8 +21,9 @@ struct setting {
   ending pretended = ending::passed;                  ///< ends so, for the test of what is taken for a notice
 };
 
-/// Runs the program of a seed to its end; the calling thread must be the only one of the process. What is wrong ends the
-/// process with an exit_status, or with a signal. Returns a line that says what happened, equal for equal seeds.
+/// Runs the program of a seed to its end; the calling thread must be the only one of the process. A finding or an error
+/// ends the process with its exit_status, and a failed check with a signal. Returns a line that says what happened, equal
+/// for equal seeds.
 std::string run_program(std::uint64_t seed, const setting& s);
 
 }  // namespace fm::sim

@@ -1,75 +1,14 @@
-// What mutators do beside their graphs: raw pointers into the shared array, pins that live on from step to step, nodes
-// that go to other threads, tasks and a hash map; and what they share for it.
-#include <algorithm>
+// The mutators' other ways to objects, beside their graphs: raw pointers into the shared array, pins that live on from
+// step to step, mail to other threads, tasks and a hash map.
+#include <optional>
 #include <utility>
 
 #include "mutator.h"
 
 namespace fm::sim {
 
-// ---- what mutators share ----
-
-bool mailbox::post(parcel& p) {
-  const std::lock_guard lock(mutex_);
-  const auto with_pin = [](const parcel& other) { return other.pin.has_value(); };
-  if (parcels_.size() == parcels_max || (p.pin && std::any_of(parcels_.begin(), parcels_.end(), with_pin)))
-    return false;
-  parcels_.push_back(std::move(p));
-  return true;
-}
-
-std::optional<mailbox::parcel> mailbox::take(std::uint64_t random) {
-  const std::lock_guard lock(mutex_);
-  if (parcels_.empty()) return std::nullopt;
-  std::swap(parcels_[random % parcels_.size()], parcels_.back());
-  std::optional<parcel> p = std::move(parcels_.back());
-  parcels_.pop_back();
-  return p;
-}
-
-void mailbox::clear() {
-  std::vector<parcel> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all.swap(parcels_);
-  }
-}
-
-void obituaries::watch(heap& h, const ptr<node>& p, std::uint64_t id) {
-  {
-    const std::lock_guard lock(mutex_);
-    watched_.insert(id);
-  }
-  h.on_dead(p, [this, id] {
-    const std::lock_guard lock(mutex_);
-    told_twice_ += !dead_.insert(id).second;
-  });
-}
-
-bool obituaries::is_dead(std::uint64_t id) {
-  const std::lock_guard lock(mutex_);
-  return dead_.contains(id);
-}
-
-std::string obituaries::compare(const std::set<std::uint64_t>& alive) {
-  const std::lock_guard lock(mutex_);
-  if (told_twice_ != 0) return "a death was told twice";
-  for (const std::uint64_t id : watched_)
-    if (alive.contains(id) == dead_.contains(id))
-      return "node " + std::to_string(id >> 32) + ":" + std::to_string(id & 0xffffffff) +
-             (alive.contains(id) ? " is alive, and its death was told" : " is dead, and nobody was told");
-  return {};
-}
-
-std::size_t obituaries::told() {
-  const std::lock_guard lock(mutex_);
-  return dead_.size();
-}
-
-// ---- what they do ----
-
-// What the field refers to may be overwritten while its object, or its data, is waited for. The thread has left its
-// section then: what it is about to reach, and pins of what it holds, keep it alive.
+// The field may be overwritten while the object that it referred to, or its data, is waited for. The thread has left its
+// section then: the slot that it is about to reach, and pins of all that it holds, keep them alive.
 void mutator::reach_in_place() {
   const scope s;
   const array_object<ref<node>>* places = shared_.places.get(s);
