@@ -35,7 +35,7 @@ enum class mutation : std::uint8_t {
   forget_losses,                 ///< what was lost is on no list
   rehome_in_cycle,               ///< tablets get new agents while a cycle marks
   release_dead_without_grace,    ///< segments of dead objects wait for no section
-  stale_rescan,                  ///< an agent scans a tablet anew, and what overflows meanwhile does not list it again
+  stale_rescan,                  ///< an agent scans a tablet anew, and overflows meanwhile do not list it again
   stale_local_rescan,            ///< the same of the owner's tracer
 };
 

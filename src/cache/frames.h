@@ -7,7 +7,8 @@
 //     the piece (bump_leased). So its thread may lose the piece that it lies in
 //     (leases.h), but the segment is not swept before the section has ended. If the section is left in between, the
 //     segment counts the frame as being fetched (segment::inflight) from before that until after it was entered again.
-//     Then it is not swept before that section has ended (segment::end_hold).
+//     A read into the frame prolongs that to its own end. The segment is not swept before the section has ended in
+//     which the count ends (segment::end_hold).
 //   - A frame moves only while the caller owns its word (busy, or in a pause), and never while it is pinned.
 //
 // The other parts of the cache and the evictor call it.

@@ -46,7 +46,14 @@ class old_hints {
   std::array<word_t, page_slots> words_;
 };
 
-/// Waiting for an agent while a fetch of this thread is in flight: `frame` is where its bytes go.
+/// The segment of the frame counts it as being fetched: the fetch has that count from now on. In the section that finds
+/// the region readable, or in an earlier one: a retirement that has come since must wait for the read.
+void take_hold(object_cache& cache, fetch& f) noexcept {
+  f.seg = &cache.memory().of(f.payload);
+  f.posted_at.store(this_thread.epoch.load(std::memory_order_relaxed), std::memory_order_seq_cst);
+}
+
+/// Waiting for an agent while a fetch of this thread is in flight.
 class wait_in_fetch {
  public:
   wait_in_fetch(object_cache& cache, fetch& f) noexcept : wait_((hold(cache, f), cache.pressure()), f.slot) {}
@@ -55,19 +62,18 @@ class wait_in_fetch {
   // Before the section is left: until then it holds both.
   static void hold(object_cache& cache, fetch& f) noexcept {
     if (f.posted_at.load(std::memory_order_relaxed) != 0) return;
-    f.seg = &cache.memory().of(f.payload);
-    f.seg->inflight.fetch_add(1, std::memory_order_relaxed);
-    // Of the section that found the region readable: a retirement that came since must wait for the read.
-    f.posted_at.store(this_thread.epoch.load(std::memory_order_relaxed), std::memory_order_seq_cst);
+    cache.memory().of(f.payload).hold();
+    take_hold(cache, f);
   }
   const access_wait wait_;
 };
 
-/// The count of a frame for which the section was left, from whoever waited for it: its segment may be in a queue, and
-/// the read is not to write headers below the evictor's walk.
-void take_hold(object_cache& cache, fetch& f) noexcept {
-  f.seg = &cache.memory().of(f.payload);
-  f.posted_at.store(this_thread.epoch.load(std::memory_order_relaxed), std::memory_order_seq_cst);
+/// Whether the evictor does not walk over the frame of the fetch: it is counted, in the thread's own piece, or a large
+/// one that the thread has not handed on.
+bool is_kept_from_walks(object_cache& cache, const mutator& m, const fetch& f) noexcept {
+  if (f.posted_at.load(std::memory_order_relaxed) != 0) return true;  // first: the piece may be somebody else's then
+  const segment* const s = &cache.memory().of(f.payload);
+  return s == m.fetched.own.seg || s == m.fetched.large;
 }
 
 /// The fetch has ended, and its frame is installed or given up.
@@ -111,7 +117,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   f.hint = seen;
   f.payload = payload;
   f.bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
-  if (left) take_hold(cache_, f);
+  if (left) take_hold(cache_, f);  // others may have its piece by now
   word_t expected = seen;
   const bool moved = left && (object_cache::agent_of(slot) != agent || link.lost());
   if (moved || !word.compare_exchange_strong(expected, word::fetching(&f), std::memory_order_acq_rel)) {
@@ -185,6 +191,7 @@ std::uint64_t miss_handler::read_hint(fetch& f, mutator& m, remote::agent_sessio
 
 word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
   remote::agent_session& link = *cache_.agents()[agent];
+  FM_ASSERT(is_kept_from_walks(cache_, m, f), "a read writes no header below the evictor's walk");
   const time_point deadline = clock::now() + cache_.options().access_within;
   word_t hint = f.hint;
   for (int round = 0; round < limits::hint_rounds_max; ++round) {

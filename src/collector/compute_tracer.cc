@@ -50,7 +50,7 @@ slot_t compute_tracer::next_slot() {
     if (rescans_.empty()) return 0;
     rescan_tablet_ = rescans_.back();
     rescans_.pop_back();
-    // What is not queued from now on lists it again.
+    // A slot that finds no room from now on lists it again.
     in_rescans_[rescan_tablet_] = mutated(mutation::stale_local_rescan);
     rescan_word_ = 0;
   }
