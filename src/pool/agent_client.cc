@@ -171,7 +171,8 @@ errc agent_client::shake_hands(fabric::session& s) {
     if (instance_ != 0) spdlog::warn("{}: pool {} is lost: {}", url_, options_.name, refusal_);
     return instance_ != 0 ? errc::agent_lost : errc::refused;
   }
-  if (instance_ == 0) {
+  const bool first = instance_ == 0;
+  if (first) {
     instance_ = a.instance;
     layout_ = {a.region_bytes, a.settings.block_bytes, a.settings.versions_upto};
     lease_ = std::chrono::milliseconds(a.lease_ms);
@@ -182,7 +183,7 @@ errc agent_client::shake_hands(fabric::session& s) {
   learn_clock(a.now);
   {
     const std::lock_guard lock(mutex_);
-    if (a.fresh == 1) forget_all_ = true;
+    if (a.fresh == 1 && !first) forget_all_ = true;  // a client that begins has learned nothing yet
     epoch_ = std::max(epoch_, a.epoch);
     pass_wanted_ = true;
     changed_.notify_all();
