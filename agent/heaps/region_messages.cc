@@ -111,7 +111,8 @@ errc heap_session::retired_region(body b, fabric::answer& out) {
   if (r->state != region_state::retiring)
     return refuse(out, type, errc::access_denied, text_of(m) + " is not being retired");
   h_.free_region(*r);
-  begin_answer(out, type, nullptr, 0);
+  const retired_answer a{static_cast<std::uint32_t>(h_.left()) + 1, 0};
+  begin_answer(out, type, &a, sizeof a);
   agent_.wake();
   return errc::ok;
 }

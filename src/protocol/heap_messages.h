@@ -46,7 +46,7 @@
 namespace fm::protocol {
 
 constexpr std::uint16_t protocol_major = 2;
-constexpr std::uint16_t protocol_minor = 2;  ///< 1: agents that talk; 2: region_answer::left
+constexpr std::uint16_t protocol_minor = 3;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer
 
 enum class message_type : std::uint16_t {
   open_heap = 1,        ///< open_heap_body -> open_heap_answer
@@ -59,7 +59,7 @@ enum class message_type : std::uint16_t {
   index = 8,            ///< index_body -> index_answer
   fetch_slot = 9,       ///< fetch_slot_body -> fetch_slot_answer + page of hints + bytes of the home copy
   retire_region = 10,   ///< notice agent -> owner, region_name: no live entry names it any more
-  retired_region = 11,  ///< owner -> agent, region_name -> {}: no read of it is in flight nor will begin
+  retired_region = 11,  ///< owner -> agent, region_name -> retired_answer: no read of it is in flight nor will begin
   renew = 12,           ///< {} -> {}: renews the lease; any message does
   read_entries = 13,    ///< read_entries_body -> u64[]: entries, for verify
   audit = 14,           ///< {} -> audit_answer + text: the agent verifies this heap
@@ -167,6 +167,12 @@ struct region_answer {
   std::uint64_t readable_bytes;  ///< complete batches from the start; reads are clipped to it
   std::uint32_t sealed;
   std::uint32_t left;  ///< one more than the regions that the heap can still open, as things are; 0: not told
+};
+
+/// What an evacuation has taken for copies shows in it: a region that comes back is not one more than before.
+struct retired_answer {
+  std::uint32_t left;  ///< as in region_answer
+  std::uint32_t reserved;
 };
 
 struct index_body {

@@ -180,6 +180,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   void finish_errand(lock_type& lock, std::unique_ptr<errand> e);
   void region_opened(lock_type& lock, errand& e, const answer_view& a);
   [[nodiscard]] std::uint64_t left_after(const region_answer& a) const noexcept;
+  [[nodiscard]] std::uint64_t left_after_retirement(const answer_view& a) const noexcept;
   void watch_oldest(time_point now);
   /// Something that came on the connection of generation `g`, or did not come in time, costs it: with the mutex. What
   /// completes late tells nothing of a later connection, which is left alone.

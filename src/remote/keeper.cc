@@ -229,8 +229,8 @@ void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> 
       }
       if (const auto it = retiring_.find(e->region); it != retiring_.end() && it->second == e->generation)
         retiring_.erase(it);
-      count_.retired.fetch_add(1, std::memory_order_relaxed);
-      left_.fetch_add(region_bytes_, std::memory_order_relaxed);
+      left_.store(left_after_retirement(a), std::memory_order_relaxed);
+      count_.retired.fetch_add(1, std::memory_order_release);
       open_again_at_ = {};  // there is room again
       open_delay_ = {};
       break;
@@ -248,6 +248,14 @@ std::uint64_t agent_session_impl::left_after(const region_answer& a) const noexc
   if (a.left != 0) return a.left * region_bytes_;
   const std::uint64_t before = left_.load(std::memory_order_relaxed);
   return std::max(before, 2 * region_bytes_) - region_bytes_;
+}
+
+// An older agent does not tell what its evacuation has taken meanwhile: then the quota is all that is certain.
+std::uint64_t agent_session_impl::left_after_retirement(const answer_view& a) const noexcept {
+  retired_answer told{};
+  if (a.code == errc::ok && a.body.size() == sizeof told) std::memcpy(&told, a.body.data(), sizeof told);
+  if (told.left != 0) return (told.left - 1 + (book_.has_open() ? 1 : 0)) * region_bytes_;
+  return std::min(left_.load(std::memory_order_relaxed) + region_bytes_, quota_bytes_);
 }
 
 void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_view& a) {

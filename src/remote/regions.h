@@ -109,6 +109,9 @@ class region_book {
   /// A region should be asked for now, so that `take` will not have to wait.
   [[nodiscard]] bool wants_region() const;
 
+  /// Something can be carved now.
+  [[nodiscard]] bool has_open() const { return !open_.empty(); }
+
   /// A carve becomes a batch of `used` bytes. The rest goes back to the region.
   void submitted(const carve& c, std::uint32_t used);
   /// A carve comes back unused.

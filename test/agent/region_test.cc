@@ -47,7 +47,9 @@ TEST_CASE("regions are given until the quota is used up", "[store]") {
   REQUIRE(o.seal(first).ok());  // empty: retires at once
   const auto notices = o.peer->retirements();
   REQUIRE(notices.size() == 1);
-  REQUIRE(o.agree(notices[0]).ok());
+  const reply agreed = o.agree(notices[0]);
+  REQUIRE(agreed.ok());
+  CHECK(agreed.as<retired_answer>().left == 2);  // one, and one more
   CHECK(o.send(message_type::open_region).ok());
 }
 

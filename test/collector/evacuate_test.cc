@@ -1,5 +1,6 @@
 // Evacuation as the last phase of a collection: what is moved and told, that memory comes back, and what order is good for.
 #include "fixture.h"
+#include "heap/heap_core.h"
 
 #include <cmath>
 #include <random>
@@ -99,6 +100,21 @@ TEST_CASE("memory that evacuation has emptied is used again") {
   for (std::size_t i = 0; i < kept.size(); ++i) REQUIRE(kept[i]->number == i % 800 * 50);
   REQUIRE(h.stats().regions_retired > 32);  // all that the agent has
   require_sound_at_home(h);
+}
+
+TEST_CASE("what evacuations give back is not room, because their copies took as much") {
+  auto o = evacuating({});
+  o.local_memory = 8_MiB;
+  fm::heap h(o);
+  std::vector<fm::ptr<tree_leaf>> kept;
+  for (std::size_t i = 0; i < 40'000; ++i) kept.push_back(h.make<tree_leaf>({.number = i}));
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const std::uint64_t live = kept.size() * sizeof(tree_leaf);
+  for (int i = 0; i < 12; ++i) {
+    collect(h, "all", fm::evacuate::all);
+    REQUIRE(h.core().cache().agents()[0]->left_bytes() <= o.local_memory - live);
+  }
+  REQUIRE(h.stats().regions_retired > 32);  // all that the agent has
 }
 
 TEST_CASE("a heap can be told to evacuate nothing, and a share that is none is refused") {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace fm::remote::test {
@@ -64,6 +65,7 @@ class scripted_agent final : public fabric::service {
   std::map<std::uint32_t, region> regions;
   std::vector<std::uint32_t> types;
   std::vector<region_name> retired;
+  std::optional<std::uint32_t> left_after_retirement;  ///< told then; without: as an older agent, which tells nothing
   bool heap_here = false;
   std::uint64_t applied_seq = 0;
   std::uint64_t one_sided_writes = 0;
@@ -240,7 +242,9 @@ inline void scripted_agent::handle(fabric::peer& p, message_type type, body_type
       retired.push_back(m);
       if (const auto it = regions.find(m.region); it != regions.end() && it->second.generation == m.generation)
         regions.erase(it);
-      return ok();
+      if (!left_after_retirement) return ok();
+      const retired_answer a{*left_after_retirement + 1, 0};
+      return ok(&a, sizeof a);
     }
     case message_type::register_types: {
       const auto m = as<register_types_body>(body);

@@ -277,6 +277,28 @@ TEST_CASE("a region that the agent wants back is unreadable at once and acknowle
   CHECK(x.told.retire_asked.size() == 1);
 }
 
+TEST_CASE("room after a retirement is what the agent tells, and never more than the quota") {
+  linked x;
+  x.open();
+  const auto retire = [&](std::uint32_t region) {
+    x.agent.make_region(region, 4096, true);
+    REQUIRE(x.l->learn_region(region) == errc::ok);
+    x.agent.ask_back(region);
+    REQUIRE(x.told.until([&] { return x.told.retire_asked.size() == x.agent.retired.size() + 1; }));
+    const std::uint64_t before = x.l->stats().retired;
+    x.l->retired(region, 1);
+    while (x.l->stats().retired == before) std::this_thread::yield();
+    return x.l->left_bytes();
+  };
+  CHECK(retire(40) == x.l->quota_bytes());  // an older agent does not tell
+  CHECK(retire(41) == x.l->quota_bytes());
+  x.agent.left_after_retirement = 5;
+  CHECK(retire(42) == 6 * x.l->region_bytes());  // one is open ahead
+  CHECK(retire(43) == 6 * x.l->region_bytes());
+  x.agent.left_after_retirement = 0;
+  CHECK(retire(44) == x.l->region_bytes());
+}
+
 TEST_CASE("a region that is being filled cannot be asked back") {
   linked x;
   x.open();
