@@ -404,6 +404,8 @@ constexpr std::uint32_t window_max = 32 << 10;
 
 // ---- cache: eviction and write-back (cache/evictor.cc, cache/writeback.cc) ----
 
+/// A batch's record has room for so many objects at first, and doubles it: about what a batch of small ones holds.
+constexpr std::size_t batch_objects_first = 256;
 /// Frames that one step looks at, so that helping never stalls a thread for long.
 constexpr std::uint32_t frames_per_step = 512;
 /// Frames whose words are prefetched together.
@@ -479,6 +481,9 @@ constexpr std::size_t types_bytes_max = 256 << 10;
 /// Messages about regions that are under way and that nobody waits for: a handful would keep an agent busy. Others wait
 /// their turn, so that thousands of regions that retire together are no burst.
 constexpr std::size_t errands_max = 64;
+/// Regions that an agent has asked back and that are not given back yet, in quotas of the heap. A number can come again
+/// while the answer about its last generation is on its way, and an evacuation holds more than the quota for a while.
+constexpr std::uint64_t retiring_quotas = 4;
 /// A batch that breaks this many connections in a row is given up: the agent may be closing them because of it.
 constexpr std::uint32_t breaks_max = 8;
 /// Batches in one post, of up to three requests each.

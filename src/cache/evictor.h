@@ -96,6 +96,9 @@ class evictor {
     std::size_t agent = 0;
     remote::batch* batch = nullptr;
     std::vector<written_object> objects;
+
+    /// Of one more object, so that noting it cannot fail while its word is busy. False without memory.
+    bool make_room() noexcept;
   };
   using record_list = boost::intrusive::slist<batch_record, boost::intrusive::constant_time_size<false>,
                                               boost::intrusive::cache_last<true>>;
@@ -141,7 +144,9 @@ class evictor {
   bool submit_open_batches() noexcept;
   static void acknowledged(remote::batch& b, errc code) noexcept;
   void acknowledge(batch_record& r, errc code) noexcept;
-  batch_record* take_record();
+  /// A batch for the agent, of at least so many bytes. False: none is to be had now, or there is no memory to note it.
+  bool open_batch(std::size_t agent, std::uint64_t bytes_min) noexcept;
+  batch_record* take_record() noexcept;  ///< null without memory
   void give_back_record(batch_record* r) noexcept;
   void run() noexcept;
 

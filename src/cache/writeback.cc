@@ -38,25 +38,13 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   const std::uint64_t room = frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes;
   const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
   if (open_[agent] && !open_[agent]->fits(bytes_max)) close(agent);
-  if (!open_[agent]) {
-    if (denied_[agent] == steps_) return false;
-    errc why = errc::ok;
-    open_[agent] = cache_.agents()[agent]->begin_batch(bytes_max, clock::now(), why);
-    if (!open_[agent]) {
-      denied_[agent] = steps_;
-      counts.unbatched.fetch_add(1, std::memory_order_relaxed);
-      // Not cleared before: a thread that gives up waiting for memory meanwhile has to say why the agent refused.
-      note_refusal(agent, why == errc::timed_out ? errc::ok : why);
-      return false;
-    }
-    held_ = 0;
-    batch_record* const record = take_record();
-    record->agent = agent;
-    record->batch = open_[agent];
-    open_[agent]->owner = record;
-    open_[agent]->on_acknowledged = acknowledged;
-  }
+  if (!open_[agent] && !open_batch(agent, bytes_max)) return false;
   note_refusal(agent, errc::ok);
+  batch_record& record = *static_cast<batch_record*>(open_[agent]->owner);
+  if (!record.make_room()) {
+    counts.unbatched.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
   word_t expected = seen;
   if (!word.compare_exchange_strong(expected, seen | word::busy_bit, std::memory_order_acq_rel)) {
     ++kept_;  // touched just now
@@ -70,7 +58,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   copy_bytes(copy, frame::home_copy(payload), bytes);
   b.used += static_cast<std::uint32_t>(bytes);
   ++b.count;
-  static_cast<batch_record*>(b.owner)->objects.push_back({header::slot(h), home});
+  record.objects.push_back({header::slot(h), home});
   ++waiting_;
   const bool was_young = (px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed) & frame::young_bit) != 0;
   if (was_young) px.shape.fetch_and(~frame::young_bit, std::memory_order_relaxed);
@@ -82,6 +70,28 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   // Not before the word is released: one of its references may be to itself.
   growing_ = {h, reinterpret_cast<const char*>(copy) + header::bytes, 0};
   grow_up();
+  return true;
+}
+
+bool evictor::open_batch(std::size_t agent, std::uint64_t bytes_min) noexcept {
+  if (denied_[agent] == steps_) return false;
+  batch_record* const record = take_record();
+  errc why = errc::ok;
+  remote::batch* const b = record ? cache_.agents()[agent]->begin_batch(bytes_min, clock::now(), why) : nullptr;
+  if (!b) {
+    if (record) give_back_record(record);
+    denied_[agent] = steps_;
+    counts.unbatched.fetch_add(1, std::memory_order_relaxed);
+    // Not cleared before: a thread that gives up waiting for memory meanwhile has to say why the agent refused.
+    note_refusal(agent, why == errc::timed_out ? errc::ok : why);
+    return false;
+  }
+  held_ = 0;
+  record->agent = agent;
+  record->batch = b;
+  b->owner = record;
+  b->on_acknowledged = acknowledged;
+  open_[agent] = b;
   return true;
 }
 
@@ -233,7 +243,14 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
   wake();
 }
 
-evictor::batch_record* evictor::take_record() {
+bool evictor::batch_record::make_room() noexcept try {
+  if (objects.size() == objects.capacity()) objects.reserve(std::max(limits::batch_objects_first, 2 * objects.size()));
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+evictor::batch_record* evictor::take_record() noexcept try {
   const std::lock_guard lock(records_mutex_);
   if (!free_records_.empty()) {
     batch_record& r = free_records_.front();
@@ -243,6 +260,8 @@ evictor::batch_record* evictor::take_record() {
   records_.push_back(std::make_unique<batch_record>());
   records_.back()->owner = this;
   return records_.back().get();
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 void evictor::give_back_record(batch_record* r) noexcept {

@@ -289,6 +289,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   duration open_delay_{};
   std::vector<region_name> to_seal_again_;
   std::map<std::uint32_t, std::uint32_t> retiring_;  ///< region -> generation: told the owner, not yet given back
+  std::uint64_t owed_ = 0;                           ///< notices of the agent that are not answered yet
   std::vector<region_name> to_acknowledge_;          ///< retired by the owner; to be said (again) to the agent
   std::set<std::uint32_t> learning_;
   bool renewing_ = false;

@@ -229,6 +229,7 @@ void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> 
       }
       if (const auto it = retiring_.find(e->region); it != retiring_.end() && it->second == e->generation)
         retiring_.erase(it);
+      owed_ -= owed_ != 0 ? 1 : 0;
       left_.store(left_after_retirement(a), std::memory_order_relaxed);
       count_.retired.fetch_add(1, std::memory_order_release);
       open_again_at_ = {};  // there is room again

@@ -181,8 +181,13 @@ void agent_session_impl::notice(fabric::session& s, std::span<const std::byte> p
   {
     const lock_type lock(mutex_);
     if (const auto it = retiring_.find(name.region); it != retiring_.end() && it->second == name.generation) return;
+    if (owed_ >= detail::limits::retiring_quotas * std::max(quota_bytes_ / region_bytes_, std::uint64_t{1})) {
+      break_soon(s.generation());  // more than the heap can have
+      return;
+    }
     if (!book_.retire(name.region, name.generation)) return;
     retiring_[name.region] = name.generation;
+    ++owed_;
   }
   if (options_.on_retire) options_.on_retire(options_.context, name.region, name.generation);
 }

@@ -64,6 +64,7 @@ class scripted_agent final : public fabric::service {
   std::map<message_type, std::uint64_t> messages;
   std::map<std::uint32_t, region> regions;
   std::vector<std::uint32_t> types;
+  std::uint64_t quota_bytes = 1 << 30;
   std::vector<region_name> retired;
   std::optional<std::uint32_t> left_after_retirement;  ///< told then; without: as an older agent, which tells nothing
   bool heap_here = false;
@@ -85,13 +86,13 @@ class scripted_agent final : public fabric::service {
     const std::lock_guard lock(mutex);
     heap_here = false;
   }
-  void ask_back(std::uint32_t r) {
+  void ask_back(std::uint32_t r) { ask_back(r, regions.at(r).generation); }
+  void ask_back(std::uint32_t r, std::uint32_t generation) {
     const std::lock_guard lock(mutex);
     struct __attribute__((packed)) {
       message_head head;
       region_name name;
-    } n{{static_cast<std::uint16_t>(message_type::retire_region), 0, sizeof(region_name)},
-        {r, regions.at(r).generation}};
+    } n{{static_cast<std::uint16_t>(message_type::retire_region), 0, sizeof(region_name)}, {r, generation}};
     owner->notify({reinterpret_cast<const std::byte*>(&n), sizeof n});
   }
   void notify_raw(std::span<const std::byte> bytes) {
@@ -213,7 +214,7 @@ inline void scripted_agent::handle(fabric::peer& p, message_type type, body_type
       if (m.resume != 0 && !heap_here) return no(errc::not_found);
       heap_here = true;
       owner = &p;
-      const open_heap_answer a{region_bytes, 1 << 30, applied_seq, lease_ms, 0};
+      const open_heap_answer a{region_bytes, quota_bytes, applied_seq, lease_ms, 0};
       return ok(&a, sizeof a);
     }
     case message_type::close_heap: heap_here = false; return ok();

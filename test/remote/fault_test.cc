@@ -305,6 +305,25 @@ TEST_CASE("a notice that does not follow the protocol costs the agent its connec
   x.check_outcomes(1);
 }
 
+TEST_CASE("an agent that asks more regions back than the heap can have loses its connection, and nothing grows") {
+  linked x;
+  x.agent.quota_bytes = 4 * x.agent.region_bytes;
+  x.open();
+  const std::uint64_t most = 4 * detail::limits::retiring_quotas;
+  for (std::uint32_t n = 0; n < most; ++n)
+    x.agent.ask_back(40 + n % 5, 1 + n / 5);  // unknown ones, in ever new generations
+  REQUIRE(x.told.until([&] { return x.told.retire_asked.size() == most; }));
+  CHECK(x.agent.messages[message_type::open_heap] == 1);
+  x.agent.ask_back(40, 1000);
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
+  CHECK(x.told.retire_asked.size() == most);
+  x.l->retired(40, 1);
+  REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
+  while (x.l->stats().retired == 0) std::this_thread::yield();
+  x.agent.ask_back(40, 1000);
+  REQUIRE(x.told.until([&] { return x.told.retire_asked.size() == most + 1; }));
+}
+
 TEST_CASE("a region that the owner has yet to give back is not opened again, in whichever generation") {
   linked x(64 << 10, 2);
   x.open();
