@@ -13,8 +13,7 @@
 
 namespace fm::detail::channel_limits {
 
-/// When a connection of a byte path has ended, the session says why, and the other way round. Nobody waits longer for
-/// that.
+/// When a connection of a byte path has ended, the session says why, and the other way round. Nobody waits longer.
 constexpr auto word_within = std::chrono::seconds(1);
 /// Sending the part that gives a graph up. The sender has failed by then, and its caller waits.
 constexpr auto abort_within = std::chrono::seconds(1);
@@ -33,8 +32,7 @@ constexpr std::size_t reason_bytes_max = 2048;
 /// Bytes of a peer's text in a message of ours.
 constexpr std::size_t quoted_bytes_max = 400;
 
-/// An empty ring goes on at its beginning after so many bytes: a reader that keeps up then leaves it in the processors'
-/// caches.
+/// An empty ring goes on at its beginning after so many bytes: for a reader that keeps up, it stays in the caches.
 constexpr std::uint64_t ring_restart_from = 512u << 10;
 /// Polling before sleeping costs less than a wake-up while the other process is about to answer.
 constexpr auto ring_spin_for = std::chrono::microseconds(40);
@@ -58,8 +56,7 @@ constexpr std::uint32_t objects_each_section = 256;
 
 namespace fm::fabric::fabric_limits {
 
-/// While requests are in flight the session thread looks around so often, for deadlines and for lanes that nobody
-/// attends.
+/// While requests are in flight the session thread looks so often for deadlines and for lanes that nobody attends.
 constexpr auto session_tick = std::chrono::milliseconds(10);
 /// Ticks without anything in flight, after which the session thread sleeps without a timeout.
 constexpr int quiet_ticks_max = 10;
@@ -69,15 +66,13 @@ constexpr int listener_tick_ms = 100;
 constexpr auto last_words_within = std::chrono::seconds(1);
 /// A client that stops in the middle of a frame is cut off after so long.
 constexpr auto stall_max = std::chrono::seconds(10);
-/// Unsent bytes of a connection or lane beyond which the server reads no more requests from it: the bound on what a
-/// client that does not read costs.
+/// Unsent bytes of a connection or lane beyond which the server reads no more requests: what a deaf client costs.
 constexpr std::size_t unsent_bytes_max = 1u << 20;
 /// Names that are being looked up at once in this process; the system may take minutes for each.
 constexpr int lookups_max = 16;
 /// Unsent descriptors, which count against the server's own limit.
 constexpr std::size_t unsent_descriptors_max = 8;
-/// Descriptors that a client has been sent and that no answer has claimed. A server sends each with its answer, so one
-/// is usual.
+/// Descriptors that a client has been sent and that no answer has claimed. Each comes with its answer: one is usual.
 constexpr std::size_t unclaimed_descriptors_max = 8;
 /// The buffer that a stream is read into, at both ends.
 constexpr std::size_t stream_in_bytes = 64u << 10;
@@ -161,8 +156,7 @@ constexpr std::uint64_t hurry_share = 4;
 
 // When a young collection is due (src/collector/triggers.cc).
 
-/// The part of the cache that is allocated between two young collections: they end before the evictor writes back what
-/// is young.
+/// The part of the cache allocated between two young collections: they end before the evictor writes back the young.
 constexpr std::uint64_t young_share = 8;
 /// A young collection that frees less than this part of what was allocated since the last one was in vain, and the next
 /// comes later. One that took more than this part of a core is as good as in vain.
@@ -352,6 +346,10 @@ constexpr std::uint64_t slots_of_first_run = 16;
 constexpr std::uint64_t slots_per_run = simulated ? 1024 : 2048;
 /// An agent that was full is used again when it has room for so many regions.
 constexpr std::uint64_t full_until_regions = 2;
+/// A run of slots is left when objects of so many bytes, or of so large a part of the room of the fullest agent, were made
+/// in it: all of them are on one agent. In heaps of GiB no run of small objects gets there.
+constexpr std::uint64_t run_bytes_min = 64 << 10;
+constexpr std::uint64_t runs_in_room = 64;
 /// Room that is spoken for by what was placed already counts so much less.
 constexpr double spoken_for_weight = 16;
 /// Tablets that an agent is asked for at a time: one message for 262,144 objects.
@@ -431,8 +429,7 @@ constexpr std::uint32_t rounds_before_pause = 6;
 constexpr std::uint32_t sweeps_per_batch = 8;
 /// A pause for moving stragglers is given up after so long.
 constexpr auto straggler_pause_within = std::chrono::microseconds(200);
-/// No such pause for so many times as long as the last one took: all of them together may stop threads for 2% of the
-/// time.
+/// No such pause for so many times as long as the last one took: together they may stop threads for 2% of the time.
 constexpr int rest_after_pause = 50;
 /// Acknowledged objects whose words are prefetched.
 constexpr std::size_t acknowledged_ahead = 16;

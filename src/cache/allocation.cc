@@ -78,7 +78,7 @@ char* object_cache::have_room(mutator& m, std::uint64_t payload_bytes, std::uint
   bool left = false;
   char* const payload = pressure_.frame_in_section(m, 0, payload_bytes, left, waits_as::maker);
   if (left) memory().of(payload).end_hold();  // nothing is written here that a walk would read
-  if (!m.has_slot()) have_slot(m, payload, together);
+  if (!m.has_slot() || slots_.outgrew_run(m)) have_slot(m, payload, together);
   return payload;
 }
 
@@ -108,10 +108,12 @@ void object_cache::count_allocated(mutator& m, std::uint64_t objects, std::uint6
 }
 
 void object_cache::have_slot(mutator& m, char* payload, std::uint64_t together) {
-  while (!slots_.next_run(m)) {
+  bool leaves = slots_.outgrew_run(m);
+  while (leaves || !slots_.next_run(m)) {
     try {
       const kept_over_wait kept(memory(), payload);
       const access_wait outside(pressure_);
+      if (std::exchange(leaves, false)) slots_.leave_run(m);
       slots_.refill(m, together);
     } catch (...) {
       frames_.unbump(m.made, payload);

@@ -76,6 +76,10 @@ class mutator : public lessee_hook {
   std::uint64_t filling_slots = 0;         ///< ... and how many slots they have
   std::uint64_t run_slots = 0;             ///< in the last run or page ...
   std::uint64_t wanted_slots = 0;          ///< ... and how many it was to have: the next one is longer
+  std::uint64_t run_from = 0;              ///< bytes_made() when the run began
+  std::uint64_t run_expected = 0;          ///< bytes that its agent is charged with for it ...
+  std::uint64_t run_most = 0;              ///< ... and from which on the rest of it goes back; 0: none is charged
+  std::uint32_t run_agent = 0;
   std::uint64_t allocated_unreported = 0;  ///< bytes, see collection_requests
   std::uint64_t objects_unreported = 0;
   std::uint32_t next_agent = 0;
@@ -95,6 +99,10 @@ class mutator : public lessee_hook {
   std::atomic<std::uint32_t> writes_new{0};
   mutator_counters counters;
 
+  /// Bytes of all the objects that it has made, as at home.
+  [[nodiscard]] std::uint64_t bytes_made() const noexcept {
+    return counters.allocated_bytes.get() + counters.allocated_objects.get() * header::bytes;
+  }
   /// Before it looks at the limit of its piece outside of a section ...
   void begin_new() noexcept {
 #if FM_TSAN

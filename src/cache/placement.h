@@ -1,6 +1,7 @@
 // Which agent new objects go to: in turn, each as often as it has room, so that agents of different sizes are full
-// together and the heap is full when all of them are. Threads get slots for many objects at a time, and not all as many:
-// what counts is the slots.
+// together and the heap is full when all of them are. Threads get slots for many objects at a time, and objects are of
+// any size: what counts is the bytes. A run of slots is charged with what it probably will hold, and corrected when it
+// has ended.
 //
 // Invariants owned here
 //   - An agent without room gets nothing as long as another one has some.
@@ -24,11 +25,11 @@ class placement {
  public:
   void open(std::size_t agents) { agents_.resize(agents); }
 
-  /// The agent of the next `slots`, of which `left(i)` gives the bytes that agent i still has room for; none when no agent
+  /// The agent of the next `bytes` of objects, where `left(i)` gives the bytes that agent i still has room for; none when no agent
   /// has any.
   template <class Left>
   std::optional<std::uint32_t> next(const Left& left, std::uint64_t unwritten, std::uint64_t region_bytes,
-                                    std::uint64_t slots = 1) {
+                                    std::uint64_t bytes = 1) {
     std::optional<std::uint32_t> best;
     double sum = 0;
     for (std::uint32_t i = 0; i < agents_.size(); ++i) {
@@ -49,17 +50,17 @@ class placement {
     for (std::uint32_t i = 0; i < agents_.size(); ++i) {
       agent& a = agents_[i];
       a.share /= sum;
-      const double credit = a.credit + static_cast<double>(slots) * a.share;
+      const double credit = a.credit + static_cast<double>(bytes) * a.share;
       if (a.share != 0 && (!best || credit > most)) best = i, most = credit;
     }
-    charge(*best, static_cast<std::int64_t>(slots));
+    charge(*best, static_cast<std::int64_t>(bytes));
     return best;
   }
 
-  /// Agent i got so many slots more than it was asked for, or fewer.
-  void charge(std::uint32_t i, std::int64_t slots) noexcept {
-    for (agent& a : agents_) a.credit += static_cast<double>(slots) * a.share;
-    agents_[i].credit -= static_cast<double>(slots);
+  /// Agent i got so many bytes more than it was asked for, or fewer.
+  void charge(std::uint32_t i, std::int64_t bytes) noexcept {
+    for (agent& a : agents_) a.credit += static_cast<double>(bytes) * a.share;
+    agents_[i].credit -= static_cast<double>(bytes);
   }
 
  private:
@@ -71,8 +72,8 @@ class placement {
   }
 
   struct agent {
-    double credit = 0;  ///< slots that it is behind its share
-    double share = 0;   ///< of the slots that were asked for last
+    double credit = 0;  ///< bytes that it is behind its share
+    double share = 0;   ///< of the bytes that were asked for last
     bool full = false;
   };
   std::vector<agent> agents_;

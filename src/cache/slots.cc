@@ -44,18 +44,45 @@ void slot_sources::open(std::size_t agents) {
   placement_.open(agents);
 }
 
-std::optional<std::uint32_t> slot_sources::place(std::uint64_t slots) noexcept {
+std::optional<std::uint32_t> slot_sources::place(std::uint64_t bytes) noexcept {
   object_cache::links& links = cache_.agents();
   if (links.size() == 1) return std::nullopt;
   const std::lock_guard lock(placement_mutex_);
   const auto left = [&](std::uint32_t i) { return links[i]->lost() ? 0 : links[i]->left_bytes(); };
-  return placement_.next(left, cache_.options().capacity_bytes / links.size(), links.front()->region_bytes(), slots);
+  return placement_.next(left, cache_.options().capacity_bytes / links.size(), links.front()->region_bytes(), bytes);
 }
 
-void slot_sources::charge(std::uint32_t agent, std::int64_t slots) noexcept {
-  if (slots == 0 || sources_.size() == 1) return;
+void slot_sources::charge(std::uint32_t agent, std::int64_t bytes) noexcept {
+  if (bytes == 0 || sources_.size() == 1) return;
   const std::lock_guard lock(placement_mutex_);
-  placement_.charge(agent, slots);
+  placement_.charge(agent, bytes);
+}
+
+// By the agent that has least: one that has none gets no run.
+std::uint64_t slot_sources::run_bytes_most() const noexcept {
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const auto& link : cache_.agents())
+    if (const std::uint64_t left = link->lost() ? 0 : link->left_bytes(); left != 0) least = std::min(least, left);
+  return std::max(limits::run_bytes_min, least / limits::runs_in_room);
+}
+
+void slot_sources::begin_run(mutator& m, std::uint32_t agent, std::uint64_t expected, std::uint64_t most) noexcept {
+  charge(agent, static_cast<std::int64_t>(expected));
+  m.run_agent = agent;
+  m.run_from = m.bytes_made();
+  m.run_expected = expected;
+  m.run_most = most;
+}
+
+void slot_sources::settle_run(mutator& m) noexcept {
+  if (m.run_most == 0) return;
+  charge(m.run_agent, static_cast<std::int64_t>(m.bytes_made() - m.run_from - m.run_expected));
+  m.run_most = 0;
+}
+
+// Without a limit, somebody may have settled the run that is being taken back: its words are not the thread's now.
+bool slot_sources::outgrew_run(const mutator& m) const noexcept {
+  return m.has_slot() && m.run_most != 0 && m.bytes_made() - m.run_from >= m.run_most;
 }
 
 void slot_sources::refill(mutator& m, std::uint64_t together) {
@@ -71,7 +98,11 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
   errc refused = errc::agent_lost;
   std::uint32_t refused_by = 0;
   // The first attempt is at the agent that placement chose; when it grants nothing, at the others in turn.
-  const std::optional<std::uint32_t> chosen = place(wanted);
+  settle_run(m);
+  const std::uint64_t objects = m.counters.allocated_objects.get(), most = sources_.size() > 1 ? run_bytes_most() : 0;
+  const std::uint64_t each = objects != 0 ? m.bytes_made() / objects : limits::run_bytes_min / limits::slots_per_run;
+  const auto expected = [&](std::uint64_t slots) { return std::min(slots * each, most); };
+  const std::optional<std::uint32_t> chosen = place(expected(wanted));
   for (std::size_t attempt = 0;; ++attempt) {
     const std::uint32_t agent =
         attempt == 0 && chosen ? *chosen : static_cast<std::uint32_t>(m.next_agent++ % links.size());
@@ -114,21 +145,27 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
     if (filling_slots != 0) cache_.pages().begin_filling(filling, filling_slots);
     const section in_section;  // a pause sees them here or there
     cache_.leases().lease_slots(m, page, first, end, filling_slots);
-    if (chosen) charge(*chosen, -static_cast<std::int64_t>(wanted));
-    charge(agent, static_cast<std::int64_t>(m.run_slots));
+    if (chosen) charge(*chosen, -static_cast<std::int64_t>(expected(wanted)));
+    begin_run(m, agent, expected(m.run_slots), most);
     next_run(m);
     return;
   }
 }
 
+// One of the free slots that the thread has, if any, none of which anybody takes back now.
+std::optional<slot_t> slot_sources::slot_of_run(mutator& m) noexcept {
+  const section in_section;
+  if (m.slot_limit.load(limit_order) == 0) cache_.leases().restore_slots(m);
+  return some_slot(m);
+}
+
 void slot_sources::leave_lost(mutator& m) {
-  std::optional<slot_t> some;
-  {
-    const section in_section;  // nobody takes them back meanwhile
-    if (m.slot_limit.load(limit_order) == 0) cache_.leases().restore_slots(m);
-    some = some_slot(m);
-  }
-  if (!some || !cache_.losses().stranded(*some)) return;
+  if (const auto some = slot_of_run(m); some && cache_.losses().stranded(*some)) leave_run(m);
+}
+
+void slot_sources::leave_run(mutator& m) {
+  const std::optional<slot_t> some = slot_of_run(m);
+  if (!some) return;
   const std::uint32_t agent = object_cache::agent_of(*some);
   slot_source& source = *sources_[agent];
   const std::lock_guard lock(source.mutex);
@@ -218,9 +255,7 @@ void slot_sources::offer(mutator& m) noexcept {
   const std::optional<slot_t> some = some_slot(m);
   if (!some) return;
   slot_source& source = *sources_[object_cache::agent_of(*some)];
-  std::int64_t slots = 0;
   const auto offer_page = [&](const slot_page& p) {
-    for (const std::uint64_t w : p.bits) slots += std::popcount(w);
     if (!source.free_pages.empty() && source.free_pages.back().first == p.first) {
       for (std::size_t i = 0; i < p.bits.size(); ++i) source.free_pages.back().bits[i] |= p.bits[i];
     } else {
@@ -230,7 +265,7 @@ void slot_sources::offer(mutator& m) noexcept {
   if (has_slots(m.rest)) offer_page(m.rest);
   const slot_t end = m.end_slot.load(std::memory_order_relaxed);
   for_each_page(m.next_slot, end, offer_page);
-  charge(object_cache::agent_of(*some), -slots);
+  settle_run(m);
   m.end_slot.store(0, std::memory_order_relaxed);
   m.next_slot = 0;
   m.rest = {};

@@ -39,6 +39,11 @@ class slot_sources {
   bool next_run(mutator& m) noexcept;
   /// Free slots of an agent that is lost go back: nothing new is placed there.
   void leave_lost(mutator& m);
+  /// The objects of the thread's run have become larger than those before: together they are too much for one agent. In
+  /// a section.
+  [[nodiscard]] bool outgrew_run(const mutator& m) const noexcept;
+  /// The rest of the thread's run goes back. Outside of sections.
+  void leave_run(mutator& m);
   /// Tablets of an agent that is lost; there will be no others.
   [[nodiscard]] std::vector<std::uint32_t> tablets_of(std::uint32_t lost_agent);
   /// The tablets have other agents from now on, and what is free of them is on offer there.
@@ -61,11 +66,18 @@ class slot_sources {
  private:
   friend class slot_hold;
   void take_run(mutator& m, std::uint64_t together);
-  /// The agent that the next new objects, so many, go to: by free room, so that agents of different sizes are full
+  /// The agent that the next new objects, so many bytes, go to: by free room, so that agents of different sizes are full
   /// together. None: there is one alone, or all are full.
-  std::optional<std::uint32_t> place(std::uint64_t slots) noexcept;
-  /// It got so many slots more, or has them back.
-  void charge(std::uint32_t agent, std::int64_t slots) noexcept;
+  std::optional<std::uint32_t> place(std::uint64_t bytes) noexcept;
+  /// It got so many bytes more, or fewer.
+  void charge(std::uint32_t agent, std::int64_t bytes) noexcept;
+  /// The thread has a run of the agent's, on which `most` bytes are to be placed at most.
+  void begin_run(mutator& m, std::uint32_t agent, std::uint64_t expected, std::uint64_t most) noexcept;
+  /// Its run has ended: corrects what was expected of it.
+  void settle_run(mutator& m) noexcept;
+  std::optional<slot_t> slot_of_run(mutator& m) noexcept;
+  /// Bytes that are placed on an agent by one run at most.
+  [[nodiscard]] std::uint64_t run_bytes_most() const noexcept;
   struct slot_source;
   static void make_room(slot_source& source);
   static slot_page take_page(slot_source& source, std::uint64_t slots);

@@ -1,18 +1,28 @@
-// Where new objects go, and how long collections rest that were in vain; both by numbers that the test gives.
+// Where new objects go, by numbers that the test gives and in a heap, and how long collections rest that were in vain.
 #include "cache/placement.h"
+
+#include <farmem/farmem.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "cache/collection_requests.h"
+#include "cache/object_cache.h"
+#include "heap/heap_core.h"
 
 using namespace std::chrono_literals;
+using namespace fm::literals;
 using fm::detail::collection_rest;
 using fm::detail::placement;
 
 namespace {
 
 constexpr std::uint64_t mib = 1 << 20;
+
+struct cell {
+  std::uint64_t number = 0;
+  fm::ref<cell> next;
+};
 
 /// Agents of these sizes, and a heap that writes home what it places, a cache's worth later.
 struct agents {
@@ -98,6 +108,19 @@ TEST_CASE("an agent with a little more room than what is spoken for gets no less
   }
   const auto [least, most] = std::minmax_element(a.placed.begin(), a.placed.end());
   CHECK(*most - *least <= 1);
+}
+
+TEST_CASE("a thread whose objects become larger fills its agents alike") {
+  fm::heap h({.cache = 1_MiB, .agents = {"local:", "local:"}, .local_memory = 4_MiB, .local_region = 64_KiB});
+  std::vector<fm::ptr<cell>> cells;
+  std::vector<fm::ptr<std::uint64_t[]>> arrays;
+  // Its runs are as long as any by then: the next one has slots for all of the arrays.
+  for (std::uint64_t i = 0; i < 2'040; ++i) cells.push_back(h.make<cell>({.number = i}));
+  for (int i = 0; i < 800; ++i) arrays.push_back(h.array<std::uint64_t>(128));
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  std::uint64_t left[2];
+  for (std::size_t i = 0; i < 2; ++i) left[i] = h.core().cache().agents()[i]->left_bytes();
+  CHECK(std::max(left[0], left[1]) - std::min(left[0], left[1]) <= 3 * 64_KiB);  // of 13 that the arrays take
 }
 
 TEST_CASE("there is no agent to choose when all are full") {
