@@ -168,6 +168,7 @@ TEST_CASE("a child after fork is stopped with a message, and the parent's bytes 
     const ending write = in_child([&] { const_cast<volatile std::byte&>(p.data()[100]) = std::byte{6}; });
     CHECK(write.code == -SIGSEGV);
     const ending members = in_child([&] {
+      if (FM_ASAN != 0) ::_exit(0);  // it allocates: see below
       if (code_of([&] { p.evict_all(); }) != errc::unsupported) ::_exit(1);
       if (code_of([&] { p.discard(p.bytes()); }) != errc::unsupported) ::_exit(2);
       paged gone(std::move(p));  // and is destroyed, which does nothing to the parent's
@@ -182,6 +183,8 @@ TEST_CASE("a child after fork is stopped with a message, and the parent's bytes 
 
 TEST_CASE("a child has ranges of its own, which are not where its parent's are and do nothing to them") {
   if (FM_TSAN != 0) return;  // no threads after fork there
+  if (FM_ASAN != 0)
+    return;  // g++ 12's takes no lock of its allocator around fork: a child of a parent with threads may hang
   for (const fault_mode mode : modes()) {
     INFO(name_of(mode));
     world w("local");
