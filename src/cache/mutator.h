@@ -79,7 +79,7 @@ class mutator : public lessee_hook {
   std::uint64_t run_from = 0;              ///< bytes_made() when the run began
   std::uint64_t run_expected = 0;          ///< bytes that its agent is charged with for it ...
   std::uint64_t run_most = 0;              ///< ... and from which on the rest of it goes back; 0: none is charged
-  std::uint32_t run_agent = 0;
+  std::uint32_t run_agent = 0;             ///< ... of all three, the agent
   std::uint64_t allocated_unreported = 0;  ///< bytes, see collection_requests
   std::uint64_t objects_unreported = 0;
   std::uint32_t next_agent = 0;

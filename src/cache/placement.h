@@ -25,8 +25,8 @@ class placement {
  public:
   void open(std::size_t agents) { agents_.resize(agents); }
 
-  /// The agent of the next `bytes` of objects, where `left(i)` gives the bytes that agent i still has room for; none when no agent
-  /// has any.
+  /// The agent of the next `bytes` of objects, where `left(i)` gives the bytes that agent i still has room for; none when
+  /// no agent has any.
   template <class Left>
   std::optional<std::uint32_t> next(const Left& left, std::uint64_t unwritten, std::uint64_t region_bytes,
                                     std::uint64_t bytes = 1) {

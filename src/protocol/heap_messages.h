@@ -169,7 +169,7 @@ struct region_answer {
   std::uint32_t left;  ///< one more than the regions that the heap can still open, as things are; 0: not told
 };
 
-/// What an evacuation has taken for copies shows in it: a region that comes back is not one more than before.
+/// The copies of an evacuation count as taken: a region that comes back is not always one more than before.
 struct retired_answer {
   std::uint32_t left;  ///< as in region_answer
   std::uint32_t reserved;
