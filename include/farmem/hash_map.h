@@ -70,6 +70,8 @@ class hash_map : public ptr<hash_map<K, V>> {
   using argument = typename element::argument;  ///< type that is stored as a value
   /// Result of find: std::optional<V>, or fm::found for references.
   using find_result = std::conditional_t<detail::is_ref<V>, found<mapped_type>, std::optional<mapped_type>>;
+  /// The same, const where it holds a copy of the value: what is written to it is lost.
+  using found_copy = std::conditional_t<detail::is_ref<V>, find_result, const find_result>;
 
   /// A null handle.
   constexpr hash_map() noexcept = default;
@@ -82,8 +84,9 @@ class hash_map : public ptr<hash_map<K, V>> {
   /// A handle to the map that a field refers to. O(1).
   hash_map(const ref<hash_map<K, V>>& r) : base(r.root()) {}
 
-  /// The value of `key`: a std::optional<V>; for references a handle, null if there is no such key. O(1).
-  [[nodiscard]] find_result find(const key_type& key) const {
+  /// The value of `key`: a std::optional<V>; for references a handle, null if there is no such key. It is a copy: to
+  /// change the value, call update or insert_or_assign. O(1).
+  [[nodiscard]] found_copy find(const key_type& key) const {
     const std::uint64_t h = key_of::hash(key);
     find_result result;
     if constexpr (detail::key_of_program<K>) {

@@ -13,11 +13,13 @@
 // The objects behind handles synchronise as plain C++ objects do, except fm::ref, whose loads and stores are atomic.
 #pragma once
 
+#include <compare>
 #include <farmem/array.h>
 #include <farmem/detail/barrier.h>
 #include <farmem/detail/roots.h>
 #include <farmem/detail/weak_cell.h>
 #include <farmem/scope.h>
+#include <functional>
 #include <utility>
 
 namespace fm {
@@ -66,9 +68,10 @@ class read_pin {
   }
   /// Takes over the pin of `o`, which is empty afterwards. O(1).
   read_pin(read_pin&& o) noexcept : payload_(std::exchange(o.payload_, nullptr)) {}
-  /// Exchanges the pins of both; the pin that this one held ends with `o`. O(1).
+  /// Ends this pin and takes over that of `o`, which is empty afterwards. O(1).
   read_pin& operator=(read_pin&& o) noexcept {
-    std::swap(payload_, o.payload_);
+    char* const mine = std::exchange(payload_, std::exchange(o.payload_, nullptr));
+    if (mine) detail::unpin_frame(mine);
     return *this;
   }
   ~read_pin() {
@@ -113,9 +116,10 @@ class write_pin {
   }
   /// Takes over the pin of `o`, which is empty afterwards. O(1).
   write_pin(write_pin&& o) noexcept : payload_(std::exchange(o.payload_, nullptr)) {}
-  /// Exchanges the pins of both; the pin that this one held ends with `o`. O(1).
+  /// Ends this pin and takes over that of `o`, which is empty afterwards. O(1).
   write_pin& operator=(write_pin&& o) noexcept {
-    std::swap(payload_, o.payload_);
+    char* const mine = std::exchange(payload_, std::exchange(o.payload_, nullptr));
+    if (mine) detail::unpin_frame(mine);
     return *this;
   }
   ~write_pin() {
@@ -178,10 +182,15 @@ class ref {
   detail::arrow<T> operator->() const { return detail::arrow<T>(slot_); }
   /// A raw pointer, valid until the scope closes; null for a null reference. O(1) when resident, one fetch otherwise.
   /// Throws as fm::ptr's ->.
-  auto get(const scope&) const -> const detail::object_t<T>* {
+  auto get(const scope& in FM_LIFETIMEBOUND) const -> const detail::object_t<T>* {
+    in.check_thread();
     const detail::slot_t s = slot();
     return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s));
   }
+  /// Deleted: a pointer into a temporary scope would dangle. Name the scope first.
+  auto get(const scope&&) const -> const detail::object_t<T>* = delete;
+  /// A pin for reading. Throws as fm::ptr's ->.
+  [[nodiscard]] read_pin<T> read() const { return root().read(); }
   /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return root().write(); }
   /// As fm::ptr::fetch: `auto n = co_await p.fetch(); auto m = co_await n->next.fetch();`. Awaits the object that the
@@ -250,9 +259,10 @@ class ptr {
       cell_ = detail::roots::make(o.slot());
     return *this;
   }
-  /// Exchanges the roots of both. O(1).
+  /// Gives this root up and takes over that of `o`, which is null afterwards. O(1).
   ptr& operator=(ptr&& o) noexcept {
-    std::swap(cell_, o.cell_);
+    detail::root_cell* const mine = std::exchange(cell_, std::exchange(o.cell_, nullptr));
+    if (mine) detail::roots::drop(mine);
     return *this;
   }
 
@@ -276,15 +286,21 @@ class ptr {
   fetch_operation<T> fetch() const;
   /// A raw pointer, valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
   /// O(1) when resident, one fetch otherwise.
-  auto get(const scope&) const -> const detail::object_t<T>* {
+  auto get(const scope& in FM_LIFETIMEBOUND) const -> const detail::object_t<T>* {
+    in.check_thread();
     const detail::slot_t s = slot();
     return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s));
   }
+  /// Deleted: a pointer into a temporary scope would dangle. Name the scope first.
+  auto get(const scope&&) const -> const detail::object_t<T>* = delete;
   /// A raw pointer for writing, valid until the scope closes. The object is dirty until then and is written back some
   /// time after. Throws as operator->.
-  auto get_for_write(const scope&) const -> detail::object_t<T>* {
+  auto get_for_write(const scope& in FM_LIFETIMEBOUND) const -> detail::object_t<T>* {
+    in.check_thread();
     return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot()));
   }
+  /// Deleted: a pointer into a temporary scope would dangle. Name the scope first.
+  auto get_for_write(const scope&&) const -> detail::object_t<T>* = delete;
 
   /// Whether it is not null.
   explicit operator bool() const noexcept { return slot() != 0; }
@@ -292,6 +308,8 @@ class ptr {
   friend bool operator==(const ptr& a, const ptr& b) noexcept { return a.slot() == b.slot(); }
   /// Whether it is null.
   friend bool operator==(const ptr& a, std::nullptr_t) noexcept { return a.slot() == 0; }
+  /// An order of the objects, for ordered containers: the same while they live, and no other meaning. O(1).
+  friend std::strong_ordering operator<=>(const ptr& a, const ptr& b) noexcept { return a.slot() <=> b.slot(); }
   /// Makes the handle null and gives the root up. O(1).
   void reset() noexcept { *this = ptr(); }
 
@@ -352,3 +370,9 @@ class weak {
 };
 
 }  // namespace fm
+
+/// Hash of a handle, by the object that it names: for unordered containers of the standard library. O(1), fetches nothing.
+template <class T>
+struct std::hash<fm::ptr<T>> {
+  std::size_t operator()(const fm::ptr<T>& p) const noexcept { return std::hash<std::uint64_t>()(p.slot()); }
+};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <farmem/detail/access.h>
+#include <farmem/detail/check.h>
 #include <farmem/detail/epoch.h>
 #include <farmem/detail/indirection_table.h>
 #include <farmem/detail/word.h>
@@ -24,7 +25,7 @@ namespace fm {
 class scope {
  public:
   /// Opens a scope. The caller's file and line are named in errors about memory that this scope holds.
-  scope(const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept {
+  explicit scope(const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept {
     detail::thread_state& t = detail::this_thread;
     if (t.depth == 0) {  // errors from memory pressure name the outermost scope
       t.file.store(file, std::memory_order_relaxed);
@@ -44,9 +45,23 @@ class scope {
   /// Closes the scope and opens it again: raw pointers obtained in it are invalid afterwards, and memory can be
   /// reclaimed. Has no effect if the scope is nested in another. O(1).
   void renew() noexcept {
+    check_thread();
     if (detail::this_thread.depth != 1) return;
     detail::epochs::renew();
   }
+
+  /// For handles. In debug builds it ends the program if this is not the scope's thread: no section is open there, so a
+  /// pointer could dangle at once. Free otherwise.
+  void check_thread() const noexcept {
+#ifndef NDEBUG
+    FM_CHECK(thread_ == &detail::this_thread, "a scope belongs to the thread that opened it: open one on this thread");
+#endif
+  }
+
+ private:
+#ifndef NDEBUG
+  const detail::thread_state* const thread_ = &detail::this_thread;
+#endif
 };
 
 }  // namespace fm

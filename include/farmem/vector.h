@@ -33,7 +33,9 @@ class vector : public ptr<vector<T>> {
   using element = detail::element<T>;
 
  public:
-  using value_type = typename element::value;   ///< type that reading an element gives
+  using value_type = typename element::value;  ///< type that reading an element gives
+  using element_copy =
+      typename element::copy;  ///< value_type, const where it is a class: what is written to it is lost
   using argument = typename element::argument;  ///< type that is stored in an element
   using size_type = std::uint64_t;              ///< type of sizes and indices
   using difference_type = std::ptrdiff_t;       ///< type of distances between iterators
@@ -59,16 +61,16 @@ class vector : public ptr<vector<T>> {
   [[nodiscard]] size_type capacity() const { return base::operator->()->capacity; }
 
   /// Element `i`, by value. Throws out_of_range. O(1).
-  [[nodiscard]] value_type operator[](size_type i) const {
+  [[nodiscard]] element_copy operator[](size_type i) const {
     const detail::user_section in_section;
     return element::load((*detail::object_at<typename place::chunk>(place::locate(this->slot(), i)))[place::within(i)]);
   }
   /// Element `i`, as operator[]: access is always checked.
-  [[nodiscard]] value_type at(size_type i) const { return (*this)[i]; }
+  [[nodiscard]] element_copy at(size_type i) const { return (*this)[i]; }
   /// The first element. Throws out_of_range if there is none. O(1).
-  [[nodiscard]] value_type front() const { return (*this)[0]; }
+  [[nodiscard]] element_copy front() const { return (*this)[0]; }
   /// The last element. Throws out_of_range if there is none. O(1).
-  [[nodiscard]] value_type back() const { return (*this)[size() - 1]; }
+  [[nodiscard]] element_copy back() const { return (*this)[size() - 1]; }
 
   /// Replaces element `i`. Throws out_of_range. O(1).
   void set(size_type i, const argument& v) const {

@@ -59,6 +59,26 @@ TEST_CASE("a pinned object stays at its address while the cache is churned") {
   REQUIRE(b->words[1] == 3);
 }
 
+TEST_CASE("a pin that is assigned to ends, and the one that was moved from is empty") {
+  fm::heap h;
+  auto a = h.make<pinned_record>({.id = 1}), b = h.make<pinned_record>({.id = 3});
+  auto first = a.read(), second = b.read();
+  const auto* const object = first.get();
+  first = std::move(second);
+  CHECK(first->id == 3);
+  CHECK(second.get() == nullptr);  // NOLINT(bugprone-use-after-move): documented to be empty
+  const auto pins = [](const void* payload) {
+    return fm::detail::frame::prefix(const_cast<char*>(static_cast<const char*>(payload))).pins.load();
+  };
+  CHECK(pins(object) == 0);
+  CHECK(pins(first.get()) == 1);
+  auto writing = a.write();
+  writing = b.write();
+  CHECK(pins(object) == 0);
+  writing->id = 5;
+  CHECK(b->id == 5);
+}
+
 TEST_CASE("what a write pin wrote is kept when the pin is gone") {
   fm::heap h(tiny());
   auto a = h.make<pinned_record>({.id = 1});

@@ -5,7 +5,10 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <map>
 #include <thread>
+#include <unordered_map>
+#include <vector>
 
 using namespace fm::literals;
 
@@ -59,6 +62,49 @@ TEST_CASE("every copy of a root is a cell and goes with its handle") {
   REQUIRE(count_roots(slot) == 1);
   a.reset();
   REQUIRE(count_roots(slot) == 0);
+}
+
+TEST_CASE("a handle that was moved from keeps nothing alive") {
+  fm::heap h;
+  auto a = h.make<rooted_node>({.value = 1}), b = h.make<rooted_node>({.value = 2});
+  const auto first = a.slot(), second = b.slot();
+  a = std::move(b);
+  CHECK_FALSE(b);  // NOLINT(bugprone-use-after-move): a moved-from root is null, and documented to be
+  CHECK(a->value == 2);
+  CHECK(count_roots(first) == 0);
+  CHECK(count_roots(second) == 1);
+  auto& self = a;
+  a = std::move(self);
+  CHECK(a->value == 2);
+}
+
+TEST_CASE("handles are keys of ordered and of unordered containers") {
+  fm::heap h;
+  std::map<fm::ptr<rooted_node>, std::uint64_t> ordered;
+  std::unordered_map<fm::ptr<rooted_node>, std::uint64_t> hashed;
+  std::vector<fm::ptr<rooted_node>> all;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    all.push_back(h.make<rooted_node>({.value = i}));
+    ordered[all.back()] = hashed[all.back()] = i;
+  }
+  for (const auto& p : all) {
+    const fm::ptr<rooted_node> other = p;
+    CHECK(ordered.at(other) == p->value);
+    CHECK(hashed.at(other) == p->value);
+  }
+  CHECK(ordered.size() == all.size());
+  CHECK(fm::ptr<rooted_node>() < all.front());
+}
+
+TEST_CASE("a field is read by a pin as a handle is") {
+  fm::heap h;
+  auto a = h.make<rooted_node>({.value = 1});
+  a.write()->next = h.make<rooted_node>({.value = 2});
+  const fm::read_pin<rooted_node> next = a->next.read();
+  a.write()->next = nullptr;
+  h.collect();
+  CHECK(next->value == 2);
+  REQUIRE_THROWS_AS(a->next.read(), fm::error);
 }
 
 TEST_CASE("roots live in containers and are made and dropped in loops") {
@@ -196,4 +242,32 @@ TEST_CASE("a forked child that uses a heap of its parent aborts, and one that do
   REQUIRE(WTERMSIG(reads) == SIGABRT);
   REQUIRE(a->value == 3);
 }
+
+#ifndef NDEBUG
+TEST_CASE("a scope that another thread uses ends a debug build, with a message") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[1]);
+    ::signal(SIGABRT, SIG_DFL);
+    fm::scope s;
+    s.renew();
+    std::thread([&] { s.renew(); }).join();
+    ::_exit(17);
+  }
+  ::close(ends[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, std::size_t(n));
+  ::close(ends[0]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  INFO(text);
+  CHECK(WIFSIGNALED(status));
+  CHECK(text.find("a scope belongs to the thread that opened it") != std::string::npos);
+}
+#endif
 #endif

@@ -14,6 +14,13 @@ namespace fm::detail {
 
 }  // namespace fm::detail
 
+// The result points into what the parameter names, or the object; clang warns when it outlives that.
+#if defined(__clang__)
+#define FM_LIFETIMEBOUND [[clang::lifetimebound]]
+#else
+#define FM_LIFETIMEBOUND
+#endif
+
 #define FM_CHECK(expr, message) \
   (__builtin_expect(!!(expr), 1) ? (void)0 : ::fm::detail::check_failed(#expr, __FILE__, __LINE__, message))
 

@@ -69,6 +69,7 @@ template <class E>
 struct element {
   using value = E;
   using argument = E;
+  using copy = std::conditional_t<std::is_class_v<E>, const E, E>;  ///< what a program may look at, and not write to
   static value load(const E& e) { return e; }
   static void store(E& e, const argument& v) { e = v; }
   static void clear(E& e) { e = E{}; }
@@ -78,6 +79,7 @@ template <class U>
 struct element<ref<U>> {
   using value = handle_to<U>;
   using argument = ptr<U>;
+  using copy = const value;
   static value load(const ref<U>& e) { return value(e.root()); }
   static void store(ref<U>& e, const argument& v) { e = v; }
   static void clear(ref<U>& e) { e = nullptr; }

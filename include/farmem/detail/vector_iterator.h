@@ -51,7 +51,7 @@ class vector_iterator : public detail::random_access<vector_iterator<T>> {
 
  public:
   using value_type = typename element::value;  ///< type that reading an element gives
-  using reference = value_type;                ///< elements come by value
+  using reference = typename element::copy;    ///< elements come by value, which a program cannot change by mistake
   /// Result of ->: a copy of the element that lives until the full expression ends.
   class pointer {
    public:
