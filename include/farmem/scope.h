@@ -53,15 +53,12 @@ class scope {
   /// For handles. In debug builds it ends the program if this is not the scope's thread: no section is open there, so a
   /// pointer could dangle at once. Free otherwise.
   void check_thread() const noexcept {
-#ifndef NDEBUG
-    FM_CHECK(thread_ == &detail::this_thread, "a scope belongs to the thread that opened it: open one on this thread");
-#endif
+    FM_ASSERT(thread_ == &detail::this_thread, "a scope belongs to the thread that opened it: open one on this thread");
   }
 
  private:
-#ifndef NDEBUG
+  // In release builds, too, where compilers drop it: a program and its library need not be built alike.
   const detail::thread_state* const thread_ = &detail::this_thread;
-#endif
 };
 
 }  // namespace fm

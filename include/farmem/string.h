@@ -3,7 +3,9 @@
 // Invariant: two strings with equal text have equal hashes, in every process and build.
 #pragma once
 
+#include <compare>
 #include <farmem/detail/container.h>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -65,10 +67,12 @@ class string : public ptr<string> {
     return std::string(text->data(), text->size());
   }
   /// The text in place, valid until the scope closes; empty for a null handle. O(1).
-  [[nodiscard]] std::string_view view(const scope& s) const {
+  [[nodiscard]] std::string_view view(const scope& s FM_LIFETIMEBOUND) const {
     const auto* text = get(s);
     return text ? std::string_view(text->data(), text->size()) : std::string_view();
   }
+  /// Deleted: a view in a temporary scope would dangle. Name the scope first.
+  std::string_view view(const scope&&) const = delete;
   /// Hash of the text, 64 bits, the same in every process and build. O(length).
   [[nodiscard]] std::uint64_t hash() const { return hash_of(view_in(detail::user_section())); }
   /// The hash() that a string with this text has. O(length).
@@ -82,6 +86,17 @@ class string : public ptr<string> {
     if (!a || !b) return false;
     const read_pin<string> text = b.read();
     return a == std::string_view(text->data(), text->size());
+  }
+  /// The order of the texts, byte by byte. O(length). Throws null_handle if `a` is null.
+  friend std::strong_ordering operator<=>(const string& a, std::string_view b) {
+    return a.view_in(detail::user_section()) <=> b;
+  }
+  /// The order of the texts, byte by byte; a null handle comes before all others. O(length).
+  friend std::strong_ordering operator<=>(const string& a, const string& b) {
+    if (a.slot() == b.slot()) return std::strong_ordering::equal;
+    if (!a || !b) return static_cast<bool>(a) <=> static_cast<bool>(b);
+    const read_pin<string> text = b.read();
+    return a <=> std::string_view(text->data(), text->size());
   }
   /// Whether the handle is null. O(1).
   friend bool operator==(const string& a, std::nullptr_t) noexcept { return a.slot() == 0; }
@@ -100,3 +115,9 @@ inline string make_string(heap& h, std::string_view text) { return string(h, tex
 inline string str(heap& h, std::string_view text) { return string(h, text); }
 
 }  // namespace fm
+
+/// Hash of the text, as fm::string::hash; of a null handle 0. O(length). Throws as fm::ptr's ->.
+template <>
+struct std::hash<fm::string> {
+  std::size_t operator()(const fm::string& s) const { return s ? s.hash() : 0; }
+};

@@ -1,5 +1,8 @@
 #include "fixture.h"
 
+#include <map>
+#include <unordered_map>
+
 using namespace fm::test;
 
 namespace {
@@ -34,6 +37,26 @@ TEST_CASE("a managed string keeps its text") {
   REQUIRE(code_of_error([] { (void)fm::string().size(); }) == fm::errc::null_handle);
   REQUIRE(code_of_error([&] { fm::string(h, std::string(4_MiB, 'x')); }) == fm::errc::too_large);
   require_sound(h);
+}
+
+TEST_CASE("strings are ordered and hashed by their text") {
+  fm::heap h(tiny());
+  std::map<fm::string, int> ordered;
+  std::unordered_map<fm::string, int> hashed;
+  const std::vector<std::string> texts{"", "a", "aa", "ab", "b", std::string("b\0", 2), "\x80"};
+  for (std::size_t i = texts.size(); i-- > 0;) ordered[h.str(texts[i])] = hashed[h.str(texts[i])] = static_cast<int>(i);
+  ordered[fm::string()] = hashed[fm::string()] = -1;
+  int next = -1;
+  for (const auto& [text, number] : ordered) REQUIRE(number == next++);
+  REQUIRE(next == static_cast<int>(texts.size()));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    REQUIRE(hashed.at(h.str(texts[i])) == static_cast<int>(i));
+    for (std::size_t k = 0; k < texts.size(); ++k)
+      REQUIRE((h.str(texts[i]) <=> std::string_view(texts[k])) == (i <=> k));
+  }
+  REQUIRE(h.str("a") < h.str("b"));
+  REQUIRE(h.str("a") < "b");
+  REQUIRE(code_of_error([] { (void)(fm::string() < "a"); }) == fm::errc::null_handle);
 }
 
 TEST_CASE("more text than the cache holds hangs in references") {
