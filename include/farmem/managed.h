@@ -35,6 +35,9 @@ struct managed_type_rule {
   static_assert(V != verdict::not_a_value,
                 "farmem: a managed type is an unqualified object type: no reference, "
                 "no top-level const, no void, no function");
+  static_assert(V != verdict::mutable_field,
+                "farmem: a mutable field is changed through readers, and the heap would not write that home: change it "
+                "through write()");
   static_assert(V != verdict::polymorphic, "farmem: a managed type has no virtual functions: use an enum as a tag");
   static_assert(V != verdict::base_class,
                 "farmem: reflection does not see a base class: make it the first field, or "

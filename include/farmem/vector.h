@@ -108,26 +108,17 @@ class vector : public ptr<vector<T>> {
     --h->size;
   }
   /// Removes all elements; their chunks become garbage. If it throws, nothing has changed. O(1).
-  void clear() const { place::drop_chunks(this->slot(), 0); }
+  void clear() const { place::clear(this->slot()); }
   /// Makes room for `n` elements. O(n / elements of a chunk).
   void reserve(size_type n) const { place::grow(this->slot(), n); }
-  /// Cuts the vector to `n` elements, or appends zeros (null references) up to `n`. If cutting throws, a part of the
-  /// elements from `n` on may be gone, from the end; the vector is as good as before. O(difference).
+  /// Cuts the vector to `n` elements, or appends zeros (null references) up to `n`. If it throws, the elements and the
+  /// size are as before. O(difference / elements of a chunk).
   void resize(size_type n) const {
     const size_type old = size();
     if (n == 0) return clear();
-    if (n > old) {
-      place::grow(this->slot(), n);  // beyond the size there are zeros
-      this->write()->size = n;
-      return;
-    }
-    const size_type last = place::chunk_of(n - 1);
-    place::drop_chunks(this->slot(), last + 1);
-    // Beyond the size there are zeros, so both are at hand before either is changed.
-    const write_pin<T[]> c(chunk_slot(last));
-    const auto h = this->write();
-    h->size = n;
-    for (size_type i = place::within(n - 1) + 1; i < c->size(); ++i) element::clear((*c)[i]);
+    if (n < old) return place::cut(this->slot(), n);
+    place::grow(this->slot(), n);  // beyond the size there are zeros
+    this->write()->size = n;
   }
 
   /// A random-access iterator at the first element, which gives elements by value. See fm::vector_iterator. O(1).

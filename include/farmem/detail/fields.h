@@ -124,6 +124,7 @@ enum class verdict {
   c_array,
   union_type,
   not_a_value,
+  mutable_field,
   polymorphic,
   base_class,
   destructor,

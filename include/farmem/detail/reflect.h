@@ -97,6 +97,30 @@ struct type_at<I, types<F...>> : std::tuple_element<I, std::tuple<F...>> {};
 template <class T, std::size_t I>
 using field_t = typename type_at<I, field_types_t<T>>::type;
 
+/// The first field that can be changed in a const T: the one that is mutable, or `nowhere`.
+template <class... F>
+consteval std::size_t first_not_const(const std::tuple<F...>*) {
+  std::size_t at = 0;
+  return ((std::is_const_v<std::remove_reference_t<F>> && (++at, true)) && ...) ? judgement::nowhere : at;
+}
+template <class... F>
+consteval std::size_t first_not_const(const boost::pfr::detail::sequence_tuple::tuple<F...>*) {
+  return first_not_const(static_cast<const std::tuple<F...>*>(nullptr));
+}
+template <class T>
+consteval std::size_t first_mutable() {
+  if constexpr (traits_name_fields<T>) {
+    if constexpr (requires(const T& t) { managed_traits<T>::fields(t); })
+      return first_not_const(static_cast<decltype(managed_traits<T>::fields(std::declval<const T&>()))*>(nullptr));
+  } else if constexpr (names_own_fields<T>) {
+    if constexpr (requires(const T& t) { T::fm_fields(t); })
+      return first_not_const(static_cast<decltype(T::fm_fields(std::declval<const T&>()))*>(nullptr));
+  } else {
+    return first_not_const(static_cast<decltype(boost::pfr::detail::tie_as_tuple(std::declval<const T&>()))*>(nullptr));
+  }
+  return judgement::nowhere;  // they are named for objects that are not const alone
+}
+
 /// Whether fields of these types, one after the other, make exactly T: false when fields were not named, and for
 /// bit-fields, packed structs and over-aligned fields. As a reference is 8 bytes aligned to 8, and nothing is aligned
 /// to more, no reference can be missing or elsewhere when the sizes agree.
@@ -146,6 +170,7 @@ consteval judgement judge_struct() {
   else {
     constexpr judgement fields = judge_fields(field_types<T>());
     if (fields.what != verdict::ok) return fields;
+    if (constexpr std::size_t at = first_mutable<T>(); at != judgement::nowhere) return {verdict::mutable_field, at};
     if (!std::is_trivially_destructible_v<T>) return {verdict::destructor};
     if (alignof(T) > 8) return {verdict::alignment};
     if (!adds_up<T>(field_types<T>())) return {verdict::layout_gap};

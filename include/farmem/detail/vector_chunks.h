@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstring>
 #include <farmem/detail/container.h>
+#include <optional>
 
 namespace fm::detail {
 
@@ -98,27 +99,44 @@ struct chunks {
     }
   }
 
-  /// Drops chunks from number `from` on, with the elements in them. If it throws, those from some number on are dropped.
-  static void drop_chunks(slot_t vector, std::uint64_t from) {
+  /// Drops all chunks, with the elements in them. If it throws, nothing has changed.
+  static void clear(slot_t vector) {
     const write_pin<fm::vector<E>> h(vector);
-    if (from == 0) {
-      h->size = 0;
-      h->first = nullptr;
-      h->directory = nullptr;
-      h->capacity = 0;
-      return;
+    h->size = 0;
+    h->first = nullptr;
+    h->directory = nullptr;
+    h->capacity = 0;
+  }
+
+  /// Keeps the first `n` elements, at least one and not more than there are, and the chunks that they are in. If it
+  /// throws, nothing has changed: all that changes is pinned before the first change. O(leaves of the directory).
+  static void cut(slot_t vector, std::uint64_t n) {
+    const write_pin<fm::vector<E>> h(vector);
+    const std::uint64_t last = chunk_of(n - 1), kept = last + 1;
+    const write_pin<E[]> c(chunk_slot(vector, last));
+    std::optional<write_pin<leaf_ref[]>> directory;
+    std::optional<write_pin<chunk_ref[]>> leaf;
+    if (h->capacity > kept * chunk_elements) {
+      directory.emplace(h->directory.slot());
+      if (kept % leaf_refs != 0) leaf.emplace((**directory)[kept / leaf_refs].slot());
     }
-    if (h->capacity <= from * chunk_elements) return;
-    for (std::uint64_t c = h->capacity / chunk_elements; c-- > from;) {
-      const read_pin<leaf_ref[]> directory(h->directory.slot());
-      const write_pin<chunk_ref[]> leaf((*directory)[c / leaf_refs].slot());
-      h->capacity = c * chunk_elements;
-      h->size = std::min(h->size, h->capacity);
-      (*leaf)[c % leaf_refs] = nullptr;
-    }
+
+    h->size = n;
+    for (std::uint64_t i = within(n - 1) + 1; i < c->size(); ++i) element<E>::clear((*c)[i]);
+    if (!directory) return;
+    h->capacity = kept * chunk_elements;
+    if (leaf)
+      for (std::uint64_t i = kept % leaf_refs; i < leaf_refs; ++i) (**leaf)[i] = nullptr;
+    for (std::uint64_t i = (kept + leaf_refs - 1) / leaf_refs; i < (*directory)->size(); ++i)
+      (**directory)[i] = nullptr;
   }
 
  private:
+  static slot_t chunk_slot(slot_t vector, std::uint64_t c) {
+    const user_section in_section;
+    return slot_of(*object_at<header>(vector), c);
+  }
+
   static std::uint64_t capacity_of(slot_t vector) {
     const user_section in_section;
     return object_at<header>(vector)->capacity;
