@@ -8,8 +8,6 @@
 
 namespace fm::fabric::verbs {
 
-namespace {}  // namespace
-
 errc verbs_lane::submit(request& r, time_point deadline) noexcept {
   if (!is_open()) return reason_;
   // The poster was admitted to an earlier connection, and this one belongs to its handshake until that is over.
