@@ -38,6 +38,8 @@ void evictor::stop() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
+void evictor::give_back_piece() noexcept { cache_.leases().give_back(moved_); }
+
 void evictor::wake() noexcept {
   work_.fetch_add(1, std::memory_order_release);
   os::futex_wake(work_, 1);

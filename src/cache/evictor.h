@@ -47,6 +47,8 @@ class evictor {
   void give_pages_back() noexcept;
   /// While the lock is held no step is made.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+  /// Lets the segment that objects are moved to be full. While no step is made.
+  void give_back_piece() noexcept;
   /// Hands open batches to their agent sessions, full or not: as long as memory is not short, nobody else would.
   void send() noexcept;
   /// Waits until nothing that was copied out is unacknowledged, or until the deadline.

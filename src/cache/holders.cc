@@ -6,6 +6,7 @@
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iterator>
@@ -42,6 +43,19 @@ void look_at(char* payload, census& out) {
   if ((writing || !word::is_clean(w)) && agent < out.unwritten.size()) out.unwritten[agent].add(bytes);
 }
 
+/// Calls visit(payload) with the frames of a segment that is full, until it returns false. Whether it never did.
+template <class Visit>
+bool each_frame(const segment& s, Visit&& visit) {
+  const char* const end = s.base + s.used;
+  for (char* at = s.base + 8; at < end;) {
+    __builtin_prefetch(at + limits::prefetch_bytes);
+    char* const payload = at + sizeof(frame_prefix);
+    at += frame::total_bytes_of(payload);
+    if (at > payload && !visit(payload)) return false;  // and not a filler
+  }
+  return true;
+}
+
 census count_frames(object_cache& cache) {
   census out;
   out.unwritten.resize(cache.agents().size());
@@ -54,17 +68,15 @@ census count_frames(object_cache& cache) {
     if (!being_filled && s.base != nullptr) filled.push_back(&s);
   });
   std::uint64_t looked_at = 0;
+  const auto look = [&](char* payload) {
+    if (++looked_at > limits::frames_counted_max) return false;
+    look_at(payload, out);
+    return true;
+  };
   for (const segment* s : filled) {
-    const char* const end = s->base + s->used;
-    for (char* at = s->base + 8; at < end;) {
-      if (++looked_at > limits::frames_counted_max) {
-        out.whole = false;
-        return out;
-      }
-      char* const payload = at + sizeof(frame_prefix);
-      at += frame::total_bytes_of(payload);
-      if (at > payload) look_at(payload, out);  // and not a filler
-    }
+    if (each_frame(*s, look)) continue;
+    out.whole = false;
+    break;
   }
   return out;
 }
@@ -119,6 +131,28 @@ std::string describe_holders(object_cache& cache) {
   fmt::format_to(to, "; segments: {} free, {} filled, {} on trial, {} active, {} writing", q.free, q.filled, q.trial,
                  q.active, q.writing);
   return out;
+}
+
+void keep_what_is_pinned(object_cache& cache) noexcept {
+  cache.eviction().give_back_piece();
+  cache.leases().take_all_pieces();
+  // No segment is being filled now.
+  const auto pins_in = [](const segment& s) {
+    std::uint64_t pinned = 0;
+    each_frame(s, [&](char* payload) {
+      pinned += frame::prefix(payload).pins.load(std::memory_order_relaxed) != 0;
+      return true;
+    });
+    return pinned;
+  };
+  std::uint64_t pinned = 0;
+  cache.memory().for_each_run([&](const segment& s) { pinned += pins_in(s); });
+  if (pinned == 0) return;
+  spdlog::error(
+      "a heap ends while pins or iterators hold {} of its objects: what is written through them is lost, and their "
+      "memory stays mapped. Let them end before their heap",
+      pinned);
+  cache.memory().abandon(pins_in);
 }
 
 }  // namespace fm::detail

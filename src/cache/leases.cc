@@ -308,6 +308,16 @@ void lease_book::take_back_all() noexcept {
   segments_.close();
 }
 
+void lease_book::take_all_pieces() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto m = lessees_.begin(); m != lessees_.end();) {
+    mutator& lessee = *m++;
+    for (bump* b : {&lessee.made, &lessee.fetched}) cache_.frames().settle(*b);
+    take_pieces(lessee);
+  }
+  segments_.close();
+}
+
 void lease_book::close_segments() noexcept {
   const std::lock_guard lock(mutex_);
   segments_.close();

@@ -76,6 +76,8 @@ class lease_book {
   void take_back_all() noexcept;
   /// Segments that nobody fills enter their queues.
   void close_segments() noexcept;
+  /// The pieces of all threads, whatever they do: when nobody may use the heap any more.
+  void take_all_pieces() noexcept;
   /// As take_back_all, of pieces alone, if segments are held up by pieces. Whether any of these is not any more. A
   /// round in vain costs a fence: the evictor rests between two of them.
   bool take_back_lingering() noexcept;

@@ -4,6 +4,7 @@
 // Then no section is left that had found it; a second is allowed for that. Only then do its words and numbers go back.
 #include "object_cache.h"
 #include "evictor.h"
+#include "holders.h"
 #include <farmem/detail/section_break.h>
 #include <fmt/format.h>
 
@@ -28,7 +29,10 @@ object_cache::object_cache(const cache_options& options, links& agents) : option
   evictor_->start();
 }
 
-object_cache::~object_cache() { close(); }
+object_cache::~object_cache() {
+  close();
+  keep_what_is_pinned(*this);
+}
 
 void object_cache::close() noexcept {
   if ((unusual_.fetch_or(is_closed) & is_closed) != 0) return;

@@ -279,7 +279,7 @@ errc evictor::drain(time_point deadline) {
     {
       const std::lock_guard lock(mutex_);
       draining_ = true;
-      cache_.leases().give_back(moved_);  // what was moved leaves with the rest
+      give_back_piece();  // what was moved leaves with the rest
       cache_.leases().close_segments();
       moved = step();
       const arena::counts q = arena_.queue_lengths();

@@ -27,6 +27,8 @@ class reservation {
 
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// The mapping stays until the process ends; this names nothing afterwards.
+  void abandon() noexcept { base_ = nullptr; }
 
   /// Gives whole pages back; they read as zero afterwards. O(pages), a system call.
   static void discard(void* from, std::uint64_t bytes) noexcept;

@@ -2,7 +2,10 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <optional>
 #include <thread>
+
+#include <sys/mman.h>
 
 using namespace fm::literals;
 
@@ -31,6 +34,12 @@ void churn(fm::heap& h) {
     all.push_back(h.make<pinned_record>({.id = i}));
   for (std::uint64_t i = 0; i < all.size(); ++i)
     if (all[i]->id != i) FAIL(i);
+}
+
+// Whether the page of an address is mapped, whatever it holds.
+bool is_mapped(const void* address) {
+  const auto page = reinterpret_cast<std::uintptr_t>(address) & ~std::uintptr_t{4095};
+  return ::msync(reinterpret_cast<void*>(page), 1, MS_ASYNC) == 0;
 }
 
 }  // namespace
@@ -169,4 +178,58 @@ TEST_CASE("threads pin the same objects while others make the cache turn over") 
   REQUIRE(moved == 0);
   REQUIRE(h.evict_all() == fm::errc::ok);
   REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("pins that outlive their heap read what they read, and end in nobody's memory") {
+  constexpr std::uint64_t large = 8'000;  // 64 kB, of more than one segment
+  std::optional<fm::read_pin<pinned_record>> reading, evicted;
+  std::optional<fm::write_pin<pinned_record>> writing;
+  std::optional<fm::read_pin<fm::array<std::uint64_t>>> of_array;
+  std::optional<fm::vector<std::uint64_t>::iterator> at;
+  {
+    fm::heap h(tiny());
+    auto old = h.make<pinned_record>({.id = 5});
+    auto array = h.make_array<std::uint64_t>(large);
+    array.write()->data()[large - 1] = 7;
+    auto v = h.make_vector<std::uint64_t>();
+    v.push_back(9);
+    churn(h);
+    evicted.emplace(old.read());
+    of_array.emplace(array.read());
+    reading.emplace(h.make<pinned_record>({.id = 1}).read());
+    writing.emplace(h.make<pinned_record>({.id = 2}).write());
+    at.emplace(v.begin());
+    REQUIRE(**at == 9);
+  }
+  REQUIRE((*reading)->id == 1);
+  REQUIRE((*evicted)->id == 5);
+  REQUIRE((*of_array)->data()[large - 1] == 7);
+  REQUIRE((*writing)->id == 2);
+  (*writing)->id = 4;
+  fm::heap next(tiny());
+  churn(next);
+  REQUIRE((*writing)->id == 4);
+  REQUIRE((*reading)->id == 1);
+  reading.reset();
+  evicted.reset();
+  writing.reset();
+  of_array.reset();
+  at.reset();
+  REQUIRE(next.verify().ok());
+}
+
+TEST_CASE("the memory of a heap whose pins have all ended goes with the heap") {
+  const pinned_record* was_pinned = nullptr;
+  {
+    fm::heap h(tiny());
+    auto p = h.make<pinned_record>({.id = 1});
+    auto pin = p.read();
+    was_pinned = pin.get();
+    churn(h);
+    h.close();
+    REQUIRE(pin->id == 1);
+    REQUIRE(is_mapped(was_pinned));
+  }
+  // The pin ended before the heap, after it was closed.
+  REQUIRE_FALSE(is_mapped(was_pinned));
 }

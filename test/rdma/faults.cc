@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <set>
+#include <string_view>
 #include <thread>
 
 #include "fabric/fixture.h"

@@ -42,6 +42,7 @@ arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
 
 #if FM_ASAN
 arena::~arena() {
+  if (memory_.base() == nullptr) return;  // abandoned
   // The addresses may be used for something else.
   for (segment& s : segments_)
     if (s.state.load() != segment_state::unbacked || __asan_address_is_poisoned(s.base))

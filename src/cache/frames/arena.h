@@ -165,6 +165,28 @@ class arena {
       if (s.state.load() != segment_state::unbacked && s.state.load() != segment_state::free) visit(s);
   }
 
+  // ---- for the end, when nobody uses it any more ----
+  /// Visits the first segment of every run that holds frames. The others of a run say nothing of themselves.
+  template <class Visit>
+  void for_each_run(Visit&& visit) const {
+    for (std::size_t i = 0; i < segments_.size();) {
+      const segment& s = segments_[i];
+      const auto state = s.state.load(std::memory_order_relaxed);
+      const bool holds = state != segment_state::unbacked && state != segment_state::free;
+      if (holds) visit(s);
+      i += holds ? s.span : 1;
+    }
+  }
+  /// All memory stays mapped for the rest of the process. What runs hold that are not `in_use` goes back to the system.
+  /// Only the destructor may follow.
+  template <class InUse>
+  void abandon(InUse&& in_use) {
+    for_each_run([&](const segment& s) {
+      if (!in_use(s)) os::reservation::discard(s.base, std::uint64_t{s.span} << shift_);
+    });
+    memory_.abandon();
+  }
+
   /// Below this many available segments the heap counts as short of memory (epochs::gate_memory).
   void set_gate_level(std::uint32_t segments) {
     gate_wanted_.store(segments, std::memory_order_relaxed);
