@@ -38,10 +38,15 @@ constexpr std::uint32_t advance_zeroes(std::uint32_t crc, std::size_t bytes) {
 }
 
 struct shift_table {
-  std::uint32_t t[4][256];
-  shift_table() {
+  std::uint32_t t[4][256] = {};
+  // Moving past zeroes is linear: an entry is the sum of those of its bits.
+  constexpr shift_table() {
     for (std::uint32_t b = 0; b < 4; ++b)
-      for (std::uint32_t i = 0; i < 256; ++i) t[b][i] = advance_zeroes(i << (8 * b), lane_bytes);
+      for (std::uint32_t bit = 0; bit < 8; ++bit) {
+        const std::uint32_t moved = advance_zeroes(1u << (8 * b + bit), lane_bytes);
+        for (std::uint32_t i = 0; i < 256; ++i)
+          if ((i >> bit & 1) != 0) t[b][i] ^= moved;
+      }
   }
   [[nodiscard]] std::uint32_t apply(std::uint32_t c) const {
     return t[0][c & 255] ^ t[1][(c >> 8) & 255] ^ t[2][(c >> 16) & 255] ^ t[3][c >> 24];
@@ -62,7 +67,7 @@ std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) no
   const auto* p = static_cast<const unsigned char*>(data);
   std::uint32_t crc = ~seed;
 #if defined(__SSE4_2__)
-  static const shift_table shift;
+  static constexpr shift_table shift;
   std::uint64_t a = crc;
   while (bytes >= 3 * lane_bytes) {
     std::uint64_t b = 0, c = 0;

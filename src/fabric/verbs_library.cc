@@ -3,6 +3,8 @@
 // open_verbs.
 #include "verbs_library.h"
 
+#include "os/os.h"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -66,10 +68,12 @@ std::vector<std::string> verbs_library_paths() {
   return paths;
 }
 
+std::mutex library_mutex;
+const os::fork_guard library_at_fork = os::guard_at_fork<library_mutex>(os::fork_rank::leaves);
+
 const transport& open_verbs(std::string_view url) {
-  static std::mutex mutex;
   static const transport* found = nullptr;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(library_mutex);
   if (found) return *found;
   void* library = nullptr;
   std::string why;

@@ -16,7 +16,7 @@ namespace fm::detail {
 namespace {
 
 std::uint64_t random_word() {
-  static std::random_device device;
+  std::random_device device;
   return std::uint64_t{device()} << 32 | device();
 }
 

@@ -4,7 +4,7 @@
 // Invariant owned here: when a child begins, no lock of a fork_guard is held, and what it guards is whole. For that,
 // fork takes all of them, in the order of their ranks, and both processes give them back. A lock of a later rank may be
 // taken under one of an earlier rank, and never the other way round. Whoever owns a lock of the whole process makes
-// one static fork_guard; locks of single objects of the parent are nobody's in a child, which does not use these.
+// one static fork_guard; whoever makes something on first use has it made before, see at_load. Locks of single objects of the parent are nobody's in a child, which does not use these.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,15 @@ template <auto& Lock>
 fork_guard guard_at_fork(fork_rank rank) noexcept {
   return {rank, []() noexcept { Lock.lock(); }, []() noexcept { Lock.unlock(); }, []() noexcept { Lock.unlock(); }};
 }
+
+/// Has `make` called when the library is loaded: a function that keeps something in a local static, and no fork_guard
+/// calls. If a thread were just making it at a fork, the child would wait for that thread for ever. Static objects alone.
+struct at_load {
+  template <class Make>
+  explicit at_load(Make&& make) noexcept {
+    make();
+  }
+};
 
 /// How many forks this process is away from the one that loaded the library. What one of its ancestors opened has a
 /// smaller number, and belongs to that. Wait-free.

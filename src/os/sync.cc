@@ -39,19 +39,18 @@ void wake_on(std::atomic<std::uint32_t>& word, int count, int flag) noexcept {
 }
 
 #if !FM_TSAN
-std::atomic<bool> uses_membarrier{false};
-
 bool register_membarrier() noexcept {
-  uses_membarrier.store(true, std::memory_order_relaxed);
   return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
+bool registered() noexcept {
+  static const bool done = register_membarrier();
+  return done;
+}
+const at_load registered_at_load([]() noexcept { (void)registered(); });
 
 // What is registered is the memory of a process, and no manual says that a copy of it is.
 const fork_guard membarrier_at_fork(
-    fork_rank::leaves, []() noexcept {}, []() noexcept {},
-    []() noexcept {
-      if (uses_membarrier.load(std::memory_order_relaxed)) register_membarrier();
-    });
+    fork_rank::leaves, []() noexcept {}, []() noexcept {}, []() noexcept { register_membarrier(); });
 #endif
 
 }  // namespace
@@ -70,8 +69,7 @@ void heavy_fence() noexcept {
   static std::atomic<std::uint64_t> word{0};
   word.fetch_add(1, std::memory_order_seq_cst);
 #else
-  static const bool registered = register_membarrier();
-  FM_CHECK(registered, "membarrier is not available: Linux 4.14 or newer is needed");
+  FM_CHECK(registered(), "membarrier is not available: Linux 4.14 or newer is needed");
   FM_CHECK(::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0, "membarrier");
 #endif
 }

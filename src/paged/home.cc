@@ -17,9 +17,7 @@ namespace fm::detail {
 namespace {
 
 std::uint64_t fresh_id() {
-  static std::random_device device;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  std::random_device device;
   return std::uint64_t{device()} << 32 | device();
 }
 

@@ -94,6 +94,12 @@ pthread_key_t end_key() {
   return key;
 }
 
+const os::at_load made_at_load([]() noexcept {
+  end_key();
+  pauses();
+  gate_waits();
+});
+
 void register_thread(thread_state& t) {
   FM_CHECK(pthread_setspecific(end_key(), &t) == 0, "pthread_setspecific");
   os::heavy_fence();  // registers the process for membarrier before anybody relies on it

@@ -9,9 +9,11 @@
 // schema_of makes a schema once for each type; the reader and the writer of graphs (src/channel/graph) walk by it.
 #pragma once
 
+#include <atomic>
 #include <farmem/array.h>
 #include <farmem/detail/check.h>
 #include <farmem/detail/describe.h>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -117,16 +119,17 @@ std::uint32_t schema_type(graph_schema& s) {
   return number;
 }
 
-/// The schema of graphs whose root is a T. Made on first use; thread-safe. Throws as descriptor_of.
+/// The schema of graphs whose root is a T. Made on first use, perhaps by several threads, of whom one is the first; so a
+/// child that is forked meanwhile waits for nobody. Thread-safe. Throws as descriptor_of.
 template <class T>
 const graph_schema& schema_of() {
-  static const graph_schema made = [] {
-    graph_schema s;
-    schema_type<T>(s);
-    finish_schema(s);
-    return s;
-  }();
-  return made;
+  static std::atomic<const graph_schema*> made{nullptr};
+  if (const graph_schema* s = made.load(std::memory_order_acquire)) return *s;
+  auto mine = std::make_unique<graph_schema>();
+  schema_type<T>(*mine);
+  finish_schema(*mine);
+  const graph_schema* first = nullptr;
+  return made.compare_exchange_strong(first, mine.get(), std::memory_order_acq_rel) ? *mine.release() : *first;
 }
 
 }  // namespace fm::detail

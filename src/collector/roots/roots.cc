@@ -35,12 +35,17 @@ const os::fork_guard cells_at_fork(
     os::fork_rank::leaves, []() noexcept { shared().mutex.lock(); }, []() noexcept { shared().mutex.unlock(); },
     []() noexcept { shared().mutex.unlock(); });
 
+void hand_over_at_thread_end() {
+  static const bool told = (epochs::at_thread_end(hand_over), true);
+  (void)told;
+}
+const os::at_load told_at_load(hand_over_at_thread_end);
+
 }  // namespace
 
 root_cell* refill() {
   { const section registered; }  // the end of a thread must be noticed: its cells are handed over then
-  static const bool told = (epochs::at_thread_end(hand_over), true);
-  (void)told;
+  hand_over_at_thread_end();
   thread_state& t = this_thread;
   shared_cells& s = shared();
   const std::lock_guard lock(s.mutex);

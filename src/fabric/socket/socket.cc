@@ -25,6 +25,7 @@
 #include <thread>
 
 #include "base/limits.h"
+#include "os/os.h"
 
 namespace fm::fabric {
 
@@ -70,18 +71,31 @@ std::vector<endpoint> resolve(const address& a, int flags, std::string& why) {
   return found;
 }
 
+/// Threads that wait for the system's answer.
+struct lookups {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int under_way = 0;
+};
+lookups& names() {
+  static lookups& all = *new lookups;  // of threads that may outlive main
+  return all;
+}
+const os::fork_guard lookups_at_fork(
+    os::fork_rank::leaves, []() noexcept { names().mutex.lock(); }, []() noexcept { names().mutex.unlock(); },
+    []() noexcept {  // those threads are the parent's
+      names().under_way = 0;
+      new (&names().changed) std::condition_variable;
+      names().mutex.unlock();
+    });
+
 /// The system looks names up without a deadline, so a thread of its own waits for that, and is left to itself when the
 /// deadline passes. There are few of them, whoever chooses the names.
 errc resolve_within(const address& a, time_point deadline, std::vector<endpoint>& found) {
   std::string why;
   found = resolve(a, AI_NUMERICHOST, why);
   if (!found.empty()) return errc::ok;
-  struct lookups {
-    std::mutex mutex;
-    std::condition_variable changed;
-    int under_way = 0;
-  };
-  static lookups& all = *new lookups;  // of threads that may outlive main
+  lookups& all = names();
   struct answer {
     bool done = false;
     std::vector<endpoint> found;
@@ -93,9 +107,9 @@ errc resolve_within(const address& a, time_point deadline, std::vector<endpoint>
     all.changed.wait(lock, condition);
     return true;
   };
-  if (!wait([] { return all.under_way < fabric_limits::lookups_max; })) return errc::timed_out;
+  if (!wait([&] { return all.under_way < fabric_limits::lookups_max; })) return errc::timed_out;
   try {
-    std::thread([asked, a] {
+    std::thread([asked, a, &all] {
       std::string reason;
       auto every = resolve(a, 0, reason);
       const std::lock_guard over(all.mutex);

@@ -71,12 +71,9 @@ rdma_conn_param queue_pair::parameters(const void* private_data, std::uint8_t by
 }
 
 std::uint8_t queue_pair::ack_timeout() noexcept {
-  static const std::uint8_t chosen = [] {
-    const char* text = std::getenv("FARMEM_VERBS_ACK_TIMEOUT");
-    const long n = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
-    return std::uint8_t(n >= 8 && n <= 22 ? n : 14);
-  }();
-  return chosen;
+  const char* text = std::getenv("FARMEM_VERBS_ACK_TIMEOUT");
+  const long n = text != nullptr ? std::strtol(text, nullptr, 10) : 0;
+  return std::uint8_t(n >= 8 && n <= 22 ? n : 14);
 }
 
 void queue_pair::to_error() noexcept {
