@@ -184,14 +184,14 @@ TEST_CASE("pins that outlive their heap read what they read, and end in nobody's
   constexpr std::uint64_t large = 8'000;  // 64 kB, of more than one segment
   std::optional<fm::read_pin<pinned_record>> reading, evicted;
   std::optional<fm::write_pin<pinned_record>> writing;
-  std::optional<fm::read_pin<fm::array<std::uint64_t>>> of_array;
+  std::optional<fm::read_pin<std::uint64_t[]>> of_array;
   std::optional<fm::vector<std::uint64_t>::iterator> at;
   {
     fm::heap h(tiny());
     auto old = h.make<pinned_record>({.id = 5});
-    auto array = h.make_array<std::uint64_t>(large);
+    auto array = h.array<std::uint64_t>(large);
     array.write()->data()[large - 1] = 7;
-    auto v = h.make_vector<std::uint64_t>();
+    fm::vector<std::uint64_t> v(h);
     v.push_back(9);
     churn(h);
     evicted.emplace(old.read());
