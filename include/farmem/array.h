@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <farmem/detail/check.h>
 #include <farmem/error.h>
 #include <farmem/units.h>
 #include <stdexcept>
@@ -34,10 +35,16 @@ class array_object {
   [[nodiscard]] E* begin() noexcept { return data(); }
   /// One past the last element, for writing.
   [[nodiscard]] E* end() noexcept { return data() + length_; }
-  /// Element `i`, unchecked.
-  [[nodiscard]] const E& operator[](std::size_t i) const { return data()[i]; }
-  /// Element `i`, unchecked, for writing.
-  [[nodiscard]] E& operator[](std::size_t i) { return data()[i]; }
+  /// Element `i`, unchecked but in checked builds.
+  [[nodiscard]] const E& operator[](std::size_t i) const {
+    FM_ASSERT(i < length_, "an index is past the end of an array");
+    return data()[i];
+  }
+  /// Element `i`, unchecked but in checked builds, for writing.
+  [[nodiscard]] E& operator[](std::size_t i) {
+    FM_ASSERT(i < length_, "an index is past the end of an array");
+    return data()[i];
+  }
   /// Element `i`. Throws out_of_range, naming index and length.
   [[nodiscard]] const E& at(std::size_t i) const {
     check(i);

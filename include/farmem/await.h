@@ -82,8 +82,8 @@ class [[nodiscard]] fetch_operation {
 };
 
 template <class T>
-fetch_operation<T> ptr<T>::fetch() const {
-  return fetch_operation<T>(*this);
+fetch_operation<std::remove_const_t<T>> ptr<T>::fetch() const {
+  return fetch_operation<std::remove_const_t<T>>(ptr<std::remove_const_t<T>>::from_slot(slot()));
 }
 template <class T>
 fetch_operation<T> ref<T>::fetch() const {

@@ -1,10 +1,12 @@
-// fm::ptr, fm::ref, fm::weak and the pins: how application code holds and reaches managed objects.
+// fm::ptr, fm::ref and fm::weak: how application code holds and reaches managed objects.
 //
 //   ptr<T>        a root: keeps an object alive; lives anywhere (stack, static, std::vector); 8 bytes
+//   ptr<const T>  the same, and does not change the object
 //   ref<T>        a reference in a field of a managed object; 8 bytes, a slot; not copyable out of managed memory
 //   weak<T>       names an object without keeping it alive
 //   p->x          reads in place until the full expression ends
 //   p.read()      a pin for reading: the object stays in place while the pin lives
+//   p.read(&T::x) the same, shows one member: a range if the member is one
 //   p.write()     a pin for writing, the only way to change an object
 //   p.get(s)      a raw pointer, valid until the scope s closes
 //   co_await p.fetch()   a pin for reading, in a coroutine: other tasks run while the object is fetched
@@ -14,10 +16,12 @@
 #pragma once
 
 #include <compare>
+#include <concepts>
 #include <farmem/array.h>
 #include <farmem/detail/barrier.h>
 #include <farmem/detail/roots.h>
 #include <farmem/detail/weak_cell.h>
+#include <farmem/pin.h>
 #include <farmem/scope.h>
 #include <functional>
 #include <utility>
@@ -52,94 +56,6 @@ struct handle_access;
 
 }  // namespace detail
 
-/// Keeps one object in place for reading; fm::ptr::read makes it. Movable, also to another thread. A pin keeps its
-/// cache segment from being evicted, but does not delay epochs. Where a scope would stay open for long, use a pin.
-template <class T>
-class read_pin {
- public:
-  /// Type of the object in memory: T, or fm::array_object for an array.
-  using object = detail::object_t<T>;
-
-  /// Pins the object of a slot, for the library; applications call fm::ptr::read. Throws as fm::ptr's ->.
-  explicit read_pin(detail::slot_t slot) {
-    const detail::user_section in_section;
-    payload_ = const_cast<char*>(detail::read_barrier(slot));
-    detail::pin_frame(payload_);
-  }
-  /// Takes over the pin of `o`, which is empty afterwards. O(1).
-  read_pin(read_pin&& o) noexcept : payload_(std::exchange(o.payload_, nullptr)) {}
-  /// Ends this pin and takes over that of `o`, which is empty afterwards. O(1).
-  read_pin& operator=(read_pin&& o) noexcept {
-    char* const mine = std::exchange(payload_, std::exchange(o.payload_, nullptr));
-    if (mine) detail::unpin_frame(mine);
-    return *this;
-  }
-  ~read_pin() {
-    if (payload_) detail::unpin_frame(payload_);
-  }
-
-  /// A member of the object. Only while the pin is not empty. O(1).
-  const object* operator->() const noexcept { return get(); }
-  /// The object, valid while the pin lives. Only while the pin is not empty. O(1).
-  const object& operator*() const& noexcept { return *get(); }
-  /// Deleted: a reference into a temporary pin would dangle. Name the pin first.
-  const object& operator*() const&& = delete;
-  /// The object, valid while the pin lives; null if the pin was moved from. O(1).
-  [[nodiscard]] const object* get() const noexcept { return reinterpret_cast<const object*>(payload_); }
-
-  /// Makes a pin of a payload that is pinned already; for awaits.
-  static read_pin adopt(char* pinned_payload) noexcept {
-    read_pin p;
-    p.payload_ = pinned_payload;
-    return p;
-  }
-
- private:
-  read_pin() noexcept = default;
-  char* payload_ = nullptr;
-};
-
-/// Keeps one object in place for writing; fm::ptr::write makes it. The object is dirty while the pin lives. Movable,
-/// also to another thread. Two threads that write the same fields need a lock, as in plain C++.
-template <class T>
-class write_pin {
- public:
-  /// Type of the object in memory: T, or fm::array_object for an array.
-  using object = detail::object_t<T>;
-
-  /// Pins the object of a slot and makes it dirty, for the library; applications call fm::ptr::write. Throws as
-  /// fm::ptr's ->.
-  explicit write_pin(detail::slot_t slot) {
-    const detail::user_section in_section;
-    payload_ = detail::write_barrier(slot);
-    detail::pin_frame(payload_);
-  }
-  /// Takes over the pin of `o`, which is empty afterwards. O(1).
-  write_pin(write_pin&& o) noexcept : payload_(std::exchange(o.payload_, nullptr)) {}
-  /// Ends this pin and takes over that of `o`, which is empty afterwards. O(1).
-  write_pin& operator=(write_pin&& o) noexcept {
-    char* const mine = std::exchange(payload_, std::exchange(o.payload_, nullptr));
-    if (mine) detail::unpin_frame(mine);
-    return *this;
-  }
-  ~write_pin() {
-    // Pinned frames are never copied out, so the frame is still dirty here and nothing needs to be marked again.
-    if (payload_) detail::unpin_frame(payload_);
-  }
-
-  /// A member of the object. Only while the pin is not empty. O(1).
-  object* operator->() const noexcept { return get(); }
-  /// The object, valid while the pin lives. Only while the pin is not empty. O(1).
-  object& operator*() const& noexcept { return *get(); }
-  /// Deleted: a reference into a temporary pin would dangle. Name the pin first.
-  object& operator*() const&& = delete;
-  /// The object, valid while the pin lives; null if the pin was moved from. O(1).
-  [[nodiscard]] object* get() const noexcept { return reinterpret_cast<object*>(payload_); }
-
- private:
-  char* payload_ = nullptr;
-};
-
 /// A reference in a field of a managed object: the slot of the object that it refers to, or null. Assigning goes
 /// through the write barrier, an atomic exchange (Mako, sections 5.1 and 5.2). Not copyable: reading one gives an fm::ptr or, in
 /// a scope, a raw pointer. Conversions, comparisons and stores are O(1), thread-safe, and never fetch.
@@ -167,23 +83,30 @@ class ref {
   }
   /// A root of the same object. O(1), fetches nothing.
   operator ptr<T>() const { return root(); }
+  /// The same, for reading alone.
+  operator ptr<const T>() const { return root(); }
   /// A root of the same object as a container's handle, such as fm::vector. O(1), fetches nothing.
   template <class Handle>
   requires std::is_base_of_v<ptr<T>, Handle>
   operator Handle() const { return Handle(root()); }
   /// A root of the same object, for places where C++ applies no conversion. O(1), fetches nothing.
   [[nodiscard]] ptr<T> root() const {
+    check_rooted();
     // In one section: what is loaded is rooted before a cycle can begin or end.
     const detail::section in_section;
     return ptr<T>::from_slot(slot());
   }
 
   /// Reads the object in place until the full expression ends. Throws as fm::ptr's ->.
-  detail::arrow<T> operator->() const { return detail::arrow<T>(slot_); }
+  detail::arrow<T> operator->() const {
+    check_rooted();
+    return detail::arrow<T>(slot_);
+  }
   /// A raw pointer, valid until the scope closes; null for a null reference. O(1) when resident, one fetch otherwise.
   /// Throws as fm::ptr's ->.
   auto get(const scope& in FM_LIFETIMEBOUND) const -> const detail::object_t<T>* {
     in.check_thread();
+    check_rooted();
     const detail::slot_t s = slot();
     return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s));
   }
@@ -191,6 +114,10 @@ class ref {
   auto get(const scope&&) const -> const detail::object_t<T>* = delete;
   /// A pin for reading. Throws as fm::ptr's ->.
   [[nodiscard]] read_pin<T> read() const { return root().read(); }
+  /// A pin for reading that shows one member, as fm::ptr's. Throws as fm::ptr's ->.
+  template <class M, class C>
+  requires std::is_object_v<M>
+  [[nodiscard]] member_pin<T, M> read(M C::*member) const { return {read(), member}; }
   /// A pin for writing. Throws as fm::ptr's ->.
   [[nodiscard]] write_pin<T> write() const { return root().write(); }
   /// As fm::ptr::fetch: `auto n = co_await p.fetch(); auto m = co_await n->next.fetch();`. Awaits the object that the
@@ -219,11 +146,18 @@ class ref {
   friend bool operator==(const ref& a, const ref& b) noexcept { return a.slot() == b.slot(); }
   /// Whether both refer to the same object, or both are null.
   friend bool operator==(const ref& a, const ptr<T>& b) noexcept { return a.slot() == b.slot(); }
+  /// Whether both refer to the same object, or both are null.
+  friend bool operator==(const ref& a, const ptr<const T>& b) noexcept { return a.slot() == b.slot(); }
 
   /// The object's number in the process; 0 for null. For logs and for hash tables by identity.
   [[nodiscard]] detail::slot_t slot() const noexcept { return slot_.load(std::memory_order_acquire); }
 
  private:
+  /// In checked builds: what it refers to is alive for as long as the object around it is, and no longer.
+  void check_rooted() const noexcept {
+    FM_ASSERT(detail::is_managed(this),
+              "an fm::ref is read that is in no managed object, so it keeps nothing alive: hold an fm::ptr");
+  }
   detail::slot_t store(detail::slot_t s) noexcept {
     const detail::section in_section;
     const std::uint64_t old = slot_.exchange(s, std::memory_order_acq_rel);
@@ -234,9 +168,11 @@ class ref {
 };
 
 /// A root: keeps an object alive and reaches it from application code. Copying makes another root; moving does not.
-/// When the heap closes, its roots become null.
+/// When the heap closes, its roots become null. A ptr<const T> names a T that it does not change; a ptr<T> converts to it.
 template <class T>
 class ptr {
+  using value = std::remove_const_t<T>;
+
  public:
   /// A null handle.
   constexpr ptr() noexcept = default;
@@ -246,6 +182,14 @@ class ptr {
   ptr(const ptr& o) : cell_(o.cell_ ? detail::roots::make(o.slot()) : nullptr) {}
   /// Takes over the root of `o`, which is null afterwards. O(1).
   ptr(ptr&& o) noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
+  /// Another root of the same object, for reading alone. O(1).
+  template <class U>
+  requires(std::is_const_v<T>&& std::same_as<U, value>) ptr(const ptr<U>& o)
+      : cell_(o.cell_ ? detail::roots::make(o.slot()) : nullptr) {}
+  /// Takes over the root of `o`, which is null afterwards, for reading alone. O(1).
+  template <class U>
+  requires(std::is_const_v<T>&& std::same_as<U, value>) ptr(ptr<U>&& o)
+  noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
   /// Gives the root up. O(1).
   ~ptr() {
     if (cell_) detail::roots::drop(cell_);
@@ -268,12 +212,19 @@ class ptr {
 
   /// Reads the object in place until the full expression ends. Throws fm::error: null_handle, heap_closed, agent_lost,
   /// timed_out, cache_full. O(1) when resident, one fetch otherwise.
-  detail::arrow<T> operator->() const { return detail::arrow<T>(slot()); }
+  detail::arrow<value> operator->() const { return detail::arrow<value>(slot()); }
   /// A pin for reading. Throws as operator->.
-  [[nodiscard]] read_pin<T> read() const { return read_pin<T>(slot()); }
+  [[nodiscard]] read_pin<value> read() const { return read_pin<value>(slot()); }
+  /// A pin for reading that shows one member: `for (int x : p.read(&node::items))`. Throws as operator->.
+  template <class M, class C>
+  requires std::is_object_v<M>
+  [[nodiscard]] member_pin<value, M> read(M C::*member) const { return {read(), member}; }
   /// A pin for writing. Throws as operator->.
-  [[nodiscard]] write_pin<T> write() const { return write_pin<T>(slot()); }
-  /// For coroutines: `auto n = co_await p.fetch();` gives a read_pin<T>, with the object resident. A pin, unlike a raw
+  [[nodiscard]] write_pin<value> write() const {
+    check_writable();
+    return write_pin<value>(slot());
+  }
+  /// For coroutines: `auto n = co_await p.fetch();` gives a read_pin, with the object resident. A pin, unlike a raw
   /// pointer or a scope, may be kept across the next co_await and moved to another thread. While it lives, p->x and
   /// p.write() do not miss.
   ///
@@ -283,29 +234,35 @@ class ptr {
   ///
   /// Throws as operator->, within heap_options::access_within (for memory: memory_within). Throws scope_misuse, before
   /// anything is fetched, if a scope, a cursor or a walk is open, or if the expression has a ->. O(1) when resident.
-  fetch_operation<T> fetch() const;
+  fetch_operation<value> fetch() const;
   /// A raw pointer, valid until the scope closes; null for a null handle. Throws as operator->, except null_handle.
   /// O(1) when resident, one fetch otherwise.
-  auto get(const scope& in FM_LIFETIMEBOUND) const -> const detail::object_t<T>* {
+  auto get(const scope& in FM_LIFETIMEBOUND) const -> const detail::object_t<value>* {
     in.check_thread();
     const detail::slot_t s = slot();
-    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<T>*>(detail::read_barrier(s));
+    return s == 0 ? nullptr : reinterpret_cast<const detail::object_t<value>*>(detail::read_barrier(s));
   }
   /// Deleted: a pointer into a temporary scope would dangle. Name the scope first.
-  auto get(const scope&&) const -> const detail::object_t<T>* = delete;
+  auto get(const scope&&) const -> const detail::object_t<value>* = delete;
   /// A raw pointer for writing, valid until the scope closes. The object is dirty until then and is written back some
   /// time after. Throws as operator->.
-  auto get_for_write(const scope& in FM_LIFETIMEBOUND) const -> detail::object_t<T>* {
+  auto get_for_write(const scope& in FM_LIFETIMEBOUND) const -> detail::object_t<value>* {
+    check_writable();
     in.check_thread();
-    return reinterpret_cast<detail::object_t<T>*>(detail::write_barrier(slot()));
+    return reinterpret_cast<detail::object_t<value>*>(detail::write_barrier(slot()));
   }
   /// Deleted: a pointer into a temporary scope would dangle. Name the scope first.
-  auto get_for_write(const scope&&) const -> detail::object_t<T>* = delete;
+  auto get_for_write(const scope&&) const -> detail::object_t<value>* = delete;
 
   /// Whether it is not null.
   explicit operator bool() const noexcept { return slot() != 0; }
   /// Whether both name the same object, or both are null. O(1), fetches nothing.
   friend bool operator==(const ptr& a, const ptr& b) noexcept { return a.slot() == b.slot(); }
+  /// The same of a handle that may write.
+  template <class U>
+  requires(std::is_const_v<T>&& std::same_as<U, value>) friend bool operator==(const ptr& a, const ptr<U>& b) noexcept {
+    return a.slot() == b.slot();
+  }
   /// Whether it is null.
   friend bool operator==(const ptr& a, std::nullptr_t) noexcept { return a.slot() == 0; }
   /// An order of the objects, for ordered containers: the same while they live, and no other meaning. O(1).
@@ -330,6 +287,12 @@ class ptr {
   }
 
  private:
+  static constexpr void check_writable() noexcept {
+    static_assert(!std::is_const_v<T>, "an fm::ptr<const T> is read-only: hold an fm::ptr<T> to write");
+  }
+
+  template <class>
+  friend class ptr;
   detail::root_cell* cell_ = nullptr;
 };
 

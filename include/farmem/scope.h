@@ -34,6 +34,7 @@ class scope {
     detail::epochs::enter(detail::user_gate);
   }
   ~scope() {
+    check_thread();
     detail::epochs::leave();
     detail::thread_state& t = detail::this_thread;
     if (t.depth == 0) t.file.store(nullptr, std::memory_order_relaxed);  // what reads in place later has no name

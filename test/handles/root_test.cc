@@ -271,3 +271,39 @@ TEST_CASE("a scope that another thread uses ends a debug build, with a message")
 }
 #endif
 #endif
+
+TEST_CASE("a handle to a const object reads, and does not write") {
+  fm::heap h({.cache = 2_MiB, .local_memory = 128_MiB, .local_region = 1_MiB, .segment = 64_KiB});
+  const auto a = h.make<rooted_node>({.value = 1});
+  const auto b = h.make<rooted_node>({.value = 2});
+  fm::ptr<const rooted_node> c = a;
+  REQUIRE(c == a);
+  REQUIRE(a == c);
+  REQUIRE(c != b);
+  REQUIRE(c->value == 1);
+  REQUIRE(c.read()->value == 1);
+  {
+    const fm::scope s;
+    REQUIRE(c.get(s) == a.get(s));
+  }
+  c = b;
+  REQUIRE(c->value == 2);
+  c = nullptr;
+  REQUIRE(c == nullptr);
+  REQUIRE_FALSE(c);
+  a.write()->next = b;
+  c = a->next;  // a reference converts, too
+  REQUIRE(c == b);
+  REQUIRE(c == a->next);
+  auto moved = h.make<rooted_node>({.value = 3});
+  c = std::move(moved);
+  REQUIRE(moved == nullptr);
+  REQUIRE(h.collect().ok());
+  REQUIRE(c->value == 3);
+  REQUIRE(std::hash<fm::ptr<const rooted_node>>()(c) != 0);
+
+  using reader = fm::ptr<const rooted_node>;
+  STATIC_REQUIRE(std::is_convertible_v<fm::ptr<rooted_node>, reader>);
+  STATIC_REQUIRE_FALSE(std::is_constructible_v<fm::ptr<rooted_node>, reader>);
+  STATIC_REQUIRE_FALSE(std::is_constructible_v<fm::ref<rooted_node>, reader>);
+}

@@ -52,6 +52,20 @@ run(${CMAKE_COMMAND} --build ${work}/consumer)
 run(${work}/consumer/consumer)
 message("find_package: ${output}")
 
+# A program's own checks work whatever the library was built with.
+run(${work}/consumer/mistakes none)
+foreach(mistake IN ITEMS "scope:a scope belongs to the thread that opened it" "pin:a pin is used that is empty"
+    "reference:an fm::ref is read that is in no managed object" "array:an index is past the end of an array")
+  string(REGEX MATCH "^([a-z]+):(.+)$" matched ${mistake})
+  set(expected "${CMAKE_MATCH_2}")
+  execute_process(COMMAND ${work}/consumer/mistakes ${CMAKE_MATCH_1} RESULT_VARIABLE status OUTPUT_VARIABLE output
+    ERROR_VARIABLE output)
+  string(FIND "${output}" "${expected}" place)
+  if(status EQUAL 0 OR place EQUAL -1)
+    message(FATAL_ERROR "the mistake ${mistake}: status ${status}, output:\n${output}")
+  endif()
+endforeach()
+
 file(GLOB_RECURSE pc_file ${root}/*/farmem.pc)
 require_file("${pc_file}")
 get_filename_component(pc_dir ${pc_file} DIRECTORY)

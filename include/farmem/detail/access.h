@@ -41,6 +41,10 @@ char* resolve(slot_t slot, access how);
 new_object allocate(object_cache& cache, const type_descriptor& type, std::uint64_t length, const void* init,
                     std::uint64_t init_bytes);
 
+/// Whether the address is in the memory of a heap of this process, or was when a pin outlived its heap. Of a process that
+/// has had more heaps than can be told apart, true for all addresses. For checks; O(heaps), lock-free, any thread.
+bool is_managed(const void* address) noexcept;
+
 /// Bytes of local memory that the cache was given. O(1), any thread.
 std::uint64_t capacity_bytes(const object_cache& cache) noexcept;
 

@@ -1,6 +1,7 @@
 // Three tiers of assertions. FM_CHECK is always on and guards against programmer errors whose continuation would
-// corrupt a heap; FM_ASSERT is on in debug builds; FM_AUDIT guards walks that cost more than what they check and
-// is on in builds configured with FARMEM_AUDIT.
+// corrupt a heap. FM_ASSERT is on in checked builds: debug builds, and what is compiled with FARMEM_CHECKED, such as a
+// program that uses a release build of the library. FM_AUDIT guards walks that cost more than what they check and is
+// on in builds configured with FARMEM_AUDIT.
 //
 // Invariant: the expression of a check changes nothing, since a build may leave it out. Any code of the library may use
 // the three; errors that the world can cause are fm::error instead. FM_TSAN and FM_ASAN say which sanitizer the build
@@ -24,7 +25,7 @@ namespace fm::detail {
 #define FM_CHECK(expr, message) \
   (__builtin_expect(!!(expr), 1) ? (void)0 : ::fm::detail::check_failed(#expr, __FILE__, __LINE__, message))
 
-#ifndef NDEBUG
+#if !defined(NDEBUG) || defined(FARMEM_CHECKED)
 #define FM_ASSERT(expr, message) FM_CHECK(expr, message)
 #else
 #define FM_ASSERT(expr, message) ((void)0)

@@ -24,6 +24,41 @@ const os::fork_guard shortage_at_fork(
     });
 }  // namespace
 
+namespace {
+constinit arena_ranges ranges;
+}  // namespace
+
+void arena_ranges::add(std::uintptr_t begin, std::uintptr_t end) noexcept {
+  for (std::size_t i = 0; i < std::size(all_); ++i) {
+    std::uintptr_t none = 0;
+    if (!all_[i].begin.compare_exchange_strong(none, begin, std::memory_order_relaxed)) continue;
+    all_[i].end.store(end, std::memory_order_release);
+    for (std::size_t seen = used_.load(); seen <= i && !used_.compare_exchange_weak(seen, i + 1);) {
+    }
+    return;
+  }
+  overflowed_.store(true, std::memory_order_relaxed);
+}
+
+void arena_ranges::remove(std::uintptr_t begin) noexcept {
+  for (range& r : all_) {
+    if (r.begin.load(std::memory_order_relaxed) != begin) continue;
+    r.end.store(0, std::memory_order_relaxed);
+    r.begin.store(0, std::memory_order_release);
+    return;
+  }
+}
+
+bool arena_ranges::contains(std::uintptr_t at) const noexcept {
+  const std::size_t n = used_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < n; ++i)
+    if (at < all_[i].end.load(std::memory_order_acquire) && at >= all_[i].begin.load(std::memory_order_relaxed))
+      return true;
+  return overflowed_.load(std::memory_order_relaxed);
+}
+
+bool is_managed(const void* address) noexcept { return ranges.contains(reinterpret_cast<std::uintptr_t>(address)); }
+
 arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
   FM_CHECK(is_power_of_two(segment_bytes) && segment_bytes >= page_bytes, "segment size");
   shift_ = std::countr_zero(segment_bytes);
@@ -38,19 +73,19 @@ arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
   available_ = capacity_;
   freed_.reserve(segments_.size());
   free_runs_.reserve(limits::free_runs_max);
+  ranges.add(reinterpret_cast<std::uintptr_t>(base_), reinterpret_cast<std::uintptr_t>(base_) + space);
 }
 
-#if FM_ASAN
 arena::~arena() {
   if (memory_.base() == nullptr) return;  // abandoned
+  ranges.remove(reinterpret_cast<std::uintptr_t>(base_));
+#if FM_ASAN
   // The addresses may be used for something else.
   for (segment& s : segments_)
     if (s.state.load() != segment_state::unbacked || __asan_address_is_poisoned(s.base))
       reuse_memory(s.base, segment_bytes());
-}
-#else
-arena::~arena() = default;
 #endif
+}
 
 // With mutex_ held.
 void arena::update_gate() {

@@ -43,6 +43,23 @@ enum class fill_kind : std::uint8_t {
   kept,     ///< objects that were used again; the evictor moves them there, cold
 };
 
+/// Where the memory of all arenas of the process lies, for detail::is_managed. Entries are added and taken by arenas as
+/// they come and go, without a lock. The memory of an abandoned arena keeps its entry.
+class arena_ranges {
+ public:
+  void add(std::uintptr_t begin, std::uintptr_t end) noexcept;
+  void remove(std::uintptr_t begin) noexcept;
+  [[nodiscard]] bool contains(std::uintptr_t at) const noexcept;
+
+ private:
+  struct range {
+    std::atomic<std::uintptr_t> begin{0}, end{0};
+  };
+  range all_[2 * heaps_max];
+  std::atomic<std::size_t> used_{0};     ///< entries from here on have never been used
+  std::atomic<bool> overflowed_{false};  ///< one arena had no entry
+};
+
 struct segment : boost::intrusive::list_base_hook<> {
   std::atomic<std::uint64_t> cold_stamp{0};  ///< epoch stamp of its cooling; 0 while it is not cooled
   std::atomic<std::uint32_t> inflight{0};    ///< frames that a fetch in flight will fill: not to be swept
