@@ -5,8 +5,8 @@
 // Any part may call wake, under any lock.
 #pragma once
 
+#include "base/log.h"
 #include "os/os.h"
-#include <spdlog/common.h>
 
 #include <atomic>
 
@@ -31,9 +31,7 @@ struct environment {
     return ns > 0 ? static_cast<std::uint64_t>(ns) : 1;
   }
   /// Of what is logged about heaps and pools that come and go.
-  [[nodiscard]] spdlog::level::level_enum heap_level() const {
-    return options.log_heaps ? spdlog::level::info : spdlog::level::debug;
-  }
+  [[nodiscard]] log_level heap_level() const { return options.log_heaps ? log_level::info : log_level::debug; }
   /// There may be something for the maintenance thread to do.
   void wake() noexcept {
     work.fetch_add(1);

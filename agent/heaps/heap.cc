@@ -3,7 +3,7 @@
 // Called by heap_session, by the tracer, and by whoever moves objects.
 #include "heap.h"
 
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 #include <bit>
 
@@ -40,7 +40,7 @@ errc heap::grant(std::uint32_t first, std::uint32_t count) {
     try {
       block = os::reservation(tablet_block * n, detail::page_bytes);
     } catch (const error& e) {
-      spdlog::error("heap {}: {}", name, e.what());
+      log::error("heap {}: {}", name, e.what());
       return errc::agent_full;
     }
     for (std::uint32_t i = 0; i < n; ++i)

@@ -4,8 +4,8 @@
 // Called by agent/service, on the transports' threads.
 #include "heap_session.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace fm::agent {
 
@@ -71,8 +71,8 @@ void heap_session::disconnected() noexcept {
   h_.owner = nullptr;
   h_.lease_until = agent_.now() + std::chrono::milliseconds(h_.lease_ms);
   if (!h_.closed.load())
-    spdlog::log(agent_.heap_level(), "store {}: heap {} lost its owner {}; it has {} ms to come back",
-                agent_.options.name, h_.name, s_.peer.name(), h_.lease_ms);
+    log::at(agent_.heap_level(), "store {}: heap {} lost its owner {}; it has {} ms to come back", agent_.options.name,
+            h_.name, s_.peer.name(), h_.lease_ms);
 }
 
 }  // namespace fm::agent

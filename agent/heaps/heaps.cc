@@ -11,8 +11,8 @@
 // open is called by sessions; expire_leases and send_lost_notices by the maintenance thread.
 #include "heaps.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "agent/base/limits.h"
 #include "heap_session.h"
@@ -72,8 +72,8 @@ std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, const 
   const std::lock_guard lock(h.mutex);
   if (h.closed.load()) return std::nullopt;
   if (fresh)
-    spdlog::log(agent_.heap_level(), "store {}: heap {} opened by {}, quota {} bytes", agent_.options.name, h.name,
-                s.peer.name(), h.quota_bytes);
+    log::at(agent_.heap_level(), "store {}: heap {} opened by {}, quota {} bytes", agent_.options.name, h.name,
+            s.peer.name(), h.quota_bytes);
   if (h.key.incarnation != m.incarnation)
     return refuse(out, type, errc::stale, "the heap belongs to another incarnation of its owner");
   // An owner that never got the answer to its first open asks again as if for the first time.
@@ -119,8 +119,8 @@ void heaps::free_heap(heap& h, const char* why, bool only_if_expired) {
     if (found != by_id_.end() && found->second.get() == &h) by_id_.erase(found);  // else another one was opened since
     if (only_if_expired) ++expired_;
   }
-  spdlog::log(agent_.heap_level(), "store {}: heap {} freed with {} regions: {}", agent_.options.name, h.name, regions,
-              why);
+  log::at(agent_.heap_level(), "store {}: heap {} freed with {} regions: {}", agent_.options.name, h.name, regions,
+          why);
 }
 
 time_point heaps::expire_leases() {

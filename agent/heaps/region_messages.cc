@@ -3,8 +3,8 @@
 // An owner that lost an answer may repeat opening, sealing and retiring.
 // Invariant owned here: batches are applied in the order of their numbers, each once, and only to regions that take
 // them.
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "heap_session.h"
 
@@ -151,7 +151,7 @@ errc heap_session::index(body b, fabric::answer& out) {
                     fmt::format("{} offset {}: the bytes there are not batch {}", text_of({m.region, m.generation}),
                                 m.offset, m.seq));
     if (e != errc::ok) {
-      spdlog::warn("store {}: heap {}: {}", agent_.options.name, h_.name, what);
+      log::warn("store {}: heap {}: {}", agent_.options.name, h_.name, what);
       return e;
     }
     if (h_.is_low()) agent_.wake();

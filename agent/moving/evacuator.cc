@@ -4,7 +4,7 @@
 #include "evacuator.h"
 
 #include "agent/base/limits.h"
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 namespace fm::agent {
 
@@ -37,7 +37,7 @@ void evacuator::choose(const move_options& o) {
     try {
       stack_ = os::reservation(o.stack_slots * sizeof(slot_t), detail::page_bytes);
     } catch (const error& e) {
-      spdlog::warn("heap {}: evacuation in address order: {}", h_.name, e.what());
+      log::warn("heap {}: evacuation in address order: {}", h_.name, e.what());
       order = evacuation_order::address;
     }
   }

@@ -5,7 +5,7 @@
 #include "mover.h"
 
 #include "agent/base/limits.h"
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 namespace fm::agent {
 
@@ -91,8 +91,8 @@ move_batch::outcome move_batch::publish(heap& h) {
 void note_unwalkable(const heap& h, region& r, const heap::copy_walk& at) {
   if (r.state != region_state::sealed || r.live_count == 0) return;
   r.unwalkable = true;
-  spdlog::warn("heap {}: region {} cannot be evacuated, its batches are damaged at offset {}", h.name, r.number,
-               at.offset);
+  log::warn("heap {}: region {} cannot be evacuated, its batches are damaged at offset {}", h.name, r.number,
+            at.offset);
 }
 
 }  // namespace fm::agent

@@ -4,8 +4,8 @@
 // All but start, stop and statistics belongs to whoever steps: the thread `fm-references`, or a test.
 #include "peer_links.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -108,7 +108,7 @@ void peer_links::run() {
     try {
       more = step();
     } catch (const std::exception& e) {  // what was taken and not sent is lost when its tracer finds it silent
-      spdlog::error("store {}: nothing is sent to other agents: {}", options_.name, e.what());
+      log::error("store {}: nothing is sent to other agents: {}", options_.name, e.what());
     }
     if (more) continue;
     bell_.sleepers.fetch_add(1);
@@ -269,9 +269,8 @@ void peer_links::leave_alone(const std::string& url, errc why, const std::string
   u.wait =
       std::min<duration>(u.wait == duration::zero() ? limits::leave_alone_first : u.wait * 2, limits::leave_alone_most);
   u.until = clock::now() + u.wait;
-  spdlog::log(u.wait == limits::leave_alone_first ? spdlog::level::warn : spdlog::level::debug,
-              "store {}: another agent is not reached, its owner carries remote references there: {}", options_.name,
-              text);
+  log::at(u.wait == limits::leave_alone_first ? log_level::warn : log_level::debug,
+          "store {}: another agent is not reached, its owner carries remote references there: {}", options_.name, text);
 }
 
 void peer_links::forget(link_map::iterator which) {

@@ -5,8 +5,8 @@
 // references.
 #include "peers.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "agent/base/limits.h"
 #include "agent/tracing/cycles.h"
@@ -97,8 +97,8 @@ errc peers::open(session& s, body b, fabric::answer& out) {
                               protocol_minor, m.major, m.minor));
   if (!agent_.options.peers) return refuse(out, type, errc::refused, "this agent does not talk to others");
   auto opened = std::make_unique<peer_session>(*this, s);
-  spdlog::debug("store {}: agent {} talks to this one as {}", agent_.options.name,
-                detail::readable({m.name, sizeof m.name}), s.peer.name());
+  log::debug("store {}: agent {} talks to this one as {}", agent_.options.name,
+             detail::readable({m.name, sizeof m.name}), s.peer.name());
   begin_answer(out, type, nullptr, 0);
   s.open(std::move(opened));
   return errc::ok;
@@ -128,8 +128,8 @@ errc peers::take_remote_references(session& s, body b, fabric::answer& out) {
     std::int64_t logged = refusal_logged_.load(std::memory_order_relaxed);
     if ((logged == 0 || at - logged > limits::between_refusals_logged.count()) &&
         refusal_logged_.compare_exchange_strong(logged, at, std::memory_order_relaxed))
-      spdlog::warn("store {}: {} sends remote references for cycle {} of heap {} without the ticket",
-                   agent_.options.name, s.peer.name(), m.cycle, h->name);
+      log::warn("store {}: {} sends remote references for cycle {} of heap {} without the ticket", agent_.options.name,
+                s.peer.name(), m.cycle, h->name);
     // Not the end of the session, which carries other heaps' references: an owner may have named a wrong ticket.
     return refused(errc::access_denied, fmt::format("not the ticket of cycle {}", m.cycle));
   }

@@ -3,8 +3,8 @@
 // open is called by sessions, maintain by the maintenance thread.
 #include "pools.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -72,8 +72,8 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
                 .emplace(key, std::make_shared<pool>(regions_, m, quota, instance,
                                                      agent_.options.hooks.pool_first_generation))
                 .first;
-    spdlog::log(agent_.heap_level(), "store {}: pool {} made by {}, quota {} bytes", agent_.options.name, shown,
-                s.peer.name(), quota);
+    log::at(agent_.heap_level(), "store {}: pool {} made by {}, quota {} bytes", agent_.options.name, shown,
+            s.peer.name(), quota);
   }
   const std::shared_ptr<pool>& p = found->second;
   std::lock_guard lock(p->structure);
@@ -122,8 +122,8 @@ bool pools::maintain(time_point& wake_at) {
         wake_at = std::min(wake_at, until);
         continue;
       }
-      spdlog::log(agent_.heap_level(), "store {}: a client of pool {} was not heard of for {} ms", agent_.options.name,
-                  p->name, c->lease_ms);
+      log::at(agent_.heap_level(), "store {}: a client of pool {} was not heard of for {} ms", agent_.options.name,
+              p->name, c->lease_ms);
       ++p->count.fenced;
       if (c->owner != nullptr) {
         c->owner->revoked.store(true);
@@ -134,7 +134,7 @@ bool pools::maintain(time_point& wake_at) {
     if (p->clients.empty()) {
       const time_point until = p->empty_since + std::chrono::milliseconds(p->settings.keep_ms);
       if (until <= at) {
-        spdlog::log(agent_.heap_level(), "store {}: pool {} freed: it has no client", agent_.options.name, p->name);
+        log::at(agent_.heap_level(), "store {}: pool {} freed: it has no client", agent_.options.name, p->name);
         p->close();
         next = by_name_.erase(next);
         continue;

@@ -4,9 +4,9 @@
 // The server is main's; the client is the program's `status`.
 #include "admin.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -117,7 +117,7 @@ void admin_server::run() {
     pollfd p[2] = {{listen_fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
     if (::poll(p, 2, -1) < 0) {
       if (errno == EINTR) continue;
-      spdlog::error("admin socket {}: poll: {}", path_, std::strerror(errno));
+      log::error("admin socket {}: poll: {}", path_, std::strerror(errno));
       return;
     }
     if (p[1].revents != 0) return;
@@ -135,7 +135,7 @@ void admin_server::serve(int fd) {
   ucred who{};
   socklen_t size = sizeof who;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || (who.uid != 0 && who.uid != ::geteuid())) {
-    spdlog::warn("admin socket {}: refused pid {} of uid {}", path_, who.pid, who.uid);
+    log::warn("admin socket {}: refused pid {} of uid {}", path_, who.pid, who.uid);
     return;
   }
   const time_point deadline = clock::now() + limits::admin_deadline;
@@ -151,7 +151,7 @@ void admin_server::serve(int fd) {
   try {
     send_all(fd, line == "status" ? status_() : "error: unknown command\n", deadline);
   } catch (const std::exception& e) {
-    spdlog::error("admin socket {}: {}", path_, e.what());
+    log::error("admin socket {}: {}", path_, e.what());
   }
 }
 

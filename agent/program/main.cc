@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "admin.h"
+#include "base/log.h"
 #include "config.h"
 #include "fabric/doctor.h"
 
@@ -74,21 +75,21 @@ int serve(const agent::config& c, const arguments& a) {
       admin = std::make_unique<agent::admin_server>(c.admin, [&] { return store->statistics(); });
     } catch (const error& e) {
       if (!c.admin_is_default) throw;
-      spdlog::warn("{}; going on without an admin socket", e.what());
+      fm::log::warn("{}; going on without an admin socket", e.what());
     }
   std::vector<std::unique_ptr<fabric::listener>> listeners;
   for (const std::string& url : c.listen) {
     listeners.push_back(fabric::listen(url, c.fabric, *store));
-    spdlog::info("listening on {}", listeners.back()->url());
+    fm::log::info("listening on {}", listeners.back()->url());
   }
   announce(a, listeners);
-  spdlog::info("farmem-agent {} serves {} MiB in regions of {} KiB", FARMEM_VERSION, c.store.memory_bytes >> 20,
-               c.store.region_bytes >> 10);
+  fm::log::info("farmem-agent {} serves {} MiB in regions of {} KiB", FARMEM_VERSION, c.store.memory_bytes >> 20,
+                c.store.region_bytes >> 10);
 
   int signal = 0;
   while (sigwait(&signals, &signal) != 0) {
   }
-  spdlog::info("{}: shutting down", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+  fm::log::info("{}: shutting down", signal == SIGTERM ? "SIGTERM" : "SIGINT");
   admin.reset();
   listeners.clear();  // every peer is disconnected when this returns; the store may go
   return 0;

@@ -4,7 +4,7 @@
 // take and give_back are called under a heap's, a pool's or a space's lock; find, enter and leave by anybody.
 #include "region_pool.h"
 
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 #include "protocol/region_memory.h"
 
@@ -33,7 +33,7 @@ region_pool::region_pool(std::uint64_t memory_bytes, std::uint64_t region_bytes,
                     : 0),
       records_(region_limit * sizeof(slot_in_table), detail::page_bytes) {
   if (huge_pages_ && !os::shared_huge_pages())
-    spdlog::warn(
+    log::warn(
         "huge pages were asked for, and the kernel gives none for regions: echo advise > "
         "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
 }
@@ -87,7 +87,7 @@ region* region_pool::take(heap* owner, const owner_key& key, region_use use) {
       protocol::allocate_pages(fresh, huge_pages_);
       r->memory = std::move(fresh);
     } catch (const error& e) {
-      spdlog::error("no memory for a region: {}", e.what());
+      log::error("no memory for a region: {}", e.what());
       return nullptr;
     }
     bare_.pop_back();

@@ -4,8 +4,8 @@
 // Called by the transports, on their threads.
 #include "agent_store.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "agent/base/limits.h"
 #include "agent/spaces/space_session.h"
@@ -119,12 +119,12 @@ errc agent_store::message(fabric::peer& p, std::span<const std::byte> payload, f
   } catch (const std::bad_alloc&) {
     result = refuse(out, type, errc::agent_full, "the agent is out of memory");
   } catch (const std::exception& e) {
-    spdlog::error("store {}: message {} of {}: {}", agent_.options.name, head.type, p.name(), e.what());
+    log::error("store {}: message {} of {}: {}", agent_.options.name, head.type, p.name(), e.what());
     return errc::bad_frame;
   }
   if (result != errc::ok)
-    spdlog::warn("store {}: message {} of {} breaks the protocol: {}", agent_.options.name, head.type, p.name(),
-                 to_string(result));
+    log::warn("store {}: message {} of {} breaks the protocol: {}", agent_.options.name, head.type, p.name(),
+              to_string(result));
   return result;
 }
 

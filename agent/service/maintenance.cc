@@ -2,7 +2,7 @@
 // notices that did not get through, cleans when memory is short, and compacts pools. The tracing threads trace; the
 // first of them also evacuates. Without threads (store_hooks::background) a test calls store::maintain, which does all
 // of it.
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 #include "agent/base/limits.h"
 #include "agent/moving/mover.h"

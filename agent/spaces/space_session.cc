@@ -3,8 +3,8 @@
 // Invariant owned here: a region names its space as long as the space has it, so that no other session reaches it.
 #include "space_session.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace fm::agent {
 
@@ -121,8 +121,8 @@ void space_session::disconnected() noexcept {
   sp_.owner = nullptr;
   sp_.lease_until = of_.agent_.now() + std::chrono::milliseconds(sp_.lease_ms);
   if (!sp_.closed.load())
-    spdlog::debug("store {}: space {} lost its owner {}; it has {} ms to come back", of_.agent_.options.name, sp_.name,
-                  s_.peer.name(), sp_.lease_ms);
+    log::debug("store {}: space {} lost its owner {}; it has {} ms to come back", of_.agent_.options.name, sp_.name,
+               s_.peer.name(), sp_.lease_ms);
 }
 
 }  // namespace fm::agent

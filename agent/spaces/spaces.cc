@@ -4,8 +4,8 @@
 // open is called by sessions, expire by the maintenance thread.
 #include "spaces.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "base/text.h"
 #include "space_session.h"
@@ -73,7 +73,7 @@ errc spaces::open(session& s, std::span<const std::byte> b, fabric::answer& out)
     fresh->regions.resize(regions, nullptr);
     opened = std::make_unique<space_session>(*this, s, kept);
     spaces_.emplace(std::pair{m.space_id[0], m.space_id[1]}, kept);
-    spdlog::debug("store {}: space {} opened by {}, {} bytes", agent_.options.name, kept->name, s.peer.name(), m.bytes);
+    log::debug("store {}: space {} opened by {}, {} bytes", agent_.options.name, kept->name, s.peer.name(), m.bytes);
   } else {
     space& sp = *kept;
     opened = std::make_unique<space_session>(*this, s, kept);
@@ -118,7 +118,7 @@ void spaces::forget(const std::shared_ptr<space>& sp, const char* why) {
   const std::uint32_t regions = sp->regions_open;
   free_regions(*sp);
   spaces_.erase({sp->id[0], sp->id[1]});
-  spdlog::debug("store {}: space {} freed with {} regions: {}", agent_.options.name, sp->name, regions, why);
+  log::debug("store {}: space {} freed with {} regions: {}", agent_.options.name, sp->name, regions, why);
 }
 
 time_point spaces::expire(time_point now) {

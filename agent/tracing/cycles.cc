@@ -3,8 +3,8 @@
 // A message of a cycle that does not run is refused as stale; one that no correct owner sends is bad_frame and ends
 // the connection.
 // Called by heap_session for messages, and by the tracing threads for steps.
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "agent/base/limits.h"
 #include "cycles.h"

@@ -3,7 +3,7 @@
 // Invariant owned here: a reference for a peer is in its outbox or under way until the peer has acknowledged it; a
 // lost peer's references go to the owner.
 // Called by peers and peer_links; take and delivered by one thread.
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 #include "agent/base/limits.h"
 #include "trace_worker.h"
@@ -97,7 +97,7 @@ void tracer::lose(trace_peer_box& p, const char* why) {
   counts_.references_returned += left;
   ++counts_.peers_lost;
   bell_.ring();  // who waited for room may find some elsewhere
-  spdlog::debug("heap {}: cycle {}: references to objects of {} go through the owner: {}", h_.name, cycle, p.url, why);
+  log::debug("heap {}: cycle {}: references to objects of {} go through the owner: {}", h_.name, cycle, p.url, why);
 }
 
 // Here, too, and not only where messages are sent: whatever keeps that thread, the owner's messages see to it that the

@@ -4,7 +4,7 @@
 //
 // A home copy is found through its entry, and stays good while its region is entered, even if the object moves
 // meanwhile: what is read is then what was current when the entry was loaded, hence not older than the snapshot.
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 #include <bit>
 
@@ -218,7 +218,7 @@ bool tracer::hand_over(worker& w, slot_t slot) {
 
 void tracer::fault(slot_t slot, const char* what) {
   if (faults_.fetch_add(1, std::memory_order_relaxed) == 0)
-    spdlog::error("heap {}: cycle {}: slot {:#x}: {}", h_.name, cycle, slot, what);
+    log::error("heap {}: cycle {}: slot {:#x}: {}", h_.name, cycle, slot, what);
 }
 
 }  // namespace fm::agent

@@ -13,6 +13,7 @@
 #include <farmem/hash_map.h>
 #include <farmem/heap.h>
 #include <farmem/histogram.h>
+#include <farmem/log.h>
 #include <farmem/managed.h>
 #include <farmem/options.h>
 #include <farmem/paged.h>

@@ -3,10 +3,10 @@
 // Invariant: a segment is walked only between two steps of eviction, while no fetch is in flight into it, and in a
 // section, so that its frames stay.
 #include "holders.h"
+#include "base/log.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iterator>
@@ -148,7 +148,7 @@ void keep_what_is_pinned(object_cache& cache) noexcept {
   std::uint64_t pinned = 0;
   cache.memory().for_each_run([&](const segment& s) { pinned += pins_in(s); });
   if (pinned == 0) return;
-  spdlog::error(
+  log::error(
       "a heap ends while pins or iterators hold {} of its objects: what is written through them is lost, and their "
       "memory stays mapped. Let them end before their heap",
       pinned);

@@ -3,9 +3,9 @@
 // Invariant: until the last step every attempt may be given up and made again: nothing but grants and the freshness of
 // words, which both may be repeated, has changed.
 #include "rehoming.h"
+#include "base/log.h"
 #include "evictor.h"
 #include "object_cache.h"
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -34,7 +34,7 @@ rehomed rehoming::run() noexcept {
     try {
       left_[agent] = leave(agent, out);
     } catch (const std::exception& e) {
-      spdlog::warn("{}: its tablets get no new agents: {}", links[agent]->url(), e.what());
+      log::warn("{}: its tablets get no new agents: {}", links[agent]->url(), e.what());
     }
     all = all && left_[agent];
   }
@@ -70,8 +70,8 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   cache_.eviction().wake();
   cache_.memory().wake_waiters();
   out.left.push_back({agent, cache_.agents()[agent]->url(), tablets, lost});
-  spdlog::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost",
-               cache_.agents()[agent]->url(), tablets, lost);
+  log::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost",
+            cache_.agents()[agent]->url(), tablets, lost);
   return true;
 }
 

@@ -2,10 +2,10 @@
 #include "collector/collector.h"
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "os/os.h"
 #include <farmem/detail/section_break.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <new>
@@ -309,9 +309,9 @@ void collector::tell_dead() noexcept {
     try {
       w.notice();
     } catch (const std::exception& e) {
-      spdlog::error("a notice of a dead object threw: {}", e.what());
+      log::error("a notice of a dead object threw: {}", e.what());
     } catch (...) {
-      spdlog::error("a notice of a dead object threw");
+      log::error("a notice of a dead object threw");
     }
   }
 }
@@ -411,7 +411,7 @@ cycle_report collector::run_young(const std::string& why) {
   counts.young_freed_bytes.fetch_add(r.freed_bytes, std::memory_order_relaxed);
   // One that could not stop the threads in time was in vain, and nothing else.
   const bool quiet = r.status == errc::ok || r.status == errc::heap_closed || r.status == errc::timed_out;
-  spdlog::log(quiet ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
+  log::at(quiet ? log_level::debug : log_level::warn, "{}", r.text());
   return r;
 }
 
@@ -439,7 +439,7 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
     counts.emptied_regions.fetch_add(a.emptied_regions, std::memory_order_relaxed);
   }
   const bool quiet = r.status == errc::ok || r.status == errc::heap_closed;
-  spdlog::log(quiet ? spdlog::level::debug : spdlog::level::warn, "{}", r.text());
+  log::at(quiet ? log_level::debug : log_level::warn, "{}", r.text());
   return r;
 }
 

@@ -1,9 +1,9 @@
 // Sampling and estimating; see stored_types.h.
 #include "collector/stored_types.h"
 
+#include "base/log.h"
 #include "cache/object_cache.h"
 #include "cache/object_counts.h"
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -22,7 +22,7 @@ void stored_types::count(const std::function<bool()>& stop) noexcept {
     }
     ++round_;
   } catch (const std::exception& e) {
-    spdlog::debug("the types that agents store are not counted: {}", e.what());
+    log::debug("the types that agents store are not counted: {}", e.what());
   }
   const time_point ended = clock::now();
   next_ = ended + limits::rest_after_census * (ended - begun);

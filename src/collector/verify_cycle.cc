@@ -4,9 +4,9 @@
 #include "cache/object_counts.h"
 
 #include "base/limits.h"
+#include "base/log.h"
 #include <algorithm>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 namespace fm::detail {
 
@@ -18,7 +18,7 @@ bool is_freed(slot_t slot) { return slot < hit.slots && word_at(slot).load(std::
 
 void cycle_verifier::fault(std::string what) {
   if (report_.faults++ >= limits::faults_told) return;
-  spdlog::error("cycle {}: {}", report_.number, what);
+  log::error("cycle {}: {}", report_.number, what);
   report_.fault_texts.push_back(std::move(what));
 }
 
@@ -35,7 +35,7 @@ void cycle_verifier::verify_agents(const cycle_agents& agents, const char* when)
     std::string text;
     const errc e = a.link->audit(said, text);
     if (e != errc::ok) {
-      spdlog::warn("cycle {}: {} cannot be audited {}: {}", report_.number, a.link->url(), when, to_string(e));
+      log::warn("cycle {}: {} cannot be audited {}: {}", report_.number, a.link->url(), when, to_string(e));
     } else if (said.faults != 0) {
       while (!text.empty() && text.back() == '\n') text.pop_back();
       std::replace(text.begin(), text.end(), '\n', ';');

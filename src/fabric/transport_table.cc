@@ -2,8 +2,8 @@
 // transport_table.h. Keeps no state. Owners of sessions and of listeners call both.
 #include "fabric/transport_table.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "fabric/socket/socket.h"
 #include "fabric/verbs_library.h"
@@ -26,13 +26,13 @@ const transport& listening_transport(const address& a, std::string_view url) {
 
 std::unique_ptr<session> connect(std::string_view url, const session_options& options, session_events& events,
                                  service* in_process) {
-  spdlog::default_logger_raw();  // made before there are threads that log
+  log::prepare();  // made before there are threads that log
   const address a = value_or_throw(parse_url(url));
   return transport_for(a.scheme, url).connect(a, std::string(url), options, events, in_process);
 }
 
 std::unique_ptr<listener> listen(std::string_view url, const listen_options& options, service& s) {
-  spdlog::default_logger_raw();
+  log::prepare();
   const address a = value_or_throw(parse_url(url));
   return listening_transport(a, url).listen(a, std::string(url), options, s);
 }

@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "os/os.h"
-#include <spdlog/spdlog.h>
 
 #include <utility>
 
@@ -75,9 +75,9 @@ void agent_events::run() noexcept {
     try {
       tell_(e);
     } catch (const std::exception& thrown) {
-      spdlog::error("on_agent_event threw: {}", thrown.what());
+      log::error("on_agent_event threw: {}", thrown.what());
     } catch (...) {
-      spdlog::error("on_agent_event threw");
+      log::error("on_agent_event threw");
     }
     lock.lock();
   }

@@ -1,11 +1,11 @@
 // Opening and closing a heap, its options, and its statistics; see heap_core.h.
 #include "heap/heap_core.h"
 #include "agent/embedded/embedded.h"
+#include "base/log.h"
 #include "heap/inherited.h"
 #include <cerrno>
 #include <farmem/detail/section_break.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <random>
@@ -48,7 +48,7 @@ void heap_core::tell(std::uint32_t agent, agent_change change) noexcept {
   try {
     events_.post({.change = change, .agent = urls_[agent]});
   } catch (const std::bad_alloc&) {
-    spdlog::warn("{} is {}, and there is no memory to say so", urls_[agent], to_string(change));
+    log::warn("{} is {}, and there is no memory to say so", urls_[agent], to_string(change));
   }
 }
 

@@ -3,9 +3,9 @@
 #include "agent_client.h"
 #include "base/limits.h"
 
+#include "base/log.h"
 #include <ctime>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -168,7 +168,7 @@ errc agent_client::shake_hands(fabric::session& s) {
   if (!good || !sound()) {
     refused_ = code == errc::ok ? errc::bad_frame : code;
     refusal_ = good || code == errc::bad_frame ? "the answer to pool_open makes no sense" : detail::readable_text(body);
-    if (instance_ != 0) spdlog::warn("{}: pool {} is lost: {}", url_, options_.name, refusal_);
+    if (instance_ != 0) log::warn("{}: pool {} is lost: {}", url_, options_.name, refusal_);
     return instance_ != 0 ? errc::agent_lost : errc::refused;
   }
   const bool first = instance_ == 0;

@@ -3,8 +3,8 @@
 // Invariant owned here: after a reconnect, exactly the batches that the agent has not applied are sent again.
 // Everything here runs on the session's thread, one call at a time.
 #include "base/base.h"
+#include "base/log.h"
 #include <algorithm>
-#include <spdlog/spdlog.h>
 
 #include "agent_session_impl.h"
 
@@ -36,7 +36,7 @@ errc agent_session_impl::open_heap(fabric::session& s, bool resume) {
       refused_ = a.code;
       refusal_ = why;
     } else {
-      spdlog::warn("{}: heap {} cannot be resumed: {}: {}", url_, options_.heap_name, to_string(a.code), why);
+      log::warn("{}: heap {} cannot be resumed: {}: {}", url_, options_.heap_name, to_string(a.code), why);
     }
     return resume ? errc::agent_lost : errc::refused;
   }
@@ -46,7 +46,7 @@ errc agent_session_impl::open_heap(fabric::session& s, bool resume) {
   if (!good || (!resume && opened.applied_seq != 0)) {
     refused_ = errc::bad_frame;
     refusal_ = "the answer to open_heap is out of range";
-    if (resume) spdlog::warn("{}: heap {} cannot be resumed: {}", url_, options_.heap_name, refusal_);
+    if (resume) log::warn("{}: heap {} cannot be resumed: {}", url_, options_.heap_name, refusal_);
     return resume ? errc::agent_lost : errc::refused;
   }
   const lock_type lock(mutex_);
@@ -58,7 +58,7 @@ errc agent_session_impl::open_heap(fabric::session& s, bool resume) {
     opened_ = true;
   } else if (opened.region_bytes != region_bytes_ || opened.applied_seq < applied_ || opened.applied_seq >= next_seq_) {
     // Another agent, or one that has forgotten what it acknowledged.
-    spdlog::warn(
+    log::warn(
         "{}: heap {} cannot be resumed: batch {} was acknowledged and {} is the last sent, the agent has applied {}",
         url_, options_.heap_name, applied_, next_seq_ - 1, opened.applied_seq);
     return errc::agent_lost;

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include <sys/mman.h>
@@ -181,6 +183,12 @@ TEST_CASE("threads pin the same objects while others make the cache turn over") 
 }
 
 TEST_CASE("pins that outlive their heap read what they read, and end in nobody's memory") {
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  fm::set_log_sink([&](fm::log_level level, std::string_view line) {
+    const std::lock_guard lock(mutex);
+    if (level == fm::log_level::error) errors.emplace_back(line);
+  });
   constexpr std::uint64_t large = 8'000;  // 64 kB, of more than one segment
   std::optional<fm::read_pin<pinned_record>> reading, evicted;
   std::optional<fm::write_pin<pinned_record>> writing;
@@ -201,6 +209,9 @@ TEST_CASE("pins that outlive their heap read what they read, and end in nobody's
     at.emplace(v.begin());
     REQUIRE(**at == 9);
   }
+  fm::set_log_sink({});
+  REQUIRE(errors.size() == 1);
+  REQUIRE(errors[0].find("hold 5 of its objects") != std::string::npos);
   REQUIRE((*reading)->id == 1);
   REQUIRE((*evicted)->id == 5);
   REQUIRE((*of_array)->data()[large - 1] == 7);

@@ -3,9 +3,9 @@
 // derive from it.
 #include "driver.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -248,13 +248,13 @@ void driver::run() noexcept {
       notices_.clear();
     }
     if (closing()) break;
-    spdlog::info("{}: connection {} is gone: {}", url_, generation(), to_string(why));
+    log::info("{}: connection {} is gone: {}", url_, generation(), to_string(why));
     events_.disconnected(*this, generation(), why);
     const errc e = reconnect();
     if (closing()) break;
     if (e == errc::ok) continue;
     phase_.store(phase::lost, std::memory_order_seq_cst);
-    spdlog::warn("{}: given up: {}{}{}", url_, to_string(e), explanation_.empty() ? "" : ": ", explanation_);
+    log::warn("{}: given up: {}{}{}", url_, to_string(e), explanation_.empty() ? "" : ": ", explanation_);
     events_.lost(*this, e);
     return;
   }

@@ -2,7 +2,7 @@
 // lock. A mapping stays until detach, which the owner of the session calls when no request names the region.
 #include "region_map.h"
 
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ errc region_map::attach(std::uint32_t region, std::uint32_t generation, std::uin
       .store(known.views.back().get(), std::memory_order_release);
   return errc::ok;
 } catch (const error& e) {  // adopt has closed the descriptor
-  spdlog::warn("fabric: attaching region {}: {}", region, e.what());
+  log::warn("fabric: attaching region {}: {}", region, e.what());
   return e.code();
 } catch (const std::bad_alloc&) {
   return errc::out_of_memory;

@@ -5,10 +5,10 @@
 // Invariant owned here: service::disconnected is called when no thread is inside the service for that peer. Posters
 // count themselves in `inside_` before they look at the phase; a break changes the phase first and then waits for the
 // count (both sequentially consistent, so one of the two sees the other).
+#include "base/log.h"
 #include "fabric/client/session.h"
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class local_session final : public driver {
       return session_.queue_notice(generation_, payload);
     }
     void close(errc why, std::string_view reason) noexcept override {
-      spdlog::warn("{}: closed by the agent: {}: {}", name_, to_string(why), reason);
+      log::warn("{}: closed by the agent: {}: {}", name_, to_string(why), reason);
       session_.break_connection(generation_, errc::disconnected);
     }
 

@@ -4,8 +4,8 @@
 #include "server_connection.h"
 #include "base/limits.h"
 
+#include "base/log.h"
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ server_connection::~server_connection() {
 }
 
 bool server_connection::protocol_error(errc why, const char* reason) {
-  spdlog::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
+  log::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
   return false;
 }
 
@@ -281,7 +281,7 @@ bool server_connection::hello(std::span<const std::byte> payload) {
     w.requests_in_flight = host_.limits().requests_in_flight;
   } else {
     refused_ = true;
-    spdlog::warn("{}: session refused: {}", name_, to_string(e));
+    log::warn("{}: session refused: {}", name_, to_string(e));
   }
   output_.append(std::as_bytes(std::span(&h, 1)));
   output_.append(std::as_bytes(std::span(&w, 1)));

@@ -3,7 +3,7 @@
 // threads.
 #include "server_peer.h"
 
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 #include <sys/socket.h>
 
 namespace fm::fabric {
@@ -25,7 +25,7 @@ void server_peer::end_lanes() noexcept {
 }
 
 void server_peer::close(errc why, std::string_view reason) noexcept {
-  spdlog::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
+  log::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
   const std::lock_guard lock(mutex_);
   ending_ = true;
   end_lanes();

@@ -1,6 +1,6 @@
 // The receiving half of a lane: frames from the server, checked, and their payloads put straight into the buffers of
 // the requests they answer. Everything here runs under the lane's mutex, in the thread that holds the role.
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace fm::fabric {
 
 bool stream_lane::broken(errc why, const char* reason, done_list& done) noexcept {
-  if (why != errc::disconnected) spdlog::warn("fabric: connection dropped: {}: {}", to_string(why), reason);
+  if (why != errc::disconnected) log::warn("fabric: connection dropped: {}: {}", to_string(why), reason);
   fail_locked(reason_, done);
   return false;
 }

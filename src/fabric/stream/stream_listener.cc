@@ -3,9 +3,9 @@
 #include "stream_listener.h"
 #include "base/limits.h"
 
+#include "base/log.h"
 #include "os/os.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -272,7 +272,7 @@ void stream_listener::accept_all() noexcept {
     descriptor s = accept_socket(listening_.get(), unix_family_, name);
     if (!s) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        spdlog::warn("{}: accept: {}", url_, std::strerror(errno));
+        log::warn("{}: accept: {}", url_, std::strerror(errno));
         accepting_paused_ = true;
         add_to(threads_[0]->epoll.get(), listening_.get(), listening_id, 0, EPOLL_CTL_MOD);
       }
@@ -280,7 +280,7 @@ void stream_listener::accept_all() noexcept {
     }
     if (handshakes_.load(std::memory_order_relaxed) >= options_.handshakes_max ||
         connections_.load(std::memory_order_relaxed) >= options_.connections_max) {
-      spdlog::warn("{}: {} turned away: too many connections", url_, name);
+      log::warn("{}: {} turned away: too many connections", url_, name);
       continue;
     }
     handshakes_.fetch_add(1, std::memory_order_relaxed);
@@ -330,8 +330,8 @@ void stream_listener::check_deadlines(io_thread& t) noexcept {
     if (c->watched() && c->deadline() <= now) late.push_back(id);
   for (const std::uint64_t id : late) {
     const server_connection& c = *t.connections.at(id);
-    spdlog::warn("{}: connection closed: {}", c.name(),
-                 c.open() ? "it stopped in the middle of a frame" : "no hello in time");
+    log::warn("{}: connection closed: {}", c.name(),
+              c.open() ? "it stopped in the middle of a frame" : "no hello in time");
     remove(t, id);
   }
   if (accepting_paused_ && &t == threads_[0].get()) {

@@ -2,10 +2,10 @@
 // sessions and listeners of this process share. Nothing here throws. The client and the server half call it.
 #include "device.h"
 
+#include "base/log.h"
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -41,8 +41,8 @@ void close_files(const ibv_context& device) noexcept {
   bool closed = nothing >= 0;
   for (const int fd : {device.cmd_fd, device.async_fd}) closed = closed && ::dup3(nothing, fd, O_CLOEXEC) >= 0;
   if (!closed)
-    spdlog::error("the RDMA device that was removed stays open in this process, and may not go before it ends: {}",
-                  std::strerror(errno));
+    log::error("the RDMA device that was removed stays open in this process, and may not go before it ends: {}",
+               std::strerror(errno));
   if (nothing >= 0) ::close(nothing);
 }
 
@@ -119,8 +119,8 @@ paging paging_of(ibv_context* device, bool wanted, int access, const std::string
   ibv_device_attr_ex x{};
   ibv_query_device_ex(device, nullptr, &x);  // a device that does not answer can do none of it
   if (const std::string lacks = on_demand_lacks(x.odp_caps, access); !lacks.empty())
-    spdlog::warn("{}: {} cannot do on-demand paging (it lacks {}): memory is locked", user,
-                 ibv_get_device_name(device->device), lacks);
+    log::warn("{}: {} cannot do on-demand paging (it lacks {}): memory is locked", user,
+              ibv_get_device_name(device->device), lacks);
   return {wanted, x.odp_caps};
 }
 

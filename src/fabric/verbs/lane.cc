@@ -2,8 +2,8 @@
 #include "lane.h"
 #include "base/limits.h"
 
+#include "base/log.h"
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -103,7 +103,7 @@ void verbs_lane::fail_locked(errc why, done_list& done) noexcept {
 }
 
 bool verbs_lane::broken(errc why, const char* reason, done_list& done) noexcept {
-  if (why != errc::disconnected) spdlog::warn("fabric: connection dropped: {}: {}", to_string(why), reason);
+  if (why != errc::disconnected) log::warn("fabric: connection dropped: {}: {}", to_string(why), reason);
   fail_locked(reason_, done);
   return false;
 }
@@ -145,7 +145,7 @@ void verbs_lane::cancel_at(std::uint32_t i, errc why, done_list& done) noexcept 
   operation& op = ops_[i];
   if (op.direct != 0) {  // a device may be reading or writing its memory: nothing less than the queue pair's end helps
     op.verdict = why;
-    spdlog::info("fabric: a connection is given up for a transfer that is {}", to_string(why));
+    log::info("fabric: a connection is given up for a transfer that is {}", to_string(why));
     return fail_locked(errc::disconnected, done);
   }
   request& r = *op.r;
@@ -188,7 +188,7 @@ bool verbs_lane::receive(done_list& done) noexcept {
   if (some.empty()) return false;
   for (const ibv_wc& w : some) {
     if (w.status != IBV_WC_SUCCESS) {
-      if (w.status != IBV_WC_WR_FLUSH_ERR) spdlog::info("fabric: connection dropped: {}", ibv_wc_status_str(w.status));
+      if (w.status != IBV_WC_WR_FLUSH_ERR) log::info("fabric: connection dropped: {}", ibv_wc_status_str(w.status));
       return broken(errc::disconnected, "", done);
     }
     if (!queue_pair::is_receive(w)) {

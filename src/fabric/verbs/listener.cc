@@ -3,10 +3,10 @@
 #include "listener.h"
 #include "base/limits.h"
 
+#include "base/log.h"
 #include "os/os.h"
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -146,14 +146,14 @@ void verbs_listener::accept_all() noexcept {
     descriptor s = accept_socket(listening_.get(), false, name);
     if (!s) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        spdlog::warn("{}: accept: {}", url_, std::strerror(errno));
+        log::warn("{}: accept: {}", url_, std::strerror(errno));
         accepting_paused_ = true;
         watch(epoll_.get(), listening_.get(), tag_listening, 0, EPOLL_CTL_MOD);
       }
       return;
     }
     if (unopened_ >= options_.handshakes_max || sessions_.size() >= options_.connections_max) {
-      spdlog::warn("{}: {} turned away: too many connections", url_, name);
+      log::warn("{}: {} turned away: too many connections", url_, name);
       continue;
     }
     if (name.starts_with("tcp ")) name.replace(0, 4, "verbs ");
@@ -190,7 +190,7 @@ const verbs_listener::device_in_use* verbs_listener::device_of(rdma_cm_id* bound
     f = d.channel ? make_non_blocking(d.channel->fd) : system_failure(errc::out_of_memory, "a completion channel");
   }
   if (f.failed()) {
-    spdlog::warn("{}: {}", url_, f.text);
+    log::warn("{}: {}", url_, f.text);
     return nullptr;
   }
   d.memory = paging_of(device, options_.on_demand_paging, region_access, url_);
@@ -207,8 +207,8 @@ void verbs_listener::connection_asked(const connection_event& e) noexcept {
       if (candidate->greeted() && candidate->id()[0] == j.id[0] && candidate->id()[1] == j.id[1]) s = candidate.get();
   const device_in_use* const d = s != nullptr && e.id->verbs != nullptr ? device_of(e.id) : nullptr;
   if (d != nullptr && s->join(e.id, j, e.parameters, d->channel.get(), d->memory)) return;
-  spdlog::warn("{}: a lane was rejected: {}", url_,
-               decoded.reason != nullptr ? decoded.reason : "no session waits for it");
+  log::warn("{}: a lane was rejected: {}", url_,
+            decoded.reason != nullptr ? decoded.reason : "no session waits for it");
   rdma_reject(e.id, nullptr, 0);
   rdma_destroy_id(e.id);
 }
@@ -248,7 +248,7 @@ void verbs_listener::take_connection_events() noexcept {
 
 /// The device cannot go while anything of it is held; a tick listens again, for when it comes back.
 void verbs_listener::device_removed(ibv_context* device) noexcept {
-  spdlog::warn("{}: the RDMA device was removed", url_);
+  log::warn("{}: the RDMA device was removed", url_);
   std::vector<std::uint64_t> its;
   for (const auto& [number, s] : sessions_)
     if (s->device() == device) its.push_back(number);
@@ -326,10 +326,10 @@ void verbs_listener::tick() noexcept {
   for (const auto& [number, s] : sessions_)
     if (!s->open() && s->deadline() <= now) late.push_back(number);
   for (const std::uint64_t n : late) {
-    spdlog::warn("{}: connection closed: its lanes did not come in time", sessions_[n]->name());
+    log::warn("{}: connection closed: its lanes did not come in time", sessions_[n]->name());
     end(n);
   }
-  if (!listening_id_ && listen_for_lanes()) spdlog::info("{}: the RDMA device is back", url_);
+  if (!listening_id_ && listen_for_lanes()) log::info("{}: the RDMA device is back", url_);
   if (accepting_paused_) {
     accepting_paused_ = false;
     watch(epoll_.get(), listening_.get(), tag_listening, EPOLLIN, EPOLL_CTL_MOD);

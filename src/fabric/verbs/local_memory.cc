@@ -4,7 +4,7 @@
 #include "local_memory.h"
 #include "base/limits.h"
 
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 #include <algorithm>
 #include <mutex>
@@ -73,7 +73,7 @@ std::uint64_t local_memory::find(void* at, std::uint64_t bytes, std::uint32_t& k
     failure f = pinned ? check_memlock(n + fabric_limits::locked_bytes_left) : failure{};
     if (!f.failed()) f = register_memory(domain_, base, n, access_, l->slabs[i]);
     if (f.failed()) {
-      spdlog::warn("verbs: {}; transfers of this memory are copied", f.text);
+      log::warn("verbs: {}; transfers of this memory are copied", f.text);
       l->refused = true;
       return 0;
     }

@@ -3,7 +3,7 @@
 #include "server_lane.h"
 #include "base/limits.h"
 
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 #include <algorithm>
 #include <cstring>
@@ -44,7 +44,7 @@ int server_lane::serve() noexcept {
   const auto some = qp_.poll();
   for (const ibv_wc& w : some) {
     if (w.status != IBV_WC_SUCCESS) {
-      if (w.status != IBV_WC_WR_FLUSH_ERR) spdlog::info("fabric: a lane ended: {}", ibv_wc_status_str(w.status));
+      if (w.status != IBV_WC_WR_FLUSH_ERR) log::info("fabric: a lane ended: {}", ibv_wc_status_str(w.status));
       return -1;
     }
     if (!queue_pair::is_receive(w))

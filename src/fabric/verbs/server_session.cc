@@ -3,8 +3,8 @@
 // listener's thread, but for notify and close.
 #include "server_session.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ bool server_session::notify(std::span<const std::byte> payload) noexcept {
 }
 
 void server_session::close(errc why, std::string_view reason) noexcept {
-  spdlog::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
+  log::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -49,7 +49,7 @@ void server_session::close(errc why, std::string_view reason) noexcept {
 }
 
 void server_session::violation(errc why, const char* reason) noexcept {
-  spdlog::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
+  log::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
 }
 
 bool server_session::notices_handled(std::uint32_t count) noexcept {
@@ -116,7 +116,7 @@ bool server_session::hello() {
     w.requests_in_flight = host_.limits().requests_in_flight;
     w.port = host_.port();
   } else {
-    spdlog::warn("{}: session refused: {}{}{}", name_, to_string(e), d.reason ? ": " : "", d.reason ? d.reason : "");
+    log::warn("{}: session refused: {}{}{}", name_, to_string(e), d.reason ? ": " : "", d.reason ? d.reason : "");
   }
   return answer_control(std::as_bytes(std::span(&w, 1))) && greeted_;
 }
@@ -150,7 +150,7 @@ errc server_session::attach(const packet::region_request& q, packet::region_answ
   const int flags = writable ? region_access : IBV_ACCESS_REMOTE_READ;
   if (const failure f = register_memory(domain_.get(), base, q.bytes, memory_.flags(flags), r.key); f.failed()) {
     s.memory_done(*this, q.region);
-    spdlog::error("{}: region {}: {}", name_, q.region, f.text);
+    log::error("{}: region {}: {}", name_, q.region, f.text);
     return f.code;
   }
   a.writable = writable ? 1 : 0;
@@ -182,7 +182,7 @@ bool server_session::join(rdma_cm_id* id, const packet::join& j, const rdma_conn
                                          client_message_max_);
   failure f = l->create(id, domain_.get(), channel, receives_.get(), j.lane);
   if (!f.failed()) f = l->accept(j, asked);
-  if (f.failed()) spdlog::error("{}: lane {}: {}", name_, j.lane, f.text);
+  if (f.failed()) log::error("{}: lane {}: {}", name_, j.lane, f.text);
   if (!f.failed()) lanes_[j.lane] = std::move(l);
   progress_ = clock::now();
   return true;  // the id is taken over

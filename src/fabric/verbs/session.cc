@@ -3,10 +3,10 @@
 #include "session.h"
 #include "base/limits.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ failure verbs_session::next_step(rdma_cm_id* id, rdma_cm_event_type wanted, time
 bool verbs_session::note_removal(const connection_event& e) noexcept {
   // The address may lead to another device by now, of which something was held for a moment only.
   if (e.type != RDMA_CM_EVENT_DEVICE_REMOVAL || e.device != used_device_.load()) return false;
-  if (!device_gone_.exchange(true)) spdlog::warn("{}: the RDMA device was removed", url());
+  if (!device_gone_.exchange(true)) log::warn("{}: the RDMA device was removed", url());
   return true;
 }
 

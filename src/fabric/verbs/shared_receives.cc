@@ -2,7 +2,7 @@
 // listener's thread alone.
 #include "shared_receives.h"
 
-#include <spdlog/spdlog.h>
+#include "base/log.h"
 
 namespace fm::fabric::verbs {
 
@@ -17,7 +17,7 @@ std::unique_ptr<shared_receives> shared_receives::make(ibv_pd* domain, std::uint
   s->queue_.reset(ibv_create_srq(domain, &a));
   if (!s->queue_) return nullptr;  // all that it has are in use
   if (failure f = slab::make(domain, std::uint64_t(s->count_) * packet::bytes_max, s->buffers_); f.failed()) {
-    spdlog::debug("verbs: {}", f.text);
+    log::debug("verbs: {}", f.text);
     return nullptr;
   }
   for (std::uint32_t i = 0; i < s->count_; ++i)
