@@ -1,6 +1,6 @@
 // The options of an agent that serves the process that it is in; see embedded.h.
 // This is the one place where they differ from the program's defaults, with the reason for each.
-// Called by src/heap, src/pool and src/paged through start_embedded alone.
+// Called by src/heap, src/pool, src/paged and src/testing through start_embedded alone.
 #include "embedded.h"
 
 #include "agent/service/service.h"
@@ -20,7 +20,8 @@ std::unique_ptr<fabric::service> start_embedded(const embedded_options& options)
       o.clean_reserve = 0;  // nothing is cleaned
       o.trace_nice = 0;
       break;
-    case embedded_for::pool: break;
+    case embedded_for::pool:
+    case embedded_for::tests: break;
   }
   return store::create(o);
 }

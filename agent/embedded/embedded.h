@@ -2,7 +2,7 @@
 // paged ranges). Nothing else under agent/ is included from src/.
 //
 // It is the same agent as the program's, but its owner reaches it by calls. It serves nobody else, so it never connects
-// to other agents.
+// to other agents. The one for tests is served to others, and so has the program's options.
 #pragma once
 
 #include "fabric/server/server.h"
@@ -13,7 +13,7 @@
 namespace fm::agent {
 
 /// Who it is for, which decides what its threads do and how much of the memory they may keep for themselves.
-enum class embedded_for : std::uint8_t { heap, pool, pages };
+enum class embedded_for : std::uint8_t { heap, pool, pages, tests };
 
 struct embedded_options {
   embedded_for use = embedded_for::heap;
