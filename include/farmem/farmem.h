@@ -15,6 +15,7 @@
 #include <farmem/histogram.h>
 #include <farmem/log.h>
 #include <farmem/managed.h>
+#include <farmem/object.h>
 #include <farmem/options.h>
 #include <farmem/paged.h>
 #include <farmem/pauses.h>

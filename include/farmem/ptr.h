@@ -32,8 +32,30 @@ template <class T>
 class ptr;
 template <class T>
 class fetch_operation;
+/// Any managed object, as the type argument of handles; see farmem/object.h. Never defined.
+class object;
+/// An object of one of these types, as the type argument of handles; see farmem/object.h. Never defined.
+template <class... Ts>
+class one_of;
 
 namespace detail {
+
+/// Whether every object of type From is one of what a handle to a To names.
+template <class From, class To>
+inline constexpr bool covers = false;
+template <class From>
+inline constexpr bool covers<From, object> = true;
+template <class From, class... Ts>
+inline constexpr bool covers<From, one_of<Ts...>> = (std::same_as<From, Ts> || ...);
+template <class... From, class... Ts>
+inline constexpr bool covers<one_of<From...>, one_of<Ts...>> = (covers<From, one_of<Ts...>> && ...);
+
+/// Whether a handle to a From becomes one to a To by itself: for reading alone, or to a type that covers it.
+template <class From, class To>
+inline constexpr bool handle_converts =
+    !std::same_as<From, To> && (std::is_const_v<To> || !std::is_const_v<From>)&&(
+                                   std::same_as<std::remove_const_t<From>, std::remove_const_t<To>> ||
+                                   covers<std::remove_const_t<From>, std::remove_const_t<To>>);
 
 /// Reads in place until the full expression ends: a section that closes with the temporary.
 template <class T>
@@ -68,11 +90,21 @@ class ref {
   constexpr ref(std::nullptr_t) noexcept {}
   /// A reference to the object of `p`, in an object that is being made.
   ref(const ptr<T>& p) noexcept : slot_(p.slot()) {}
+  /// The same of a handle to a type that T covers.
+  template <class U>
+  requires detail::handle_converts<U, T> ref(const ptr<U>& p)
+  noexcept : slot_(p.slot()) {}
   ref(const ref&) = delete;
   ref& operator=(const ref&) = delete;
 
   /// Refers to the object of `p` from now on. O(1).
   ref& operator=(const ptr<T>& p) noexcept {
+    store(p.slot());
+    return *this;
+  }
+  /// The same of a handle to a type that T covers.
+  template <class U>
+  requires detail::handle_converts<U, T> ref& operator=(const ptr<U>& p) noexcept {
     store(p.slot());
     return *this;
   }
@@ -182,13 +214,13 @@ class ptr {
   ptr(const ptr& o) : cell_(o.cell_ ? detail::roots::make(o.slot()) : nullptr) {}
   /// Takes over the root of `o`, which is null afterwards. O(1).
   ptr(ptr&& o) noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
-  /// Another root of the same object, for reading alone. O(1).
+  /// Another root of the same object: for reading alone, or as a type that covers it. O(1).
   template <class U>
-  requires(std::is_const_v<T>&& std::same_as<U, value>) ptr(const ptr<U>& o)
+  requires detail::handle_converts<U, T> ptr(const ptr<U>& o)
       : cell_(o.cell_ ? detail::roots::make(o.slot()) : nullptr) {}
-  /// Takes over the root of `o`, which is null afterwards, for reading alone. O(1).
+  /// Takes over the root of `o`, which is null afterwards: for reading alone, or as a type that covers it. O(1).
   template <class U>
-  requires(std::is_const_v<T>&& std::same_as<U, value>) ptr(ptr<U>&& o)
+  requires detail::handle_converts<U, T> ptr(ptr<U>&& o)
   noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
   /// Gives the root up. O(1).
   ~ptr() {
@@ -258,11 +290,10 @@ class ptr {
   explicit operator bool() const noexcept { return slot() != 0; }
   /// Whether both name the same object, or both are null. O(1), fetches nothing.
   friend bool operator==(const ptr& a, const ptr& b) noexcept { return a.slot() == b.slot(); }
-  /// The same of a handle that may write.
+  /// The same of a handle that converts to this one.
   template <class U>
-  requires(std::is_const_v<T>&& std::same_as<U, value>) friend bool operator==(const ptr& a, const ptr<U>& b) noexcept {
-    return a.slot() == b.slot();
-  }
+  requires detail::handle_converts<U, T>
+  friend bool operator==(const ptr& a, const ptr<U>& b) noexcept { return a.slot() == b.slot(); }
   /// Whether it is null.
   friend bool operator==(const ptr& a, std::nullptr_t) noexcept { return a.slot() == 0; }
   /// An order of the objects, for ordered containers: the same while they live, and no other meaning. O(1).

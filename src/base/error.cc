@@ -38,6 +38,7 @@ std::string_view to_string(errc code) noexcept {
     case errc::corrupt: return "corrupt";
     case errc::out_of_range: return "out_of_range";
     case errc::scope_misuse: return "scope_misuse";
+    case errc::wrong_type: return "wrong_type";
   }
   return "unknown_error";
 }

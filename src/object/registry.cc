@@ -85,4 +85,11 @@ const type_descriptor* find_type(std::uint32_t id) noexcept { return global().fi
 std::uint32_t type_count() noexcept { return global().count(); }
 const type_descriptor& register_type(type_descriptor d) { return global().add(std::move(d)); }
 
+void throw_wrong_type(std::uint32_t is, std::string_view wanted) {
+  const type_descriptor* const d = find_type(is);
+  throw error(errc::wrong_type,
+              fmt::format("an object is {} {}, and not {}", d && d->kind == type_kind::array ? "an array of" : "a",
+                          d ? d->name : "of no known type", wanted));
+}
+
 }  // namespace fm::detail

@@ -92,6 +92,9 @@ void schema_targets(graph_schema& s, std::vector<std::uint32_t>& out) {
 /// The number of the type that stands behind a reference to T; adds it, and what it refers to, when it is new.
 template <class T>
 std::uint32_t schema_type(graph_schema& s) {
+  static_assert(!std::same_as<T, object> && !is_instance<T, one_of>,
+                "farmem: a channel cannot send a reference whose type is found at run time: the receiver knows the "
+                "type of an object from the field alone. Send fields of one type each");
   static_assert(
       requires { sizeof(object_t<T>); }, "farmem: a type that a sent graph refers to must be complete here");
   static_assert(

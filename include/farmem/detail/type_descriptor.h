@@ -39,5 +39,7 @@ std::uint32_t type_count() noexcept;
 /// Registers a description (the id is filled in) and returns the permanent copy; the same name and kind with the same
 /// layout gives the descriptor that is there already, with another layout throws fm::errc::layout_mismatch.
 const type_descriptor& register_type(type_descriptor d);
+/// Throws wrong_type: an object is of type number `is`, and not what was `wanted`.
+[[noreturn]] void throw_wrong_type(std::uint32_t is, std::string_view wanted);
 
 }  // namespace fm::detail

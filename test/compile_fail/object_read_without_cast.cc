@@ -1,0 +1,4 @@
+// expect: incomplete type
+#include <farmem/farmem.h>
+
+int used(const fm::ptr<fm::object>& p) { return p->x; }

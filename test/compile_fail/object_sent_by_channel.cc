@@ -1,0 +1,8 @@
+// expect: a channel cannot send a reference whose type is found at run time
+// errors: many, because the type behind is never defined
+#include <farmem/farmem.h>
+
+struct box {
+  fm::ref<fm::object> what;
+};
+void used(fm::channel& c, const fm::ptr<box>& b) { c.send(b); }
