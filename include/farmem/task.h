@@ -58,6 +58,8 @@ class task_promise_base {
 
   // ---- for the run loop and for awaiters ----
   void set_awaiter(std::coroutine_handle<> h) noexcept { awaiter_ = h; }
+  /// False when that was called before.
+  bool begin_await() noexcept { return !std::exchange(awaited_, true); }
   void set_finished(task_promise_base** list, std::size_t index) noexcept {
     finished_ = list;
     index_ = index;
@@ -75,6 +77,7 @@ class task_promise_base {
   task_promise_base** finished_ = nullptr;
   task_promise_base* next_finished_ = nullptr;
   std::size_t index_ = 0;
+  bool awaited_ = false;
   std::exception_ptr error_;
 };
 
@@ -131,8 +134,9 @@ class [[nodiscard]] task {
   [[nodiscard]] bool done() const noexcept { return !handle_ || handle_.done(); }
 
   /// Runs the task in place until it first suspends; the awaiter goes on when the task has ended. Gives its result or
-  /// rethrows its exception. Throws scope_misuse if a scope is open. Awaiting an empty task aborts the process.
-  auto operator co_await() noexcept {
+  /// rethrows its exception. Throws scope_misuse if a scope is open, and invalid_argument if the task was moved from, or
+  /// is awaited for the second time.
+  auto operator co_await() {
     struct awaiter {
       std::coroutine_handle<promise_type> handle;
       bool await_ready() const noexcept { return handle.done(); }
@@ -146,7 +150,9 @@ class [[nodiscard]] task {
       }
       T await_resume() { return handle.promise().take(); }
     };
-    FM_CHECK(handle_, "a task that was moved from is awaited");
+    if (!handle_) throw error(errc::invalid_argument, "a task is awaited that was moved from");
+    if (!handle_.promise().begin_await())
+      throw error(errc::invalid_argument, "a task is awaited twice: the first await has its result");
     return awaiter{handle_};
   }
 

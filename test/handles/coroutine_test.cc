@@ -462,3 +462,29 @@ TEST_CASE("threads await over a small cache at once, and everything that they re
   for (const auto& m : v.messages) UNSCOPED_INFO(m);
   REQUIRE(v.ok());
 }
+
+TEST_CASE("a task that is awaited twice, or was moved from, is an error of the second await") {
+  fm::heap h(small());
+  const auto all = make_list(h, 10);
+  const auto id_of = [&](std::size_t i) -> fm::task<std::uint64_t> {
+    const auto pin = co_await all[i].fetch();
+    co_return pin->id;
+  };
+  const auto twice = [&]() -> fm::task<std::uint64_t> {
+    auto t = id_of(3);
+    const std::uint64_t first = co_await t;
+    try {
+      co_return co_await t + first;
+    } catch (const fm::error& e) {
+      if (e.code() != fm::errc::invalid_argument) throw;
+    }
+    auto moved = std::move(t);
+    try {
+      co_return co_await t + first;
+    } catch (const fm::error& e) {
+      if (e.code() != fm::errc::invalid_argument) throw;
+    }
+    co_return first;
+  };
+  REQUIRE(fm::run(twice()) == 3);
+}
