@@ -21,7 +21,6 @@ namespace fm {
 namespace detail {
 class heap_core;
 }
-class string;  // farmem/string.h
 
 /// A managed heap of one process. Objects are made in it, are reached through fm::ptr, and live in the local cache or
 /// on the agents. Thread-safe. Closing or destroying it frees all objects; handles to them become null.

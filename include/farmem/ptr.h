@@ -21,22 +21,13 @@
 #include <farmem/detail/barrier.h>
 #include <farmem/detail/roots.h>
 #include <farmem/detail/weak_cell.h>
+#include <farmem/fwd.h>
 #include <farmem/pin.h>
 #include <farmem/scope.h>
 #include <functional>
 #include <utility>
 
 namespace fm {
-
-template <class T>
-class ptr;
-template <class T>
-class fetch_operation;
-/// Any managed object, as the type argument of handles; see farmem/object.h. Never defined.
-class object;
-/// An object of one of these types, as the type argument of handles; see farmem/object.h. Never defined.
-template <class... Ts>
-class one_of;
 
 namespace detail {
 

@@ -15,18 +15,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <farmem/fwd.h>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 namespace fm {
-
-template <class T>
-class ref;
-template <class T>
-class ptr;
-template <class T>
-class weak;
 
 /// Describes a type that cannot name its fields itself. Specialise it with a function that names the fields,
 ///   template <> struct fm::managed_traits<X> { static auto fields(auto& self) { return std::tie(self.a, self.b); } };
