@@ -1,0 +1,28 @@
+// The program that test/gdb/check.sh stops in `stopped` and looks at with gdb.
+#include <farmem/farmem.h>
+
+#include <cstdio>
+
+struct shown {
+  int value = 0;
+  fm::ref<fm::string> name;
+  fm::ref<shown> next;
+  fm::ref<fm::vector<int>> numbers;
+};
+
+[[gnu::noinline]] void stopped(const fm::ptr<shown>& p, const fm::ptr<shown>& remote, const fm::vector<int>& v,
+                               const fm::read_pin<shown>& pin, const fm::ptr<fm::object>& any) {
+  std::printf("%d %zu %d %d\n", p->value, v.size(), pin->value, remote ? 1 : 0);
+  if (!any) std::puts("null");
+}
+
+int main() {
+  fm::heap h;
+  const auto remote = h.make<shown>({.value = 1});
+  if (h.evict_all() != fm::errc::ok) return 1;
+  fm::vector<int> v(h);
+  for (int i = 0; i < 5'000; ++i) v.push_back(i * 3);
+  const auto inner = h.make<shown>({.value = 42, .name = h.str("inner name")});
+  const auto p = h.make<shown>({.value = 41, .name = h.str("outer name"), .next = inner, .numbers = v});
+  stopped(p, remote, v, inner.read(), nullptr);
+}
