@@ -7,7 +7,8 @@ include; `<!-- open: ... -->` names folders and headers that every folder may in
   - a file includes files of its own folder, of the folders in its row, and what is open, unless its own folder is open;
   - every folder with sources has a row, and every row has a folder and names none that it does not include;
   - the arrows of the table, and the includes of files, have no cycles (include/farmem and its detail/ count as one folder);
-  - an installed header includes installed headers only, and none that users need not have (fmt, spdlog);
+  - an installed header includes installed headers only, and none that users need not have (fmt, spdlog), but for
+    farmem/fmt.h, which is for those who have fmt, and which no other header includes;
   - nothing below include/farmem is deeper than include/farmem/detail.
 
 Prints every violation as file:line: reason; the exit status says whether there was one.
@@ -16,6 +17,7 @@ import os
 import re
 import sys
 
+FOR_FMT = "include/farmem/fmt.h"
 OVERVIEW = "docs/internals/overview.md"
 INSTALLED = ("include/farmem", "include/farmem/detail")
 ONE_FOLDER = {"include/farmem/detail": "include/farmem"}
@@ -114,12 +116,14 @@ def main(root):
             target = match.group(2)
             other = resolve(root, path, match.group(1) == '"', target)
             if other is None:
-                if folder in INSTALLED and target.startswith(("fmt/", "spdlog/")):
+                if folder in INSTALLED and path != FOR_FMT and target.startswith(("fmt/", "spdlog/")):
                     violation(path, number, f"an installed header includes <{target}>, which users need not have")
                 continue
             if not os.path.exists(os.path.join(root, other)):
                 violation(path, number, f"includes {target}, which does not exist")
                 continue
+            if other == FOR_FMT and folder in INSTALLED:
+                violation(path, number, f"an installed header includes {FOR_FMT}, whose <fmt/format.h> users need not have")
             file_edges.setdefault(path, set()).add(other)
             where = os.path.dirname(other)
             folder_edges.setdefault(folder, set()).add(where)
