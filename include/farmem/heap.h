@@ -55,6 +55,19 @@ class heap {
     return place<T>(init);
   }
 
+  /// Makes a T of its default values and lets `fill(T&)` change it in place, where references keep alive what they refer
+  /// to: `h.make_with<node>([&](node& n) { n.left = h.make<node>(); })`. Returns when `fill` has; if it throws, the object
+  /// is garbage. Throws as make, and what `fill` throws.
+  template <class T, std::invocable<T&> F>
+  ptr<T> make_with(F&& fill) {
+    ptr<T> made = make<T>();
+    {
+      const write_pin<T> in_place = made.write();
+      std::invoke(std::forward<F>(fill), *in_place);
+    }
+    return made;
+  }
+
   /// Makes an array of `n` zero elements: numbers are 0, references null. At most object_bytes_max(); for more, use
   /// fm::vector. O(n). Throws as make.
   template <class E>

@@ -158,3 +158,21 @@ TEST_CASE("large arrays live in runs of segments and survive eviction") {
     REQUIRE((*a)[39'999] == i * 39'999);
   }
 }
+
+TEST_CASE("an object is filled in place, and what its references name by then stays") {
+  fm::heap h(small());
+  const auto a = h.make_with<node>([&](node& n) {
+    n.value = 1;
+    n.next = h.make_with<node>([&](node& inner) {
+      inner.value = 2;
+      REQUIRE(h.collect().ok());
+    });
+    REQUIRE(h.collect().ok());
+    n.value += n.next->value;
+  });
+  REQUIRE(a->value == 3);
+  REQUIRE(a->next->value == 2);
+  REQUIRE_THROWS_AS(h.make_with<node>([](node&) { throw 7; }), int);
+  REQUIRE(h.collect().ok());
+  REQUIRE(h.verify().ok());
+}
