@@ -89,7 +89,7 @@ class string : public ptr<string> {
   }
   /// The order of the texts, byte by byte. O(length). Throws null_handle if `a` is null.
   friend std::strong_ordering operator<=>(const string& a, std::string_view b) {
-    return a.view_in(detail::user_section()) <=> b;
+    return a.view_in(detail::user_section()).compare(b) <=> 0;
   }
   /// The order of the texts, byte by byte; a null handle comes before all others. O(length).
   friend std::strong_ordering operator<=>(const string& a, const string& b) {
