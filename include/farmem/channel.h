@@ -72,6 +72,11 @@ class channel {
   /// timed_out, version_mismatch, unsupported or invalid_argument, and names the URL.
   static channel connect(heap& h, std::string_view url, const channel_options& options = {});
 
+  /// As connect, without exceptions.
+  [[nodiscard]] static result<channel> try_connect(heap& h, std::string_view url, const channel_options& options = {}) {
+    return attempt([&] { return connect(h, url, options); });
+  }
+
   /// Sends all objects that are reachable from `root`. Fetches remote objects, many at once. The collector and the
   /// evictor run meanwhile, and the graph may be larger than the cache. Blocks as send_options::until requires, at most
   /// send_options::within. O(objects + references). Naos, section 3. Throws fm::error:
@@ -92,6 +97,12 @@ class channel {
   template <class T>
   void send(const ref<T>& root, const send_options& o = {}) {
     send(ptr<T>(root), o);
+  }
+
+  /// As send, without exceptions.
+  template <class T>
+  [[nodiscard]] result<void> try_send(const ptr<T>& root, const send_options& o = {}) {
+    return attempt([&] { send(root, o); });
   }
 
   /// Sends the objects that the references of an array refer to, without the array (the iterable send of Naos). The
@@ -125,6 +136,11 @@ class channel {
   template <class T>
   ptr<T> recv(const recv_options& o = {}) {
     return ptr<T>::from_slot(base_.recv(detail::schema_of<T>(), o).slot());
+  }
+  /// As recv, without exceptions.
+  template <class T>
+  [[nodiscard]] result<ptr<T>> try_recv(const recv_options& o = {}) {
+    return attempt([&] { return recv<T>(o); });
   }
   /// Receives a graph that send_each sent, and returns its roots in order. As recv.
   template <class T>
@@ -163,6 +179,10 @@ class channel {
   /// the first refusal that no send has thrown yet, timed_out or disconnected. A send_async that fails by itself says so
   /// to its own handle alone.
   void flush(duration within = std::chrono::seconds(30)) { base_.flush(within); }
+  /// As flush, without exceptions.
+  [[nodiscard]] result<void> try_flush(duration within = std::chrono::seconds(30)) {
+    return attempt([&] { flush(within); });
+  }
   /// Closes the channel: waits at most channel_options::linger for sent graphs to be accepted, then tells the other
   /// end. Idempotent. The destructor calls it.
   void close() noexcept { base_.close(); }
@@ -195,6 +215,11 @@ class channel_listener {
   /// Listens at `url` for the heap `h`, which must outlive the listener. Throws fm::error invalid_argument,
   /// unreachable, access_denied, unknown_scheme or unsupported, and names the URL.
   channel_listener(heap& h, std::string_view url, const channel_options& options = {});
+  /// As the constructor, without exceptions.
+  [[nodiscard]] static result<channel_listener> open(heap& h, std::string_view url,
+                                                     const channel_options& options = {}) {
+    return attempt([&] { return channel_listener(h, url, options); });
+  }
   /// Takes over the listener; the other one is empty afterwards.
   channel_listener(channel_listener&&) noexcept;
   /// Takes over the listener; the other one is empty afterwards.
@@ -207,6 +232,10 @@ class channel_listener {
   /// The channel of the next process that connects. Waits, at most `within`. Throws timed_out, and cancelled after
   /// close(). Thread-safe.
   channel accept(duration within = std::chrono::seconds(30));
+  /// As accept, without exceptions.
+  [[nodiscard]] result<channel> try_accept(duration within = std::chrono::seconds(30)) {
+    return attempt([&] { return accept(within); });
+  }
   /// Accepts no more connections. Idempotent.
   void close() noexcept;
 

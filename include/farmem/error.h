@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <type_traits>
+#include <utility>
 
 namespace fm {
 
@@ -75,6 +77,22 @@ template <class T>
 T value_or_throw(result<T>&& r) {
   if (!r) throw std::move(r).error();
   if constexpr (!std::is_void_v<T>) return std::move(*r);
+}
+
+/// What `f()` returns, or the fm::error that it throws: `auto p = fm::attempt([&] { return h.make<node>(); });`. Other
+/// exceptions pass through. Costs what `f` does.
+template <class F>
+[[nodiscard]] auto attempt(F&& f) -> result<std::invoke_result_t<F>> {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+      std::forward<F>(f)();
+      return {};
+    } else {
+      return std::forward<F>(f)();
+    }
+  } catch (const error& e) {
+    return tl::unexpected<error>(e);
+  }
 }
 
 }  // namespace fm

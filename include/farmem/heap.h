@@ -40,7 +40,7 @@ class heap {
   heap& operator=(const heap&) = delete;
 
   /// Opens a heap as the constructor does; returns errors instead of throwing them.
-  static result<std::unique_ptr<heap>> open(const heap_options& options);
+  [[nodiscard]] static result<std::unique_ptr<heap>> open(const heap_options& options);
 
   /// Makes a T, an aggregate of managed fields: `h.make<node>(1)`. O(1), but waits up to heap_options::memory_within
   /// for memory. Throws fm::error cache_full, too_large, agent_lost, agent_full, quota_exceeded or slots_exhausted.
@@ -53,6 +53,17 @@ class heap {
   template <class T>
   ptr<T> make(T&& init) {
     return place<T>(init);
+  }
+
+  /// As make, without exceptions: a handle, or the error.
+  template <class T>
+  [[nodiscard]] result<ptr<T>> try_make(T&& init) {
+    return attempt([&] { return make<T>(std::forward<T>(init)); });
+  }
+  /// The same of its default values.
+  template <class T>
+  [[nodiscard]] result<ptr<T>> try_make() {
+    return attempt([&] { return make<T>(); });
   }
 
   /// Makes a T of its default values and lets `fill(T&)` change it in place, where references keep alive what they refer

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <farmem/error.h>
 #include <farmem/paged_options.h>
 #include <farmem/paged_resource.h>
 #include <farmem/paged_stats.h>
@@ -40,6 +41,10 @@ class paged {
   /// - quota_exceeded, agent_full: an agent has less memory than its share of the capacity
   /// - unreachable, refused and others: a connection failed; the message names the URL
   explicit paged(const paged_options& options = {});
+  /// As the constructor, without exceptions.
+  [[nodiscard]] static result<paged> open(const paged_options& options = {}) {
+    return attempt([&] { return paged(options); });
+  }
   /// Frees the range and its memory on the agents. No thread may touch the range any more.
   ~paged();
   /// Takes over the range; the other object is empty afterwards. The addresses stay valid.

@@ -61,6 +61,10 @@ class pool {
   /// Opens the pool on all agents. Throws fm::error unreachable, refused, quota_exceeded, invalid_argument and others,
   /// and names the agent or the option.
   explicit pool(const pool_options& options);
+  /// As the constructor, without exceptions.
+  [[nodiscard]] static result<std::unique_ptr<pool>> open(const pool_options& options) {
+    return attempt([&] { return std::make_unique<pool>(options); });
+  }
   /// Not copyable.
   pool(const pool&) = delete;
   pool& operator=(const pool&) = delete;

@@ -1,0 +1,55 @@
+// The twins of functions that throw: what they return when all is well, and when it is not.
+#include <farmem/farmem.h>
+
+#include <catch2/catch.hpp>
+
+using namespace fm::literals;
+
+namespace {
+struct returned {
+  int value = 0;
+};
+}  // namespace
+
+TEST_CASE("each function that throws has a twin that returns a result") {
+  fm::heap h({.cache = 2_MiB, .local_memory = 64_MiB, .local_region = 1_MiB});
+  REQUIRE(h.try_make<returned>({.value = 3}).value()->value == 3);
+  REQUIRE(h.try_make<returned>().value()->value == 0);
+  REQUIRE(fm::heap::open({.agents = {"nowhere://"}}).error().code() == fm::errc::unknown_scheme);
+
+  REQUIRE(fm::pool::open({.agents = {"nowhere://"}, .name = "p"}).error().code() == fm::errc::unknown_scheme);
+  const auto p = fm::pool::open({.name = "p"});
+  REQUIRE(p.has_value());
+
+  REQUIRE(fm::paged::open({.capacity = 8_MiB, .local = 2_MiB, .agents = {"nowhere://"}}).error().code() ==
+          fm::errc::unknown_scheme);
+  auto range = fm::paged::open({.capacity = 8_MiB, .local = 2_MiB});
+  REQUIRE(range.has_value());
+  range->data()[5] = std::byte{7};
+  REQUIRE(range->data()[5] == std::byte{7});
+
+  REQUIRE(fm::channel_listener::open(h, "nowhere://").error().code() == fm::errc::unknown_scheme);
+  auto listener = fm::channel_listener::open(h, "local:results");
+  REQUIRE(listener.has_value());
+  REQUIRE(listener->try_accept(std::chrono::milliseconds(1)).error().code() == fm::errc::timed_out);
+  REQUIRE(fm::channel::try_connect(h, "local:nobody").error().code() == fm::errc::unreachable);
+  auto tx = fm::channel::try_connect(h, "local:results");
+  REQUIRE(tx.has_value());
+  auto rx = listener->try_accept();
+  REQUIRE(rx.has_value());
+  REQUIRE(rx->try_recv<returned>({.within = std::chrono::milliseconds(1)}).error().code() == fm::errc::timed_out);
+  REQUIRE(tx->try_send(h.make<returned>({.value = 9}), {.until = fm::delivery::sent}).has_value());
+  REQUIRE(rx->try_recv<returned>().value()->value == 9);
+  REQUIRE(tx->try_flush().has_value());
+  REQUIRE(tx->try_send(fm::ptr<returned>()).error().code() == fm::errc::null_handle);
+  rx->close();
+  REQUIRE_FALSE(rx->try_recv<returned>().has_value());
+}
+
+TEST_CASE("an attempt returns what a function does, keeps its error, and lets other exceptions pass") {
+  REQUIRE(fm::attempt([] { return 5; }).value() == 5);
+  REQUIRE(fm::attempt([] {}).has_value());
+  const auto failed = fm::attempt([]() -> int { throw fm::error(fm::errc::not_found, "it"); });
+  REQUIRE(failed.error().code() == fm::errc::not_found);
+  REQUIRE_THROWS_AS(fm::attempt([] { throw 7; }), int);
+}
