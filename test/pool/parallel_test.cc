@@ -134,7 +134,7 @@ struct tested_agent {
   bool ok = true;
 };
 
-struct object {
+struct kept_object {
   pool_object at{};
   std::uint64_t id = 0, version = 0;
   std::uint32_t bytes = 0;
@@ -153,7 +153,7 @@ struct object {
 /// Objects that went from one thread to another, with whoever had them last forgetting them.
 struct passed_on {
   std::mutex mutex;
-  std::vector<object> all;
+  std::vector<kept_object> all;
 };
 
 struct findings {
@@ -173,22 +173,22 @@ class worker {
   }
   /// Everything that is left is what the shadow says.
   void check_all() {
-    for (object& o : mine) check(o);
+    for (kept_object& o : mine) check(o);
   }
-  std::vector<object> mine;
+  std::vector<kept_object> mine;
 
  private:
   void expect(errc e, errc wanted = errc::ok) {
     if (e != wanted) findings_.wrong_answers.fetch_add(1);
   }
-  object& some() { return mine[random_() % mine.size()]; }
-  void check(object& o) {
+  kept_object& some() { return mine[random_() % mine.size()]; }
+  void check(kept_object& o) {
     const errc e = say_.read(o.at);
     expect(e);
     const std::vector<std::byte> v = o.value();
     if (e == errc::ok && !std::ranges::equal(v, say_.payload())) findings_.wrong_bytes.fetch_add(1);
   }
-  void forget(object& o) {
+  void forget(kept_object& o) {
     if (dead_.size() < 64)
       dead_.push_back(o.at);
     else
@@ -199,7 +199,7 @@ class worker {
   void step() {
     const std::uint64_t what = random_() % 16;
     if (mine.empty() || (what < 4 && mine.size() < 400)) return make();
-    object& o = some();
+    kept_object& o = some();
     if (what < 7) return check(o);
     if (what < 10) {
       ++o.version;
@@ -234,14 +234,14 @@ class worker {
   void make() {
     // A few sizes of small objects, and now and then large ones, of which few are in a block.
     constexpr std::array<std::uint32_t, 8> sizes{8, 8, 24, 40, 100, 100, 700, 5000};
-    object o;
+    kept_object o;
     o.id = number_ << 40 | ++made_;
     o.bytes = sizes[random_() % sizes.size()];
     const errc e = say_.alloc(o.value(), o.at);
     if (e == errc::agent_full || e == errc::quota_exceeded) {
       findings_.waited.fetch_add(1);
       if (mine.empty()) return;
-      object& first = some();
+      kept_object& first = some();
       expect(say_.free(first.at));
       return forget(first);
     }
@@ -377,7 +377,7 @@ TEST_CASE("a message about an object is answered while another thread is in the 
   const pool_settings settings = settings_of(blocks::naming::birth, 0, false);
   REQUIRE(one.open(1, settings) == errc::ok);
   REQUIRE(two.open(2, settings) == errc::ok);
-  object mine{{}, 1, 1, 24}, theirs{{}, 2, 1, 24}, made{{}, 3, 1, 24};
+  kept_object mine{{}, 1, 1, 24}, theirs{{}, 2, 1, 24}, made{{}, 3, 1, 24};
   REQUIRE(one.alloc(mine.value(), mine.at) == errc::ok);
   REQUIRE(two.alloc(theirs.value(), theirs.at) == errc::ok);
   errc first = errc::timed_out;
@@ -420,7 +420,7 @@ TEST_CASE("a change that two threads bring at the same time is made once") {
     for (int i = 0; i < rounds && in_time.load(); ++i) {
       arrived.fetch_add(1);
       if (!await([&] { return arrived.load() >= 2 * i + 2; })) in_time = false;
-      object o{{}, std::uint64_t(i), 1, 3000};
+      kept_object o{{}, std::uint64_t(i), 1, 3000};
       if (say.alloc(o.value(), o.at) != errc::ok) ++wrong[which];
       made[which].push_back(o.at);
     }
