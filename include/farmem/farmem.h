@@ -11,6 +11,7 @@
 #include <farmem/collect.h>
 #include <farmem/error.h>
 #include <farmem/hash_map.h>
+#include <farmem/hash_set.h>
 #include <farmem/heap.h>
 #include <farmem/histogram.h>
 #include <farmem/log.h>

@@ -125,7 +125,6 @@ struct guarded {
     return x.group == y.group && x.id == y.id;
   }
 };
-static_assert(fm::detail::key_of_program<guarded>);
 
 }  // namespace
 
@@ -136,6 +135,7 @@ struct std::hash<guarded> {
     return k.id / 4;  // four keys have the same hash
   }
 };
+static_assert(fm::detail::key_of_program<guarded>);
 
 namespace {
 

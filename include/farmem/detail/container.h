@@ -10,6 +10,7 @@
 #include <farmem/prefetch.h>
 #include <farmem/ptr.h>
 #include <farmem/scope.h>
+#include <functional>
 #include <type_traits>
 
 namespace fm {
@@ -17,8 +18,10 @@ namespace fm {
 template <class T>
 class vector;
 class string;
-template <class K, class V>
+template <class K, class V, class Hash = std::hash<K>, class Equal = std::equal_to<K>>
 class hash_map;
+template <class K, class Hash = std::hash<K>, class Equal = std::equal_to<K>>
+class hash_set;
 template <class T>
 class queue;
 
@@ -26,8 +29,9 @@ namespace detail {
 
 template <class E>
 struct vector_header;
-template <class K, class V>
-struct hash_map_header;
+template <class K, class V, class Hash, class Equal>
+struct hash_table_header;
+enum class no_value : std::uint8_t;
 template <class E>
 struct queue_header;
 
@@ -39,9 +43,13 @@ template <>
 struct object_of<string> {
   using type = array_object<char>;
 };
-template <class K, class V>
-struct object_of<hash_map<K, V>> {
-  using type = hash_map_header<K, V>;
+template <class K, class V, class Hash, class Equal>
+struct object_of<hash_map<K, V, Hash, Equal>> {
+  using type = hash_table_header<K, V, Hash, Equal>;
+};
+template <class K, class Hash, class Equal>
+struct object_of<hash_set<K, Hash, Equal>> {
+  using type = hash_table_header<K, no_value, Hash, Equal>;
 };
 template <class E>
 struct object_of<queue<E>> {
@@ -54,8 +62,10 @@ template <class E>
 constexpr bool is_container<vector<E>> = true;
 template <>
 inline constexpr bool is_container<string> = true;
-template <class K, class V>
-constexpr bool is_container<hash_map<K, V>> = true;
+template <class K, class V, class Hash, class Equal>
+constexpr bool is_container<hash_map<K, V, Hash, Equal>> = true;
+template <class K, class Hash, class Equal>
+constexpr bool is_container<hash_set<K, Hash, Equal>> = true;
 template <class E>
 constexpr bool is_container<queue<E>> = true;
 

@@ -14,16 +14,18 @@
 // Functions of the program run under none of these mutexes: what they wait for may be held by a thread that wants a
 // container which shares the entry. hash_map::update gives its mutex back while its function runs. The entry lists the
 // key meanwhile (key_update), and other writers of the key wait for the end of that. So it is while the program's ==
-// looks for a key.
+// looks for a key. erase_if lists all the keys of a bucket while it asks its predicate about them, and clear waits until
+// no key of the table is listed.
 //
 // Invariants owned here
 //   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. If a function that
-//     was given to hash_map::update, or the == of a key, uses such a container, it gets scope_misuse.
+//     was given to update or erase_if, or the == of a key, uses such a container, it gets scope_misuse.
+//   - Only who has listed keys erases or changes them, or who holds the mutex while nobody has listed them.
 //   - A thread that waits for a mutex, or for the end of an update, has left its sections (section_break.h). So the
 //     holder may wait for memory, which eviction gets only when sections end.
 //   - A motion contains no miss, no allocation and no code of the program.
 //
-// Used by fm::hash_map and fm::queue.
+// Used by fm::hash_map, fm::hash_set and fm::queue.
 #pragma once
 
 #include <array>
@@ -38,6 +40,14 @@ constexpr std::size_t shard_entries_count = 1024;
 
 class key_update;
 
+/// Keys of a container: those whose hashes have these bits.
+struct key_range {
+  std::uint64_t bits = 0;
+  std::uint64_t mask = ~std::uint64_t{0};
+  [[nodiscard]] static key_range all() noexcept { return {0, 0}; }
+  [[nodiscard]] bool overlaps(const key_range& o) const noexcept { return ((bits ^ o.bits) & mask & o.mask) == 0; }
+};
+
 struct alignas(2 * cache_line_bytes) shard_entry {
   std::mutex mutex;
   key_update* updates = nullptr;        ///< keys that functions of the program are changing; under the mutex
@@ -46,14 +56,14 @@ struct alignas(2 * cache_line_bytes) shard_entry {
   alignas(cache_line_bytes) std::atomic<std::uint64_t> version{0};  ///< odd: entries are being moved
 };
 inline std::array<shard_entry, shard_entries_count> shard_entries;
-/// This thread holds a shard, or runs a function that was given to hash_map::update or the == of a key.
+/// This thread holds a shard, or runs a function that was given to update or erase_if, or the == of a key.
 inline thread_local bool holds_shard = false;
 
 inline shard_entry& entry_of_shard(slot_t container, std::size_t shard) {
   if (holds_shard)
-    throw error(
-        errc::scope_misuse,
-        "a managed map or queue is used from within a function given to fm::hash_map::update, or the == of a key");
+    throw error(errc::scope_misuse,
+                "a managed map, set or queue is used from within a function given to update or erase_if, or the == of "
+                "a key");
   return shard_entries[(container + (shard << 6)) * 0x9e3779b97f4a7c15 >> 54];
 }
 static_assert(shard_entries_count == 1u << (64 - 54));
@@ -62,11 +72,29 @@ static_assert(shard_entries_count == 1u << (64 - 54));
 class shard_writing {
  public:
   shard_writing(slot_t container, std::size_t shard) : entry_(entry_of_shard(container, shard)) { lock(); }
-  /// For changing a key with that hash: not while a function of the program does.
-  shard_writing(slot_t container, std::size_t shard, std::uint64_t hash) : shard_writing(container, shard) {
-    while (is_updated(container, hash)) wait_for_update();
+  /// For changing these keys: not while a function of the program does.
+  shard_writing(slot_t container, std::size_t shard, const key_range& keys) : shard_writing(container, shard) {
+    while (is_updated(container, keys)) wait_for_update();
   }
+  /// For changing a key with that hash.
+  shard_writing(slot_t container, std::size_t shard, std::uint64_t hash)
+      : shard_writing(container, shard, key_range{hash}) {}
   ~shard_writing() { unlock(); }
+  /// Whether a function of the program is changing one of these keys.
+  [[nodiscard]] inline bool is_updated(slot_t container, const key_range& keys) const noexcept;
+  /// Gives the shard back until such a function has ended, and holds it again.
+  void wait_for_update() {
+    const std::uint32_t seen = entry_.ended.load(std::memory_order_relaxed);
+    ++entry_.waiting;
+    unlock();
+    {
+      const section_break outside;
+      // However long the program's function takes; a wake-up cannot be missed, since the number has changed then.
+      os::futex_wait(entry_.ended, seen, clock::now() + std::chrono::seconds(1));
+    }
+    lock();
+    --entry_.waiting;
+  }
   /// For code that is shared with readers: what the holder sees is of one moment.
   [[nodiscard]] inline class shard_snapshot snapshot() const noexcept;
   shard_writing(const shard_writing&) = delete;
@@ -87,28 +115,15 @@ class shard_writing {
     holds_shard = false;
     entry_.mutex.unlock();
   }
-  [[nodiscard]] inline bool is_updated(slot_t container, std::uint64_t hash) const noexcept;
-  void wait_for_update() {
-    const std::uint32_t seen = entry_.ended.load(std::memory_order_relaxed);
-    ++entry_.waiting;
-    unlock();
-    {
-      const section_break outside;
-      // However long the program's function takes; a wake-up cannot be missed, since the number has changed then.
-      os::futex_wait(entry_.ended, seen, clock::now() + std::chrono::seconds(1));
-    }
-    lock();
-    --entry_.waiting;
-  }
 
   shard_entry& entry_;
 };
 
-/// While it lives, this thread changes a key by a function of the program, and does not hold the shard.
+/// While it lives, this thread changes keys by a function of the program, and does not hold the shard.
 class key_update {
  public:
-  key_update(shard_writing& held, slot_t container, std::uint64_t hash) noexcept
-      : held_(held), container_(container), hash_(hash), next_(held.entry_.updates) {
+  key_update(shard_writing& held, slot_t container, const key_range& keys) noexcept
+      : held_(held), container_(container), keys_(keys), next_(held.entry_.updates) {
     held_.entry_.updates = this;
     held_.unlock();
     holds_shard = true;
@@ -131,13 +146,13 @@ class key_update {
   friend class shard_writing;
   shard_writing& held_;
   const slot_t container_;
-  const std::uint64_t hash_;
+  const key_range keys_;
   key_update* next_;
 };
 
-inline bool shard_writing::is_updated(slot_t container, std::uint64_t hash) const noexcept {
+inline bool shard_writing::is_updated(slot_t container, const key_range& keys) const noexcept {
   const key_update* u = entry_.updates;
-  while (u != nullptr && (u->container_ != container || u->hash_ != hash)) u = u->next_;
+  while (u != nullptr && (u->container_ != container || !u->keys_.overlaps(keys))) u = u->next_;
   return u != nullptr;
 }
 

@@ -121,7 +121,7 @@ struct chunks {
       if (kept % leaf_refs != 0) leaf.emplace((**directory)[kept / leaf_refs].slot());
     }
 
-    h->size = n;
+    if (h->size != n) h->size = n;  // readers of a hash table load it meanwhile
     for (std::uint64_t i = within(n - 1) + 1; i < c->size(); ++i) element<E>::clear((*c)[i]);
     if (!directory) return;
     h->capacity = kept * chunk_elements;

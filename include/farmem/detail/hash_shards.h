@@ -1,0 +1,198 @@
+// How a managed hash table is read: finding a key in its chain, and walking a shard step by step.
+//
+// A walk is weakly consistent. It goes through the buckets that a shard had when it came there, in their order. A step
+// copies what the shard has of one such bucket at one moment: all of a bucket, or a part if buckets were merged, or the
+// next of several that it was split into. Between steps nothing is held. With the bits of hashes reversed, the steps
+// are intervals (hash_pages.h), each begins where the last one ended, and a key never changes its hash. So every key is
+// covered by exactly one step: if it is there throughout, it is seen once, and no key is seen twice.
+//
+// Invariants owned here
+//   - All that a read gives is of one moment of its shard.
+//   - Words that are read during a motion may be of different moments. Numbers are bounded and slots checked for null
+//     before they are followed.
+//
+// Used by the tables and iterators of fm::hash_map and fm::hash_set only.
+#pragma once
+
+#include <farmem/detail/hash_pages.h>
+#include <vector>
+
+namespace fm::detail {
+
+/// Where a walk is. A new one begins at the first key.
+struct hash_position {
+  std::uint64_t shard = 0;
+  std::uint64_t buckets = 0;  ///< that the shard had when the walk came there; 0: it has not yet
+  std::uint64_t bucket = 0;   ///< one of these
+  std::uint64_t at = 0;       ///< reversed hashes of the bucket below it are done
+
+  [[nodiscard]] bool at_end() const noexcept { return shard == map_shards; }
+  bool operator==(const hash_position&) const = default;
+};
+
+template <class K, class V, class Hash, class Equal>
+struct hash_shards {
+  static constexpr bool is_set = std::is_same_v<V, no_value>;
+  using header = hash_table_header<K, V, Hash, Equal>;
+  using key_of = map_key<K, Hash, Equal>;
+  using element = map_value<V>;
+  using page = hash_page<K, V, Hash, Equal>;
+  using bucket_vector = vector<ref<page>>;
+  using bucket_chunks = chunks<ref<page>>;
+  using handle = std::conditional_t<is_set, ptr<hash_set<K, Hash, Equal>>, ptr<hash_map<K, V, Hash, Equal>>>;
+  using key_value = typename key_of::value;
+  using mapped_value = typename element::value;
+  /// An entry as programs see it.
+  using entry = std::conditional_t<is_set, key_value, std::pair<key_value, mapped_value>>;
+
+  struct place {
+    const page* at = nullptr;
+    slot_t slot = 0;
+    std::size_t index = 0;
+  };
+
+  /// The buckets of a shard, null before the first insertion. In a section that holds no pointers yet.
+  static const vector_header<ref<page>>* buckets_of(slot_t table, std::size_t shard) {
+    const slot_t buckets = object_at<header>(table)->shards[shard].buckets.slot();
+    return buckets == 0 ? nullptr : object_at<vector_header<ref<page>>>(buckets);
+  }
+  /// The first page of bucket `b`. Of 0, that a merge has taken, the snapshot tells.
+  static slot_t head_of(const vector_header<ref<page>>& v, std::uint64_t b) {
+    const slot_t chunk = chunk_of(v, bucket_chunks::chunk_of(b));
+    if (chunk == 0) return 0;
+    return (*object_at<array_object<ref<page>>>(chunk))[bucket_chunks::within(b)].slot();
+  }
+  /// The first page of the bucket of a hash; 0 when there is none. In a section that holds no pointers yet.
+  static slot_t head_for(slot_t table, std::uint64_t hash) {
+    const auto* v = buckets_of(table, shard_of(hash));
+    if (v == nullptr) return 0;
+    const std::uint64_t n = load_shared(v->size);
+    return n == 0 ? 0 : head_of(*v, bucket_of(hash, n));
+  }
+
+  /// Entries of a page that are complete.
+  static std::uint64_t count_of(const page& p) { return std::min(load_shared(p.count), page::entries); }
+
+  /// Finds `key`; false when the snapshot does not hold. In a section that holds no pointers yet.
+  template <class Sought>
+  static bool locate(slot_t table, std::uint64_t h, const Sought& key, const shard_snapshot& seen, place& where) {
+    where = {};
+    for (slot_t s = head_for(table, h); s != 0;) {
+      const page* p = object_at<page>(s);
+      for (std::size_t i = 0, n = count_of(*p); i < n; ++i) {
+        const match m = key_of::equal(p->keys[i], h, key, seen);
+        if (m == match::no) continue;
+        where = {p, s, i};
+        return m == match::yes;
+      }
+      s = p->next.slot();
+    }
+    return true;
+  }
+  /// Calls f(page, index) for each key with that hash. In a section that holds no pointers yet.
+  template <class F>
+  static void each_with(slot_t table, std::uint64_t h, F&& f) {
+    for (slot_t s = head_for(table, h); s != 0;) {
+      const page* p = object_at<page>(s);
+      for (std::size_t i = 0, n = count_of(*p); i < n; ++i)
+        if (key_of::hash_of(p->keys[i]) == h) f(*p, i);
+      s = p->next.slot();
+    }
+  }
+
+  static entry show(const page& p, std::size_t i) {
+    if constexpr (is_set)
+      return key_of::show(p.keys[i]);
+    else
+      return {key_of::show(p.keys[i]), element::load(p.values[i])};
+  }
+  /// Calls f with an entry: as one, or as key and value. Text comes as fm::string, or as std::string if f takes only
+  /// that or a view.
+  template <class F>
+  static decltype(auto) call_with(F& f, const entry& e) {
+    if constexpr (is_set) {
+      if constexpr (std::is_invocable_v<F&, const key_value&>)
+        return f(e);
+      else
+        return f(e.str());
+    } else {
+      if constexpr (std::is_invocable_v<F&, const key_value&, const mapped_value&>)
+        return f(e.first, e.second);
+      else
+        return f(e.first.str(), e.second);
+    }
+  }
+
+  /// What a step of a walk covers.
+  struct step {
+    slot_t head = 0;          ///< of the chain that has it
+    std::uint64_t first = 0;  ///< reversed hashes ...
+    std::uint64_t last = 0;   ///< ... from .. to
+    bool whole = true;        ///< nothing else is in the chain
+    key_range keys;           ///< the whole chain
+    hash_position next;       ///< where the walk is after it
+  };
+  /// The step that a walk takes from `at`. In a section that holds no pointers yet.
+  static step step_from(slot_t table, hash_position at) {
+    const hash_position next_shard{.shard = at.shard + 1};
+    const auto* v = buckets_of(table, at.shard);
+    const std::uint64_t n = v == nullptr ? 0 : load_shared(v->size);
+    if (n == 0) return {.keys = {at.shard << shard_shift, ~std::uint64_t{0} << shard_shift}, .next = next_shard};
+    if (at.buckets == 0) at.buckets = n;
+    step s;
+    const std::uint64_t b = bucket_of(reversed(at.at), n), end = last_of_bucket(at.bucket, at.buckets);
+    s.head = head_of(*v, b);
+    s.first = at.at;
+    s.last = std::min(end, last_of_bucket(b, n));
+    s.whole = s.first == reversed(b) && s.last == last_of_bucket(b, n);
+    const unsigned bits = bucket_bits(b, n);
+    s.keys = {at.shard << shard_shift | b, ~std::uint64_t{0} << shard_shift | ((std::uint64_t{1} << bits) - 1)};
+    s.next = at;
+    if (s.last != end)
+      s.next.at = s.last + 1;
+    else if (++s.next.bucket != at.buckets)
+      s.next.at = reversed(s.next.bucket);
+    else
+      s.next = next_shard;
+    return s;
+  }
+  /// Calls f(page, index) for the entries of a step; false when the snapshot does not hold. In the section of step_from.
+  template <class F>
+  static bool each_of(const step& s, const shard_snapshot& seen, F&& f) {
+    for (slot_t at = s.head; at != 0;) {
+      const page* p = object_at<page>(at);
+      for (std::size_t i = 0, n = count_of(*p); i < n; ++i) {
+        if (!s.whole) {
+          const std::optional<std::uint64_t> h = key_of::seen_hash(p->keys[i], seen);
+          if (!h) return false;
+          if (const std::uint64_t r = reversed(*h); r < s.first || r > s.last) continue;
+        }
+        f(*p, i);
+      }
+      at = p->next.slot();
+    }
+    return true;
+  }
+  /// Copies what the next step of a walk covers, and returns where it is then. Outside of sections that hold pointers.
+  static hash_position copy_step(slot_t table, const hash_position& at, std::vector<entry>& entries) {
+    hash_position next;
+    read_shard(table, at.shard, [&](const shard_snapshot& seen) {
+      entries.clear();
+      const step s = step_from(table, at);
+      next = s.next;
+      return each_of(s, seen, [&](const page& p, std::size_t i) { entries.push_back(show(p, i)); }) && seen.holds();
+    });
+    return next;
+  }
+
+ private:
+  static slot_t chunk_of(const vector_header<ref<page>>& v, std::uint64_t c) {
+    if (c == 0) return v.first.slot();
+    using leaf = array_object<typename bucket_chunks::chunk_ref>;
+    const auto& directory = *object_at<array_object<typename bucket_chunks::leaf_ref>>(v.directory.slot());
+    const slot_t s = directory[c / bucket_chunks::leaf_refs].slot();
+    return s == 0 ? 0 : (*object_at<leaf>(s))[c % bucket_chunks::leaf_refs].slot();
+  }
+};
+
+}  // namespace fm::detail

@@ -1,0 +1,353 @@
+// What maps and sets have in common: they do what the standard's do while they grow, shrink, leave the cache and are
+// collected. Walks see every standing key once, whatever happens meanwhile.
+#include "fixture.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <ranges>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+
+using namespace fm::test;
+
+namespace {
+
+struct wide {
+  std::uint64_t id = 0;
+  std::array<std::uint64_t, 5> words{};
+  static wide of(std::uint64_t x) { return {x, {x, ~x, x * 3, x, ~x}}; }
+  bool whole() const { return words == of(id).words; }
+};
+struct term {
+  std::uint64_t id = 0;
+};
+/// A key that is compared and hashed by functions which are no constant expressions; 16 keys have the same hash.
+struct named {
+  std::uint8_t group = 0;  // and padding
+  std::uint32_t id = 0;
+  friend bool operator==(const named& a, const named& b) {
+    static std::atomic<std::uint64_t> comparisons{0};
+    ++comparisons;
+    return a.id == b.id && a.group == b.group;
+  }
+};
+
+}  // namespace
+
+template <>
+struct std::hash<named> {
+  std::size_t operator()(const named& k) const { return k.id / 16; }
+};
+
+namespace {
+
+static_assert(fm::detail::key_of_program<named>);
+
+using numbers = fm::hash_map<std::uint64_t, std::uint64_t>;
+using number_set = fm::hash_set<std::uint64_t>;
+using texts = fm::hash_map<fm::string, fm::ref<term>>;
+
+template <class Table>
+constexpr bool is_range = std::ranges::input_range<const Table>&& std::ranges::common_range<const Table>;
+static_assert(is_range<numbers> && is_range<number_set> && is_range<texts> && is_range<fm::hash_set<fm::string>>);
+static_assert(std::same_as<std::ranges::range_value_t<numbers>, std::pair<std::uint64_t, std::uint64_t>>);
+static_assert(std::same_as<std::ranges::range_value_t<fm::hash_set<fm::string>>, fm::string>);
+
+/// Tables of several kinds as maps of numbers to numbers.
+struct plain_kind {
+  using map = fm::hash_map<std::uint64_t, wide>;
+  static std::uint64_t key(std::uint64_t id) { return id; }
+  static wide value(fm::heap&, std::uint64_t x) { return wide::of(x); }
+  static std::uint64_t id(std::uint64_t k) { return k; }
+  static std::uint64_t number(const wide& v) {
+    REQUIRE(v.whole());
+    return v.id;
+  }
+};
+struct text_kind {
+  using map = texts;
+  static std::string key(std::uint64_t id) { return "key " + std::to_string(id); }
+  static fm::ptr<term> value(fm::heap& h, std::uint64_t x) { return h.make<term>({.id = x}); }
+  static std::uint64_t id(const fm::string& k) { return std::stoull(k.str().substr(4)); }
+  static std::uint64_t number(const fm::ptr<term>& v) { return v->id; }
+};
+struct program_kind {
+  using map = fm::hash_map<named, std::uint64_t>;
+  static named key(std::uint64_t id) { return {std::uint8_t(id % 3), std::uint32_t(id)}; }
+  static std::uint64_t value(fm::heap&, std::uint64_t x) { return x; }
+  static std::uint64_t id(const named& k) { return k.id; }
+  static std::uint64_t number(std::uint64_t v) { return v; }
+};
+
+std::uint64_t pages_of(fm::heap& h) {
+  std::uint64_t n = 0;
+  for (const auto& t : h.stats(fm::detail_level::types).types)
+    if (t.name.starts_with("fm::detail::hash_page<")) n += t.objects;
+  return n;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a table does what the standard's does, while it comes, goes, leaves and is collected", "",
+                   plain_kind, text_kind, program_kind) {
+  using kind = TestType;
+  fm::heap h(tiny());
+  const typename kind::map m(h);
+  const number_set s(h);
+  std::unordered_map<std::uint64_t, std::uint64_t> oracle;
+  std::mt19937_64 rng(GENERATE(1, 2));
+  constexpr std::uint64_t ids = 6'000;
+  const auto require_same = [&] {
+    std::unordered_map<std::uint64_t, std::uint64_t> seen;
+    for (const auto& [key, v] : m) REQUIRE(seen.try_emplace(kind::id(key), kind::number(v)).second);
+    REQUIRE(seen == oracle);
+    std::uint64_t called = 0;
+    m.for_each([&](const auto& key, const auto& v) { called += oracle.at(kind::id(key)) == kind::number(v); });
+    REQUIRE(called == oracle.size());
+    REQUIRE(m.size() == oracle.size());
+    REQUIRE(s.size() == oracle.size());
+    REQUIRE(std::ranges::count_if(s, [&](std::uint64_t k) { return oracle.contains(k); }) ==
+            std::ptrdiff_t(oracle.size()));
+  };
+  for (int step = 0; step < 40'000; ++step) {
+    // It grows for a while, and then shrinks for a while.
+    const bool growing = step / 8'000 % 2 == 0;
+    const std::uint64_t id = rng() % ids, to = rng();
+    const auto key = kind::key(id);
+    const bool there = oracle.contains(id);
+    switch (rng() % 16) {
+      case 0: {
+        const auto v = m.find(key);
+        REQUIRE(v.has_value() == there);
+        if (v.has_value()) REQUIRE(kind::number(*v) == oracle[id]);
+        break;
+      }
+      case 1: REQUIRE((m.contains(key) == there && s.contains(id) == there)); break;
+      case 2:
+        REQUIRE(m.update(key, [&](auto& v) { v = kind::value(h, to); }) == there);
+        if (there) oracle[id] = to;
+        break;
+      case 3:
+        REQUIRE(m.try_emplace(key, kind::value(h, to)) == !there);
+        REQUIRE(s.insert(id) == !there);
+        oracle.try_emplace(id, to);
+        break;
+      case 4:
+        REQUIRE(kind::number(m.get_or_insert(key, [&] { return kind::value(h, to); })) ==
+                oracle.try_emplace(id, to).first->second);
+        s.insert(id);
+        break;
+      case 5:
+        if (rng() % 400 == 0) {
+          const std::uint64_t of = rng() % 5;
+          const auto goes = [&](std::uint64_t k) { return k % 5 == of; };
+          const auto n = std::erase_if(oracle, [&](const auto& e) { return goes(e.first); });
+          REQUIRE(m.erase_if([&](const auto& k, const auto&) { return goes(kind::id(k)); }) == n);
+          REQUIRE(s.erase_if(goes) == n);
+        }
+        break;
+      case 6:
+        switch (rng() % 1000) {
+          case 0: m.clear(), s.clear(), oracle.clear(); break;
+          case 1: REQUIRE(h.collect().ok()); break;
+          case 2: REQUIRE(h.evict_all() == fm::errc::ok); break;
+          case 3: require_same(); break;
+          default:;
+        }
+        break;
+      default:
+        if (growing || rng() % 8 == 0) {
+          REQUIRE(m.insert_or_assign(key, kind::value(h, to)) == !there);
+          s.insert(id);
+          oracle[id] = to;
+        } else {
+          REQUIRE(m.erase(key) == there);
+          REQUIRE(s.erase(id) == there);
+          oracle.erase(id);
+        }
+    }
+  }
+  require_same();
+  REQUIRE(h.collect().ok());
+  require_sound(h);
+  require_same();
+}
+
+TEMPLATE_TEST_CASE("a walk sees each standing key once and no key twice, while the table grows and shrinks around it",
+                   "", plain_kind, text_kind, program_kind) {
+  using kind = TestType;
+  fm::heap h(tiny(8_MiB));
+  std::mt19937_64 rng(GENERATE(range(0, 6)));
+  const typename kind::map m(h);
+  // Keys below `standing` are there throughout; at the start, the others are there or not.
+  constexpr std::uint64_t standing = 150, coming = 6'000;
+  for (std::uint64_t id = 0; id < standing; ++id) m.insert_or_assign(kind::key(id), kind::value(h, id));
+  const bool large = rng() % 2 == 0;
+  const auto fill = [&] {
+    for (std::uint64_t id = standing; id < coming; ++id) m.try_emplace(kind::key(id), kind::value(h, id));
+  };
+  if (large) fill();
+  std::unordered_set<std::uint64_t> seen;
+  std::uint64_t stood = 0, steps = 0;
+  bool full = large;
+  const std::uint64_t every = 5 + rng() % 60;
+  for (const auto& [key, v] : m) {
+    const std::uint64_t id = kind::id(key);
+    REQUIRE(kind::number(v) == id);
+    REQUIRE(seen.insert(id).second);
+    stood += id < standing;
+    if (++steps % every != 0) continue;
+    if (steps == 3 * every) REQUIRE(h.collect().ok());
+    if (full)
+      m.erase_if([&](const auto& k, const auto&) { return kind::id(k) >= standing; });
+    else
+      fill();
+    full = !full;
+  }
+  REQUIRE(stood == standing);
+  require_sound(h);
+}
+
+TEST_CASE("threads that walk see each standing key once, beside writers, other walks and collections") {
+  fm::heap h(tiny(4_MiB));
+  const fm::hash_map<std::uint64_t, wide> m(h);
+  const fm::hash_set<fm::string> words(h);
+  const auto word = [](std::uint64_t k) { return "word " + std::to_string(k); };
+  constexpr std::uint64_t standing = 100, each = 1'500, waves = 4;
+  for (std::uint64_t k = 0; k < standing; ++k) m.insert_or_assign(k, wide::of(k)), words.insert(word(k));
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> wrong{0}, walks{0};
+  std::string failure;
+  std::mutex failure_mutex;
+  const auto guarded = [&](auto f) {
+    return std::thread([&, f] {
+      try {
+        f();
+      } catch (const std::exception& e) {
+        const std::lock_guard lock(failure_mutex);
+        failure = e.what();
+      }
+    });
+  };
+  std::vector<std::thread> writers, others;
+  for (std::uint64_t t = 0; t < 2; ++t)
+    writers.push_back(guarded([&, t] {
+      for (std::uint64_t wave = 0; wave < waves; ++wave) {
+        for (std::uint64_t i = 0; i < each; ++i) {
+          const std::uint64_t k = standing + i * 2 + t;
+          m.insert_or_assign(k, wide::of(k));
+          if (i % 4 == 0) words.insert(word(k));
+          m.update(i % standing, [](wide& v) { v = wide::of(v.id); });
+        }
+        if (t == 0)
+          m.erase_if([&](std::uint64_t k, const wide&) { return k >= standing && k % 2 == 0; });
+        else
+          for (std::uint64_t i = 0; i < each; ++i) wrong += !m.erase(standing + i * 2 + t);
+        for (std::uint64_t i = 0; i < each; i += 4) wrong += !words.erase(word(standing + i * 2 + t));
+      }
+    }));
+  for (std::uint64_t t = 0; t < 2; ++t)
+    others.push_back(guarded([&] {
+      do {
+        std::vector<std::uint64_t> seen(standing + 2 * each, 0);
+        for (const auto& [k, v] : m) {
+          wrong += !v.whole() || v.id != k;
+          ++seen.at(k);
+        }
+        for (std::uint64_t k = 0; k < seen.size(); ++k) wrong += k < standing ? seen[k] != 1 : seen[k] > 1;
+        std::unordered_set<std::string> texts_seen;
+        for (const fm::string& w : words) wrong += !texts_seen.insert(w.str()).second;
+        for (std::uint64_t k = 0; k < standing; ++k) wrong += !texts_seen.contains(word(k));
+        ++walks;
+      } while (!done);
+    }));
+  others.push_back(guarded([&] {
+    do wrong += !h.collect().ok();
+    while (!done);
+  }));
+  for (auto& t : writers) t.join();
+  done = true;
+  for (auto& t : others) t.join();
+  REQUIRE(failure.empty());
+  REQUIRE(wrong == 0);
+  REQUIRE(walks >= 2);
+  REQUIRE(m.size() == standing);
+  REQUIRE(words.size() == standing);
+  require_sound(h);
+}
+
+TEST_CASE("threads that clear a map leave whole entries, or none") {
+  fm::heap h(tiny(4_MiB));
+  const fm::hash_map<std::uint64_t, wide> m(h);
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> wrong{0};
+  std::vector<std::thread> running;
+  for (std::uint64_t t = 0; t < 2; ++t)
+    running.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < 6'000; ++i) {
+        const std::uint64_t k = i % 700 * 2 + t;
+        m.insert_or_assign(k, wide::of(k));
+        m.update(k, [](wide& v) { v = wide::of(v.id); });  // which clear waits for
+        if (i % 500 == 499) m.clear();
+      }
+    });
+  std::thread reader([&] {
+    std::mt19937_64 rng(3);
+    do {
+      for (int i = 0; i < 100; ++i) {
+        const std::uint64_t k = rng() % 1'400;
+        const auto v = m.find(k);
+        wrong += v && (!v->whole() || v->id != k);
+      }
+      std::unordered_set<std::uint64_t> seen;
+      for (const auto& [k, v] : m) wrong += !v.whole() || v.id != k || !seen.insert(k).second;
+    } while (!done);
+  });
+  for (auto& t : running) t.join();
+  done = true;
+  reader.join();
+  REQUIRE(wrong == 0);
+  std::uint64_t n = 0;
+  for ([[maybe_unused]] const auto& e : m) ++n;
+  REQUIRE(m.size() == n);
+  m.clear();
+  REQUIRE(m.empty());
+  REQUIRE(m.begin() == m.end());
+  REQUIRE(m.insert_or_assign(1, wide::of(1)));
+  REQUIRE(m.size() == 1);
+  require_sound(h);
+}
+
+TEMPLATE_TEST_CASE("a table gives back its pages when most of it was erased, or all", "", plain_kind, text_kind) {
+  using kind = TestType;
+  fm::heap h(tiny(8_MiB));
+  const typename kind::map m(h);
+  constexpr std::uint64_t n = 60'000;  // more buckets in a shard than a chunk of them has
+  for (std::uint64_t id = 0; id < n; ++id) m.insert_or_assign(kind::key(id), kind::value(h, id));
+  REQUIRE(h.collect().ok());
+  const std::uint64_t pages = pages_of(h);
+  REQUIRE(pages > n / 16);
+  SECTION("one by one") {
+    for (std::uint64_t id = 0; id < n; ++id)
+      if (id % 20 != 0) REQUIRE(m.erase(kind::key(id)));
+  }
+  SECTION("by a predicate") {
+    REQUIRE(m.erase_if([](const auto& k, const auto&) { return kind::id(k) % 20 != 0; }) == n - n / 20);
+  }
+  REQUIRE(h.collect().ok());
+  REQUIRE(pages_of(h) < pages / 6);
+  for (std::uint64_t id = 0; id < n; ++id) REQUIRE(m.contains(kind::key(id)) == (id % 20 == 0));
+  for (std::uint64_t id = 0; id < n; id += 20) REQUIRE(m.erase(kind::key(id)));
+  REQUIRE(m.empty());
+  REQUIRE(h.collect().ok());
+  REQUIRE(pages_of(h) <= fm::detail::map_shards * 2);
+  for (std::uint64_t id = 0; id < n; ++id) REQUIRE(m.insert_or_assign(kind::key(id), kind::value(h, id)));
+  for (std::uint64_t id = 0; id < n; id += 7) REQUIRE(m.contains(kind::key(id)));
+  m.clear();
+  REQUIRE(h.collect().ok());
+  REQUIRE(pages_of(h) == 0);
+  require_sound(h);
+}
