@@ -14,9 +14,11 @@
 #include <iterator>
 #include <string_view>
 
+namespace fmt {
+
 /// The text of a string, or "null" for a null handle, with the options of text. O(length). Throws as fm::string::str.
 template <>
-struct fmt::formatter<fm::string> : fmt::formatter<std::string_view> {
+struct formatter<fm::string> : formatter<std::string_view> {
   template <class Context>
   auto format(const fm::string& s, Context& to) const {
     if (!s) return formatter<std::string_view>::format("null", to);
@@ -27,7 +29,7 @@ struct fmt::formatter<fm::string> : fmt::formatter<std::string_view> {
 
 /// The name of an error code, with the options of text. O(1).
 template <>
-struct fmt::formatter<fm::errc> : fmt::formatter<std::string_view> {
+struct formatter<fm::errc> : formatter<std::string_view> {
   template <class Context>
   auto format(fm::errc code, Context& to) const {
     return formatter<std::string_view>::format(fm::to_string(code), to);
@@ -36,12 +38,14 @@ struct fmt::formatter<fm::errc> : fmt::formatter<std::string_view> {
 
 /// The number of the object that a handle names, or "null", with the options of text. O(1), fetches nothing.
 template <class T>
-struct fmt::formatter<fm::ptr<T>> : fmt::formatter<std::string_view> {
+struct formatter<fm::ptr<T>> : formatter<std::string_view> {
   template <class Context>
   auto format(const fm::ptr<T>& p, Context& to) const {
     if (!p) return formatter<std::string_view>::format("null", to);
     char text[24];
-    const auto end = fmt::format_to_n(text, sizeof text, "slot {:#x}", p.slot()).out;
+    const auto end = format_to_n(text, sizeof text, "slot {:#x}", p.slot()).out;
     return formatter<std::string_view>::format({text, static_cast<std::size_t>(end - text)}, to);
   }
 };
+
+}  // namespace fmt

@@ -27,7 +27,7 @@ struct object_type {
   std::string_view
       name;  ///< of the struct, or of an array's elements, as the program spells it; as long as the process
   std::uint64_t bytes = 0;  ///< of the struct, or of one element
-  bool is_array = false;
+  bool is_array = false;    ///< of elements of that type
   /// Whether both are the same type.
   friend bool operator==(const object_type&, const object_type&) = default;
 };

@@ -95,11 +95,16 @@ TEST_CASE("arrays larger than a part come straight to where they belong, of ever
 TEST_CASE("a sender that gives up in the middle of a part, more than once, leaves a channel that goes on") {
   ends e("tcp", wide, large_heap, large_heap);
   const auto all = make_arrays(e.from, 40, 100'000);  // 32 MB
-  for (int round = 0; round < 3; ++round) {
+  for (int given_up = 0, round = 0; given_up < 3; ++round) {
+    REQUIRE(round < 100);
     const thrown t = thrown_by([&] { e.tx.send(all, {.within = std::chrono::milliseconds(300)}); });
     INFO(t.text);
     REQUIRE(t.code == errc::timed_out);
-    REQUIRE(t.text.find("could not be sent whole") != std::string::npos);
+    if (t.text.find("could not be sent whole") == std::string::npos) {  // the system's buffers have grown as large
+      require_arrays(e.rx.recv<fm::ref<double[]>[]>(), 40, 100'000);
+      continue;
+    }
+    ++given_up;
     // Nothing goes past what was given up.
     REQUIRE(thrown_by([&] { e.tx.send(make_arrays(e.from, 1, 1), {.within = std::chrono::milliseconds(50)}); }).code ==
             errc::timed_out);

@@ -23,10 +23,10 @@ class hash_iterator {
   using handle = typename shards::handle;
 
  public:
-  using iterator_category = std::input_iterator_tag;
-  using iterator_concept = std::input_iterator_tag;
-  using difference_type = std::ptrdiff_t;
-  using value_type = typename shards::entry;  ///< key and value of a map, key of a set
+  using iterator_category = std::input_iterator_tag;  ///< for algorithms from before C++20
+  using iterator_concept = std::input_iterator_tag;   ///< for std::input_iterator
+  using difference_type = std::ptrdiff_t;             ///< type of distances
+  using value_type = typename shards::entry;          ///< key and value of a map, key of a set
   /// Entries come by value, which a program cannot change by mistake.
   using reference = std::conditional_t<std::is_class_v<value_type>, const value_type, value_type>;
   /// Result of ->: a copy of the entry that lives until the full expression ends.

@@ -22,10 +22,12 @@ template <class Self, class K, class V, class Hash, class Equal>
 class hash_table : public ptr<Self> {
   using base = ptr<Self>;
 
+  /// @cond
  protected:
   using shards = detail::hash_shards<K, V, Hash, Equal>;
   using key_of = typename shards::key_of;
   using element = typename shards::element;
+  /// @endcond
 
  public:
   using key_type = typename key_of::lookup;           ///< type that keys are looked up with
@@ -103,6 +105,7 @@ class hash_table : public ptr<Self> {
     }
   }
 
+  /// @cond
  protected:
   using page = typename shards::page;
   using place = typename shards::place;
@@ -320,6 +323,7 @@ class hash_table : public ptr<Self> {
     at = s.next;
     return erased;
   }
+  /// @endcond
 };
 
 }  // namespace fm

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs the same operations on documents in containers of std:: and in farmem's, over little memory; --check compares the
+# answers. Mistakes in the arguments are refused.
+#
+#   documents.sh PATH-OF-DOCUMENTS PATH-OF-FARMEM-AGENT
+set -euo pipefail
+documents=$1 agent=$2
+
+fail() { echo "$out"; echo "documents.sh: $1"; exit 1; }
+expect() { grep -Eq -- "$1" <<<"$out" || fail "no line like: $1"; }
+
+for transport in shm tcp; do
+  out=$("$documents" --agent "$agent" --transport $transport --documents 5000 --operations 20000 --cache 1MiB --region 256KiB \
+    --memory 32MiB --check) || fail "the run over $transport fails"
+  expect "^std, all local .* [1-9][0-9]* documents at the end$"
+  expect "^farmem .* [1-9][0-9]* documents at the end$"
+  expect "^check: both stores gave the same answers$"
+  expect "^verify: 0 frames here, [1-9][0-9]* objects on the agents: no fault$"
+done
+
+status=0
+out=$("$documents" --documents 0 2>&1) || status=$?
+[ "$status" -eq 2 ] || fail "no documents: $status"
