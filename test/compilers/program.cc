@@ -27,7 +27,8 @@ int main() {
   const fm::string s(h, "text");
   if (h.evict_all() != fm::errc::ok) return 2;
   const fm::ptr<fm::object> any = p;
-  if (fm::as<node>(any)->next->value != 1 || fm::run(value_of(p)) != 1) return 3;
+  if (fm::as<node>(any)->next->value != 1) return 3;
+  if (fm::run(value_of(p)) != 1) return 3;
   int sum = 0;
   for (const int x : p.read(&node::items)) sum += x;
   for (const int x : v) sum += x;
