@@ -45,10 +45,7 @@ fork_guard guard_at_fork(fork_rank rank) noexcept {
 /// Has `make` called when the library is loaded: a function that keeps something in a local static, and no fork_guard
 /// calls. If a thread were just making it at a fork, the child would wait for that thread for ever. Static objects alone.
 struct at_load {
-  template <class Make>
-  explicit at_load(Make&& make) noexcept {
-    make();
-  }
+  explicit at_load(void (*make)()) { make(); }
 };
 
 /// How many forks this process is away from the one that loaded the library. What one of its ancestors opened has a
