@@ -61,16 +61,16 @@ template <class K, class V, class Hash, class Equal>
 class hash_map : public hash_table<hash_map<K, V, Hash, Equal>, K, V, Hash, Equal> {
   using handle = ptr<hash_map>;
   using table = hash_table<hash_map, K, V, Hash, Equal>;
-  using typename table::element;
-  using typename table::key_of;
-  using typename table::place;
-  using typename table::shards;
-  using typename table::snapshot;
-  using typename table::writing;
+  using shards = detail::hash_shards<K, V, Hash, Equal>;
+  using key_of = typename shards::key_of;
+  using element = typename shards::element;
   using page = typename shards::page;
+  using place = typename shards::place;
+  using snapshot = detail::shard_snapshot;
+  using writing = detail::shard_writing;
 
  public:
-  using typename table::key_type;
+  using key_type = typename key_of::lookup;     ///< type that keys are looked up with
   using mapped_type = typename element::value;  ///< type that values are read as
   using argument = typename element::argument;  ///< type that is stored as a value
   /// Result of find: std::optional<V>, or fm::found for references.

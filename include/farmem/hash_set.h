@@ -15,12 +15,11 @@ template <class K, class Hash, class Equal>
 class hash_set : public hash_table<hash_set<K, Hash, Equal>, K, detail::no_value, Hash, Equal> {
   using handle = ptr<hash_set>;
   using table = hash_table<hash_set, K, detail::no_value, Hash, Equal>;
-  using typename table::key_of;
-  using typename table::place;
-  using typename table::writing;
+  using shards = detail::hash_shards<K, detail::no_value, Hash, Equal>;
+  using key_of = typename shards::key_of;
 
  public:
-  using typename table::key_type;
+  using key_type = typename key_of::lookup;  ///< type that keys are looked up with
 
   /// A null handle.
   constexpr hash_set() noexcept = default;
@@ -35,7 +34,8 @@ class hash_set : public hash_table<hash_set<K, Hash, Equal>, K, detail::no_value
 
   /// Adds `key`. Returns false if it was there. O(1).
   bool insert(const key_type& key) const {
-    return this->insert_absent(key_of::hash(key), key, {}, [](const writing&, const place&) {});
+    return this->insert_absent(key_of::hash(key), key, {},
+                               [](const detail::shard_writing&, const typename shards::place&) {});
   }
 };
 

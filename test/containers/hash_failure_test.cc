@@ -137,7 +137,8 @@ TEST_CASE("an operation that finds the agent full leaves its table as it was") {
     const fm::errc full = fill();
     REQUIRE((full == fm::errc::agent_full || full == fm::errc::quota_exceeded || full == fm::errc::cache_full));
     const std::uint64_t before = tables.failures;
-    for (int i = 0; i < 2'000 && tables.failures < before + 12; ++i) {
+    for (int i = 0; i < 4'000 && tables.failures < before + 12; ++i) {
+      if (i % 25 == 24) (void)fill();  // what was written back may have left room
       tables.step();
       if (i % 100 == 50) tables.erase_some();
     }
@@ -178,5 +179,50 @@ TEST_CASE("an operation that finds the cache full leaves its table as it was") {
     REQUIRE(h.collect().ok());
   }
   for (const fm::errc c : tables.codes) REQUIRE(c == fm::errc::cache_full);
+  require_sound(h);
+}
+
+TEST_CASE("an erasure after which the table cannot shrink has erased its key") {
+  fm::heap h(impatient());
+  const fm::hash_set<std::uint64_t> s(h);
+  constexpr std::uint64_t n = 40'000;
+  for (std::uint64_t k = 0; k < n; ++k) s.insert(k);
+  // About half of the places are left: from here on, erasures join buckets.
+  for (std::uint64_t k = 0; k < n; k += 2) REQUIRE(s.erase(k));
+  std::vector<bool> there(n);
+  for (std::uint64_t k = 1; k < n; k += 2) there[k] = true;
+  std::mt19937_64 rng(5);
+  std::uint64_t failed = 0, erased = 0;
+  for (int round = 0; round < 4; ++round) {
+    REQUIRE(h.evict_all() == fm::errc::ok);
+    std::vector<fm::read_pin<block>> pins;
+    const fm::errc full = code_of_error([&] {
+      while (pins.size() < 1'000'000) pins.push_back(h.make<block>({.id = pins.size()}).read());
+    });
+    REQUIRE(full == fm::errc::cache_full);
+    const std::uint64_t failed_before = failed, erased_before = erased;
+    for (int i = 0; i < 3'000 && failed < failed_before + 40 && erased < erased_before + 400; ++i) {
+      const std::uint64_t k = rng() % n;
+      try {
+        const bool gone = s.erase(k);
+        REQUIRE(gone == there[k]);
+        there[k] = false;
+        erased += gone;
+      } catch (const fm::error& e) {
+        REQUIRE(e.code() == fm::errc::cache_full);
+        ++failed;
+        pins.erase(pins.end() - std::min<std::ptrdiff_t>(std::ptrdiff_t(pins.size()), 16),
+                   pins.end());  // a segment goes when all of its pins have
+      }
+    }
+    pins.clear();
+    for (std::uint64_t k = 0; k < n; ++k)
+      if (s.contains(k) != there[k]) FAIL("key " << k);
+  }
+  INFO(failed << " failed, " << erased << " erased");
+  REQUIRE((failed > 0 && erased > 0));
+  for (std::uint64_t k = 0; k < n; ++k)
+    if (s.erase(k) != there[k]) FAIL("key " << k);
+  REQUIRE(s.empty());
   require_sound(h);
 }

@@ -15,20 +15,20 @@ using namespace fm::test;
 
 namespace {
 
-struct wide {
+struct five_words {
   std::uint64_t id = 0;
   std::array<std::uint64_t, 5> words{};
-  static wide of(std::uint64_t x) { return {x, {x, ~x, x * 3, x, ~x}}; }
+  static five_words of(std::uint64_t x) { return {x, {x, ~x, x * 3, x, ~x}}; }
   bool whole() const { return words == of(id).words; }
 };
 struct term {
   std::uint64_t id = 0;
 };
 /// A key that is compared and hashed by functions which are no constant expressions; 16 keys have the same hash.
-struct named {
+struct grouped {
   std::uint8_t group = 0;  // and padding
   std::uint32_t id = 0;
-  friend bool operator==(const named& a, const named& b) {
+  friend bool operator==(const grouped& a, const grouped& b) {
     static std::atomic<std::uint64_t> comparisons{0};
     ++comparisons;
     return a.id == b.id && a.group == b.group;
@@ -38,13 +38,13 @@ struct named {
 }  // namespace
 
 template <>
-struct std::hash<named> {
-  std::size_t operator()(const named& k) const { return k.id / 16; }
+struct std::hash<grouped> {
+  std::size_t operator()(const grouped& k) const { return k.id / 16; }
 };
 
 namespace {
 
-static_assert(fm::detail::key_of_program<named>);
+static_assert(fm::detail::key_of_program<grouped>);
 
 using numbers = fm::hash_map<std::uint64_t, std::uint64_t>;
 using number_set = fm::hash_set<std::uint64_t>;
@@ -58,11 +58,11 @@ static_assert(std::same_as<std::ranges::range_value_t<fm::hash_set<fm::string>>,
 
 /// Tables of several kinds as maps of numbers to numbers.
 struct plain_kind {
-  using map = fm::hash_map<std::uint64_t, wide>;
+  using map = fm::hash_map<std::uint64_t, five_words>;
   static std::uint64_t key(std::uint64_t id) { return id; }
-  static wide value(fm::heap&, std::uint64_t x) { return wide::of(x); }
+  static five_words value(fm::heap&, std::uint64_t x) { return five_words::of(x); }
   static std::uint64_t id(std::uint64_t k) { return k; }
-  static std::uint64_t number(const wide& v) {
+  static std::uint64_t number(const five_words& v) {
     REQUIRE(v.whole());
     return v.id;
   }
@@ -75,10 +75,10 @@ struct text_kind {
   static std::uint64_t number(const fm::ptr<term>& v) { return v->id; }
 };
 struct program_kind {
-  using map = fm::hash_map<named, std::uint64_t>;
-  static named key(std::uint64_t id) { return {std::uint8_t(id % 3), std::uint32_t(id)}; }
+  using map = fm::hash_map<grouped, std::uint64_t>;
+  static grouped key(std::uint64_t id) { return {std::uint8_t(id % 3), std::uint32_t(id)}; }
   static std::uint64_t value(fm::heap&, std::uint64_t x) { return x; }
-  static std::uint64_t id(const named& k) { return k.id; }
+  static std::uint64_t id(const grouped& k) { return k.id; }
   static std::uint64_t number(std::uint64_t v) { return v; }
 };
 
@@ -213,11 +213,11 @@ TEMPLATE_TEST_CASE("a walk sees each standing key once and no key twice, while t
 
 TEST_CASE("threads that walk see each standing key once, beside writers, other walks and collections") {
   fm::heap h(tiny(4_MiB));
-  const fm::hash_map<std::uint64_t, wide> m(h);
+  const fm::hash_map<std::uint64_t, five_words> m(h);
   const fm::hash_set<fm::string> words(h);
   const auto word = [](std::uint64_t k) { return "word " + std::to_string(k); };
   constexpr std::uint64_t standing = 100, each = 1'500, waves = 4;
-  for (std::uint64_t k = 0; k < standing; ++k) m.insert_or_assign(k, wide::of(k)), words.insert(word(k));
+  for (std::uint64_t k = 0; k < standing; ++k) m.insert_or_assign(k, five_words::of(k)), words.insert(word(k));
   std::atomic<bool> done{false};
   std::atomic<std::uint64_t> wrong{0}, walks{0};
   std::string failure;
@@ -238,12 +238,12 @@ TEST_CASE("threads that walk see each standing key once, beside writers, other w
       for (std::uint64_t wave = 0; wave < waves; ++wave) {
         for (std::uint64_t i = 0; i < each; ++i) {
           const std::uint64_t k = standing + i * 2 + t;
-          m.insert_or_assign(k, wide::of(k));
+          m.insert_or_assign(k, five_words::of(k));
           if (i % 4 == 0) words.insert(word(k));
-          m.update(i % standing, [](wide& v) { v = wide::of(v.id); });
+          m.update(i % standing, [](five_words& v) { v = five_words::of(v.id); });
         }
         if (t == 0)
-          m.erase_if([&](std::uint64_t k, const wide&) { return k >= standing && k % 2 == 0; });
+          m.erase_if([&](std::uint64_t k, const five_words&) { return k >= standing && k % 2 == 0; });
         else
           for (std::uint64_t i = 0; i < each; ++i) wrong += !m.erase(standing + i * 2 + t);
         for (std::uint64_t i = 0; i < each; i += 4) wrong += !words.erase(word(standing + i * 2 + t));
@@ -281,7 +281,7 @@ TEST_CASE("threads that walk see each standing key once, beside writers, other w
 
 TEST_CASE("threads that clear a map leave whole entries, or none") {
   fm::heap h(tiny(4_MiB));
-  const fm::hash_map<std::uint64_t, wide> m(h);
+  const fm::hash_map<std::uint64_t, five_words> m(h);
   std::atomic<bool> done{false};
   std::atomic<std::uint64_t> wrong{0};
   std::vector<std::thread> running;
@@ -289,8 +289,8 @@ TEST_CASE("threads that clear a map leave whole entries, or none") {
     running.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < 6'000; ++i) {
         const std::uint64_t k = i % 700 * 2 + t;
-        m.insert_or_assign(k, wide::of(k));
-        m.update(k, [](wide& v) { v = wide::of(v.id); });  // which clear waits for
+        m.insert_or_assign(k, five_words::of(k));
+        m.update(k, [](five_words& v) { v = five_words::of(v.id); });  // which clear waits for
         if (i % 500 == 499) m.clear();
       }
     });
@@ -316,7 +316,7 @@ TEST_CASE("threads that clear a map leave whole entries, or none") {
   m.clear();
   REQUIRE(m.empty());
   REQUIRE(m.begin() == m.end());
-  REQUIRE(m.insert_or_assign(1, wide::of(1)));
+  REQUIRE(m.insert_or_assign(1, five_words::of(1)));
   REQUIRE(m.size() == 1);
   require_sound(h);
 }

@@ -23,8 +23,8 @@ class hash_iterator {
   using handle = typename shards::handle;
 
  public:
-  using iterator_category = std::input_iterator_tag;  ///< for algorithms from before C++20
-  using iterator_concept = std::input_iterator_tag;   ///< for std::input_iterator
+  using iterator_category = std::input_iterator_tag;  ///< one pass
+  using iterator_concept = std::input_iterator_tag;   ///< the same
   using difference_type = std::ptrdiff_t;             ///< type of distances
   using value_type = typename shards::entry;          ///< key and value of a map, key of a set
   /// Entries come by value, which a program cannot change by mistake.

@@ -24,7 +24,8 @@ struct hash_position {
   std::uint64_t shard = 0;
   std::uint64_t buckets = 0;  ///< that the shard had when the walk came there; 0: it has not yet
   std::uint64_t bucket = 0;   ///< one of these
-  std::uint64_t at = 0;       ///< reversed hashes of the bucket below it are done
+  bool begun = false;         ///< a part of the bucket is done: ...
+  std::uint64_t at = 0;       ///< ... reversed hashes below this
 
   [[nodiscard]] bool at_end() const noexcept { return shard == map_shards; }
   bool operator==(const hash_position&) const = default;
@@ -125,36 +126,46 @@ struct hash_shards {
 
   /// What a step of a walk covers.
   struct step {
-    slot_t head = 0;          ///< of the chain that has it
-    std::uint64_t first = 0;  ///< reversed hashes ...
-    std::uint64_t last = 0;   ///< ... from .. to
-    bool whole = true;        ///< nothing else is in the chain
-    key_range keys;           ///< the whole chain
-    hash_position next;       ///< where the walk is after it
+    slot_t head = 0;            ///< of the chain that has it
+    bool whole = true;          ///< nothing else is in the chain
+    std::uint64_t first = 0;    ///< if not: reversed hashes ...
+    std::uint64_t last = 0;     ///< ... from .. to
+    std::uint64_t bucket = 0;   ///< the chain's bucket ...
+    std::uint64_t buckets = 0;  ///< ... of so many
+    hash_position next;         ///< where the walk is after it
   };
   /// The step that a walk takes from `at`. In a section that holds no pointers yet.
-  static step step_from(slot_t table, hash_position at) {
-    const hash_position next_shard{.shard = at.shard + 1};
+  static step step_from(slot_t table, const hash_position& at) {
     const auto* v = buckets_of(table, at.shard);
     const std::uint64_t n = v == nullptr ? 0 : load_shared(v->size);
-    if (n == 0) return {.keys = {at.shard << shard_shift, ~std::uint64_t{0} << shard_shift}, .next = next_shard};
-    if (at.buckets == 0) at.buckets = n;
     step s;
-    const std::uint64_t b = bucket_of(reversed(at.at), n), end = last_of_bucket(at.bucket, at.buckets);
-    s.head = head_of(*v, b);
-    s.first = at.at;
-    s.last = std::min(end, last_of_bucket(b, n));
-    s.whole = s.first == reversed(b) && s.last == last_of_bucket(b, n);
-    const unsigned bits = bucket_bits(b, n);
-    s.keys = {at.shard << shard_shift | b, ~std::uint64_t{0} << shard_shift | ((std::uint64_t{1} << bits) - 1)};
-    s.next = at;
-    if (s.last != end)
-      s.next.at = s.last + 1;
-    else if (++s.next.bucket != at.buckets)
-      s.next.at = reversed(s.next.bucket);
-    else
-      s.next = next_shard;
+    s.next = {.shard = at.shard + 1};
+    s.buckets = n;
+    if (n == 0) return s;
+    const std::uint64_t had = at.buckets == 0 ? n : at.buckets;
+    bool ends = true;
+    if (n == had && !at.begun) {
+      s.bucket = at.bucket;
+    } else {
+      s.first = at.begun ? at.at : reversed(at.bucket);
+      s.bucket = bucket_of(reversed(s.first), n);
+      const std::uint64_t end = last_of_bucket(at.bucket, had), last = last_of_bucket(s.bucket, n);
+      s.last = std::min(end, last);
+      s.whole = s.first == reversed(s.bucket) && s.last == last;
+      ends = s.last == end;
+    }
+    s.head = head_of(*v, s.bucket);
+    if (!ends)
+      s.next = {.shard = at.shard, .buckets = had, .bucket = at.bucket, .begun = true, .at = s.last + 1};
+    else if (at.bucket + 1 != had)
+      s.next = {.shard = at.shard, .buckets = had, .bucket = at.bucket + 1};
     return s;
+  }
+  /// All keys of the chain that has a step, of that shard.
+  static key_range keys_of(std::uint64_t shard, const step& s) {
+    constexpr std::uint64_t shard_mask = ~std::uint64_t{0} << shard_shift;
+    if (s.buckets == 0) return {shard << shard_shift, shard_mask};
+    return {shard << shard_shift | s.bucket, shard_mask | ((std::uint64_t{1} << bucket_bits(s.bucket, s.buckets)) - 1)};
   }
   /// Calls f(page, index) for the entries of a step; false when the snapshot does not hold. In the section of step_from.
   template <class F>
