@@ -257,6 +257,65 @@ TEMPLATE_TEST_CASE("a message that is not answered in time ends by its deadline,
   CHECK(p.link->generation() == 1);
 }
 
+TEMPLATE_TEST_CASE("a request whose poster waits no longer stays in flight, and its end is told", "",
+                   CONNECTED_TRANSPORTS) {
+  command hold{.what = verb::hold};
+  std::atomic<int> told{0};
+  request r;  // outlives the session
+  pair_over<TestType> p;
+  r.kind = op_kind::message;
+  r.sg_count = 1;
+  r.sg[0] = {&hold, sizeof hold};
+  r.awaited = true;
+  r.on_done = [](request& done) noexcept { ++*static_cast<std::atomic<int>*>(done.context); };
+  r.context = &told;
+  p.link->post(r);
+  REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
+  CHECK_FALSE(p.link->wait_until(r, clock::now()));
+  CHECK_FALSE(p.link->wait_until(r, clock::now() + std::chrono::milliseconds(1)));
+  CHECK_FALSE(r.done());
+  CHECK(told == 0);
+  p.agent.release();
+  for (const auto until = clock::now() + std::chrono::minutes(2); told == 0 && clock::now() < until;)
+    std::this_thread::yield();
+  REQUIRE(told == 1);
+  CHECK(p.link->wait_until(r, clock::now()));
+  CHECK(r.status == errc::ok);
+  CHECK(p.link->generation() == 1);
+}
+
+TEMPLATE_TEST_CASE("a deadline ends a request that nobody waits for, also while other lanes are busy", "",
+                   CONNECTED_TRANSPORTS) {
+  command hold{.what = verb::hold};
+  std::atomic<int> told{0};
+  request late, other;  // outlive the session
+  std::byte b[8]{};
+  listen_options listening;
+  listening.io_threads = 4;  // what is held holds up its own lane
+  pair_over<TestType> p({}, listening);
+  late.kind = op_kind::message;
+  late.sg_count = 1;
+  late.sg[0] = {&hold, sizeof hold};
+  late.deadline = clock::now() + a_while<TestType>;
+  late.on_done = [](request& done) noexcept { ++*static_cast<std::atomic<int>*>(done.context); };
+  late.context = &told;
+  p.link->post(late);
+  REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
+  // Not much longer than the deadline: by chance a lull comes at some time.
+  const auto until = late.deadline + std::chrono::seconds(5);
+  const auto waits = [&] { return told == 0 && clock::now() < until; };
+  while (waits()) {
+    p.prepare(other, op_kind::write, b, sizeof b, 0, 0, lane::bulk);
+    other.on_done = [](request&) noexcept {};  // so the session's thread attends to it
+    p.link->post(other);
+    while (!other.done() && waits()) std::this_thread::yield();
+  }
+  REQUIRE(told == 1);
+  CHECK(late.status == errc::timed_out);
+  CHECK(p.link->generation() == 1);
+  p.agent.release();
+}
+
 TEMPLATE_TEST_CASE("requests beyond the credit wait their turn, and no longer than their deadline", "",
                    CONNECTED_TRANSPORTS) {
   session_options options;

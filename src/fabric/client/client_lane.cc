@@ -11,7 +11,11 @@ namespace fm::fabric {
 void client_lane::release_role() noexcept {
   role_.store(0, std::memory_order_seq_cst);
   if (sleepers_.fetch_add(0, std::memory_order_seq_cst) != 0) return wake_sleepers();
-  if (in_flight() == 0) return;
+  leave_to_session();
+}
+
+void client_lane::leave_to_session() noexcept {
+  if (in_flight() == 0 || role_taken()) return;
   const auto guard = lock();
   if (async_ != 0) arm(EPOLLIN);
 }

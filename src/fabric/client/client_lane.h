@@ -103,6 +103,9 @@ class client_lane {
     return role_.load(std::memory_order_relaxed) == 0 && role_.exchange(1, std::memory_order_seq_cst) == 0;
   }
   void release_role() noexcept;
+  /// Has the session's thread look after the lane if nobody has the role and there is something that nobody may be
+  /// waiting for. By everybody who leaves the lane: a sleeper that the last holder has woken may leave, too.
+  void leave_to_session() noexcept;
   [[nodiscard]] bool role_taken() const noexcept { return role_.load(std::memory_order_seq_cst) != 0; }
   /// The role's holder sleeps until something arrives.
   virtual void sleep_on_connection(time_point deadline) noexcept = 0;

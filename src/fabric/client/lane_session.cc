@@ -54,8 +54,8 @@ void lane_session::notice_handled() noexcept {
   lanes_[0]->acknowledge_notices(1);
 }
 
-void lane_session::look_around() noexcept {
-  const time_point now = clock::now();
+void lane_session::look_around(bool nothing_came) noexcept {
+  const time_point now = looked_ = clock::now();
   std::uint32_t in_flight = 0;
   for (auto& l : lanes_) {
     give_up(*l, [&](done_list& done) {
@@ -64,7 +64,10 @@ void lane_session::look_around() noexcept {
     });
     in_flight += l->in_flight();
   }
-  quiet_ticks_ = in_flight == 0 ? quiet_ticks_ + 1 : 0;
+  if (in_flight != 0)
+    quiet_ticks_ = 0;
+  else if (nothing_came)
+    ++quiet_ticks_;
 }
 
 /// By the session thread, for a lane that nobody else attends to.
@@ -95,7 +98,7 @@ void lane_session::serve(time_point) noexcept {
       sleep_long ? -1 : int(std::chrono::duration_cast<std::chrono::milliseconds>(fabric_limits::session_tick).count());
   const int n = ::epoll_wait(epoll_.get(), events.data(), int(events.size()), timeout);
   if (sleep_long && idle_.exchange(false, std::memory_order_seq_cst) == false) quiet_ticks_ = 0;  // a poster woke us
-  if (n == 0) return look_around();
+  if (n == 0) return look_around(true);
   for (int i = 0; i < n; ++i) {
     const std::uint32_t index = events[std::size_t(i)].data.u32;
     if (index == wake_index) {
@@ -116,6 +119,8 @@ void lane_session::serve(time_point) noexcept {
     }
     attend_fully(l);
   }
+  // Also while something comes all the time: another lane may owe an answer that nobody waits for.
+  if (clock::now() - looked_ >= fabric_limits::session_tick) look_around(false);
 }
 
 }  // namespace fm::fabric

@@ -27,6 +27,7 @@ class lane_session : public driver, protected lane_owner {
   std::size_t try_post(std::span<request* const> requests) noexcept override { return post_some(requests, false); }
   std::size_t poll() noexcept override;
   void wait(request& r) noexcept override;
+  bool wait_until(request& r, time_point until) noexcept override;
   void cancel(request& r) noexcept override;
 
  protected:
@@ -76,7 +77,7 @@ class lane_session : public driver, protected lane_owner {
   bool try_take_bytes(std::uint64_t bytes) noexcept;
   bool take_bytes(std::uint64_t bytes, time_point deadline) noexcept;
   void wait_for_credit(time_point deadline) noexcept;
-  void look_around() noexcept;
+  void look_around(bool nothing_came) noexcept;
 
   const std::uint32_t fetch_lanes_;
   const bool counts_messages_;
@@ -87,6 +88,7 @@ class lane_session : public driver, protected lane_owner {
   os::spin_place spins_;           ///< of waits for an answer
   std::atomic<bool> idle_{false};  ///< the session thread sleeps without a timeout
   int quiet_ticks_ = 0;
+  time_point looked_{};
 };
 
 template <class Cancel>

@@ -85,11 +85,14 @@ std::size_t lane_session::poll() noexcept {
 }
 
 /// Returns when finished() or at the deadline: as the lane's receiver if nobody else is, else beside the one who is.
+/// Who gives the role up leaves the lane to those beside it; who leaves as the last of them, to the session's thread.
 template <class Finished>
 void lane_session::wait_on(client_lane& l, const Finished& finished, time_point deadline) noexcept {
   os::spin spin(spins_, options_.spin_for);
+  bool beside = false;
   while (!finished()) {
-    if (l.is_open() && l.try_role()) {
+    beside = !(l.is_open() && l.try_role());
+    if (!beside) {
       while (!finished() && l.is_open()) {
         if (attend(l) != 0) continue;
         if (spin.again()) continue;
@@ -102,8 +105,9 @@ void lane_session::wait_on(client_lane& l, const Finished& finished, time_point 
       const auto ready = [&] { return finished() || !l.role_taken(); };
       l.sleep_aside(ready, std::min(deadline, clock::now() + std::chrono::milliseconds(20)));
     }
-    if (clock::now() >= deadline) return;
+    if (clock::now() >= deadline) break;
   }
+  if (beside) l.leave_to_session();
 }
 
 void lane_session::wait(request& r) noexcept {
@@ -129,6 +133,20 @@ void lane_session::wait(request& r) noexcept {
   for (duration nap = std::chrono::microseconds(20); !r.done();
        nap = std::min<duration>(nap * 2, std::chrono::milliseconds(5)))
     os::futex_wait(r.state, request::posted, clock::now() + nap);
+}
+
+bool lane_session::wait_until(request& r, time_point until) noexcept {
+  FM_ASSERT(!completion_frame::inside(this), "a completion callback must not wait on its own session");
+  if (r.done()) return true;
+  client_lane* l = lane_of(r);
+  const time_point deadline = deadline_of(r, clock::now());
+  if (l == nullptr || deadline <= until) {
+    wait(r);
+    return true;
+  }
+  wait_on(
+      *l, [&] { return r.done(); }, until);
+  return r.done();
 }
 
 void lane_session::cancel(request& r) noexcept {
@@ -232,7 +250,7 @@ std::size_t lane_session::post_some(std::span<request* const> requests, bool wai
       continue;
     }
     on_wire = true;
-    unattended |= r->on_done != nullptr;
+    unattended |= r->on_done != nullptr && !r->awaited;
   }
   finish_posting(l, guard, unattended);
   while (request* r = refused.pop()) complete(*r, r->status);

@@ -70,6 +70,12 @@ class session {
   /// Returns when `r` is done: polls for `spin_for`, then blocks. Past its deadline the request is cancelled and
   /// becomes done as `timed_out`, after its buffers are safe to reuse. Thread-safe.
   virtual void wait(request& r) noexcept = 0;
+  /// As wait, but returns at `until` at the latest, and leaves `r` in flight then. Whether it is done. A request that
+  /// nobody waits for afterwards needs on_done, so that the session's thread attends to it from then on.
+  virtual bool wait_until(request& r, time_point /*until*/) noexcept {
+    wait(r);  // of a session whose requests are done soon
+    return true;
+  }
 
   /// Asks for `r` to be given up: it becomes done as `cancelled` (or with its real outcome, if that comes first).
   virtual void cancel(request& r) noexcept = 0;

@@ -66,6 +66,9 @@ struct request {
   /// repost it. Must not block and must not post on the same session with a wait. May be null.
   void (*on_done)(request&) noexcept = nullptr;
   void* context = nullptr;
+  /// With on_done: the poster waits for it at once, as for one without (session::wait_until). Posting it does not yet
+  /// leave its lane to the session's thread.
+  bool awaited = false;
 
   // ---- written by the transport ----
   std::atomic<std::uint32_t> state{idle};
