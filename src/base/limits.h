@@ -1,7 +1,7 @@
 // Limits and tuning constants of the library, a section for each layer, with the reason beside each number. A change
 // here changes how fast something goes or how much of it may wait, and never whether it is right. Numbers that belong
 // to a format on the wire or in memory stand beside the format, and what a program can set stands in its options. Each
-// layer reads its own section only.
+// layer reads its own section only. Those of paged ranges are in src/paged/paged_limits.h.
 #pragma once
 
 #include "base/mutation.h"
@@ -116,19 +116,6 @@ constexpr std::int64_t clock_drift_share = 1000;
 constexpr int torn_max = 32;
 
 }  // namespace fm::pool_detail::pool_limits
-
-// ---- paged ----
-
-namespace fm::detail::paged_limits {
-
-/// Fetches that are under way at once ahead of a sequential stream.
-constexpr std::size_t fetches_ahead = 4;
-/// Blocks that one step of eviction looks at; cooling unmaps all of them by one system call.
-constexpr std::size_t blocks_each_step = 16;
-/// Blocks one after the other, beside the first, that make a stream.
-constexpr std::uint64_t stream_run_min = 2;
-
-}  // namespace fm::detail::paged_limits
 
 namespace fm::detail::limits {
 

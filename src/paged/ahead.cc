@@ -2,8 +2,8 @@
 // fetches at a time. Faults and fm::paged::prefetch only leave requests for it.
 #include <algorithm>
 
-#include "base/limits.h"
 #include "core.h"
+#include "paged_limits.h"
 
 namespace fm::detail {
 
@@ -67,13 +67,30 @@ bool paged_core::fill_ahead(const ahead_job& job) noexcept {
       }
       claim(b);
       g.unlock();
-      begin_fill(b, ops[n]);
+      begin_fill(b, ops[n], n == 0);
+      if (ops[n].no_slot) {
+        undo_fill(b, false);
+        ops[n] = fill_op();
+        if (n != 0) break;  // end what is under way first
+        wait_for_slot(home_.agent_of(b.first));
+        good = !stopping_.load();
+        continue;
+      }
       hows[n] = {.write = job.write, .mapped = !trigger, .ahead = true};
       trigger = false;
       ++n;
       page = b.first + b.pages();
     }
-    for (std::size_t i = 0; i < n; ++i) {
+    // In the order in which they end: accesses may be waiting for one agent's blocks while another one is silent.
+    std::array<bool, paged_limits::fetches_ahead> over{};
+    for (std::size_t left = n, i = 0; left != 0; i = (i + 1) % n) {
+      if (over[i]) continue;
+      if (fetch_slot* const slot = ops[i].slot;
+          slot != nullptr && left != 1 &&
+          !ops[i].agent->session().wait_until(slot->request, clock::now() + paged_limits::wait_in_place))
+        continue;
+      over[i] = true;
+      --left;
       const block filled = ops[i].what;
       if (end_fill(ops[i], hows[i]) == errc::ok) {
         count(counts_.ahead_bytes, filled.bytes());

@@ -53,6 +53,7 @@ paged_core::paged_core(const paged_options& options)
       limit_(std::min(options_.local, options_.capacity) / page_bytes),
       fetch_slots_(std::clamp<std::size_t>((8u << 20) / options_.block, 8, 32)),
       write_slots_(std::clamp<std::size_t>((8u << 20) / options_.block, 8, 32)),
+      parked_(options_.faults == fault_mode::threads ? paged_limits::parked_max + options_.fault_threads : 0),
       staging_((fetch_slots_.size() + write_slots_.size()) * options_.block, page_bytes),
       extents_(
           memory_.base(), memory_.bytes(),
@@ -65,6 +66,10 @@ paged_core::paged_core(const paged_options& options)
   std::byte* at = staging_.base();
   for (fetch_slot& s : fetch_slots_) {
     s.staging = at;
+    s.core = this;
+    s.request.on_done = fetched;  // for good: the end of one fetch may be told while the next one begins
+    s.request.context = &s;
+    s.request.awaited = true;  // most are over before anybody parks
     at += options_.block;
   }
   for (write_slot& s : write_slots_) {
@@ -74,7 +79,12 @@ paged_core::paged_core(const paged_options& options)
   }
   fault_waiters_.reserve(options_.fault_threads);
   stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (stop_fd_ < 0) throw error(errc::out_of_memory, "eventfd");
+  parked_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_fd_ < 0 || parked_fd_ < 0) {
+    for (const int fd : {stop_fd_, parked_fd_})
+      if (fd >= 0) ::close(fd);
+    throw error(errc::out_of_memory, "eventfd");
+  }
   try {
     enter_range(*this, options_.faults == fault_mode::sigbus);
     start_threads();
@@ -110,8 +120,10 @@ void paged_core::stop() noexcept {
   fault_waiters_.clear();
   home_.close();  // whatever is in flight is done when this returns, and its callbacks have been called
   leave_range(*this);
-  if (stop_fd_ >= 0) ::close(stop_fd_);
-  stop_fd_ = -1;
+  for (int* const fd : {&stop_fd_, &parked_fd_}) {
+    if (*fd >= 0) ::close(*fd);
+    *fd = -1;
+  }
 }
 
 paged_core::~paged_core() { stop(); }

@@ -1,6 +1,7 @@
 // Everything behind one fm::paged: the range, what is known of its pages, where they are at home, and who moves them.
 //
 //   fault.cc    an access that needs something: from the word to the page
+//   parked.cc   the fault threads, and accesses that wait for an agent meanwhile
 //   fill.cc     absent blocks: choosing, fetching, installing
 //   evict.cc    cooling, sweeping, write-back
 //   ahead.cc    sequential streams and prefetching
@@ -21,9 +22,12 @@
 //
 // Locks: a group's, and under it nothing but the queues' (leaves). No group is locked while another one is. Faults
 // allocate nothing and hold no lock while they wait or fetch.
+//
+// Waiting: a fault thread waits for nobody longer than wait_in_place. Then it parks the fault (parked.cc): an agent
+// that does not answer holds up the accesses to its own pages alone.
 #pragma once
 
-#include "base/limits.h"
+#include "paged_limits.h"
 #include "queue_policy.h"
 #include <array>
 #include <farmem/paged_options.h>
@@ -86,8 +90,10 @@ class paged_core {
     served,    ///< the page is there
     again,     ///< somebody else was at it; look again
     no_room,   ///< nothing can be filled before something is evicted
+    no_slot,   ///< nothing can be fetched before another fetch has ended
     failed,    ///< the fetch failed, and may succeed later
     hopeless,  ///< the fetch failed, and always will
+    parked,    ///< it waits for somebody, longer than a fault thread does
   };
   /// Blocks that one thread has made busy to fill them.
   struct block {
@@ -101,6 +107,8 @@ class paged_core {
     std::atomic<bool> taken{false};
     fabric::request request;
     std::byte* staging = nullptr;
+    paged_core* core = nullptr;
+    std::atomic<std::uint32_t> parked{0};  ///< 1: its end is told by wake_parked
   };
   struct write_slot {
     enum : std::uint32_t { idle, preparing, posted, done, finishing };
@@ -120,6 +128,7 @@ class paged_core {
     const std::byte* direct = nullptr;               ///< or are already here; of the block's first page
     std::uint64_t remote_first = 0, remote_end = 0;  ///< pages that have to be fetched are among these
     errc early = errc::ok;                           ///< it could not even begin
+    bool no_slot = false;                            ///< for want of a slot
   };
   struct fill_how {
     std::uint64_t page = ~std::uint64_t{0};  ///< that was touched
@@ -128,54 +137,110 @@ class paged_core {
     bool ahead = false;
     bool sample = false;  ///< only the page that was touched is mapped
   };
+  /// An access that is being served, from its arrival until its thread can go on or the access has failed.
+  struct access {
+    std::uint64_t page = 0;
+    bool write = false;
+    bool may_park = false;  ///< by a fault thread, which has others to serve
+    bool waited = false, waited_for_room = false;
+    time_point arrived{};
+    time_point patience{};    ///< a fault thread waits for others until then
+    time_point until{};       ///< its deadline, from the first failure on
+    time_point room_until{};  ///< its deadline while it waits for room; put off while anything is evicted
+    std::uint64_t evicted = 0;
+    trouble why;
+    // ---- while it is parked ----
+    bool fetching = false;        ///< `op` is under way
+    home_agent* queue = nullptr;  ///< it waits for a fetch slot of this agent, until the turn is its ticket's
+    std::uint64_t ticket = 0;
+    time_point again_at{};  ///< otherwise: when it is tried again
+    fill_op op;
+    fill_how how;
+  };
+  /// free -> taken -> waiting -> taken -> ... -> free; see parked.cc.
+  struct parked_access {
+    enum : std::uint32_t { free, taken, waiting };
+    std::atomic<std::uint32_t> state{free};
+    bool counted = false;  ///< in parked_count_
+    access what;
+  };
 
   // ---- fault.cc ----
   bool serve(std::uint64_t page, bool write, trouble& why) noexcept;
-  step attempt(std::uint64_t page, bool write, trouble& why) noexcept;
+  /// Serves until it is done or has failed; parked only where the access may be.
+  step go_on(access& a) noexcept;
+  step attempt(access& a) noexcept;
+  /// After its fetch, or what it came to.
+  step end_attempt(access& a, const fill_how& how, fill_op& op) noexcept;
+  /// An access that waits no longer here; and one that does so for its turn at a fetch slot.
+  step park(access& a) noexcept;
+  step enter_queue(access& a) noexcept;
+  void leave_queue(access& a) noexcept;
   step serve_resident(std::uint64_t page, page_word w, bool write, trouble& why) noexcept;
   step serve_cooled(std::uint64_t page, page_word w, bool write, trouble& why) noexcept;
   /// What becomes of an access that failed.
   fault_action settle(std::uint64_t page, const trouble& why) noexcept;
   void poison(std::uint64_t page, const trouble& why) noexcept;
   [[noreturn]] void die(std::uint64_t page, const trouble& why) const noexcept;
+
+  // ---- parked.cc ----
   [[nodiscard]] int fault_waiter() const;
   void serve_faults(int waits) noexcept;
-  void serve_next_fault() noexcept;
+  /// With a place that the caller has; so do the next three. True when it is free for another fault.
+  bool serve_next_fault(parked_access& place) noexcept;
+  /// Goes on with an access that a fault thread has read, until it is over (true) or parked.
+  bool serve_or_park(parked_access& place) noexcept;
+  void put_down(parked_access& place) noexcept;
+  void give_place(parked_access& place) noexcept;
+  [[nodiscard]] parked_access* take_place() noexcept;
+  [[nodiscard]] bool is_due(const access& a, time_point now) const noexcept;
+  /// Goes on with what is due of the parked accesses; when the next one is.
+  time_point go_on_with_parked() noexcept;
+  static void fetched(fabric::request& r) noexcept;
+  void wake_parked() noexcept;
+  void hear_parked() noexcept;
 
   // ---- fill.cc ----
   /// The largest absent block that its page's hint allows; the group is locked.
   [[nodiscard]] block choose(std::uint64_t page, page_word w) const noexcept;
   /// Makes a block busy; the group is locked, and the room is taken.
   void claim(const block& b) noexcept;
-  void begin_fill(const block& b, fill_op& op) noexcept;
+  /// `overtakes`: takes a fetch slot also while accesses wait for their turn at one.
+  void begin_fill(const block& b, fill_op& op, bool overtakes) noexcept;
   errc end_fill(fill_op& op, const fill_how& how) noexcept;
   errc install(const fill_op& op, const fill_how& how) noexcept;
   void undo_fill(const block& b, bool remove) noexcept;
   void stretch(const block& b) noexcept;
-  fetch_slot& take_fetch_slot() noexcept;
-  void give_fetch_slot(fetch_slot& s) noexcept;
+  [[nodiscard]] bool has_fetch_slot(const home_agent& agent) const noexcept;
+  fetch_slot* try_fetch_slot(home_agent& agent) noexcept;
+  /// Waits until there may be one, or none is needed to see that the agent is not reached; ends at a close.
+  void wait_for_slot(const home_agent& agent) noexcept;
+  void give_fetch_slot(fill_op& op) noexcept;
   std::uint64_t random() noexcept;
 
   // ---- evict.cc ----
   bool take_room(std::uint64_t pages) noexcept;
   void give_room(std::uint64_t pages) noexcept;
   [[nodiscard]] std::uint64_t free_pages() const noexcept;
-  /// Evicts until so many pages are free, or a moment has passed in vain.
-  void make_room(std::uint64_t pages) noexcept;
+  /// Evicts until so many pages are free, or until then.
+  void make_room(std::uint64_t pages, time_point until, bool asks_agents) noexcept;
   /// One bounded step; true when something moved.
-  bool evict_step(bool everything = false) noexcept;
+  /// `asks_agents`: whether it may wait for the answer of an agent that has no region yet for what is written back.
+  bool evict_step(bool everything = false, bool asks_agents = true) noexcept;
   bool cool() noexcept;
-  bool sweep() noexcept;
+  bool sweep(bool asks_agents) noexcept;
   bool harvest() noexcept;
   void balance() noexcept;
-  begun start_write(const block_entry& e) noexcept;
+  begun start_write(const block_entry& e, bool asks_agents) noexcept;
   void fail_write(const block_entry& e, errc code, const home_agent* agent) noexcept;
   static void written(fabric::request& r) noexcept;
   /// True when the block can be removed now: it is busy.
   bool acknowledge(const block_entry& e) noexcept;
   void remove(std::span<block_entry> gone) noexcept;
   void enter(std::uint64_t first, page_queue q) noexcept;
-  write_slot* take_write_slot() noexcept;
+  write_slot* take_write_slot(home_agent& agent) noexcept;
+  /// Of so many slots, those that one agent may have: the others together leave some.
+  [[nodiscard]] std::uint32_t share_of(std::size_t slots) const noexcept;
   [[nodiscard]] bool writes_in_flight() const noexcept;
   void run_evictor() noexcept;
   void wake_evictor() noexcept;
@@ -220,11 +285,14 @@ class paged_core {
   block_queue active_, proactive_, inactive_;
   std::vector<fetch_slot> fetch_slots_;
   std::vector<write_slot> write_slots_;
+  std::vector<parked_access> parked_;
   os::reservation staging_;
   std::atomic<std::uint32_t> fetch_slots_freed_{0};
+  std::atomic<std::uint32_t> queued_{0};  ///< parked accesses that wait for their turn at a fetch slot
 
-  std::atomic<std::uint32_t> moved_{0};  ///< goes up when room was given back or a write ended
-  std::atomic<std::uint32_t> work_{0};   ///< goes up to wake the evictor
+  std::atomic<std::uint32_t> moved_{0};    ///< goes up when room was given back or a write ended
+  std::atomic<std::uint64_t> evicted_{0};  ///< batches of blocks that were removed
+  std::atomic<std::uint32_t> work_{0};     ///< goes up to wake the evictor
   std::atomic<bool> evictor_sleeps_{false};
   std::atomic<std::uint32_t> never_{0};  ///< a word to sleep on
   std::atomic<std::uint64_t> random_{0};
@@ -237,8 +305,10 @@ class paged_core {
   /// thread gone on.
   std::atomic<std::uint32_t> faults_at_work_{0};
   std::atomic<bool> stopping_{false};
-  int stop_fd_ = -1;                ///< becomes readable when fault threads should end
-  std::vector<int> fault_waiters_;  ///< epoll descriptors, one for each fault thread
+  std::atomic<std::uint32_t> parked_count_{0};  ///< accesses that were parked and are not over
+  int parked_fd_ = -1;                          ///< becomes readable when a parked access can go on
+  int stop_fd_ = -1;                            ///< becomes readable when fault threads should end
+  std::vector<int> fault_waiters_;              ///< epoll descriptors, one for each fault thread
   std::vector<std::thread> threads_;
 
   struct counters {

@@ -5,7 +5,7 @@
 //   sweep    a batch of inactive's oldest that nobody has touched: clean ones become busy, are removed, and are `remote`;
 //            of dirty ones the bytes are copied out and their write posted
 //   harvest  writes that have ended: blocks that nobody has touched meanwhile are clean now, and removed
-#include "base/limits.h"
+#include "paged_limits.h"
 #include <algorithm>
 
 #include "core.h"
@@ -54,22 +54,22 @@ std::uint64_t paged_core::reserve_pages() const noexcept {
   return std::max(2 * largest, std::min<std::uint64_t>(limit / 16, 4096));
 }
 
-void paged_core::make_room(std::uint64_t pages) noexcept {
-  const time_point until = clock::now() + std::chrono::milliseconds(20);
+void paged_core::make_room(std::uint64_t pages, time_point until, bool asks_agents) noexcept {
   while (free_pages() < pages && clock::now() < until) {
     const std::uint32_t seen = moved_.load();
-    if (evict_step()) continue;
+    if (evict_step(false, asks_agents)) continue;
     home_.poll();
-    if (free_pages() < pages && !harvest()) os::futex_wait(moved_, seen, clock::now() + std::chrono::milliseconds(2));
+    if (free_pages() < pages && !harvest())
+      os::futex_wait(moved_, seen, std::min(until, clock::now() + std::chrono::milliseconds(2)));
   }
 }
 
-bool paged_core::evict_step(bool everything) noexcept {
+bool paged_core::evict_step(bool everything, bool asks_agents) noexcept {
   bool moved = harvest();
   const std::uint64_t target =
       policy_.inactive_target(limit_.load(std::memory_order_relaxed), std::uint64_t{1} << order_max_);
   if (everything || inactive_.pages() < target) moved = cool() || moved;
-  return sweep() || moved;
+  return sweep(asks_agents) || moved;
 }
 
 // Proactive is held to its share: its oldest go to active's young end.
@@ -117,7 +117,7 @@ bool paged_core::cool() noexcept {
   return true;
 }
 
-bool paged_core::sweep() noexcept {
+bool paged_core::sweep(bool asks_agents) noexcept {
   std::array<block_entry, paged_limits::blocks_each_step> some, gone, later;
   const std::size_t n = inactive_.pop(some, table_);
   std::size_t removing = 0, waiting = 0, started = 0, stale = 0;
@@ -136,7 +136,7 @@ bool paged_core::sweep() noexcept {
       head.writing_back(true);
       table_.set(e.first(), head);
       g.unlock();
-      const begun b = start_write(e);
+      const begun b = start_write(e, asks_agents);
       started += b != begun::no;
       if (b == begun::done && acknowledge(e)) gone[removing++] = e;
       continue;
@@ -188,14 +188,17 @@ void paged_core::remove(std::span<block_entry> gone) noexcept {
     if (head.ahead()) streams_.in_vain(e.first());
     pages += e.pages();
   }
+  evicted_.fetch_add(1, std::memory_order_relaxed);
   give_room(pages);
 }
 
-paged_core::write_slot* paged_core::take_write_slot() noexcept {
-  for (write_slot& s : write_slots_) {
-    std::uint32_t expected = write_slot::idle;
-    if (s.state.compare_exchange_strong(expected, write_slot::preparing, std::memory_order_acquire)) return &s;
-  }
+paged_core::write_slot* paged_core::take_write_slot(home_agent& agent) noexcept {
+  if (agent.writes.fetch_add(1, std::memory_order_relaxed) < share_of(write_slots_.size()))
+    for (write_slot& s : write_slots_) {
+      std::uint32_t expected = write_slot::idle;
+      if (s.state.compare_exchange_strong(expected, write_slot::preparing, std::memory_order_acquire)) return &s;
+    }
+  agent.writes.fetch_sub(1, std::memory_order_relaxed);
   return nullptr;
 }
 
@@ -205,7 +208,7 @@ bool paged_core::writes_in_flight() const noexcept {
 }
 
 // The block is `writing`, and nobody else's until its write has ended. False when it could not begin.
-paged_core::begun paged_core::start_write(const block_entry& e) noexcept {
+paged_core::begun paged_core::start_write(const block_entry& e, bool asks_agents) noexcept {
   home_agent& agent = home_.agent_of(e.first());
   const std::uint64_t at = home_.place(e.first()), bytes = e.pages() * page_bytes;
   if (!agent.hold(at)) {  // for a moment
@@ -217,15 +220,16 @@ paged_core::begun paged_core::start_write(const block_entry& e) noexcept {
     fail_write(e, why, whose);
     return begun::no;
   };
+  fabric::remote where;
+  if (!asks_agents && !agent.find(at, where)) return fail(errc::ok, nullptr);  // the evictor's thread asks
   if (const errc made = agent.make(at); made != errc::ok) return fail(made, &agent);
   if (std::byte* const d = agent.direct(at)) {
     memory_.read(offset(e.first()), d, bytes);
     count(counts_.written_bytes, bytes);
     return begun::done;
   }
-  fabric::remote where;
   if (!agent.up() || !agent.find(at, where)) return fail(agent.lost() ? errc::agent_lost : errc::disconnected, &agent);
-  write_slot* const s = take_write_slot();
+  write_slot* const s = take_write_slot(agent);
   if (s == nullptr) return fail(errc::ok, nullptr);
   memory_.read(offset(e.first()), s->staging, bytes);
   s->entry = e;
@@ -267,6 +271,7 @@ bool paged_core::harvest() noexcept {
     home_agent* const agent = s.agent;
     s.request.state.store(fabric::request::idle, std::memory_order_relaxed);
     s.state.store(write_slot::idle, std::memory_order_release);
+    agent->writes.fetch_sub(1, std::memory_order_relaxed);
     if (code != errc::ok) {
       agent->drop(home_.place(e.first()), 1);
       fail_write(e, code, agent);

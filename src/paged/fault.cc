@@ -1,13 +1,11 @@
-// An access that needs something; see core.h. Runs on the library's fault threads, or in a handler of SIGBUS on the
-// thread that touched the page, so nothing here allocates, throws or touches the range.
+// An access that needs something; see core.h. Runs on the library's fault threads (parked.cc), or in a handler of SIGBUS
+// on the thread that touched the page, so nothing here allocates, throws or touches the range.
 #include <fmt/format.h>
-#include <linux/userfaultfd.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <utility>
 
 #include "core.h"
 
@@ -23,34 +21,89 @@ bool passes(errc e) noexcept {
 }  // namespace
 
 bool paged_core::serve(std::uint64_t page, bool write, trouble& why) noexcept {
-  const time_point arrived = clock::now();
+  access a{.page = page, .write = write, .arrived = clock::now()};
+  const bool served = go_on(a) == step::served;
+  why = a.why;
+  return served;
+}
+
+paged_core::step paged_core::go_on(access& a) noexcept {
   const auto served = [&] {
     count(counts_.faults);
-    fault_ns_.add(static_cast<std::uint64_t>((clock::now() - arrived).count()));
-    return true;
+    fault_ns_.add(static_cast<std::uint64_t>((clock::now() - a.arrived).count()));
+    return step::served;
   };
-  bool waited_for_room = false;
-  for (time_point until{};;) {
-    const step s = attempt(page, write, why);
-    if (s == step::served) return served();
+  for (;;) {
+    const step s = std::exchange(a.fetching, false) ? end_attempt(a, a.how, a.op) : attempt(a);
     if (s == step::again) continue;
+    if (s == step::no_slot && a.may_park) return enter_queue(a);
+    if (s == step::no_slot && !stopping_.load(std::memory_order_relaxed)) {
+      wait_for_slot(home_.agent_of(a.page));  // with a thread of its own, so it need not stand in the queue
+      continue;
+    }
+    leave_queue(a);
+    if (s == step::served) return served();
+    if (s == step::parked) return s;
     if (stopping_.load(std::memory_order_relaxed)) return served();  // nothing may touch the range any more
     const time_point now = clock::now();
-    if (until == time_point{}) until = now + options_.access_within;
-    if (s == step::hopeless || now >= until) break;
     if (s == step::no_room) {
-      if (!waited_for_room) count(counts_.room);
-      waited_for_room = true;
-      make_room(std::uint64_t{1} << order_max_);
+      // As long as anything is evicted, it may take its time: others were quicker.
+      const std::uint64_t evicted = evicted_.load(std::memory_order_relaxed);
+      if (a.room_until == time_point{} || evicted != a.evicted) a.room_until = now + options_.access_within;
+      a.evicted = evicted;
+    } else {
+      a.room_until = {};
+      if (a.until == time_point{}) a.until = now + options_.access_within;
+    }
+    if (s == step::hopeless || now >= (s == step::no_room ? a.room_until : a.until)) break;
+    if (s == step::no_room) {
+      if (!a.waited_for_room) count(counts_.room);
+      a.waited_for_room = true;
+      if (a.may_park && now >= a.patience) {
+        evict_step(false, false);
+        return park(a);
+      }
+      make_room(std::uint64_t{1} << order_max_, a.may_park ? a.patience : now + std::chrono::milliseconds(20),
+                !a.may_park);
+    } else if (a.may_park) {
+      return park(a);
     } else {
       os::futex_wait(never_, 0, now + std::chrono::milliseconds(2));
     }
   }
   count(counts_.failed);
-  return false;
+  return step::hopeless;
 }
 
-paged_core::step paged_core::attempt(std::uint64_t page, bool write, trouble& why) noexcept {
+// The longer it has waited, the less often it is tried again.
+paged_core::step paged_core::park(access& a) noexcept {
+  const time_point now = clock::now();
+  a.again_at = now + std::clamp<duration>((now - a.arrived) / 8, paged_limits::parked_again_after,
+                                          paged_limits::parked_again_at_last);
+  return step::parked;
+}
+
+// There is no deadline for this: slots are taken by fetches, which have one, and the queue is first come, first served.
+paged_core::step paged_core::enter_queue(access& a) noexcept {
+  a.room_until = {};
+  if (a.queue != nullptr) return step::parked;  // a thread that waits itself was quicker; its turn stays
+  queued_.fetch_add(1);
+  a.queue = &home_.agent_of(a.page);
+  a.ticket = a.queue->tickets.fetch_add(1);
+  return step::parked;
+}
+
+void paged_core::leave_queue(access& a) noexcept {
+  home_agent* const queue = std::exchange(a.queue, nullptr);
+  if (queue == nullptr) return;
+  queue->turn.store(a.ticket + 1);
+  if (queued_.fetch_sub(1) != 1) wake_parked();
+}
+
+paged_core::step paged_core::attempt(access& a) noexcept {
+  const std::uint64_t page = a.page;
+  const bool write = a.write;
+  trouble& why = a.why;
   page_group& g = table_.group(page);
   g.lock();
   const page_word w = table_.get(page);
@@ -72,8 +125,9 @@ paged_core::step paged_core::attempt(std::uint64_t page, bool write, trouble& wh
     case block_state::busy: {
       const std::uint32_t seen = g.seen();
       g.unlock();
-      count(counts_.waits);
-      g.wait(seen);
+      if (!std::exchange(a.waited, true)) count(counts_.waits);
+      if (a.may_park && clock::now() >= a.patience) return park(a);
+      g.wait(seen, a.may_park ? a.patience : time_point::max());
       return step::again;
     }
     default: break;
@@ -92,17 +146,30 @@ paged_core::step paged_core::attempt(std::uint64_t page, bool write, trouble& wh
   }
   claim(b);
   g.unlock();
-  count(w.state() == block_state::remote ? counts_.remote : counts_.fresh);
-
-  note_access(b.first, b.pages(), write);  // before the thread that waits goes on: streams are told by the order
   fill_op op;
-  begin_fill(b, op);
+  begin_fill(b, op, !a.may_park || a.queue != nullptr);
+  if (op.no_slot) {
+    undo_fill(b, false);
+    return step::no_slot;
+  }
+  count(w.state() == block_state::remote ? counts_.remote : counts_.fresh);
+  note_access(b.first, b.pages(), write);  // before the thread that waits goes on: streams are told by the order
   // dcm, section 3.3: while the fetch is under way, room is made for the next one.
-  if (op.slot != nullptr && free_pages() < reserve_pages()) evict_step();
-  const errc e =
-      end_fill(op, {.page = page, .write = write, .sample = options_.elastic && record_.samples(b.order, random())});
+  if (op.slot != nullptr && free_pages() < reserve_pages()) evict_step(false, !a.may_park);
+  const fill_how how{.page = page, .write = write, .sample = options_.elastic && record_.samples(b.order, random())};
+  if (a.may_park && op.slot != nullptr && !op.agent->session().wait_until(op.slot->request, a.patience)) {
+    a.fetching = true;
+    a.op = op;
+    a.how = how;
+    return step::parked;
+  }
+  return end_attempt(a, how, op);
+}
+
+paged_core::step paged_core::end_attempt(access& a, const fill_how& how, fill_op& op) noexcept {
+  const errc e = end_fill(op, how);
   if (e == errc::ok) return step::served;
-  why = {e, op.agent, false};
+  a.why = {e, op.agent, false};
   return passes(e) && !(op.agent != nullptr && op.agent->lost()) ? step::failed : step::hopeless;
 }
 
@@ -216,48 +283,6 @@ void paged_core::poison(std::uint64_t page, const trouble& why) noexcept {
     table_.set(page, w);
   }
   g.unlock();
-}
-
-// One thread is woken for one fault: `waits` is a descriptor of its own, so that the kernel can choose (epoll_ctl's
-// EPOLLEXCLUSIVE).
-int paged_core::fault_waiter() const {
-  const int waits = ::epoll_create1(EPOLL_CLOEXEC);
-  epoll_event fault{.events = EPOLLIN | EPOLLEXCLUSIVE, .data = {}}, stop{.events = EPOLLIN, .data = {}};
-  if (waits >= 0 && ::epoll_ctl(waits, EPOLL_CTL_ADD, memory_.fd(), &fault) == 0 &&
-      ::epoll_ctl(waits, EPOLL_CTL_ADD, stop_fd_, &stop) == 0)
-    return waits;
-  const int e = errno;
-  if (waits >= 0) ::close(waits);
-  throw error(errc::out_of_memory, fmt::format("epoll for paged range {}: {}", name_, std::strerror(e)));
-}
-
-void paged_core::serve_faults(int waits) noexcept {
-  os::name_thread("fm-paged-fault");
-  while (!stopping_.load()) {
-    epoll_event ready;
-    if (::epoll_wait(waits, &ready, 1, -1) != 1) continue;
-    // From before the fault is read: until then the kernel takes it back when its page comes otherwise.
-    faults_at_work_.fetch_add(1);
-    serve_next_fault();
-    faults_at_work_.fetch_sub(1);
-  }
-}
-
-void paged_core::serve_next_fault() noexcept {
-  uffd_msg m;
-  if (::read(memory_.fd(), &m, sizeof m) != sizeof m) return;  // another thread has it
-  if (m.event != UFFD_EVENT_PAGEFAULT) return;
-  const std::uint64_t page = (m.arg.pagefault.address - reinterpret_cast<std::uintptr_t>(base())) / page_bytes;
-  const bool write = (m.arg.pagefault.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0;
-  fault_action then = fault_action::signal;
-  for (trouble why; !serve(page, write, why);)
-    if ((then = settle(page, why)) == fault_action::signal) {
-      if (!memory_.can_poison()) die(page, why);
-      poison(page, why);
-      break;
-    }
-  // Served by another thread's fault just now, perhaps; nobody may be left asleep.
-  memory_.wake(offset(page), page_bytes);
 }
 
 }  // namespace fm::detail

@@ -40,25 +40,54 @@ void paged_core::claim(const block& b) noexcept {
   table_.update(b.first, b.order, [](page_word& w) { w.state(block_state::busy); });
 }
 
-paged_core::fetch_slot& paged_core::take_fetch_slot() noexcept {
+std::uint32_t paged_core::share_of(std::size_t slots) const noexcept {
+  const std::size_t agents = home_.agents().size();
+  if (agents == 1) return static_cast<std::uint32_t>(slots);
+  // Each fetch has taken its room.
+  slots = std::min<std::size_t>(slots, limit_.load(std::memory_order_relaxed) >> order_max_);
+  const std::size_t left = slots - slots / paged_limits::fetch_reserve_share;
+  return static_cast<std::uint32_t>(std::max<std::size_t>(left / (agents - 1), 1));
+}
+
+bool paged_core::has_fetch_slot(const home_agent& agent) const noexcept {
+  return agent.fetches.load() < share_of(fetch_slots_.size()) &&
+         std::any_of(fetch_slots_.begin(), fetch_slots_.end(), [](const fetch_slot& s) { return !s.taken.load(); });
+}
+
+paged_core::fetch_slot* paged_core::try_fetch_slot(home_agent& agent) noexcept {
+  std::uint32_t fetches = agent.fetches.load();
+  do
+    if (fetches >= share_of(fetch_slots_.size())) return nullptr;
+  while (!agent.fetches.compare_exchange_weak(fetches, fetches + 1));
+  for (fetch_slot& s : fetch_slots_) {
+    bool expected = false;
+    if (s.taken.compare_exchange_strong(expected, true, std::memory_order_acquire)) return &s;
+  }
+  agent.fetches.fetch_sub(1);
+  return nullptr;
+}
+
+// Without room, so that those who wait for an agent that is silent leave it to others. Slots are taken by fetches, which
+// have a deadline. At a close some stay with accesses that are parked for good.
+void paged_core::wait_for_slot(const home_agent& agent) noexcept {
   for (;;) {
     const std::uint32_t seen = fetch_slots_freed_.load();
-    for (fetch_slot& s : fetch_slots_) {
-      bool expected = false;
-      if (s.taken.compare_exchange_strong(expected, true, std::memory_order_acquire)) return s;
-    }
+    if (has_fetch_slot(agent) || !agent.up() || stopping_.load(std::memory_order_relaxed)) return;
     os::futex_wait(fetch_slots_freed_, seen, clock::now() + std::chrono::milliseconds(20));
   }
 }
 
-void paged_core::give_fetch_slot(fetch_slot& s) noexcept {
+void paged_core::give_fetch_slot(fill_op& op) noexcept {
+  fetch_slot& s = *op.slot;
   s.request.state.store(fabric::request::idle, std::memory_order_relaxed);
-  s.taken.store(false, std::memory_order_release);
+  s.taken.store(false);
+  op.agent->fetches.fetch_sub(1);
   fetch_slots_freed_.fetch_add(1);
-  os::futex_wake(fetch_slots_freed_, 1);
+  os::futex_wake(fetch_slots_freed_, INT32_MAX);  // the next one may be another agent's
+  if (queued_.load() != 0) wake_parked();
 }
 
-void paged_core::begin_fill(const block& b, fill_op& op) noexcept {
+void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcept {
   op.what = b;
   op.agent = &home_.agent_of(b.first);
   op.remote_first = op.remote_end = b.first;
@@ -78,7 +107,12 @@ void paged_core::begin_fill(const block& b, fill_op& op) noexcept {
     op.early = op.agent->lost() ? errc::agent_lost : errc::disconnected;
     return;
   }
-  op.slot = &take_fetch_slot();
+  if (overtakes || op.agent->turn.load() == op.agent->tickets.load()) op.slot = try_fetch_slot(*op.agent);
+  if (op.slot == nullptr) {
+    op.early = errc::timed_out;
+    op.no_slot = true;
+    return;
+  }
   fabric::request& r = op.slot->request;
   r.kind = fabric::op_kind::read;
   r.on = fabric::lane::fetch;
@@ -87,6 +121,7 @@ void paged_core::begin_fill(const block& b, fill_op& op) noexcept {
   r.sg[0] = {op.slot->staging + offset(op.remote_first - b.first), offset(op.remote_end - op.remote_first)};
   r.where = where;
   r.deadline = clock::now() + options_.access_within;
+  op.slot->parked.store(0, std::memory_order_relaxed);
   op.agent->session().post(r);
 }
 
@@ -101,7 +136,7 @@ errc paged_core::end_fill(fill_op& op, const fill_how& how) noexcept {
     e = install(op, how);
     partly = e != errc::ok;
   }
-  if (op.slot != nullptr) give_fetch_slot(*op.slot);
+  if (op.slot != nullptr) give_fetch_slot(op);
   const block& b = op.what;
   if (e != errc::ok) {
     undo_fill(b, partly);

@@ -64,6 +64,10 @@ class home_agent final : public fabric::session_events {
   /// Gives the space back and ends the session.
   void close() noexcept;
 
+  // ---- paged_core's; see parked.cc ----
+  std::atomic<std::uint32_t> fetches{0}, writes{0};  ///< slots that what is under way has taken
+  std::atomic<std::uint64_t> tickets{0}, turn{0};    ///< of parked accesses that wait for a slot: given, and whose turn
+
  private:
   errc connected(fabric::session& s, std::uint32_t g) override;
   void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;

@@ -24,6 +24,7 @@
 #pragma once
 
 #include "os/os.h"
+#include <algorithm>
 #include <atomic>
 
 namespace fm::detail {
@@ -102,10 +103,10 @@ class page_group {
     changes_.fetch_add(1, std::memory_order_seq_cst);
     if (waiters_.load(std::memory_order_seq_cst) != 0) os::futex_wake(changes_, INT32_MAX);
   }
-  void wait(std::uint32_t seen) noexcept {
+  void wait(std::uint32_t seen, time_point until = time_point::max()) noexcept {
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     if (changes_.load(std::memory_order_seq_cst) == seen)
-      os::futex_wait(changes_, seen, clock::now() + std::chrono::milliseconds(20));
+      os::futex_wait(changes_, seen, std::min(until, clock::now() + std::chrono::milliseconds(20)));
     waiters_.fetch_sub(1, std::memory_order_seq_cst);
   }
 

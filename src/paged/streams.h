@@ -3,8 +3,8 @@
 // is still to be used.
 #pragma once
 
-#include "base/limits.h"
 #include "os/os.h"
+#include "paged_limits.h"
 #include <algorithm>
 #include <array>
 #include <atomic>

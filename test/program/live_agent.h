@@ -49,6 +49,13 @@ class process {
   }
   /// Only sends it; for a child of the process that started it, which cannot wait for it.
   void send(int signal) const { ::kill(pid_, signal); }
+  /// Stops it until SIGCONT; when this returns, none of its threads runs. By the process that started it.
+  void stop() const {
+    ::kill(pid_, SIGSTOP);
+    int status = 0;
+    REQUIRE(::waitpid(pid_, &status, WUNTRACED) == pid_);
+    REQUIRE(WIFSTOPPED(status));
+  }
   /// Waits for its end after sending `signal` (0: none). Its exit code, minus the signal that killed it, or -1000 when it
   /// would not end (it is killed then).
   int end(int signal = 0) {

@@ -1,0 +1,29 @@
+// Limits and tuning constants of paged ranges, with the reason beside each number; as base/limits.h, which has those of
+// the other layers. The files of paged_core read them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace fm::detail::paged_limits {
+
+/// Fetches that are under way at once ahead of a sequential stream.
+constexpr std::size_t fetches_ahead = 4;
+/// Blocks that one step of eviction looks at; cooling unmaps all of them by one system call.
+constexpr std::size_t blocks_each_step = 16;
+/// Blocks one after the other, beside the first, that make a stream.
+constexpr std::uint64_t stream_run_min = 2;
+/// A fault thread waits so long for an agent, or for another fault on the same block: some round trips, and a block of
+/// 2 MiB at 20 Gbit/s. Then it parks the fault and serves others.
+constexpr auto wait_in_place = std::chrono::milliseconds(1);
+/// Faults that are parked at a time. Each is a thread of the program that sleeps; with more, the kernel keeps them
+/// unread.
+constexpr std::size_t parked_max = 256;
+/// A parked fault that no answer will wake is tried again after so long; the longer it has waited, the later.
+constexpr auto parked_again_after = std::chrono::milliseconds(2);
+constexpr auto parked_again_at_last = std::chrono::milliseconds(20);
+/// This part of the fetch slots stays free of all agents but one, so that silent ones do not have them all.
+constexpr std::size_t fetch_reserve_share = 4;
+
+}  // namespace fm::detail::paged_limits

@@ -1,0 +1,166 @@
+// Agents that do not answer: accesses to their pages wait, and no others do.
+#include <algorithm>
+#include <atomic>
+
+#include "fixture.h"
+
+using namespace paged_test;
+
+namespace {
+
+constexpr std::size_t stripe = 64_KiB;  // stripes go round the agents
+
+/// Two agents over tcp, with the range's bytes at home on both, and nothing here.
+struct two_agents {
+  explicit two_agents(const std::function<void(paged_options&)>& change) : w("tcp", 2) {
+    w.o.access_within = w.o.reconnect_within = std::chrono::minutes(10);
+    w.o.read_ahead = 0;  // what is fetched is what somebody waits for
+    change(w.o);
+    p.emplace(w.o);
+    for (std::size_t i = 0; i < p->size(); ++i) p->data()[i] = byte_at(i);
+    p->evict_all();
+  }
+  static std::byte byte_at(std::size_t i) { return static_cast<std::byte>(i * 7 + i / 4096); }
+  /// The `i`th page of an agent, each of a block of its own.
+  [[nodiscard]] std::size_t page_of(std::size_t agent, std::size_t i) const {
+    const std::size_t blocks = stripe / w.o.block;
+    return (2 * (i / blocks) + agent) * stripe + i % blocks * w.o.block;
+  }
+  [[nodiscard]] std::size_t pages() const { return p->size() / 2 / w.o.block; }
+
+  world w;
+  std::optional<paged> p;
+};
+
+/// Threads of which each reads a byte.
+class readers {
+ public:
+  void read(const std::byte* at, std::byte expected) {
+    threads_.emplace_back([this, at, expected] {
+      if (*const_cast<const volatile std::byte*>(at) != expected) ++wrong_;
+      ++done_;
+    });
+  }
+  [[nodiscard]] int done() const { return done_.load(); }
+  /// How many read something else.
+  int join() {
+    for (auto& t : threads_) t.join();
+    threads_.clear();
+    return wrong_.load();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+  std::atomic<int> done_{0}, wrong_{0};
+};
+
+bool reaches(paged& p, std::uint64_t faults_remote) {
+  for (const auto until = clock::now() + std::chrono::minutes(2); clock::now() < until; std::this_thread::yield())
+    if (p.stats().faults_remote >= faults_remote) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("while many accesses wait for an agent that is silent, those to another agent's pages are served") {
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    two_agents t([&](paged_options& o) { o.faults = mode; });
+    agent_test::process& silent = *t.w.live[1]->program;
+    silent.stop();
+    readers waiting;
+    constexpr std::size_t n = 20;  // of two fault threads, and of 24 fetches of one agent
+    const std::uint64_t before = t.p->stats().faults_remote;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t at = t.page_of(1, i);
+      waiting.read(t.p->data() + at, two_agents::byte_at(at));
+    }
+    const bool all_at_it = reaches(*t.p, before + n);
+    // All of the healthy agent's pages, which are more than there is room for; some are written, and so written back.
+    std::size_t right = 0;
+    if (all_at_it)
+      for (int round = 0; round < 2; ++round)
+        for (std::size_t i = 0; i < t.pages(); ++i) {
+          const std::size_t at = t.page_of(0, i);
+          right += t.p->data()[at] == two_agents::byte_at(at);
+          if (i % 3 == 0) t.p->data()[at + 1] = two_agents::byte_at(at + 1);
+        }
+    const int done = waiting.done();
+    silent.send(SIGCONT);
+    CHECK(all_at_it);
+    CHECK(right == 2 * t.pages());
+    CHECK(done == 0);
+    CHECK(waiting.join() == 0);
+    t.p->evict_all();
+    CHECK(t.p->verify().empty());
+    CHECK(std::all_of(t.p->data(), t.p->data() + t.p->size(),
+                      [&, i = std::size_t{0}](std::byte b) mutable { return b == two_agents::byte_at(i++); }));
+  }
+}
+
+TEST_CASE("accesses that find no fetch slot leave the room to others, and have their turn") {
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    two_agents t([&](paged_options& o) { o.faults = mode; });
+    agent_test::process& silent = *t.w.live[1]->program;
+    silent.stop();
+    readers waiting;
+    constexpr std::size_t n = 60, slots = 24;  // more than there are blocks of local memory, and slots of one agent
+    const std::uint64_t before = t.p->stats().faults_remote;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t at = t.page_of(1, i);
+      waiting.read(t.p->data() + at, two_agents::byte_at(at));
+    }
+    const bool all_taken = reaches(*t.p, before + slots);
+    std::size_t right = 0;
+    for (std::size_t i = 0; all_taken && i < t.pages(); ++i) {
+      const std::size_t at = t.page_of(0, i);
+      right += t.p->data()[at] == two_agents::byte_at(at);
+    }
+    const int done = waiting.done();
+    silent.send(SIGCONT);
+    CHECK(all_taken);
+    CHECK(right == t.pages());
+    CHECK(done == 0);
+    CHECK(waiting.join() == 0);
+    CHECK(t.p->stats().failed == 0);
+    CHECK(t.p->verify().empty());
+  }
+}
+
+TEST_CASE("accesses that wait for a silent agent fail at their deadline, each by itself") {
+  if (modes().front() != fault_mode::threads) return;
+  std::atomic<int> asked{0};
+  std::string silent_one;
+  two_agents t([&](paged_options& o) {
+    o.access_within = std::chrono::milliseconds(500);
+    silent_one = o.agents[1];
+    o.on_failure = [&](const fault_failure& f) {
+      if (silent_one == f.agent) ++asked;
+      return fault_action::retry;
+    };
+  });
+  agent_test::process& silent = *t.w.live[1]->program;
+  silent.stop();
+  readers waiting;
+  constexpr int n = 8;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t at = t.page_of(1, i);
+    waiting.read(t.p->data() + at, two_agents::byte_at(at));
+  }
+  std::size_t right = 0, read = 0;
+  const auto until = clock::now() + std::chrono::minutes(2);
+  while (asked.load() < 3 * n && clock::now() < until)
+    for (std::size_t i = 0; i < t.pages(); ++i, ++read) {
+      const std::size_t at = t.page_of(0, i);
+      right += t.p->data()[at] == two_agents::byte_at(at);
+    }
+  const int done = waiting.done();
+  silent.send(SIGCONT);
+  CHECK(asked.load() >= 3 * n);  // each waits by itself, so none is asked about more often than the others
+  CHECK(done == 0);
+  CHECK(right == read);
+  CHECK(waiting.join() == 0);
+  CHECK(t.p->stats().failed >= 2 * n);
+  CHECK(t.p->verify().empty());
+}
