@@ -80,6 +80,44 @@ TEST_CASE("what is discarded goes back to the agents, region by region") {
     }
 }
 
+// A discard of one page of a block that has just been cooled makes single pages of the others: none may be written home while it is
+// still mapped for writing.
+TEST_CASE("what is written beside a page that is discarded again and again is not lost, while blocks are cooled") {
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    world w("local");
+    w.o.faults = mode;
+    w.o.capacity = 512_KiB;
+    w.o.local = 128_KiB;
+    w.o.read_ahead = 0;
+    const paged p(w.o);
+    constexpr std::size_t page = 4_KiB;
+    const std::size_t pages = p.size() / page, of_block = w.o.block / page;
+    std::atomic<bool> stop{false};
+    // The first page of every block is discarded; the rest belong to one writer, which knows what it wrote last.
+    std::thread discards([&] {
+      for (std::size_t b = 0; !stop.load(); b = (b + of_block) % pages) {
+        const_cast<volatile std::byte&>(p.data()[b * page]) = std::byte{1};
+        p.discard({p.data() + b * page, page});
+      }
+    });
+    std::vector<std::uint64_t> last(pages);
+    std::uint64_t lost = 0;
+    std::mt19937_64 random(7);
+    for (std::uint64_t i = 1; i <= 30'000; ++i) {
+      const std::size_t at = random() % pages;
+      if (at % of_block == 0) continue;
+      auto* const word = reinterpret_cast<volatile std::uint64_t*>(p.data() + at * page);
+      lost += *word != last[at];
+      *word = last[at] = i;
+    }
+    stop.store(true);
+    discards.join();
+    CHECK(lost == 0);
+    CHECK(p.verify() == "");
+  }
+}
+
 TEST_CASE("threads discard and write in the same regions, and each finds its own") {
   for (const std::string& t : transports)
     for (const fault_mode mode : modes()) {
