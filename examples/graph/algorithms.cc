@@ -28,7 +28,7 @@ void pagerank(graph& g, unsigned iterations) {
     std::uint64_t followed = for_each_vertex(g.vertices(), [&](const fm::ptr<vertex>& v) {
       const fm::write_pin w = v.write();
       if (w->out)
-        w->share = w->rank / double(w->out->size);
+        w->share = w->rank / double(w->out->size());
       else
         nowhere += w->rank;
     });

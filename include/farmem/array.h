@@ -35,14 +35,15 @@ class array_object {
   [[nodiscard]] E* begin() noexcept { return data(); }
   /// One past the last element, for writing.
   [[nodiscard]] E* end() noexcept { return data() + length_; }
-  /// Element `i`, unchecked but in checked builds.
+  /// Element `i`, unchecked, as of std::array: loops over a pinned array cost what loops over plain memory do. Checked
+  /// builds end the program if there is no such element. fm::vector checks its [], which reads the size anyway.
   [[nodiscard]] const E& operator[](std::size_t i) const {
-    FM_ASSERT(i < length_, "an index is past the end of an array");
+    FM_ASSERT(i < length_, "an index is past the end of an array: at() throws instead");
     return data()[i];
   }
-  /// Element `i`, unchecked but in checked builds, for writing.
+  /// Element `i`, for writing. As the other [].
   [[nodiscard]] E& operator[](std::size_t i) {
-    FM_ASSERT(i < length_, "an index is past the end of an array");
+    FM_ASSERT(i < length_, "an index is past the end of an array: at() throws instead");
     return data()[i];
   }
   /// Element `i`. Throws out_of_range, naming index and length.

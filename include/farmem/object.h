@@ -37,7 +37,7 @@ namespace detail {
 /// The descriptor of objects that a handle to a T names.
 template <class T>
 const type_descriptor& descriptor_behind() {
-  using object_type = object_t<T>;
+  using object_type = std::remove_const_t<object_t<T>>;
   if constexpr (is_instance<object_type, array_object>)
     return []<class E>(const array_object<E>*) -> const type_descriptor& {
       return array_descriptor_of<E>();

@@ -66,6 +66,8 @@ class arrow {
 };
 
 struct handle_access;
+template <class E>
+struct element;  // container.h
 
 }  // namespace detail
 
@@ -181,6 +183,8 @@ class ref {
     FM_ASSERT(detail::is_managed(this),
               "an fm::ref is read that is in no managed object, so it keeps nothing alive: hold an fm::ptr");
   }
+  template <class E>
+  friend struct detail::element;
   detail::slot_t store(detail::slot_t s) noexcept {
     const detail::section in_section;
     const std::uint64_t old = slot_.exchange(s, std::memory_order_acq_rel);

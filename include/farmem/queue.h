@@ -25,14 +25,24 @@ struct queue_block {
   std::array<E, elements> items{};
 };
 
+/// The object behind a queue: only the queue's own members reach what is in it.
 template <class E>
-struct queue_header {
+class queue_header {
+  friend class fm::queue<E>;
+  friend struct managed_traits<queue_header>;
+
   std::uint64_t size = 0;
   ref<queue_block<E>> front;
   ref<queue_block<E>> back;
 };
 
 }  // namespace detail
+
+/// The fields of a queue's header, for reflection.
+template <class E>
+struct managed_traits<detail::queue_header<E>> {
+  static auto fields(auto& self) { return std::tie(self.size, self.front, self.back); }
+};
 
 /// A handle to a managed first-in first-out queue. Copies of the handle name the same queue. T as for fm::vector.
 ///

@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "support/served_store.h"
+#include "sparing_agent.h"
 
 using namespace fm::test;
 
@@ -305,41 +305,9 @@ TEST_CASE("misuse of a vector is a typed error") {
   REQUIRE_FALSE(outlives);
 }
 
-namespace {
-
-// An agent that gives nothing out for a while.
-class sparing_agent final : public fm::test::served_store {
- public:
-  sparing_agent() : served_store({.memory_bytes = 64_MiB, .region_bytes = 1_MiB}) { serve(); }
-  ~sparing_agent() override { stop(); }
-  sparing_agent(const sparing_agent&) = delete;
-  sparing_agent& operator=(const sparing_agent&) = delete;
-  std::atomic<bool> gives{true};
-
-  std::byte* memory(fm::fabric::peer& p, const fm::fabric::remote& where, std::uint64_t bytes,
-                    fm::fabric::access how) noexcept override {
-    return how == fm::fabric::access::read && !gives ? nullptr : served_store::memory(p, where, bytes, how);
-  }
-  fm::errc message(fm::fabric::peer& p, std::span<const std::byte> payload, fm::fabric::answer& out) noexcept override {
-    if (gives || type_of(payload) != fm::protocol::message_type::fetch_slot)
-      return served_store::message(p, payload, out);
-    const fm::protocol::answer_head no{static_cast<std::uint16_t>(fm::protocol::message_type::fetch_slot),
-                                       static_cast<std::uint16_t>(fm::errc::access_denied), 0};
-    out.payload.resize(sizeof no);
-    std::memcpy(out.payload.data(), &no, sizeof no);
-    return fm::errc::ok;
-  }
-};
-
-}  // namespace
-
 TEST_CASE("a vector that cannot be cut is as before, and has zeros beyond its size") {
   sparing_agent agent;
-  auto options = tiny();
-  options.agents = {agent.url()};
-  options.collect = false;
-  options.elastic = false;
-  fm::heap h(options);
+  fm::heap h(agent.options());
   constexpr std::uint64_t many = 40'000;  // 40 chunks
   const std::uint64_t n = GENERATE(1u, 700u, 1500u, 39'999u);
   fm::vector<std::uint64_t> v(h);
@@ -348,9 +316,9 @@ TEST_CASE("a vector that cannot be cut is as before, and has zeros beyond its si
   REQUIRE(v.size() == many);
   const bool directory = GENERATE(false, true);  // the header is here, and if so the last chunk, too
   if (directory) REQUIRE(v[many - 1] == many);
-  agent.gives = false;
+  agent.gives = 0;
   const fm::errc cut = code_of_error([&] { v.resize(n); });
-  agent.gives = true;
+  agent.gives = agent.unlimited;
   CHECK(cut == (directory && n == 39'999u ? fm::errc::ok : fm::errc::access_denied));
   const std::uint64_t size = v.size();
   CHECK(size == (cut == fm::errc::ok ? n : many));

@@ -28,12 +28,12 @@ class queue;
 namespace detail {
 
 template <class E>
-struct vector_header;
+class vector_header;
 template <class K, class V, class Hash, class Equal>
-struct hash_table_header;
+class hash_table_header;
 enum class no_value : std::uint8_t;
 template <class E>
-struct queue_header;
+class queue_header;
 
 template <class E>
 struct object_of<vector<E>> {
@@ -41,7 +41,7 @@ struct object_of<vector<E>> {
 };
 template <>
 struct object_of<string> {
-  using type = array_object<char>;
+  using type = const array_object<char>;  // the text never changes, so write() cannot change it either
 };
 template <class K, class V, class Hash, class Equal>
 struct object_of<hash_map<K, V, Hash, Equal>> {
@@ -83,7 +83,7 @@ struct element {
   static value load(const E& e) { return e; }
   static void store(E& e, const argument& v) { e = v; }
   static void clear(E& e) { e = E{}; }
-  static void move(E& to, const E& from) { to = from; }
+  static void move(E& to, const E& from) noexcept { to = from; }
 };
 template <class U>
 struct element<ref<U>> {
@@ -93,7 +93,18 @@ struct element<ref<U>> {
   static value load(const ref<U>& e) { return value(e.root()); }
   static void store(ref<U>& e, const argument& v) { e = v; }
   static void clear(ref<U>& e) { e = nullptr; }
-  static void move(ref<U>& to, const ref<U>& from) { to = from.root(); }
+  // No root in between, so that a move cannot fail. In one section no snapshot and no end of a cycle lies between load
+  // and store (deletion_barrier.h).
+  static void move(ref<U>& to, const ref<U>& from) noexcept {
+    const section in_section;
+    to.store(from.slot());
+  }
+  static void swap(ref<U>& a, ref<U>& b) noexcept {
+    const section in_section;
+    const slot_t s = a.slot();
+    a.store(b.slot());
+    b.store(s);
+  }
 };
 
 /// What a container can hold by value.

@@ -8,7 +8,9 @@
 //     the snapshot came before the store, then every copy that the thread made of the root's value was made before the
 //     snapshot, where the scan finds it. Nobody else can have copied it later, since a handle is one thread's at a
 //     time.
-//   - A reference is loaded and rooted in one section, so that no snapshot, and no end of a cycle, lies in between.
+//   - A reference is loaded and rooted in one section, so that no snapshot, and no end of a cycle, lies in between. The
+//     same holds for one that is loaded and stored elsewhere. Its old place names it until that is overwritten, which
+//     is logged, so a snapshot before or after the section finds it in one of the two.
 //   - A copy of a root is not logged: the original is rooted while it is copied.
 //
 // A thread's log is a buffer of its own, written only inside sections: in a pause it is whole and nobody writes.

@@ -52,7 +52,7 @@ std::string describe_mismatch(const graph_schema& mine, std::string_view theirs)
 /// What may be the target of a reference in a graph that is sent.
 template <class T>
 consteval bool may_be_sent() {
-  using object = object_t<T>;
+  using object = std::remove_const_t<object_t<T>>;
   return std::is_same_v<object, T> || is_instance<object, array_object>;
 }
 
@@ -101,7 +101,7 @@ std::uint32_t schema_type(graph_schema& s) {
       may_be_sent<T>(),
       "farmem: a container's header says what its other objects must be like, which a channel cannot check when it "
       "comes from outside: send arrays, fm::string and structs, and fill the container from them");
-  using object = object_t<T>;
+  using object = std::remove_const_t<object_t<T>>;
   constexpr bool is_array = is_instance<object, array_object>;
   const type_descriptor* type = nullptr;
   if constexpr (is_array)

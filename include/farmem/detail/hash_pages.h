@@ -20,6 +20,11 @@
 #include <farmem/detail/hash_keys.h>
 #include <farmem/vector.h>
 
+namespace fm {
+template <class Self, class K, class V, class Hash, class Equal>
+class hash_table;
+}
+
 namespace fm::detail {
 
 /// A value in a page: element (container.h), for readers that come along meanwhile.
@@ -82,8 +87,30 @@ constexpr std::uint64_t last_of_bucket(std::uint64_t b, std::uint64_t n) {
 }
 
 template <class K, class V, class Hash, class Equal>
-struct hash_table_header {
+struct hash_shards;
+template <class K, class V, class Hash, class Equal>
+class hash_resize;
+template <class Self, class K, class V, class Hash, class Equal>
+class hash_writer;
+
+/// The object behind a table: only the table's own members reach what is in it.
+template <class K, class V, class Hash, class Equal>
+class hash_table_header {
+  template <class, class, class, class, class>
+  friend class fm::hash_table;
+  friend struct hash_shards<K, V, Hash, Equal>;
+  template <class, class, class, class, class>
+  friend class hash_writer;
+  friend class hash_resize<K, V, Hash, Equal>;
+  friend struct managed_traits<hash_table_header>;
+
   std::array<hash_shard<K, V, Hash, Equal>, map_shards> shards{};
 };
 
 }  // namespace fm::detail
+
+/// The fields of a map's header, for reflection.
+template <class K, class V, class Hash, class Equal>
+struct fm::managed_traits<fm::detail::hash_table_header<K, V, Hash, Equal>> {
+  static auto fields(auto& self) { return std::tie(self.shards); }
+};

@@ -56,7 +56,7 @@ class hash_resize {
 
     const shard_motion moving_entries(held);
     (*chunk)[bucket_chunks::within(n)] = head;
-    store_shared(vector->size, n + 1);
+    store_shared(vector->size_, n + 1);
     std::uint64_t kept = 0, moved = 0;
     for (const auto& p : from)
       for (std::size_t i = 0; i < p->count; ++i) {
@@ -80,7 +80,7 @@ class hash_resize {
     {
       const shard_motion moving_entries(held);
       joint.next = appended;
-      store_shared(vector->size, last);
+      store_shared(vector->size_, last);
       (*chunk)[bucket_chunks::within(last)] = nullptr;
       std::uint64_t kept = 0;
       for (const auto& p : pages)

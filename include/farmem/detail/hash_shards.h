@@ -67,7 +67,7 @@ struct hash_shards {
   static slot_t head_for(slot_t table, std::uint64_t hash) {
     const auto* v = buckets_of(table, shard_of(hash));
     if (v == nullptr) return 0;
-    const std::uint64_t n = load_shared(v->size);
+    const std::uint64_t n = load_shared(v->size_);
     return n == 0 ? 0 : head_of(*v, bucket_of(hash, n));
   }
 
@@ -137,7 +137,7 @@ struct hash_shards {
   /// The step that a walk takes from `at`. In a section that holds no pointers yet.
   static step step_from(slot_t table, const hash_position& at) {
     const auto* v = buckets_of(table, at.shard);
-    const std::uint64_t n = v == nullptr ? 0 : load_shared(v->size);
+    const std::uint64_t n = v == nullptr ? 0 : load_shared(v->size_);
     step s;
     s.next = {.shard = at.shard + 1};
     s.buckets = n;
@@ -198,9 +198,9 @@ struct hash_shards {
 
  private:
   static slot_t chunk_of(const vector_header<ref<page>>& v, std::uint64_t c) {
-    if (c == 0) return v.first.slot();
+    if (c == 0) return v.first_.slot();
     using leaf = array_object<typename bucket_chunks::chunk_ref>;
-    const auto& directory = *object_at<array_object<typename bucket_chunks::leaf_ref>>(v.directory.slot());
+    const auto& directory = *object_at<array_object<typename bucket_chunks::leaf_ref>>(v.directory_.slot());
     const slot_t s = directory[c / bucket_chunks::leaf_refs].slot();
     return s == 0 ? 0 : (*object_at<leaf>(s))[c % bucket_chunks::leaf_refs].slot();
   }

@@ -171,7 +171,7 @@ class hash_writer : public ptr<Self> {
       if (!where.at) return false;
       page* p = object_to_write<page>(where.slot);
       auto* top = object_to_write<typename shards::header>(this->slot());
-      const std::uint64_t n = shards::buckets_of(this->slot(), shard)->size;
+      const std::uint64_t n = shards::buckets_of(this->slot(), shard)->size_;
       const std::uint64_t last = p->count - 1;
       const shard_motion moving(lock);
       if (where.index != last) {

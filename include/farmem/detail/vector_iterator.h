@@ -106,6 +106,7 @@ class vector_iterator : public detail::random_access<vector_iterator<T>> {
   pointer operator->() const { return pointer(**this); }
 
  private:
+  friend class vector<T>;  // asks which vector and which element it names
   using base::index_;
   detail::slot_t vector_ = 0;
   // Reading an element may pin the chunk that it is in, which does not change what the iterator names.

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <farmem/detail/random_access.h>
 #include <farmem/detail/vector_chunks.h>
 #include <utility>
@@ -116,14 +117,31 @@ class mutable_ref {
   [[nodiscard]] write_pin<X> write() const { return at_->write(); }
   /// Whether the element is not null.
   explicit operator bool() const noexcept { return static_cast<bool>(*at_); }
-  /// Whether both elements refer to the same object.
-  friend bool operator==(const mutable_ref& a, const mutable_ref& b) noexcept { return *a.at_ == *b.at_; }
-  /// Whether the element refers to the object of `b`.
-  friend bool operator==(const mutable_ref& a, const ptr<X>& b) noexcept { return *a.at_ == b; }
+  /// Whether the element is null.
+  friend bool operator==(const mutable_ref& a, std::nullptr_t) noexcept { return !a; }
+  /// Whether both elements refer to the same object; for fm::string, whether their texts are equal.
+  friend bool operator==(const mutable_ref& a, const mutable_ref& b) {
+    if constexpr (is_text)
+      return value(a) == value(b);
+    else
+      return *a.at_ == *b.at_;
+  }
+  /// Whether the element refers to the object of `b`; for fm::string, whether the texts are equal.
+  friend bool operator==(const mutable_ref& a, const value& b) {
+    if constexpr (is_text)
+      return value(a) == b;
+    else
+      return *a.at_ == b;
+  }
+  /// The order of the handles that the elements read as.
+  friend std::strong_ordering operator<=>(const mutable_ref& a, const mutable_ref& b) { return value(a) <=> value(b); }
+  /// The same.
+  friend std::strong_ordering operator<=>(const mutable_ref& a, const value& b) { return value(a) <=> b; }
   /// Exchanges the objects that two elements refer to.
   friend void swap(const mutable_ref& a, const mutable_ref& b) { a = b.at_->exchange(a.at_->root()); }
 
  private:
+  static constexpr bool is_text = std::is_same_v<X, string>;
   ref<X>* at_;
 };
 
@@ -178,7 +196,7 @@ class mutable_range {
   using reference = typename iterator::reference;  ///< T&, or fm::mutable_ref
 
   /// The elements that `v` has now. Throws as fm::ptr's ->.
-  explicit mutable_range(const ptr<vector<T>>& v) : vector_(v), size_(v->size), chunks_(v.slot()) {}
+  explicit mutable_range(const ptr<vector<T>>& v) : vector_(v), size_(v->size()), chunks_(v.slot()) {}
   /// Not copyable.
   mutable_range(const mutable_range&) = delete;
   mutable_range& operator=(const mutable_range&) = delete;

@@ -1,0 +1,133 @@
+// Editing vectors of references beside collections without end: a reference that moves from place to place is never
+// lost, and nothing that is removed stays.
+#include "fixture.h"
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+using namespace fm::test;
+
+namespace {
+
+struct item {
+  std::uint64_t id = 0;
+  fm::ref<item> twin;  // an object that only this one names
+};
+
+/// Collects until it is told to stop.
+class endless_collections {
+ public:
+  explicit endless_collections(fm::heap& h)
+      : thread_([this, &h] {
+          while (!stop_) failed_ += !h.collect("edit").ok();
+        }) {}
+  ~endless_collections() { stop(); }
+  endless_collections(const endless_collections&) = delete;
+  endless_collections& operator=(const endless_collections&) = delete;
+  int stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return failed_;
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<int> failed_{0};
+  std::thread thread_;
+};
+
+fm::ptr<item> make_item(fm::heap& h, std::uint64_t id) {
+  return h.make<item>({.id = id, .twin = h.make<item>({.id = ~id})});
+}
+
+}  // namespace
+
+TEST_CASE("references move within a vector beside collections without end") {
+  fm::heap_options options = tiny();
+  options.collect_continuously = true;
+  options.collect_share = 1;
+  fm::heap h(options);
+  fm::vector<fm::ref<item>> v(h);
+  std::vector<std::uint64_t> oracle;
+  std::mt19937_64 rng(31);
+  std::uint64_t next = 0;
+  const auto at = [&](std::size_t i) { return v.begin() + std::ptrdiff_t(i); };
+  const auto in_oracle = [&](std::size_t i) { return oracle.begin() + std::ptrdiff_t(i); };
+  const auto check = [&] {
+    REQUIRE(v.size() == oracle.size());
+    std::uint64_t k = 0, wrong = 0;
+    for (const fm::ptr<item>& p : v) wrong += p->id != oracle[k] || p->twin->id != ~oracle[k], ++k;
+    REQUIRE(wrong == 0);
+  };
+  for (; next < 2500; ++next) {
+    v.push_back(make_item(h, next));
+    oracle.push_back(next);
+  }
+  endless_collections collecting(h);
+  const std::uint64_t cycles = h.stats().collections;
+  for (int round = 0; round < 1200 || h.stats().collections < cycles + 10; ++round) {
+    REQUIRE(round < 200'000);
+    const std::size_t n = oracle.size(), i = rng() % n;
+    switch (rng() % 8) {
+      case 0:
+      case 1:
+        oracle.insert(in_oracle(i), next);
+        v.insert(at(i), make_item(h, next++));
+        break;
+      case 2:
+      case 3:
+        oracle.erase(in_oracle(i));
+        v.erase(at(i));
+        break;
+      case 4: {
+        // Far moves: what follows goes to another chunk.
+        const std::vector<std::uint64_t> same(oracle.begin(), in_oracle(std::min<std::size_t>(n, 1100)));
+        oracle.insert(in_oracle(i), same.begin(), same.end());
+        v.insert(at(i), v.begin(), v.begin() + std::ptrdiff_t(same.size()));
+        break;
+      }
+      case 5: {
+        const std::size_t to = i + rng() % (n - i + 1) / 2;
+        oracle.erase(in_oracle(i), in_oracle(to));
+        v.erase(at(i), at(to));
+        break;
+      }
+      case 6: {
+        const std::uint64_t one_in = rng() % 9 + 4, salt = rng() % one_in;
+        std::erase_if(oracle, [&](std::uint64_t id) { return id % one_in == salt; });
+        erase_if(v, [&](const fm::ptr<item>& p) { return p->id % one_in == salt; });
+        break;
+      }
+      default: {
+        const fm::vector<fm::ref<item>> other = v.clone();
+        v.resize(1);
+        v.swap(other);
+      }
+    }
+    if (oracle.size() > 6000) {
+      oracle.resize(2000);
+      v.resize(2000);
+    }
+    while (oracle.size() < 1500) {
+      oracle.insert(oracle.begin(), next);
+      v.insert(v.begin(), make_item(h, next++));
+    }
+    if (round % 50 == 0) check();
+  }
+  check();
+  REQUIRE(collecting.stop() == 0);
+  check();
+  require_sound(h);
+
+  // What was removed is gone: the items, their twins, and the parts of the vector are all that is left.
+  REQUIRE(h.collect("all").ok());
+  const auto types = h.stats(fm::detail_level::types).types;
+  std::uint64_t items = 0;
+  for (const auto& t : types)
+    if (t.name.find("item") != std::string::npos && t.name.find("ref") == std::string::npos) items += t.objects;
+  std::vector<std::uint64_t> ids = oracle;
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  REQUIRE(items == 2 * ids.size());
+}
