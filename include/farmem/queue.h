@@ -41,6 +41,7 @@ class queue_header {
 /// The fields of a queue's header, for reflection.
 template <class E>
 struct managed_traits<detail::queue_header<E>> {
+  /// All of them, in order.
   static auto fields(auto& self) { return std::tie(self.size, self.front, self.back); }
 };
 

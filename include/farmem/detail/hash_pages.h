@@ -112,5 +112,6 @@ class hash_table_header {
 /// The fields of a map's header, for reflection.
 template <class K, class V, class Hash, class Equal>
 struct fm::managed_traits<fm::detail::hash_table_header<K, V, Hash, Equal>> {
+  /// All of them, in order.
   static auto fields(auto& self) { return std::tie(self.shards); }
 };

@@ -69,6 +69,7 @@ class vector_header {
 /// The fields of a vector's header, for reflection.
 template <class E>
 struct managed_traits<detail::vector_header<E>> {
+  /// All of them, in order.
   static auto fields(auto& self) { return std::tie(self.size_, self.capacity_, self.first_, self.directory_); }
 };
 
