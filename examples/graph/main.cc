@@ -91,7 +91,7 @@ void print_result(const graph& g, const arguments& a, const outcome& o) {
     fmt::print("  {} components, the largest with {} of {} vertices\n", c.components, c.largest, g.vertex_count());
   } else {
     std::uint64_t pairs = 0;
-    for (std::uint64_t i = 0; i < o.rows.size(); ++i) pairs += fm::ptr<reach>(o.rows[i])->members->size;
+    for (std::uint64_t i = 0; i < o.rows.size(); ++i) pairs += fm::ptr<reach>(o.rows[i])->members->size();
     fmt::print("  {} sources reach {} vertices in all\n", o.rows.size(), pairs);
   }
 }
