@@ -64,9 +64,14 @@ void only_this_thread() noexcept {
   gate.store(any_section.load(std::memory_order_relaxed) ? std::uint32_t{gate_forked} : 0, std::memory_order_relaxed);
   threads().mutex.unlock();
 }
+pthread_key_t end_key();
 const os::fork_guard threads_at_fork(
-    os::fork_rank::threads, []() noexcept { threads().mutex.lock(); }, []() noexcept { threads().mutex.unlock(); },
-    only_this_thread);
+    os::fork_rank::threads,
+    []() noexcept {
+      (void)end_key();  // not at load: a simulation has keys of its own by the time when the first heap is opened
+      threads().mutex.lock();
+    },
+    []() noexcept { threads().mutex.unlock(); }, only_this_thread);
 
 void end_thread(void* state) {
   thread_state& t = *static_cast<thread_state*>(state);
@@ -95,7 +100,6 @@ pthread_key_t end_key() {
 }
 
 const os::at_load made_at_load([]() noexcept {
-  end_key();
   pauses();
   gate_waits();
 });
