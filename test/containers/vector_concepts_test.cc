@@ -12,11 +12,11 @@ using namespace fm::test;
 
 namespace {
 
-struct record {
+struct keyed {
   std::uint64_t key = 0;
   std::uint64_t number = 0;
 };
-struct item {
+struct named_item {
   std::uint64_t id = 0;
 };
 
@@ -48,15 +48,15 @@ constexpr bool writes =
 
 static_assert(reads<int> && writes<int>);
 static_assert(reads<bool> && writes<bool>);
-static_assert(reads<record> && writes<record>);
-static_assert(reads<fm::ref<item>> && writes<fm::ref<item>>);
+static_assert(reads<keyed> && writes<keyed>);
+static_assert(reads<fm::ref<named_item>> && writes<fm::ref<named_item>>);
 static_assert(reads<fm::ref<fm::string>> && writes<fm::ref<fm::string>>);
 static_assert(reads<fm::ref<fm::vector<int>>> && writes<fm::ref<fm::vector<int>>>);
 static_assert(std::sortable<writing<int>> && std::sortable<writing<bool>>);
-static_assert(std::sortable<writing<record>, std::ranges::less, std::uint64_t record::*>);
+static_assert(std::sortable<writing<keyed>, std::ranges::less, std::uint64_t keyed::*>);
 static_assert(std::sortable<writing<fm::ref<fm::string>>>);  // by text
 
-std::uint64_t id_of(const fm::ptr<item>& p) { return p->id; }
+std::uint64_t id_of(const fm::ptr<named_item>& p) { return p->id; }
 
 }  // namespace
 
@@ -91,32 +91,32 @@ TEST_CASE("std::ranges reads a managed vector and a mutable range alike") {
 TEST_CASE("std::ranges changes a mutable range as it changes a std::vector") {
   fm::heap h(tiny());
   std::mt19937_64 rng(3);
-  std::vector<record> oracle;
+  std::vector<keyed> oracle;
   for (std::uint64_t i = 0; i < 6000; ++i) oracle.push_back({rng() % 1000, i});
-  fm::vector<record> v(h, oracle);
+  fm::vector<keyed> v(h, oracle);
   auto m = v.mutate();
   const auto both = [&](auto&& change) {
     change(oracle);
     change(m);
-    REQUIRE(std::ranges::equal(v, oracle, {}, &record::number, &record::number));
+    REQUIRE(std::ranges::equal(v, oracle, {}, &keyed::number, &keyed::number));
   };
-  both([](auto&& r) { std::ranges::stable_sort(r, {}, &record::key); });
-  both([](auto&& r) { std::ranges::sort(r, std::ranges::greater(), &record::number); });
+  both([](auto&& r) { std::ranges::stable_sort(r, {}, &keyed::key); });
+  both([](auto&& r) { std::ranges::sort(r, std::ranges::greater(), &keyed::number); });
   both([](auto&& r) { std::ranges::rotate(r, r.begin() + 1700); });
   both([](auto&& r) { std::ranges::reverse(r); });
-  both([](auto&& r) { std::ranges::nth_element(r, r.begin() + 3000, {}, &record::number); });
-  both([](auto&& r) { std::ranges::partition(r, [](const record& x) { return x.key % 3 == 0; }); });
+  both([](auto&& r) { std::ranges::nth_element(r, r.begin() + 3000, {}, &keyed::number); });
+  both([](auto&& r) { std::ranges::partition(r, [](const keyed& x) { return x.key % 3 == 0; }); });
   both([](auto&& r) {
-    std::ranges::transform(r, r.begin(), [](const record& x) { return record{x.key, x.number ^ 5}; });
+    std::ranges::transform(r, r.begin(), [](const keyed& x) { return keyed{x.key, x.number ^ 5}; });
   });
   both([](auto&& r) { std::ranges::copy(r.begin(), r.begin() + 100, r.begin() + 4000); });
   both([](auto&& r) { std::ranges::shuffle(r, std::mt19937(5)); });
   both([](auto&& r) { std::ranges::swap_ranges(r.begin(), r.begin() + 50, r.begin() + 5000, r.begin() + 5050); });
-  both([](auto&& r) { std::ranges::fill(std::ranges::remove(r, 7u, &record::key), record{1, 2}); });
+  both([](auto&& r) { std::ranges::fill(std::ranges::remove(r, 7u, &keyed::key), keyed{1, 2}); });
   // A range that is a temporary lives as long as the algorithm runs.
-  std::ranges::sort(v.mutate(), {}, &record::key);
-  std::ranges::sort(oracle, {}, &record::key);
-  REQUIRE(std::ranges::equal(v, oracle, {}, &record::key, &record::key));
+  std::ranges::sort(v.mutate(), {}, &keyed::key);
+  std::ranges::sort(oracle, {}, &keyed::key);
+  REQUIRE(std::ranges::equal(v, oracle, {}, &keyed::key, &keyed::key));
 }
 
 TEST_CASE("std::ranges sorts, finds and copies references and truth values") {
@@ -124,18 +124,18 @@ TEST_CASE("std::ranges sorts, finds and copies references and truth values") {
   std::mt19937_64 rng(9);
   std::vector<std::uint64_t> oracle(3000);
   for (auto& x : oracle) x = rng() % 100'000;
-  fm::vector<fm::ref<item>> v(h);
-  v.append(oracle | std::views::transform([&](std::uint64_t id) { return h.make<item>(id); }));
+  fm::vector<fm::ref<named_item>> v(h);
+  v.append(oracle | std::views::transform([&](std::uint64_t id) { return h.make<named_item>(id); }));
   auto m = v.mutate();
   std::ranges::sort(m, {}, id_of);
   std::ranges::sort(oracle);
   REQUIRE(std::ranges::equal(v, oracle, {}, id_of));
   REQUIRE(std::ranges::find(v, v[2000]) - v.begin() <= 2000);
   REQUIRE((*std::ranges::lower_bound(v, oracle[1500], {}, id_of))->id == oracle[1500]);
-  const fm::vector<fm::ref<item>> copy(h, std::vector<fm::ptr<item>>(v.size()));
+  const fm::vector<fm::ref<named_item>> copy(h, std::vector<fm::ptr<named_item>>(v.size()));
   std::ranges::copy(v, copy.mutate().begin());
   REQUIRE(copy.equal_elements(v));
-  std::ranges::transform(v, m.begin(), [&](const fm::ptr<item>& p) { return h.make<item>(p->id + 1); });
+  std::ranges::transform(v, m.begin(), [&](const fm::ptr<named_item>& p) { return h.make<named_item>(p->id + 1); });
   REQUIRE(v[70]->id == oracle[70] + 1);
 
   fm::vector<fm::ref<fm::string>> words(h, {h.str("c"), h.str("a"), h.str("b")});

@@ -10,9 +10,9 @@ using namespace fm::test;
 
 namespace {
 
-struct item {
+struct twin_item {
   std::uint64_t id = 0;
-  fm::ref<item> twin;  // an object that only this one names
+  fm::ref<twin_item> twin;  // an object that only this one names
 };
 
 /// Collects until it is told to stop.
@@ -37,8 +37,8 @@ class endless_collections {
   std::thread thread_;
 };
 
-fm::ptr<item> make_item(fm::heap& h, std::uint64_t id) {
-  return h.make<item>({.id = id, .twin = h.make<item>({.id = ~id})});
+fm::ptr<twin_item> make_item(fm::heap& h, std::uint64_t id) {
+  return h.make<twin_item>({.id = id, .twin = h.make<twin_item>({.id = ~id})});
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ TEST_CASE("references move within a vector beside collections without end") {
   options.collect_continuously = true;
   options.collect_share = 1;
   fm::heap h(options);
-  fm::vector<fm::ref<item>> v(h);
+  fm::vector<fm::ref<twin_item>> v(h);
   std::vector<std::uint64_t> oracle;
   std::mt19937_64 rng(31);
   std::uint64_t next = 0;
@@ -57,7 +57,7 @@ TEST_CASE("references move within a vector beside collections without end") {
   const auto check = [&] {
     REQUIRE(v.size() == oracle.size());
     std::uint64_t k = 0, wrong = 0;
-    for (const fm::ptr<item>& p : v) wrong += p->id != oracle[k] || p->twin->id != ~oracle[k], ++k;
+    for (const fm::ptr<twin_item>& p : v) wrong += p->id != oracle[k] || p->twin->id != ~oracle[k], ++k;
     REQUIRE(wrong == 0);
   };
   for (; next < 2500; ++next) {
@@ -96,11 +96,11 @@ TEST_CASE("references move within a vector beside collections without end") {
       case 6: {
         const std::uint64_t one_in = rng() % 9 + 4, salt = rng() % one_in;
         std::erase_if(oracle, [&](std::uint64_t id) { return id % one_in == salt; });
-        erase_if(v, [&](const fm::ptr<item>& p) { return p->id % one_in == salt; });
+        erase_if(v, [&](const fm::ptr<twin_item>& p) { return p->id % one_in == salt; });
         break;
       }
       default: {
-        const fm::vector<fm::ref<item>> other = v.clone();
+        const fm::vector<fm::ref<twin_item>> other = v.clone();
         v.resize(1);
         v.swap(other);
       }
@@ -125,7 +125,7 @@ TEST_CASE("references move within a vector beside collections without end") {
   const auto types = h.stats(fm::detail_level::types).types;
   std::uint64_t items = 0;
   for (const auto& t : types)
-    if (t.name.find("item") != std::string::npos && t.name.find("ref") == std::string::npos) items += t.objects;
+    if (t.name.find("twin_item") != std::string::npos && t.name.find("ref") == std::string::npos) items += t.objects;
   std::vector<std::uint64_t> ids = oracle;
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());

@@ -13,16 +13,16 @@ using namespace fm::test;
 
 namespace {
 
-struct posting {
+struct place_of_word {
   std::uint32_t file = 0;
   std::uint32_t line = 0;
-  friend auto operator<=>(const posting&, const posting&) = default;
+  friend auto operator<=>(const place_of_word&, const place_of_word&) = default;
 };
-struct page {
+struct wide_page {
   std::array<std::uint64_t, 300> words{};  // three to a chunk
-  friend bool operator==(const page&, const page&) = default;
+  friend bool operator==(const wide_page&, const wide_page&) = default;
 };
-struct item {
+struct numbered {
   std::uint64_t id = 0;
 };
 
@@ -32,20 +32,20 @@ struct maker {
   static T make(fm::heap&, std::uint64_t n) { return static_cast<T>(n); }
 };
 template <>
-struct maker<posting> {
-  static posting make(fm::heap&, std::uint64_t n) { return {std::uint32_t(n), std::uint32_t(n >> 32)}; }
+struct maker<place_of_word> {
+  static place_of_word make(fm::heap&, std::uint64_t n) { return {std::uint32_t(n), std::uint32_t(n >> 32)}; }
 };
 template <>
-struct maker<page> {
-  static page make(fm::heap&, std::uint64_t n) {
-    page p;
+struct maker<wide_page> {
+  static wide_page make(fm::heap&, std::uint64_t n) {
+    wide_page p;
     p.words.fill(n);
     return p;
   }
 };
 template <>
-struct maker<fm::ref<item>> {
-  static fm::ptr<item> make(fm::heap& h, std::uint64_t n) { return h.make<item>({.id = n}); }
+struct maker<fm::ref<numbered>> {
+  static fm::ptr<numbered> make(fm::heap& h, std::uint64_t n) { return h.make<numbered>({.id = n}); }
 };
 
 /// A managed vector and what it should hold. Handles are equal if they name one object, so an element that is lost, or
@@ -226,8 +226,8 @@ constexpr std::size_t some_chunks = 5 * 8192 / sizeof(T) / 2;
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("an edited vector holds what std::vector does", "", std::uint64_t, bool, posting, page,
-                   fm::ref<item>) {
+TEMPLATE_TEST_CASE("an edited vector holds what std::vector does", "", std::uint64_t, bool, place_of_word, wide_page,
+                   fm::ref<numbered>) {
   fm::heap h(tiny());
   pair_of_vectors<TestType> both(h, 21, some_chunks<TestType>);
   for (int round = 0; round < 20; ++round) {
@@ -312,8 +312,8 @@ TEST_CASE("a copy of a handle names the same vector, and a clone does not") {
   REQUIRE((a.size() == 3 && a[2] == 3));
 
   // The objects behind references are shared, and strings compare by their text.
-  const fm::vector<fm::ref<item>> items(h, {h.make<item>(1u), h.make<item>(2u)});
-  const fm::vector<fm::ref<item>> copied = items.clone();
+  const fm::vector<fm::ref<numbered>> items(h, {h.make<numbered>(1u), h.make<numbered>(2u)});
+  const fm::vector<fm::ref<numbered>> copied = items.clone();
   copied[1].write()->id = 7;
   REQUIRE(items[1]->id == 7);
   REQUIRE(copied.equal_elements(items));
@@ -345,10 +345,10 @@ TEST_CASE("ranges of any kind are appended and inserted") {
   REQUIRE(v.empty());
   v.insert_range(v.begin(), v);
   REQUIRE(v.empty());
-  fm::vector<posting> p(h);
+  fm::vector<place_of_word> p(h);
   p.emplace_back(1u, 2u);
-  p.emplace(p.begin(), posting{3, 4});
-  REQUIRE((p.size() == 2 && p[0] == posting{3, 4} && p[1] == posting{1, 2}));
+  p.emplace(p.begin(), place_of_word{3, 4});
+  REQUIRE((p.size() == 2 && p[0] == place_of_word{3, 4} && p[1] == place_of_word{1, 2}));
 }
 
 TEST_CASE("editing a vector at a wrong place is a typed error, and changes nothing") {
@@ -384,7 +384,7 @@ TEST_CASE("editing a vector at a wrong place is a typed error, and changes nothi
   REQUIRE(v.back() == 9);
   REQUIRE(code_of_error([&] { v.swap(there); }) == fm::errc::invalid_argument);
   REQUIRE((v.size() == 5 && there.size() == 2));
-  const fm::vector<fm::ref<item>> here(h), items(second, {second.make<item>(1u)});
+  const fm::vector<fm::ref<numbered>> here(h), items(second, {second.make<numbered>(1u)});
   REQUIRE(code_of_error([&] { here.append(items); }) == fm::errc::invalid_argument);
   REQUIRE(code_of_error([&] { here.insert_range(here.begin(), items); }) == fm::errc::invalid_argument);
   REQUIRE(here.empty());
