@@ -14,11 +14,14 @@ test_packages=(catch2 ccache util-linux clang-format-14 redis-tools python3)
 # What test/run --full needs besides.
 full_packages=(
   spin doxygen graphviz gdb
-  clang-14 libclang-rt-14-dev clang-tidy-14 clang-19
+  clang-14 libclang-rt-14-dev clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
   capnproto libcapnp-dev
 )
+
+# Compilers of users' programs, which the tests try where there are such (test/compilers).
+compiler_packages=(clang-19)
 
 # What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.
 lab_packages=(
