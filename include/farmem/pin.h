@@ -161,8 +161,8 @@ class member_pin {
   { return std::size(**this); }
   /// Element `i` of the member, unchecked as the member's own. O(1), fetches nothing.
   decltype(auto) operator[](std::size_t i) const noexcept FM_LIFETIMEBOUND requires
-      requires(const M& m, std::size_t i) {
-    m[i];
+      requires(const M& m, std::size_t at) {
+    m[at];
   }
   { return (**this)[i]; }
 
