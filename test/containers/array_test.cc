@@ -1,10 +1,9 @@
 // Managed arrays: what their [] and at() do past the end.
 #include "fixture.h"
 
-#include <csignal>
 #include <cstring>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "support/ended_child.h"
 
 using namespace fm::test;
 
@@ -14,8 +13,8 @@ TEST_CASE("at() of an array throws past its end and names it") {
   const fm::write_pin pin = a.write();
   pin->at(2) = 5;
   REQUIRE((*pin)[2] == 5);
-  REQUIRE(code_of_error([&] { (void)pin->at(3); }) == fm::errc::out_of_range);
-  REQUIRE(code_of_error([&] { (void)a.read()->at(3); }) == fm::errc::out_of_range);
+  REQUIRE(code_of([&] { (void)pin->at(3); }) == fm::errc::out_of_range);
+  REQUIRE(code_of([&] { (void)a.read()->at(3); }) == fm::errc::out_of_range);
   try {
     (void)pin->at(77);
   } catch (const fm::error& e) {
@@ -25,33 +24,18 @@ TEST_CASE("at() of an array throws past its end and names it") {
 
 #if !defined(NDEBUG) && !FM_TSAN
 TEST_CASE("an index past the end of an array ends a debug build, with a message") {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::dup2(ends[1], STDERR_FILENO);
-    ::close(ends[1]);
-    ::signal(SIGABRT, SIG_DFL);
+  const ended_child end = run_in_child([] {
     alignas(8) char memory[24] = {};  // a child has no heap: an array of two, as it lies in one
     const std::uint64_t length = 2;
     std::memcpy(memory, &length, sizeof length);
     const auto& array = *reinterpret_cast<const fm::array_object<std::uint64_t>*>(memory);
-    if (array[1] != 0) ::_exit(18);
+    if (array[1] != 0) return;
     std::size_t i = 2;
     asm volatile("" : "+r"(i));
     (void)!array[i];
-    ::_exit(17);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char buffer[512];
-  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, std::size_t(n));
-  ::close(ends[0]);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  INFO(text);
-  CHECK(WIFSIGNALED(status));
-  CHECK(text.find("an index is past the end of an array") != std::string::npos);
+  });
+  INFO(end.text);
+  CHECK(end.by_signal);
+  CHECK(end.text.find("an index is past the end of an array") != std::string::npos);
 }
 #endif

@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 #include <farmem/farmem.h>
 
+#include "support/error_code.h"
+
 namespace fm::test {
 
 using namespace fm::literals;
@@ -18,17 +20,6 @@ inline void require_sound(heap& h) {
   const auto v = h.verify();
   for (const auto& m : v.messages) UNSCOPED_INFO(m);
   REQUIRE(v.ok());
-}
-
-/// The code of the error that `f` throws, ok when it throws none.
-template <class F>
-errc code_of_error(F&& f) {
-  try {
-    f();
-  } catch (const error& e) {
-    return e.code();
-  }
-  return errc::ok;
 }
 
 }  // namespace fm::test

@@ -142,7 +142,7 @@ TEST_CASE("an operation that finds the agent full leaves its table as it was") {
   for (int i = 0; i < 3'000; ++i) tables.step();
   std::vector<fm::ptr<block>> all;
   const auto fill = [&] {
-    return code_of_error([&] {
+    return code_of([&] {
       while (all.size() < 1'000'000) all.push_back(h.make<block>({.id = all.size()}));
     });
   };
@@ -172,7 +172,7 @@ TEST_CASE("an operation that finds the cache full leaves its table as it was") {
   for (int round = 0; round < 6; ++round) {
     REQUIRE(h.evict_all() == fm::errc::ok);
     std::vector<fm::read_pin<block>> pins;
-    const fm::errc full = code_of_error([&] {
+    const fm::errc full = code_of([&] {
       while (pins.size() < 1'000'000) pins.push_back(h.make<block>({.id = pins.size()}).read());
     });
     REQUIRE(full == fm::errc::cache_full);
@@ -208,7 +208,7 @@ TEST_CASE("an erasure after which the table cannot shrink has erased its key") {
   for (int round = 0; round < 4; ++round) {
     REQUIRE(h.evict_all() == fm::errc::ok);
     std::vector<fm::read_pin<block>> pins;
-    const fm::errc full = code_of_error([&] {
+    const fm::errc full = code_of([&] {
       while (pins.size() < 1'000'000) pins.push_back(h.make<block>({.id = pins.size()}).read());
     });
     REQUIRE(full == fm::errc::cache_full);

@@ -170,7 +170,7 @@ TEST_CASE("a vector keeps what the table says, whichever fetch fails") {
       const managed v(h, before);
       REQUIRE(h.evict_all() == fm::errc::ok);
       agent.gives = reads;
-      result = code_of_error([&] { op.run(v); });
+      result = code_of([&] { op.run(v); });
       agent.gives = agent.unlimited;
       if (result == fm::errc::ok) {
         REQUIRE(std::ranges::equal(v, after));
@@ -200,10 +200,9 @@ TEST_CASE("a vector keeps what the table says when the cache is full") {
     REQUIRE(h.evict_all() == fm::errc::ok);
     // Objects of nearly a segment each are pinned until nothing fits; then they make room, one by one.
     std::vector<fm::read_pin<char[]>> pins;
-    while (code_of_error([&] { pins.push_back(h.array<char>(60'000).read()); }) == fm::errc::ok)
-      REQUIRE(pins.size() < 100);
+    while (code_of([&] { pins.push_back(h.array<char>(60'000).read()); }) == fm::errc::ok) REQUIRE(pins.size() < 100);
     for (int without_pins = 0;;) {
-      const fm::errc result = code_of_error([&] { op.run(v); });
+      const fm::errc result = code_of([&] { op.run(v); });
       if (result == fm::errc::ok) break;
       REQUIRE(result == fm::errc::cache_full);
       ++failures;

@@ -250,11 +250,11 @@ TEST_CASE("a mutable range says what is wrong, and stays usable") {
   fm::vector<int> v(h);
   v.push_back(1);
   auto m = v.mutate();
-  REQUIRE(code_of_error([&] { (void)*m.end(); }) == fm::errc::out_of_range);
-  REQUIRE(code_of_error([&] { (void)m[1]; }) == fm::errc::out_of_range);
+  REQUIRE(code_of([&] { (void)*m.end(); }) == fm::errc::out_of_range);
+  REQUIRE(code_of([&] { (void)m[1]; }) == fm::errc::out_of_range);
   m[0] = 5;
   REQUIRE(v[0] == 5);
   REQUIRE((m.size() == 1 && !m.empty()));
   REQUIRE(fm::vector<int>(h).mutate().empty());
-  REQUIRE(code_of_error([] { (void)fm::vector<int>().mutate(); }) == fm::errc::null_handle);
+  REQUIRE(code_of([] { (void)fm::vector<int>().mutate(); }) == fm::errc::null_handle);
 }

@@ -201,7 +201,7 @@ TEST_CASE("an iterator steps and jumps in both directions") {
       it = other;
     }
   }
-  REQUIRE(code_of_error([&] { *v.end(); }) == fm::errc::out_of_range);
+  REQUIRE(code_of([&] { *v.end(); }) == fm::errc::out_of_range);
   it = {};
   require_sound(h);
 }
@@ -226,7 +226,7 @@ TEST_CASE("millions of small vectors stay cheap, and hang in references") {
     const fm::vector<posting> direct(w->postings);
     REQUIRE(copied.size() == 3);
     REQUIRE(direct[2] == posting{std::uint32_t(i), 2});
-    REQUIRE(code_of_error([&] { (void)direct[3]; }) == fm::errc::out_of_range);
+    REQUIRE(code_of([&] { (void)direct[3]; }) == fm::errc::out_of_range);
   }
   const auto w = fm::ptr<word>(dictionary[5]);
   fm::vector<posting> other(h);
@@ -291,15 +291,15 @@ TEST_CASE("several threads read one vector that does not fit") {
 
 TEST_CASE("misuse of a vector is a typed error") {
   fm::vector<int> null;
-  REQUIRE(code_of_error([&] { (void)null.size(); }) == fm::errc::null_handle);
-  REQUIRE(code_of_error([&] { null.push_back(1); }) == fm::errc::null_handle);
+  REQUIRE(code_of([&] { (void)null.size(); }) == fm::errc::null_handle);
+  REQUIRE(code_of([&] { null.push_back(1); }) == fm::errc::null_handle);
   fm::vector<int> outlives;
   {
     fm::heap h(tiny());
     fm::vector<int> v(h);
-    REQUIRE(code_of_error([&] { v.pop_back(); }) == fm::errc::out_of_range);
-    REQUIRE(code_of_error([&] { (void)v.back(); }) == fm::errc::out_of_range);
-    REQUIRE(code_of_error([&] { v.set(0, 1); }) == fm::errc::out_of_range);
+    REQUIRE(code_of([&] { v.pop_back(); }) == fm::errc::out_of_range);
+    REQUIRE(code_of([&] { (void)v.back(); }) == fm::errc::out_of_range);
+    REQUIRE(code_of([&] { v.set(0, 1); }) == fm::errc::out_of_range);
     outlives = v;
   }
   REQUIRE_FALSE(outlives);
@@ -317,7 +317,7 @@ TEST_CASE("a vector that cannot be cut is as before, and has zeros beyond its si
   const bool directory = GENERATE(false, true);  // the header is here, and if so the last chunk, too
   if (directory) REQUIRE(v[many - 1] == many);
   agent.gives = 0;
-  const fm::errc cut = code_of_error([&] { v.resize(n); });
+  const fm::errc cut = code_of([&] { v.resize(n); });
   agent.gives = agent.unlimited;
   CHECK(cut == (directory && n == 39'999u ? fm::errc::ok : fm::errc::access_denied));
   const std::uint64_t size = v.size();

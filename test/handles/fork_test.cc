@@ -10,12 +10,15 @@
 #include <memory>
 #include <thread>
 
+#include "support/error_code.h"
 #include "support/served_store.h"
 
 // ThreadSanitizer does not follow a fork of a process with threads.
 #if !FM_TSAN
 
 using namespace fm::literals;
+
+using fm::test::code_of;
 
 namespace {
 
@@ -119,15 +122,6 @@ class agent final : public fm::test::served_store {
   agent(const agent&) = delete;
   agent& operator=(const agent&) = delete;
 };
-
-fm::errc code_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const fm::error& e) {
-    return e.code();
-  }
-  return fm::errc::ok;
-}
 
 }  // namespace
 

@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "support/ended_child.h"
+
 using namespace fm::literals;
 
 namespace {
@@ -245,29 +247,15 @@ TEST_CASE("a forked child that uses a heap of its parent aborts, and one that do
 
 #ifndef NDEBUG
 TEST_CASE("a scope that another thread uses ends a debug build, with a message") {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::dup2(ends[1], STDERR_FILENO);
-    ::close(ends[1]);
-    ::signal(SIGABRT, SIG_DFL);
+  const auto end = fm::test::run_in_child([] {
     fm::scope s;
     s.renew();
     std::thread([&] { s.renew(); }).join();
-    ::_exit(17);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char buffer[512];
-  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, std::size_t(n));
-  ::close(ends[0]);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  INFO(text);
-  CHECK(WIFSIGNALED(status));
-  CHECK(text.find("a scope belongs to the thread that opened it") != std::string::npos);
+    ::_exit(0);
+  });
+  INFO(end.text);
+  CHECK(end.by_signal);
+  CHECK(end.text.find("a scope belongs to the thread that opened it") != std::string::npos);
 }
 #endif
 #endif

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/error_code.h"
+
 namespace {
 
 using fm::errc;
@@ -22,15 +24,7 @@ type_descriptor described(std::string name, std::uint64_t hash = 1, type_kind ki
           .layout = "16 bytes"};
 }
 
-template <class F>
-fm::errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const fm::error& e) {
-    return e.code();
-  }
-  return errc::ok;
-}
+using fm::test::code_of;
 
 TEST_CASE("numbers start at 1 and count up without holes") {
   type_registry r;

@@ -8,20 +8,13 @@
 #include <algorithm>
 
 #include "fixture.h"
+#include "support/error_code.h"
 
 using namespace paged_test;
 
 namespace {
 
-template <class Body>
-errc code_of(const Body& body) {
-  try {
-    body();
-  } catch (const error& e) {
-    return e.code();
-  }
-  return errc::ok;
-}
+using fm::test::code_of;
 
 std::string text_of(const std::function<void()>& body) {
   try {

@@ -17,6 +17,7 @@
 
 #include "pool/checked.h"
 #include "program/live_agent.h"
+#include "support/error_code.h"
 
 namespace pool_test {
 
@@ -77,16 +78,7 @@ inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   return v;
 }
 
-/// The code of the error that `f` throws; ok when it throws none.
-template <class F>
-errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const error& e) {
-    return e.code();
-  }
-  return errc::ok;
-}
+using fm::test::code_of;
 
 inline void check_sound(const pool& p) {
   const pool_report r = p.verify();

@@ -6,7 +6,10 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
+#include "support/error_code.h"
+
 using namespace fm::literals;
+using fm::test::code_of;
 
 namespace {
 
@@ -27,16 +30,6 @@ std::vector<fm::ptr<item>> make_items(fm::heap& h, std::uint64_t n) {
   std::vector<fm::ptr<item>> all;
   for (std::uint64_t i = 0; i < n; ++i) all.push_back(h.make<item>({.value = i}));
   return all;
-}
-
-template <class F>
-fm::errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const fm::error& e) {
-    return e.code();
-  }
-  return fm::errc::ok;
 }
 
 }  // namespace
