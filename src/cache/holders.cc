@@ -50,7 +50,9 @@ bool each_frame(const segment& s, Visit&& visit) {
   for (char* at = s.base + 8; at < end;) {
     __builtin_prefetch(at + limits::prefetch_bytes);
     char* const payload = at + sizeof(frame_prefix);
-    at += frame::total_bytes_of(payload);
+    const std::uint64_t total = frame::total_bytes_of(payload);
+    FM_ASSERT(total != 0, "a frame has a size");
+    at += total;
     if (at > payload && !visit(payload)) return false;  // and not a filler
   }
   return true;

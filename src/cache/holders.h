@@ -1,8 +1,8 @@
 // Who holds the memory of a cache: threads, open scopes, pins, and objects that are not written home yet. The text of
 // cache_full is made of it.
 //
-// Invariant: counting for an error changes nothing. It looks at a bounded number of frames, between two steps of eviction, and makes
-// none of them warm.
+// Invariant: counting for an error changes nothing. It looks at a bounded number of frames, between two steps of
+// eviction, and makes none of them warm.
 #pragma once
 
 #include <string>
