@@ -1,0 +1,142 @@
+// network: who knows whom, once in containers of the standard library and once in farmem's, driven by the same operations.
+// Prints the speed of both; --check compares every answer. docs/how-to/migrate.md shows how the one became the other.
+//
+// Exit codes: 0 all well, 1 something failed or --check found a difference, 2 a mistake in the arguments.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <random>
+
+#include "../support/machine.h"
+#include "far_network.h"
+#include "plain_network.h"
+
+namespace {
+
+using namespace fm::example;
+
+/// What one person was measured to need in far memory, with the list of those that it knows.
+constexpr std::uint64_t bytes_per_person = 550;
+constexpr std::uint64_t objects_per_person = 6;  ///< slots, with those of garbage that is not collected yet
+constexpr std::uint64_t known_each = 8;          ///< connections made, a person
+constexpr std::uint64_t neighbourhood = 200;     ///< most know others of nearby ids
+
+struct arguments {
+  machine_options machine;
+  std::uint64_t persons = 50'000, operations = 20'000, seed = 1;
+  bool plain = true, check = false;
+};
+
+/// What was answered, and how long it took.
+struct outcome {
+  std::uint64_t sum = 0, triangles = 0, core = 0, size = 0;
+  groups found;
+  double fill_seconds = 0, run_seconds = 0, analysis_seconds = 0;
+  [[nodiscard]] bool same_answers(const outcome& o) const {
+    return sum == o.sum && triangles == o.triangles && core == o.core && size == o.size && found == o.found;
+  }
+};
+
+/// Someone whom `id` may know: three of four times somebody near.
+std::uint64_t other_than(std::uint64_t id, std::uint64_t persons, std::mt19937_64& random) {
+  return random() % 4 != 0 ? (id + 1 + random() % neighbourhood) % persons : random() % persons;
+}
+
+template <class Network>
+void operate(Network& network, const arguments& a, std::mt19937_64& random, outcome& out) {
+  for (std::uint64_t i = 0; i < a.operations && !stop_requested; ++i) {
+    const std::uint64_t id = random() % a.persons, kind = random() % 100;
+    const std::uint64_t other = other_than(id, a.persons, random);
+    if (kind < 40) {
+      out.sum += network.name(id).size();
+    } else if (kind < 60) {
+      for (const suggestion& s : network.suggest(id, 10)) out.sum += s.id * s.common;
+    } else if (kind < 70) {
+      out.sum += network.distance(id, other, 3) % 1000;
+    } else if (kind < 85) {
+      out.sum += network.connect(id, other);
+    } else if (kind < 95) {
+      out.sum += network.disconnect(id, other);
+    } else if (!network.remove(id)) {
+      out.sum += network.add(id, fmt::format("person {}", id));
+    }
+  }
+}
+
+template <class Network>
+outcome drive(Network& network, const arguments& a) {
+  auto begin = std::chrono::steady_clock::now();
+  const auto lap = [&begin] {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(begin, now)).count();
+  };
+  std::mt19937_64 random(a.seed);
+  outcome out;
+  for (std::uint64_t id = 0; id < a.persons && !stop_requested; ++id) network.add(id, fmt::format("person {}", id));
+  for (std::uint64_t id = 0; id < a.persons && !stop_requested; ++id)
+    for (std::uint64_t n = 0; n < known_each; ++n) network.connect(id, other_than(id, a.persons, random));
+  out.fill_seconds = lap();
+  operate(network, a, random, out);
+  out.run_seconds = lap();
+  if (!stop_requested) {
+    out.found = network.count_groups();
+    out.triangles = network.count_triangles();
+    out.core = network.core_size(known_each);
+  }
+  out.analysis_seconds = lap();
+  out.size = network.size();
+  return out;
+}
+
+void print(const char* name, const outcome& o, const arguments& a) {
+  fmt::print("{:<16} {:>9.0f} persons/s added and connected, {:>8.0f} operations/s, analyses in {:.2f} s\n", name,
+             double(a.persons) / o.fill_seconds, double(a.operations) / o.run_seconds, o.analysis_seconds);
+  fmt::print("{:<16} {} persons, {} groups, {} triangles, {} in the core\n", "", o.size, o.found.count, o.triangles,
+             o.core);
+  std::fflush(stdout);
+}
+
+int run(arguments& a) {
+  const std::uint64_t heap_bytes = a.persons * bytes_per_person;
+  const memory_plan p = make_plan(a.machine, heap_bytes, a.persons * objects_per_person, 3);
+  outcome plain;
+  if (a.plain || a.check) {  // before the limit, which is for the heap's local memory
+    plain_network network;
+    print("std, all local", plain = drive(network, a), a);
+  }
+  a.machine.agents.owner = "network";
+  a.machine.agents.memory_bytes = p.agent_bytes;
+  const agent_processes agents(a.machine.agents);
+  const memory_limit limit("network", p.local_bytes);
+  print_machine("network", heap_bytes, p, limit, agents);
+
+  fm::heap h({.cache = p.cache_bytes, .agents = agents.urls(), .name = "network"});
+  far_network network(h);
+  const outcome far = drive(network, a);
+  print("farmem", far, a);
+  const fm::heap_stats st = h.stats();
+  print_local_memory(p, limit, heap_bytes, "network");
+  print_collections(st);
+  if (!a.check) return 0;
+  const bool same = far.same_answers(plain);
+  fmt::print("check: both networks {}\n", same ? "gave the same answers" : "gave DIFFERENT answers");
+  return verify_home(h) && same ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  arguments a;
+  CLI::App app("Keeps persons who know each other in a far-memory heap, and beside that in local containers.",
+               "network");
+  app.add_option("--persons", a.persons, "persons that are added first")
+      ->check(CLI::Range(2, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--operations", a.operations, "operations after that, before the analyses")->capture_default_str();
+  app.add_option("--seed", a.seed, "of the persons and the operations")->capture_default_str();
+  app.add_flag("!--far-only", a.plain, "leave the local network out");
+  app.add_flag("--check", a.check, "compare the answers of both networks, and verify the heap");
+  declare(app, a.machine, "network");
+  return fm::example::run_program(app, argc, argv, [&] { return run(a); });
+}
