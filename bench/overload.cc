@@ -86,11 +86,14 @@ int main(int argc, char** argv) {
           return turn{cpu_seconds_with({a.pid()}) - begin, {}, 0};
         };
         const char* const peer = "one after the other";
+        // 40 owners want 640 MiB of cache on two cores: it is recorded how they end, and what that costs.
+        goal wanted;
+        if (owners <= 16) wanted = {goal_kind::ratio_at_most, 1.3};
         p.compare(
-            {"time", parameters, "s", {goal_kind::ratio_at_most, 1.3}, peer}, [&] { return seconds(owners); },
+            {"time", parameters, "s", wanted, peer}, [&] { return seconds(owners); },
             [&] { return seconds(1); }, 3);
         p.compare(
-            {"cpu", parameters, "s", {goal_kind::ratio_at_most, 1.3}, peer}, [&] { return cpu(owners); },
+            {"cpu", parameters, "s", wanted, peer}, [&] { return cpu(owners); },
             [&] { return cpu(1); }, 3);
       }
   });
