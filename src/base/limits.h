@@ -268,6 +268,9 @@ constexpr auto pause_spin = std::chrono::microseconds(250);
 constexpr auto pass_spin = std::chrono::microseconds(20);
 constexpr auto pass_nap_first = std::chrono::microseconds(50);
 constexpr auto pass_nap_most = std::chrono::milliseconds(1);
+/// Looks in a row that find no section of a thread, before looks pass over it: each costs about 0.1 us, and a thread that
+/// comes back about 0.3 us. Threads that are outside of sections for nine tenths of their time are seen well before.
+constexpr std::uint8_t looks_until_quiet = 64;
 
 // ---- cache: segments (cache/frames/arena.cc, cache/frames.cc) ----
 

@@ -32,9 +32,25 @@ namespace {
 std::atomic<void (*)(thread_state&) noexcept> end_functions[4];
 
 // The registry lock is taken when a thread comes or ends, and by whoever advances the epoch; never on a mutator's path.
+struct thread_list {
+  thread_state* first = nullptr;
+
+  void add(thread_state& t) noexcept {
+    t.next = first;
+    t.prev = nullptr;
+    if (t.next) t.next->prev = &t;
+    first = &t;
+  }
+  void remove(thread_state& t) noexcept {
+    (t.prev ? t.prev->next : first) = t.next;
+    if (t.next) t.next->prev = t.prev;
+    t.next = t.prev = nullptr;
+  }
+};
 struct registry {
   std::mutex mutex;
-  thread_state* first = nullptr;
+  thread_list watched;  ///< may be in sections
+  thread_list quiet;    ///< in none, and `watched` of each is false: their next sections come through watch()
 };
 registry& threads() {
   static auto* r = new registry;  // outlives every thread
@@ -54,8 +70,11 @@ std::atomic<bool> any_section{false};
 // Of the threads that had sections, a child has the one that forked, without what it was to the heaps of its parent.
 void only_this_thread() noexcept {
   thread_state& t = this_thread;
-  threads().first = t.registered ? &t : nullptr;
+  threads().watched.first = t.registered ? &t : nullptr;
+  threads().quiet.first = nullptr;
   t.next = t.prev = nullptr;
+  t.watched.store(t.registered, std::memory_order_relaxed);
+  t.quiet_looks = 0;
   t.collects = false;
   t.waits_for.store(0, std::memory_order_relaxed);
   t.reads_nothing.store(0, std::memory_order_relaxed);
@@ -73,18 +92,18 @@ const os::fork_guard threads_at_fork(
     },
     []() noexcept { threads().mutex.unlock(); }, only_this_thread);
 
+/// Which list a registered thread is in, under the lock: it is taken from the first at a count that no other thread has.
+bool is_quiet(const thread_state& t) { return t.quiet_looks == limits::looks_until_quiet; }
+
 void end_thread(void* state) {
   thread_state& t = *static_cast<thread_state*>(state);
   for (auto& f : end_functions)
     if (auto* run = f.load(std::memory_order_acquire)) run(t);
   const std::lock_guard lock(threads().mutex);
-  if (t.prev)
-    t.prev->next = t.next;
-  else
-    threads().first = t.next;
-  if (t.next) t.next->prev = t.prev;
-  t.next = t.prev = nullptr;
+  (is_quiet(t) ? threads().quiet : threads().watched).remove(t);
   t.registered = false;
+  t.quiet_looks = 0;
+  t.watched.store(false, std::memory_order_relaxed);
   t.epoch.store(0, std::memory_order_release);
 }
 
@@ -104,16 +123,36 @@ const os::at_load made_at_load([]() noexcept {
   gate_waits();
 });
 
-void register_thread(thread_state& t) {
-  FM_CHECK(pthread_setspecific(end_key(), &t) == 0, "pthread_setspecific");
-  os::heavy_fence();  // registers the process for membarrier before anybody relies on it
-  any_section.store(true, std::memory_order_relaxed);
+/// Has a thread watched that is about to begin a section: a new one, or one that has been quiet for long.
+void watch(thread_state& t) {
+  t.epoch.store(0, std::memory_order_release);  // what it announced may be old by the time when it has the lock
+  if (!t.registered) {
+    FM_CHECK(pthread_setspecific(end_key(), &t) == 0, "pthread_setspecific");
+    os::heavy_fence();  // registers the process for membarrier before anybody relies on it
+    any_section.store(true, std::memory_order_relaxed);
+  }
   const std::lock_guard lock(threads().mutex);
-  t.next = threads().first;
-  t.prev = nullptr;
-  if (t.next) t.next->prev = &t;
-  threads().first = &t;
+  const bool is_listed = t.registered && !is_quiet(t);
+  if (is_quiet(t)) threads().quiet.remove(t);
+  if (!is_listed) threads().watched.add(t);
   t.registered = true;
+  t.quiet_looks = 0;
+  t.watched.store(true, FM_TSAN ? std::memory_order_seq_cst : std::memory_order_relaxed);
+}
+
+/// Notes what a look has found, which follows a heavy fence: whether the thread is in a section. Under the lock.
+void note_look(thread_state& t, bool in_section) {
+  constexpr auto order = FM_TSAN ? std::memory_order_seq_cst : std::memory_order_relaxed;
+  if (in_section) {
+    t.quiet_looks = 0;
+    if (!t.watched.load(std::memory_order_relaxed)) t.watched.store(true, order);
+    return;
+  }
+  ++t.quiet_looks;
+  if (t.quiet_looks + 1 == limits::looks_until_quiet) t.watched.store(false, order);
+  if (!is_quiet(t)) return;
+  threads().watched.remove(t);
+  threads().quiet.add(t);
 }
 
 std::uint64_t announced(const thread_state& t) {
@@ -123,11 +162,12 @@ std::uint64_t announced(const thread_state& t) {
 }  // namespace
 
 void enter_slowly(thread_state& t, std::uint32_t obey) noexcept {
-  if (!t.registered) register_thread(t);
   bool relieved = false;
   time_point held_since{};
   for (;;) {
+    if (!t.watched.load(std::memory_order_relaxed)) watch(t);
     t.epoch.exchange(current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
+    if (!t.watched.load(std::memory_order_seq_cst)) continue;  // it was held back here for many looks
     const std::uint32_t holds = gate.load(std::memory_order_seq_cst) & obey;
     FM_CHECK((holds & gate_forked) == 0,
              "a forked child uses a heap of its parent before it has opened one of its own");
@@ -170,9 +210,11 @@ bool try_pass(std::uint64_t stamp) noexcept {
   if (current.load(std::memory_order_relaxed) <= stamp) current.fetch_add(1, std::memory_order_seq_cst);
   std::uint64_t oldest = current.load(std::memory_order_seq_cst);
   os::heavy_fence();
-  for (thread_state* t = threads().first; t; t = t->next) {
+  for (thread_state *t = threads().watched.first, *next = nullptr; t; t = next) {
+    next = t->next;
     const std::uint64_t e = announced(*t);
     if (e != 0 && e < oldest) oldest = e;
+    note_look(*t, e != 0);
   }
   // Every open section began at `oldest` or later: stamps below it are passed.
   if (oldest > passed_.load(std::memory_order_relaxed)) passed_.store(oldest, std::memory_order_release);
@@ -185,7 +227,7 @@ bool readers_passed(std::uint64_t stamp) noexcept {
   // A thread that is seen to read nothing here, and goes on to read, looks at the regions after this fence, hence after
   // the change.
   os::heavy_fence();
-  for (thread_state* t = threads().first; t; t = t->next) {
+  for (thread_state* t = threads().watched.first; t; t = t->next) {
     if (t->reads_nothing.load(FM_TSAN ? std::memory_order_seq_cst : std::memory_order_acquire) != 0) continue;
     if (const std::uint64_t e = announced(*t); e != 0 && e <= stamp) return false;
   }
@@ -222,7 +264,7 @@ bool pause(duration within, void (*work)(void*), void* context) noexcept {
     stopped = true;
     {
       const std::lock_guard lock(threads().mutex);
-      for (thread_state* t = threads().first; t && stopped; t = t->next) stopped = announced(*t) == 0;
+      for (thread_state* t = threads().watched.first; t && stopped; t = t->next) stopped = announced(*t) == 0;
     }
     if (stopped) break;
     waited = clock::now() - closed;
@@ -251,7 +293,8 @@ histogram& gate_waits() noexcept {
 
 void for_each_thread(void (*visit)(thread_state&, void*), void* context) {
   const std::lock_guard lock(threads().mutex);
-  for (thread_state* t = threads().first; t; t = t->next) visit(*t, context);
+  for (const thread_list* list : {&threads().watched, &threads().quiet})
+    for (thread_state* t = list->first; t; t = t->next) visit(*t, context);
 }
 
 void at_thread_end(void (*f)(thread_state&) noexcept) {
@@ -269,7 +312,7 @@ section_site oldest_section() noexcept {
   section_site s;
   const std::uint64_t now = current.load(std::memory_order_relaxed);
   const std::lock_guard lock(threads().mutex);
-  for (thread_state* t = threads().first; t; t = t->next) {
+  for (thread_state* t = threads().watched.first; t; t = t->next) {
     const std::uint64_t e = announced(*t);
     const char* file = t->file.load(std::memory_order_relaxed);
     if (e == 0 || !file || (s.file && now - e <= s.epochs)) continue;

@@ -68,6 +68,25 @@ struct section_and_gate {
   void reset() { epoch.value = gate.value = 0; }
 };
 
+// epochs::enter against the looks that watch a thread no more: a section that is not seen has found the flag cleared.
+template <bool Fenced>
+struct section_and_look {
+  cell epoch, cleared;
+  std::uint64_t found = 0, seen = 0;
+  void left() {
+    announce(epoch, 1);
+    light_fence();
+    found = cleared.value.load(relaxed);
+  }
+  void right() {
+    cleared.value.store(1, relaxed);
+    maybe_heavy_fence<Fenced>();
+    seen = epoch.value.load(acquire);
+  }
+  [[nodiscard]] bool is_forbidden() const { return found == 0 && seen == 0; }
+  void reset() { epoch.value = cleared.value = 0; }
+};
+
 // A section that uses what it leases against lease_book::round: who is not seen in a section has found the limit null.
 template <bool Fenced>
 struct section_and_limit {
@@ -182,6 +201,14 @@ struct real_pass {
   void reset() { word.value = reclaimed.value = 0; }
 };
 
+// The same of a thread that looks pass over when its section begins, or are about to.
+struct real_pass_of_quiet : real_pass {
+  void right() {
+    real_pass::right();
+    for (int i = 0; i <= fm::detail::limits::looks_until_quiet; ++i) fm::detail::epochs::try_pass(fm::detail::epochs::stamp());
+  }
+};
+
 // A pause: nobody is in a section while it runs.
 struct real_pause {
   cell inside;
@@ -223,6 +250,9 @@ void require_never(const char* name) {
 TEST_CASE("a thread that is not seen in a section has not read what was changed before") {
   require_ordered<section_and_pass>("section_and_pass");
 }
+TEST_CASE("a thread that is not seen in a section finds that it is watched no more") {
+  require_ordered<section_and_look>("section_and_look");
+}
 TEST_CASE("a thread that finds the gate open is seen in its section") {
   require_ordered<section_and_gate>("section_and_gate");
 }
@@ -239,4 +269,7 @@ TEST_CASE("a handle that is overwritten without being logged is found, or its co
   require_ordered<root_and_marking>("root_and_marking");
 }
 TEST_CASE("nobody is in a section that began before a stamp that has passed") { require_never<real_pass>("real_pass"); }
+TEST_CASE("nobody is in a section that began before a stamp that has passed, however long it was outside of sections") {
+  require_never<real_pass_of_quiet>("real_pass_of_quiet");
+}
 TEST_CASE("nobody is in a section during a pause") { require_never<real_pause>("real_pause"); }

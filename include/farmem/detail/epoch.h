@@ -13,6 +13,12 @@
 // A pause is the same announcement used the other way round: the gate keeps new outer sections from beginning, and
 // the pause holds when every thread is outside. Pauses that do not succeed within their bound are abandoned.
 //
+// Thousands of threads may sleep. A thread of which many looks in a row found no section is watched no more: looks pass
+// over it. Its next section finds that out after it has announced itself, as it finds the gate closed, and has the
+// thread watched again. The flag is cleared at one look, and the thread is taken from the list at the next one, if that
+// finds no section either. Between the two there is a heavy fence: a section that has not seen the flag cleared is seen
+// by then.
+//
 // A section that is about to block is left: others would wait for it, and perhaps for what it waits for. For that, the
 // barriers note what they hand out (hand_out), and section_break turns the notes into pins (section_break.h).
 //
@@ -42,8 +48,10 @@ struct alignas(cache_line_bytes) thread_state {
   std::atomic<std::uint64_t> epoch{0};  ///< announced epoch, 0 outside every section
   alignas(8) std::uint32_t depth = 0;   ///< nesting of sections
   std::uint32_t handed_out = 0;         ///< payloads since the outermost section began; of more than fit, some are lost
-  bool registered = false;
-  bool collects = false;       ///< a heap's collector, which cannot wait for a collection
+  std::atomic<bool> watched{false};  ///< whether looks at sections include this thread; its own sections see to that
+  bool registered = false;           ///< the registry's, under its lock
+  bool collects = false;             ///< a heap's collector, which cannot wait for a collection
+  std::uint8_t quiet_looks = 0;      ///< the registry's: looks in a row that found no section
   void* free_cells = nullptr;  ///< root cells (roots.h)
   std::uint32_t free_cell_count = 0;
   mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
@@ -76,7 +84,7 @@ extern std::atomic<std::uint64_t> current;  ///< from 1
 extern std::atomic<std::uint64_t> passed_;  ///< all stamps below this are passed
 extern std::atomic<std::uint32_t> gate;     ///< gate_bits: why an outer section may not begin at once
 
-/// The cold half of enter: registers the thread, waits out a pause, and for a user's section a shortage of memory.
+/// The cold half of enter: has the thread watched, waits out a pause, and for a user's section a shortage of memory.
 void enter_slowly(thread_state& t, std::uint32_t obey) noexcept;
 
 /// What a user's section does about a shortage before it begins, when it holds nothing that could stand in eviction's
@@ -95,14 +103,16 @@ inline void enter(std::uint32_t obey = gate_pause | gate_forked, std::uint32_t h
   }
   t.depth = 1;
   t.handed_out = handed_out;
-  if (__builtin_expect(!t.registered, 0)) return enter_slowly(t, obey);
 #if FM_TSAN
   t.epoch.exchange(current.load(std::memory_order_seq_cst), std::memory_order_seq_cst);
-  if ((gate.load(std::memory_order_seq_cst) & obey) != 0) enter_slowly(t, obey);
+  if (!t.watched.load(std::memory_order_seq_cst) || (gate.load(std::memory_order_seq_cst) & obey) != 0)
+    enter_slowly(t, obey);
 #else
   t.epoch.store(current.load(std::memory_order_acquire), std::memory_order_relaxed);
   os::light_fence();
-  if (__builtin_expect((gate.load(std::memory_order_relaxed) & obey) != 0, 0)) enter_slowly(t, obey);
+  if (__builtin_expect(!t.watched.load(std::memory_order_relaxed), 0) ||
+      __builtin_expect((gate.load(std::memory_order_relaxed) & obey) != 0, 0))
+    enter_slowly(t, obey);
 #endif
 }
 
