@@ -405,6 +405,9 @@ constexpr std::uint32_t trial_share = 10;
 /// The cache remembers an object that has left for each so many of its bytes, at 4 bytes: 0.8% of the cache. With frames of
 /// 270 bytes that is half as many as fit, where more ghosts did not lessen misses (bench/policy).
 constexpr std::uint64_t ghost_bytes = 512;
+/// Segments of what was fetched are promoted by luck if less than this part of their bytes are objects that come back. Of
+/// a scan none does.
+constexpr std::uint64_t returning_share = 32;
 /// Below so many segments, what the evictor moves shares them with new objects.
 constexpr std::uint32_t segments_of_kept_from = 32;
 /// Segments that are cooled after each sweep: more than are filled meanwhile, so that all are soon.

@@ -94,6 +94,8 @@ void miss_handler::note_back(slot_t slot, char* payload) noexcept {
   ghost_hits.fetch_add(1, std::memory_order_relaxed);
   frame_prefix& px = frame::prefix(payload);
   px.shape.store(px.shape.load(std::memory_order_relaxed) | frame::used_bit, std::memory_order_relaxed);
+  cache_.memory().of(payload).returned.fetch_add(static_cast<std::uint32_t>(frame::total_bytes_of(payload)),
+                                                 std::memory_order_relaxed);
 }
 
 void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {

@@ -79,6 +79,7 @@ struct segment : boost::intrusive::list_base_hook<> {
   bool closing = false;
   bool warm = false;         ///< words into it may be warm: the evictor cools it when it is full
   std::uint64_t filler = 0;  ///< of `used`, bytes of frames that nobody filled
+  std::atomic<std::uint32_t> returned{0};  ///< of `used`, bytes of frames whose objects were ghosts
   char* base = nullptr;
 
   /// In the section that has bumped a frame here: it may be left before the frame has a word.

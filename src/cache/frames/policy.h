@@ -7,7 +7,8 @@
 //                     -> not used: leaves
 //
 // A filled segment of what was fetched is promoted by luck, with a small probability (dcm's epsilon, section 3.2). So of
-// a scan that is longer than the cache, a part is still there when it comes round again.
+// a scan that is longer than the cache, a part is still there when it comes round again. That is not done where objects
+// come back soon enough to be remembered: then the queues find out what is wanted, and luck only keeps what is not.
 //
 // Yang et al., "FIFO queues are all you need for cache eviction" (SOSP 2023), with segments in place of objects.
 //
@@ -24,8 +25,11 @@ namespace fm::detail {
 struct replacement_policy {
   double promote_probability = 0.05;  ///< epsilon
 
-  /// Whether a segment of fetched objects enters active at once. `random` is 64 random bits.
-  [[nodiscard]] bool promotes(std::uint64_t random) const noexcept { return happens(promote_probability, random); }
+  /// Whether a segment of fetched objects enters active at once: `used` bytes, of which objects that were remembered have
+  /// `returned`. `random` is 64 random bits.
+  [[nodiscard]] bool promotes(std::uint64_t returned, std::uint64_t used, std::uint64_t random) const noexcept {
+    return returned < used / limits::returning_share && happens(promote_probability, random);
+  }
   /// Segments of `capacity` that the trial queue may hold before the next to leave is one of them.
   [[nodiscard]] static std::uint32_t trial_target(std::uint32_t capacity) noexcept {
     return std::max(1u, capacity / limits::trial_share);

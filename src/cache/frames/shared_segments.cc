@@ -90,6 +90,7 @@ bool shared_segments::open_next(fill_kind kind, std::uint32_t leave) {
   if (!s) return false;
   s->used = 8;
   s->pieces = s->tails = 0;
+  s->returned.store(0, std::memory_order_relaxed);
   s->closing = false;
   s->kind = kind;
   s->warm = kind == fill_kind::made;
@@ -141,7 +142,7 @@ void shared_segments::retire_if_done(segment& s) {
   if (s.pieces + s.tails != 0 || is_open(s)) return;
   std::erase(filling_, &s);
   if (s.used == 8) return arena_.release(s);
-  arena_.retire(s, s.used, policy_.promotes(next_random(random_)));
+  arena_.retire(s, s.used, policy_.promotes(s.returned.load(std::memory_order_relaxed), s.used, next_random(random_)));
 }
 
 void shared_segments::close() {
