@@ -148,9 +148,9 @@ void evictor::give_pages_back() noexcept {
 }
 
 bool evictor::short_of_memory() const noexcept {
-  // What the largest maker asks for beside an agent that refuses, and one more: it would wait beside clean frames.
+  // What makers ask for, and one more; beside an agent that refuses the largest one, which would wait beside clean frames.
   const frame_space& frames = cache_.frames();
-  const std::uint32_t of_makers = frames.keeps_for_reads() ? frames.reserve_of_new() + frames.span_most() + 1 : 0;
+  const std::uint32_t of_makers = frames.reserve_of_new() + (frames.keeps_for_reads() ? frames.span_most() : 1) + 1;
   return arena_.available() < std::max({high_, 2 * arena_.gate_level() + 2, of_makers});
 }
 

@@ -47,15 +47,23 @@ void frame_space::expect_large(std::uint64_t payload_bytes) noexcept {
   expects_large_.store(true, std::memory_order_relaxed);
   set_reserve();
   // A level that was given up is worth a wait again: such an object takes much.
-  if (arena_.gate_level() < reserve()) arena_.rearm_gate_level();
+  if (arena_.gate_level() < wanted_at_gate()) arena_.rearm_gate_level();
+}
+
+void frame_space::note_refusing(bool begins) noexcept {
+  const std::lock_guard lock(reserve_mutex_);
+  refusing_.fetch_add(begins ? 1u : ~0u, std::memory_order_relaxed);
+  set_reserve();
 }
 
 // With reserve_mutex_ held.
 void frame_space::set_reserve() noexcept {
-  const std::uint32_t wanted = std::max(for_threads_, for_large_);
-  if (wanted == reserve_.load(std::memory_order_relaxed)) return;
-  reserve_.store(wanted, std::memory_order_relaxed);
-  arena_.change_gate_level(wanted);
+  const std::uint32_t all = std::max(for_threads_, for_large_);
+  reserve_.store(all, std::memory_order_relaxed);
+  if (!keeps_for_reads() || all < reserve_before_.load(std::memory_order_relaxed))
+    reserve_before_.store(all, std::memory_order_relaxed);
+  if (const std::uint32_t wanted = wanted_at_gate(); wanted != std::exchange(at_gate_, wanted))
+    arena_.change_gate_level(wanted);
 }
 
 char* frame_space::room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn) {

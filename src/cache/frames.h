@@ -30,20 +30,19 @@ class frame_space {
   arena& memory() noexcept { return arena_; }
   /// Segments that are left for misses inside sections that cannot wait.
   [[nodiscard]] std::uint32_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
-  /// Segments that are left by what is new: the reserve, and while an agent refuses what is written back, the readers'
-  /// share. Dirty frames cannot leave then, and clean ones must have somewhere to go.
-  [[nodiscard]] std::uint32_t reserve_of_new() const noexcept {
-    return reserve() + (keeps_for_reads() ? share_of_reads_ : 0);
-  }
-  /// Segments that are left by what is read. While an agent refuses, a part of the reserve is for reads too: before the
-  /// refusal was known, dirty frames may have taken all but the reserve. Clean frames go round in it.
+  /// Segments that are left by what is new: the reserve, and the readers' share. Dirty frames cannot leave while an agent
+  /// refuses what is written back, and clean ones must have somewhere to go then.
+  [[nodiscard]] std::uint32_t reserve_of_new() const noexcept { return reserve() + share_of_reads_; }
+  /// Segments that are left by what is read. While an agent refuses, clean frames go round in the readers' share and in a
+  /// part of the reserve, as it was before: threads that come later make it no larger than what dirty frames have left.
   [[nodiscard]] std::uint32_t reserve_of_reads() const noexcept {
-    const std::uint32_t all = reserve();
-    return keeps_for_reads() ? std::min(all / 2, all - std::min(all, span_most())) : all;
+    if (!keeps_for_reads()) return reserve();
+    const std::uint32_t all = reserve_before_.load(std::memory_order_relaxed);
+    return std::min(all / 2, all - std::min(all, span_most()));
   }
   [[nodiscard]] bool keeps_for_reads() const noexcept { return refusing_.load(std::memory_order_relaxed) != 0; }
   /// An agent refuses from now on what is written back, or has ended to. Each begins before it ends.
-  void note_refusing(bool begins) noexcept { refusing_.fetch_add(begins ? 1u : ~0u, std::memory_order_relaxed); }
+  void note_refusing(bool begins) noexcept;
   /// So many threads use the heap, and of these so many fill pieces now: each may need room inside a section that cannot
   /// wait.
   void expect_threads(std::size_t threads, std::size_t filling) noexcept;
@@ -85,14 +84,19 @@ class frame_space {
   /// The cold half of bump_frame: where the frame begins.
   char* room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn);
   void set_reserve() noexcept;
+  /// Below so many available segments a user's section waits before it begins. Those that only read go round in less
+  /// while an agent refuses: they would wait there for what does not come.
+  [[nodiscard]] std::uint32_t wanted_at_gate() const noexcept { return reserve_of_reads(); }
 
   object_cache& cache_;
   arena arena_;
   std::mutex reserve_mutex_;
   std::uint32_t for_threads_ = 0, for_large_ = 0;  ///< parts of the reserve, under the lock
+  std::uint32_t at_gate_ = 0;                      ///< wanted_at_gate that the arena knows, under the lock
   std::atomic<std::uint32_t> large_until_{0};      ///< arena::release_count at which for_large_ ends
   std::atomic<bool> expects_large_{false};
   std::atomic<std::uint32_t> reserve_{1};
+  std::atomic<std::uint32_t> reserve_before_{1};  ///< the least since an agent began to refuse
   std::atomic<std::uint32_t> span_most_{1};
   std::atomic<std::uint32_t> refusing_{0};  ///< agents
   std::uint32_t share_of_reads_ = 0;        ///< segments

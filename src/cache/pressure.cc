@@ -165,10 +165,12 @@ class memory_pressure::large_turn {
   bool begun_ = false;
 };
 
-std::uint32_t memory_pressure::left_by(waits_as who) const noexcept {
+// A large object could not be had from a small cache if it left the readers' share, too.
+std::uint32_t memory_pressure::left_by(waits_as who, std::uint64_t payload_bytes) const noexcept {
   const frame_space& frames = cache_.frames();
   if (who == waits_as::holder) return 0;
-  return who == waits_as::reader ? frames.reserve_of_reads() : frames.reserve_of_new();
+  if (who == waits_as::reader) return frames.reserve_of_reads();
+  return frames.span_of(payload_bytes) > 1 && !frames.keeps_for_reads() ? frames.reserve() : frames.reserve_of_new();
 }
 
 // While it waits its place in the line is its own, and it holds the line up only as first, when it takes what comes.
@@ -180,11 +182,11 @@ char* memory_pressure::await_frame(mutator& m, bump& b, std::uint64_t payload_by
   arena& memory = frames.memory();
   const time_point begin = clock::now();
   const std::uint32_t span = frames.span_of(payload_bytes);
-  const auto line_of = [&](std::uint32_t leave) -> waiting_line& {
+  const auto line_now = [&]() -> waiting_line& {
     if (who == waits_as::holder) return urgent_;
-    return leave > frames.reserve() ? makers_ : span > 1 ? large_ : others_;
+    return who == waits_as::maker && frames.keeps_for_reads() ? makers_ : span > 1 ? large_ : others_;
   };
-  waiting_line::place place(line_of(left_by(who)), b);
+  waiting_line::place place(line_now(), b);
   large_turn turn(*this);             // ends before the place is left: the next one's begins then
   m.counters.stalls_for_memory += 1;  // in line already: whoever sees it and comes next is behind
   patience patience(cache_.options().memory_within, begin, moved_for(who));
@@ -192,8 +194,8 @@ char* memory_pressure::await_frame(mutator& m, bump& b, std::uint64_t payload_by
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
   cache_.eviction().wake();
   for (bool late = false;;) {
-    std::uint32_t leave = left_by(who);
-    waiting_line& line = line_of(leave);
+    std::uint32_t leave = left_by(who, payload_bytes);
+    waiting_line& line = line_now();
     if (&line != &large_) turn.end();
     place.stand_in(line);
     const std::uint32_t seen = memory.release_count();
@@ -231,7 +233,7 @@ char* memory_pressure::frame_in_section(mutator& m, slot_t slot, std::uint64_t p
   bump& b = who == waits_as::maker ? m.made : m.fetched;
   // The reserve is for threads that hold frames: others wait for them.
   if (!epochs::holds_nothing()) who = waits_as::holder;
-  if (char* p = frames.bump_frame(b, payload_bytes, left_by(who))) return p;
+  if (char* p = frames.bump_frame(b, payload_bytes, left_by(who, payload_bytes))) return p;
   char* payload = nullptr;
   if (const access_wait wait(*this, slot); wait.outside()) payload = await_frame(m, b, payload_bytes, who);
   if (payload) {

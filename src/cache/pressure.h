@@ -101,7 +101,7 @@ class memory_pressure {
   [[nodiscard]] std::uint32_t kept_for_large() const noexcept;
   class large_turn;
   /// Segments that it leaves to others.
-  [[nodiscard]] std::uint32_t left_by(waits_as who) const noexcept;
+  [[nodiscard]] std::uint32_t left_by(waits_as who, std::uint64_t payload_bytes) const noexcept;
   /// A frame for a thread that has found no memory for one, as soon as its turn comes. A holder is served from the
   /// reserve. Outside of sections the segment counts the frame as being fetched (segment::inflight). Throws cache_full,
   /// or why the agents refuse what is written back.

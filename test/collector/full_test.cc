@@ -119,6 +119,34 @@ TEST_CASE("objects are read beside a cache that was full of dirty frames before 
     if (all[i]->id != i) FAIL("block " << i);
 }
 
+TEST_CASE("threads that come when the agents are full read beside them") {
+  meddled_agent agent("tcp://127.0.0.1:0", of_memory(16_MiB));
+  auto o = over({agent.url()});
+  o.cache = 2_MiB;
+  o.memory_within = std::chrono::seconds(1);
+  fm::heap h(o);
+  std::vector<fm::ptr<block>> all;
+  REQUIRE_FALSE(fill(h, all).empty());
+  // Dirty frames have left what one thread needs in reserve. The reserve of these is larger.
+  std::atomic<std::uint64_t> read = 0;
+  std::string failed;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      try {
+        for (std::uint64_t i = 0, at = t * 1009; i < 20'000; ++i, at = (at + 1009) % all.size())
+          read += all[at % all.size()]->id == at % all.size();
+      } catch (const fm::error& e) {
+        const std::lock_guard lock(mutex);
+        failed = e.what();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(failed == "");
+  CHECK(read == 4 * 20'000);
+}
+
 TEST_CASE("a wait beside a full agent sees a collection that began after it, however long collections rest") {
   meddled_agent agent("tcp://127.0.0.1:0", of_memory(16_MiB));
   auto o = over({agent.url()});
