@@ -205,6 +205,8 @@ TEST_CASE("an erasure after which the table cannot shrink has erased its key") {
   for (std::uint64_t k = 1; k < n; k += 2) there[k] = true;
   std::mt19937_64 rng(5);
   std::uint64_t failed = 0, erased = 0;
+  std::vector<fm::ptr<block>> spare;
+  while (spare.size() < 2'000) patiently(h, [&] { spare.push_back(h.make<block>({.id = spare.size()})); });
   for (int round = 0; round < 4; ++round) {
     REQUIRE(h.evict_all() == fm::errc::ok);
     std::vector<fm::read_pin<block>> pins;
@@ -212,6 +214,10 @@ TEST_CASE("an erasure after which the table cannot shrink has erased its key") {
       while (pins.size() < 1'000'000) pins.push_back(h.make<block>({.id = pins.size()}).read());
     });
     REQUIRE(full == fm::errc::cache_full);
+    // The readers' share of the cache is left.
+    REQUIRE(code_of([&] {
+              for (const fm::ptr<block>& b : spare) pins.push_back(b.read());
+            }) == fm::errc::cache_full);
     const std::uint64_t failed_before = failed, erased_before = erased;
     for (int i = 0; i < 3'000 && failed < failed_before + 40 && erased < erased_before + 400; ++i) {
       const std::uint64_t k = rng() % n;
