@@ -16,6 +16,7 @@
 #include <farmem/histogram.h>
 #include <farmem/log.h>
 #include <farmem/managed.h>
+#include <farmem/map.h>
 #include <farmem/object.h>
 #include <farmem/options.h>
 #include <farmem/paged.h>
@@ -26,6 +27,7 @@
 #include <farmem/queue.h>
 #include <farmem/run.h>
 #include <farmem/scope.h>
+#include <farmem/set.h>
 #include <farmem/stats.h>
 #include <farmem/string.h>
 #include <farmem/task.h>

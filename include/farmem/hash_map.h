@@ -16,25 +16,6 @@
 
 namespace fm {
 
-/// Result of looking up a reference: a handle, null if there was no such key. It can also be used as an optional.
-template <class Handle>
-class found : public Handle {
- public:
-  /// No value.
-  found() noexcept = default;
-  /// The value `h`.
-  found(Handle h) noexcept : Handle(std::move(h)) {}
-  /// Whether there was such a key.
-  [[nodiscard]] bool has_value() const noexcept { return static_cast<bool>(*this); }
-  /// The handle; null if there was no such key.
-  const Handle& operator*() const noexcept { return *this; }
-  /// The handle. Throws not_found if there was no such key.
-  [[nodiscard]] const Handle& value() const {
-    if (!has_value()) throw error(errc::not_found, "no such key");
-    return *this;
-  }
-};
-
 /// A handle to a managed map. Copies of the handle name the same map. K is a trivially copyable managed type with ==,
 /// or fm::string, which is looked up with a std::string_view. V is a trivially copyable managed type, or fm::ref<X>.
 ///

@@ -22,6 +22,10 @@ template <class K, class V, class Hash = std::hash<K>, class Equal = std::equal_
 class hash_map;
 template <class K, class Hash = std::hash<K>, class Equal = std::equal_to<K>>
 class hash_set;
+template <class K, class V, class Compare = std::less<K>>
+class map;
+template <class K, class Compare = std::less<K>>
+class set;
 template <class T>
 class queue;
 
@@ -31,6 +35,8 @@ template <class E>
 class vector_header;
 template <class K, class V, class Hash, class Equal>
 class hash_table_header;
+template <class K, class V, class Compare>
+class tree_header;
 enum class no_value : std::uint8_t;
 template <class E>
 class queue_header;
@@ -51,6 +57,14 @@ template <class K, class Hash, class Equal>
 struct object_of<hash_set<K, Hash, Equal>> {
   using type = hash_table_header<K, no_value, Hash, Equal>;
 };
+template <class K, class V, class Compare>
+struct object_of<map<K, V, Compare>> {
+  using type = tree_header<K, V, Compare>;
+};
+template <class K, class Compare>
+struct object_of<set<K, Compare>> {
+  using type = tree_header<K, no_value, Compare>;
+};
 template <class E>
 struct object_of<queue<E>> {
   using type = queue_header<E>;
@@ -66,6 +80,10 @@ template <class K, class V, class Hash, class Equal>
 constexpr bool is_container<hash_map<K, V, Hash, Equal>> = true;
 template <class K, class Hash, class Equal>
 constexpr bool is_container<hash_set<K, Hash, Equal>> = true;
+template <class K, class V, class Compare>
+constexpr bool is_container<map<K, V, Compare>> = true;
+template <class K, class Compare>
+constexpr bool is_container<set<K, Compare>> = true;
 template <class E>
 constexpr bool is_container<queue<E>> = true;
 
@@ -99,6 +117,8 @@ struct element<ref<U>> {
     const section in_section;
     to.store(from.slot());
   }
+  /// Stores a slot that the caller keeps alive until then.
+  static void put(ref<U>& to, slot_t s) noexcept { to.store(s); }
   static void swap(ref<U>& a, ref<U>& b) noexcept {
     const section in_section;
     const slot_t s = a.slot();

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <bit>
 #include <farmem/detail/hash_keys.h>
+#include <farmem/detail/table_value.h>
 #include <farmem/vector.h>
 
 namespace fm {
@@ -26,20 +27,6 @@ class hash_table;
 }
 
 namespace fm::detail {
-
-/// A value in a page: element (container.h), for readers that come along meanwhile.
-template <class V>
-struct map_value : element<V> {
-  static V load(const V& v) { return load_shared(v); }
-  static void store(V& to, const V& v) { store_shared(to, v); }
-  static void clear(V& v) { store_shared(v, V{}); }
-  static void move(V& to, const V& from) { store_shared(to, from); }
-};
-template <class U>
-struct map_value<ref<U>> : element<ref<U>> {};
-
-/// The value of a key of a set.
-enum class no_value : std::uint8_t { none };
 
 /// Some entries of one bucket; about 256 bytes.
 template <class K, class V, class Hash, class Equal>

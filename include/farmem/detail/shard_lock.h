@@ -177,6 +177,8 @@ class shard_snapshot {
   shard_snapshot(const std::atomic<std::uint64_t>& version, std::uint64_t seen) noexcept
       : version_(version), seen_(seen) {}
   [[nodiscard]] bool holds() const noexcept { return version_.load(std::memory_order_relaxed) == seen_; }
+  /// Whether it was taken during a motion, so that nothing can be believed.
+  [[nodiscard]] bool is_moving() const noexcept { return (seen_ & 1) != 0; }
 
  private:
   const std::atomic<std::uint64_t>& version_;
