@@ -12,6 +12,7 @@ using namespace fm::literals;
 namespace {
 
 std::unique_ptr<fm::heap> resident, remote, collected;
+std::vector<void (*)()> before_closing;
 
 fm::heap& opened(std::unique_ptr<fm::heap>& h, const fm::heap_options& options) {
   if (!h)
@@ -44,7 +45,10 @@ fm::heap& collected_heap() {
   return opened(collected, {.cache = 64_MiB, .local_memory = 512_MiB, .name = "bench_micro collected"});
 }
 
+void at_close(void (*f)()) { before_closing.push_back(f); }
+
 void close_heaps() noexcept {
+  for (auto* f : before_closing) f();
   resident.reset();
   remote.reset();
   collected.reset();

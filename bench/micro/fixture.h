@@ -28,6 +28,8 @@ fm::heap& remote_heap();
 fm::heap& collected_heap();
 /// Closes all of them. No handle to their objects may be used afterwards.
 void close_heaps() noexcept;
+/// Has close_heaps call `f` first: it lets objects go that a benchmark keeps for others.
+void at_close(void (*f)());
 
 /// `n` nodes of `h`, numbered by their values, each with the one before as its `next`.
 std::vector<fm::ptr<node>> make_nodes(fm::heap& h, std::size_t n);

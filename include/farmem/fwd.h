@@ -1,6 +1,6 @@
 // Declarations of what farmem's headers define, for headers of programs that only name handles and containers. Includes
-// almost nothing. Where a handle is dereferenced, copied or destroyed, its own header is needed. Not hash_map and hash_set:
-// their default arguments are of <functional>.
+// almost nothing. Where a handle is dereferenced, copied or destroyed, its own header is needed. Not hash_map,
+// hash_set, map and set: their default arguments are of <functional>.
 #pragma once
 
 #include <cstdint>

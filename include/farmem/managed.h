@@ -22,7 +22,7 @@ struct managed_type_rule {
   static_assert(V != verdict::span, "farmem: a span points outside the heap: use fm::ref<T[]>");
   static_assert(V != verdict::container,
                 "farmem: a standard container keeps its elements outside the heap: use fm::ref<fm::vector<T>>, "
-                "fm::ref<fm::hash_map<K, V>>, or std::array for a fixed number");
+                "fm::ref<fm::hash_map<K, V>>, fm::ref<fm::map<K, V>>, or std::array for a fixed number");
   static_assert(V != verdict::smart_pointer, "farmem: a smart pointer owns memory outside the heap: use fm::ref<T>");
   static_assert(V != verdict::function, "farmem: a managed type cannot hold a callable: use an enum");
   static_assert(V != verdict::tuple, "farmem: std::tuple has no agreed layout: use a struct or std::pair");

@@ -98,10 +98,9 @@ class map : public tree_table<map<K, V, Compare>, K, V, Compare> {
   template <class Make>
   mapped_type get_or_insert(const key_type& key, Make&& make_value) const {
     if (auto known = this->template look_up<find_result>(key); known.has_value()) return std::move(*known);
-    mapped_type value = std::forward<Make>(make_value)();
-    this->insert_absent(key, value, false,
-                        [&](leaf& l, std::size_t i) { value = element::load(l.values[l.order[i]]); });
-    return value;
+    mapped_type v = std::forward<Make>(make_value)();
+    this->insert_absent(key, v, false, [&](leaf& l, std::size_t i) { v = element::load(l.values[l.order[i]]); });
+    return v;
   }
   /// Calls f(value&) with a copy of the value and stores it back, while no other thread changes this key: others wait
   /// until it is done. Returns false if there is no such key. `f` is called once, and without a lock that another key or

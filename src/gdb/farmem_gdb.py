@@ -205,7 +205,7 @@ def printer_of(value):
         return String(slot_of_cell(base_handle(value)["cell_"]))
     if name == "fm::vector":
         return Vector(slot_of_cell(base_handle(value)["cell_"]), t.template_argument(0))
-    if name in ("fm::hash_map", "fm::queue", "fm::hash_set"):
+    if name in ("fm::hash_map", "fm::queue", "fm::hash_set", "fm::map", "fm::set"):
         return Handle(t.name, slot_of_cell(base_handle(value)["cell_"]), None)
     return None
 

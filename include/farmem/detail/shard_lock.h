@@ -18,14 +18,15 @@
 // no key of the table is listed.
 //
 // Invariants owned here
-//   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. If a function that
+//   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. A tree that merges
+//     leaves takes two, by their addresses, and none inside (tree_locks.h). If a function that
 //     was given to update or erase_if, or the == of a key, uses such a container, it gets scope_misuse.
 //   - Only who has listed keys erases or changes them, or who holds the mutex while nobody has listed them.
 //   - A thread that waits for a mutex, or for the end of an update, has left its sections (section_break.h). So the
 //     holder may wait for memory, which eviction gets only when sections end.
 //   - A motion contains no miss, no allocation and no code of the program.
 //
-// Used by fm::hash_map, fm::hash_set and fm::queue.
+// Used by fm::hash_map, fm::hash_set and fm::queue, and, without versions and listed keys, by fm::map and fm::set.
 #pragma once
 
 #include <array>

@@ -28,7 +28,9 @@ template <class K, class Compare>
 concept order_of_program = !std::same_as<K, string> && !constant_order<K, Compare>;
 /// Keys may be looked up by other types than their own.
 template <class K, class Compare>
-concept transparent_order = !std::same_as<K, string> && requires { typename Compare::is_transparent; };
+concept transparent_order = !std::same_as<K, string> && requires {
+  typename Compare::is_transparent;
+};
 
 /// What comparing with a key in a leaf gives; torn: a writer is changing it.
 enum class answer : std::uint8_t { no, yes, torn };

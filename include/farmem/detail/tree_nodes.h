@@ -76,8 +76,8 @@ struct tree_inner {
       std::clamp<std::size_t>((tree_node_bytes - tree_node_head_bytes) / (sizeof(stored_key) + 8), 8, 248);
 
   std::uint64_t level = 1;
-  std::uint64_t count = 0;                              ///< of children
-  std::array<stored_key, children_max - 1> keys{};      ///< key i: of child i + 1 the least, of child i none
+  std::uint64_t count = 0;                          ///< of children
+  std::array<stored_key, children_max - 1> keys{};  ///< key i: of child i + 1 the least, of child i none
   std::array<ref<object>, children_max> children{};
 };
 
@@ -145,7 +145,8 @@ struct leaf_entries {
   using key_of = tree_key<K, Compare>;
   using element = map_value<V>;
 
-  static void insert(leaf& l, std::size_t index, const typename key_of::made& key, const typename element::argument& v) {
+  static void insert(leaf& l, std::size_t index, const typename key_of::made& key,
+                     const typename element::argument& v) {
     const leaf_motion moving(l.version);
     const std::uint8_t place = l.order[l.count];
     for (std::size_t i = l.count; i > index; --i) store_shared(l.order[i], l.order[i - 1]);

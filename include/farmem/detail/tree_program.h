@@ -64,7 +64,8 @@ struct tree_by_program {
     const user_section in_section;
     reader::read_leaf(path.leaf, [&](const leaf& l, const shard_snapshot& seen) {
       entries.clear();
-      for (std::size_t i = 0, n = l.count_seen(); i < n; ++i) entries.push_back(reader::template copy<Copied>(l, l.place_of(i)));
+      for (std::size_t i = 0, n = l.count_seen(); i < n; ++i)
+        entries.push_back(reader::template copy<Copied>(l, l.place_of(i)));
       return seen.holds();
     });
   }
@@ -92,7 +93,8 @@ struct tree_by_program {
         return seen.holds();
       });
     }
-    const auto at = std::lower_bound(keys.begin(), keys.end(), q, [](const K& k, const Q& x) { return Compare{}(k, x); });
+    const auto at =
+        std::lower_bound(keys.begin(), keys.end(), q, [](const K& k, const Q& x) { return Compare{}(k, x); });
     return {static_cast<std::size_t>(at - keys.begin()), at != keys.end() && !Compare{}(q, *at)};
   }
 };

@@ -60,19 +60,8 @@ class tree_shape {
     if (path.levels == 0 || !s.is_current()) return;
     const read_pin<inner> parent(path.steps[path.levels - 1].node);
     const std::size_t i = path.steps[path.levels - 1].index;
-    if (parent->count < 2) return;
-    const std::size_t first = i + 1 < parent->count ? i : i - 1;
-    const slot_t a = parent->children[first].slot(), b = parent->children[first + 1].slot();
-    const leaf_writing held(a, b);
-    const write_pin<leaf> low(a), high(b);
-    if (!fit(low->count, high->count, leaf::entries)) return;
-    const ptr<leaf> both = s.make_leaf();
-    const write_pin<leaf> pin = both.write();
-    writes::append(*pin, *low, 0, low->count);
-    writes::append(*pin, *high, 0, high->count);
-    writes::number_free(*pin);
-    s.replace(path.levels, first, 2, {both.slot()}, {}, 1);
-    low->retired = high->retired = 1;
+    if (i != 0 && s.merge_two(*parent, i - 1)) return;
+    if (i + 1 < parent->count) s.merge_two(*parent, i);
   }
 
   /// A leaf without entries. Outside of sections.
@@ -94,6 +83,22 @@ class tree_shape {
   /// Whether two nodes become one: with room for more, unless one of them has almost nothing.
   static constexpr bool fit(std::size_t a, std::size_t b, std::size_t most) {
     return a + b <= (std::min(a, b) <= most / 8 ? most : most * 3 / 4);
+  }
+
+  /// Merges children `first` and the next of an inner node above leaves. Whether they fit.
+  bool merge_two(const inner& parent, std::size_t first) {
+    const slot_t a = parent.children[first].slot(), b = parent.children[first + 1].slot();
+    const leaf_writing held(a, b);
+    const write_pin<leaf> low(a), high(b);
+    if (!fit(low->count, high->count, leaf::entries)) return false;
+    const ptr<leaf> both = make_leaf();
+    const write_pin<leaf> pin = both.write();
+    writes::append(*pin, *low, 0, low->count);
+    writes::append(*pin, *high, 0, high->count);
+    writes::number_free(*pin);
+    replace(path_.levels, first, 2, {both.slot()}, {}, 1);
+    low->retired = high->retired = 1;
+    return true;
   }
 
   /// Whether the nodes of the path are the tree's. They stay so until this ends. Roots the top, which clear takes away.
@@ -154,21 +159,26 @@ class tree_shape {
   bool merge_inner(std::size_t depth, const slots& children, const keys& separators, std::uint64_t level) {
     const std::size_t index = index_at(depth);
     const read_pin<inner> parent(path_.steps[depth - 1].node);
-    if (parent->count < 2) return false;
-    const bool with_next = index + 1 < parent->count;
-    const std::size_t first = with_next ? index : index - 1;
-    const read_pin<inner> other(slot_of_child(*parent, with_next ? index + 1 : index - 1));
+    return (index != 0 && merge_with(depth, *parent, index - 1, children, separators, level)) ||
+           (index + 1 < parent->count && merge_with(depth, *parent, index + 1, children, separators, level));
+  }
+  /// Makes one node of the children and those of child `neighbour` of `parent`. Whether they fit.
+  bool merge_with(std::size_t depth, const inner& parent, std::size_t neighbour, const slots& children,
+                  const keys& separators, std::uint64_t level) {
+    const read_pin<inner> other(parent.children[neighbour].slot());
     if (!fit(other->count, children.size(), inner::children_max)) return false;
+    const bool is_before = neighbour < index_at(depth);
+    const std::size_t first = std::min(neighbour, index_at(depth));
     slots all;
     keys between;
-    if (!with_next) {
+    if (is_before) {
       collect(*other, 0, other->count, all, between);
-      between.push_back(&parent->keys[first]);
+      between.push_back(&parent.keys[first]);
     }
     all.insert(all.end(), children.begin(), children.end());
     between.insert(between.end(), separators.begin(), separators.end());
-    if (with_next) {
-      between.push_back(&parent->keys[first]);
+    if (!is_before) {
+      between.push_back(&parent.keys[first]);
       collect(*other, 0, other->count, all, between);
     }
     const ptr<inner> both = make_inner(all, between, 0, all.size(), level);
@@ -186,7 +196,6 @@ class tree_shape {
     put(top->root, above ? above.slot() : made[0]);
   }
 
-  static slot_t slot_of_child(const inner& n, std::size_t i) { return n.children[i].slot(); }
   /// Appends children first .. last of a node, and the keys between them.
   static void collect(const inner& n, std::size_t first, std::size_t last, slots& children, keys& separators) {
     for (std::size_t i = first; i < last; ++i) {

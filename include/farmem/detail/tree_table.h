@@ -22,14 +22,14 @@ class tree_table : public detail::tree_writer<Self, K, V, Compare> {
   using position = typename walk::position;
 
  public:
-  using key_type = typename key_of::lookup;        ///< type that keys are looked up with
-  using value_type = typename reader::entry;       ///< type of entries: key and value of a map, key of a set
-  using size_type = std::uint64_t;                 ///< type of sizes
-  using difference_type = std::ptrdiff_t;          ///< type of distances
-  using key_compare = Compare;                     ///< function that orders keys
-  using iterator = tree_iterator<K, V, Compare>;   ///< iterator that gives entries by value
-  using const_iterator = iterator;                 ///< the same: iterators do not write
-  using range_type = tree_range<K, V, Compare>;    ///< entries from a key to a key
+  using key_type = typename key_of::lookup;       ///< type that keys are looked up with
+  using value_type = typename reader::entry;      ///< type of entries: key and value of a map, key of a set
+  using size_type = std::uint64_t;                ///< type of sizes
+  using difference_type = std::ptrdiff_t;         ///< type of distances
+  using key_compare = Compare;                    ///< function that orders keys
+  using iterator = tree_iterator<K, V, Compare>;  ///< iterator that gives entries by value
+  using const_iterator = iterator;                ///< the same: iterators do not write
+  using range_type = tree_range<K, V, Compare>;   ///< entries from a key to a key
 
   /// Whether there is such a key. O(log n).
   [[nodiscard]] bool contains(const key_type& key) const { return this->template look_up<bool>(key); }
@@ -71,11 +71,11 @@ class tree_table : public detail::tree_writer<Self, K, V, Compare> {
     std::optional<typename key_of::kept> last;
     size_type n = 0;
     for (auto&& e : sorted) {
-      const auto& [key, value] = parts_of(e);
+      const auto& [key, v] = parts_of(e);
       const key_type& k = key;
       if (last && !key_of::is_before(key_of::lookup_of(*last), k))
         throw error(errc::invalid_argument, "key " + std::to_string(n) + " of a bulk load is not after the one before");
-      builder.add(k, value);
+      builder.add(k, v);
       last.emplace(k);
       ++n;
     }

@@ -178,7 +178,9 @@ struct tree_walk {
     if (n < copied.size()) copied.erase(copied.begin() + static_cast<std::ptrdiff_t>(n), copied.end());
   }
 
-  static tree_end end_before(const std::optional<kept>& before) { return before ? tree_end::before_key : tree_end::last; }
+  static tree_end end_before(const std::optional<kept>& before) {
+    return before ? tree_end::before_key : tree_end::last;
+  }
 
   static std::optional<entry> last_in_place(slot_t tree, const std::optional<kept>& before, std::optional<kept>& low) {
     const user_section in_section;
@@ -201,17 +203,17 @@ struct tree_walk {
     if (!found && begin != nullptr) low = key_of::keep(*begin);
     return found;
   }
-  static std::optional<entry> last_by_program(slot_t tree, const std::optional<kept>& before, std::optional<kept>& low) {
+  static std::optional<entry> last_by_program(slot_t tree, const std::optional<kept>& before,
+                                              std::optional<kept>& low) {
     ptr<tree_top> top = program::top_of(tree);
     if (!top) return std::nullopt;
     const kept none{};
     tree_path path;
     std::optional<kept> begin;
-    const auto here =
-        program::descend(std::move(top), path, end_before(before), before ? *before : none,
-                         [&](const inner& n, std::size_t i) {
-                           if (i != 0) begin = key_of::keep(n.keys[i - 1]);
-                         });
+    const auto here = program::descend(std::move(top), path, end_before(before), before ? *before : none,
+                                       [&](const inner& n, std::size_t i) {
+                                         if (i != 0) begin = key_of::keep(n.keys[i - 1]);
+                                       });
     std::vector<entry> copied;
     program::copy_entries(path, copied);
     const std::size_t end = before ? program::index_in(copied, *before) : copied.size();

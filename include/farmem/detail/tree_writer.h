@@ -185,7 +185,7 @@ class tree_writer : public ptr<Self> {
   template <class Q, class F>
   bool update_key(const Q& key, F& f) const {
     tree_update running;
-    std::optional<mapped_value> value;
+    std::optional<mapped_value> copy;
     ptr<tree_top> top;
     for (;;) {
       tree_path path;
@@ -194,7 +194,7 @@ class tree_writer : public ptr<Self> {
         if (!spot.there) return tree_outcome::absent;
         if (is_listed(path, l, spot.index, number)) return tree_outcome::listed;
         top = ptr<tree_top>::from_slot(path.top);
-        value.emplace(element::load(l.values[l.order[spot.index]]));
+        copy.emplace(element::load(l.values[l.order[spot.index]]));
         running.begin(path.top, number);
         return tree_outcome::done;
       });
@@ -204,12 +204,12 @@ class tree_writer : public ptr<Self> {
     }
     {
       const function_running in_function;
-      f(*value);
+      f(*copy);
     }
     tree_path path;
     const tree_outcome o = at_place(key, path, top.slot(), [&](leaf& l, const leaf_spot& spot) {
       if (!spot.there) return tree_outcome::absent;
-      writes::replace(l, spot.index, *value);
+      writes::replace(l, spot.index, *copy);
       return tree_outcome::done;
     });
     FM_CHECK(o == tree_outcome::done, "a key goes while it is updated");
