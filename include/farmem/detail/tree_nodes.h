@@ -147,19 +147,23 @@ struct leaf_entries {
 
   static void insert(leaf& l, std::size_t index, const typename key_of::made& key,
                      const typename element::argument& v) {
+    auto order = l.order;
+    const std::uint8_t place = order[l.count];
+    std::memmove(&order[index + 1], &order[index], l.count - index);
+    order[index] = place;
     const leaf_motion moving(l.version);
-    const std::uint8_t place = l.order[l.count];
-    for (std::size_t i = l.count; i > index; --i) store_shared(l.order[i], l.order[i - 1]);
-    store_shared(l.order[index], place);
+    store_order(l, order, index, l.count);
     key_of::place(l.keys[place], key);
     element::store(l.values[place], v);
     store_shared(l.count, l.count + 1);
   }
   static void erase(leaf& l, std::size_t index) {
+    auto order = l.order;
+    const std::uint8_t place = order[index];
+    std::memmove(&order[index], &order[index + 1], l.count - 1 - index);
+    order[l.count - 1] = place;
     const leaf_motion moving(l.version);
-    const std::uint8_t place = l.order[index];
-    for (std::size_t i = index + 1; i < l.count; ++i) store_shared(l.order[i - 1], l.order[i]);
-    store_shared(l.order[l.count - 1], place);
+    store_order(l, order, index, l.count - 1);
     key_of::clear(l.keys[place]);
     element::clear(l.values[place]);
     store_shared(l.count, l.count - 1);
@@ -180,6 +184,15 @@ struct leaf_entries {
       to.order[to.count] = static_cast<std::uint8_t>(to.count);
       key_of::move(to.keys[to.count], from.keys[from.order[i]]);
       element::move(to.values[to.count], from.values[from.order[i]]);
+    }
+  }
+  /// Stores those words of the order that have bytes first .. last.
+  static void store_order(leaf& l, const decltype(leaf::order)& order, std::size_t first, std::size_t last) {
+    using words = shared_words<std::uint64_t>;
+    for (std::size_t i = first / words::bytes; i <= last / words::bytes; ++i) {
+      typename words::word w;
+      std::memcpy(&w, &order[i * words::bytes], words::bytes);
+      __atomic_store_n(reinterpret_cast<typename words::word*>(l.order.data()) + i, w, __ATOMIC_RELEASE);
     }
   }
   /// Numbers the free places of a leaf that nobody else sees.
