@@ -125,6 +125,25 @@ class String:
         return "string" if self.slot and payload_of(self.slot)[0] is not None else None
 
 
+class Tree:
+    """An fm::map or fm::set: how many entries it has, if its top is resident (farmem/detail/tree_nodes.h)."""
+
+    def __init__(self, kind, slot):
+        self.kind, self.slot = kind, slot
+
+    def to_string(self):
+        word = lambda at: int(gdb.parse_and_eval("*(unsigned long*)%d" % at))
+        header = payload_of(self.slot)[0] if self.slot else None
+        if header is None:
+            return describe(self.slot, self.kind)
+        top = word(header)
+        counts = payload_of(top)[0] if top else None
+        if top and counts is None:
+            return describe(self.slot, self.kind)
+        entries = sum(word(counts + 8 + 64 * i) for i in range(8)) % (1 << 64) if top else 0
+        return "%s of %d entries, slot 0x%x" % (self.kind, entries, self.slot)
+
+
 class Vector:
     """An fm::vector: its elements as far as their chunks are resident (farmem/detail/vector_chunks.h)."""
 
@@ -205,7 +224,9 @@ def printer_of(value):
         return String(slot_of_cell(base_handle(value)["cell_"]))
     if name == "fm::vector":
         return Vector(slot_of_cell(base_handle(value)["cell_"]), t.template_argument(0))
-    if name in ("fm::hash_map", "fm::queue", "fm::hash_set", "fm::map", "fm::set"):
+    if name in ("fm::map", "fm::set"):
+        return Tree(name, slot_of_cell(base_handle(value)["cell_"]))
+    if name in ("fm::hash_map", "fm::queue", "fm::hash_set"):
         return Handle(t.name, slot_of_cell(base_handle(value)["cell_"]), None)
     return None
 

@@ -11,8 +11,9 @@ struct shown {
 };
 
 [[gnu::noinline]] void stopped(const fm::ptr<shown>& p, const fm::ptr<shown>& remote, const fm::vector<int>& v,
-                               const fm::read_pin<shown>& pin, const fm::ptr<fm::object>& any) {
-  std::printf("%d %zu %d %d\n", p->value, v.size(), pin->value, remote ? 1 : 0);
+                               const fm::read_pin<shown>& pin, const fm::ptr<fm::object>& any,
+                               const fm::map<int, int>& m, const fm::set<int>& s) {
+  std::printf("%d %zu %d %d %zu\n", p->value, v.size(), pin->value, remote ? 1 : 0, m.size() + s.size());
   if (!any) std::puts("null");
 }
 
@@ -24,5 +25,9 @@ int main() {
   for (int i = 0; i < 5'000; ++i) v.push_back(i * 3);
   const auto inner = h.make<shown>({.value = 42, .name = h.str("inner name")});
   const auto p = h.make<shown>({.value = 41, .name = h.str("outer name"), .next = inner, .numbers = v});
-  stopped(p, remote, v, inner.read(), nullptr);
+  const fm::map<int, int> m(h);
+  const fm::set<int> s(h);
+  for (int i = 0; i < 3'000; ++i) m.insert(i, i);
+  for (int i = 0; i < 1'000; ++i) m.erase(i);
+  stopped(p, remote, v, inner.read(), nullptr, m, s);
 }
