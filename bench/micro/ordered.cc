@@ -160,9 +160,9 @@ void bulk_load(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-#define FM_MICRO_PAIR(operation)                                          \
-  BENCHMARK(operation<managed_map>)->Name("map/" #operation)->Threads(1); \
-  BENCHMARK(operation<locked_map>)->Name("map/" #operation "/std")->Threads(1)
+#define FM_MICRO_PAIR(operation)                              \
+  BENCHMARK(operation<managed_map>)->Name("map/" #operation); \
+  BENCHMARK(operation<locked_map>)->Name("map/" #operation "/std")
 #define FM_MICRO_THREADS(operation)                                                                  \
   BENCHMARK(operation<managed_map>)->Name("map/" #operation)->Threads(1)->Threads(2)->UseRealTime(); \
   BENCHMARK(operation<locked_map>)->Name("map/" #operation "/std")->Threads(1)->Threads(2)->UseRealTime()

@@ -44,6 +44,19 @@ struct watched {
     return a.id < b.id;
   }
 };
+/// The same with a < that is a constant expression, so it is called in the middle of a read or a write.
+struct seen_in_place {
+  std::uint64_t id = 0;
+  friend constexpr bool operator<(const seen_in_place& a, const seen_in_place& b) {
+    if (!std::is_constant_evaluated()) compared();
+    return a.id < b.id;
+  }
+  static void compared() {
+    if (on_compare) on_compare();
+  }
+};
+static_assert(!fm::detail::order_of_program<seen_in_place, std::less<seen_in_place>>);
+static_assert(fm::detail::order_of_program<watched, std::less<watched>>);
 struct shelf {
   fm::ref<fm::map<fm::string, std::uint64_t, caseless_less>> words;
   fm::ref<fm::set<std::uint64_t, std::greater<std::uint64_t>>> numbers;
@@ -121,6 +134,64 @@ TEST_CASE("a < of the program runs without a lock: it may use trees, and change 
     last = k.id;
   }
   REQUIRE(n == m.size());
+  require_sound(h);
+}
+
+TEST_CASE("an operation on a tree that splits, merges and changes overtake starts again, and loses nothing") {
+  fm::heap h(tiny(8_MiB));
+  const fm::map<seen_in_place, std::uint64_t> m(h);
+  for (std::uint64_t i = 0; i < 1'000; ++i) m.insert({i * 1'000}, i);
+  // In the middle of an operation on a key near 500,000, at its comparison number `at`.
+  std::uint64_t overtaken = 0;
+  const auto overtake = [&](int at, auto change) {
+    on_compare = [&, at, change]() mutable {
+      if (at-- != 0) return;
+      const auto own = std::exchange(on_compare, nullptr);
+      try {
+        change();
+        ++overtaken;
+      } catch (const fm::error& e) {
+        if (e.code() != fm::errc::scope_misuse) throw;  // it holds the leaf by now
+      }
+    };
+  };
+  for (int at = 0; at < 20; ++at) {
+    const std::uint64_t k = 500'001 + std::uint64_t(at);
+    const auto splits = [&] {
+      for (std::uint64_t i = 1; i < 500; ++i) m.insert({499'000 + i * 2}, 0);
+    };
+    const auto merges = [&] {
+      m.erase_if([](seen_in_place e, std::uint64_t) { return e.id % 1'000 != 0 && e.id < 500'000; });
+    };
+    overtake(at, splits);
+    REQUIRE(m.insert({k}, 1));
+    on_compare = nullptr;
+    REQUIRE(m.find({k}) == 1u);
+    overtake(at, merges);
+    REQUIRE(m.find({500'000}) == 500u);
+    overtake(at, splits);
+    REQUIRE_FALSE(m.insert_or_assign({k}, 2));
+    on_compare = nullptr;
+    REQUIRE(m.find({k}) == 2u);
+    overtake(at, merges);
+    REQUIRE(m.update({k}, [](std::uint64_t& v) { ++v; }));
+    on_compare = nullptr;
+    REQUIRE(m.find({k}) == 3u);
+    overtake(at, splits);
+    REQUIRE(m.erase({k}));
+    on_compare = nullptr;
+    REQUIRE_FALSE(m.contains({k}));
+    // What a reader has passed is put behind it.
+    overtake(at, [&] { m.erase({499'000}), m.insert({499'001}, 7), m.insert({500'003}, 7); });
+    REQUIRE(m.find({500'000}) == 500u);
+    on_compare = nullptr;
+    m.insert({499'000}, 499), m.erase({499'001}), m.erase({500'003});
+    merges();
+  }
+  on_compare = nullptr;
+  REQUIRE(overtaken > 20);
+  m.erase_if([](seen_in_place e, std::uint64_t) { return e.id % 1'000 != 0; });
+  REQUIRE(m.size() == 1'000);
   require_sound(h);
 }
 

@@ -56,8 +56,9 @@ class tree_shape {
 
   /// Merges the leaf of a path with a neighbour below the same inner node, if both fit in one.
   static void merge(slot_t tree, const tree_path& path) {
+    if (path.levels == 0) return;
     tree_shape s(tree, path);
-    if (path.levels == 0 || !s.is_current()) return;
+    if (!s.is_current()) return;
     const read_pin<inner> parent(path.steps[path.levels - 1].node);
     const std::size_t i = path.steps[path.levels - 1].index;
     if (i != 0 && s.merge_two(*parent, i - 1)) return;
