@@ -17,7 +17,7 @@ using numbers = std::map<std::uint64_t, std::uint64_t>;
 using tree = fm::map<std::uint64_t, std::uint64_t>;
 using texts = fm::map<fm::string, std::uint64_t>;
 
-constexpr std::uint64_t many = 3'000;
+constexpr std::uint64_t many = 1'100;
 std::string text_of(std::uint64_t i) { return "a text with a long beginning " + std::to_string(100'000 + i); }
 
 /// Both hold the same entries: numbers, and texts of them.

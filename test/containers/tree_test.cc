@@ -7,6 +7,9 @@
 #include <random>
 #include <ranges>
 #include <set>
+#include <thread>
+
+#include "support/served_store.h"
 
 using namespace fm::test;
 
@@ -219,6 +222,16 @@ class checked {
   std::map<std::uint64_t, std::uint64_t> oracle_;
 };
 
+class served_at final : public served_store {
+ public:
+  explicit served_at(const std::string& url) : served_store({.memory_bytes = 128_MiB, .region_bytes = 1_MiB}) {
+    serve(url);
+  }
+  ~served_at() override { stop(); }
+  served_at(const served_at&) = delete;
+  served_at& operator=(const served_at&) = delete;
+};
+
 std::uint64_t nodes_of(fm::heap& h, std::string_view what) {
   REQUIRE(h.collect().ok());
   std::uint64_t n = 0;
@@ -238,6 +251,39 @@ TEMPLATE_TEST_CASE("a tree does what the standard's does, while it comes, goes, 
   REQUIRE(h.collect().ok());
   require_sound(h);
   trees.require_same();
+}
+
+TEMPLATE_TEST_CASE("a tree does what the standard's does over every transport, under collections without end", "",
+                   plain_kind, text_kind) {
+  const std::string transport = GENERATE("local", "tcp", "shm");
+  std::optional<served_at> agent;
+  auto o = tiny();
+  if (transport != "local") {
+    agent.emplace(transport == "tcp" ? "tcp://127.0.0.1:0" : "shm:///tmp/farmem-trees-" + std::to_string(::getpid()));
+    o.agents = {agent->url()};
+  }
+  fm::heap h(o);
+  checked<TestType> trees(h, 3, 6'000);
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> cycles{0}, failed{0};
+  std::thread collector([&] {
+    do {
+      failed += !h.collect().ok();
+      ++cycles;
+    } while (!done);
+  });
+  try {
+    for (int step = 0; step < 12'000; ++step) trees.step(step / 4'000 % 2 == 0);
+  } catch (...) {
+    done = true;
+    collector.join();
+    throw;
+  }
+  done = true;
+  collector.join();
+  trees.require_same();
+  REQUIRE((cycles > 0 && failed == 0));
+  require_sound(h);
 }
 
 TEST_CASE("a tree larger than the cache keeps every key, in order") {

@@ -2,6 +2,7 @@
 // loading, collections without end.
 #include "fixture.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -71,6 +72,14 @@ class threads {
   std::mutex mutex_;
   std::string failure_;
 };
+
+/// Whether a thread waits for the end of an update.
+bool somebody_waits() {
+  return std::ranges::any_of(fm::detail::updates_of_trees, [](fm::detail::tree_updates& e) {
+    const std::lock_guard lock(e.mutex);
+    return e.waiting != 0;
+  });
+}
 
 std::string word(std::uint64_t k) { return "a word that is long " + std::to_string(k); }
 
@@ -227,7 +236,10 @@ TEST_CASE("no update of a tree is lost, whatever else happens to its leaf") {
   for (std::uint64_t t = 0; t < 3; ++t)
     all.start([&, t] {
       for (std::uint64_t i = 0; i < each; ++i) {
-        wrong += !m.update(i % counters * 1000, [](std::uint64_t& n) { ++n; });
+        wrong += !m.update(i % counters * 1000, [&](std::uint64_t& n) {
+          if (i % 8 == 0) std::this_thread::yield();
+          ++n;
+        });
         const std::uint64_t k = 1 + t + i % 990 + i % counters * 1000;
         m.insert(k, 1);
         if (i % 2 == 0) m.erase(k);
@@ -276,6 +288,7 @@ TEST_CASE("a function given to update may wait for a thread that changes another
     m.insert_or_assign(7, 100);  // waits for the update
     assigned = true;
   });
+  while (!assigned && !somebody_waits()) std::this_thread::yield();
   for (std::uint64_t k = 0; k < 2'000; ++k) m.insert_or_assign(1'000 + k, k);  // splits the leaf
   m.insert_or_assign(8, 8);
   REQUIRE(m.erase(9));
