@@ -115,6 +115,14 @@ memory_file memory_file::adopt(int fd, std::uint64_t bytes, written_by who) {
   return f;
 }
 
+bool memory_file::forget_file() noexcept {
+  if (!base_ || ::mmap(base_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
+                       -1, 0) == MAP_FAILED)
+    return false;
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  return true;
+}
+
 memory_file::~memory_file() {
   if (base_) ::munmap(base_, bytes_);
   if (fd_ >= 0) ::close(fd_);

@@ -73,6 +73,9 @@ class memory_file {
   [[nodiscard]] std::byte* base() const noexcept { return base_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] int fd() const noexcept { return fd_; }
+  /// Lets go of the file. Its addresses stay as they are, with memory that is zero and nobody else's, so whoever still
+  /// reads or writes there does no harm. False: the system cannot, and nothing has changed.
+  bool forget_file() noexcept;
   /// Nobody but who has mapped it for writing already can write it.
   [[nodiscard]] bool is_sealed() const noexcept;
 

@@ -55,6 +55,7 @@ TEST_CASE("a connection reads no more requests while a few descriptors wait to b
   CHECK_FALSE(out.full());
   CHECK(out.descriptors() == 0);
   std::vector<int> fds;
+  fds.reserve(fabric_limits::unsent_descriptors_max + descriptors_at_once);
   std::array<std::byte, 48> got;
   for (std::size_t i = 0; i < fabric_limits::unsent_descriptors_max; ++i) {
     const iovec v{got.data(), got.size()};

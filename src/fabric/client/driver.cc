@@ -36,6 +36,16 @@ bool is_final(errc e) noexcept {
   }
 }
 
+/// What `f` returns. Without memory the attempt has failed, and the next one may have some.
+template <class F>
+errc without_throwing(F&& f) noexcept try {
+  return f();
+} catch (const error& e) {
+  return e.code();
+} catch (const std::exception&) {  // bad_alloc, or a thread that cannot be started
+  return errc::out_of_memory;
+}
+
 }  // namespace
 
 driver::driver(std::string url, const session_options& options, session_events& events)
@@ -88,6 +98,13 @@ errc driver::admit(lane on) const noexcept {
 time_point driver::deadline_of(const request& r, time_point now) const noexcept {
   const time_point own = r.deadline == time_point::max() ? now + options_.operation_within : r.deadline;
   return std::min(own, t_opening == this ? attempt_deadline_.load(std::memory_order_relaxed) : time_point::max());
+}
+
+void driver::progressed() noexcept {
+  FM_CHECK(t_opening == this, "an attempt has its owner tell of progress");
+  attempt_deadline_.store(
+      std::max(attempt_deadline_.load(std::memory_order_relaxed), clock::now() + options_.connect_within),
+      std::memory_order_relaxed);
 }
 
 void driver::wake() noexcept {
@@ -172,7 +189,7 @@ void driver::pause_until(time_point t) noexcept {
 errc driver::attempt(time_point deadline) noexcept {
   const std::uint32_t g = generation_.load(std::memory_order_relaxed) + 1;
   explanation_.clear();
-  errc e = dial(g, deadline);
+  errc e = without_throwing([&] { return dial(g, deadline); });
   if (e != errc::ok) return e;
   {
     const std::lock_guard lock(mutex_);
@@ -182,7 +199,7 @@ errc driver::attempt(time_point deadline) noexcept {
     phase_.store(phase::opening, std::memory_order_seq_cst);
   }
   t_opening = this;
-  e = closing() ? errc::cancelled : events_.connected(*this, g);
+  e = closing() ? errc::cancelled : without_throwing([&] { return events_.connected(*this, g); });
   t_opening = nullptr;
   {
     const std::lock_guard lock(mutex_);

@@ -40,14 +40,15 @@ class driver : public session {
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
   void drop_connection(std::uint32_t g) noexcept override;
   void close() noexcept override;
+  void progressed() noexcept override;
 
  protected:
   enum class phase : std::uint32_t { connecting, opening, up, broken, down, lost, closed };
   static constexpr std::size_t notices_max = 256;  ///< queued for events.notice; a peer never has more outstanding
 
   // ---- what a transport supplies; all called by the session thread ----
-  /// Makes a connection, which will be of `generation`. On failure nothing is left of it.
-  virtual errc dial(std::uint32_t generation, time_point deadline) noexcept = 0;
+  /// Makes a connection, which will be of `generation`. On failure nothing is left of it. May throw.
+  virtual errc dial(std::uint32_t generation, time_point deadline) = 0;
   /// Ends the connection: when it returns, every request posted on it is done (`why` for those that had no outcome).
   virtual void hang_up(errc why) noexcept = 0;
   /// Handles whatever has come on lanes that nobody waits on; returns after a wake(), after some I/O, or at `until`.

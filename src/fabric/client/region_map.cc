@@ -54,6 +54,13 @@ void region_map::detach(std::uint32_t region) noexcept {
   records_.erase(region);
 }
 
+void region_map::forget_memory() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto& [region, r] : records_)
+    for (const auto& m : r.mappings)
+      if (!m->file.forget_file()) log::warn("fabric: the memory of region {} stays mapped", region);
+}
+
 const region_map::view* region_map::lookup(std::uint32_t region) const noexcept {
   if (region >= regions_max) return nullptr;
   const leaf* l = leaves_[region >> leaf_bits].load(std::memory_order_acquire);

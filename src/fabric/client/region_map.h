@@ -27,6 +27,8 @@ class region_map {
   /// mapping.
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept;
   void detach(std::uint32_t region) noexcept;
+  /// Lets go of the memory of all regions, as session::forget_memory.
+  void forget_memory() noexcept;
   /// The bytes that `where` names, or null; also when they are wanted for writing and the regions are mapped for reading.
   /// Wait-free.
   [[nodiscard]] std::byte* find(const remote& where, std::uint64_t bytes, bool to_write) const noexcept;

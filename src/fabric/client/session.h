@@ -104,6 +104,14 @@ class session {
   /// Valid until detach.
   virtual std::byte* direct(std::uint32_t region) noexcept = 0;
 
+  /// Lets go of the memory of an agent that is lost: until then a mapping keeps it. Pointers from direct() stay valid,
+  /// and name memory that is zero and of no consequence. The owner makes sure that nobody takes what is there for the
+  /// agent's. From session_events::lost on.
+  virtual void forget_memory() noexcept {}
+
+  /// In session_events::connected: something came of the attempt, so its deadline is put off to connect_within from now.
+  virtual void progressed() noexcept {}
+
   /// Opens a connection beside the session's own, which the service gets as stream number `index` (service::stream),
   /// and which carries whatever the two agree on: a non-blocking socket. The session neither looks at it nor ends it.
   /// Only in session_events::connected. Returns unsupported where there are no such connections (all but tcp://),

@@ -64,7 +64,7 @@ class local_session final : public driver {
     const std::string name_;
   };
 
-  errc dial(std::uint32_t generation, time_point deadline) noexcept override;
+  errc dial(std::uint32_t generation, time_point deadline) override;
   void hang_up(errc why) noexcept override;
   void serve(time_point until) noexcept override;
   errc perform(request& r) noexcept;
@@ -78,7 +78,7 @@ class local_session final : public driver {
   std::map<std::uint32_t, std::byte*> regions_;
 };
 
-errc local_session::dial(std::uint32_t generation, time_point) noexcept {
+errc local_session::dial(std::uint32_t generation, time_point) {
   auto p = std::make_unique<local_peer>(*this, generation);
   const errc e = service_.connected(*p);
   if (e == errc::ok) peer_ = std::move(p);
@@ -137,7 +137,11 @@ errc local_session::message(request& r) noexcept {
   if (r.sg_count == 1) {
     payload = {static_cast<const std::byte*>(r.sg[0].data), r.sg[0].bytes};
   } else if (r.sg_count > 1) {
-    gathered.reserve(r.bytes());
+    try {
+      gathered.reserve(r.bytes());
+    } catch (const std::bad_alloc&) {
+      return errc::out_of_memory;
+    }
     for (std::size_t i = 0; i < r.sg_count; ++i) {
       const auto* from = static_cast<const std::byte*>(r.sg[i].data);
       gathered.insert(gathered.end(), from, from + r.sg[i].bytes);
@@ -177,10 +181,14 @@ errc local_session::attach(std::uint32_t region, std::uint32_t generation, std::
     std::byte* base = service_.memory(*peer_, {region, generation, 0}, bytes, access::read);
     if (base) service_.memory_done(*peer_, region);
     const std::unique_lock lock(regions_mutex_);
-    if (base)
-      regions_[region] = base;
-    else
-      e = errc::access_denied;
+    try {
+      if (base)
+        regions_[region] = base;
+      else
+        e = errc::access_denied;
+    } catch (const std::bad_alloc&) {
+      e = errc::out_of_memory;
+    }
   }
   leave();
   return e;

@@ -12,8 +12,12 @@ bool server_peer::notify(std::span<const std::byte> payload) noexcept {
   const std::lock_guard lock(mutex_);
   if (ending_ || lanes_.empty() || unacknowledged_ >= wire::notices_max || payload.size() > message_bytes_max_)
     return false;
+  try {
+    notices_.emplace_back(payload.begin(), payload.end());
+  } catch (const std::bad_alloc&) {
+    return false;  // as if there was no room
+  }
   ++unacknowledged_;
-  notices_.emplace_back(payload.begin(), payload.end());
   lanes_.front().attention();
   return true;
 }

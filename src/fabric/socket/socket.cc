@@ -272,11 +272,13 @@ io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* 
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(to.data());
   m.msg_iovlen = to.size();
-  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(descriptors_at_once * sizeof(int))];
   if (fds) {
     m.msg_control = control;
     m.msg_controllen = sizeof control;
   }
+  FM_ASSERT(!fds || fds->capacity() - fds->size() >= descriptors_at_once,
+            "descriptors are not lost for want of memory");
   ssize_t n;
   do n = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);

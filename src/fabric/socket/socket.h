@@ -46,7 +46,10 @@ struct io_result {
 
 /// Sends what fits; `fd` (or -1) goes along with the first byte.
 io_result send_some(int socket, std::span<const iovec> from, int fd = -1) noexcept;
-/// Receives what is there; descriptors that came along are appended to `fds` when it is not null.
+/// Descriptors that one call of receive_some takes.
+constexpr std::size_t descriptors_at_once = 8;
+/// Receives what is there; descriptors that came along are appended to `fds` when it is not null. It has room for
+/// descriptors_at_once more.
 io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept;
 
 /// Waits for events (POLLIN, POLLOUT) until the deadline; false when it passed.

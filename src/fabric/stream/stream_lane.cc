@@ -23,6 +23,7 @@ stream_lane::stream_lane(lane_owner& owner, std::uint32_t index, std::uint32_t r
       ring_(ring_size),
       in_(fabric_limits::stream_in_bytes) {
   out_.reserve(fabric_limits::stream_out_parts_max + 8);
+  if (fds) fds_.reserve(fabric_limits::unclaimed_descriptors_max + descriptors_at_once);
 }
 
 stream_lane::~stream_lane() {
@@ -33,7 +34,7 @@ stream_lane::~stream_lane() {
 void stream_lane::reset() noexcept {
   for (const int fd : fds_) ::close(fd);
   fds_.clear();
-  queue_.clear();
+  first_ = last_ = nothing;
   for (auto& f : ring_) f.answered = true;
   head_ = tail_;
   out_.clear();
@@ -91,20 +92,40 @@ void stream_lane::fail_locked(errc why, done_list& done) noexcept {
       done.push(*r, reason_);
     }
   if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
-  queue_.clear();
+  first_ = last_ = nothing;
   out_.clear();
   now_ = {};
 }
 
 std::uint32_t stream_lane::take_op(const request& r) {
-  count_in(r);
-  if (!free_.empty()) {
-    const std::uint32_t i = free_.back();
-    free_.pop_back();
-    return i;
+  if (free_.empty()) {
+    if (free_.capacity() == ops_.size()) free_.reserve(std::max<std::size_t>(16, 2 * ops_.size()));
+    ops_.emplace_back();
+    free_.push_back(std::uint32_t(ops_.size() - 1));
   }
-  ops_.emplace_back();
-  return std::uint32_t(ops_.size() - 1);
+  const std::uint32_t i = free_.back();
+  free_.pop_back();
+  count_in(r);
+  return i;
+}
+
+void stream_lane::enqueue(std::uint32_t i) noexcept {
+  (last_ == nothing ? first_ : ops_[last_].next) = i;
+  last_ = i;
+}
+
+void stream_lane::dequeue_first() noexcept {
+  first_ = std::exchange(ops_[first_].next, nothing);
+  if (first_ == nothing) last_ = nothing;
+}
+
+void stream_lane::dequeue(std::uint32_t i) noexcept {
+  if (i == first_) return dequeue_first();
+  std::uint32_t before = first_;
+  while (before != nothing && ops_[before].next != i) before = ops_[before].next;
+  if (before == nothing) return;
+  ops_[before].next = std::exchange(ops_[i].next, nothing);
+  if (last_ == i) last_ = before;
 }
 
 void stream_lane::free_op(std::uint32_t i) noexcept {
@@ -116,10 +137,15 @@ errc stream_lane::submit(request& r, time_point deadline) noexcept {
   if (!is_open()) return reason_;
   // The poster was admitted to an earlier connection, and this one belongs to its handshake until that is over.
   if (r.generation != generation()) return errc::disconnected;
-  const std::uint32_t i = take_op(r);
+  std::uint32_t i = nothing;
+  try {
+    i = take_op(r);
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
   r.transport_word = std::uint64_t(index_) << 32 | i;
-  ops_[i] = {.r = &r, .bytes = r.bytes(), .framed = 0, .answers_left = 0, .status = errc::ok, .deadline = deadline};
-  queue_.push_back(i);
+  ops_[i] = {.r = &r, .bytes = r.bytes(), .deadline = deadline};
+  enqueue(i);
   return errc::ok;
 }
 
@@ -183,14 +209,14 @@ void stream_lane::build() noexcept {
     ack_.bytes = std::exchange(acks_due_, 0);
     out_.push_back({&ack_, sizeof ack_});
   }
-  while (!queue_.empty() && tail_ - head_ < ring_size && out_.size() < fabric_limits::stream_out_parts_max &&
+  while (first_ != nothing && tail_ - head_ < ring_size && out_.size() < fabric_limits::stream_out_parts_max &&
          bytes < fabric_limits::stream_out_bytes_max) {
-    const std::uint32_t i = queue_.front();
+    const std::uint32_t i = first_;
     const std::uint64_t before = ops_[i].framed;
     frame(i);
     bytes += ops_[i].framed - before;
     const bool split = ops_[i].r->kind == op_kind::read || ops_[i].r->kind == op_kind::write;
-    if (!split || ops_[i].framed == ops_[i].bytes) queue_.pop_front();
+    if (!split || ops_[i].framed == ops_[i].bytes) dequeue_first();
   }
 }
 
@@ -220,7 +246,7 @@ void stream_lane::pump() noexcept {
 }
 
 /// Copies what is still to be sent out of the requests' buffers.
-void stream_lane::spill() noexcept {
+bool stream_lane::spill() noexcept try {
   std::vector<std::byte> copy;
   for (std::size_t i = out_at_; i < out_.size(); ++i) {
     const auto* from = static_cast<const std::byte*>(out_[i].iov_base);
@@ -230,6 +256,9 @@ void stream_lane::spill() noexcept {
   out_.clear();
   out_at_ = 0;
   if (!spilled_.empty()) out_.push_back({spilled_.data(), spilled_.size()});
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 /// Whether the whole frame has left; a peer that answers earlier makes its answer up.
@@ -240,8 +269,8 @@ bool stream_lane::sent(const flight& f) const noexcept {
 void stream_lane::cancel(request& r, errc why, done_list& done) noexcept {
   const auto i = std::uint32_t(r.transport_word);
   if (i >= ops_.size() || ops_[i].r != &r) return;
-  spill();
-  std::erase(queue_, i);
+  if (!spill()) return fail_locked(errc::disconnected, done);
+  dequeue(i);
   for (std::uint64_t id = head_; id != tail_; ++id) {
     flight& f = ring_[id % ring_size];
     if (!f.answered && f.op == i) f.discard = true;

@@ -4,6 +4,9 @@
 // Buffers. A request is in `ops_` from submit until it is moved to a done_list. Cancelling moves it at once: bytes that
 // are still to be sent from its buffers are copied away first, and what arrives for it later is discarded by operation
 // id.
+//
+// Memory. A request that finds none is refused, an answer that finds none completes its request as out_of_memory. A
+// notice, or a request that is cancelled while it is being sent, costs the connection then. Nothing else allocates.
 #pragma once
 
 #include "base/limits.h"
@@ -39,6 +42,7 @@ class stream_lane final : public client_lane {
 
  private:
   static constexpr std::uint32_t ring_size = 1024;  ///< frames that wait for their answers
+  static constexpr std::uint32_t nothing = ~0u;     ///< the number of no operation
 
   /// A request in flight.
   struct operation {
@@ -48,6 +52,7 @@ class stream_lane final : public client_lane {
     std::uint32_t answers_left = 0;
     errc status = errc::ok;  ///< first refusal among its frames
     time_point deadline{};
+    std::uint32_t next = nothing;  ///< in the queue
   };
   /// A frame that waits for its answer, and the header that is being sent from here.
   struct flight {
@@ -70,11 +75,16 @@ class stream_lane final : public client_lane {
   };
 
   void reset() noexcept;
+  /// A number for a request, and room for giving it back. Throws bad_alloc; then nothing is taken.
   std::uint32_t take_op(const request& r);
+  void enqueue(std::uint32_t i) noexcept;
+  void dequeue_first() noexcept;
+  void dequeue(std::uint32_t i) noexcept;
   void free_op(std::uint32_t i) noexcept;
   void build() noexcept;
   void frame(std::uint32_t i) noexcept;
-  void spill() noexcept;
+  /// False: there is no memory for a copy.
+  bool spill() noexcept;
   [[nodiscard]] bool sent(const flight& f) const noexcept;
   bool parse(done_list& done) noexcept;
   bool begin(const wire::frame_header& h, done_list& done) noexcept;
@@ -97,8 +107,8 @@ class stream_lane final : public client_lane {
 
   std::deque<operation> ops_;
   std::vector<std::uint32_t> free_;
-  std::deque<std::uint32_t> queue_;  ///< operations that are not framed completely
-  std::vector<flight> ring_;         ///< by op id modulo its size
+  std::uint32_t first_ = nothing, last_ = nothing;  ///< the queue of operations that are not framed completely
+  std::vector<flight> ring_;                        ///< by op id modulo its size
   std::uint64_t head_ = 0, tail_ = 0;
 
   std::vector<iovec> out_;  ///< being sent; empty or from out_at_ on

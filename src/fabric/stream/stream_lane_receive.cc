@@ -96,7 +96,11 @@ bool stream_lane::parse(done_list& done) noexcept {
 bool stream_lane::begin(const wire::frame_header& h, done_list& done) noexcept {
   now_ = {.active = true, .header = h, .left = h.length};
   if (h.type == std::uint8_t(wire::frame_type::notice)) {
-    notice_.resize(h.length);
+    try {
+      notice_.resize(h.length);
+    } catch (const std::bad_alloc&) {
+      return broken(errc::out_of_memory, "no memory for a notice", done);
+    }
     now_.to[0] = {notice_.data(), h.length};
     now_.parts = h.length != 0;
     return true;
@@ -120,7 +124,12 @@ bool stream_lane::begin_answer(flight& f) noexcept {
   if (f.discard || h.length == 0) return true;
   request& r = *ops_[f.op].r;
   if (type == wire::frame_type::message) {
-    r.reply.resize(h.length);
+    try {
+      r.reply.resize(h.length);
+    } catch (const std::bad_alloc&) {
+      ops_[f.op].status = errc::out_of_memory;
+      return true;
+    }
     now_.to[0] = {r.reply.data(), h.length};
     now_.parts = 1;
     return true;

@@ -100,15 +100,20 @@ std::size_t stream_listener::home_of(const server_connection& c) noexcept {
 }
 
 errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
-                            std::shared_ptr<server_peer>& out) noexcept {
+                            std::shared_ptr<server_peer>& out) noexcept try {
   if (hello.token[0] == 0 && hello.token[1] == 0) {
     auto p = std::make_shared<server_peer>(service_, c.name(), random_word(), random_word(), hello.message_bytes_max,
                                            next_message_thread_++ % message_threads());
     if (const errc e = service_.connected(*p); e != errc::ok) return e;
-    p->join({c.id(), c.socket(), attention_of(p->home, c.id())});
-    const std::lock_guard lock(sessions_mutex_);
-    std::erase_if(sessions_, [](const auto& s) { return s.second.expired(); });
-    sessions_[{p->token[0], p->token[1]}] = p;
+    try {
+      p->join({c.id(), c.socket(), attention_of(p->home, c.id())});
+      const std::lock_guard lock(sessions_mutex_);
+      std::erase_if(sessions_, [](const auto& s) { return s.second.expired(); });
+      sessions_[{p->token[0], p->token[1]}] = p;
+    } catch (const std::bad_alloc&) {
+      service_.disconnected(*p);
+      throw;
+    }
     out = std::move(p);
     return errc::ok;
   }
@@ -122,6 +127,8 @@ errc stream_listener::greet(server_connection& c, const wire::hello_body& hello,
   if (!p || !p->join({c.id(), c.is_stream() ? -1 : c.socket(), [] {}})) return errc::stale;
   out = std::move(p);
   return errc::ok;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
 void stream_listener::run(std::size_t index) noexcept {

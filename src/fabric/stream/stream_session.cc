@@ -56,7 +56,7 @@ errc stream_session::greet(int socket, std::uint16_t lane, std::uint16_t index, 
   return errc::ok;
 }
 
-errc stream_session::dial(std::uint32_t generation, time_point deadline) noexcept {
+errc stream_session::dial(std::uint32_t generation, time_point deadline) {
   std::vector<descriptor> sockets(lanes_.size());
   greeting known;
   for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
@@ -83,6 +83,9 @@ errc stream_session::open_stream(std::uint16_t index, time_point deadline, descr
 
 /// One-sided operations over shared memory: a copy, now. False when the request has to go over the connection: a fenced
 /// one waits there behind the messages before it.
+///
+/// Memory is forgotten after the session was lost. So a copy that may have met zeroes instead of the agent's bytes finds
+/// the session lost afterwards.
 bool stream_session::perform_here(request& r, errc& status) noexcept {
   if (!shared_memory_ || r.kind == op_kind::message) return false;
   if (r.fence && messages_.load(std::memory_order_seq_cst) != 0) return false;
@@ -92,6 +95,8 @@ bool stream_session::perform_here(request& r, errc& status) noexcept {
   }
   std::byte* at = regions_.find(r.where, one_sided_bytes(r), r.kind != op_kind::read);
   status = at ? apply_one_sided(r, at) : errc::access_denied;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (current() == phase::lost) status = errc::agent_lost;
   return true;
 }
 
@@ -104,6 +109,11 @@ errc stream_session::attach(std::uint32_t region, std::uint32_t generation, std:
 
 void stream_session::detach(std::uint32_t region) noexcept {
   if (shared_memory_) regions_.detach(region);
+}
+
+void stream_session::forget_memory() noexcept {
+  FM_CHECK(current() == phase::lost, "memory of a session that may come back is in use");
+  regions_.forget_memory();
 }
 
 std::byte* stream_session::direct(std::uint32_t region) noexcept {

@@ -19,6 +19,7 @@ class stream_session final : public lane_session {
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept override;
   void detach(std::uint32_t region) noexcept override;
   std::byte* direct(std::uint32_t region) noexcept override;
+  void forget_memory() noexcept override;
   errc open_stream(std::uint16_t index, time_point deadline, descriptor& socket) noexcept override;
 
  private:
@@ -27,7 +28,7 @@ class stream_session final : public lane_session {
     std::uint32_t requests_in_flight = 0;
   };
 
-  errc dial(std::uint32_t generation, time_point deadline) noexcept override;
+  errc dial(std::uint32_t generation, time_point deadline) override;
   bool perform_here(request& r, errc& status) noexcept override;
   errc greet(int socket, std::uint16_t lane, std::uint16_t index, std::uint32_t generation, time_point deadline,
              greeting& known) noexcept;

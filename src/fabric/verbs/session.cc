@@ -190,7 +190,7 @@ void verbs_session::leave_removed_device() noexcept {
   device_ = device_share();
 }
 
-errc verbs_session::dial(std::uint32_t generation, time_point deadline) noexcept {
+errc verbs_session::dial(std::uint32_t generation, time_point deadline) {
   leave_removed_device();
   failure f;
   try {

@@ -38,7 +38,7 @@ class verbs_session final : public lane_session, private lane_home {
   static constexpr std::uint32_t control_index = ~0u - 2;
 
   // driver
-  errc dial(std::uint32_t generation, time_point deadline) noexcept override;
+  errc dial(std::uint32_t generation, time_point deadline) override;
   void hang_up(errc why) noexcept override;
   void interrupt(std::uint32_t generation, errc why) noexcept override;
   // lane_session
