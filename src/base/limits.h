@@ -358,6 +358,11 @@ constexpr auto rehoming_pause_within = std::chrono::seconds(10);
 /// Survivors that took no tablets, and scopes that did not end, are tried again after so long.
 constexpr auto rehoming_again_after = std::chrono::milliseconds(500);
 
+// ---- cache: regions that agents want back (cache/retirements.cc) ----
+
+/// Retirements that one round agrees to: regions of megabytes, of which a cycle empties a few.
+constexpr std::size_t retired_together = 64;
+
 // ---- heap: what the program is told of its agents (heap/agent_events.cc) ----
 
 /// Events that wait for the program's function. Agents change states some times a second at most.
@@ -464,6 +469,8 @@ constexpr std::chrono::nanoseconds open_delay_max = std::chrono::milliseconds(10
 /// Between two looks at a session: it tells when a handshake is wanted, but not when it has let other requests in after
 /// one.
 constexpr std::chrono::nanoseconds until_up = std::chrono::milliseconds(1);
+/// What an agent session's own thread has found no memory for is tried again after so long.
+constexpr std::chrono::nanoseconds memory_again_after = std::chrono::milliseconds(10);
 /// A read that comes home is noted as a sign of life at most once in so long: the line is shared by all threads.
 constexpr auto heard_again_after = std::chrono::milliseconds(100);
 /// Bytes of type descriptions in one message.

@@ -26,8 +26,14 @@ bool rehoming::ends() const noexcept { return stopping_.load(std::memory_order_a
 rehomed rehoming::run() noexcept {
   rehomed out;
   object_cache::links& links = cache_.agents();
-  left_.resize(links.size());
-  homes_.open(links.size());
+  try {
+    left_.resize(links.size());
+    homes_.open(links.size());
+    out.left.reserve(links.size());
+  } catch (const std::bad_alloc&) {
+    out.again = true;
+    return out;
+  }
   bool all = true;
   for (std::uint32_t agent = 0; agent < links.size() && !ends(); ++agent) {
     if (!links[agent]->lost() || left_[agent]) continue;
@@ -59,9 +65,10 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   open_pages_aside(agent);
   const std::unique_ptr<slot_marks> allocated = stop_threads();
   if (!allocated) return false;
-  std::uint64_t lost = 0, tablets = 0;
+  rehomed::from told{agent, cache_.agents()[agent]->url(), 0, 0};
   for (const tablet_move& m : moves)
-    for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++tablets) lost += sweep_tablet(agent, t, *allocated);
+    for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++told.tablets)
+      told.lost_objects += sweep_tablet(agent, t, *allocated);
   if (ends()) return false;
   cache_.slots().move_tablets(agent, moves);
   cache_.eviction().forget_refusal(agent);
@@ -69,9 +76,9 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   moves_.erase(agent);
   cache_.eviction().wake();
   cache_.memory().wake_waiters();
-  out.left.push_back({agent, cache_.agents()[agent]->url(), tablets, lost});
-  log::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost",
-            cache_.agents()[agent]->url(), tablets, lost);
+  log::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost", told.agent, told.tablets,
+            told.lost_objects);
+  out.left.push_back(std::move(told));
   return true;
 }
 

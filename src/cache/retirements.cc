@@ -6,20 +6,29 @@
 #include "object_cache.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 namespace fm::detail {
 
-void region_retirements::add(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept {
+bool region_retirements::add(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept {
   const std::lock_guard lock(mutex_);
+  try {
+    waiting_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   // The agent session has made the region unreadable before this call: what reads it now began before the stamp.
-  waiting_.push_back({agent, region, generation, epochs::stamp()});
+  waiting_.back() = {agent, region, generation, epochs::stamp()};
   pending_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_release);
   cache_.eviction().wake();
+  return true;
 }
 
 void region_retirements::acknowledge() noexcept {
   if (pending_.load(std::memory_order_acquire) == 0) return;
-  std::vector<retirement> ready;
+  std::array<retirement, limits::retired_together> ready;
+  std::size_t n = 0;
   {
     // Who has a section that is not left does not wait for a lock here: whoever has the list of mutators may be waiting
     // for sections to end, in a cycle's pause. The next round comes back to it.
@@ -49,12 +58,13 @@ void region_retirements::acknowledge() noexcept {
     cache_.leases().for_each_fetch(look_at);
     std::erase_if(waiting_, [&](const retirement& r) {
       if ((r.stamp > newest || oldest_detached <= r.stamp) && !mutated(mutation::retire_while_read)) return false;
-      ready.push_back(r);
+      if (n == ready.size()) return false;  // the next time
+      ready[n++] = r;
       return true;
     });
     pending_.store(static_cast<std::uint32_t>(waiting_.size()), std::memory_order_release);
   }
-  for (const retirement& r : ready) cache_.agents()[r.agent]->retired(r.region, r.generation);
+  for (const retirement& r : std::span(ready).first(n)) cache_.agents()[r.agent]->retired(r.region, r.generation);
 }
 
 }  // namespace fm::detail

@@ -22,8 +22,8 @@ class object_cache;
 class region_retirements {
  public:
   explicit region_retirements(object_cache& cache) noexcept : cache_(cache) {}
-  /// An agent wants the region back. Any thread.
-  void add(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept;
+  /// An agent wants the region back. False: there is no memory to note it. Any thread.
+  bool add(std::uint32_t agent, std::uint32_t region, std::uint32_t generation) noexcept;
   /// Acknowledges what has become safe. Any thread.
   void acknowledge() noexcept;
 

@@ -116,6 +116,15 @@ const os::fork_guard turns_at_fork(
     os::fork_rank::pauses, []() noexcept { turns.lock(); }, []() noexcept { turns.unlock(); },
     []() noexcept { turns.begin_again_in_child(); });
 
+void log_report(bool is_quiet, const cycle_report& r) noexcept {
+  const log_level level = is_quiet ? log_level::debug : log_level::warn;
+  if (!log::wanted(level)) return;
+  try {
+    log::at(level, "{}", r.text());
+  } catch (const std::bad_alloc&) {  // no line, as always without memory
+  }
+}
+
 /// A cycle that was not in vain.
 bool made_room(const cycle_report& r) noexcept {
   std::uint64_t live = 0, freed = 0;
@@ -202,7 +211,11 @@ void collector::rehome() noexcept {
     } catch (const std::bad_alloc&) {
       // Their number is told at least.
     }
-    if (options_.on_rehomed) options_.on_rehomed(a.agent, a.tablets, a.lost_objects, std::move(types));
+    try {
+      if (options_.on_rehomed) options_.on_rehomed(a.agent, a.tablets, a.lost_objects, std::move(types));
+    } catch (const std::bad_alloc&) {
+      log::warn("{} is rehomed, and there is no memory to say so", a.agent);
+    }
   }
   if (!r.again || mutated(mutation::rehome_in_cycle)) return;
   const std::lock_guard lock(mutex_);
@@ -301,6 +314,13 @@ void collector::tell_dead() noexcept {
     const std::lock_guard lock(watched_mutex_);
     const auto from =
         std::partition(watched_.begin(), watched_.end(), [](const watched& w) { return roots::get_weak(w.weak) != 0; });
+    untold_ = false;
+    try {
+      dead.reserve(static_cast<std::size_t>(watched_.end() - from));
+    } catch (const std::bad_alloc&) {
+      untold_ = true;  // after the next collection
+      return;
+    }
     dead.assign(std::make_move_iterator(from), std::make_move_iterator(watched_.end()));
     watched_.erase(from, watched_.end());
   }
@@ -346,10 +366,10 @@ void collector::run() noexcept {
     // Who waits for either kind gets it in turn.
     if (wanted_.empty() || (young_callers_ != 0 && !young_wanted_.empty() && !young_last_)) {
       young_last_ = true;
-      const std::string why = std::exchange(young_wanted_, {});
+      std::string why = std::exchange(young_wanted_, {});
       ++young_begun_;
       lock.unlock();
-      cycle_report r = run_young(why);
+      cycle_report r = run_young(std::move(why));
       lock.lock();
       last_young_ = std::move(r);
       young_ended_ = young_begun_;
@@ -358,16 +378,16 @@ void collector::run() noexcept {
     }
     young_last_ = false;
     if (young_callers_ == 0) young_wanted_.clear();  // the cycle collects what is young, too
-    const std::string why = std::exchange(wanted_, {});
+    std::string why = std::exchange(wanted_, {});
     const evacuate what = std::exchange(wanted_evacuation_, evacuate::sparse);
     ++begun_;
     lock.unlock();
-    cycle_report r = run_cycle(why, what);
+    cycle_report r = run_cycle(std::move(why), what);
     lock.lock();
     // It begins again without the agent that it lost.
     if (r.status == errc::agent_lost && agent_lost_.load(std::memory_order_relaxed) && wanted_.empty() &&
         cache_.losses().survivors())
-      wanted_ = why;
+      wanted_ = "an agent lost";  // short enough to need no memory
     const bool completed = r.ok();
     last_ = std::move(r);
     ended_ = begun_;
@@ -387,38 +407,38 @@ void collector::run_timed(cycle_report& r) {
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();
   turns.begin(*this);
-  Collection(*this, r).run();
+  run_reported(r, [&] { Collection(*this, r).run(); });
   turns.end();
   r.cpu_ns = os::thread_cpu_ns() - cpu_before;
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
-  if (r.faults != 0 && r.status == errc::ok) {
-    r.status = errc::corrupt;
-    r.failure = fmt::format("{} contradictions, the first: {}", r.faults, r.fault_texts.front());
-  }
+  if (r.faults != 0 && r.status == errc::ok)
+    run_reported(r, [&] {
+      throw error(errc::corrupt, fmt::format("{} contradictions, the first: {}", r.faults, r.fault_texts.front()));
+    });
 }
 
-cycle_report collector::run_young(const std::string& why) {
+cycle_report collector::run_young(std::string why) noexcept {
   cycle_report r;
   r.number = young_begun_;
   r.of = generation::young;
-  r.cause = why;
+  r.cause = std::move(why);
   run_timed<young_collection>(r);
   triggers_.arm_young(r);
-  if (r.weak_cleared != 0) tell_dead();
+  if (r.weak_cleared != 0 || untold_) tell_dead();
   counts.young_cycles.fetch_add(1, std::memory_order_relaxed);
   if (r.status != errc::ok) counts.young_failed.fetch_add(1, std::memory_order_relaxed);
   counts.young_freed_objects.fetch_add(r.freed, std::memory_order_relaxed);
   counts.young_freed_bytes.fetch_add(r.freed_bytes, std::memory_order_relaxed);
   // One that could not stop the threads in time was in vain, and nothing else.
   const bool quiet = r.status == errc::ok || r.status == errc::heap_closed || r.status == errc::timed_out;
-  log::at(quiet ? log_level::debug : log_level::warn, "{}", r.text());
+  log_report(quiet, r);
   return r;
 }
 
-cycle_report collector::run_cycle(const std::string& why, evacuate what) {
+cycle_report collector::run_cycle(std::string why, evacuate what) noexcept {
   cycle_report r;
   r.number = begun_;
-  r.cause = why;
+  r.cause = std::move(why);
   const time_point begin = clock::now();
   cache_.requests().cycle_begins();
   run_timed<full_cycle>(r);
@@ -426,7 +446,7 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
   triggers_.arm(r);
   cache_.requests().collected(made_room(r), triggers_.short_of_room(), clock::now() - begin,
                               cache_.options().memory_within);
-  if (r.weak_cleared != 0) tell_dead();
+  if (r.weak_cleared != 0 || untold_) tell_dead();
   if (r.ok()) evacuation(*this, r, what).run();
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
   counts.cycles.fetch_add(1, std::memory_order_relaxed);
@@ -439,7 +459,7 @@ cycle_report collector::run_cycle(const std::string& why, evacuate what) {
     counts.emptied_regions.fetch_add(a.emptied_regions, std::memory_order_relaxed);
   }
   const bool quiet = r.status == errc::ok || r.status == errc::heap_closed;
-  log::at(quiet ? log_level::debug : log_level::warn, "{}", r.text());
+  log_report(quiet, r);
   return r;
 }
 

@@ -107,8 +107,8 @@ class collector {
   void run() noexcept;
   /// Enough was allocated for a collection, or the agents are full.
   void ask_as_due() noexcept;
-  cycle_report run_cycle(const std::string& why, evacuate what);
-  cycle_report run_young(const std::string& why);
+  cycle_report run_cycle(std::string why, evacuate what) noexcept;
+  cycle_report run_young(std::string why) noexcept;
   template <class Collection>
   void run_timed(cycle_report& r);
   void tell_dead() noexcept;
@@ -149,6 +149,7 @@ class collector {
   };
   std::mutex watched_mutex_;
   std::vector<watched> watched_;
+  bool untold_ = false;  ///< there was no memory to tell of some; the collector's thread's
 
   std::thread thread_;
 };

@@ -64,19 +64,20 @@ void snapshot::take() {
   for (std::uint32_t attempt = 0;; ++attempt) {
     check_stop();
     hold_ = std::make_unique<slot_hold>(cache_.slots(), cache_.mutators());
-    waiting_.reserve(limits::threads_expected);
+    waiting_.reserve(std::max(limits::threads_expected, 2 * waiting_.size()));
     const bool stopped = pause(
         attempt,
         [](snapshot& s) {
+          if (!s.note_waiting()) return;
           satb::begin();
           s.marking_ = true;
           s.cache_.young().marking.store(s.kind_.young, std::memory_order_relaxed);
           s.hold_->note_runs();
-          s.note_waiting();
         },
         report_.snapshot_pause_ns);
-    if (stopped) break;
+    if (marking_) break;
     hold_.reset();
+    if (stopped) continue;  // with more room
     if (clock::now() >= deadline) {
       const epochs::section_site site = epochs::oldest_section();
       throw error(errc::timed_out, fmt::format("the threads could not be stopped; the longest open scope is at {}:{}",
@@ -89,14 +90,24 @@ void snapshot::take() {
   slice_from_ = os::thread_cpu_ns();
 }
 
-void snapshot::note_waiting() noexcept {
+bool snapshot::note_waiting() noexcept {
+  struct noted {
+    std::vector<slot_t>& to;
+    bool all = true;
+  } context{waiting_};
   waiting_.clear();
   epochs::for_each_thread(
-      [](thread_state& t, void* self) {
-        std::vector<slot_t>& to = static_cast<snapshot*>(self)->waiting_;
-        if (const slot_t s = t.waits_for.load(std::memory_order_acquire); s != 0) to.push_back(s);
+      [](thread_state& t, void* c) {
+        auto& n = *static_cast<noted*>(c);
+        const slot_t s = t.waits_for.load(std::memory_order_acquire);
+        if (s == 0) return;
+        if (n.to.size() == n.to.capacity())
+          n.all = false;
+        else
+          n.to.push_back(s);
       },
-      this);
+      &context);
+  return context.all;
 }
 
 bool snapshot::end_marking() {

@@ -73,8 +73,8 @@ class snapshot {
   /// After an attempt at a pause that failed.
   void wait_after_attempt(duration& backoff, time_point deadline);
   /// Notes the slots that threads are about to reach which wait for memory outside of sections; in the snapshot's
-  /// pause.
-  void note_waiting() noexcept;
+  /// pause. False: they are more than there is room for.
+  bool note_waiting() noexcept;
 
   collector& owner_;
   object_cache& cache_;
@@ -113,6 +113,16 @@ inline std::uint64_t collection_ns(time_point since) {
   return static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - since).count());
 }
 
+/// Says why a collection failed: without memory for the text, the code alone.
+inline void report_failure(cycle_report& report, errc why, const char* text) noexcept {
+  report.status = why;
+  try {
+    report.failure = text;
+  } catch (const std::bad_alloc&) {
+    report.failure.clear();
+  }
+}
+
 /// Runs the steps of a collection; whether they completed. A failure is in the report, and frees nothing more.
 template <class Steps>
 bool run_reported(cycle_report& report, const Steps& steps) noexcept {
@@ -120,11 +130,9 @@ bool run_reported(cycle_report& report, const Steps& steps) noexcept {
     steps();
     return true;
   } catch (const error& e) {
-    report.status = e.code();
-    report.failure = e.what();
+    report_failure(report, e.code(), e.what());
   } catch (const std::bad_alloc&) {
-    report.status = errc::out_of_memory;
-    report.failure = "no memory for the collection itself";
+    report_failure(report, errc::out_of_memory, "no memory for the collection itself");
   }
   return false;
 }

@@ -66,8 +66,8 @@ void heap_core::open(const heap_options& options) {
   lo.quota_bytes = options.quota;
   lo.on_retire = [](void* context, std::uint32_t region, std::uint32_t generation) noexcept {
     const auto& c = *static_cast<link_context*>(context);
-    if (object_cache* cache = c.heap->cache_for_links_.load(std::memory_order_acquire))
-      cache->retirements().add(c.agent, region, generation);
+    object_cache* const cache = c.heap->cache_for_links_.load(std::memory_order_acquire);
+    return !cache || cache->retirements().add(c.agent, region, generation);
   };
   lo.on_traced = [](void* context, std::uint64_t) noexcept {
     const auto& c = *static_cast<link_context*>(context);

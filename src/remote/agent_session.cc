@@ -18,7 +18,9 @@ std::unique_ptr<agent_session> agent_session::open(const std::string& url, const
 
 namespace internal {
 
-agent_session_impl::agent_session_impl(const agent_session_options& options) : options_(options) {}
+agent_session_impl::agent_session_impl(const agent_session_options& options) : options_(options) {
+  send_list_.reserve(detail::limits::batches_sent_at_once * 3);
+}
 
 agent_session_impl::~agent_session_impl() { close(); }
 
@@ -102,14 +104,17 @@ bool agent_session_impl::prepare_read(fabric::request& r, const detail::home_add
 }
 
 void agent_session_impl::detach_all() noexcept {
-  std::vector<std::uint32_t> regions;
-  {
-    const lock_type lock(mutex_);
-    FM_CHECK(ended_.load(std::memory_order_relaxed) != ended::no, "memory of a session that lives is in use");
-    for (const auto& [n, r] : book_.all()) regions.push_back(n);
-    for (const std::uint32_t n : regions) book_.gone(n, book_.find(n)->generation);
+  std::array<std::uint32_t, 64> regions;
+  for (std::size_t n = regions.size(); n == regions.size();) {
+    n = 0;
+    {
+      const lock_type lock(mutex_);
+      FM_CHECK(ended_.load(std::memory_order_relaxed) != ended::no, "memory of a session that lives is in use");
+      for (auto at = book_.all().begin(); n < regions.size() && at != book_.all().end(); ++at) regions[n++] = at->first;
+      for (std::size_t i = 0; i < n; ++i) book_.forget(regions[i], book_.find(regions[i])->generation);
+    }
+    for (std::size_t i = 0; i < n; ++i) session().detach(regions[i]);
   }
-  for (const std::uint32_t n : regions) session().detach(n);
 }
 
 std::uint32_t agent_session_impl::batches_in_flight() const noexcept {

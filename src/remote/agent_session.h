@@ -58,8 +58,8 @@ struct agent_session_options {
   std::uint32_t batches_in_flight = 16;  ///< begin_batch waits beyond this
   fabric::service* in_process = nullptr;
   /// Called with a region that the agent wants back; the owner calls agent_session::retired later, after a grace
-  /// period.
-  void (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
+  /// period. False: it has no memory to note it. The agent tells it again, on the next connection.
+  bool (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
   /// The agent is idle in cycle `cycle`, or has remote references to be taken.
   void (*on_traced)(void* context, std::uint64_t cycle) noexcept = nullptr;
   void (*on_lost)(void* context, errc why) noexcept = nullptr;

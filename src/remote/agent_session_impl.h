@@ -19,8 +19,8 @@
 #include "object/object.h"
 #include "os/os.h"
 #include <atomic>
+#include <boost/circular_buffer.hpp>
 #include <condition_variable>
-#include <deque>
 #include <list>
 #include <map>
 #include <mutex>
@@ -153,13 +153,19 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
 
   // batches.cc
   using send_list = std::vector<fabric::request*>;
-  flight* new_flight(const carve& place);
+  /// Null: there is no memory. Then nothing has changed.
+  flight* new_flight(const carve& place) noexcept;
+  /// Room in flights_ for another one, beside those that are under construction. False: there is no memory.
+  bool reserve_flight() noexcept;
   bool make_staging(flight& f, std::uint32_t bytes);
   void recycle(flight& f);
   void enqueue(flight& f, flight_state s);
-  void close_gaps();
+  /// As far as there is memory for it; the keeper goes on with the rest.
+  void close_gaps() noexcept;
   void send_queued() noexcept;
   bool collect(send_list& out);
+  /// The types that the agent has to know before it gets the next batch. False: there is no memory for the message.
+  bool send_types(send_list& out, std::uint32_t generation) noexcept;
   void arm(flight& f);
   void completed(flight& f) noexcept;
   static void one_done(fabric::request& r) noexcept;
@@ -168,16 +174,19 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   std::size_t deliver() noexcept;
   bool deliver_front(lock_type& lock);
   void tell(lock_type& lock, flight& f, errc code);
-  /// Types that the agent has not been told of, as one message; null when there are none.
-  std::unique_ptr<errand> types_errand(std::uint32_t from);
+  /// A list of one errand, or none.
+  using errand_list = std::list<errand>;
+  /// Types that the agent has not been told of, as one message; none when there are none.
+  errand_list types_errand(std::uint32_t from);
 
   // keeper.cc
   void keep() noexcept;
   void start_errands(lock_type& lock);
   void finish_errands(lock_type& lock);
-  void post_errand(lock_type& lock, errand::kind what, region_name about = {});
+  /// False: there is no memory. Then nothing has changed, and the keeper comes back to it.
+  bool post_errand(lock_type& lock, errand::kind what, region_name about = {});
   static void errand_done(fabric::request& r) noexcept;
-  void finish_errand(lock_type& lock, std::unique_ptr<errand> e);
+  void finish_errand(lock_type& lock, errand& e);
   void region_opened(lock_type& lock, errand& e, const answer_view& a);
   [[nodiscard]] std::uint64_t left_after(const region_answer& a) const noexcept;
   [[nodiscard]] std::uint64_t left_after_retirement(const answer_view& a) const noexcept;
@@ -193,6 +202,12 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   void wake_keeper() {
     keeper_work_ = true;
     keeper_wake_.notify_one();
+  }
+  /// Something found no memory: the keeper comes back to it.
+  void short_of_memory() {
+    if (again_at_ != time_point::max()) return;
+    again_at_ = clock::now() + detail::limits::memory_again_after;
+    wake_keeper();
   }
   [[nodiscard]] time_point next_wake(time_point now) const;
 
@@ -262,7 +277,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   std::condition_variable changed_;  ///< room, acknowledgements, regions, usable or ended
   std::condition_variable keeper_wake_;
   region_book book_{table_};
-  std::deque<flight*> flights_;  ///< submitted, in sequence; front is the oldest not acknowledged
+  boost::circular_buffer<flight*> flights_;  ///< submitted, in sequence; front is the oldest not acknowledged
   std::vector<std::unique_ptr<flight>> flights_owned_;
   std::vector<flight*> flights_free_;
   std::uint64_t next_seq_ = 1;
@@ -279,7 +294,9 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   bool delivering_ = false;
   std::uint32_t rewinds_in_vain_ = 0;
 
-  std::list<std::unique_ptr<errand>> errands_;  ///< posted, and not finished
+  send_list send_list_;                      ///< the sender's
+  time_point again_at_ = time_point::max();  ///< the keeper goes on with what has found no memory
+  errand_list errands_;                      ///< posted, and not finished
   std::size_t errands_most_ = 0;
   bool opening_region_ = false;
   bool want_region_ = false;              ///< somebody found no room since the last one was asked for
@@ -287,10 +304,11 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   errc open_error_ = errc::ok;
   time_point open_again_at_{};
   duration open_delay_{};
-  std::vector<region_name> to_seal_again_;
+  std::vector<region_name> to_seal_again_;           ///< with room for all regions
   std::map<std::uint32_t, std::uint32_t> retiring_;  ///< region -> generation: told the owner, not yet given back
   std::uint64_t owed_ = 0;                           ///< notices of the agent that are not answered yet
-  std::vector<region_name> to_acknowledge_;          ///< retired by the owner; to be said (again) to the agent
+  std::vector<region_name> to_acknowledge_;          ///< retired by the owner; to be said (again) to the agent. With
+                                                     ///< room for all notices that are owed an answer
   std::set<std::uint32_t> learning_;
   bool renewing_ = false;
   bool stopping_ = false;

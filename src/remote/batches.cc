@@ -30,8 +30,15 @@ batch* agent_session_impl::begin_batch(std::uint64_t bytes_min, time_point deadl
     }
     const bool room = taken_ < options_.batches_in_flight;
     carve place;
-    if (room && book_.take(need, place)) {
-      f = new_flight(place);
+    bool got = false;
+    try {
+      got = room && book_.take(need, place);
+    } catch (const std::bad_alloc&) {
+      why = errc::out_of_memory;
+      break;
+    }
+    if (got) {
+      f = reserve_flight() ? new_flight(place) : nullptr;
       if (f) {
         ++taken_;
       } else {
@@ -62,11 +69,24 @@ batch* agent_session_impl::begin_batch(std::uint64_t bytes_min, time_point deadl
   return f;
 }
 
-flight* agent_session_impl::new_flight(const carve& place) {
-  if (flights_free_.empty()) {
-    flights_owned_.push_back(std::make_unique<flight>());
-    flights_free_.push_back(flights_owned_.back().get());
-  }
+// A batch that is under construction has its place in flights_ already: nothing that it still has in front of it
+// allocates.
+bool agent_session_impl::reserve_flight() noexcept try {
+  const std::size_t wanted = flights_.size() + (taken_ - in_flight_) + 1;
+  if (flights_.capacity() < wanted) flights_.set_capacity(2 * wanted);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+flight* agent_session_impl::new_flight(const carve& place) noexcept {
+  if (flights_free_.empty()) try {
+      if (flights_free_.capacity() <= flights_owned_.size()) flights_free_.reserve(2 * flights_owned_.size() + 8);
+      flights_owned_.push_back(std::make_unique<flight>());
+      flights_free_.push_back(flights_owned_.back().get());
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   flight* f = flights_free_.back();
   if (!place.memory && f->staging_bytes < place.bytes && !make_staging(*f, place.bytes)) return nullptr;
   flights_free_.pop_back();
@@ -115,16 +135,24 @@ void agent_session_impl::enqueue(flight& f, flight_state s) {
                                                     .crc = 0,
                                                     .count = f.count,
                                                     .flags = f.abandoned ? index_abandoned : 0});
+  FM_CHECK(!flights_.full(), "a batch has its place before it is numbered");
   flights_.push_back(&f);
 }
 
 // Room that nothing will be written to gets a number and an abandoned index of its own.
-void agent_session_impl::close_gaps() {
-  for (const extent& e : book_.gaps_to_close()) {
+void agent_session_impl::close_gaps() noexcept {
+  while (const auto gap = book_.gap_to_close()) {
     static std::byte nothing{};  // a carve in place needs no buffer, and an abandoned batch writes none
-    flight* f = new_flight(
-        {.region = e.region, .generation = e.generation, .offset = e.offset, .bytes = e.bytes, .memory = &nothing});
-    f->used = e.bytes;
+    flight* f = nullptr;
+    if (reserve_flight())
+      f = new_flight({.region = gap->region,
+                      .generation = gap->generation,
+                      .offset = gap->offset,
+                      .bytes = gap->bytes,
+                      .memory = &nothing});
+    if (!f) return short_of_memory();
+    book_.begin_closing(*gap);
+    f->used = gap->bytes;
     f->abandoned = true;
     enqueue(*f, flight_state::queued);
   }
@@ -179,8 +207,8 @@ void agent_session_impl::send_queued() noexcept {
   lock_type lock(mutex_);
   if (sending_) return;  // whoever is sending looks again before it stops
   sending_ = true;
-  send_list out;
-  out.reserve(detail::limits::batches_sent_at_once * 3);
+  send_list& out = send_list_;
+  out.clear();
   while (collect(out)) {
     lock.unlock();
     session().post(out);
@@ -200,18 +228,14 @@ bool agent_session_impl::collect(send_list& out) {
     flight& f = *flights_[send_at_];
     if (f.state == flight_state::preparing || f.state == flight_state::refused) break;
     if (f.state == flight_state::indexed || f.seq <= applied_) continue;
-    arm(f);
-    if (!f.abandoned) {
-      while (auto e = types_errand(types_sent_)) {
-        types_sent_ = e->types_to;
-        e->session_generation = generation;
-        make_message(e->request, fabric::lane::bulk, e->message.data(), e->message.size());
-        out.push_back(&e->request);
-        errands_.push_back(std::move(e));
-        f.index.fence = true;  // the agent knows the types before it looks at the batch
-      }
-      if (!f.in_place) out.push_back(&f.write);
+    const std::uint32_t types_before = types_sent_;
+    if (!f.abandoned && !send_types(out, generation)) {
+      short_of_memory();
+      break;
     }
+    arm(f);
+    f.index.fence = types_sent_ != types_before;  // the agent knows the types before it looks at the batch
+    if (!f.abandoned && !f.in_place) out.push_back(&f.write);
     out.push_back(&f.index);
     if (f.sent_generation != 0) count_.resent.fetch_add(1, std::memory_order_relaxed);
     f.sent_generation = generation;
@@ -221,6 +245,21 @@ bool agent_session_impl::collect(send_list& out) {
     ++batches;
   }
   return !out.empty();
+}
+
+bool agent_session_impl::send_types(send_list& out, std::uint32_t generation) noexcept try {
+  for (errand_list one = types_errand(types_sent_); !one.empty(); one = types_errand(types_sent_)) {
+    if (out.capacity() - out.size() <= detail::limits::batches_sent_at_once * 2) out.reserve(2 * out.capacity());
+    errand& e = one.front();
+    types_sent_ = e.types_to;
+    e.session_generation = generation;
+    make_message(e.request, fabric::lane::bulk, e.message.data(), e.message.size());
+    out.push_back(&e.request);
+    errands_.splice(errands_.end(), one);
+  }
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;  // those that were made go before whichever batch comes next
 }
 
 void agent_session_impl::arm(flight& f) {

@@ -84,7 +84,7 @@ agent_session_impl::reply agent_session_impl::call(fabric::lane on, message_type
 }
 
 slot_answer agent_session_impl::fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
-                                           time_point deadline) noexcept {
+                                           time_point deadline) noexcept try {
   auto message = frame(message_type::fetch_slot,
                        fetch_slot_body{.slot = slot, .with_page = with_page ? 1u : 0u, .bytes_max = bytes_max});
   count_.fetches.fetch_add(1, std::memory_order_relaxed);
@@ -116,6 +116,8 @@ slot_answer agent_session_impl::fetch_slot(detail::slot_t slot, bool with_page, 
   out.page.resize(a.page_entries);
   if (a.page_entries != 0) std::memcpy(out.page.data(), body.data(), a.page_entries * sizeof(detail::word_t));
   return out;
+} catch (const std::bad_alloc&) {
+  return slot_answer{.status = errc::out_of_memory};
 }
 
 errc agent_session_impl::grant_tablets(std::uint32_t first, std::uint32_t count) noexcept {
@@ -123,20 +125,23 @@ errc agent_session_impl::grant_tablets(std::uint32_t first, std::uint32_t count)
   return call(fabric::lane::control, message_type::grant_tablets, &message, sizeof message, operation_deadline()).code;
 }
 
-errc agent_session_impl::register_types() noexcept {
+errc agent_session_impl::register_types() noexcept try {
   const time_point deadline = operation_deadline();
   for (;;) {
     const std::uint32_t known = types_known_.load(std::memory_order_acquire);
-    const auto e = types_errand(known);
-    if (!e) return errc::ok;
+    errand_list one = types_errand(known);
+    if (one.empty()) return errc::ok;
+    errand& e = one.front();
     const errc code =
-        call(fabric::lane::bulk, message_type::register_types, e->message.data(), e->message.size(), deadline).code;
+        call(fabric::lane::bulk, message_type::register_types, e.message.data(), e.message.size(), deadline).code;
     if (code != errc::ok) return code;
     const lock_type lock(mutex_);
-    if (types_known_.load(std::memory_order_relaxed) < e->types_to)
-      types_known_.store(e->types_to, std::memory_order_release);
-    types_sent_ = std::max(types_sent_, e->types_to);
+    if (types_known_.load(std::memory_order_relaxed) < e.types_to)
+      types_known_.store(e.types_to, std::memory_order_release);
+    types_sent_ = std::max(types_sent_, e.types_to);
   }
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
 errc agent_session_impl::take_region_answer(std::uint32_t region, std::span<const std::byte> body,
@@ -164,7 +169,11 @@ errc agent_session_impl::learn_region(std::uint32_t region) noexcept {
       if (r->state == region_state::retiring) return errc::stale;
       if (r->state != region_state::foreign || r->sealed_by_agent || waited) return errc::ok;
     }
-    learning_.insert(region);
+    try {
+      learning_.insert(region);
+    } catch (const std::bad_alloc&) {
+      return errc::out_of_memory;
+    }
   }
   const errc e = learn_once(region, deadline);
   const lock_type lock(mutex_);
@@ -190,29 +199,31 @@ errc agent_session_impl::learn_once(std::uint32_t region, time_point deadline) n
     }
     const errc attached = session().attach(region, info.generation, info.bytes, r.key);
     if (attached != errc::ok && !unknown_outcome(attached)) return attached;
-    bool unwanted = false;
+    bool unwanted = false, is_short = false;
     if (attached == errc::ok) {
       const lock_type lock(mutex_);
       // A connection that came up in between does not know of this region: ask again.
       if (resumed_.load(std::memory_order_relaxed) == r.session_generation) {
         if (retiring_.count(region) != 0 && book_.find(region)) return errc::stale;  // attached until it is given back
         unwanted = retiring_.count(region) != 0;
-        if (!unwanted) {
-          book_.add_foreign(info, session().direct(region));
-          return errc::ok;
-        }
+        if (!unwanted) try {
+            book_.add_foreign(info, session().direct(region));
+            return errc::ok;
+          } catch (const std::bad_alloc&) {
+            is_short = true;
+          }
       }
     }
-    if (unwanted) {
-      session().detach(region);  // asked back while we were learning of it; nobody has read it
-      return errc::stale;
+    if (unwanted || is_short) {
+      session().detach(region);  // nobody has read it: asked back while we were learning of it, or not in the book
+      return is_short ? errc::out_of_memory : errc::stale;
     }
     if (clock::now() >= deadline) return errc::timed_out;
   }
 }
 
 errc agent_session_impl::read_entries(detail::slot_t first, std::uint32_t count,
-                                      std::vector<detail::word_t>& out) noexcept {
+                                      std::vector<detail::word_t>& out) noexcept try {
   constexpr std::uint32_t count_max = 65536;
   out.clear();
   while (out.size() < count) {
@@ -229,10 +240,12 @@ errc agent_session_impl::read_entries(detail::slot_t first, std::uint32_t count,
     std::memcpy(out.data() + at, body.data(), body.size());
   }
   return errc::ok;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
 errc agent_session_impl::census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
-                                std::vector<census_record>& out) noexcept {
+                                std::vector<census_record>& out) noexcept try {
   auto message = frame(message_type::census, census_body{.first_slot = first, .count = count, .zero = 0});
   const reply r = call(fabric::lane::control, message_type::census, &message, sizeof message, operation_deadline());
   if (r.code != errc::ok) return r.code;
@@ -244,23 +257,29 @@ errc agent_session_impl::census(detail::slot_t first, std::uint32_t count, std::
   out.resize((body.size() - bits) / sizeof(census_record));
   if (!out.empty()) std::memcpy(out.data(), body.data() + bits, body.size() - bits);
   return errc::ok;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
-errc agent_session_impl::audit(audit_answer& out, std::string& text) noexcept {
+errc agent_session_impl::audit(audit_answer& out, std::string& text) noexcept try {
   auto message = frame_empty(message_type::audit);
   const reply r = call(fabric::lane::control, message_type::audit, &message, sizeof message, operation_deadline());
   std::span<const std::byte> body = r.body();
   if (r.code == errc::ok && !take(body, out)) return errc::bad_frame;
   text = detail::readable_text(body, true);
   return r.code;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
-errc agent_session_impl::statistics(std::string& json) noexcept {
+errc agent_session_impl::statistics(std::string& json) noexcept try {
   auto message = frame_empty(message_type::statistics);
   const reply r = call(fabric::lane::control, message_type::statistics, &message, sizeof message, operation_deadline());
   const std::span<const std::byte> body = r.body();
   json.assign(reinterpret_cast<const char*>(body.data()), body.size());
   return r.code;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
 }  // namespace fm::remote::internal

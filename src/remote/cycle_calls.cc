@@ -6,7 +6,7 @@
 namespace fm::remote::internal {
 
 errc agent_session_impl::cycle_call(message_type type, const void* body, std::size_t body_bytes,
-                                    std::span<const std::byte> tail, time_point deadline, reply& out) noexcept {
+                                    std::span<const std::byte> tail, time_point deadline, reply& out) noexcept try {
   std::vector<std::byte> message(sizeof(message_head) + body_bytes + tail.size());
   const message_head head{.type = static_cast<std::uint16_t>(type),
                           .zero = 0,
@@ -16,6 +16,8 @@ errc agent_session_impl::cycle_call(message_type type, const void* body, std::si
   if (!tail.empty()) std::memcpy(message.data() + sizeof head + body_bytes, tail.data(), tail.size());
   out = call(fabric::lane::control, type, message.data(), message.size(), deadline);
   return out.code;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
 errc agent_session_impl::begin_cycle(std::uint64_t cycle, time_point deadline, bool& talks,
@@ -36,7 +38,7 @@ errc agent_session_impl::begin_cycle(std::uint64_t cycle, time_point deadline, b
 }
 
 errc agent_session_impl::trace_peers(std::uint64_t cycle, std::span<const trace_peer> peers,
-                                     time_point deadline) noexcept {
+                                     time_point deadline) noexcept try {
   std::vector<std::byte> message(sizeof(peers_body));
   const auto append = [&](const void* from, std::size_t bytes) {
     const auto* b = static_cast<const std::byte*>(from);
@@ -63,6 +65,8 @@ errc agent_session_impl::trace_peers(std::uint64_t cycle, std::span<const trace_
   reply r;
   return cycle_call(message_type::trace_peers, &body, sizeof body, std::span(message).subspan(sizeof body), deadline,
                     r);
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
 errc agent_session_impl::add_dirty(std::uint64_t cycle, std::span<const slot_bits> slots,
@@ -74,7 +78,7 @@ errc agent_session_impl::add_dirty(std::uint64_t cycle, std::span<const slot_bit
 
 errc agent_session_impl::trace(std::uint64_t cycle, std::uint32_t number, std::span<const detail::slot_t> slots,
                                std::uint32_t references_max, time_point deadline, trace_answer& out,
-                               trace_counts* counts, std::vector<detail::slot_t>& remote_references) noexcept {
+                               trace_counts* counts, std::vector<detail::slot_t>& remote_references) noexcept try {
   const trace_body body{.cycle = cycle,
                         .number = number,
                         .count = static_cast<std::uint32_t>(slots.size()),
@@ -93,6 +97,8 @@ errc agent_session_impl::trace(std::uint64_t cycle, std::uint32_t number, std::s
   remote_references.resize(out.remote_references);
   if (!remote_references.empty()) std::memcpy(remote_references.data(), rest.data(), rest.size());
   return errc::ok;
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
 }
 
 errc agent_session_impl::read_marks(std::uint64_t cycle, std::uint32_t first_tablet, std::uint32_t count, void* out,

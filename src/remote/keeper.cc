@@ -14,6 +14,7 @@ void agent_session_impl::keep() noexcept {
   lock_type lock(mutex_);
   while (!stopping_) {
     keeper_work_ = false;
+    if (clock::now() >= again_at_) again_at_ = time_point::max();
     finish_errands(lock);
     if (end_with_ != errc::ok && ended_.load(std::memory_order_relaxed) == ended::no) {
       const errc why = end_with_;
@@ -56,7 +57,7 @@ time_point agent_session_impl::next_wake(time_point now) const {
   if (renewing_) t = time_point::max();
   if (!opening_region_ && (want_region_ || book_.wants_region())) t = std::min(t, open_again_at_);
   if (!flights_.empty()) t = std::min(t, now + options_.session.operation_within);
-  return t;
+  return std::min(t, again_at_);
 }
 
 // A connection that stands but on which nothing moves is as good as broken; the handshake on the next one decides.
@@ -75,51 +76,60 @@ void agent_session_impl::start_errands(lock_type& lock) {
   if (!opening_region_ && (want_region_ || book_.wants_region()) && now >= open_again_at_) {
     want_region_ = false;
     opening_region_ = true;
-    post_errand(lock, errand::kind::open_region);
+    if (!post_errand(lock, errand::kind::open_region)) {
+      want_region_ = true;
+      opening_region_ = false;
+    }
   }
   const auto has_room = [this] { return errands_.size() < detail::limits::errands_max; };
   const auto post_from = [&](std::vector<region_name>& names, errand::kind what) {
     while (has_room() && !names.empty()) {
       const region_name n = names.back();
       names.pop_back();
-      post_errand(lock, what, n);
+      if (post_errand(lock, what, n)) continue;
+      names.push_back(n);
+      return;
     }
   };
   post_from(to_seal_again_, errand::kind::seal_region);
   while (has_room()) {
     const auto* r = book_.next_to_seal();
     if (!r) break;
-    post_errand(lock, errand::kind::seal_region, {.region = r->region, .generation = r->generation});
+    const region_name n{.region = r->region, .generation = r->generation};
+    if (post_errand(lock, errand::kind::seal_region, n)) continue;
+    to_seal_again_.push_back(n);
+    break;
   }
   post_from(to_acknowledge_, errand::kind::retired_region);
   if (!renewing_ && now - time_point(duration(heard_at_.load(std::memory_order_relaxed))) >= renew_after_) {
     renewing_ = true;
-    post_errand(lock, errand::kind::renew);
+    renewing_ = post_errand(lock, errand::kind::renew);
   }
 }
 
 // Each gives its place to what waits for one.
 void agent_session_impl::finish_errands(lock_type& lock) {
   for (;;) {
-    const auto at = std::find_if(errands_.begin(), errands_.end(), [](const auto& e) { return e->done; });
+    const auto at = std::find_if(errands_.begin(), errands_.end(), [](const errand& e) { return e.done; });
     if (at == errands_.end()) return;
-    std::unique_ptr<errand> e = std::move(*at);
-    errands_.erase(at);
-    finish_errand(lock, std::move(e));
+    errand_list one;
+    one.splice(one.end(), errands_, at);
+    finish_errand(lock, one.front());
   }
 }
 
-void agent_session_impl::post_errand(lock_type& lock, errand::kind what, region_name about) {
-  auto e = std::make_unique<errand>();
-  e->link = this;
-  e->what = what;
-  e->region = about.region;
-  e->generation = about.generation;
-  e->session_generation = usable_generation();
-  e->posted_at = clock::now();
+bool agent_session_impl::post_errand(lock_type& lock, errand::kind what, region_name about) try {
+  errand_list one;
+  errand& e = one.emplace_back();
+  e.link = this;
+  e.what = what;
+  e.region = about.region;
+  e.generation = about.generation;
+  e.session_generation = usable_generation();
+  e.posted_at = clock::now();
   const auto store = [&](const auto& message) {
     const auto* from = reinterpret_cast<const std::byte*>(&message);
-    e->message.assign(from, from + sizeof message);
+    e.message.assign(from, from + sizeof message);
   };
   switch (what) {
     case errand::kind::open_region: store(frame_empty(message_type::open_region)); break;
@@ -128,15 +138,18 @@ void agent_session_impl::post_errand(lock_type& lock, errand::kind what, region_
     case errand::kind::retired_region: store(frame(message_type::retired_region, about)); break;
     case errand::kind::register_types: break;  // posted by the sender
   }
-  make_message(e->request, fabric::lane::control, e->message.data(), e->message.size());
-  e->request.context = e.get();
-  e->request.on_done = errand_done;
-  fabric::request& r = e->request;
-  errands_.push_back(std::move(e));
+  make_message(e.request, fabric::lane::control, e.message.data(), e.message.size());
+  e.request.context = &e;
+  e.request.on_done = errand_done;
+  errands_.splice(errands_.end(), one);
   errands_most_ = std::max(errands_most_, errands_.size());
   lock.unlock();
-  session().post(r);
+  session().post(e.request);
   lock.lock();
+  return true;
+} catch (const std::bad_alloc&) {
+  short_of_memory();
+  return false;
 }
 
 void agent_session_impl::errand_done(fabric::request& r) noexcept {
@@ -151,15 +164,16 @@ void agent_session_impl::errand_done(fabric::request& r) noexcept {
   l->wake_keeper();
 }
 
-std::unique_ptr<errand> agent_session_impl::types_errand(std::uint32_t from) {
+agent_session_impl::errand_list agent_session_impl::types_errand(std::uint32_t from) {
+  errand_list one;
   const std::uint32_t all = detail::type_count();
-  if (from >= all) return nullptr;
-  auto e = std::make_unique<errand>();
-  e->link = this;
-  e->what = errand::kind::register_types;
-  e->request.context = e.get();
-  e->request.on_done = errand_done;
-  std::vector<std::byte>& m = e->message;
+  if (from >= all) return one;
+  errand& e = one.emplace_back();
+  e.link = this;
+  e.what = errand::kind::register_types;
+  e.request.context = &e;
+  e.request.on_done = errand_done;
+  std::vector<std::byte>& m = e.message;
   const auto append = [&m](const void* data, std::size_t bytes) {
     const auto* p = static_cast<const std::byte*>(data);
     m.insert(m.end(), p, p + bytes);
@@ -181,7 +195,7 @@ std::unique_ptr<errand> agent_session_impl::types_errand(std::uint32_t from) {
     append(t->ref_offsets.data(), t->ref_offsets.size() * sizeof(std::uint32_t));
     append(t->name.data(), t->name.size());
     m.resize(tail + detail::round_up(m.size() - tail, 8));
-    e->types_to = id;
+    e.types_to = id;
     ++body.count;
   }
   const message_head head{.type = static_cast<std::uint16_t>(message_type::register_types),
@@ -189,29 +203,29 @@ std::unique_ptr<errand> agent_session_impl::types_errand(std::uint32_t from) {
                           .body_bytes = static_cast<std::uint32_t>(m.size() - sizeof(message_head))};
   std::memcpy(m.data(), &head, sizeof head);
   std::memcpy(m.data() + sizeof head, &body, sizeof body);
-  return e;
+  return one;
 }
 
-void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> e) {
-  fabric::request& r = e->request;
+void agent_session_impl::finish_errand(lock_type& lock, errand& e) {
+  fabric::request& r = e.request;
   constexpr message_type types[] = {message_type::open_region, message_type::seal_region, message_type::retired_region,
                                     message_type::renew, message_type::register_types};
   answer_view a;
   a.code = r.status;
   if (r.status == errc::ok) {
     heard();
-    a = parse_answer(r.reply, types[static_cast<int>(e->what)]);
+    a = parse_answer(r.reply, types[static_cast<int>(e.what)]);
     if (a.code == errc::bad_frame) break_soon(r.generation);
   } else if (r.status == errc::disconnected) {
-    saw_break(e->session_generation);
-  } else if (r.status == errc::timed_out && is_silent_since(e->posted_at)) {
+    saw_break(e.session_generation);
+  } else if (r.status == errc::timed_out && is_silent_since(e.posted_at)) {
     break_soon(r.generation);
   }
   const bool again = r.status != errc::ok && unknown_outcome(r.status);
-  const region_name name{.region = e->region, .generation = e->generation};
-  switch (e->what) {
+  const region_name name{.region = e.region, .generation = e.generation};
+  switch (e.what) {
     case errand::kind::open_region:
-      region_opened(lock, *e, a);
+      region_opened(lock, e, a);
       opening_region_ = false;
       if (a.code != errc::ok && waiting_for_region_ != 0) want_region_ = true;
       changed_.notify_all();
@@ -220,14 +234,14 @@ void agent_session_impl::finish_errand(lock_type& lock, std::unique_ptr<errand> 
       if (again)
         to_seal_again_.push_back(name);
       else  // refused is final too: asking again would change nothing
-        book_.sealed(e->region, e->generation, a.code == errc::ok);
+        book_.sealed(e.region, e.generation, a.code == errc::ok);
       break;
     case errand::kind::retired_region:
       if (again) {
         to_acknowledge_.push_back(name);
         break;
       }
-      if (const auto it = retiring_.find(e->region); it != retiring_.end() && it->second == e->generation)
+      if (const auto it = retiring_.find(e.region); it != retiring_.end() && it->second == e.generation)
         retiring_.erase(it);
       owed_ -= owed_ != 0 ? 1 : 0;
       left_.store(left_after_retirement(a), std::memory_order_relaxed);
@@ -281,7 +295,12 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     const auto asked = retiring_.find(info.region);
     const bool is_owed =
         asked != retiring_.end() && (asked->second == info.generation || book_.find(info.region) != nullptr);
-    if (is_owed || !book_.add_opening(info.region, info.generation)) code = errc::bad_frame;
+    try {
+      if (to_seal_again_.capacity() <= book_.size()) to_seal_again_.reserve(2 * book_.size() + 8);
+      if (is_owed || !book_.add_opening(info.region, info.generation)) code = errc::bad_frame;
+    } catch (const std::bad_alloc&) {
+      code = errc::out_of_memory;
+    }
   }
   if (code == errc::ok) {
     lock.unlock();
@@ -302,7 +321,10 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     book_.gone(info.region, info.generation);
   }
   if (unknown_outcome(code)) return;
-  if (code == errc::bad_frame) break_soon(e.request.generation);
+  // Without memory here, the agent takes the region back with the next handshake; it has room all the same.
+  const bool is_short_here = code == errc::out_of_memory && a.code == errc::ok;
+  if (code == errc::bad_frame || is_short_here) break_soon(e.request.generation);
+  if (is_short_here) return;
   if (options_.on_news && open_error_ != code && (code == errc::agent_full || code == errc::quota_exceeded)) {
     lock.unlock();
     options_.on_news(options_.context, agent_news::full);

@@ -143,6 +143,7 @@ errc agent_session_impl::reattach(fabric::session& s) {
         book_.attached_again(info, s.direct(name.region));
     }
     if (failed != errc::ok) return failed;
+    s.progressed();  // a heap of many regions takes longer than the deadline of one attempt
   }
   return errc::ok;
 }
@@ -157,7 +158,12 @@ void agent_session_impl::disconnected(fabric::session&, std::uint32_t g, errc) n
   if (options_.on_news) options_.on_news(options_.context, agent_news::silent);
 }
 
-void agent_session_impl::lost(fabric::session&, errc why) noexcept { end(ended::lost, why); }
+// Nobody takes what is in its memory for an answer from here on: reads look whether the session is lost when they have
+// copied, and batches that are built there go nowhere.
+void agent_session_impl::lost(fabric::session& s, errc why) noexcept {
+  end(ended::lost, why);
+  s.forget_memory();
+}
 
 void agent_session_impl::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
   message_head head;
@@ -185,11 +191,26 @@ void agent_session_impl::notice(fabric::session& s, std::span<const std::byte> p
       break_soon(s.generation());  // more than the heap can have
       return;
     }
-    if (!book_.retire(name.region, name.generation)) return;
-    retiring_[name.region] = name.generation;
+    // It is told again on the next connection.
+    try {
+      if (to_acknowledge_.capacity() <= owed_) to_acknowledge_.reserve(2 * owed_ + 8);
+      retiring_.try_emplace(name.region, 0);
+    } catch (const std::bad_alloc&) {
+      break_soon(s.generation());
+      return;
+    }
+    if (!book_.retire(name.region, name.generation)) {
+      if (retiring_.at(name.region) == 0) retiring_.erase(name.region);
+      return;
+    }
+    retiring_.at(name.region) = name.generation;
     ++owed_;
   }
-  if (options_.on_retire) options_.on_retire(options_.context, name.region, name.generation);
+  if (!options_.on_retire || options_.on_retire(options_.context, name.region, name.generation)) return;
+  const lock_type lock(mutex_);
+  retiring_.erase(name.region);
+  --owed_;
+  break_soon(s.generation());
 }
 
 void agent_session_impl::retired(std::uint32_t region, std::uint32_t generation) noexcept {

@@ -27,11 +27,24 @@ bool region_book::add_opening(std::uint32_t region, std::uint32_t generation) {
         old->unacknowledged != 0)
       return false;
   }
-  record& r = records_[region];
-  r = record{};
-  r.region = region;
+  for (auto* list : {&open_, &full_})
+    if (list->capacity() <= records_.size()) list->reserve(2 * records_.size() + 8);
+  record& r = renew(region);
   r.generation = generation;
   return true;
+}
+
+region_book::record& region_book::renew(std::uint32_t region) {
+  record& r = records_.try_emplace(region, tile_memory_).first->second;
+  uncount(r);
+  r = record(tile_memory_);
+  r.region = region;
+  return r;
+}
+
+void region_book::uncount(const record& r) {
+  building_ -= r.building;
+  unacknowledged_ -= r.unacknowledged;
 }
 
 void region_book::opened(std::uint32_t region, std::uint32_t generation, std::byte* memory) {
@@ -53,13 +66,12 @@ void region_book::gone(std::uint32_t region, std::uint32_t generation) {
 }
 
 void region_book::add_foreign(const region_answer& a, std::byte* memory) {
-  record& r = records_[a.region];
-  if (r.generation != a.generation) {
-    const bool is_known = r.generation != 0;
-    // The agent has a region of ours again only when it was given back, or when a handshake found it gone.
-    if (is_known && r.state != region_state::foreign && r.state != region_state::retiring) return;
-    r = record{};
-    r.region = a.region;
+  record* const known = find(a.region);
+  const bool is_old = known && known->generation != a.generation;
+  // The agent has a region of ours again only when it was given back, or when a handshake found it gone.
+  if (is_old && known->state != region_state::foreign && known->state != region_state::retiring) return;
+  record& r = !known || is_old ? renew(a.region) : *known;
+  if (!known || is_old) {
     r.generation = a.generation;
     r.state = region_state::foreign;
   }
@@ -82,6 +94,8 @@ void region_book::attached_again(const region_answer& a, std::byte* memory) {
 }
 
 bool region_book::take(std::uint32_t need, carve& out) {
+  tile_memory_.reserve(2 * (building_ + 1) + unacknowledged_);
+  if (small_gaps_.capacity() <= small_gaps_.size() + building_) small_gaps_.reserve(2 * small_gaps_.capacity() + 16);
   // A region that nobody else builds in gives its unused rest back without a gap, so those come first.
   for (const bool alone : {true, false})
     for (const std::uint32_t n : open_) {
@@ -107,6 +121,7 @@ bool region_book::take_from(record& r, std::uint32_t need, carve& out) {
            .bytes = bytes,
            .memory = r.memory ? r.memory + offset : nullptr};
     ++r.building;
+    ++building_;
     return true;
   };
   for (auto it = r.gaps.begin(); it != r.gaps.end(); ++it) {
@@ -171,7 +186,9 @@ void region_book::submitted(const carve& c, std::uint32_t used) {
   if (!found || found->generation != c.generation) return;
   record& r = *found;
   --r.building;
+  --building_;
   ++r.unacknowledged;
+  ++unacknowledged_;
   const std::uint32_t rest = c.bytes - used;
   if (rest != 0) {
     if (c.offset + c.bytes == r.end || rest >= gap_bytes_min()) {
@@ -180,6 +197,7 @@ void region_book::submitted(const carve& c, std::uint32_t used) {
       FM_ASSERT(rest >= rest_bytes_min, "a batch leaves room for the header that closes what it did not use");
       small_gaps_.push_back({r.region, r.generation, c.offset + used, rest});
       ++r.unacknowledged;
+      ++unacknowledged_;
     }
   }
   close_if_full(r);
@@ -190,6 +208,7 @@ void region_book::given_back(const carve& c) {
   if (!found || found->generation != c.generation) return;
   record& r = *found;
   --r.building;
+  --building_;
   release(r, c.offset, c.bytes);
   close_if_full(r);
 }
@@ -199,6 +218,7 @@ void region_book::acknowledged(std::uint32_t region, std::uint32_t generation, s
   record* r = find(region);
   if (!r || r->generation != generation) return;
   --r->unacknowledged;
+  --unacknowledged_;
   if (offset != r->readable) {
     r->islands.emplace(offset, bytes);
     return;
@@ -209,17 +229,22 @@ void region_book::acknowledged(std::uint32_t region, std::uint32_t generation, s
   if (r->state != region_state::retiring) table_.set(region, generation, r->readable);
 }
 
-std::vector<extent> region_book::gaps_to_close() {
-  std::vector<extent> out = std::move(small_gaps_);
-  small_gaps_.clear();
+std::optional<extent> region_book::gap_to_close() const {
+  if (!small_gaps_.empty()) return small_gaps_.back();
   for (const std::uint32_t n : full_) {
-    record& r = records_.at(n);
-    if (r.building != 0) continue;
-    for (const auto& [offset, bytes] : r.gaps) out.push_back({r.region, r.generation, offset, bytes});
-    r.unacknowledged += static_cast<std::uint32_t>(r.gaps.size());
-    r.gaps.clear();
+    const record& r = records_.at(n);
+    if (r.building == 0 && !r.gaps.empty())
+      return extent{r.region, r.generation, r.gaps.begin()->first, r.gaps.begin()->second};
   }
-  return out;
+  return std::nullopt;
+}
+
+void region_book::begin_closing(const extent& gap) {
+  if (!small_gaps_.empty()) return small_gaps_.pop_back();  // counted when it was made
+  record& r = records_.at(gap.region);
+  r.gaps.erase(gap.offset);
+  ++r.unacknowledged;
+  ++unacknowledged_;
 }
 
 namespace {
@@ -263,6 +288,7 @@ void region_book::forget(std::uint32_t region, std::uint32_t generation) {
   if (!r || r->generation != generation) return;
   std::erase(open_, region);
   std::erase(full_, region);
+  uncount(*r);
   records_.erase(region);
   table_.clear(region);
 }

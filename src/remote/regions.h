@@ -10,6 +10,8 @@
 //   - A region that the agent wants back stays `retiring` until the owner has given it back, whatever the agent says of
 //     it meanwhile.
 //
+//   - Nothing that a carve still has in front of it allocates: see tile_memory.
+//
 //   life of an own region:  opening ─► open ─► full ─► sealing ─► sealed ─► retiring ─► (forgotten)
 //   of one that the agent's cleaner made:         foreign ─────► retiring ─► (forgotten)
 #pragma once
@@ -17,7 +19,9 @@
 #include "os/os.h"
 #include "protocol/heap_messages.h"
 #include <atomic>
+#include <functional>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -68,6 +72,58 @@ struct extent {
   std::uint32_t offset = 0, bytes = 0;
 };
 
+/// Nodes of the maps of gaps and of acknowledged bytes. A carve needs one for the part that it gives back, and one for
+/// its batch, if that is acknowledged before others. A batch that is under way, and a gap that is closed, needs one. So
+/// with b carves and u unacknowledged batches, 2 b + u free nodes are enough for all that is to come.
+class tile_memory {
+ public:
+  tile_memory() = default;
+  tile_memory(const tile_memory&) = delete;
+  tile_memory& operator=(const tile_memory&) = delete;
+  ~tile_memory() {
+    while (free_) ::operator delete(std::exchange(free_, *static_cast<void**>(free_)));
+  }
+  /// Makes that many free nodes. Throws bad_alloc, and keeps those that it got.
+  void reserve(std::size_t nodes) {
+    for (; free_nodes_ < nodes; ++free_nodes_) push(::operator new(node_bytes));
+  }
+  [[nodiscard]] void* take() {
+    FM_CHECK(free_nodes_ != 0, "room for what is to come is reserved before it begins");
+    --free_nodes_;
+    return std::exchange(free_, *static_cast<void**>(free_));
+  }
+  void give_back(void* node) noexcept {
+    push(node);
+    ++free_nodes_;
+  }
+  static constexpr std::size_t node_bytes = 48;  ///< of a map of two words, with its links
+
+ private:
+  void push(void* node) noexcept {
+    *static_cast<void**>(node) = free_;
+    free_ = node;
+  }
+  void* free_ = nullptr;
+  std::size_t free_nodes_ = 0;
+};
+
+/// Nodes out of a tile_memory.
+template <class T>
+struct tile_allocator {
+  using value_type = T;
+  tile_memory* memory;
+  explicit tile_allocator(tile_memory& m) noexcept : memory(&m) {}
+  template <class U>
+  tile_allocator(const tile_allocator<U>& o) noexcept : memory(o.memory) {}
+  [[nodiscard]] T* allocate(std::size_t n) {
+    static_assert(sizeof(T) <= tile_memory::node_bytes && alignof(T) <= alignof(void*));
+    FM_ASSERT(n == 1, "a map makes nodes one by one");
+    return static_cast<T*>(memory->take());
+  }
+  void deallocate(T* at, std::size_t) noexcept { memory->give_back(at); }
+  friend bool operator==(const tile_allocator&, const tile_allocator&) = default;
+};
+
 enum class region_state : std::uint8_t { opening, open, full, sealing, sealed, foreign, retiring };
 
 /// Not thread-safe: the agent session's mutex covers it. The table is written here and read by anybody.
@@ -76,17 +132,22 @@ class region_book {
   /// Room kept behind every batch, so that what it leaves unused can be closed by a header.
   static constexpr std::uint32_t rest_bytes_min = sizeof(batch_header);
 
+  /// offset -> bytes
+  using tiles = std::map<std::uint32_t, std::uint32_t, std::less<>,
+                         tile_allocator<std::pair<const std::uint32_t, std::uint32_t>>>;
+
   struct record {
+    explicit record(tile_memory& m) : gaps(tiles::allocator_type(m)), islands(tiles::allocator_type(m)) {}
     std::uint32_t region = 0, generation = 0;
     region_state state = region_state::opening;
     bool sealed_by_agent = false;
     std::byte* memory = nullptr;
     std::uint32_t end = 0;  ///< carved so far
     std::uint32_t readable = 0;
-    std::uint32_t building = 0;                      ///< carves not yet submitted or given back
-    std::uint32_t unacknowledged = 0;                ///< batches, abandoned ones included
-    std::map<std::uint32_t, std::uint32_t> gaps;     ///< offset -> bytes, below `end`
-    std::map<std::uint32_t, std::uint32_t> islands;  ///< acknowledged beyond `readable`: offset -> bytes
+    std::uint32_t building = 0;        ///< carves not yet submitted or given back
+    std::uint32_t unacknowledged = 0;  ///< batches, abandoned ones included
+    tiles gaps;                        ///< below `end`
+    tiles islands;                     ///< acknowledged beyond `readable`
   };
 
   explicit region_book(region_table& table) : table_(table) {}
@@ -94,17 +155,18 @@ class region_book {
   void configure(std::uint32_t region_bytes, std::uint32_t batch_bytes);
 
   /// Adds a fresh region for appending; false when the number is in use already. Nothing is carved from it before
-  /// `opened` says that it is attached.
+  /// `opened` says that it is attached. Throws bad_alloc, and has added nothing then.
   bool add_opening(std::uint32_t region, std::uint32_t generation);
   void opened(std::uint32_t region, std::uint32_t generation, std::byte* memory);
   /// The agent does not have the region any more: nothing is carved from it or read in it.
   void gone(std::uint32_t region, std::uint32_t generation);
   /// A region in the book has been attached again, on a new connection.
   void attached_again(const region_answer& a, std::byte* memory);
-  /// Adds, or refreshes, a region that somebody else fills.
+  /// Adds, or refreshes, a region that somebody else fills. Throws bad_alloc, and has added nothing then.
   void add_foreign(const region_answer& a, std::byte* memory);
 
   /// Takes room for `need` bytes, and more where there is more, up to the batch size. False: another region is needed.
+  /// Throws bad_alloc before anything has changed.
   bool take(std::uint32_t need, carve& out);
   /// A region should be asked for now, so that `take` will not have to wait.
   [[nodiscard]] bool wants_region() const;
@@ -118,8 +180,10 @@ class region_book {
   void given_back(const carve& c);
   /// The agent has indexed or skipped `bytes` at `offset`.
   void acknowledged(std::uint32_t region, std::uint32_t generation, std::uint32_t offset, std::uint32_t bytes);
-  /// Gaps that nothing will fill any more; each counts as an unacknowledged batch from now on.
-  std::vector<extent> gaps_to_close();
+  /// A gap that nothing will fill any more.
+  [[nodiscard]] std::optional<extent> gap_to_close() const;
+  /// The one that gap_to_close names counts as an unacknowledged batch from now on.
+  void begin_closing(const extent& gap);
   /// A region all of whose batches are acknowledged and that is to be sealed now; null: none. It becomes `sealing`.
   record* next_to_seal();
   [[nodiscard]] bool can_seal() const;
@@ -143,9 +207,15 @@ class region_book {
   void release(record& r, std::uint32_t offset, std::uint32_t bytes);
   void close_if_full(record& r);
   void make_full(std::uint32_t region);
+  /// A fresh record. What is left of the region's last generation goes.
+  record& renew(std::uint32_t region);
+  void uncount(const record& r);
 
   region_table& table_;
+  tile_memory tile_memory_;                        ///< outlives the records
+  std::size_t building_ = 0, unacknowledged_ = 0;  ///< of all regions together
   std::unordered_map<std::uint32_t, record> records_;
+  // With room for all that can come into them: of both lists, all regions; of the small gaps, one for each carve.
   std::vector<std::uint32_t> open_;  ///< in the order in which they were opened
   std::vector<std::uint32_t> full_;  ///< finished, not yet being sealed
   std::vector<extent> small_gaps_;   ///< not worth another batch

@@ -103,9 +103,10 @@ std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_
     for (auto it = free_runs.begin(); it != free_runs.end(); ++it) {
       if (it->second < count) continue;
       first = it->first;
-      const std::uint32_t rest = it->second - count;
-      free_runs.erase(it);
-      if (rest != 0) free_runs.emplace(first + count, rest);
+      auto run = free_runs.extract(it);
+      run.key() += count;
+      run.mapped() -= count;
+      if (run.mapped() != 0) free_runs.insert(std::move(run));
       break;
     }
   }
@@ -128,7 +129,12 @@ void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
     hit.pages[p].dirty_card.store(0, std::memory_order_relaxed);
     hit.pages[p].state.store(page_given_back, std::memory_order_release);
   }
-  auto it = free_runs.emplace(first, count).first;
+  auto it = free_runs.end();
+  try {
+    it = free_runs.emplace(first, count).first;
+  } catch (const std::bad_alloc&) {
+    return;  // the numbers are not used again: there are more of them than memory
+  }
   if (auto after = std::next(it); after != free_runs.end() && it->first + it->second == after->first) {
     it->second += after->second;
     free_runs.erase(after);

@@ -80,10 +80,15 @@ class hit_pages {
   /// A bounded piece of closing pages; true when it should be called again soon. `tablets`: the heap's, asked for when
   /// needed.
   template <class Tablets>
-  bool step(Tablets&& tablets) {
+  bool step(Tablets&& tablets) noexcept {
     if (!wanting()) return false;
     if (!closing_.empty()) return discard_closing();
-    if (tablets_.empty() || hand_ >= tablets_.size() * (tablet_slots / page_slots)) begin_round(tablets());
+    if (tablets_.empty() || hand_ >= tablets_.size() * (tablet_slots / page_slots)) try {
+        closing_.reserve(limits::pages_closed_together);
+        begin_round(tablets());
+      } catch (const std::bad_alloc&) {
+        return false;  // it is wanted still
+      }
     return wanting() && mark_some();
   }
   [[nodiscard]] bool over() const noexcept { return budget_ != 0 && pages_.load(std::memory_order_relaxed) > budget_; }

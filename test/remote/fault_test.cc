@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "fixture.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -294,6 +295,27 @@ TEST_CASE(
   // Those of other kinds have no turn to wait for: one to open a region, one for the lease, one for types.
   CHECK(x.l->stats().errands_most >= detail::limits::errands_max);
   CHECK(x.l->stats().errands_most <= detail::limits::errands_max + 3);
+}
+
+TEST_CASE("many regions are attached again, though that takes longer than the deadline of an attempt") {
+  linked x;
+  std::atomic<bool> slow{false};
+  x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte>) {
+    if (slow && t == message_type::region_info) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    return verdict{};
+  };
+  x.options.session.connect_within = std::chrono::seconds(2);
+  x.options.session.reconnect_for = x.options.session.operation_within = std::chrono::seconds(30);
+  x.open("tcp");
+  constexpr std::uint32_t regions = 128;
+  for (std::uint32_t n = 100; n < 100 + regions; ++n) {
+    x.agent.make_region(n, 0, true);
+    REQUIRE(x.l->learn_region(n) == errc::ok);
+  }
+  slow = true;
+  x.l->session().drop_connection(x.l->session().generation());
+  REQUIRE(x.l->grant_tablets(7, 1) == errc::ok);
+  CHECK(x.l->stats().reconnects == 1);
 }
 
 TEST_CASE("a notice that does not follow the protocol costs the agent its connection") {

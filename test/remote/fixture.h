@@ -41,11 +41,12 @@ struct outcomes {
     o.all.push_back({b.seq, code});
     o.told.notify_all();
   }
-  static void retire(void* context, std::uint32_t region, std::uint32_t) noexcept {
+  static bool retire(void* context, std::uint32_t region, std::uint32_t) noexcept {
     auto& o = *static_cast<outcomes*>(context);
     const std::lock_guard lock(o.mutex);
     o.retire_asked.push_back(region);
     o.told.notify_all();
+    return true;
   }
   static void link_lost(void* context, errc why) noexcept {
     auto& o = *static_cast<outcomes*>(context);
