@@ -79,8 +79,8 @@ class paged {
   /// timed_out if a page stays in transfer for access_within.
   void discard(std::span<std::byte> some) const;
   /// Changes the limit of local memory, paged_options::local. If the limit shrinks, waits until enough has been
-  /// evicted. Throws invalid_argument below 8 blocks. Throws timed_out or the error of write-back if eviction fails;
-  /// the new limit applies all the same.
+  /// evicted. Throws invalid_argument below 8 blocks, and with n agents below 4/3 · (n - 1). Throws timed_out or the
+  /// error of write-back if eviction fails; the new limit applies all the same.
   void resize_local(std::uint64_t bytes) const;
 
   /// Compares the state of every page with the kernel's, and clean pages with their home copies; asks the agents for an

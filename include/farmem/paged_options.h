@@ -46,7 +46,8 @@ struct fault_failure {
 /// Options of fm::paged. Every field has a default that works on any machine that allows userfaultfd. Sizes are bytes.
 struct paged_options {
   std::uint64_t capacity = 1ull << 30;  ///< bytes of the range, at most 64 TiB; rounded up to whole blocks
-  std::uint64_t local = 256ull << 20;   ///< bytes of the range that may be in local memory; at least 8 blocks
+  /// Bytes of the range that may be in local memory; at least 8 blocks, and with n agents 4/3 · (n - 1).
+  std::uint64_t local = 256ull << 20;
   /// URLs of the agents: `local:`, `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`. Blocks are spread over all of
   /// them.
   std::vector<std::string> agents = {"local:"};

@@ -23,8 +23,10 @@ paged_options paged_core::checked(paged_options o) {
   if (o.capacity == 0 || o.capacity > (std::uint64_t{1} << 46))
     bad(fmt::format("capacity {}: 1 byte to 64 TiB are possible", o.capacity));
   o.capacity = round_up(o.capacity, o.block);
-  if (o.local < 8 * o.block) bad(fmt::format("local {}: at least 8 blocks of {} bytes are needed", o.local, o.block));
   if (o.agents.empty()) bad("agents is empty");
+  if (const std::size_t least = least_blocks(o.agents.size()); o.local / o.block < least)
+    bad(fmt::format("local {}: at least {} blocks of {} bytes are needed with {} agents", o.local, least, o.block,
+                    o.agents.size()));
   if (o.fault_threads == 0 || o.fault_threads > 64)
     bad(fmt::format("fault_threads {}: 1 to 64 are possible", o.fault_threads));
   if (!(o.promote_probability >= 0 && o.promote_probability <= 1))
@@ -51,8 +53,9 @@ paged_core::paged_core(const paged_options& options)
       home_(options_, table_.pages(), order_max_),
       streams_(std::min(options_.read_ahead, options_.local / 8) / page_bytes, std::uint64_t{1} << order_max_),
       limit_(std::min(options_.local, options_.capacity) / page_bytes),
-      fetch_slots_(std::clamp<std::size_t>((8u << 20) / options_.block, 8, 32)),
-      write_slots_(std::clamp<std::size_t>((8u << 20) / options_.block, 8, 32)),
+      fetch_slots_(
+          std::max(std::clamp<std::size_t>((8u << 20) / options_.block, 8, 32), least_blocks(options_.agents.size()))),
+      write_slots_(fetch_slots_.size()),
       parked_(options_.faults == fault_mode::threads ? paged_limits::parked_max + options_.fault_threads : 0),
       staging_((fetch_slots_.size() + write_slots_.size()) * options_.block, page_bytes),
       extents_(
@@ -77,6 +80,7 @@ paged_core::paged_core(const paged_options& options)
     s.core = this;
     at += options_.block;
   }
+  late_.reserve(options_.agents.size() * paged_limits::fetches_ahead);
   fault_waiters_.reserve(options_.fault_threads);
   stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   parked_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -108,7 +108,8 @@ class paged_core {
     fabric::request request;
     std::byte* staging = nullptr;
     paged_core* core = nullptr;
-    std::atomic<std::uint32_t> parked{0};  ///< 1: its end is told by wake_parked
+    enum : std::uint32_t { is_waited_for, is_parked, is_late };
+    std::atomic<std::uint32_t> parked{is_waited_for};  ///< whom its end is told to: fault threads, or who reads ahead
   };
   struct write_slot {
     enum : std::uint32_t { idle, preparing, posted, done, finishing };
@@ -120,6 +121,12 @@ class paged_core {
     home_agent* agent = nullptr;
   };
   enum class begun : std::uint8_t { no, posted, done };
+  /// What write-back does when an agent has no region yet for a block.
+  enum class asking : std::uint8_t {
+    nothing,  ///< leaves the block to others: a fault thread allocates nothing
+    soon,     ///< asks, and leaves the block until there is an answer: of an agent that is silent there never is one
+    waits,    ///< asks, and waits for the answer: for members that wait until everything is evicted
+  };
   /// A fetch between its beginning and its end.
   struct fill_op {
     block what;
@@ -136,6 +143,13 @@ class paged_core {
     bool mapped = true;                      ///< not: its first touch is to be noticed
     bool ahead = false;
     bool sample = false;  ///< only the page that was touched is mapped
+  };
+  /// A fetch of the thread that reads ahead.
+  struct ahead_fill {
+    fill_op op;
+    fill_how how;
+    bool of_stream = false;
+    bool over = false;
   };
   /// An access that is being served, from its arrival until its thread can go on or the access has failed.
   struct access {
@@ -213,8 +227,8 @@ class paged_core {
   void stretch(const block& b) noexcept;
   [[nodiscard]] bool has_fetch_slot(const home_agent& agent) const noexcept;
   fetch_slot* try_fetch_slot(home_agent& agent) noexcept;
-  /// Waits until there may be one, or none is needed to see that the agent is not reached; ends at a close.
-  void wait_for_slot(const home_agent& agent) noexcept;
+  /// Waits until there may be one, or none is needed to see that the agent is not reached; ends at a close, and then.
+  void wait_for_slot(const home_agent& agent, time_point until = time_point::max()) noexcept;
   void give_fetch_slot(fill_op& op) noexcept;
   std::uint64_t random() noexcept;
 
@@ -223,15 +237,14 @@ class paged_core {
   void give_room(std::uint64_t pages) noexcept;
   [[nodiscard]] std::uint64_t free_pages() const noexcept;
   /// Evicts until so many pages are free, or until then.
-  void make_room(std::uint64_t pages, time_point until, bool asks_agents) noexcept;
+  void make_room(std::uint64_t pages, time_point until, asking how) noexcept;
   /// One bounded step; true when something moved.
-  /// `asks_agents`: whether it may wait for the answer of an agent that has no region yet for what is written back.
-  bool evict_step(bool everything = false, bool asks_agents = true) noexcept;
+  bool evict_step(bool everything, asking how) noexcept;
   bool cool() noexcept;
-  bool sweep(bool asks_agents) noexcept;
+  bool sweep(asking how) noexcept;
   bool harvest() noexcept;
   void balance() noexcept;
-  begun start_write(const block_entry& e, bool asks_agents) noexcept;
+  begun start_write(const block_entry& e, asking how) noexcept;
   void fail_write(const block_entry& e, errc code, const home_agent* agent) noexcept;
   static void written(fabric::request& r) noexcept;
   /// True when the block can be removed now: it is busy.
@@ -250,6 +263,12 @@ class paged_core {
   void note_access(std::uint64_t first, std::uint64_t pages, bool write) noexcept;
   void run_ahead() noexcept;
   bool fill_ahead(const ahead_job& job) noexcept;
+  /// Ends the fetches of fill_ahead's ops as they come. Those of an agent that is silent become late.
+  bool end_ahead(std::span<ahead_fill> fills) noexcept;
+  bool finish_ahead(ahead_fill& f) noexcept;
+  /// Ends the late ones that can be, or all of them. With ahead_at_work_.
+  void end_late(bool waits) noexcept;
+  [[nodiscard]] bool has_late(const home_agent& agent) const noexcept;
 
   // ---- members.cc ----
   struct page_range {
@@ -266,6 +285,8 @@ class paged_core {
   void start_threads();
   void stop() noexcept;
   static paged_options checked(paged_options o);
+  /// Of local memory, and of fetch and write slots, so that all agents but one may be silent.
+  static std::size_t least_blocks(std::size_t agents) noexcept;
 
   static std::uint64_t offset(std::uint64_t page) noexcept { return page * page_bytes; }
 
@@ -300,6 +321,7 @@ class paged_core {
   std::atomic<const home_agent*> last_error_agent_{nullptr};
 
   ahead_queue ahead_;
+  std::vector<ahead_fill> late_;                ///< of agents that are silent; under ahead_at_work_, with room for all
   std::mutex ahead_at_work_, evictor_at_work_;  ///< held by those threads while they move blocks, and by verify
   /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its
   /// thread gone on.

@@ -54,22 +54,22 @@ std::uint64_t paged_core::reserve_pages() const noexcept {
   return std::max(2 * largest, std::min<std::uint64_t>(limit / 16, 4096));
 }
 
-void paged_core::make_room(std::uint64_t pages, time_point until, bool asks_agents) noexcept {
+void paged_core::make_room(std::uint64_t pages, time_point until, asking how) noexcept {
   while (free_pages() < pages && clock::now() < until) {
     const std::uint32_t seen = moved_.load();
-    if (evict_step(false, asks_agents)) continue;
+    if (evict_step(false, how)) continue;
     home_.poll();
     if (free_pages() < pages && !harvest())
       os::futex_wait(moved_, seen, std::min(until, clock::now() + std::chrono::milliseconds(2)));
   }
 }
 
-bool paged_core::evict_step(bool everything, bool asks_agents) noexcept {
+bool paged_core::evict_step(bool everything, asking how) noexcept {
   bool moved = harvest();
   const std::uint64_t target =
       policy_.inactive_target(limit_.load(std::memory_order_relaxed), std::uint64_t{1} << order_max_);
   if (everything || inactive_.pages() < target) moved = cool() || moved;
-  return sweep(asks_agents) || moved;
+  return sweep(how) || moved;
 }
 
 // Proactive is held to its share: its oldest go to active's young end.
@@ -117,7 +117,7 @@ bool paged_core::cool() noexcept {
   return true;
 }
 
-bool paged_core::sweep(bool asks_agents) noexcept {
+bool paged_core::sweep(asking how) noexcept {
   std::array<block_entry, paged_limits::blocks_each_step> some, gone, later;
   const std::size_t n = inactive_.pop(some, table_);
   std::size_t removing = 0, waiting = 0, started = 0, stale = 0;
@@ -136,7 +136,7 @@ bool paged_core::sweep(bool asks_agents) noexcept {
       head.writing_back(true);
       table_.set(e.first(), head);
       g.unlock();
-      const begun b = start_write(e, asks_agents);
+      const begun b = start_write(e, how);
       started += b != begun::no;
       if (b == begun::done && acknowledge(e)) gone[removing++] = e;
       continue;
@@ -208,7 +208,7 @@ bool paged_core::writes_in_flight() const noexcept {
 }
 
 // The block is `writing`, and nobody else's until its write has ended. False when it could not begin.
-paged_core::begun paged_core::start_write(const block_entry& e, bool asks_agents) noexcept {
+paged_core::begun paged_core::start_write(const block_entry& e, asking how) noexcept {
   home_agent& agent = home_.agent_of(e.first());
   const std::uint64_t at = home_.place(e.first()), bytes = e.pages() * page_bytes;
   if (!agent.hold(at)) {  // for a moment
@@ -221,10 +221,13 @@ paged_core::begun paged_core::start_write(const block_entry& e, bool asks_agents
     return begun::no;
   };
   fabric::remote where;
-  if (!asks_agents && !agent.find(at, where)) return fail(errc::ok, nullptr);  // the evictor's thread asks
-  if (const errc made = agent.make(at); made != errc::ok) return fail(made, &agent);
-  if (std::byte* const d = agent.direct(at)) {
+  if (how == asking::nothing && !agent.find(at, where)) return fail(errc::ok, nullptr);
+  const std::optional<errc> made = how == asking::waits ? agent.make(at) : agent.make_soon(at);
+  if (!made) return fail(errc::ok, nullptr);
+  if (*made != errc::ok) return fail(*made, &agent);
+  if (std::byte* const d = agent.begin_copying(at)) {
     memory_.read(offset(e.first()), d, bytes);
+    agent.end_copying();
     count(counts_.written_bytes, bytes);
     return begun::done;
   }
@@ -345,7 +348,7 @@ void paged_core::run_evictor() noexcept {
   while (!stopping_.load()) {
     const std::uint32_t seen = work_.load(), moved = moved_.load();
     if (free_pages() >= reserve_pages()) {
-      home_.settle();
+      home_.settle_soon();
       evictor_sleeps_.store(true);
       if (free_pages() >= reserve_pages() && !stopping_.load()) {
         if (!help([&] { return harvest(); }))
@@ -354,7 +357,8 @@ void paged_core::run_evictor() noexcept {
       evictor_sleeps_.store(false);
       continue;
     }
-    if (!help([&] { return evict_step(); })) os::futex_wait(moved_, moved, clock::now() + std::chrono::milliseconds(5));
+    if (!help([&] { return evict_step(false, asking::soon); }))
+      os::futex_wait(moved_, moved, clock::now() + std::chrono::milliseconds(5));
   }
 }
 

@@ -60,11 +60,11 @@ paged_core::step paged_core::go_on(access& a) noexcept {
       if (!a.waited_for_room) count(counts_.room);
       a.waited_for_room = true;
       if (a.may_park && now >= a.patience) {
-        evict_step(false, false);
+        evict_step(false, asking::nothing);
         return park(a);
       }
       make_room(std::uint64_t{1} << order_max_, a.may_park ? a.patience : now + std::chrono::milliseconds(20),
-                !a.may_park);
+                a.may_park ? asking::nothing : asking::soon);
     } else if (a.may_park) {
       return park(a);
     } else {
@@ -155,7 +155,8 @@ paged_core::step paged_core::attempt(access& a) noexcept {
   count(w.state() == block_state::remote ? counts_.remote : counts_.fresh);
   note_access(b.first, b.pages(), write);  // before the thread that waits goes on: streams are told by the order
   // dcm, section 3.3: while the fetch is under way, room is made for the next one.
-  if (op.slot != nullptr && free_pages() < reserve_pages()) evict_step(false, !a.may_park);
+  if (op.slot != nullptr && free_pages() < reserve_pages())
+    evict_step(false, a.may_park ? asking::nothing : asking::soon);
   const fill_how how{.page = page, .write = write, .sample = options_.elastic && record_.samples(b.order, random())};
   if (a.may_park && op.slot != nullptr && !op.agent->session().wait_until(op.slot->request, a.patience)) {
     a.fetching = true;

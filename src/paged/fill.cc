@@ -1,6 +1,7 @@
 // Absent blocks: choosing the block to fetch, fetching it, and installing it; see core.h. A page becomes present here
 // and nowhere else. Faults call it, and so does ahead.cc.
 #include <algorithm>
+#include <utility>
 
 #include "core.h"
 
@@ -49,6 +50,13 @@ std::uint32_t paged_core::share_of(std::size_t slots) const noexcept {
   return static_cast<std::uint32_t>(std::max<std::size_t>(left / (agents - 1), 1));
 }
 
+// A share is a slot and a block at least. So all agents but one together have no more than share_of leaves them if there
+// are so many: s - s / fetch_reserve_share >= agents - 1.
+std::size_t paged_core::least_blocks(std::size_t agents) noexcept {
+  constexpr std::size_t share = paged_limits::fetch_reserve_share;
+  return std::max<std::size_t>(paged_limits::blocks_least, ((agents - 1) * share + share - 2) / (share - 1));
+}
+
 bool paged_core::has_fetch_slot(const home_agent& agent) const noexcept {
   return agent.fetches.load() < share_of(fetch_slots_.size()) &&
          std::any_of(fetch_slots_.begin(), fetch_slots_.end(), [](const fetch_slot& s) { return !s.taken.load(); });
@@ -69,11 +77,13 @@ paged_core::fetch_slot* paged_core::try_fetch_slot(home_agent& agent) noexcept {
 
 // Without room, so that those who wait for an agent that is silent leave it to others. Slots are taken by fetches, which
 // have a deadline. At a close some stay with accesses that are parked for good.
-void paged_core::wait_for_slot(const home_agent& agent) noexcept {
+void paged_core::wait_for_slot(const home_agent& agent, time_point until) noexcept {
   for (;;) {
     const std::uint32_t seen = fetch_slots_freed_.load();
     if (has_fetch_slot(agent) || !agent.up() || stopping_.load(std::memory_order_relaxed)) return;
-    os::futex_wait(fetch_slots_freed_, seen, clock::now() + std::chrono::milliseconds(20));
+    const time_point now = clock::now();
+    if (now >= until) return;
+    os::futex_wait(fetch_slots_freed_, seen, std::min<time_point>(until, now + std::chrono::milliseconds(20)));
   }
 }
 
@@ -98,7 +108,7 @@ void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcep
   }
   if (op.remote_end == op.remote_first) return;
   const std::uint64_t at = home_.place(op.remote_first);
-  if (const std::byte* d = op.agent->direct(at)) {
+  if (const std::byte* d = op.agent->begin_copying(at)) {
     op.direct = d - offset(op.remote_first - b.first);
     return;
   }
@@ -121,7 +131,7 @@ void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcep
   r.sg[0] = {op.slot->staging + offset(op.remote_first - b.first), offset(op.remote_end - op.remote_first)};
   r.where = where;
   r.deadline = clock::now() + options_.access_within;
-  op.slot->parked.store(0, std::memory_order_relaxed);
+  op.slot->parked.store(fetch_slot::is_waited_for, std::memory_order_relaxed);
   op.agent->session().post(r);
 }
 
@@ -137,6 +147,7 @@ errc paged_core::end_fill(fill_op& op, const fill_how& how) noexcept {
     partly = e != errc::ok;
   }
   if (op.slot != nullptr) give_fetch_slot(op);
+  if (std::exchange(op.direct, nullptr) != nullptr) op.agent->end_copying();
   const block& b = op.what;
   if (e != errc::ok) {
     undo_fill(b, partly);

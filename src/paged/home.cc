@@ -71,6 +71,7 @@ void home_agent::close() noexcept {
     drop_key(key);
   }
   session_->close();
+  drop_key(question_.request.reply_key);
 }
 
 bool home_agent::up() const noexcept {
@@ -108,15 +109,20 @@ errc home_agent::call(fabric::session& s, protocol::paged_message type, const vo
   r.deadline = clock::now() + within_;
   s.post(r);
   s.wait(r);
+  return take_reply(r, type, answer, key);
+}
+
+errc home_agent::take_reply(fabric::request& r, protocol::paged_message type, std::vector<std::byte>& answer,
+                            fabric::memory_key& key) {
+  key = std::exchange(r.reply_key, {});
   if (r.status != errc::ok) {
-    drop_key(r.reply_key);
+    drop_key(key);
     return r.status;
   }
-  key = r.reply_key;
   protocol::answer_head a;
   const bool good = r.reply.size() >= sizeof a;
   if (good) std::memcpy(&a, r.reply.data(), sizeof a);
-  if (!good || a.type != head.type || a.body_bytes != r.reply.size() - sizeof a) {
+  if (!good || a.type != static_cast<std::uint16_t>(type) || a.body_bytes != r.reply.size() - sizeof a) {
     drop_key(key);
     return errc::bad_frame;
   }
@@ -170,6 +176,11 @@ errc home_agent::ask_region(fabric::session& s, std::uint32_t index, bool existi
   fabric::memory_key key;
   if (const errc e = call(s, protocol::paged_message::space_region, &body, sizeof body, answer, key); e != errc::ok)
     return e;
+  return take_region(s, index, existing, answer, key);
+}
+
+errc home_agent::take_region(fabric::session& s, std::uint32_t index, bool existing,
+                             const std::vector<std::byte>& answer, fabric::memory_key& key) {
   protocol::space_region_answer a;
   if (!take_all(answer, a) || a.bytes != region_bytes_ || a.generation == 0 || a.region == ~0u) {
     drop_key(key);
@@ -199,6 +210,7 @@ errc home_agent::connected(fabric::session& s, std::uint32_t g) try {
     const errc e = there ? ask_region(s, i, true) : tell_released(s, i);
     if (e == errc::not_found || e == errc::stale || e == errc::bad_frame) return errc::agent_lost;
     if (e != errc::ok) return e;
+    s.progressed();
   }
   if (again) reconnects_.fetch_add(1, std::memory_order_relaxed);
   usable_.store(g, std::memory_order_release);
@@ -211,6 +223,25 @@ void home_agent::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
   usable_.store(0, std::memory_order_release);
 }
 
+void home_agent::lost(fabric::session& s, errc) noexcept {
+  is_lost_.store(true);
+  if (copying_.load() == 0) s.forget_memory();
+}
+
+// The look at the connection comes after the count, and lost() looks at the count after it has said so: one of the two
+// sees the other.
+std::byte* home_agent::begin_copying(std::uint64_t at) noexcept {
+  if (is_lost_.load()) return nullptr;
+  copying_.fetch_add(1);
+  if (std::byte* const d = is_lost_.load() ? nullptr : direct(at)) return d;
+  end_copying();
+  return nullptr;
+}
+
+void home_agent::end_copying() noexcept {
+  if (copying_.fetch_sub(1) == 1 && is_lost_.load()) session_->forget_memory();
+}
+
 errc home_agent::make(std::uint64_t at) noexcept try {
   fabric::remote where;
   if (find(at, where)) return errc::ok;
@@ -218,8 +249,83 @@ errc home_agent::make(std::uint64_t at) noexcept try {
   // Never waited for while a connection is being taken up: that asks for regions under the lock, on a deadline of its
   // own.
   const std::lock_guard lock(mutex_);
+  end_question();
   if (find(at, where)) return errc::ok;
   return ask_region(*session_, static_cast<std::uint32_t>(at / region_bytes_), false);
+} catch (const std::bad_alloc&) {
+  return errc::out_of_memory;
+}
+
+void home_agent::ask(protocol::paged_message type, std::uint32_t index, bool existing) noexcept {
+  question& q = question_;
+  q.type = type;
+  q.index = index;
+  q.message = {{static_cast<std::uint16_t>(type), 0, sizeof q.message.body}, {index, existing ? 1u : 0u}};
+  q.is_posted = true;
+  is_asked_.store(true, std::memory_order_relaxed);
+  fabric::request& r = q.request;
+  r.state.store(fabric::request::idle, std::memory_order_relaxed);
+  r.kind = fabric::op_kind::message;
+  r.on = fabric::lane::control;
+  r.sg_count = 1;
+  r.sg[0] = {&q.message, sizeof q.message};
+  r.reply.clear();
+  r.deadline = clock::now() + within_;
+  r.on_done = [](fabric::request&) noexcept {};  // so that the session's thread takes the answer
+  session_->post(r);
+}
+
+errc home_agent::take_answer_to(question& q) {
+  q.is_posted = false;
+  is_asked_.store(false, std::memory_order_relaxed);
+  std::vector<std::byte> answer;
+  fabric::memory_key key;
+  errc e = take_reply(q.request, q.type, answer, key);
+  if (q.type == protocol::paged_message::release_region) {
+    drop_key(key);
+    if (e == errc::ok) untold(q.index, false);
+    return e;
+  }
+  if (e != errc::ok) return e;
+  // A region of an older connection is asked for again, and so is one that came otherwise.
+  if (q.request.generation != session_->generation() || !up() || names_[q.index].load(std::memory_order_relaxed) != 0) {
+    drop_key(key);
+    return errc::ok;
+  }
+  return take_region(*session_, q.index, false, answer, key);
+}
+
+bool home_agent::may_ask(std::uint32_t index, errc& refused) {
+  refused = errc::ok;
+  if (!question_.is_posted) return true;
+  if (!question_.request.done()) return false;
+  const errc e = take_answer_to(question_);
+  if (question_.index == index && question_.type == protocol::paged_message::space_region) refused = e;
+  return true;
+}
+
+void home_agent::end_question() {
+  if (!question_.is_posted) return;
+  session_->wait(question_.request);
+  take_answer_to(question_);
+}
+
+// The lock is held by others only while they wait for the agent.
+std::optional<errc> home_agent::make_soon(std::uint64_t at) noexcept try {
+  fabric::remote where;
+  if (find(at, where)) return errc::ok;
+  if (!up()) return lost() ? errc::agent_lost : errc::disconnected;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return std::nullopt;
+  const auto index = static_cast<std::uint32_t>(at / region_bytes_);
+  errc refused = errc::ok;
+  if (!may_ask(index, refused)) return std::nullopt;
+  if (refused != errc::ok) return refused;
+  if (find(at, where)) return errc::ok;
+  ask(protocol::paged_message::space_region, index, false);
+  if (!may_ask(index, refused)) return std::nullopt;  // an agent in this process has answered already
+  if (refused != errc::ok) return refused;
+  return find(at, where) ? std::optional(errc::ok) : std::nullopt;
 } catch (const std::bad_alloc&) {
   return errc::out_of_memory;
 }
@@ -268,8 +374,25 @@ void home_agent::untold(std::uint32_t index, bool is) noexcept {
 void home_agent::settle() noexcept try {
   if (untold_count_.load(std::memory_order_relaxed) == 0 || !up()) return;
   const std::lock_guard lock(mutex_);
+  end_question();
   for (std::uint32_t i = 0; i < untold_.size() && untold_count_.load(std::memory_order_relaxed) != 0; ++i)
     if (untold_[i] && (!up() || tell_released(*session_, i) != errc::ok)) return;
+} catch (const std::bad_alloc&) {
+  // The next one does it.
+}
+
+void home_agent::settle_soon() noexcept try {
+  if ((untold_count_.load(std::memory_order_relaxed) == 0 && !is_asked_.load(std::memory_order_relaxed)) || !up())
+    return;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  errc refused = errc::ok;
+  std::uint32_t i = 0;
+  while (lock.owns_lock() && may_ask(i, refused)) {
+    while (i < untold_.size() && !untold_[i]) ++i;
+    if (i == untold_.size() || !up()) return;
+    ask(protocol::paged_message::release_region, i, true);
+    ++i;  // one that failed is for the next call
+  }
 } catch (const std::bad_alloc&) {
   // The next one does it.
 }
@@ -278,6 +401,7 @@ void home_agent::release(std::uint64_t at) noexcept try {
   const std::uint64_t index = at / region_bytes_;
   if (names_[index].load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(mutex_);
+  end_question();  // its answer may be about what comes to an end here
   fabric::remote where;
   std::uint32_t none = 0;
   if (!find(at, where) || !held_[index].compare_exchange_strong(none, releasing, std::memory_order_acquire)) return;
@@ -292,6 +416,10 @@ void home_agent::release(std::uint64_t at) noexcept try {
 }
 
 protocol::audit_space_answer home_agent::audit() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_question();
+  }
   settle();
   std::vector<std::byte> answer;
   fabric::memory_key key;

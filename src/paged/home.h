@@ -17,6 +17,7 @@
 #include <farmem/paged_options.h>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace fm::detail {
@@ -39,10 +40,14 @@ class home_agent final : public fabric::session_events {
 
   /// The place of a byte of this agent's share; false when its region is not there, or not known since the last break.
   [[nodiscard]] bool find(std::uint64_t at, fabric::remote& where) const noexcept;
-  /// Its memory in this process, null where there is no such thing or the agent is not reached.
-  [[nodiscard]] std::byte* direct(std::uint64_t at) const noexcept;
+  /// Its memory in this process, null where there is no such thing or the agent is not reached. Unless it is null, the
+  /// memory is the agent's until end_copying: that of an agent that is lost is let go of when nobody copies.
+  [[nodiscard]] std::byte* begin_copying(std::uint64_t at) noexcept;
+  void end_copying() noexcept;
   /// Makes the region of a byte. Blocks for a message at most.
   errc make(std::uint64_t at) noexcept;
+  /// The same without waiting for the agent: asks it, or looks whether it has answered. Nothing: not yet.
+  std::optional<errc> make_soon(std::uint64_t at) noexcept;
   /// Before a write to a region, and until its end: the region stays. False while it is being given back.
   [[nodiscard]] bool hold(std::uint64_t at) noexcept;
   /// So many pages more have their home copies there. The caller holds the region.
@@ -55,6 +60,8 @@ class home_agent final : public fabric::session_events {
   /// Tells the agent of what was given back while it could not be told. Blocks for messages; O(regions) when there is
   /// something.
   void settle() noexcept;
+  /// The same without waiting for the agent. Takes several calls.
+  void settle_soon() noexcept;
   /// Home copies and holds, of all regions. O(regions)
   [[nodiscard]] std::uint64_t held() const noexcept;
   /// The agent's own audit. Throws what the message fails with.
@@ -71,16 +78,45 @@ class home_agent final : public fabric::session_events {
  private:
   errc connected(fabric::session& s, std::uint32_t g) override;
   void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
-  void lost(fabric::session&, errc) noexcept override {}
+  void lost(fabric::session& s, errc) noexcept override;
   void notice(fabric::session&, std::span<const std::byte>) noexcept override {}
 
+  /// A message about a region that nobody waits for; the answer is taken when somebody comes by.
+  struct question {
+    bool is_posted = false;
+    protocol::paged_message type{};
+    std::uint32_t index = 0;
+#pragma pack(push, 1)
+    struct {
+      protocol::message_head head;
+      protocol::space_region_body body;
+    } message{};
+#pragma pack(pop)
+    fabric::request request;
+  };
+  /// Posts a question; none is under way. mutex_.
+  void ask(protocol::paged_message type, std::uint32_t index, bool existing) noexcept;
+  /// Whether no question is under way (any more). `refused`: what an answer about that region said, if it came now.
+  /// mutex_.
+  bool may_ask(std::uint32_t index, errc& refused);
+  /// Waits for the answer to a question that is under way. mutex_.
+  void end_question();
+  errc take_answer_to(question& q);
+
+  [[nodiscard]] std::byte* direct(std::uint64_t at) const noexcept;
   errc open_space(fabric::session& s);
   errc ask_region(fabric::session& s, std::uint32_t index, bool existing);
+  /// The agent's answer about a region: attaches it.
+  errc take_region(fabric::session& s, std::uint32_t index, bool existing, const std::vector<std::byte>& answer,
+                   fabric::memory_key& key);
   errc tell_released(fabric::session& s, std::uint32_t index);
   void untold(std::uint32_t index, bool is) noexcept;
   /// Sends a message and takes its answer apart; the key, if one came, is the caller's.
   errc call(fabric::session& s, protocol::paged_message type, const void* body, std::size_t bytes,
             std::vector<std::byte>& answer, fabric::memory_key& key);
+  /// What the reply to a message of that type brings.
+  static errc take_reply(fabric::request& r, protocol::paged_message type, std::vector<std::byte>& answer,
+                         fabric::memory_key& key);
 
   const std::string url_;
   const std::uint64_t bytes_;
@@ -98,8 +134,12 @@ class home_agent final : public fabric::session_events {
   std::vector<std::atomic<std::uint32_t>> held_;  ///< by index: home copies and holds, or `releasing`
   std::vector<bool> untold_;                      ///< by index: given back, but the agent may not know; under mutex_
   std::atomic<std::uint32_t> untold_count_{0};    ///< written under mutex_
-  std::atomic<std::uint32_t> usable_{0};  ///< generation of the session in which all regions are attached; 0: none
-  std::mutex mutex_;                      ///< regions are made and given back one at a time
+  question question_;                             ///< under mutex_
+  std::atomic<bool> is_asked_{false};             ///< question_.is_posted, for a look without the lock
+  std::atomic<bool> is_lost_{false};
+  std::atomic<std::uint32_t> copying_{0};  ///< who copies through what is mapped here
+  std::atomic<std::uint32_t> usable_{0};   ///< generation of the session in which all regions are attached; 0: none
+  std::mutex mutex_;                       ///< regions are made and given back one at a time
   std::atomic<std::uint64_t> regions_open_{0}, reconnects_{0};
   std::atomic<bool> closing_{false};
   std::unique_ptr<fabric::session> session_;
@@ -122,9 +162,9 @@ class home {
   [[nodiscard]] const std::vector<std::unique_ptr<home_agent>>& agents() const noexcept { return agents_; }
   /// Gives the regions of these pages back that nothing is at home in any more.
   void release_unused(std::uint64_t first, std::uint64_t end) const noexcept;
-  /// For the thread that has nothing else to do.
-  void settle() const noexcept {
-    for (const auto& a : agents_) a->settle();
+  /// For the thread that has nothing else to do; waits for no agent.
+  void settle_soon() const noexcept {
+    for (const auto& a : agents_) a->settle_soon();
   }
   void poll() const noexcept {
     for (const auto& a : agents_) a->session().poll();

@@ -126,7 +126,7 @@ void paged_core::shrink_to(std::uint64_t pages, bool everything) {
       until = clock::now() + options_.access_within;
     }
     const std::uint32_t seen = moved_.load();
-    if (evict_step(everything)) continue;
+    if (evict_step(everything, asking::waits)) continue;
     home_.poll();
     if (harvest()) continue;
     os::futex_wait(moved_, seen, clock::now() + std::chrono::milliseconds(5));
@@ -138,11 +138,11 @@ void paged_core::shrink_to(std::uint64_t pages, bool everything) {
 }
 
 void paged_core::resize_local(std::uint64_t bytes) {
-  const std::uint64_t least = 8 * (page_bytes << order_max_);
+  const std::uint64_t blocks = least_blocks(options_.agents.size()), least = blocks * (page_bytes << order_max_);
   if (bytes < least)
     throw error(errc::invalid_argument,
-                fmt::format("paged range {}: {} bytes of local memory, at least 8 blocks ({} bytes) are needed", name_,
-                            bytes, least));
+                fmt::format("paged range {}: {} bytes of local memory, at least {} blocks ({} bytes) are needed", name_,
+                            bytes, blocks, least));
   const std::uint64_t pages = std::min(bytes / page_bytes, table_.pages());
   for (block_queue* q : {&active_, &proactive_, &inactive_}) q->reserve(pages);
   limit_.store(pages);
@@ -208,6 +208,7 @@ void paged_core::verify_group(std::uint64_t first, std::uint64_t& present, std::
 
 std::string paged_core::verify() {
   const std::scoped_lock quiet(ahead_at_work_, evictor_at_work_);
+  end_late(true);
   // First the fault threads, which may begin writes and end them.
   for (const time_point until = clock::now() + options_.access_within; clock::now() < until;) {
     const std::uint32_t seen = moved_.load();

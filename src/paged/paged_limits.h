@@ -26,4 +26,10 @@ constexpr auto parked_again_at_last = std::chrono::milliseconds(20);
 /// This part of the fetch slots stays free of all agents but one, so that silent ones do not have them all.
 constexpr std::size_t fetch_reserve_share = 4;
 
+/// The thread that reads ahead waits so long for an agent of which nothing comes: some blocks of 2 MiB at 1 Gbit/s. Then
+/// it passes over that agent's blocks.
+constexpr auto ahead_waits = std::chrono::milliseconds(100);
+/// Blocks of local memory, and slots: so that eviction, fetches and faults need not wait for each other one by one.
+constexpr std::size_t blocks_least = 8;
+
 }  // namespace fm::detail::paged_limits

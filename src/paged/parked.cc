@@ -159,7 +159,7 @@ void paged_core::put_down(parked_access& place) noexcept {
   if (slot == nullptr) return;
   // Another thread may go on with it already. Slots live as long as the range: one that is another fetch's by now costs
   // a look in vain.
-  slot->parked.exchange(1, std::memory_order_seq_cst);
+  slot->parked.exchange(fetch_slot::is_parked, std::memory_order_seq_cst);
   if (slot->request.done()) wake_parked();
 }
 
@@ -196,7 +196,11 @@ time_point paged_core::go_on_with_parked() noexcept {
 
 void paged_core::fetched(fabric::request& r) noexcept {
   auto* const slot = static_cast<fetch_slot*>(r.context);
-  if (slot->parked.fetch_add(0, std::memory_order_seq_cst) != 0) slot->core->wake_parked();
+  switch (slot->parked.fetch_add(0, std::memory_order_seq_cst)) {
+    case fetch_slot::is_parked: return slot->core->wake_parked();
+    case fetch_slot::is_late: return slot->core->ahead_.wake();
+    default: return;
+  }
 }
 
 void paged_core::wake_parked() noexcept {

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "fixture.h"
 #include "support/error_code.h"
@@ -357,5 +358,46 @@ TEST_CASE("what cannot be written back stays, and its range says why there is no
     bool right = true;
     for (std::size_t i = 0; i < 256_KiB; ++i) right = right && p.data()[i] == std::byte{8};
     CHECK(right);
+  }
+}
+
+TEST_CASE("the memory of an agent that is lost is let go of, while its range is used") {
+  // Regions of agents that are mapped here.
+  const auto mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    std::size_t n = 0;
+    for (std::string line; std::getline(maps, line);) n += has(line, "memfd:farmem-region");
+    return n;
+  };
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    world w("shm", 2);
+    w.o.faults = mode;
+    w.o.reconnect_within = std::chrono::milliseconds(100);
+    w.o.on_failure = [&](const fault_failure&) { return give_up(mode); };
+    paged p(w.o);
+    std::memset(p.data(), 4, p.size());
+    p.evict_all();
+    const std::size_t before = mapped();
+    REQUIRE(before >= 4);
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::thread reader([&] {  // of the agent that lives
+      while (!stop)
+        for (std::size_t i = 0; i < p.size(); i += 128_KiB)
+          if (*const_cast<const volatile std::byte*>(p.data() + i) != std::byte{4}) ++wrong;
+    });
+    w.live[1]->program->end(SIGKILL);
+    for (const auto until = clock::now() + std::chrono::minutes(2); mapped() > before / 2 && clock::now() < until;)
+      std::this_thread::yield();
+    stop = true;
+    reader.join();
+    CHECK(wrong == 0);
+    CHECK(mapped() == before / 2);
+    for (std::size_t i = 0; i < p.size(); i += 64_KiB) {
+      const bool lives = i / 64_KiB % 2 == 0;
+      CHECK(readable(p.data() + i, mode) == lives);
+      if (lives) CHECK(p.data()[i] == std::byte{4});
+    }
   }
 }

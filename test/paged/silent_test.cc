@@ -164,3 +164,87 @@ TEST_CASE("accesses that wait for a silent agent fail at their deadline, each by
   CHECK(t.p->stats().failed >= 2 * n);
   CHECK(t.p->verify().empty());
 }
+
+TEST_CASE("eviction goes on while an agent that is silent is asked for a region") {
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    world w("tcp", 2);
+    w.o.access_within = w.o.reconnect_within = std::chrono::minutes(10);
+    w.o.read_ahead = 0;
+    w.o.faults = mode;
+    paged p(w.o);
+    agent_test::process& silent = *w.live[1]->program;
+    silent.stop();
+    // The oldest blocks are the silent agent's, which has no region for them yet; the other one's are more than there
+    // is room for.
+    const auto fill = [&](std::size_t agent, std::size_t blocks) {
+      for (std::size_t i = 0; i < blocks; ++i) {
+        const std::size_t each = stripe / w.o.block, at = (2 * (i / each) + agent) * stripe + i % each * w.o.block;
+        std::memset(p.data() + at, static_cast<int>(i + 1), w.o.block);
+      }
+    };
+    fill(1, 4);
+    std::atomic<bool> done{false};
+    std::thread writer([&] {
+      fill(0, p.size() / 2 / w.o.block);
+      done = true;
+    });
+    for (const auto until = clock::now() + std::chrono::minutes(2); !done && clock::now() < until;)
+      std::this_thread::yield();
+    const bool in_time = done;
+    silent.send(SIGCONT);
+    writer.join();
+    CHECK(in_time);
+    p.evict_all();
+    CHECK(p.verify().empty());
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < 4; ++i) right += p.data()[stripe + i * w.o.block] == static_cast<std::byte>(i + 1);
+    CHECK(right == 4);
+  }
+}
+
+TEST_CASE("reading ahead passes over the blocks of an agent that is silent") {
+  two_agents t([](paged_options& o) { o.faults = modes().front(); });
+  agent_test::process& silent = *t.w.live[1]->program;
+  const std::uint64_t before = t.p->stats().ahead_bytes;
+  silent.stop();
+  // The silent agent's stripe comes first. No more than is prefetched together: a quarter of the local memory.
+  const std::size_t first = t.page_of(1, 0);
+  t.p->prefetch({t.p->data() + first, 2 * stripe});
+  bool read = false;
+  for (const auto until = clock::now() + std::chrono::minutes(2); !read && clock::now() < until;) {
+    read = t.p->stats().ahead_bytes >= before + stripe;
+    std::this_thread::yield();
+  }
+  const std::uint64_t remote = t.p->stats().faults_remote;
+  std::size_t right = 0;
+  for (std::size_t at = first + stripe; read && at < first + 2 * stripe; at += t.w.o.block)
+    right += t.p->data()[at] == two_agents::byte_at(at);
+  const std::uint64_t fetched = t.p->stats().faults_remote - remote;
+  silent.send(SIGCONT);
+  CHECK(read);
+  CHECK(right == stripe / t.w.o.block);
+  CHECK(fetched == 0);
+  // What was late has come meanwhile, or comes with the touch.
+  for (std::size_t at = first; at < first + stripe; at += t.w.o.block)
+    CHECK(t.p->data()[at] == two_agents::byte_at(at));
+  CHECK(t.p->verify().empty());
+}
+
+TEST_CASE("with so many agents that each has one fetch, those that are silent leave some") {
+  world w("tcp", 1);
+  const std::string one = w.o.agents[0];
+  w.o.agents.assign(40, one);
+  w.o.local = 8 * w.o.block;
+  const auto refused = [&] {
+    try {
+      paged p(w.o);
+    } catch (const error& e) {
+      return e.code() == errc::invalid_argument;
+    }
+    return false;
+  };
+  CHECK(refused());  // each fetch has a block of local memory
+  w.o.local = 52 * w.o.block;
+  CHECK_NOTHROW(paged(w.o));
+}
