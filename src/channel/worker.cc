@@ -20,6 +20,20 @@ std::shared_ptr<transfer> worker::begin(time_point deadline, std::function<void(
   return outcome;
 }
 
+namespace {
+
+void fail(transfer& outcome, const error& e) noexcept {
+  outcome.code = e.code();
+  try {
+    outcome.text = e.what();
+    const std::string prefix = std::string(to_string(e.code())) + ": ";  // that of the next error
+    if (outcome.text.starts_with(prefix)) outcome.text.erase(0, prefix.size());
+  } catch (const std::bad_alloc&) {  // the code says enough
+  }
+}
+
+}  // namespace
+
 void worker::run() noexcept {
   os::name_thread("fm-channel");
   std::unique_lock lock(mutex_);
@@ -32,10 +46,7 @@ void worker::run() noexcept {
       try {
         q.job(*q.outcome);
       } catch (const error& e) {
-        q.outcome->code = e.code();
-        q.outcome->text = e.what();
-        const std::string prefix = std::string(to_string(e.code())) + ": ";  // that of the next error
-        if (q.outcome->text.starts_with(prefix)) q.outcome->text.erase(0, prefix.size());
+        fail(*q.outcome, e);
       } catch (const std::bad_alloc&) {
         q.outcome->code = errc::out_of_memory;
       }

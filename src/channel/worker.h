@@ -2,7 +2,11 @@
 // what it receives.
 //
 // Invariants owned here: operations are carried out in the order in which they were begun, one at a time, and at most
-// waiting_max of them wait. channel_core calls it, from any thread.
+// waiting_max of them wait. Who begins one more waits for a place, until the deadline. channel_core calls it, from any
+// thread.
+//
+// The queue is under a lock and not lock-free. An operation carries a graph, and begins with an allocation. A push and a
+// pop under a lock that nobody contends for take less than waking the thread (measured at driver::queue_notice).
 #pragma once
 
 #include <farmem/channel_operation.h>

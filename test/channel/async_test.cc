@@ -1,4 +1,5 @@
 // Sends and receives that go on by themselves: waited for, tested, awaited in tasks beside fetches, and dropped.
+#include "channel/worker.h"
 #include "fixture.h"
 
 using namespace channel_test;
@@ -56,6 +57,21 @@ TEST_CASE("an operation that is not over says so, and gives its error when it is
   REQUIRE(t.text.starts_with("timed_out: channel with "));
   REQUIRE(late.test());
   REQUIRE(thrown_by([&] { (void)e.tx.send_async(fm::ptr<node>()); }).code == errc::null_handle);
+}
+
+TEST_CASE("an operation that finds the queue full waits for a place, until its deadline") {
+  ends e("local");
+  std::vector<fm::channel_operation<fm::ptr<node>>> receives;
+  for (std::size_t i = 0; i < fm::detail::worker::waiting_max; ++i) receives.push_back(e.rx.recv_async<node>());
+  const auto one_more = [&](fm::duration within) { receives.push_back(e.rx.recv_async<node>({.within = within})); };
+  REQUIRE(thrown_by([&] { one_more(std::chrono::milliseconds(20)); }).code == errc::timed_out);
+  REQUIRE(receives.size() == fm::detail::worker::waiting_max);
+  std::thread sender([&] {
+    for (std::uint64_t i = 0; i <= fm::detail::worker::waiting_max; ++i) e.tx.send(e.from.make<node>({.id = i + 1}));
+  });
+  one_more(std::chrono::minutes(5));  // the first one that ends leaves its place
+  for (std::uint64_t i = 0; i < receives.size(); ++i) CHECK(receives[i].wait()->id == i + 1);
+  sender.join();
 }
 
 TEST_CASE("closing a channel ends its operations") {
