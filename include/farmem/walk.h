@@ -18,12 +18,15 @@ namespace fm {
 /// Holds one object at a time and moves along references. It contains an open scope: it belongs to its thread, is not
 /// movable, and suspending a coroutine while it lives throws scope_misuse. The object that it shows is valid until the
 /// next move. Inside of another open scope or cursor it cannot renew its scope: all walked objects stay in place until
-/// that one closes.
+/// that one closes. A cursor of a const T begins at an fm::ptr<const T>, and shows the objects without leave to change
+/// them.
 template <class T>
 class cursor {
+  using value = std::remove_const_t<T>;
+
  public:
   /// Type of the object in memory: T, or fm::array_object for an array.
-  using object = detail::object_t<T>;
+  using object = detail::object_t<value>;
   static constexpr std::uint32_t renew_every = 64;  ///< steps between two renewals of the scope
 
   /// Begins at `start`, which may be null. Throws as fm::ptr's ->. O(1) when resident, one fetch otherwise.
@@ -46,9 +49,11 @@ class cursor {
 
   /// Moves to the object of `next`, which may be a field of the object shown now. Throws as fm::ptr's ->, and then the
   /// cursor is at its end. O(1) when resident, one fetch otherwise.
-  void move(const ref<T>& next) { move_to(next.slot()); }
+  void move(const ref<value>& next) { move_to(next.slot()); }
   /// Moves to the object of `next`. As the other move.
   void move(const ptr<T>& next) { move_to(next.slot()); }
+  /// The same of a handle that may change the object.
+  void move(const ptr<value>& next) requires(std::is_const_v<T>) { move_to(next.slot()); }
 
  private:
   void move_to(detail::slot_t next) {
@@ -85,8 +90,8 @@ class walk_range {
   /// An input iterator; all iterators of a range share its cursor.
   class iterator {
    public:
-    using value_type = detail::object_t<T>;  ///< type of the objects
-    using difference_type = std::ptrdiff_t;  ///< required by std::input_iterator
+    using value_type = detail::object_t<std::remove_const_t<T>>;  ///< type of the objects
+    using difference_type = std::ptrdiff_t;                       ///< required by std::input_iterator
 
     /// At the object that the range shows.
     explicit iterator(walk_range& range) noexcept : range_(&range) {}
@@ -122,11 +127,13 @@ class walk_range {
 
 /// Walks from `start` along `next` until a reference is null: `for (const node& n : fm::walk(list, &node::next)) sum +=
 /// n.value;`. `next` is a member or a function that gives the fm::ref to follow. Each object is valid until the next
-/// step. A structure of any length needs constant memory; see fm::cursor. Each step throws as fm::ptr's ->.
+/// step. A structure of any length needs constant memory; see fm::cursor. Each step throws as fm::ptr's ->. `start` may
+/// be an fm::ptr<const T>.
 template <class T, class Next>
-requires std::convertible_to < std::invoke_result_t < Next&, const detail::object_t<T>
-& >, const ref<T>& > walk_range<T, Next> walk(const ptr<T>& start, Next next, const char* file = __builtin_FILE(),
-                                              int line = __builtin_LINE()) {
+requires std::convertible_to < std::invoke_result_t < Next&, const detail::object_t<std::remove_const_t<T>>
+& >, const ref<std::remove_const_t<T>>& > walk_range<T, Next> walk(const ptr<T>& start, Next next,
+                                                                   const char* file = __builtin_FILE(),
+                                                                   int line = __builtin_LINE()) {
   return walk_range<T, Next>(start, std::move(next), file, line);
 }
 /// The same from a field of a managed object.

@@ -133,3 +133,21 @@ TEST_CASE("a step onto an object of a closed heap throws and leaves the cursor a
   }
   REQUIRE_FALSE(c);
 }
+
+TEST_CASE("a walk and a cursor begin at a handle for reading alone") {
+  fm::heap h;
+  const fm::ptr<const list_node> head = make_list(h, 200);
+  std::uint64_t expected = 0;
+  auto walk = fm::walk(head, &list_node::next);
+  static_assert(std::same_as<decltype(walk.here()), const fm::ptr<const list_node>&>);
+  for (const list_node& n : walk) REQUIRE(n.value == expected++);
+  REQUIRE(expected == 200);
+  fm::cursor c(head);
+  static_assert(std::same_as<decltype(c), fm::cursor<const list_node>>);
+  c.move(c->next);
+  REQUIRE(c->value == 1);
+  c.move(head);
+  REQUIRE(c->value == 0);
+  c.move(head->next.root());
+  REQUIRE(c->value == 1);
+}
