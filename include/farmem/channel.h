@@ -5,9 +5,11 @@
 //   fm::channel rx = l.accept();                          tx.send(list);
 //   fm::ptr<node> list = rx.recv<node>();
 //
-// A channel goes both ways. The ends agree on types by name and layout. The types of a graph are all that fm::ref
-// reaches from the given type, and both programs must define them alike. The receiver checks every word, and the graph
-// is in its heap only when it is complete.
+// A channel goes both ways. The ends agree on types by name. The types of a graph are all that fm::ref reaches from the
+// given type. The receiver's may have other fields: those that are new get their default values, and a graph of which
+// something would be lost is refused. fm::vector, fm::hash_map, fm::hash_set and fm::string travel as what is in them,
+// and fm::one_of as the object that it is. The receiver checks every word, and the graph is in its heap only when it is
+// complete.
 #pragma once
 
 #include <farmem/channel_operation.h>
@@ -82,7 +84,7 @@ class channel {
   /// send_options::within. O(objects + references). Naos, section 3. Throws fm::error:
   /// - null_handle: `root` is null
   /// - too_large: the graph exceeds send_options::objects_max or bytes_max, or the limits of the receiver
-  /// - layout_mismatch: the receiver has other types of these names; the message shows both layouts
+  /// - layout_mismatch: the receiver has types of these names that these cannot become; the message shows both layouts
   /// - timed_out: the receiver does not read, or not fast enough
   /// - disconnected: the other end is gone
   /// - cancelled: the channel was closed
@@ -91,7 +93,7 @@ class channel {
   /// The channel can be used after an error, except after disconnected, cancelled and bad_frame.
   template <class T>
   void send(const ptr<T>& root, const send_options& o = {}) {
-    base_.send(root.slot(), detail::schema_of<T>(), o);
+    base_.send(root.slot(), schema<T>(), o);
   }
   /// Sends what a field refers to: `tx.send(p->next)`. As the other send.
   template <class T>
@@ -110,7 +112,7 @@ class channel {
   /// as send.
   template <class T>
   void send_each(const ptr<ref<T>[]>& roots, const send_options& o = {}) {
-    base_.send_each(slots_in(roots), detail::schema_of<T>(), o);
+    base_.send_each(slots_in(roots), schema<T>(), o);
   }
   /// Sends the graphs of several roots. As the other send_each.
   template <class T>
@@ -118,14 +120,14 @@ class channel {
     std::vector<detail::slot_t> slots;
     slots.reserve(roots.size());
     for (const ptr<T>& p : roots) slots.push_back(p.slot());
-    base_.send_each(slots, detail::schema_of<T>(), o);
+    base_.send_each(slots, schema<T>(), o);
   }
 
   /// Receives the next graph, whose root is a T, and returns the root. Blocks, at most recv_options::within. O(objects
   /// + references). Throws fm::error:
   /// - timed_out: no graph came, or not all of it; a graph that has begun to arrive is refused
-  /// - layout_mismatch: the graph's root has another type, or the sender has other types of these names; the graph is
-  /// refused
+  /// - layout_mismatch: the graph's root has another type, or the sender's types cannot become those of here: a field that
+  /// only the sender has would be lost, or a field has another type; the graph is refused
   /// - too_large: the graph exceeds channel_options::objects_max or bytes_max, or has an object too large for this heap
   /// - bad_frame: the bytes are not a graph of these types; the channel cannot be used any more
   /// - disconnected: the other end is gone, perhaps in the middle of the graph
@@ -135,7 +137,7 @@ class channel {
   /// The sender learns of all of them. A graph that fails leaves only garbage in this heap.
   template <class T>
   ptr<T> recv(const recv_options& o = {}) {
-    return ptr<T>::from_slot(base_.recv(detail::schema_of<T>(), o).slot());
+    return ptr<T>::from_slot(base_.recv(schema<T>(), o).slot());
   }
   /// As recv, without exceptions.
   template <class T>
@@ -145,7 +147,7 @@ class channel {
   /// Receives a graph that send_each sent, and returns its roots in order. As recv.
   template <class T>
   std::vector<ptr<T>> recv_each(const recv_options& o = {}) {
-    const std::vector<ptr<char[]>> roots = base_.recv_each(detail::schema_of<T>(), o);
+    const std::vector<ptr<char[]>> roots = base_.recv_each(schema<T>(), o);
     std::vector<ptr<T>> out;
     out.reserve(roots.size());
     for (const auto& r : roots) out.push_back(ptr<T>::from_slot(r.slot()));
@@ -158,19 +160,20 @@ class channel {
   /// other errors of send are thrown by its wait.
   template <class T>
   channel_operation<void> send_async(const ptr<T>& root, const send_options& o = {}) {
-    return channel_operation<void>(base_.send_async(root.slot(), detail::schema_of<T>(), o));
+    return channel_operation<void>(base_.send_async(root.slot(), schema<T>(), o));
   }
   /// Starts a receive on a thread of the channel: `fm::ptr<T> p = co_await rx.recv_async<T>()`. As send_async. O(1).
   template <class T>
   channel_operation<ptr<T>> recv_async(const recv_options& o = {}) {
-    return channel_operation<ptr<T>>(base_.recv_async(detail::schema_of<T>(), o));
+    return channel_operation<ptr<T>>(base_.recv_async(schema<T>(), o));
   }
 
-  /// Whether the root of the next graph is a T with the same types as here. Waits for a graph to begin, at most
-  /// `within`; false at the deadline. The graph stays to be received. Throws disconnected, cancelled.
+  /// Whether recv<T> would take the types of the next graph. Waits for a graph to begin, at most `within`; false at the
+  /// deadline. If the sender has other types, asks for them, once for each type of root, and waits for one second at
+  /// least. The graph stays to be received. Throws disconnected, cancelled.
   template <class T>
   bool next_is(duration within = {}) {
-    return base_.next_is(detail::schema_of<T>(), within);
+    return base_.next_is(schema<T>(), within);
   }
   /// Whether a graph has begun to arrive. Waits, at most `within`. Throws disconnected, cancelled.
   bool readable(duration within = {}) { return base_.readable(within); }
@@ -197,6 +200,12 @@ class channel {
  private:
   friend class channel_listener;
   explicit channel(detail::channel_base base) noexcept : base_(std::move(base)) {}
+
+  /// Of objects that a handle to a T, or to a const T, names.
+  template <class T>
+  static const detail::graph_schema& schema() {
+    return detail::schema_of<std::remove_const_t<T>>();
+  }
 
   template <class T>
   static std::vector<detail::slot_t> slots_in(const ptr<ref<T>[]>& roots) {

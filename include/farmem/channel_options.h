@@ -23,8 +23,10 @@ struct channel_options {
   std::uint32_t window_parts = 64;
   /// Bytes of a part, the unit in which large graphs travel: 1 KiB to 512 KiB, a multiple of 8, at most `window / 4`.
   std::uint32_t part = 256u << 10;
-  std::uint64_t objects_max = 1ull << 32;  ///< most objects of a graph that this end accepts; more: too_large
-  std::uint64_t bytes_max = 1ull << 40;    ///< most bytes of a graph that this end accepts; more: too_large
+  /// Most objects of a graph that this end accepts; more: too_large. 0: 2^32, but 2^24 if the other end may be on another
+  /// machine, or its socket was adopted. Nobody authenticates the other end.
+  std::uint64_t objects_max = 0;
+  std::uint64_t bytes_max = 0;  ///< the same of bytes, what they become here included. 0: 1 TiB, but 4 GiB
   duration connect_within = std::chrono::seconds(5);  ///< deadline of connecting
   duration linger = std::chrono::seconds(1);  ///< how long close() waits for sent graphs that are not accepted yet
   bool insecure = false;                      ///< lets a listener bind a plaintext TCP address that is not loopback

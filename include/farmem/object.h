@@ -10,7 +10,8 @@
 // Every object says its type in its header, so nothing is stored twice, and the collector follows such a reference as any
 // other. A typed handle converts to one that covers its type.
 //
-// Channels do not send them: the receiver knows the type of an object from the field alone (farmem/detail/graph_schema.h).
+// Channels send one_of, and with each object the place of its type among the alternatives. They do not send fm::object:
+// the receiver must know what can come (farmem/detail/graph_schema.h).
 #pragma once
 
 #include <concepts>

@@ -29,6 +29,15 @@ constexpr std::uint64_t refusals_max = 64;
 constexpr std::uint64_t parts_over_credit = 4;
 /// Bytes of the reason for a refusal, or for giving a graph up, that travel.
 constexpr std::size_t reason_bytes_max = 2048;
+/// Schemas of senders that a channel remembers having compared. More than a few mean that somebody makes them up.
+constexpr std::size_t compared_max = 64;
+/// Graphs that an end accepts unless its program says otherwise. Of a process of this machine, which its user started: what
+/// a heap can hold.
+constexpr std::uint64_t objects_max = 1ull << 32;
+constexpr std::uint64_t bytes_max = 1ull << 40;
+/// The same of anybody who reaches the port. The reader keeps about 100 bytes for each object: 2 GiB at most.
+constexpr std::uint64_t strangers_objects_max = 1ull << 24;
+constexpr std::uint64_t strangers_bytes_max = 4ull << 30;
 /// Bytes of a peer's text in a message of ours.
 constexpr std::size_t quoted_bytes_max = 400;
 

@@ -2,6 +2,7 @@
 // and fm::channel_listener. Owns the order of things: a graph that was begun is sent to its end or given up, and one
 // that was received is judged exactly once.
 #include "core.h"
+#include "base/limits.h"
 #include "heap/heap_core.h"
 #include <farmem/detail/section_break.h>
 
@@ -124,6 +125,27 @@ void channel_core::send_each(std::span<const slot_t> roots, const graph_schema& 
   send_graph(schema, o, channel_wire::flag_each, [&](graph_writer& w) { w.write_each(roots); });
 }
 
+const graph_evolution* channel_core::evolution_for(const graph_schema& schema, std::uint64_t hash,
+                                                   time_point deadline) {
+  if (hash == schema.hash) return nullptr;
+  const auto key = std::pair(&schema, hash);
+  auto known = compared_.find(key);
+  if (known == compared_.end()) {
+    const std::string theirs = end_->receiving().ask_description(hash, deadline);
+    compared c;
+    try {
+      c.how = evolve(schema, theirs);
+    } catch (const error& e) {
+      c.why_not = fmt::format("channel with {}: {}", end_->name(), e.what());
+      if (theirs.empty()) throw error(e.code(), c.why_not);  // it may still come
+    }
+    if (compared_.size() >= channel_limits::compared_max) compared_.clear();
+    known = compared_.emplace(key, std::move(c)).first;
+  }
+  if (!known->second.how) throw error(errc::layout_mismatch, known->second.why_not);
+  return &*known->second.how;
+}
+
 template <class Read>
 auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o, bool each, Read&& read) {
   const section_break outside;
@@ -144,15 +166,13 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
     const channel_wire::head& h = parts.current().head;
     std::uint64_t hash = 0;
     std::memcpy(&hash, parts.current().here.data(), 8);
-    if (hash != schema.hash)
-      throw error(errc::layout_mismatch, fmt::format("channel with {}: {}", end_->name(),
-                                                     describe_mismatch(schema, in.ask_description(hash, deadline))));
+    const graph_evolution* const evolution = evolution_for(schema, hash, deadline);
     if (((h.flags & channel_wire::flag_each) != 0) != each)
       throw error(errc::layout_mismatch,
                   fmt::format("channel with {}: {} '{}' where {} wanted", end_->name(),
                               each ? "one root, a" : "many roots, each a", schema.root, each ? "many are" : "one is"));
     graph_reader reader(cache_, schema, {options_.objects_max, options_.bytes_max},
-                        (h.flags & channel_wire::flag_acyclic) != 0, parts);
+                        (h.flags & channel_wire::flag_acyclic) != 0, parts, evolution);
     auto out = read(reader, parts.shown(8));
     parts.done();
     end_->count_graph(false, reader.objects());
@@ -183,7 +203,16 @@ std::vector<ptr<char[]>> channel_core::recv_each(const graph_schema& schema, con
 bool channel_core::next_is(const graph_schema& schema, duration within) {
   const section_break outside;
   const std::lock_guard lock(receiving_);
-  return end_->receiving().peek(clock::now() + within) == schema.hash;
+  const std::optional<std::uint64_t> hash = end_->receiving().peek(clock::now() + within);
+  if (!hash) return false;
+  try {
+    // The graph is here, and its sender answers at once or not at all.
+    evolution_for(schema, *hash, clock::now() + std::max<duration>(within, channel_limits::word_within));
+    return true;
+  } catch (const error& e) {
+    if (e.code() != errc::layout_mismatch) throw;
+    return false;
+  }
 }
 
 bool channel_core::readable(duration within) {
@@ -287,6 +316,25 @@ std::string channel_base::peer() const { return core().end().name(); }
 
 }  // namespace detail
 
+namespace {
+
+/// Whether a URL names a process of this machine, by its text.
+bool stays_here(std::string_view url) {
+  if (url.starts_with("local:")) return true;
+  const result<fabric::address> a = fabric::parse_url(url);
+  return a && fabric::stays_on_host(*a);
+}
+
+/// The limits that hold where the program has set none.
+channel_options with_limits(channel_options o, bool same_machine) {
+  using namespace detail::channel_limits;
+  if (o.objects_max == 0) o.objects_max = same_machine ? objects_max : strangers_objects_max;
+  if (o.bytes_max == 0) o.bytes_max = same_machine ? bytes_max : strangers_bytes_max;
+  return o;
+}
+
+}  // namespace
+
 channel channel::connect(heap& h, std::string_view url, const channel_options& options) {
   const detail::section_break outside;
   std::shared_ptr<detail::channel_listener_core> local;
@@ -296,8 +344,8 @@ channel channel::connect(heap& h, std::string_view url, const channel_options& o
   detail::session_transport& way = *transport;
   end->set_transport(std::move(transport));
   way.connect(local.get());
-  return channel(detail::channel_base(
-      std::make_unique<detail::channel_core>(h.core().cache(), options, std::move(local), std::move(end))));
+  return channel(detail::channel_base(std::make_unique<detail::channel_core>(
+      h.core().cache(), with_limits(options, stays_here(url)), std::move(local), std::move(end))));
 }
 
 // ---- the listener ----
@@ -333,8 +381,8 @@ channel channel_listener::accept(duration within) {
   if (!end)
     throw error(shut ? errc::cancelled : errc::timed_out,
                 fmt::format("{}: {}", url(), shut ? "the listener is closed" : "nobody has connected"));
-  return channel(detail::channel_base(
-      std::make_unique<detail::channel_core>(state_->cache, state_->options, state_->core, std::move(end))));
+  return channel(detail::channel_base(std::make_unique<detail::channel_core>(
+      state_->cache, with_limits(state_->options, stays_here(url())), state_->core, std::move(end))));
 }
 
 void channel_listener::close() noexcept {

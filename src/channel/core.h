@@ -5,6 +5,7 @@
 
 #include "channel/graph/graph_reader.h"
 #include <farmem/channel.h>
+#include <map>
 
 #include "endpoint.h"
 #include "listener.h"
@@ -42,6 +43,10 @@ class channel_core {
   template <class Read>
   auto recv_graph(const graph_schema& schema, const recv_options& o, bool each, Read&& read);
 
+  /// How a graph of a sender's schema becomes one of `schema`; null if they are the same. Throws layout_mismatch. The
+  /// thread that receives calls it.
+  const graph_evolution* evolution_for(const graph_schema& schema, std::uint64_t hash, time_point deadline);
+
   object_cache& cache_;
   const std::uint32_t opened_in_ = os::fork_depth();
   const channel_options options_;
@@ -49,6 +54,12 @@ class channel_core {
   std::shared_ptr<endpoint> end_;
   std::mutex sending_, receiving_;
   std::vector<std::byte> part_;  ///< receiving_; a copy of one that lies in shared memory
+  /// What is known of a sender's types: how to take them, or why not.
+  struct compared {
+    std::optional<graph_evolution> how;
+    std::string why_not;
+  };
+  std::map<std::pair<const graph_schema*, std::uint64_t>, compared> compared_;  ///< receiving_; by the sender's hash
   worker send_worker_, receive_worker_;
 };
 

@@ -32,7 +32,9 @@ errc receiver::aside_arrived_locked(const head& h, std::span<const std::byte> by
 }
 
 errc receiver::description_arrived_locked(const head& h, std::span<const std::byte> text) {
-  if (h.a != asked_ || description_) return errc::bad_frame;
+  if (unanswered_ == 0) return errc::bad_frame;
+  --unanswered_;
+  if (h.a != asked_ || description_) return errc::ok;  // an earlier question, for which nobody waits any more
   description_.emplace(reinterpret_cast<const char*>(text.data()), text.size());
   return errc::ok;
 }
@@ -311,6 +313,7 @@ std::string receiver::ask_description(std::uint64_t hash, time_point deadline) {
     const std::lock_guard lock(s_.mutex);
     description_.reset();
     asked_ = hash;
+    ++unanswered_;
   }
   head h = make(kind::ask);
   h.a = hash;

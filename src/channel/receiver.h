@@ -95,6 +95,7 @@ class receiver {
   std::optional<std::pair<std::uint64_t, std::vector<std::byte>>> aside_;  ///< came by the session; for the path
   std::optional<std::string> description_;
   std::uint64_t asked_ = 0;
+  std::uint64_t unanswered_ = 0;  ///< questions
 };
 
 }  // namespace fm::detail

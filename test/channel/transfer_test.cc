@@ -293,3 +293,19 @@ TEST_CASE(
   require_sound(e.from);
   require_sound(e.to);
 }
+
+TEST_CASE("handles for reading alone are sent, and received") {
+  ends e("local");
+  const fm::ptr<const node> list = make_list(e.from, 10);
+  const std::vector<fm::ptr<const node>> roots{list, list};
+  beside sender([&] {
+    e.tx.send(list);
+    e.tx.send_each(std::span<const fm::ptr<const node>>(roots));
+    e.tx.send_async(list).wait();
+  });
+  const fm::ptr<const node> there = e.rx.recv<const node>();
+  REQUIRE(there->id == 9);
+  REQUIRE(e.rx.recv_each<const node>().size() == 2);
+  require_list(e.rx.recv<node>(), 10);
+  require_ok(sender);
+}

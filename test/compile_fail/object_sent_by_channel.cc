@@ -1,4 +1,4 @@
-// expect: a channel cannot send a reference whose type is found at run time
+// expect: a channel cannot send an fm::object, whose type can be any
 // errors: many, because the type behind is never defined
 #include <farmem/farmem.h>
 

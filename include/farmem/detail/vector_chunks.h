@@ -30,6 +30,8 @@ template <class K, class V, class Hash, class Equal>
 class hash_resize;
 template <class Self, class K, class V, class Hash, class Equal>
 class hash_writer;
+template <class C>
+struct graph_container;  // graph_containers.h
 
 /// The object behind a vector. Programs may ask it for its size in place, through a field that refers to the vector;
 /// only the vector's own members change it.
@@ -56,6 +58,8 @@ class vector_header {
   friend class hash_resize;
   template <class, class, class, class, class>
   friend class hash_writer;
+  template <class>
+  friend struct graph_container;
   friend struct managed_traits<vector_header>;
 
   std::uint64_t size_ = 0;

@@ -98,32 +98,39 @@ graph_reader::pending graph_reader::take(std::uint64_t count) {
   return out;
 }
 
-std::uint32_t graph_reader::type_of(std::uint64_t number) const noexcept {
+graph_target graph_reader::type_of(std::uint64_t number) const noexcept {
   const auto after = std::upper_bound(types_.begin(), types_.end(), number,
                                       [](std::uint64_t n, const type_run& r) { return n < r.number; });
   return std::prev(after)->type;
 }
 
-void graph_reader::make_known(std::uint32_t type, std::uint32_t holder_type, std::uint64_t field, std::uint64_t count) {
+void graph_reader::make_known(graph_target type, std::uint32_t holder_type, std::uint64_t field, std::uint64_t count) {
   if (count > limits_.objects - known_)
     throw error(errc::too_large,
                 fmt::format("a graph with a '{}' as its root has more than the {} objects that are taken here",
                             schema_.root, limits_.objects));
   if (!acyclic_) {
     slots_.resize(slots_.size() + count);
+    if (!schema_.choices.empty()) chosen_.resize(slots_.size(), nothing_chosen);
     if (types_.empty() || types_.back().type != type) types_.push_back({known_, type});
   }
-  if (!children_.empty() && children_.back().type == type && children_.back().field + children_.back().count == field)
+  if (children_.size() > hung_ && children_.back().type == type &&
+      children_.back().field + children_.back().count == field)
     children_.back().count += count;
   else
     children_.push_back({known_, count, 0, field, type, holder_type});
   known_ += count;
 }
 
+void graph_reader::hang_children(slot_t holder) {
+  for (; hung_ < children_.size(); ++hung_) children_[hung_].holder = holder;
+}
+
 void graph_reader::push_children(slot_t holder) {
-  for (pending& c : children_) c.holder = holder;
+  hang_children(holder);
   stack_.insert(stack_.end(), children_.rbegin(), children_.rend());
   children_.clear();
+  hung_ = 0;
 }
 
 void graph_reader::link(const pending& p, slot_t first, std::uint64_t count) {
@@ -204,68 +211,103 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
   }
 }
 
-void graph_reader::read_refs(const graph_type& t, std::uint32_t type, std::uint64_t bytes) {
-  body_late_.clear();
-  const auto read = [&](std::uint64_t at, std::uint32_t target, std::uint64_t field) {
-    std::uint64_t w = 0;
-    std::memcpy(&w, body_.data() + at, 8);
-    if (w == 0) return;
-    const std::uint64_t number = w - 1;
-    slot_t slot = 0;
-    if (number == known_) {
-      make_known(target, type, field, 1);
-    } else if (number > known_ || acyclic_) {
-      throw_bad(fmt::format("a reference to object {} of {} that are known", number, known_));
-    } else if (const std::uint32_t actual = type_of(number); actual != target) {
-      throw_bad(fmt::format("a reference to a '{}' names object {}, a '{}'", schema_.types[target].type->name, number,
-                            schema_.types[actual].type->name));
-    } else {
-      slot = slots_[number];
-      if (slot == 0) body_late_.push_back({0, at, number});
-    }
-    std::memcpy(body_.data() + at, &slot, 8);
-  };
-  const std::vector<std::uint32_t>& offsets = t.type->ref_offsets;
-  std::uint64_t field = 0;
-  if (!t.is_array()) {
-    for (std::size_t r = 0; r < offsets.size(); ++r) read(offsets[r], t.targets[r], field++);
-    return;
+slot_t graph_reader::read_ref(std::uint64_t word, graph_target target, std::uint32_t type, std::uint64_t at,
+                              std::uint64_t field) {
+  if (word == 0) return 0;
+  const std::uint64_t number = word - 1;
+  if (number == known_) {
+    make_known(target, type, field, 1);
+    return 0;
   }
-  if (t.type->bytes == 8) {  // nothing but references: those that make one object after the other known are one step
-    for (std::uint64_t at = 8; at < bytes;) {
-      const std::uint64_t most = std::min((bytes - at) / 8, limits_.objects - known_);
+  if (number > known_ || acyclic_)
+    throw_bad(fmt::format("a reference to object {} of {} that are known", number, known_));
+  check_target(number, target);
+  const slot_t slot = slots_[number];
+  if (slot == 0) body_late_.push_back({0, at, number, target});
+  return slot;
+}
+
+void graph_reader::check_target(std::uint64_t number, graph_target target) const {
+  graph_target actual = type_of(number);
+  if (is_choice(actual)) {
+    if (chosen_[number] == nothing_chosen) return;  // looked at again when it is there
+    actual = schema_.choices[actual & ~choice_bit].types[chosen_[number]];
+  }
+  if (actual == target) return;
+  if (is_choice(target)) {
+    const std::vector<std::uint32_t>& allowed = schema_.choices[target & ~choice_bit].types;
+    if (std::find(allowed.begin(), allowed.end(), actual) != allowed.end()) return;
+  }
+  throw_bad(fmt::format("a reference to a '{}' names object {}, a '{}'", schema_.name_of_target(target), number,
+                        schema_.types[actual].name));
+}
+
+void graph_reader::read_refs(const graph_type& t, std::uint32_t type, char* first, std::uint64_t count,
+                             std::uint64_t at, std::uint64_t field) {
+  const graph_conversion* const c = conversion_of(type);
+  const auto read = [&](char* from, std::uint64_t place, graph_target target, std::uint64_t f) {
+    std::uint64_t w = 0;
+    std::memcpy(&w, from, 8);
+    const slot_t slot = read_ref(w, target, type, place, f);
+    std::memcpy(from, &slot, 8);
+  };
+  if (t.type->bytes == 8 && c == nullptr) {
+    // Nothing but references: those that make one object after the other known are one step.
+    for (std::uint64_t i = 0; i < count;) {
+      const std::uint64_t most = std::min(count - i, limits_.objects - known_);
       std::uint64_t n = 0, w = 0;
       for (; n < most; ++n) {
-        std::memcpy(&w, body_.data() + at + n * 8, 8);
+        std::memcpy(&w, first + (i + n) * 8, 8);
         if (w != known_ + n + 1) break;
       }
       if (n < 2) {
-        read(at, t.targets[0], field++);
-        at += 8;
+        read(first + i * 8, at + i * 8, t.targets[0], field + i);
+        ++i;
         continue;
       }
-      make_known(t.targets[0], type, field, n);
-      std::memset(body_.data() + at, 0, n * 8);
-      at += n * 8;
-      field += n;
+      make_known(t.targets[0], type, field + i, n);
+      std::memset(first + i * 8, 0, n * 8);
+      i += n;
     }
     return;
   }
-  for (std::uint64_t base = 8; base + t.type->bytes <= bytes; base += t.type->bytes)
-    for (std::size_t r = 0; r < offsets.size(); ++r) read(base + offsets[r], t.targets[r], field++);
+  const std::vector<std::uint32_t>& offsets = t.type->ref_offsets;
+  for (std::uint64_t i = 0; i < count; ++i, first += t.type->bytes, at += t.type->bytes, field += offsets.size()) {
+    if (c != nullptr) {
+      for (const std::uint32_t r : c->order) read(first + offsets[r], at + offsets[r], t.targets[r], field + r);
+    } else {
+      for (std::size_t r = 0; r < offsets.size(); ++r)
+        read(first + offsets[r], at + offsets[r], t.targets[r], field + r);
+    }
+  }
 }
 
-void graph_reader::read_with_refs(const pending& p, const graph_type& t, std::uint64_t length, std::uint64_t bytes) {
-  body_.clear();
+void graph_reader::gather(std::vector<std::byte>& to, std::uint64_t before, std::uint64_t bytes) {
+  to.resize(before);
   for (std::uint64_t left = bytes; left != 0;) {
     if (available() == 0) next_part();
     const std::uint64_t step = std::min(left, available());
-    body_.insert(body_.end(), at_, at_ + step);
+    to.insert(to.end(), at_, at_ + step);
     at_ += step;
     left -= step;
   }
+}
+
+// An object that is looked at before it is made: it has references, or the sender has another type.
+void graph_reader::read_whole(const pending& p, const graph_type& t, std::uint64_t length, std::uint64_t bytes,
+                              std::uint64_t sent) {
+  const std::uint64_t count = t.is_array() ? length : 1, skip = t.is_array() ? 8 : 0;
+  if (const graph_conversion* const c = conversion_of(p.type)) {
+    gather(sent_, 0, sent);
+    body_.assign(bytes, std::byte{});
+    c->convert(reinterpret_cast<const char*>(sent_.data()) + skip, reinterpret_cast<char*>(body_.data()) + skip, count,
+               t);
+  } else {
+    gather(body_, 0, bytes);
+  }
   if (t.is_array()) std::memcpy(body_.data(), &length, 8);
-  read_refs(t, p.type, bytes);
+  body_late_.clear();
+  if (t.has_refs()) read_refs(t, p.type, reinterpret_cast<char*>(body_.data()) + skip, count, skip, 0);
   if (p.holder != 0) hold(p.holder);
   slot_t slot = 0;
   {
@@ -283,20 +325,24 @@ void graph_reader::read_with_refs(const pending& p, const graph_type& t, std::ui
 }
 
 void graph_reader::read_object(const pending& p, const graph_type& t) {
+  const graph_conversion* const c = conversion_of(p.type);
   std::uint64_t length = 0;
   need_word();
   if (t.is_array()) {
     length = take_word(at_);  // at_ stays before it
-    if (length > cache_.object_bytes_max() / t.type->bytes)
+    if (length > cache_.object_bytes_max() / std::max(t.type->bytes, c != nullptr ? c->bytes : 1))
       throw error(errc::too_large,
                   fmt::format("a graph with a '{}' as its root has a '{}' of {} elements: an object of this "
                               "heap has at most {} bytes",
-                              schema_.root, t.type->name, length, cache_.object_bytes_max()));
+                              schema_.root, t.name, length, cache_.object_bytes_max()));
   }
   const std::uint64_t bytes = t.type->payload_bytes(length);
-  account(1, bytes);
-  if (t.has_refs())
-    read_with_refs(p, t, length, bytes);
+  const std::uint64_t sent = c == nullptr   ? bytes
+                             : t.is_array() ? 8 + round_up(length * c->bytes, 8)
+                                            : round_up(c->bytes, 8);
+  account(1, std::max(bytes, sent));
+  if (t.has_refs() || c != nullptr)
+    read_whole(p, t, length, bytes, sent);
   else
     read_plain(p, t, length, bytes);
 }
@@ -304,8 +350,20 @@ void graph_reader::read_object(const pending& p, const graph_type& t) {
 void graph_reader::read_pending() {
   while (!stack_.empty()) {
     const pending& top = stack_.back();
+    if (top.number == no_number) {
+      read_batch();
+      continue;
+    }
+    if (is_choice(top.type)) {
+      choose();
+      continue;
+    }
     const graph_type& t = schema_.types[top.type];
-    if (!t.has_refs() && !t.is_array()) {
+    if (t.container != nullptr) {
+      open_container(take(1), t);
+      continue;
+    }
+    if (!t.has_refs() && !t.is_array() && conversion_of(top.type) == nullptr) {
       const std::uint64_t each = t.type->payload_bytes();
       need_word();
       if (const std::uint64_t n = std::min(top.count, available() / each); n != 0) {
@@ -320,6 +378,7 @@ void graph_reader::read_pending() {
 
 void graph_reader::finish() {
   for (const late_ref& l : late_) {
+    check_target(l.number, l.target);
     hold(l.holder);
     store_ref(held_payload_, l.at, slots_[l.number]);
   }
@@ -330,6 +389,7 @@ void graph_reader::finish() {
     if (available() != 0 || !last_) throw_bad("more follows");
   }
   if (claimed_objects_ != arrived_) throw_bad(fmt::format("its sender counts {} objects", claimed_objects_));
+  for (const staged& e : staged_) insert(e);
 }
 
 ptr<char[]> graph_reader::read(const part_source::part& first) {
@@ -338,7 +398,7 @@ ptr<char[]> graph_reader::read(const part_source::part& first) {
   last_ = first.last;
   claimed_objects_ = first.objects;
   roots_.resize(1);
-  make_known(0, 0, 0, 1);
+  make_known(schema_.root_target, 0, 0, 1);
   push_children(0);
   read_pending();
   finish();
@@ -361,20 +421,23 @@ std::vector<ptr<char[]>> graph_reader::read_each(const part_source::part& first)
     if (n < 64 && bits >> n != 0) throw_bad("bits beyond the last root");
     std::uint64_t field = from;
     for (std::uint64_t i = 0; i < n; ++i, ++field)
-      if ((bits >> i & 1) != 0) make_known(0, 0, field, 1);
+      if ((bits >> i & 1) != 0) make_known(schema_.root_target, 0, field, 1);
     for (std::uint64_t i = 0; i < n; ++i) {
       if ((bits >> i & 1) != 0) continue;
       const std::uint64_t w = word();
       if (w == 0) continue;
-      if (w > known_ || acyclic_ || type_of(w - 1) != 0)
-        throw_bad(fmt::format("root {} cannot be object {}", from + i, w - 1));
+      if (w > known_ || acyclic_) throw_bad(fmt::format("root {} cannot be object {}", from + i, w - 1));
+      check_target(w - 1, schema_.root_target);
       again.emplace_back(from + i, w - 1);
     }
     push_children(0);
     read_pending();
   }
   finish();
-  for (const auto& [root, number] : again) roots_[root].move_to_slot(slots_[number]);
+  for (const auto& [root, number] : again) {
+    check_target(number, schema_.root_target);
+    roots_[root].move_to_slot(slots_[number]);
+  }
   return std::move(roots_);
 }
 

@@ -23,7 +23,7 @@ void graph_writer::flush() {
   end_ = begin_ + next.size();
 }
 
-void graph_writer::note_child(slot_t slot, std::uint32_t type) {
+void graph_writer::note_child(slot_t slot, graph_target type) {
   if (!children_.empty()) {
     pending& p = children_.back();
     if (p.type == type) {
@@ -38,7 +38,7 @@ void graph_writer::note_child(slot_t slot, std::uint32_t type) {
   children_.push_back({slot, 1, 1, type});
 }
 
-std::uint64_t graph_writer::number_of(slot_t slot, std::uint32_t type) {
+std::uint64_t graph_writer::number_of(slot_t slot, graph_target type) {
   if (!acyclic_) {
     const auto [number, added] = visited_.add(slot);
     if (!added) return number;
@@ -51,7 +51,7 @@ std::uint64_t graph_writer::number_of(slot_t slot, std::uint32_t type) {
 // References are taken from the object, not from the copy: that may lie where the receiver can change it.
 void graph_writer::number_refs(const graph_type& t, const char* payload, char* copy, std::uint64_t from,
                                std::uint64_t to) {
-  const auto number = [&](std::uint64_t at, std::uint32_t target) {
+  const auto number = [&](std::uint64_t at, graph_target target) {
     if (at < from || at + 8 > to) return;
     const slot_t slot = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(payload + at), __ATOMIC_RELAXED);
     const std::uint64_t word = slot == 0 ? 0 : number_of(slot, target) + 1;
@@ -89,6 +89,12 @@ void graph_writer::fetch_ahead(slot_t slot) {
   prefetch_slots({slots, n});
 }
 
+std::uint32_t graph_writer::type_of(slot_t slot) {
+  if (slot >= hit.slots) throw error(errc::corrupt, fmt::format("a reference to slot {:#x}, which cannot be", slot));
+  if (word::is_remote(word_at(slot).load(std::memory_order_relaxed))) fetch_ahead(slot);
+  return type_number(slot);
+}
+
 const char* graph_writer::reach(slot_t slot, scope& s) {
   if (slot >= hit.slots) throw error(errc::corrupt, fmt::format("a reference to slot {:#x}, which cannot be", slot));
   const word_t w = word_at(slot).load(std::memory_order_acquire) - 1;
@@ -111,8 +117,7 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
   const char* payload = reach(slot, s);
   const std::uint64_t header = frame::prefix(const_cast<char*>(payload)).header.load(std::memory_order_relaxed);
   if (header::type(header) != t.type->id)
-    throw error(errc::corrupt,
-                fmt::format("slot {:#x} is not a '{}', as the reference to it says", slot, t.type->name));
+    throw error(errc::corrupt, fmt::format("slot {:#x} is not a '{}', as the reference to it says", slot, t.name));
   std::uint64_t length = 0;
   if (t.is_array()) std::memcpy(&length, payload, 8);
   const std::uint64_t n = t.type->payload_bytes(length);
@@ -139,30 +144,109 @@ void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64
   if (header::type(header) != t.type->id || t.type->payload_bytes(length) != n)
     throw error(errc::corrupt, fmt::format("slot {:#x}: the graph was changed while it was sent", slot));
   if (n <= static_cast<std::uint64_t>(end_ - begin_) / channel_limits::small_share || end_ - at_ < 16) flush();
-  for (std::uint64_t from = 0;;) {
-    const std::uint64_t step = std::min<std::uint64_t>(n - from, static_cast<std::uint64_t>(end_ - at_));
+  write_bytes(t, payload, 0, n);
+}
+
+void graph_writer::write_bytes(const graph_type& t, const char* payload, std::uint64_t from, std::uint64_t to) {
+  while (from != to) {
+    if (end_ == at_) flush();
+    const std::uint64_t step = std::min<std::uint64_t>(to - from, static_cast<std::uint64_t>(end_ - at_));
     copy_bytes(at_, payload + from, step);
     if (t.has_refs()) number_refs(t, payload, at_, from, from + step);
     at_ += step;
     from += step;
-    if (from == n) return;
-    flush();
   }
+}
+
+void graph_writer::write_word(std::uint64_t w) {
+  if (end_ - at_ < 8) flush();
+  std::memcpy(at_, &w, 8);
+  at_ += 8;
+}
+
+graph_writer::pending graph_writer::take_one() {
+  pending& top = stack_.back();
+  const pending out{top.first, 1, 1, top.type};
+  top.first += static_cast<std::uint64_t>(static_cast<std::int64_t>(top.step));
+  if (--top.count == 0) stack_.pop_back();
+  return out;
+}
+
+void graph_writer::write_special() {
+  if ((stack_.back().type & walk_bit) != 0) return write_batch();
+  const pending p = take_one();
+  if (is_choice(p.type))
+    choose(p);
+  else
+    open_container(p);
+}
+
+// The place of its type among the alternatives goes before the object.
+void graph_writer::choose(const pending& p) {
+  const graph_choice& c = schema_.choices[p.type & ~choice_bit];
+  const std::uint32_t type = type_of(p.first);
+  for (std::size_t i = 0; i < c.types.size(); ++i) {
+    if (schema_.types[c.types[i]].type->id != type) continue;
+    if (8 > limits_.bytes - bytes_) throw_limit("bytes", limits_.bytes);
+    bytes_ += 8;
+    write_word(i);
+    stack_.push_back({p.first, 1, 1, c.types[i]});
+    return;
+  }
+  throw error(errc::corrupt, fmt::format("slot {:#x} is of no type that the reference to it allows", p.first));
+}
+
+void graph_writer::open_container(const pending& p) {
+  const graph_type& t = schema_.types[p.type];
+  if (type_of(p.first) != t.type->id)
+    throw error(errc::corrupt, fmt::format("slot {:#x} is not a '{}', as the reference to it says", p.first, t.name));
+  walks_.push_back({t.container->walk(p.first)});
+  stack_.push_back({p.first, 1, 1, p.type | walk_bit});
+}
+
+// It stays on the stack below what a batch makes known, so the walk keeps that alive.
+void graph_writer::write_batch() {
+  const graph_type& t = schema_.types[schema_.types[stack_.back().type & ~walk_bit].entries];
+  if (walks_.back().over) {
+    walks_.pop_back();
+    stack_.pop_back();
+    return;
+  }
+  const container_batch b = walks_.back().walk->next();
+  const std::uint64_t n = round_up(b.length * t.type->bytes, 8);
+  if (n + 8 > limits_.bytes - bytes_) throw_limit("bytes", limits_.bytes);
+  bytes_ += n + 8;
+  if (b.copied && !acyclic_) kept_.push_back(ptr<char[]>::from_slot(b.array));
+  walks_.back().over = b.length < batch_entries(t.type->bytes);
+  write_word(b.length);
+  if (b.length == 0) return;
+  if (b.array == 0) return write_bytes(t, b.plain, 0, n);
+  {
+    const read_pin<char[]> pin(b.array);
+    const char* payload = reinterpret_cast<const char*>(pin.get());
+    const std::uint64_t header = frame::prefix(const_cast<char*>(payload)).header.load(std::memory_order_relaxed);
+    std::uint64_t length = 0;
+    if (header::type(header) == t.type->id) std::memcpy(&length, payload, 8);
+    if (length < b.length)
+      throw error(errc::corrupt, fmt::format("slot {:#x}: the graph was changed while it was sent", b.array));
+    write_bytes(t, payload, 8, 8 + n);
+  }
+  push_children();
 }
 
 void graph_writer::write_pending() {
   while (!stack_.empty()) {
+    if (!is_plain(stack_.back().type)) {
+      write_special();
+      continue;
+    }
     slot_t large = 0;
     std::uint32_t large_type = 0;
     {
       scope s;
       in_section_ = 0;
-      while (!stack_.empty() && large == 0) {
-        pending& p = stack_.back();
-        const slot_t slot = p.first;
-        const std::uint32_t type = p.type;
-        p.first += static_cast<std::uint64_t>(static_cast<std::int64_t>(p.step));
-        if (--p.count == 0) stack_.pop_back();
+      while (!stack_.empty() && large == 0 && is_plain(stack_.back().type)) {
+        const auto [slot, count, step, type] = take_one();
         pieces_ = 0;
         write_object(slot, type, s);
         if (pieces_ != 0) {
@@ -181,19 +265,14 @@ void graph_writer::write_pending() {
 
 void graph_writer::write(slot_t root) {
   if (!begin_) flush();
-  number_of(root, 0);
+  number_of(root, schema_.root_target);
   push_children();
   write_pending();
 }
 
 void graph_writer::write_each(std::span<const slot_t> roots) {
   if (!begin_) flush();
-  const auto put = [&](std::uint64_t w) {
-    if (end_ - at_ < 8) flush();
-    std::memcpy(at_, &w, 8);
-    at_ += 8;
-  };
-  put(roots.size());
+  write_word(roots.size());
   for (std::size_t from = 0; from < roots.size(); from += 64) {
     const std::span<const slot_t> group = roots.subspan(from, std::min<std::size_t>(64, roots.size() - from));
     std::uint64_t bits = 0;
@@ -201,14 +280,14 @@ void graph_writer::write_each(std::span<const slot_t> roots) {
     std::size_t n = 0;
     for (std::size_t i = 0; i < group.size(); ++i) {
       const std::uint64_t before = known_;
-      const std::uint64_t word = group[i] == 0 ? 0 : number_of(group[i], 0) + 1;
+      const std::uint64_t word = group[i] == 0 ? 0 : number_of(group[i], schema_.root_target) + 1;
       if (known_ != before)
         bits |= std::uint64_t{1} << i;
       else
         known[n++] = word;
     }
-    put(bits);
-    for (std::size_t i = 0; i < n; ++i) put(known[i]);
+    write_word(bits);
+    for (std::size_t i = 0; i < n; ++i) write_word(known[i]);
     push_children();
     write_pending();
   }

@@ -8,6 +8,9 @@
 //   - Each reference is read once, in the object, and its number stands in the copy whatever was copied there before.
 //     So the numbers and the references agree, also when the copy lies where the receiver can change it.
 //   - Waiting for room (part_sink::next) happens outside of sections.
+//   - A container is written batch after batch, each with all that it makes known before the next.
+//   - A slot names one object as long as the graph is written. Of tables that others write to, copies of all batches are
+//     rooted until then: if an entry is erased meanwhile, its objects must not give their slots to others.
 //
 // Why frames are copied and not sent from where they lie: the payload travels, the prefix of a frame and its padding do
 // not. So two frames that are neighbours in memory are not neighbours on the wire. References have to be rewritten, and
@@ -18,6 +21,7 @@
 #include "base/limits.h"
 #include "visited.h"
 #include <farmem/detail/graph_schema.h>
+#include <farmem/object.h>
 #include <farmem/prefetch.h>
 #include <farmem/scope.h>
 #include <span>
@@ -53,24 +57,44 @@ class graph_writer {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
-  /// Objects that are known and not written yet: slots first, first + step, ...
+  /// Objects that are known and not written yet: slots first, first + step, ... Or, with walk_bit, a container of
+  /// which more batches may come.
   struct pending {
     slot_t first;
     std::uint64_t count;
     std::int32_t step;
-    std::uint32_t type;
+    graph_target type;
+  };
+  static constexpr graph_target walk_bit = 1u << 30;
+  struct open_walk {
+    std::unique_ptr<container_walk> walk;
+    bool over = false;  ///< the last batch is written
   };
 
   void write_pending();
   /// Leaves its size in pieces_ when it has no room.
   void write_object(slot_t slot, std::uint32_t type, scope& s);
   void write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t bytes);
+  /// Writes [from, to) of a payload, in pieces if need be. What `payload` points to stays where it is meanwhile.
+  void write_bytes(const graph_type& t, const char* payload, std::uint64_t from, std::uint64_t to);
+  void write_word(std::uint64_t w);
+  /// What is on top of the stack is no plain object: a choice, a container, or one that is being written.
+  [[nodiscard]] bool is_plain(graph_target type) const noexcept {
+    return (type & (choice_bit | walk_bit)) == 0 && schema_.types[type].container == nullptr;
+  }
+  void write_special();
+  pending take_one();
+  void choose(const pending& p);
+  void open_container(const pending& p);
+  void write_batch();
   void fetch_ahead(slot_t slot);
   const char* reach(slot_t slot, scope& s);
+  /// The type number in its header. Outside of sections.
+  std::uint32_t type_of(slot_t slot);
   /// Puts the numbers of the references in [from, to) of a payload into `copy`, the piece that begins at `from`.
   void number_refs(const graph_type& t, const char* payload, char* copy, std::uint64_t from, std::uint64_t to);
-  std::uint64_t number_of(slot_t slot, std::uint32_t type);
-  void note_child(slot_t slot, std::uint32_t type);
+  std::uint64_t number_of(slot_t slot, graph_target type);
+  void note_child(slot_t slot, graph_target type);
   void push_children();
   void flush();
   [[noreturn]] void throw_limit(const char* what, std::uint64_t limit) const;
@@ -82,6 +106,8 @@ class graph_writer {
   visited_set visited_;
   std::vector<pending> stack_;     ///< what comes next is at the end
   std::vector<pending> children_;  ///< of the object that is being written, in the order of its references
+  std::vector<open_walk> walks_;   ///< of the containers that are being written, from the outermost
+  std::vector<ptr<char[]>> kept_;  ///< copied batches; none of a tree, in which no slot is looked up
   std::uint64_t known_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t pieces_ = 0;

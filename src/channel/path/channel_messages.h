@@ -25,6 +25,11 @@
 //   array     8 bytes length, its elements, up to a multiple of 8
 //   fm::ref   0 null; otherwise 1 + the number of the object that it refers to. The root is object 0. When a reference names
 //             the number of objects known so far, it makes an object known: the next number. Any other number is one that is known.
+//   one_of    an object that was made known by a reference to an fm::one_of: 8 bytes, the place of its type among the
+//             alternatives, then the object
+//   container of each batch 8 bytes with the number of entries, then these, as elements of an array, up to a multiple of 8. A
+//             full batch has batch_entries() (farmem/detail/graph_containers.h); one with fewer is the last. All that a batch
+//             makes known comes before the next.
 //   order     depth first. The objects that an object makes known come directly after it, each with all that it makes known
 //             before the next. So the receiver knows, at every byte, which object it belongs to and which field made it known.
 //
@@ -44,7 +49,7 @@ namespace fm::detail::channel_wire {
 static_assert(std::endian::native == std::endian::little, "the wire format is the host's own byte order");
 
 constexpr std::uint32_t magic = 0x31434d46;  // "FMC1"
-constexpr std::uint8_t version_major = 3;
+constexpr std::uint8_t version_major = 4;
 
 enum class kind : std::uint8_t {
   hello = 1,

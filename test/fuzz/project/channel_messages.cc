@@ -74,7 +74,9 @@ class hostile_end {
       case 5: send(); break;
       case 6: {
         const graph_schema& schema = *pick().schema;
+        must_answer_ = true;  // it would be waited for
         guarded([&] { core_->next_is(schema, duration{}); });
+        must_answer_ = false;
         break;
       }
       case 7:
@@ -94,9 +96,9 @@ class hostile_end {
     const std::uint8_t how = in_.byte();
     switch (static_cast<kind>(h.kind)) {
       case kind::ask: {
-        if (how % 4 == 0) break;
+        if (how % 4 == 0 && !must_answer_) break;
         head answer = make(kind::describe);
-        answer.a = how == 9 ? in_.number() : h.a;
+        answer.a = how == 9 && !must_answer_ ? in_.number() : h.a;
         std::string text = pick().schema->description;
         for (std::uint32_t i = in_.below(4); i > 0 && !text.empty(); --i)
           text[in_.byte() % text.size()] = char(in_.byte());
@@ -316,6 +318,7 @@ class hostile_end {
   std::uint64_t sequence_ = 0, graph_ = 0, sent_bytes_ = 0, sent_parts_ = 0;
   bool answering_ = false;
   bool deaf_ = false;
+  bool must_answer_ = false;
   bool honest_ = true;  ///< every message so far was the next part of a graph, whatever is in it
 };
 

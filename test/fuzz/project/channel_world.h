@@ -39,6 +39,17 @@ struct wide {
   ref<string> text;
 };
 
+struct crate {
+  ref<vector<ref<leaf>>> leaves;
+  ref<hash_map<string, ref<leaf>>> by_name;
+  ref<hash_map<std::uint32_t, std::uint16_t>> numbers;
+  ref<hash_map<std::uint8_t, ref<crate>>> crates;
+  ref<hash_set<std::uint64_t>> ids;
+  ref<vector<std::uint16_t>> halves;
+  ref<one_of<leaf, pair, crate, vector<std::uint16_t>>> any;
+  ref<leaf> last;
+};
+
 struct stream {
   words all;
   std::uint64_t objects = 0;
@@ -117,12 +128,42 @@ class world {
       const write_pin m = refs.write();
       for (std::uint64_t i = 0; i < 40; ++i) (*m)[i] = h.make<leaf>({.value = i});
     }
+    const auto box = make_crate(l);
     add<leaf>({l.slot()}, false);
     add<branch>({b.slot()}, false);
     add<wide>({w.slot()}, false);
     add<double[]>({h.array<double>(300).slot()}, false);
     add<ref<leaf>[]>({refs.slot()}, false);
     add<branch>({b.slot(), 0, c.slot(), b.slot()}, true);
+    add<crate>({box.slot()}, false);
+    add<vector<ref<crate>>>({vector<ref<crate>>(h, {box, box}).slot()}, false);
+    add<one_of<leaf, crate>>({l.slot(), box.slot()}, true);
+  }
+  ptr<crate> make_crate(const ptr<leaf>& l) {
+    const auto box = h.make<crate>();
+    const vector<ref<leaf>> leaves(h, {l, ptr<leaf>(), h.make<leaf>({.value = 90}), l});
+    const hash_map<string, ref<leaf>> by_name(h);
+    const hash_map<std::uint32_t, std::uint16_t> numbers(h);
+    const hash_map<std::uint8_t, ref<crate>> crates(h);
+    const hash_set<std::uint64_t> ids(h);
+    const vector<std::uint16_t> halves(h, {1, 2, 3});
+    // Few, so that the receiver's tables have them in the same order.
+    by_name.insert_or_assign("one", l);
+    by_name.insert_or_assign("two", leaves[2]);
+    numbers.insert_or_assign(5, 50);
+    numbers.insert_or_assign(6, 60);
+    crates.insert_or_assign(1, box);
+    ids.insert(7);
+    const write_pin w = box.write();
+    w->leaves = leaves;
+    w->by_name = by_name;
+    w->numbers = numbers;
+    w->crates = crates;
+    w->ids = ids;
+    w->halves = halves;
+    w->any = box;
+    w->last = leaves[2];
+    return box;
   }
   template <class T>
   void add(const std::vector<slot_t>& roots, bool each) {

@@ -1,0 +1,244 @@
+// How containers travel in graphs. On the way a container is its entries, in batches of an agreed size; the receiver's
+// program makes a container of its own of them. So nothing of what lies in a container, such as hash codes, shards,
+// chunks and their directories, comes from outside.
+//
+//   fm::vector<E>        entries are its elements, in order; they are written into the chunks of the vector that is made
+//   fm::hash_map<K, V>   entries are pairs of key and value, which the receiver inserts
+//   fm::hash_set<K>      entries are its keys, which the receiver inserts
+//
+// A container travels when graph_container<C> says how: its entry, a walk over the entries for the sender, and for the
+// receiver either place() or insert().
+//
+// Invariants owned here
+//   - Entries that a walk shows are kept alive, with all that they refer to, until the walk is asked for the next batch.
+//     The writer keeps copies for longer (graph_writer.h).
+//   - A key that is in a table during a whole walk is in it once, and no key is in it twice (hash_shards.h).
+//   - insert() is given entries whose references are complete. It tells of a key that comes twice, or is null.
+//
+// The writer and the reader of graphs (src/channel/graph) call the functions through graph_container_ops.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <farmem/hash_map.h>
+#include <farmem/hash_set.h>
+#include <farmem/vector.h>
+#include <memory>
+#include <vector>
+
+namespace fm::detail {
+
+/// Entries of a full batch. A batch with fewer is the last one of its container.
+constexpr std::uint64_t batch_entries(std::uint64_t entry_bytes) {
+  return std::max<std::uint64_t>(
+      1, std::bit_floor(8192 / std::max<std::uint64_t>(1, std::min<std::uint64_t>(8192, entry_bytes))));
+}
+
+/// Some entries of a container that is sent.
+struct container_batch {
+  slot_t array = 0;             ///< an array whose first elements they are; 0: they have no references and lie at ...
+  const char* plain = nullptr;  ///< ... this address, with room for whole words
+  std::uint64_t length = 0;
+  bool copied = false;  ///< the array was made for the batch, of a container that others may write to
+};
+
+/// A walk over a container that is sent.
+class container_walk {
+ public:
+  virtual ~container_walk() = default;
+  /// The next batch; the last one is done with. Outside of sections. Throws as the container's iterator.
+  virtual container_batch next() = 0;
+};
+
+/// Where entries of a container that is received belong.
+struct container_place {
+  slot_t array = 0;           ///< an array of entries
+  std::uint64_t first = 0;    ///< index in it
+  std::uint64_t entries = 0;  ///< how many belong there
+};
+
+/// What became of entries that were inserted.
+enum class insertion : std::uint8_t { done, null_key, key_twice };
+
+/// What the writer and the reader need of a type of container.
+struct graph_container_ops {
+  std::unique_ptr<container_walk> (*walk)(slot_t container) = nullptr;
+  /// Makes room for the entries from `index` on, at most `count`. `more`: others may come after them. Null: entries are
+  /// inserted.
+  container_place (*place)(slot_t container, std::uint64_t index, std::uint64_t count, bool more) = nullptr;
+  /// Inserts the first `count` entries of an array.
+  insertion (*insert)(slot_t container, slot_t batch, std::uint64_t count) = nullptr;
+};
+
+/// How a C travels. Not defined for containers that do not.
+template <class C>
+struct graph_container;
+
+template <class C>
+concept graph_container_type = requires {
+  typename graph_container<C>::entry;
+};
+
+// ---- fm::vector ----
+
+template <class E>
+struct graph_container<vector<E>> {
+  using entry = E;
+  using place_of = chunks<E>;
+  static_assert(place_of::chunk_elements == batch_entries(sizeof(E)), "a batch is a chunk");
+
+  class walk_over final : public container_walk {
+   public:
+    explicit walk_over(slot_t v) : vector_(v) {}
+    container_batch next() override {
+      place_of::fetch_ahead(vector_, chunk_);
+      const user_section in_section;
+      const auto& h = *object_at<vector_header<E>>(vector_);
+      const std::uint64_t from = chunk_++ * place_of::chunk_elements;
+      if (from >= h.size_) return {};
+      return {place_of::slot_of(h, chunk_ - 1), nullptr, std::min(h.size_ - from, place_of::chunk_elements)};
+    }
+
+   private:
+    const slot_t vector_;
+    std::uint64_t chunk_ = 0;
+  };
+  static std::unique_ptr<container_walk> walk(slot_t v) { return std::make_unique<walk_over>(v); }
+  /// The new elements are zero, or null, until they are written. If more come, the first chunk is made as large as it
+  /// can get, because growing it would copy it, and a reference in it may still be missing.
+  static container_place place(slot_t v, std::uint64_t index, std::uint64_t count, bool more) {
+    const std::uint64_t first = place_of::within(index);
+    const std::uint64_t n = std::min(count, place_of::chunk_elements - first);
+    place_of::grow(v, more ? std::max(index + n, place_of::chunk_elements) : index + n);
+    const user_section in_section;
+    auto* h = object_to_write<vector_header<E>>(v);
+    h->size_ = index + n;
+    return {place_of::slot_of(*h, place_of::chunk_of(index)), first, n};
+  }
+  static constexpr graph_container_ops ops{&walk, &place, nullptr};
+};
+
+// ---- fm::hash_map and fm::hash_set ----
+
+/// How a key lies in an entry.
+template <class K>
+struct graph_key {
+  using type = K;
+  static void store(K& to, const K& k) { to = k; }
+};
+template <>
+struct graph_key<string> {
+  using type = ref<string>;
+  static void store(type& to, const string& k) { to = k; }
+};
+
+/// An entry of a map.
+template <class K, class V>
+struct graph_entry {
+  typename graph_key<K>::type key{};
+  V value{};
+};
+
+/// What maps and sets have in common. `insert_one(table, key, value)` of `Traits` tells whether the key is new.
+template <class Traits, class C, class K, class V, class Hash, class Equal>
+struct graph_table {
+  static constexpr bool is_set = std::is_same_v<V, no_value>;
+  using entry = std::conditional_t<is_set, typename graph_key<K>::type, graph_entry<K, V>>;
+  using shards = hash_shards<K, V, Hash, Equal>;
+  using seen = typename shards::entry;
+  static constexpr std::uint64_t batch = batch_entries(sizeof(entry));
+
+  static void store(entry& to, const seen& e) {
+    if constexpr (is_set) {
+      graph_key<K>::store(to, e);
+    } else {
+      graph_key<K>::store(to.key, e.first);
+      element<V>::store(to.value, e.second);
+    }
+  }
+
+  class walk_over final : public container_walk {
+   public:
+    explicit walk_over(slot_t table) : table_(ptr<C>::from_slot(table)) {}
+    container_batch next() override {
+      kept_ = nullptr;
+      while (seen_.size() - taken_ < batch && !at_.at_end()) {
+        at_ = shards::copy_step(table_.slot(), at_, step_);
+        seen_.erase(seen_.begin(), seen_.begin() + static_cast<std::ptrdiff_t>(taken_));
+        taken_ = 0;
+        seen_.insert(seen_.end(), std::make_move_iterator(step_.begin()), std::make_move_iterator(step_.end()));
+      }
+      const std::uint64_t n = std::min<std::uint64_t>(batch, seen_.size() - taken_);
+      const seen* const from = seen_.data() + taken_;
+      taken_ += n;
+      if (n == 0) return {};
+      if constexpr (has_refs<entry>) {
+        kept_ = make_zero_array<entry>(cache_of(table_.slot()), n);
+        const write_pin<entry[]> to(kept_.slot());
+        for (std::uint64_t i = 0; i < n; ++i) store((*to)[i], from[i]);
+        return {kept_.slot(), nullptr, n, true};
+      } else {
+        plain_.assign((n * sizeof(entry) + 7) / 8, 0);
+        for (std::uint64_t i = 0; i < n; ++i) {
+          entry e{};
+          store(e, from[i]);
+          std::memcpy(reinterpret_cast<char*>(plain_.data()) + i * sizeof(entry), &e, sizeof e);
+        }
+        return {0, reinterpret_cast<const char*>(plain_.data()), n};
+      }
+    }
+
+   private:
+    const ptr<C> table_;
+    hash_position at_;
+    std::vector<seen> step_, seen_;  ///< copied by the last step; copied and not shown yet
+    std::size_t taken_ = 0;          ///< of seen_, those that were
+    ptr<entry[]> kept_;              ///< the batch shown last
+    std::vector<std::uint64_t> plain_;
+  };
+  static std::unique_ptr<container_walk> walk(slot_t table) { return std::make_unique<walk_over>(table); }
+
+  static insertion insert(slot_t table, slot_t batch, std::uint64_t count) {
+    const C to(ptr<C>::from_slot(table));
+    const read_pin<entry[]> entries(batch);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const entry& e = (*entries)[i];
+      const auto& key = [&]() -> const auto& {
+        if constexpr (is_set)
+          return e;
+        else
+          return e.key;
+      }
+      ();
+      if constexpr (std::is_same_v<K, string>) {
+        if (!key) return insertion::null_key;
+        const read_pin<string> text(key.slot());
+        if (!Traits::insert_one(to, std::string_view(text->data(), text->size()), e)) return insertion::key_twice;
+      } else {
+        if (!Traits::insert_one(to, key, e)) return insertion::key_twice;
+      }
+    }
+    return insertion::done;
+  }
+  static constexpr graph_container_ops ops{&walk, nullptr, &insert};
+};
+
+template <class K, class V, class Hash, class Equal>
+struct graph_container<hash_map<K, V, Hash, Equal>>
+    : graph_table<graph_container<hash_map<K, V, Hash, Equal>>, hash_map<K, V, Hash, Equal>, K, V, Hash, Equal> {
+  template <class Key>
+  static bool insert_one(const hash_map<K, V, Hash, Equal>& to, const Key& key, const graph_entry<K, V>& e) {
+    return to.try_emplace(key, element<V>::load(e.value));
+  }
+};
+template <class K, class Hash, class Equal>
+struct graph_container<hash_set<K, Hash, Equal>>
+    : graph_table<graph_container<hash_set<K, Hash, Equal>>, hash_set<K, Hash, Equal>, K, no_value, Hash, Equal> {
+  template <class Key, class Entry>
+  static bool insert_one(const hash_set<K, Hash, Equal>& to, const Key& key, const Entry&) {
+    return to.insert(key);
+  }
+};
+
+}  // namespace fm::detail
