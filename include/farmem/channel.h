@@ -79,6 +79,19 @@ class channel {
     return attempt([&] { return connect(h, url, options); });
   }
 
+  /// Makes a channel of a connected stream socket that the program has: TCP or Unix, such as one end of a TLS tunnel, or
+  /// what a service manager handed over. The process at the other end adopts its socket, too. Takes `fd` over: closes it
+  /// with the channel, and also when this throws. Both ends introduce themselves, within channel_options::connect_within.
+  /// All that is sent goes over this socket, with the deadlines, limits and checks of other channels. Throws fm::error
+  /// invalid_argument (no connected stream socket, or an option out of its bounds), timed_out, disconnected, bad_frame or
+  /// version_mismatch (the other end is no farmem channel, or of another version), out_of_memory.
+  static channel adopt(heap& h, int fd, const channel_options& options = {});
+
+  /// As adopt, without exceptions. `fd` is closed if there is an error.
+  [[nodiscard]] static result<channel> try_adopt(heap& h, int fd, const channel_options& options = {}) {
+    return attempt([&] { return adopt(h, fd, options); });
+  }
+
   /// Sends all objects that are reachable from `root`. Fetches remote objects, many at once. The collector and the
   /// evictor run meanwhile, and the graph may be larger than the cache. Blocks as send_options::until requires, at most
   /// send_options::within. O(objects + references). Naos, section 3. Throws fm::error:

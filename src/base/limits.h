@@ -38,6 +38,10 @@ constexpr std::uint64_t bytes_max = 1ull << 40;
 /// The same of anybody who reaches the port. The reader keeps about 100 bytes for each object: 2 GiB at most.
 constexpr std::uint64_t strangers_objects_max = 1ull << 24;
 constexpr std::uint64_t strangers_bytes_max = 4ull << 30;
+/// An adopted socket: bytes that wait to be written, from which on parts wait for room. Two of the largest parts.
+constexpr std::size_t adopted_parts_bytes = 1u << 20;
+/// The same, beyond which small messages are not taken: the other end asks and does not read the answers.
+constexpr std::size_t adopted_bytes_max = 4u << 20;
 /// Bytes of a peer's text in a message of ours.
 constexpr std::size_t quoted_bytes_max = 400;
 

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "session_transport.h"
+#include "socket_transport.h"
 
 namespace fm {
 namespace detail {
@@ -346,6 +347,20 @@ channel channel::connect(heap& h, std::string_view url, const channel_options& o
   way.connect(local.get());
   return channel(detail::channel_base(std::make_unique<detail::channel_core>(
       h.core().cache(), with_limits(options, stays_here(url)), std::move(local), std::move(end))));
+}
+
+channel channel::adopt(heap& h, int fd, const channel_options& options) {
+  const detail::section_break outside;
+  os::descriptor socket(fd);
+  detail::channel_terms terms = detail::channel_terms::of(options);
+  auto transport =
+      std::make_unique<detail::socket_transport>(std::move(socket), terms, clock::now() + options.connect_within);
+  detail::socket_transport& way = *transport;
+  auto end = std::make_shared<detail::endpoint>(terms, way.name());
+  end->set_transport(std::move(transport));
+  way.start(*end);
+  return channel(detail::channel_base(
+      std::make_unique<detail::channel_core>(h.core().cache(), with_limits(options, false), nullptr, std::move(end))));
 }
 
 // ---- the listener ----
