@@ -96,7 +96,7 @@ void read_rows(program& p, const std::string& transport, const std::string& url)
                       "bare one-sided read"};
   const row_spec rpc{"rpc_read", spec.parameters, "ns", {}, "asking the agent"};
   if (!p.wants("read") && !p.wants("rpc_read")) return;
-  fm::pool pool({.agents = {url}, .name = "read " + std::to_string(Bytes)});
+  fm::pool pool({.agents = {url}, .name = "read " + std::to_string(Bytes), .tenant = fm::pool_tenant::random()});
   reads<Bytes> r(pool, objects);
   constexpr std::uint64_t memory = 64 << 20;
   bare_reader peer(transport, p.agent_core(), memory);
@@ -116,7 +116,7 @@ void redis_row(program& p, const std::string& transport, const std::string& url)
     const std::size_t objects = p.sized<std::size_t>(200'000, 2'000), count = p.sized<std::size_t>(30'000, 2'000);
     std::vector<std::string> keys;
     for (std::size_t i = 0; i < objects; ++i) peer.set(keys.emplace_back(std::to_string(i)), std::string(224, 'v'));
-    fm::pool pool({.agents = {url}, .name = "redis"});
+    fm::pool pool({.agents = {url}, .name = "redis", .tenant = fm::pool_tenant::random()});
     reads<224> r(pool, objects);
     random_source random(5);
     p.count_cpu_of(peer.pid());
@@ -158,7 +158,7 @@ void compaction_rows(program& p, const std::string& url) {
       {"freed", "75%"}};
   if (!p.wants("compaction_during")) return;
   const auto objects = p.sized<std::size_t>(1'000'000, 40'000), reads_a_turn = p.sized<std::size_t>(2'000'000, 20'000);
-  fm::pool pool({.agents = {url}, .name = "compaction", .compact_above = 0});
+  fm::pool pool({.agents = {url}, .name = "compaction", .tenant = fm::pool_tenant::random(), .compact_above = 0});
   std::vector<fm::pool_ptr<value<32>>> left;
   random_source random(11);
   {

@@ -50,6 +50,7 @@ struct outcome {
 fm::pool_options bare_pool(std::uint64_t block, fm::pool_identity identity, fm::pool_fallback fallback) {
   return {.agents = {"local:"},
           .name = "memory",
+          .tenant = fm::pool_tenant::random(),
           .block = block,
           .arenas = 1,
           .identity = identity,

@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
     }
     for (const auto& [transport, url] : transports()) {
       const counted_agent agent(p, binary, url, "1GiB");
-      fm::pool pool({.agents = {agent.url()}, .name = "ycsb"});
+      fm::pool pool({.agents = {agent.url()}, .name = "ycsb", .tenant = fm::pool_tenant::random()});
       std::vector<fm::pool_ptr<record>> pointers;
       for (std::uint64_t k = 0; k < keys; ++k) {
         record r{k, {}};

@@ -24,8 +24,14 @@ struct pool_tenant {
   static pool_tenant random();
   /// The secret as 32 hexadecimal digits in lower case, to hand to other processes.
   [[nodiscard]] std::string text() const;
-  /// The tenant that text() of it gave. Throws fm::error invalid_argument.
+  /// The tenant that text() of it gave. Throws fm::error invalid_argument if the text is not one, or is all zeros.
   static pool_tenant parse(const std::string& text);
+  /// As parse, without exceptions.
+  [[nodiscard]] static result<pool_tenant> try_parse(const std::string& text) {
+    return attempt([&] { return parse(text); });
+  }
+  /// Whether it is none: all zero.
+  [[nodiscard]] constexpr bool is_empty() const noexcept { return (words[0] | words[1]) == 0; }
   /// Whether both are the same tenant.
   friend bool operator==(const pool_tenant&, const pool_tenant&) = default;
 };
@@ -61,7 +67,8 @@ struct pool_options {
   std::vector<std::string> agents = {"local:"};
   /// Name of the pool, 1 to 47 bytes. Processes that give the same name and tenant share the pool.
   std::string name = "pool";
-  /// Owner of the pool. All zero: a new random tenant, which pool::tenant() returns.
+  /// Owner of the pool. It must be given: pool_tenant::random() for a new one, or the tenant of the process that made
+  /// the pool. An empty one is refused with invalid_argument, because it would silently make a pool that nobody shares.
   pool_tenant tenant{};
 
   // ---- settings of the pool ----

@@ -17,7 +17,7 @@ using protocol::message_type;
 
 pool_tenant pool_tenant::random() {
   pool_tenant t;
-  while ((t.words[0] | t.words[1]) == 0)
+  while (t.is_empty())
     if (::getrandom(t.words.data(), sizeof t.words, 0) != sizeof t.words)
       throw error(errc::unsupported, "the system has no random numbers");
   return t;
@@ -32,6 +32,7 @@ pool_tenant pool_tenant::parse(const std::string& text) {
     throw error(errc::invalid_argument, "a tenant is 32 hexadecimal digits in lower case");
   for (std::size_t i = 0; i < 32; ++i)
     t.words[i / 16] = t.words[i / 16] << 4 | static_cast<std::uint64_t>(digit(text[i]));
+  if (t.is_empty()) throw error(errc::invalid_argument, "a tenant is not all zeros");
   return t;
 }
 
@@ -39,7 +40,6 @@ class pool::impl {
  public:
   explicit impl(pool_options o) : options(std::move(o)) {
     check();
-    if (options.tenant == pool_tenant{}) options.tenant = pool_tenant::random();
     for (const std::string& url : options.agents) {
       if (url.starts_with("local:") && options.in_process == nullptr && !local) {
         local = agent::start_embedded({agent::embedded_for::pool, options.local_memory, options.local_region});
@@ -80,6 +80,8 @@ class pool::impl {
       bad(fmt::format("name \"{}\": 1 to {} bytes are possible", options.name,
                       sizeof(protocol::pool_open_body::name) - 1));
     if (options.name.find('\0') != std::string::npos) bad("name has a zero byte");
+    if (options.tenant.is_empty())
+      bad("tenant is empty: give pool_tenant::random(), or the tenant of the process that made the pool");
     if (!detail::is_power_of_two(options.block) || options.block < blocks::frame_bytes_min ||
         options.block > blocks::block_bytes_max)
       bad(fmt::format("block {}: a power of two from 4 KiB to 1 MiB is needed", options.block));

@@ -17,8 +17,9 @@ TEST_CASE("each function that throws has a twin that returns a result") {
   REQUIRE(h.try_make<returned>().value()->value == 0);
   REQUIRE(fm::heap::open({.agents = {"nowhere://"}}).error().code() == fm::errc::unknown_scheme);
 
-  REQUIRE(fm::pool::open({.agents = {"nowhere://"}, .name = "p"}).error().code() == fm::errc::unknown_scheme);
-  const auto p = fm::pool::open({.name = "p"});
+  REQUIRE(fm::pool::open({.agents = {"nowhere://"}, .name = "p", .tenant = fm::pool_tenant::random()}).error().code() ==
+          fm::errc::unknown_scheme);
+  const auto p = fm::pool::open({.name = "p", .tenant = fm::pool_tenant::random()});
   REQUIRE(p.has_value());
 
   REQUIRE(fm::paged::open({.capacity = 8_MiB, .local = 2_MiB, .agents = {"nowhere://"}}).error().code() ==

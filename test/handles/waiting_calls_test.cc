@@ -95,6 +95,7 @@ TEST_CASE("a thread that waits for a channel inside of an expression holds nobod
 TEST_CASE("a thread that waits for a pool inside of an expression holds nobody up") {
   held_agent agent;
   fm::pool_options o;
+  o.tenant = fm::pool_tenant::random();
   o.agents = {agent.url()};
   o.name = "waiting";
   o.access_within = o.memory_within = o.lease = std::chrono::minutes(5);
@@ -193,6 +194,7 @@ TEST_CASE("pools, channels and containers in one expression wait for nothing tha
   const std::uint64_t keys = 2 * cache / sizeof(entry);
   fm::heap h(small_here(cache)), there(small_here(cache));
   fm::pool_options o;
+  o.tenant = fm::pool_tenant::random();
   o.agents = {"local:"};
   o.name = "expressions";
   o.access_within = o.memory_within = o.lease = std::chrono::minutes(5);

@@ -362,6 +362,7 @@ TEST_CASE("an agent has as many pools, and a pool as many clients, as the agent 
 TEST_CASE("options out of range are refused with their name") {
   const auto refused = [](auto&& change) {
     pool_options o;
+    o.tenant = pool_tenant::random();
     change(o);
     return code_of([&] { pool p(o); });
   };
@@ -377,9 +378,24 @@ TEST_CASE("options out of range are refused with their name") {
         }) == errc::invalid_argument);
   CHECK(refused([](pool_options& o) { o.agents = {"local:", "local:"}; }) == errc::invalid_argument);
   CHECK(refused([](pool_options& o) { o.agents = {"carrier://pigeon"}; }) != errc::ok);
+  CHECK(refused([](pool_options&) {}) == errc::ok);
   const pool_tenant t = pool_tenant::random();
   CHECK(pool_tenant::parse(t.text()) == t);
   CHECK(code_of([] { (void)pool_tenant::parse("12"); }) == errc::invalid_argument);
+  CHECK(pool_tenant::try_parse(std::string(32, '0')).error().code() == errc::invalid_argument);
+  CHECK(pool_tenant::try_parse(t.text()).value() == t);
+}
+
+TEST_CASE("an empty tenant is refused by name, whatever the agents are") {
+  const std::string scheme = GENERATE("local", "shm", "tcp");
+  const place at(scheme);
+  pool_options o = at.options();
+  o.tenant = {};
+  CHECK(o.tenant.is_empty());
+  const auto opened = pool::open(o);
+  REQUIRE_FALSE(opened.has_value());
+  CHECK(opened.error().code() == errc::invalid_argument);
+  CHECK(std::string(opened.error().what()).find("pool_options::tenant") != std::string::npos);
 }
 
 TEST_CASE(

@@ -115,6 +115,7 @@ TEST_CASE("names that clients chose stay in their line, of the log and of the st
   fm::pool_options po;
   po.agents = {a.url("tcp")};
   po.name = name;
+  po.tenant = fm::pool_tenant::random();
   fm::pool p(po);
   fm::paged_options so;
   so.agents = {a.url("tcp")};

@@ -142,7 +142,7 @@ TEST_CASE("when one of two agents for tests dies its objects are lost, and comes
 
 TEST_CASE("pools and paged ranges use an agent for tests, too") {
   fm::testing::agent a;
-  fm::pool p({.agents = {a.url()}, .name = "tested"});
+  fm::pool p({.agents = {a.url()}, .name = "tested", .tenant = fm::pool_tenant::random()});
   auto nine = p.alloc<std::uint64_t>(9);
   REQUIRE(p.read(nine) == 9);
   fm::paged range({.capacity = 8_MiB, .local = 2_MiB, .agents = {a.url()}});

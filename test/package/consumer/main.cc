@@ -40,7 +40,7 @@ int main() {
     if (e.code() != fm::errc::unknown_scheme) return 2;
     std::printf("consumer: %s\n", e.what());
   }
-  fm::pool shared({.name = "consumer"});
+  fm::pool shared({.name = "consumer", .tenant = fm::pool_tenant::random()});
   auto nine = shared.alloc<std::uint64_t>(9);
   if (shared.read(nine) != 9 || !shared.verify().ok()) return 3;
   return use_a_heap();
