@@ -104,6 +104,11 @@ constexpr std::uint32_t pool_keep_max_ms = 600'000;  ///< without clients; as th
 constexpr std::uint32_t steps_back_max = 4;
 constexpr duration ask_retry = std::chrono::milliseconds(5);  ///< as notice_retry, for clients that pass an epoch
 constexpr std::uint8_t pool_arenas_max = 64;
+constexpr std::size_t pool_names_max = 1024;  ///< of objects, in one pool: a directory of first ones, and no index
+/// Slots that one answer of a list of objects looks at, beyond those of one block, and objects that it names: a piece
+/// holds a block's mutex for a fraction of a millisecond, and fits into one frame of any transport.
+constexpr std::uint64_t listed_slots_max = 1u << 15;
+constexpr std::size_t listed_objects_max = 4096;
 constexpr std::size_t gone_at_once = 1024;   ///< regions of a pool that one answer says are gone; the client asks again
 constexpr std::size_t merge_tries_max = 64;  ///< partners that compaction tries for one block: it bounds a step
 /// Frames that a step of compaction looks at, and that are freed, under one exclusive lock of a pool's structure. With

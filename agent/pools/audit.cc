@@ -110,6 +110,8 @@ audit_answer pool_blocks::audit(std::string& text) const {
       const frame& f = *all_[b.frame];
       if (at.ordinal != f.at.ordinal || at.offset != f.at.offset || blocks::class_of(word) != f.size_class)
         fault(fmt::format("block {}: the table names another frame", v));
+      if (blocks::is_old(word) != (v != f.primary))
+        fault(fmt::format("block {}: the table says {} that it is old", v, blocks::is_old(word) ? "" : "not"));
     }
   }
   if (mapped != vblocks_mapped_) fault(fmt::format("{} blocks are mapped, counted {}", vblocks_mapped_, mapped));

@@ -152,7 +152,7 @@ pool_blocks::found pool_blocks::find(const where& at, frame_guard& inside) const
     if (slot >= f.slots) return false;
     const object_header h = header_of(f, slot);
     if (!blocks::names(h, at.id) || !is_resident(f, slot, h)) return false;
-    o = {&f, slot, h.bytes};
+    o = {&f, slot, h.bytes, blocks::version_of(h)};
     return true;
   };
   if (!lives_in(at.slot) && !lives_in(at.id.index))
@@ -196,6 +196,7 @@ errc pool_blocks::read(where& at, std::vector<std::byte>& payload, std::uint32_t
   if (o.f == nullptr) return errc::not_found;
   if (o.bytes > bytes_max) return errc::too_large;
   at = where_of(o.slot, at.id);
+  at.version = o.version;
   return load_object(*o.f, o.slot, payload);
 }
 
@@ -204,16 +205,18 @@ std::uint32_t pool_blocks::bytes_of(const where& at) const {
   return find(at, inside).bytes;
 }
 
-errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes,
-                        const change_deadline& by) {
+errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const change_deadline& by,
+                        std::optional<std::uint64_t> only_if) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   bytes = o.bytes;
   if (bytes != payload.size()) return errc::layout_mismatch;
   if (by.has_passed()) return errc::timed_out;
+  if (only_if && *only_if != o.version) return errc::conflict;
   store_object(*o.f, o.slot, at.id, payload);
   at = where_of(o.slot, at.id);
+  at.version = blocks::version_of(header_of(*o.f, o.slot));
   return errc::ok;
 }
 

@@ -75,6 +75,8 @@ class pool_blocks {
   static constexpr std::uint16_t no_slot = slot_index::no_slot;
   static constexpr std::uint32_t generation_max = ~0u;
 
+  /// Shares of free slots by size class, of 65536; 0: the class is not looked at.
+  using thresholds = std::array<std::uint32_t, blocks::class_count>;
   using names = std::array<blocks::naming, blocks::class_count>;
 
   struct options {
@@ -92,6 +94,7 @@ class pool_blocks {
     blocks::identity id;
     std::uint16_t slot = 0;
     std::uint64_t word = 0;
+    std::uint64_t version = 0;  ///< of the state that was read or written
   };
   /// Of one size class, since the pool was made or now.
   struct class_counts {
@@ -119,21 +122,37 @@ class pool_blocks {
   /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large,
   /// quota_exceeded, agent_full.
   outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive);
-  /// `at.id` and `at.slot` name the object; slot and word are corrected. Errors: not_found; too_large; corrupt.
+  /// `at.id` and `at.slot` name the object; the rest is corrected. Errors: not_found; too_large; corrupt.
   errc read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max = ~0u);
-  /// Errors: not_found; timed_out; layout_mismatch when the object has another size, which goes to `bytes`.
-  errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const change_deadline& by = {});
+  /// Errors: not_found; timed_out; layout_mismatch when the object has another size, which goes to `bytes`; conflict
+  /// when it has another version than `only_if`.
+  errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const change_deadline& by = {},
+             std::optional<std::uint64_t> only_if = {});
   /// Errors: not_found; timed_out.
   outcome free(const where& at, held how = held::exclusive, const change_deadline& by = {});
   /// The object gets an identity of the block where it lives, if it has not one already. Errors as free; corrupt.
   outcome release(where& at, held how = held::exclusive, const change_deadline& by = {});
+  struct listed {
+    blocks::identity id;
+    std::uint16_t slot = 0;
+    std::uint32_t bytes = 0;
+  };
+  /// Of an object in the order of a list.
+  struct position {
+    std::uint32_t vblock = 0, index = 0;
+  };
+  /// Up to `most` objects from that position on, which then is where to go on; true when there are none after them. May
+  /// give none and have more: it looks at a bounded number of slots (listing.cc).
+  bool list(position& from, std::size_t most, std::vector<listed>& out) const;
   /// Bytes of the object; 0 when there is none.
   [[nodiscard]] std::uint32_t bytes_of(const where& at) const;
 
   // What follows takes the structure exclusively, but for what is said to be readable.
 
   // ---- compaction (compaction.cc) ----
+  /// A round looks at all classes, or at those with a larger share of free slots than their entry.
   void begin_round();
+  void begin_round(const thresholds& above);
   /// A bounded piece of the round: moves at most `objects` objects and about `bytes` bytes, and looks at about `looks`
   /// frames. False: nothing is left to do.
   bool compact_step(std::uint32_t objects = 256, std::uint64_t bytes = 128u << 10,
@@ -142,9 +161,11 @@ class pool_blocks {
   [[nodiscard]] std::uint64_t looked_at() const noexcept { return looked_at_; }
   /// Readable with the structure shared, as is_sparse.
   [[nodiscard]] bool in_round() const noexcept { return plan_.running; }
-  /// A class has a larger share of free slots than `above`, of 65536, and has lost enough objects for a round to be
+  /// Of all classes.
+  [[nodiscard]] bool in_full_round() const noexcept { return plan_.running && plan_.classes == ~std::uint64_t{0}; }
+  /// A class has a larger share of free slots than its entry of `above`, of 65536, and has lost enough objects for a round to be
   /// worth it.
-  [[nodiscard]] bool is_sparse(std::uint32_t above) const;
+  [[nodiscard]] bool is_sparse(const thresholds& above) const;
 
   // ---- frames that wait ----
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
@@ -223,6 +244,7 @@ class pool_blocks {
     frame* f = nullptr;
     std::uint32_t slot = 0;
     std::uint32_t bytes = 0;
+    std::uint64_t version = 0;
   };
   /// A round goes class by class: first its blocks are put into an order, sparsest first; then the sparsest is merged
   /// into the fullest that its objects fit into, as long as there is one; and again, until an order brings no merge.
@@ -232,6 +254,7 @@ class pool_blocks {
   struct plan {
     bool running = false;
     bool collecting = false;
+    std::uint64_t classes = ~std::uint64_t{0};  ///< a bit for each size class that the round looks at
     std::uint32_t size_class = 0;
     std::uint32_t next = 0;  ///< frame of the class to look at, while collecting
     bool merged = false;     ///< something in this order
@@ -313,6 +336,9 @@ class pool_blocks {
   void bury(frame& f);
   void bury_if_empty(frame& f, bool all);
 
+  /// Has a larger share of free slots than that, of 65536, which is not 0.
+  [[nodiscard]] bool has_free_above(std::uint32_t size_class, std::uint32_t above) const;
+  void begin_round_of(std::uint64_t classes);
   void next_order();
   void collect_some(std::uint32_t looks);
   search next_merge(std::uint32_t looks);

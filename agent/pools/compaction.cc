@@ -13,21 +13,36 @@
 
 namespace fm::agent {
 
-void pool_blocks::begin_round() {
+void pool_blocks::begin_round() { begin_round_of(~std::uint64_t{0}); }
+
+void pool_blocks::begin_round(const thresholds& above) {
+  static_assert(blocks::class_count <= 64);
+  std::uint64_t wanted = 0;
+  for (std::uint32_t c = 0; c < blocks::class_count; ++c)
+    if (has_free_above(c, above[c])) wanted |= std::uint64_t{1} << c;
+  begin_round_of(wanted);
+}
+
+void pool_blocks::begin_round_of(std::uint64_t wanted) {
   if (merge_.running) finish_merge();
   plan_ = plan{};
   plan_.running = true;
+  plan_.classes = wanted;
   next_order();
 }
 
-bool pool_blocks::is_sparse(std::uint32_t above) const {
-  if (above == 0) return false;
+bool pool_blocks::has_free_above(std::uint32_t size_class, std::uint32_t above) const {
+  const size_class_state& s = classes_[size_class];
+  const std::uint64_t all = s.counts.frames * layout().slots(size_class);
+  return above != 0 && all > s.counts.objects() && (all - s.counts.objects()) * 65536 > all * above;
+}
+
+bool pool_blocks::is_sparse(const thresholds& above) const {
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
     const size_class_state& s = classes_[c];
-    if (!s.compactable || s.counts.frames < 2) continue;
-    const std::uint64_t slots = layout().slots(c), all = s.counts.frames * slots;
-    if (s.counts.freed.load(std::memory_order_relaxed) - s.counts.freed_before >= slots &&
-        (all - s.counts.objects()) * 65536 > all * above)
+    if (above[c] == 0 || !s.compactable || s.counts.frames < 2) continue;
+    if (s.counts.freed.load(std::memory_order_relaxed) - s.counts.freed_before >= layout().slots(c) &&
+        has_free_above(c, above[c]))
       return true;
   }
   return false;
@@ -65,8 +80,10 @@ bool pool_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes, std::
 // ---- the order of a class's blocks ----
 
 void pool_blocks::next_order() {
-  // Classes without a block are passed over at once.
-  while (plan_.size_class < blocks::class_count && classes_[plan_.size_class].frames.empty()) ++plan_.size_class;
+  // Classes without a block, and those that the round does not look at, are passed over at once.
+  while (plan_.size_class < blocks::class_count &&
+         (classes_[plan_.size_class].frames.empty() || (plan_.classes >> plan_.size_class & 1) == 0))
+    ++plan_.size_class;
   plan_.running = plan_.collecting = plan_.size_class < blocks::class_count;
   plan_.merged = false;
   plan_.next = plan_.low = plan_.high = 0;
@@ -237,7 +254,7 @@ void pool_blocks::finish_merge() {
     b.before = none;
     if (b.next != none) vblocks_[b.next].before = v;
     to.vblocks = v;
-    set_word(v, blocks::table_word(to.size_class, to.at, ++changes_));
+    set_word(v, blocks::table_word(to.size_class, to.at, ++changes_, true));
     v = next;
   }
   shared_memory::fence();

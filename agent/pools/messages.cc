@@ -24,13 +24,22 @@ pool_where wire_of(const pool_blocks::where& w) {
   return {{w.id.vblock, w.id.generation, w.id.index, w.slot, 0}, w.word};
 }
 
-constexpr const char* too_late = "it came after its deadline, and was not made";
-
+bool is_of_names(message_type t) { return t == message_type::pool_bind || t == message_type::pool_unbind; }
 bool is_change(message_type t) {
-  return t == message_type::pool_alloc || t == message_type::pool_write || t == message_type::pool_free ||
-         t == message_type::pool_release;
+  return t == message_type::pool_alloc || t == message_type::pool_write || t == message_type::pool_write_if ||
+         t == message_type::pool_free || t == message_type::pool_release || is_of_names(t);
 }
-bool is_about_objects(message_type t) { return is_change(t) || t == message_type::pool_read; }
+bool is_read(message_type t) { return t == message_type::pool_read || t == message_type::pool_read_version; }
+bool is_about_objects(message_type t) {
+  return is_change(t) || is_read(t) || t == message_type::pool_lookup || t == message_type::pool_list;
+}
+
+errc refuse_write(fabric::answer& out, message_type type, errc e, const pool_object& o, std::uint32_t given,
+                  std::uint32_t bytes) {
+  if (e == errc::layout_mismatch)
+    return refuse(out, type, e, fmt::format("{} bytes for an object of {}", given, bytes));
+  return refuse(out, type, e, text_of(o));
+}
 
 /// The fixed part of a body, and what follows it.
 template <class T>
@@ -64,7 +73,7 @@ errc pool_session::message(message_type type, body b, fabric::answer& out) {
                                   : structure_message(c, p, type, b, out);
   FM_CHECK(done.has_value(), "an operation on a pool that has all of it");
   if (is_change(type) && p.wants_round()) {
-    p.blocks->begin_round();
+    p.blocks->begin_round(p.compact_above);
     agent_.wake();
   }
   if (p.blocks->epoch() != epoch) p.ask_to_pass();
@@ -77,6 +86,7 @@ errc pool_session::structure_message(pool_client& c, pool& p, message_type type,
     case message_type::pool_table:
     case message_type::pool_region: return location(p, type, b, out);
     case message_type::pool_compact: return compact(p, b, out);
+    case message_type::pool_tune: return tune(c, p, b, out);
     case message_type::pool_statistics: return b.empty() ? statistics(p, out) : errc::bad_frame;
     case message_type::pool_audit: {
       if (!b.empty()) return errc::bad_frame;
@@ -98,7 +108,9 @@ errc pool_session::structure_message(pool_client& c, pool& p, message_type type,
 
 outcome pool_session::object_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out,
                                      held how) {
-  if (type == message_type::pool_read) return read(p, b, out);
+  if (is_read(type)) return read(p, type, b, out);
+  if (type == message_type::pool_lookup) return lookup(p, b, out);
+  if (type == message_type::pool_list) return list(p, b, out);
   pool_change change;
   body rest;
   if (!split(b, change, rest) || change.number == 0 || change.stream >= pool_streams_max || change.zero != 0 ||
@@ -119,9 +131,11 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
     return head.type == static_cast<std::uint16_t>(type) ? errc::ok : errc::bad_frame;
   }
   const change_deadline by{time_point(std::chrono::nanoseconds(change.deadline)), &agent_};
-  const outcome e = type == message_type::pool_alloc   ? alloc(p, b, out, how, by)
-                    : type == message_type::pool_write ? write(p, b, out, by)
-                                                       : object_change(p, type, b, out, how, by);
+  const outcome e = type == message_type::pool_alloc      ? alloc(p, b, out, how, by)
+                    : type == message_type::pool_write    ? write(p, b, out, by)
+                    : type == message_type::pool_write_if ? write_if(p, b, out, by)
+                    : is_of_names(type)                   ? name_change(p, type, b, out, how, by)
+                                                          : object_change(p, type, b, out, how, by);
   if (!e || *e != errc::ok) return e;
   answer_head head;
   std::memcpy(&head, out.payload.data(), sizeof head);
@@ -159,7 +173,7 @@ outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how, cons
     if (again != errc::ok && (p.short_of_memory || p.blocks->graves() != 0)) {
       a.wait = 1;
       p.short_of_memory = true;
-      if (!p.blocks->in_round()) p.blocks->begin_round();
+      if (!p.blocks->in_full_round()) p.blocks->begin_round();
       p.round_in_vain = false;
       begin_answer(out, type, &a, sizeof a);
       return errc::ok;
@@ -182,8 +196,7 @@ outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how, cons
   return errc::ok;
 }
 
-errc pool_session::read(pool& p, body b, fabric::answer& out) {
-  constexpr auto type = message_type::pool_read;
+errc pool_session::read(pool& p, message_type type, body b, fabric::answer& out) {
   pool_read_body m;
   if (!read_exactly(b, m) || m.zero != 0 || m.object.zero != 0) return errc::bad_frame;
   pool_blocks::where at = where_of(m.object);
@@ -198,8 +211,14 @@ errc pool_session::read(pool& p, body b, fabric::answer& out) {
                   fmt::format("the bytes of block {} index {} generation {}", m.object.vblock, m.object.index,
                               m.object.generation));
   ++p.count.reads;
-  const pool_read_answer a{wire_of(at), static_cast<std::uint32_t>(payload.size()), 0};
-  begin_answer(out, type, &a, sizeof a);
+  const auto bytes = static_cast<std::uint32_t>(payload.size());
+  if (type == message_type::pool_read) {
+    const pool_read_answer a{wire_of(at), bytes, 0};
+    begin_answer(out, type, &a, sizeof a);
+  } else {
+    const pool_read_version_answer a{wire_of(at), bytes, 0, at.version};
+    begin_answer(out, type, &a, sizeof a);
+  }
   append_answer(out, payload.data(), payload.size());
   return errc::ok;
 }
@@ -213,11 +232,26 @@ errc pool_session::write(pool& p, body b, fabric::answer& out, const change_dead
   std::uint32_t bytes = 0;
   const errc e = p.blocks->write(at, payload, bytes, by);
   if (e == errc::timed_out) return refuse(out, type, e, too_late);
-  if (e == errc::layout_mismatch)
-    return refuse(out, type, e, fmt::format("{} bytes for an object of {}", m.bytes, bytes));
-  if (e != errc::ok) return refuse(out, type, e, text_of(m.object));
+  if (e != errc::ok) return refuse_write(out, type, e, m.object, m.bytes, bytes);
   ++p.count.writes;
   const pool_where a = wire_of(at);
+  begin_answer(out, type, &a, sizeof a);
+  return errc::ok;
+}
+
+errc pool_session::write_if(pool& p, body b, fabric::answer& out, const change_deadline& by) {
+  constexpr auto type = message_type::pool_write_if;
+  pool_write_if_body m;
+  body payload;
+  if (!split(b, m, payload) || m.zero != 0 || m.object.zero != 0 || m.bytes != payload.size()) return errc::bad_frame;
+  pool_blocks::where at = where_of(m.object);
+  std::uint32_t bytes = 0;
+  const errc e = p.blocks->write(at, payload, bytes, by, m.version);
+  if (e == errc::timed_out) return refuse(out, type, e, too_late);
+  if (e == errc::conflict) return refuse(out, type, e, "the object was changed since the version that was named");
+  if (e != errc::ok) return refuse_write(out, type, e, m.object, m.bytes, bytes);
+  ++p.count.writes;
+  const pool_write_if_answer a{wire_of(at), at.version};
   begin_answer(out, type, &a, sizeof a);
   return errc::ok;
 }
@@ -239,6 +273,37 @@ outcome pool_session::object_change(pool& p, message_type type, body b, fabric::
   ++p.count.releases;
   const pool_where a = wire_of(at);
   begin_answer(out, type, &a, sizeof a);
+  return errc::ok;
+}
+
+errc pool_session::list(pool& p, body b, fabric::answer& out) {
+  constexpr auto type = message_type::pool_list;
+  pool_list_body m;
+  if (!read_exactly(b, m) || m.most == 0 || m.zero != 0) return errc::bad_frame;
+  pool_blocks::position at{m.vblock, m.index};
+  std::vector<pool_blocks::listed> found;
+  const bool done = p.blocks->list(at, std::min<std::size_t>(m.most, limits::listed_objects_max), found);
+  const pool_list_answer a{at.vblock, at.index, static_cast<std::uint32_t>(found.size()), done ? 1u : 0u};
+  begin_answer(out, type, &a, sizeof a);
+  for (const pool_blocks::listed& o : found) {
+    const pool_listed record{o.id.vblock, o.id.generation, o.id.index, o.slot, o.bytes};
+    append_answer(out, &record, sizeof record);
+  }
+  return errc::ok;
+}
+
+errc pool_session::tune(const pool_client& c, pool& p, body b, fabric::answer& out) {
+  constexpr auto type = message_type::pool_tune;
+  pool_tune_body m;
+  if (!read_exactly(b, m) || m.zero != 0 ||
+      !std::all_of(std::begin(m.compact_above), std::end(m.compact_above), [](std::uint32_t s) { return s <= 65536; }))
+    return errc::bad_frame;
+  if (!p.may_tune(c)) return refuse(out, type, errc::access_denied, fmt::format("pool {} has its settings", p.name));
+  pool_blocks::thresholds above{};
+  std::copy(std::begin(m.compact_above), std::end(m.compact_above), above.begin());
+  p.compact_classes_above(above);
+  p.tuned = true;
+  begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
 

@@ -34,7 +34,17 @@ pool::pool(region_pool& regions, const pool_open_body& b, std::uint64_t quota, s
                                         b.settings.arenas,
                                         names_of(b.settings),
                                         static_cast<blocks::fallback>(b.settings.fallback),
-                                        first_generation})) {}
+                                        first_generation})) {
+  pool_blocks::thresholds all{};
+  all.fill(settings.compact_above);
+  compact_classes_above(all);
+  std::copy(std::begin(b.client), std::end(b.client), maker);
+}
+
+void pool::compact_classes_above(const pool_blocks::thresholds& above) {
+  compact_above = above;
+  compacts = std::any_of(above.begin(), above.end(), [](std::uint32_t share) { return share != 0; });
+}
 
 std::shared_ptr<pool_client> pool::find(const std::uint64_t (&id)[2]) const {
   const auto at = std::find_if(clients.begin(), clients.end(),

@@ -25,6 +25,7 @@
 
 #include "agent/base/session.h"
 #include "blocks.h"
+#include "names.h"
 #include "structure_lock.h"
 
 namespace fm::agent {
@@ -72,7 +73,18 @@ class pool {
   bool closed = false;  ///< without memory; nothing is answered any more
   std::unique_ptr<pool_frames> frames;
   std::unique_ptr<pool_blocks> blocks;
+  pool_blocks::thresholds compact_above{};  ///< by size class
+  bool compacts = false;                    ///< one of them is not 0
+  std::uint64_t maker[2] = {};              ///< the client that made it, which may tune it once
+  bool tuned = false;
+  /// It is the one that may.
+  [[nodiscard]] bool may_tune(const pool_client& c) const {
+    return !tuned && c.id[0] == maker[0] && c.id[1] == maker[1];
+  }
+  /// Sets the thresholds. Structure exclusively, or before anybody else knows the pool.
+  void compact_classes_above(const pool_blocks::thresholds& above);
   std::vector<std::shared_ptr<pool_client>> clients;
+  pool_names names;
   time_point empty_since{};  ///< when the last client left
   pool_counters count;
   bool short_of_memory = false;            ///< an allocation failed, and a round was begun for it
@@ -89,9 +101,7 @@ class pool {
   /// Regions that are gone and that all clients have been told of may have successors.
   void forget_regions();
   /// A class has become sparse, and nothing is being compacted. With the structure shared.
-  [[nodiscard]] bool wants_round() const {
-    return settings.compact_above != 0 && !blocks->in_round() && blocks->is_sparse(settings.compact_above);
-  }
+  [[nodiscard]] bool wants_round() const { return compacts && !blocks->in_round() && blocks->is_sparse(compact_above); }
   /// One bounded step of compaction; true when there is more to do in this round.
   bool compact();
   /// The client is gone: what it held back is not held back any more.

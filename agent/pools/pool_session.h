@@ -25,18 +25,26 @@ class pool_session final : public tenant {
   void disconnected() noexcept override;
 
  private:
+  static constexpr const char* too_late = "it came after its deadline, and was not made";
+
   // With the pool's structure as `how` says.
   outcome object_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out, held how);
   outcome alloc(pool& p, body b, fabric::answer& out, held how, const change_deadline& by);
   static errc write(pool& p, body b, fabric::answer& out, const change_deadline& by);
+  static errc write_if(pool& p, body b, fabric::answer& out, const change_deadline& by);
   static outcome object_change(pool& p, message_type type, body b, fabric::answer& out, held how,
                                const change_deadline& by);
-  static errc read(pool& p, body b, fabric::answer& out);
+  static outcome name_change(pool& p, message_type type, body b, fabric::answer& out, held how,
+                             const change_deadline& by);
+  static errc list(pool& p, body b, fabric::answer& out);
+  static errc lookup(pool& p, body b, fabric::answer& out);  ///< name_messages.cc, as name_change
+  static errc read(pool& p, message_type type, body b, fabric::answer& out);
   // With the pool's structure exclusively.
   errc structure_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out);
   errc pass(pool_client& c, pool& p, body b, fabric::answer& out) const;
   static errc location(pool& p, message_type type, body b, fabric::answer& out);
   static errc compact(pool& p, body b, fabric::answer& out);
+  static errc tune(const pool_client& c, pool& p, body b, fabric::answer& out);
   static errc statistics(pool& p, fabric::answer& out);  ///< statistics.cc
 
   environment& agent_;

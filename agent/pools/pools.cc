@@ -103,6 +103,10 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
                            p->quota_bytes, p->blocks->epoch(),  agent_.now_ns(),
                            c->lease_ms,    p->blocks->chunks(), p->settings};
   begin_answer(out, type, &a, sizeof a);
+  if (m.minor != 0) {
+    const pool_open_more more{pool_protocol_minor, 0, p->may_tune(*c) ? 1u : 0u};
+    append_answer(out, &more, sizeof more);
+  }
   s.open(std::move(opened));
   p->ask_to_pass();
   agent_.wake();
@@ -154,6 +158,10 @@ bool pools::maintain(time_point& wake_at) {
       p->stepped_back = 0;
       more = p->compact() || more;
       if (p->blocks->epoch() != epoch) p->ask_to_pass();
+      if (p->wants_round()) {  // a class has become sparse that this round did not look at
+        p->blocks->begin_round(p->compact_above);
+        more = true;
+      }
     }
     ++next;
   }

@@ -100,7 +100,10 @@ errc pool_blocks::add_primary(frame& f) {
   const std::uint32_t before = f.primary;
   f.primary = v;
   map(v, f);
-  if (before != none && vblocks_[before].live == 0) unmap(before);
+  if (before != none && vblocks_[before].live == 0)
+    unmap(before);
+  else if (before != none)
+    set_word(before, blocks::table_word(f.size_class, f.at, ++changes_, true));
   return errc::ok;
 }
 

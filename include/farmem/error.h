@@ -44,6 +44,7 @@ enum class errc : unsigned short {
   out_of_range = 26,     ///< an index past the end of a managed container, or bytes outside of a paged range
   scope_misuse = 27,     ///< an operation suspends or blocks where an open fm::scope forbids it
   wrong_type = 28,       ///< an object is of another type than the one that was asked for
+  conflict = 29,         ///< an object or a name is not in the state any more that the caller based its change on
 };
 
 /// The name of the enumerator, for logs and messages. O(1).

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace fm {
@@ -31,6 +32,19 @@ enum class pool_read : std::uint8_t {
   failed,      ///< the transport failed
 };
 
+/// What pool::bind does if the name is bound to another object.
+enum class pool_bind : std::uint8_t {
+  create,   ///< it fails with conflict: of several processes that bind a name, one succeeds
+  replace,  ///< the name names the new object from then on
+};
+
+/// One read of pool::read_many_into.
+struct pool_read_item {
+  pool_address at{};          ///< the object; its hint is corrected
+  std::span<std::byte> to{};  ///< where its bytes go: exactly as many as the object has
+  errc code = errc::ok;       ///< how the read ended; the contents of `to` are unspecified unless it is ok
+};
+
 /// A pool of objects that processes share. See the CoRM paper for the ideas.
 ///
 /// Consistency: a read returns the whole value of one write or of the allocation, and the object had that value during
@@ -40,6 +54,8 @@ enum class pool_read : std::uint8_t {
 /// - not_found: the object was freed or never existed, or the pointer is forged
 /// - access_denied: the pointer is null, or of another pool or tenant
 /// - layout_mismatch: the object has another size
+/// - conflict: the object has another version, or the name is bound to another object
+/// - unsupported: the agent speaks an older version of the protocol, which has no such call
 /// - too_large: more bytes than object_bytes_max()
 /// - quota_exceeded, agent_full: no room on any agent, after compaction
 /// - timed_out, disconnected: the agent did not answer in time, or the connection broke
@@ -113,6 +129,31 @@ class pool {
   /// Reads an object of exactly `to.size()` bytes. As read. After an error, the contents of `to` are unspecified.
   errc read_into(pool_address& p, std::span<std::byte> to) noexcept;
 
+  /// The values of many objects, each with a result of its own, in the order of `ps`. One-sided reads of up to 64 objects
+  /// are in flight at a time, at all agents, so a round of them takes about as long as one read. An object that is not
+  /// where its pointer says costs as in read, by itself. Each value is whole; together they are of no one moment. Corrects
+  /// the pointers. O(ps).
+  template <class T>
+  [[nodiscard]] std::vector<result<T>> read_many(std::span<pool_ptr<T>> ps) {
+    check_type<T>();
+    const auto values = std::make_unique<T[]>(ps.size());
+    std::vector<pool_read_item> items(ps.size());
+    for (std::size_t i = 0; i < ps.size(); ++i) items[i] = {ps[i].address(), bytes_of(values[i])};
+    read_many_into(items);
+    std::vector<result<T>> all;
+    all.reserve(ps.size());
+    for (std::size_t i = 0; i < ps.size(); ++i) {
+      ps[i].address() = items[i].at;
+      if (items[i].code == errc::ok)
+        all.emplace_back(values[i]);
+      else
+        all.emplace_back(fail(items[i].code, describe(items[i].at, items[i].code)));
+    }
+    return all;
+  }
+  /// As read_many, for bytes: fills in `code` of each item, and corrects its `at`. Throws nothing but std::bad_alloc.
+  void read_many_into(std::span<pool_read_item> items);
+
   /// Makes one one-sided read at the place that the pointer names, and reports how it ended. Corrects nothing.
   template <class T>
   [[nodiscard]] pool_read direct_read(const pool_ptr<T>& p, T& value) noexcept {
@@ -153,6 +194,50 @@ class pool {
   /// As write_bytes, without exceptions.
   [[nodiscard]] result<void> try_write_bytes(pool_address& p, std::span<const std::byte> payload);
 
+  /// The value of the object with its version, for write_if. As read. Takes a message where the agent has to be asked.
+  /// Throws as read, and unsupported.
+  template <class T>
+  [[nodiscard]] pool_versioned<T> read_versioned(pool_ptr<T>& p) {
+    return value_or_throw(try_read_versioned(p));
+  }
+  /// As read_versioned, without exceptions.
+  template <class T>
+  [[nodiscard]] result<pool_versioned<T>> try_read_versioned(pool_ptr<T>& p) {
+    check_type<T>();
+    pool_versioned<T> v;
+    if (const errc e = read_versioned_into(p.address(), bytes_of(v.value), v.version); e != errc::ok)
+      return fail(e, describe(p.address(), e));
+    return v;
+  }
+  /// As read_versioned, for an object of exactly `to.size()` bytes. After an error, the contents of `to` and the version
+  /// are unspecified.
+  errc read_versioned_into(pool_address& p, std::span<std::byte> to, pool_version& version) noexcept;
+  /// Replaces the value of the object if it still has that version, and returns the version that it has then. Nobody
+  /// else has changed the object in between. Otherwise throws conflict, and nothing was changed. One message to the
+  /// agent. Corrects `p`.
+  ///
+  /// If it ends with timed_out, it was made before the call returned, or it is never made. The same write_if once more
+  /// tells: it succeeds if the first was not made. If it ends with conflict, the first was made, or somebody else has
+  /// changed the object; only the value says which. Versions of a restarted agent need no care: pointers of before fail
+  /// with agent_lost.
+  template <class T>
+  pool_version write_if(pool_ptr<T>& p, pool_version version, const T& value) {
+    return value_or_throw(try_write_if(p, version, value));
+  }
+  /// As write_if, without exceptions.
+  template <class T>
+  [[nodiscard]] result<pool_version> try_write_if(pool_ptr<T>& p, pool_version version, const T& value) {
+    check_type<T>();
+    return try_write_bytes_if(p.address(), version, bytes_of(value));
+  }
+  /// As write_if, for bytes.
+  pool_version write_bytes_if(pool_address& p, pool_version version, std::span<const std::byte> payload) {
+    return value_or_throw(try_write_bytes_if(p, version, payload));
+  }
+  /// As write_bytes_if, without exceptions.
+  [[nodiscard]] result<pool_version> try_write_bytes_if(pool_address& p, pool_version version,
+                                                        std::span<const std::byte> payload);
+
   /// Frees the object. From then on, every use of a pointer to it ends with not_found. One message to the agent.
   template <class T>
   void free(const pool_ptr<T>& p) {
@@ -163,9 +248,23 @@ class pool {
   /// As free, without exceptions.
   [[nodiscard]] result<void> try_free(const pool_address& p);
 
+  /// Whether the pointer is an old one: compaction has moved its object out of the virtual block that it was born in, and
+  /// that block cannot be used again as long as the object has this identity (CoRM, section 3.3). Reads through an old
+  /// pointer cost nothing more. release gives the object a new identity. Compaction may change the answer at any time. One
+  /// one-sided read of 8 bytes; says not_found if the block is gone, and nothing about whether the object is.
+  template <class T>
+  [[nodiscard]] bool is_old(const pool_ptr<T>& p) {
+    return is_old(p.address());
+  }
+  /// As the other is_old.
+  [[nodiscard]] bool is_old(const pool_address& p) { return value_or_throw(try_is_old(p)); }
+  /// As is_old, without exceptions.
+  [[nodiscard]] result<bool> try_is_old(const pool_address& p);
+
   /// Gives the object an identity of the block that it lives in now (ReleasePtr of CoRM). The block that it was born in
-  /// can be reused then. Changes `p`; all copies of the old pointer become invalid, so no other code may hold one. Has
-  /// no effect on an object that was not moved. One message to the agent.
+  /// can be reused then. `p` is a pointer to the new identity afterwards, and not an old one. All copies of the old
+  /// pointer become invalid, so no other code may hold one. Has no effect through a pointer that is not old. One
+  /// message to the agent.
   template <class T>
   void release(pool_ptr<T>& p) {
     release(p.address());
@@ -174,6 +273,51 @@ class pool {
   void release(pool_address& p) { value_or_throw(try_release(p)); }
   /// As release, without exceptions.
   [[nodiscard]] result<void> try_release(pool_address& p);
+
+  /// The next objects of the pool, of up to `most`, and moves the cursor on: `for (fm::pool_cursor c; !c.done;) for (auto&
+  /// o : pool.list(c)) ...`. May give none though there are more. An object that is there all the while, with one
+  /// identity, comes exactly once, however compaction moves it. One that is made, freed or released meanwhile may come or
+  /// not; a pointer that was given may be freed by then. One message, of bounded work for the agent. Throws errors of
+  /// agents, and invalid_argument if the cursor is none of this pool or `most` is 0.
+  [[nodiscard]] std::vector<pool_listing> list(pool_cursor& cursor, std::size_t most = 1024) {
+    return value_or_throw(try_list(cursor, most));
+  }
+  /// As list, without exceptions. After an error, the cursor is where it was.
+  [[nodiscard]] result<std::vector<pool_listing>> try_list(pool_cursor& cursor, std::size_t most = 1024);
+
+  // ---- names ----
+  // A pool has up to 1024 names of 1 to 47 bytes, so that processes find a first object, such as the root of an index.
+  // The agent that is first in pool_options::agents keeps them, so all processes name the same one first. Names live as
+  // long as the pool on that agent. A name keeps no object alive and does not follow release. One message each.
+
+  /// Gives the object a name. Throws conflict, as `how` says, agent_full if there are too many names, and
+  /// invalid_argument if the name cannot be one. If it ends with timed_out or disconnected: as changes of objects do.
+  template <class T>
+  void bind(std::string_view name, const pool_ptr<T>& p, pool_bind how = pool_bind::create) {
+    bind(name, p.address(), how);
+  }
+  /// As the other bind.
+  void bind(std::string_view name, const pool_address& p, pool_bind how = pool_bind::create) {
+    value_or_throw(try_bind(name, p, how));
+  }
+  /// As bind, without exceptions.
+  [[nodiscard]] result<void> try_bind(std::string_view name, const pool_address& p, pool_bind how = pool_bind::create);
+  /// The object of that name, which the caller knows to be a T; it may have been freed. Throws not_found.
+  template <class T>
+  [[nodiscard]] pool_ptr<T> lookup(std::string_view name) {
+    return value_or_throw(try_lookup<T>(name));
+  }
+  /// As lookup, without exceptions.
+  template <class T>
+  [[nodiscard]] result<pool_ptr<T>> try_lookup(std::string_view name) {
+    return try_lookup_address(name).map([](const pool_address& a) { return pool_ptr<T>(a); });
+  }
+  /// As try_lookup, without the type.
+  [[nodiscard]] result<pool_address> try_lookup_address(std::string_view name);
+  /// Takes the name away. The object stays. Throws not_found.
+  void unbind(std::string_view name) { value_or_throw(try_unbind(name)); }
+  /// As unbind, without exceptions.
+  [[nodiscard]] result<void> try_unbind(std::string_view name);
 
   /// Compacts all classes on all agents, in bounded steps, and returns when no pair of blocks is left to merge. If no
   /// process allocates or frees meanwhile, afterwards no two blocks that may be merged have objects that would fit into

@@ -59,6 +59,12 @@ struct pool_class_identity {
   pool_identity identity = pool_identity::birth;  ///< identity of those classes
 };
 
+/// The threshold of background compaction for the size classes up to a size.
+struct pool_class_threshold {
+  std::uint32_t slot_bytes = 0;  ///< largest slot, in bytes, that this entry applies to
+  double compact_above = 0.5;    ///< share of free slots, in [0, 1], above which they are compacted; 0: never
+};
+
 /// Options of fm::pool. Sizes are bytes. The first process that opens a pool decides the pool's settings; the other
 /// fields apply to this process.
 struct pool_options {
@@ -88,6 +94,9 @@ struct pool_options {
   std::uint32_t versions_upto = 0;
   double compact_above =
       0.5;  ///< share of free slots, in [0, 1], above which the agent compacts a class by itself; 0: never
+  /// Size classes with another threshold, in rising order of slot_bytes. A class takes the first entry that is large
+  /// enough, and compact_above if there is none. Agents of version 3.0 of the protocol refuse it as unsupported.
+  std::vector<pool_class_threshold> compact_above_by_class{};
   duration keep = std::chrono::seconds(15);  ///< how long the pool stays after the last process has closed it
 
   // ---- of this process ----

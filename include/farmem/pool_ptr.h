@@ -71,6 +71,35 @@ class pool_ptr {
   pool_address address_{};
 };
 
+/// Names one state of an object of a pool, for pool::write_if. Every change of the object gives it a new one; compaction
+/// gives it none. Two states of one object have the same version only if the pool saw a multiple of 2^32 changes in
+/// between and, for objects with a checksum, the checksums are equal as well. It means nothing for other objects.
+struct pool_version {
+  std::uint64_t number = 0;  ///< opaque; does not grow
+  /// Whether both name the same state.
+  friend constexpr bool operator==(const pool_version&, const pool_version&) = default;
+};
+
+/// A value, and the version that it is of.
+template <class T>
+struct pool_versioned {
+  T value{};               ///< the whole value of one write or of the allocation
+  pool_version version{};  ///< of that value
+};
+
+/// How far pool::list has come. Plain data; begins at the first object. It means nothing for another pool.
+struct pool_cursor {
+  std::uint32_t agent = 0;             ///< of pool_options::agents, the one that is listed
+  std::uint32_t block = 0, index = 0;  ///< the next object there
+  bool done = false;                   ///< there are no more
+};
+
+/// An object that pool::list found.
+struct pool_listing {
+  pool_address at{};        ///< names it
+  std::uint32_t bytes = 0;  ///< its size
+};
+
 }  // namespace fm
 
 template <>

@@ -39,6 +39,7 @@ std::string_view to_string(errc code) noexcept {
     case errc::out_of_range: return "out_of_range";
     case errc::scope_misuse: return "scope_misuse";
     case errc::wrong_type: return "wrong_type";
+    case errc::conflict: return "conflict";
   }
   return "unknown_error";
 }

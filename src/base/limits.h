@@ -127,6 +127,8 @@ constexpr std::uint32_t seek_whole_upto = 256;
 constexpr std::int64_t clock_drift_share = 1000;
 /// Reads of an object that met a writer each time, before the agent is asked.
 constexpr int torn_max = 32;
+/// Reads of read_many that are in flight at a time: with the largest objects, half of a session's credit of bytes.
+constexpr std::size_t read_many_round = 64;
 
 }  // namespace fm::pool_detail::pool_limits
 

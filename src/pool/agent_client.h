@@ -49,6 +49,11 @@ struct reply {
   [[nodiscard]] std::string text() const { return detail::readable_text(body()); }
 };
 
+/// Closes what came with an answer and is not wanted.
+void discard(fabric::memory_key& key) noexcept;
+/// Takes an answer apart; bad_frame when it is none to `type`.
+errc code_of(std::span<const std::byte> bytes, protocol::message_type type) noexcept;
+
 class agent_client final : public fabric::session_events {
  public:
   struct counters {
@@ -142,6 +147,8 @@ class agent_client final : public fabric::session_events {
   [[nodiscard]] bool mapped() const noexcept { return mapped_; }
 
   [[nodiscard]] std::uint32_t instance() const noexcept { return instance_; }
+  /// The agent knows what version 3.1 of the protocol has.
+  [[nodiscard]] bool knows_versions() const noexcept { return minor_ >= 1; }
   [[nodiscard]] const blocks::layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   [[nodiscard]] time_point deadline() const noexcept { return clock::now() + options_.access_within; }
@@ -182,6 +189,7 @@ class agent_client final : public fabric::session_events {
                   time_point deadline, fabric::lane on) noexcept;
   errc wait_until_up(time_point deadline) noexcept;
   errc shake_hands(fabric::session& s);
+  errc tune(fabric::session& s, bool allowed);
   void heard(time_point sent) noexcept;
   /// What the agent's clock was at some moment before now, and after the request was sent that it answers.
   void learn_clock(std::uint64_t agents_ns) noexcept;
@@ -201,6 +209,7 @@ class agent_client final : public fabric::session_events {
 
   // ---- set by the first handshake, before anybody else looks ----
   std::uint32_t instance_ = 0;
+  std::uint16_t minor_ = 0;  ///< of the agent's protocol
   blocks::layout layout_;
   duration lease_{};
   errc refused_ = errc::ok;

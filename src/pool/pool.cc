@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "agent/embedded/embedded.h"
-#include "reader.h"
+#include "pool_impl.h"
 
 namespace fm {
 
@@ -36,78 +36,65 @@ pool_tenant pool_tenant::parse(const std::string& text) {
   return t;
 }
 
-class pool::impl {
- public:
-  explicit impl(pool_options o) : options(std::move(o)) {
-    check();
-    for (const std::string& url : options.agents) {
-      if (url.starts_with("local:") && options.in_process == nullptr && !local) {
-        local = agent::start_embedded({agent::embedded_for::pool, options.local_memory, options.local_region});
-      }
-      agents.push_back(
-          std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get()));
-      for (std::size_t i = 0; i + 1 < agents.size(); ++i)
-        if (agents[i]->instance() == agents.back()->instance())
-          throw error(errc::invalid_argument, url + ": this agent is named twice");
+pool::impl::impl(pool_options o) : options(std::move(o)) {
+  check();
+  for (const std::string& url : options.agents) {
+    if (url.starts_with("local:") && options.in_process == nullptr && !local) {
+      local = agent::start_embedded({agent::embedded_for::pool, options.local_memory, options.local_region});
     }
+    agents.push_back(
+        std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get()));
+    for (std::size_t i = 0; i + 1 < agents.size(); ++i)
+      if (agents[i]->instance() == agents.back()->instance())
+        throw error(errc::invalid_argument, url + ": this agent is named twice");
   }
+}
 
-  /// The agent that the pointer is of; null: none.
-  agent_client* agent_of(const pool_address& p) const noexcept {
-    for (const auto& a : agents)
-      if (a->instance() == p.instance()) return a.get();
-    return nullptr;
-  }
-  /// The error for a pointer that is of none of the agents' pools: their objects are lost if the pointer is of an earlier
-  /// instance of this pool.
-  [[nodiscard]] errc foreign(const pool_address& p) const noexcept {
-    const std::uint64_t tenant[2] = {options.tenant.words[0], options.tenant.words[1]};
-    const bool own = static_cast<std::uint8_t>(p.instance()) == blocks::instance_tag(tenant, options.name);
-    return own && !p.is_null() ? errc::agent_lost : errc::access_denied;
-  }
-  [[nodiscard]] reader reader_of(agent_client& a) const noexcept { return {a, options.trust_lines}; }
+errc pool::impl::foreign(const pool_address& p) const noexcept {
+  const std::uint64_t tenant[2] = {options.tenant.words[0], options.tenant.words[1]};
+  const bool own = static_cast<std::uint8_t>(p.instance()) == blocks::instance_tag(tenant, options.name);
+  return own && !p.is_null() ? errc::agent_lost : errc::access_denied;
+}
 
-  pool_options options;
-  std::unique_ptr<fabric::service> local;  ///< outlives the sessions with it
-  std::vector<std::unique_ptr<agent_client>> agents;
-  std::atomic<std::uint32_t> next{0};
-
- private:
-  void check() const {
-    const auto bad = [](const std::string& what) { throw error(errc::invalid_argument, "pool_options::" + what); };
-    if (options.agents.empty()) bad("agents is empty");
-    if (options.name.empty() || options.name.size() >= sizeof(protocol::pool_open_body::name))
-      bad(fmt::format("name \"{}\": 1 to {} bytes are possible", options.name,
-                      sizeof(protocol::pool_open_body::name) - 1));
-    if (options.name.find('\0') != std::string::npos) bad("name has a zero byte");
-    if (options.tenant.is_empty())
-      bad("tenant is empty: give pool_tenant::random(), or the tenant of the process that made the pool");
-    if (!detail::is_power_of_two(options.block) || options.block < blocks::frame_bytes_min ||
-        options.block > blocks::block_bytes_max)
-      bad(fmt::format("block {}: a power of two from 4 KiB to 1 MiB is needed", options.block));
-    if (options.arenas < 1 || options.arenas > 64) bad(fmt::format("arenas {}: 1 to 64 are possible", options.arenas));
-    if (!(options.compact_above >= 0 && options.compact_above <= 1))
-      bad(fmt::format("compact_above {} is not in [0, 1]", options.compact_above));
-    for (std::size_t i = 1; i < options.identity_by_class.size(); ++i)
-      if (options.identity_by_class[i].slot_bytes <= options.identity_by_class[i - 1].slot_bytes)
-        bad(fmt::format("identity_by_class: {} bytes after {}, which must rise",
-                        options.identity_by_class[i].slot_bytes, options.identity_by_class[i - 1].slot_bytes));
-    if (options.lease < std::chrono::milliseconds(1)) bad("lease is shorter than a millisecond");
-    if (options.keep < duration::zero()) bad("keep is negative");
+void pool::impl::check() const {
+  const auto bad = [](const std::string& what) { throw error(errc::invalid_argument, "pool_options::" + what); };
+  if (options.agents.empty()) bad("agents is empty");
+  if (options.name.empty() || options.name.size() >= sizeof(protocol::pool_open_body::name))
+    bad(fmt::format("name \"{}\": 1 to {} bytes are possible", options.name,
+                    sizeof(protocol::pool_open_body::name) - 1));
+  if (options.name.find('\0') != std::string::npos) bad("name has a zero byte");
+  if (options.tenant.is_empty())
+    bad("tenant is empty: give pool_tenant::random(), or the tenant of the process that made the pool");
+  if (!detail::is_power_of_two(options.block) || options.block < blocks::frame_bytes_min ||
+      options.block > blocks::block_bytes_max)
+    bad(fmt::format("block {}: a power of two from 4 KiB to 1 MiB is needed", options.block));
+  if (options.arenas < 1 || options.arenas > 64) bad(fmt::format("arenas {}: 1 to 64 are possible", options.arenas));
+  if (!(options.compact_above >= 0 && options.compact_above <= 1))
+    bad(fmt::format("compact_above {} is not in [0, 1]", options.compact_above));
+  for (std::size_t i = 1; i < options.identity_by_class.size(); ++i)
+    if (options.identity_by_class[i].slot_bytes <= options.identity_by_class[i - 1].slot_bytes)
+      bad(fmt::format("identity_by_class: {} bytes after {}, which must rise", options.identity_by_class[i].slot_bytes,
+                      options.identity_by_class[i - 1].slot_bytes));
+  for (std::size_t i = 0; i < options.compact_above_by_class.size(); ++i) {
+    const pool_class_threshold& t = options.compact_above_by_class[i];
+    if (!(t.compact_above >= 0 && t.compact_above <= 1))
+      bad(fmt::format("compact_above_by_class: {} is not in [0, 1]", t.compact_above));
+    if (i != 0 && t.slot_bytes <= options.compact_above_by_class[i - 1].slot_bytes)
+      bad(fmt::format("compact_above_by_class: {} bytes after {}, which must rise", t.slot_bytes,
+                      options.compact_above_by_class[i - 1].slot_bytes));
   }
-};
+  if (options.lease < std::chrono::milliseconds(1)) bad("lease is shorter than a millisecond");
+  if (options.keep < duration::zero()) bad("keep is negative");
+}
 
 namespace {
-
-protocol::pool_object object_of(const pool_address& p) { return {p.block(), p.generation(), p.index(), p.hint(), 0}; }
 
 /// What the agent said to a change of an object, with where it is now.
 errc take_where(agent_client& a, const reply& r, pool_address& p) {
   protocol::pool_where w{};
   if (r.body().size() != sizeof w) return errc::bad_frame;
   std::memcpy(&w, r.body().data(), sizeof w);
-  p = pool_address::make(a.instance(), w.object.vblock, w.object.generation, w.object.index, w.object.slot);
-  a.learn_word(w.object.vblock, w.word);
+  pool_detail::take_where(a, w, p);
   return errc::ok;
 }
 
@@ -122,11 +109,11 @@ pool_identity identity_of(std::uint16_t naming) {
   return pool_identity::birth;
 }
 
-std::string text_of(const pool_address& p) {
+}  // namespace
+
+std::string pool_detail::text_of(const pool_address& p) {
   return fmt::format("object {:08x}:{}:{}:{}", p.instance(), p.block(), p.index(), p.generation());
 }
-
-}  // namespace
 
 pool::pool(const pool_options& options) {
   const detail::section_break outside;  // also of clients that are closed again because one of them fails
@@ -160,6 +147,7 @@ std::string pool::describe(const pool_address& p, errc why) const {
   return fmt::format("{}: {}{}", a->url(), text_of(p),
                      why == errc::not_found         ? " does not exist, or not any more"
                      : why == errc::layout_mismatch ? " has another size"
+                     : why == errc::unsupported     ? ": the agent speaks version 3.0 of pools, which has no such call"
                                                     : "");
 }
 

@@ -21,8 +21,6 @@ using blocks::object_header;
 
 namespace {
 
-constexpr std::uint32_t copied_at_once = 4096;
-
 /// Copies before it were made before those after it.
 inline void loads_in_order() noexcept {
 #if FM_TSAN
@@ -40,26 +38,11 @@ std::vector<std::byte>& buffer(std::size_t bytes) {
 
 }  // namespace
 
-struct reader::request_set {
-  std::array<fabric::request, 3> requests;
-  std::size_t count = 0;
-
-  fabric::request& add(const fabric::remote& where, std::uint64_t offset) {
-    fabric::request& r = requests[count++];
-    r.kind = fabric::op_kind::read;
-    r.on = fabric::lane::fetch;
-    r.where = where;
-    r.where.offset += offset;
-    r.sg_count = 0;
-    return r;
-  }
-  static void into(fabric::request& r, void* data, std::size_t bytes) { r.sg[r.sg_count++] = {data, bytes}; }
-};
-
 /// In the order in which they were added, each after the one before.
 bool reader::post(request_set& set) noexcept {
   fabric::session& s = agent_.session();
-  const bool ordered_by_us = agent_.synchronous() || (set.count == 3 && set.requests[1].bytes() > copied_at_once);
+  const bool ordered_by_us =
+      agent_.synchronous() || (set.count == 3 && set.requests[1].bytes() > probe::copied_at_once);
   if (ordered_by_us) {
     for (std::size_t i = 0; i < set.count; ++i) {
       s.post(set.requests[i]);
@@ -99,63 +82,80 @@ pool_read reader::judge(const object_header& h, const blocks::identity& id, std:
   return pool_read::ok;
 }
 
-pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id, target& to) noexcept {
+pool_read reader::prepare(placement& q, std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
+                          const target& to) const noexcept {
   const blocks::layout& layout = agent_.layout();
-  const std::uint32_t c = blocks::class_of(word), slot_bytes = blocks::slot_bytes(c);
-  if (slot >= layout.slots(c)) return pool_read::moved;
-  const consistency mode = layout.mode(c);
-  const std::uint32_t wanted = to.any != nullptr ? slot_bytes : blocks::occupied_bytes(to.bytes, mode);
-  if (wanted > slot_bytes) return pool_read::wrong_size;
+  q.size_class = blocks::class_of(word);
+  q.id = id;
+  const std::uint32_t slot_bytes = blocks::slot_bytes(q.size_class);
+  if (slot >= layout.slots(q.size_class)) return pool_read::moved;
+  q.mode = layout.mode(q.size_class);
+  q.wanted = to.any != nullptr ? slot_bytes : blocks::occupied_bytes(to.bytes, q.mode);
+  if (q.wanted > slot_bytes) return pool_read::wrong_size;
   const blocks::place at = blocks::place_of(word);
-  fabric::remote where;
-  for (int tries = 0; !agent_.locate(at.ordinal, where); ++tries)
+  for (int tries = 0; !agent_.locate(at.ordinal, q.where); ++tries)
     if (tries == 8 || agent_.learn_region(at.ordinal) != errc::ok) return pool_read::failed;
-  if (agent_.mapped()) return attempt_mapped(at, slot * slot_bytes, c, id, to);
-  where.offset = at.offset + std::uint64_t{slot} * slot_bytes;
+  q.where.offset = at.offset + std::uint64_t{slot} * slot_bytes;
+  q.contiguous = q.mode == consistency::checksum && to.any == nullptr;
+  q.bracketed = q.mode == consistency::versions && !trust_lines_;
+  return pool_read::ok;
+}
 
-  const bool contiguous = mode == consistency::checksum && to.any == nullptr;
-  std::byte* const staged = contiguous ? nullptr : buffer(wanted).data();
-  object_header h{};
-  std::array<object_header, 2> around{};
-  request_set set;
-  const bool bracketed = mode == consistency::versions && !trust_lines_;
-  if (bracketed) request_set::into(set.add(where, 0), &around[0], sizeof around[0]);
+void reader::fill(probe& q, const target& to, std::byte* staged) noexcept {
+  q.staged = staged;
+  request_set& set = q.requests;
+  if (q.bracketed) request_set::into(set.add(q.where), &q.around[0], sizeof q.around[0]);
   {
-    fabric::request& r = set.add(where, 0);
-    if (contiguous) {
-      request_set::into(r, &h, sizeof h);
+    fabric::request& r = set.add(q.where);
+    if (q.contiguous) {
+      request_set::into(r, &q.header, sizeof q.header);
       if (to.bytes != 0) request_set::into(r, to.data, to.bytes);
     } else {
-      request_set::into(r, staged, wanted);
+      request_set::into(r, staged, q.wanted);
     }
   }
-  if (bracketed) request_set::into(set.add(where, 0), &around[1], sizeof around[1]);
+  if (q.bracketed) request_set::into(set.add(q.where), &q.around[1], sizeof q.around[1]);
+}
+
+pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id, target& to) noexcept {
+  placement at;
+  if (const pool_read how = prepare(at, word, slot, id, to); how != pool_read::ok) return how;
+  if (agent_.mapped())
+    return attempt_mapped(blocks::place_of(word), slot * blocks::slot_bytes(at.size_class), at.size_class, id, to);
+  probe q{at};
+  fill(q, to, q.contiguous ? nullptr : buffer(q.wanted).data());
   {
-    const std::uint32_t life = agent_.life();
+    q.life = agent_.life();
     const detail::section_break outside;
     const class sections::guard section(agent_.sections());
-    if (!post(set)) return pool_read::failed;
-    if (!tenure_held(life)) return pool_read::torn;
+    if (!post(q.requests)) return pool_read::failed;
+    if (!tenure_held(q.life)) return pool_read::torn;
   }
-  if (!contiguous) std::memcpy(&h, staged, sizeof h);
+  return finish(q, to);
+}
+
+pool_read reader::finish(probe& q, target& to) noexcept {
+  object_header& h = q.header;
+  if (!q.contiguous) std::memcpy(&h, q.staged, sizeof h);
   const auto same = [&](const object_header& o) {
     return o.vblock == h.vblock && o.generation == h.generation && o.index == h.index && o.flags == h.flags &&
            o.version == h.version && o.bytes == h.bytes;
   };
-  if (bracketed && !(same(around[0]) && same(around[1]))) {
+  if (q.bracketed && !(same(q.around[0]) && same(q.around[1]))) {
     // What it looks like now says whether it is worth trying again here.
-    const pool_read now = judge(around[1], id, c, to);
+    const pool_read now = judge(q.around[1], q.id, q.size_class, to);
     return now == pool_read::ok ? pool_read::torn : now;
   }
-  if (const pool_read how = judge(h, id, c, to); how != pool_read::ok) return how;
+  if (const pool_read how = judge(h, q.id, q.size_class, to); how != pool_read::ok) return how;
   std::byte* data = to.data;
   if (to.any != nullptr) {
     to.any->resize(h.bytes);
     data = to.any->data();
   }
-  if (mode == consistency::versions)
-    return blocks::gather_lines(staged, h.version, data, h.bytes) ? pool_read::ok : pool_read::torn;
-  if (!contiguous && h.bytes != 0) std::memcpy(data, staged + blocks::header_bytes, h.bytes);
+  to.version = blocks::version_of(h);
+  if (q.mode == consistency::versions)
+    return blocks::gather_lines(q.staged, h.version, data, h.bytes) ? pool_read::ok : pool_read::torn;
+  if (!q.contiguous && h.bytes != 0) std::memcpy(data, q.staged + blocks::header_bytes, h.bytes);
   return blocks::checksum(h, data) == h.crc ? pool_read::ok : pool_read::torn;
 }
 
@@ -181,6 +181,7 @@ pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::ui
   std::byte* data = to.data;
   bool whole = true;
   if (how == pool_read::ok) {
+    to.version = blocks::version_of(h);
     if (to.any != nullptr) {
       to.any->resize(h.bytes);
       data = to.any->data();
@@ -223,6 +224,7 @@ bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, 
     // Where the checksum proves it, what was read is good; else it is read again by itself.
     if (seen == pool_read::ok && layout.mode(c) == consistency::checksum &&
         blocks::checksum(h, from + blocks::header_bytes) == h.crc && tenure_held(life)) {
+      to.version = blocks::version_of(h);
       if (to.any != nullptr) to.any->assign(from + blocks::header_bytes, from + blocks::header_bytes + h.bytes);
       if (to.any == nullptr && h.bytes != 0) std::memcpy(to.data, from + blocks::header_bytes, h.bytes);
       return true;
@@ -264,10 +266,6 @@ bool reader::seek(std::uint64_t word, std::uint32_t& slot, const blocks::identit
   return false;
 }
 
-namespace {
-blocks::identity identity_of(const pool_address& p) noexcept { return {p.block(), p.generation(), p.index()}; }
-}  // namespace
-
 pool_read reader::direct(pool_address p, target& to) noexcept {
   const std::uint64_t word = agent_.word(p.block());
   if (word == 0) return pool_read::unknown;
@@ -283,6 +281,10 @@ errc reader::read(pool_address& p, target& to, std::string* text) noexcept {
     agent_.sections().mine().direct.fetch_add(1, std::memory_order_relaxed);
     return errc::ok;
   }
+  return settle(p, to, word, how, text);
+}
+
+errc reader::settle(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept {
   const time_point begin = clock::now();
   const errc e = correct(p, to, word, how, text);
   const auto took = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
@@ -338,17 +340,20 @@ pool_read reader::scan(pool_address& p, target& to) {
 
 errc reader::ask(pool_address& p, target& to, std::string* text) noexcept {
   const protocol::pool_read_body b{{p.block(), p.generation(), p.index(), p.hint(), 0}, blocks::slot_bytes_max, 0};
-  const reply r = agent_.call(protocol::message_type::pool_read, std::as_bytes(std::span(&b, 1)), {}, agent_.deadline(),
-                              fabric::lane::fetch);
+  const auto type = to.wants_version ? protocol::message_type::pool_read_version : protocol::message_type::pool_read;
+  const reply r = agent_.call(type, std::as_bytes(std::span(&b, 1)), {}, agent_.deadline(), fabric::lane::fetch);
   if (r.code != errc::ok) {
     if (text != nullptr) *text = r.text();
     return r.code;
   }
-  protocol::pool_read_answer a{};
+  static_assert(sizeof(protocol::pool_read_version_answer) == sizeof(protocol::pool_read_answer) + 8);
+  protocol::pool_read_version_answer a{};  // begins as the other one
+  const std::size_t head = to.wants_version ? sizeof a : sizeof(protocol::pool_read_answer);
   std::span<const std::byte> body = r.body();
-  if (body.size() < sizeof a) return errc::bad_frame;
-  std::memcpy(&a, body.data(), sizeof a);
-  body = body.subspan(sizeof a);
+  if (body.size() < head) return errc::bad_frame;
+  std::memcpy(&a, body.data(), head);
+  body = body.subspan(head);
+  to.version = a.version;
   const protocol::pool_object& o = a.at.object;
   if (a.bytes != body.size() || o.vblock != p.block() || o.generation != p.generation() || o.index != p.index())
     return errc::bad_frame;

@@ -6,6 +6,7 @@
 #include <farmem/pool.h>
 
 #include "agent_client.h"
+#include "probe.h"
 
 namespace fm::pool_detail {
 
@@ -14,7 +15,11 @@ struct target {
   std::byte* data = nullptr;
   std::uint32_t bytes = 0;
   std::vector<std::byte>* any = nullptr;
+  bool wants_version = false;  ///< also of the agent, which must speak version 3.1
+  std::uint64_t version = 0;   ///< of what was read, if the agent was not asked or a version is wanted
 };
+
+inline blocks::identity identity_of(const pool_address& p) noexcept { return {p.block(), p.generation(), p.index()}; }
 
 class reader {
  public:
@@ -29,18 +34,28 @@ class reader {
                           target& to, pool_read& how) noexcept;
   /// The whole of `read`: direct, corrected, asked. `p` is corrected. `text` is for errors that the agent explains.
   errc read(pool_address& p, target& to, std::string* text) noexcept;
+  /// What is left of `read` when an attempt with that word has come to `how`.
+  errc settle(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept;
   pool_read direct(pool_address p, target& to) noexcept;
   pool_read scan(pool_address& p, target& to);
   errc ask(pool_address& p, target& to, std::string* text) noexcept;
 
+  // ---- an attempt in pieces, for those who make several at a time ----
+  /// Where it goes to; anything but ok ends it. Learns the region if need be, so not in a section.
+  [[nodiscard]] pool_read prepare(placement& q, std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
+                                  const target& to) const noexcept;
+  /// Its requests. `staged` has staging_bytes().
+  static void fill(probe& q, const target& to, std::byte* staged) noexcept;
+  /// What came of it, when all of them are done without an error, and tenure was held.
+  [[nodiscard]] pool_read finish(probe& q, target& to) noexcept;
+  [[nodiscard]] bool tenure_held(std::uint32_t life) noexcept;
+
  private:
-  struct request_set;
   [[nodiscard]] pool_read judge(const blocks::object_header& h, const blocks::identity& id, std::uint32_t size_class,
                                 const target& to) const noexcept;
   [[nodiscard]] pool_read attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
                                          const blocks::identity& id, target& to) noexcept;
   [[nodiscard]] bool post(request_set& set) noexcept;
-  [[nodiscard]] bool tenure_held(std::uint32_t life) noexcept;
   /// look() as far as it is worth it. Finds what a merge has put beside its slot.
   [[nodiscard]] bool seek(std::uint64_t word, std::uint32_t& slot, const blocks::identity& id, target& to,
                           pool_read& how) noexcept;

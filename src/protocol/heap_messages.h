@@ -96,6 +96,14 @@ enum class message_type : std::uint16_t {
   pool_statistics = 75,  ///< {} -> pool_statistics_answer + pool_class_record[]
   pool_audit = 76,       ///< {} -> audit_answer + text
   pool_epoch = 77,       ///< notice agent -> client, pool_epoch_notice: pass it
+  // Since version 3.1 of pools:
+  pool_read_version = 78,  ///< pool_read_body -> pool_read_version_answer + payload
+  pool_write_if = 79,      ///< pool_write_if_body + payload -> pool_write_if_answer: if it has that version still
+  pool_bind = 80,          ///< pool_bind_body + name -> {}: the name names that object from now on
+  pool_unbind = 81,        ///< pool_unbind_body + name -> {}
+  pool_lookup = 82,        ///< name -> pool_lookup_answer
+  pool_list = 83,          ///< pool_list_body -> pool_list_answer + pool_listed[]: a bounded piece of all objects
+  pool_tune = 84,          ///< pool_tune_body -> {}: what the maker of a pool sets by size class
 
   // 96 to 127 are those of paged ranges, in protocol/paged_messages.h.
 };

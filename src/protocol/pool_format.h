@@ -6,7 +6,11 @@
 //   header          word 0   31..0 virtual block that it was born in | 63..32 generation
 //                   word 1   15..0 birth index | 31..16 flags        | 63..32 version
 //                   word 2   31..0 payload bytes                     | 63..32 checksum
-//   table word      63 valid | 62..57 class | 56..44 offset / 4 KiB | 43..24 region, as the pool counts them | 23..0 changes
+//   table word      63 valid | 62..57 class | 56..44 offset / 4 KiB | 43..24 region, as the pool counts them
+//                   23 old | 22..0 changes
+//
+// A virtual block is old if its frame gives new births to another one: a merge has moved its objects there. Since
+// version 3.1 of the protocol.
 //
 // Identity is (virtual block, index, generation): where the object was born, not where it is. It is unique for ever:
 // the generation counts the births of a virtual block and never begins again.
@@ -145,10 +149,11 @@ struct place {
   std::uint32_t ordinal = 0;  ///< of the region in its pool
   std::uint32_t offset = 0;   ///< a multiple of 4 KiB
 };
-constexpr std::uint64_t table_word(std::uint32_t size_class, place at, std::uint64_t change) {
+constexpr std::uint64_t table_word(std::uint32_t size_class, place at, std::uint64_t change, bool old = false) {
   return std::uint64_t{1} << 63 | std::uint64_t{size_class} << 57 | std::uint64_t{at.offset / frame_bytes_min} << 44 |
-         std::uint64_t{at.ordinal} << 24 | (change & 0xffffff);
+         std::uint64_t{at.ordinal} << 24 | std::uint64_t{old} << 23 | (change & 0x7fffff);
 }
+constexpr bool is_old(std::uint64_t word) { return (word >> 23 & 1) != 0; }
 constexpr bool is_mapped(std::uint64_t word) { return word >> 63 != 0; }
 constexpr std::uint32_t class_of(std::uint64_t word) { return std::uint32_t(word >> 57) & 63; }
 constexpr place place_of(std::uint64_t word) {
@@ -180,6 +185,8 @@ struct identity {
   std::uint16_t index = 0;
   friend constexpr bool operator==(const identity&, const identity&) = default;
 };
+/// Of a state of an object: two states have the same one only as protocol/pool_messages.h says, "Versions".
+constexpr std::uint64_t version_of(const object_header& h) { return std::uint64_t{h.crc} << 32 | h.version; }
 constexpr bool names(const object_header& h, const identity& id) {
   return h.vblock == id.vblock && h.generation == id.generation && h.index == id.index;
 }

@@ -19,6 +19,15 @@
 // answer to t, less what the two clocks may differ in rate. A deadline that is that bound for the moment of giving up
 // has passed on the agent's clock when the client gives up. An answer that was slow makes deadlines early, never late.
 //
+// Versions. An object's version is the one of its header and, where it has one, its checksum. Each change of the object
+// gives it a new version of the pool's own count, so two states of an object have the same one only if the pool saw a
+// multiple of 2^32 changes in between, and, where objects have checksums, if those are the same as well. A merge keeps
+// versions: it moves states and makes none. pool_write_if names the version that it replaces. A refusal with `conflict`
+// is not kept as an answer: a change that comes again is refused again, since a version does not come back.
+//
+// Minor versions. The agent tells its own in what follows pool_open_answer, if the client's is not 0. A client sends
+// the messages of a later version only to agents that know it.
+//
 // Epochs. A frame that a merge or frees have emptied is stamped with the pool's next epoch. It is used again when
 // every client has passed that epoch: has finished all reads that were posted before it heard of it. Agents ask for
 // that with the notice pool_epoch; pool_pass is the answer, and renews the lease, too. A client that is silent for its
@@ -36,10 +45,13 @@
 namespace fm::protocol {
 
 constexpr std::uint16_t pool_protocol_major = 3;
-constexpr std::uint16_t pool_protocol_minor = 0;
+constexpr std::uint16_t pool_protocol_minor = 1;  ///< 1: versions, names, lists, thresholds; table words of old blocks
 
 /// Streams of changes that a client may have.
 constexpr std::uint32_t pool_streams_max = 256;
+
+/// Bytes of a name of an object.
+constexpr std::uint32_t pool_name_bytes_max = 47;
 
 #pragma pack(push, 1)
 
@@ -77,6 +89,13 @@ struct pool_open_answer {
   std::uint32_t lease_ms;
   std::uint32_t chunks;    ///< of the table, so far
   pool_settings settings;  ///< that the pool has
+};
+
+/// Follows pool_open_answer, if the client's minor version is not 0.
+struct pool_open_more {
+  std::uint16_t minor;  ///< of the agent
+  std::uint16_t zero;
+  std::uint32_t may_tune;  ///< 1: this client has made the pool, and has sent no pool_tune yet
 };
 
 struct pool_object {
@@ -131,10 +150,73 @@ struct pool_write_body {
   std::uint32_t zero;
 };
 
+/// Followed by the payload.
+struct pool_read_version_answer {
+  pool_where at;
+  std::uint32_t bytes;
+  std::uint32_t zero;
+  std::uint64_t version;
+};
+
+/// Followed by the payload, which must be as long as the object is.
+struct pool_write_if_body {
+  pool_change change;
+  pool_object object;
+  std::uint32_t bytes;
+  std::uint32_t zero;
+  std::uint64_t version;  ///< that the object must have
+};
+struct pool_write_if_answer {
+  pool_where at;
+  std::uint64_t version;  ///< that it has now
+};
+
 /// pool_free, pool_release.
 struct pool_object_body {
   pool_change change;
   pool_object object;
+};
+
+/// Followed by the name.
+struct pool_bind_body {
+  pool_change change;
+  std::uint64_t who, what;  ///< the pointer; not null
+  std::uint32_t replace;    ///< 1: also if the name is bound to another object
+  std::uint32_t name_bytes;
+};
+struct pool_unbind_body {
+  pool_change change;
+  std::uint32_t name_bytes;
+  std::uint32_t zero;
+};
+struct pool_lookup_answer {
+  std::uint64_t who, what;
+};
+
+/// Where an object is in the order of all: by virtual block, then by index of birth.
+struct pool_list_body {
+  std::uint32_t vblock, index;  ///< the first that is wanted
+  std::uint32_t most;           ///< objects that the answer may name; not 0
+  std::uint32_t zero;
+};
+/// Followed by `count` pool_listed.
+struct pool_list_answer {
+  std::uint32_t vblock, index;  ///< to go on from
+  std::uint32_t count;          ///< may be 0 though there are more
+  std::uint32_t done;           ///< 1: there are none after these
+};
+struct pool_listed {
+  std::uint32_t vblock;
+  std::uint32_t generation;
+  std::uint16_t index;
+  std::uint16_t slot;
+  std::uint32_t bytes;
+};
+
+/// Only of the client that pool_open_more allows it; others are refused.
+struct pool_tune_body {
+  std::uint32_t compact_above[blocks::class_count];  ///< as in pool_settings, by size class
+  std::uint32_t zero;
 };
 
 struct pool_compact_body {

@@ -7,7 +7,7 @@
 
 TEST_CASE("every error code has a name of its own") {
   std::set<std::string> names;
-  for (unsigned short number = 0; number <= static_cast<unsigned short>(fm::errc::wrong_type); ++number) {
+  for (unsigned short number = 0; number <= static_cast<unsigned short>(fm::errc::conflict); ++number) {
     const std::string name(fm::to_string(static_cast<fm::errc>(number)));
     CAPTURE(number, name);
     CHECK(name != "unknown_error");
@@ -26,6 +26,7 @@ TEST_CASE("the numbers of the codes are those of the wire") {
   CHECK(static_cast<int>(fm::errc::stale) == 21);
   CHECK(static_cast<int>(fm::errc::scope_misuse) == 27);
   CHECK(static_cast<int>(fm::errc::wrong_type) == 28);
+  CHECK(static_cast<int>(fm::errc::conflict) == 29);
 }
 
 TEST_CASE("an error says its code's name and what failed") {

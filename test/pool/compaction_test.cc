@@ -16,6 +16,13 @@ void check_packed(const world& w) {
   CHECK(std::count_if(fill.begin(), fill.end(), [&](std::uint32_t n) { return n * 2 <= w.slots(); }) <= 1);
 }
 
+/// The same threshold for every class.
+pool_blocks::thresholds above(std::uint32_t share) {
+  pool_blocks::thresholds all{};
+  all.fill(share);
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("after a round of compaction no two blocks have objects that fit into one") {
@@ -275,13 +282,23 @@ TEST_CASE("a class is sparse when it has too many free slots and has lost a bloc
   world w;
   std::vector<where> all;
   for (std::uint64_t i = 0; i < 1000; ++i) all.push_back(w.make(i));
-  CHECK_FALSE(w.blocks.is_sparse(32768));
+  CHECK_FALSE(w.blocks.is_sparse(above(32768)));
   for (std::size_t i = 0; i < 700; ++i) REQUIRE(w.blocks.free(all[i / 10 * 10 + i % 10]) == errc::ok);
   for (std::size_t i = 700; i < all.size(); ++i)
     if (i % 8 != 0) REQUIRE(w.blocks.free(all[i]) == errc::ok);
-  CHECK(w.blocks.is_sparse(32768));
-  CHECK_FALSE(w.blocks.is_sparse(0));
+  CHECK(w.blocks.is_sparse(above(32768)));
+  CHECK_FALSE(w.blocks.is_sparse(above(0)));
+  pool_blocks::thresholds own = above(0);
+  own[w.size_class()] = 32768;
+  CHECK(w.blocks.is_sparse(own));
+  own = above(32768);
+  own[w.size_class()] = 65536;
+  CHECK_FALSE(w.blocks.is_sparse(own));
+  w.blocks.begin_round(own);  // of no class
+  while (w.blocks.compact_step()) {
+  }
+  CHECK(w.blocks.counts(w.size_class()).merges_tried == 0);
   w.compact();
-  CHECK_FALSE(w.blocks.is_sparse(32768));
+  CHECK_FALSE(w.blocks.is_sparse(above(32768)));
   w.check();
 }

@@ -1,148 +1,15 @@
 // The agent's half of a pool's protocol, spoken to by hand: epochs and leases on a clock of the test's own, changes that are
 // repeated, memory that is not a peer's, messages that break the rules.
-#include "agent/service/service.h"
-#include "protocol/paged_messages.h"
-#include "protocol/pool_messages.h"
-#include "remote/agent_session.h"
-
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <deque>
-#include <memory>
 #include <set>
-#include <vector>
 
-namespace {
+#include "pool/service_fixture.h"
 
-using namespace fm;
-using namespace fm::agent;
-using namespace fm::protocol;
-using namespace fm::literals;
-using std::chrono::milliseconds;
-
-constexpr std::uint64_t never = INT64_MAX;  ///< as a deadline
-
-class peer final : public fabric::peer {
- public:
-  [[nodiscard]] const std::string& name() const noexcept override { return name_; }
-  bool notify(std::span<const std::byte> payload) noexcept override {
-    if (!listens) return false;
-    pool_epoch_notice n{};
-    if (payload.size() == sizeof(message_head) + sizeof n) {
-      std::memcpy(&n, payload.data() + sizeof(message_head), sizeof n);
-      epochs.push_back(n.epoch);
-    }
-    return true;
-  }
-  void close(errc why, std::string_view) noexcept override { closed = why; }
-  std::vector<std::uint64_t> epochs;
-  errc closed = errc::ok;
-  bool listens = true;
-
- private:
-  std::string name_ = "peer";
-};
-
-struct world {
-  std::int64_t now_ns = 1'000'000'000;
-  std::unique_ptr<fm::agent::store> s;
-  world() {
-    store_options o;
-    o.memory_bytes = 4_MiB;
-    o.region_bytes = 256_KiB;
-    o.hooks.background = false;
-    o.hooks.context = this;
-    o.hooks.now = [](void* w) { return time_point(std::chrono::nanoseconds(static_cast<world*>(w)->now_ns)); };
-    s = fm::agent::store::create(o);
-  }
-  void pass(milliseconds d) {
-    now_ns += std::chrono::nanoseconds(d).count();
-    while (s->maintain()) {
-    }
-  }
-};
-
-/// A client that says what it is told to.
-struct client {
-  world& w;
-  std::uint64_t id;
-  std::unique_ptr<peer> p = std::make_unique<peer>();
-  pool_open_answer opened{};
-  std::uint64_t number = 0;
-
-  client(world& of, std::uint64_t n) : w(of), id(n) { REQUIRE(w.s->connected(*p) == errc::ok); }
-  client(const client&) = delete;
-  client& operator=(const client&) = delete;
-  ~client() { w.s->disconnected(*p); }
-
-  template <class T>
-  errc say(message_type type, const T& body, std::vector<std::byte>* answer = nullptr,
-           std::span<const std::byte> payload = {}) {
-    std::vector<std::byte> m(sizeof(message_head) + sizeof body + payload.size());
-    const message_head h{static_cast<std::uint16_t>(type), 0, static_cast<std::uint32_t>(sizeof body + payload.size())};
-    std::memcpy(m.data(), &h, sizeof h);
-    std::memcpy(m.data() + sizeof h, &body, sizeof body);
-    if (!payload.empty()) std::memcpy(m.data() + sizeof h + sizeof body, payload.data(), payload.size());
-    fabric::answer a;
-    if (const errc e = w.s->message(*p, m, a); e != errc::ok) {
-      broke = e;
-      return e;
-    }
-    broke = errc::ok;
-    key_fd = a.key.fd;
-    answer_head head;
-    REQUIRE(a.payload.size() >= sizeof head);
-    std::memcpy(&head, a.payload.data(), sizeof head);
-    if (answer != nullptr) answer->assign(a.payload.begin() + sizeof head, a.payload.end());
-    return static_cast<errc>(head.code);
-  }
-  template <class A, class T>
-  A ask(message_type type, const T& body, std::span<const std::byte> payload = {}) {
-    std::vector<std::byte> b;
-    REQUIRE(say(type, body, &b, payload) == errc::ok);
-    A a{};
-    REQUIRE(b.size() >= sizeof a);
-    std::memcpy(&a, b.data(), sizeof a);
-    return a;
-  }
-  pool_open_body opening() const {
-    pool_open_body b{};
-    b.major = pool_protocol_major;
-    b.tenant[0] = 5;
-    b.client[0] = id;
-    b.lease_ms = 1000;
-    b.settings = {4096, 0, 1, 0, 3000, 0, 0, 0};
-    std::strcpy(b.name, "pool");
-    return b;
-  }
-  void open() { opened = ask<pool_open_answer>(message_type::pool_open, opening()); }
-  pool_object make(std::uint64_t value) {
-    const auto a = ask<pool_alloc_answer>(message_type::pool_alloc, pool_alloc_body{{++number, 0, 0, never}, 8, 0},
-                                          std::as_bytes(std::span(&value, 1)));
-    REQUIRE(a.wait == 0);
-    return a.at.object;
-  }
-  errc free(const pool_object& o) { return say(message_type::pool_free, pool_object_body{{++number, 0, 0, never}, o}); }
-  pool_statistics_answer statistics() {
-    std::vector<std::byte> b;
-    fabric::answer a;
-    const message_head h{static_cast<std::uint16_t>(message_type::pool_statistics), 0, 0};
-    REQUIRE(w.s->message(*p, std::as_bytes(std::span(&h, 1)), a) == errc::ok);
-    pool_statistics_answer s{};
-    REQUIRE(a.payload.size() >= sizeof(answer_head) + sizeof s);
-    std::memcpy(&s, a.payload.data() + sizeof(answer_head), sizeof s);
-    return s;
-  }
-  errc pass(std::uint64_t epoch) { return say(message_type::pool_pass, pool_pass_body{epoch, 0}); }
-  int key_fd = -1;        ///< the agent's, that came with the last answer
-  errc broke = errc::ok;  ///< what the last message cost
-};
-
-}  // namespace
+using namespace service_test;
 
 TEST_CASE("an emptied frame waits for the slowest client of the pool") {
   world w;
@@ -421,6 +288,21 @@ TEST_CASE("messages that break the rules of pools cost the connection") {
   CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_object_body{{1, 0, 0, 0}, none}); }));
   CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_object_body{{1, 0, 0, never + 1}, none}); }));
   CHECK(broken([](c& x) { x.say(message_type::pool_compact, pool_compact_body{2, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_read_version, pool_read_body{none, 0, 1}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_write_if, pool_write_if_body{{1, 0, 0, never}, none, 8, 0, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_write_if, pool_write_if_body{{1, 0, 0, never}, none, 0, 1, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_list, pool_list_body{0, 0, 0, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_list, pool_list_body{0, 0, 1, 1}); }));
+  const std::byte a{'a'}, zero{0};
+  const std::span<const std::byte> letter(&a, 1), nothing(&zero, 1);
+  const pool_change change{1, 0, 0, never};
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 2, 1}, nullptr, letter); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 0, 0, 0, 1}, nullptr, letter); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 0, 2}, nullptr, letter); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 0, 1}, nullptr, nothing); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 0, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_unbind, pool_unbind_body{change, 1, 1}, nullptr, letter); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_lookup, std::array<char, 48>{'x'}); }));
   CHECK(broken([](c& x) { x.say(static_cast<message_type>(99), std::uint64_t{0}); }));
   const auto refused = [&](auto&& change) {
     client x(w, 8);

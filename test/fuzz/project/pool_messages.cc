@@ -66,6 +66,7 @@ class hostile_client {
   void open(input& in) {
     pool_open_body b{};
     b.major = pool_protocol_major;
+    b.minor = static_cast<std::uint16_t>(in.below(3));
     b.tenant[0] = tenant_;
     b.client[0] = id_;
     b.lease_ms = 1000;
@@ -89,7 +90,8 @@ class hostile_client {
     const auto a = send(message_type::pool_open, b);
     if (a.empty()) return;
     pool_open_answer o{};
-    FM_CHECK(a.size() == sizeof o, "an answer to pool_open of a wrong length");
+    FM_CHECK(a.size() == sizeof o + (b.minor == 0 ? 0 : sizeof(pool_open_more)),
+             "an answer to pool_open of a wrong length");
     std::memcpy(&o, a.data(), sizeof o);
     FM_CHECK(o.instance != 0, "a pool without an instance");
     instance_ = o.instance;
@@ -141,6 +143,66 @@ class hostile_client {
     std::memcpy(&got, a.data(), sizeof got);
     FM_CHECK(a.size() == sizeof got + got.bytes, "an answer to pool_read of a wrong length");
   }
+  void read_version(input& in) {
+    const auto a = send(message_type::pool_read_version, pool_read_body{object(in), 1u << 20, 0});
+    if (a.empty()) return;
+    pool_read_version_answer got{};
+    FM_CHECK(a.size() >= sizeof got, "an answer to pool_read_version without its head");
+    std::memcpy(&got, a.data(), sizeof got);
+    FM_CHECK(a.size() == sizeof got + got.bytes, "an answer to pool_read_version of a wrong length");
+    version_ = got.version;
+  }
+  void write_if(input& in) {
+    std::vector<std::byte> b;
+    const std::uint32_t bytes = 1 + in.below(60);
+    append(b, pool_write_if_body{change(in), object(in), in.below(32) == 0 ? in.name() : bytes, 0,
+                                 in.below(4) == 0 ? in.word() : version_});
+    b.resize(b.size() + bytes, std::byte{in.byte()});
+    const auto a = send(message_type::pool_write_if, b);
+    FM_CHECK(a.empty() || a.size() == sizeof(pool_write_if_answer), "an answer to pool_write_if of a wrong length");
+  }
+  void name(input& in) {
+    std::vector<std::byte> name(1 + in.below(in.below(8) == 0 ? 64 : 3),
+                                std::byte{static_cast<unsigned char>('a' + in.below(4))});
+    if (in.below(32) == 0) name.clear();
+    const auto bytes = in.below(32) == 0 ? in.name() : static_cast<std::uint32_t>(name.size());
+    std::vector<std::byte> b;
+    const std::uint32_t what = in.below(4);
+    if (what == 0) {
+      append(b, pool_unbind_body{change(in), bytes, in.below(32) == 0 ? 1u : 0u});
+    } else if (what < 3) {
+      append(b, pool_bind_body{change(in), in.below(4), in.below(4), in.below(3), bytes});
+    }
+    b.insert(b.end(), name.begin(), name.end());
+    const auto a = send(what == 0  ? message_type::pool_unbind
+                        : what < 3 ? message_type::pool_bind
+                                   : message_type::pool_lookup,
+                        b);
+    FM_CHECK(what != 3 || a.empty() || a.size() == sizeof(pool_lookup_answer),
+             "an answer to pool_lookup of a wrong length");
+  }
+  void list(input& in) {
+    pool_list_body at{0, 0, 1 + in.below(40), 0};
+    if (in.below(4) == 0) at = {in.name(), in.name(), in.name(), 0};
+    for (;;) {
+      const auto a = send(message_type::pool_list, at);
+      if (a.empty()) return;
+      pool_list_answer got{};
+      FM_CHECK(a.size() >= sizeof got, "an answer to pool_list without its head");
+      std::memcpy(&got, a.data(), sizeof got);
+      FM_CHECK(got.count <= at.most && a.size() == sizeof got + got.count * sizeof(pool_listed),
+               "an answer to pool_list of a wrong length");
+      if (got.done != 0) return;
+      FM_CHECK(got.vblock > at.vblock || (got.vblock == at.vblock && got.index > at.index), "a list that goes nowhere");
+      at.vblock = got.vblock;
+      at.index = got.index;
+    }
+  }
+  void tune(input& in) {
+    pool_tune_body t{};
+    for (auto& share : t.compact_above) share = in.below(8) == 0 ? in.name() : in.below(65537);
+    send(message_type::pool_tune, t);
+  }
   // What somebody who has a region mapped could do.
   void scribble(input& in) {
     const auto a = send(message_type::pool_region, pool_region_body{in.below(2), 0});
@@ -167,11 +229,11 @@ class hostile_client {
   }
 
   void step(input& in, std::int64_t& now_ns) {
-    switch (in.below(20)) {
+    switch (in.below(26)) {
       case 0: {
         std::vector<std::byte> b(in.below(64));
         for (auto& x : b) x = std::byte{in.byte()};
-        send(static_cast<message_type>(62 + in.below(18)), b);
+        send(static_cast<message_type>(62 + in.below(26)), b);
         break;
       }
       case 1: open(in); break;
@@ -194,6 +256,11 @@ class hostile_client {
       case 15:
         if (in.below(4) == 0) scribble(in);
         break;
+      case 16: read_version(in); break;
+      case 17: write_if(in); break;
+      case 18: name(in); break;
+      case 19: list(in); break;
+      case 20: tune(in); break;
       default:
         for (std::uint32_t i = 1 + in.below(16); i > 0; --i) allocate(in);
     }
@@ -212,6 +279,7 @@ class hostile_client {
   std::uint32_t instance_ = 0;
   std::uint64_t numbers_[4] = {};
   std::vector<pool_object> objects_;
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace
