@@ -22,6 +22,7 @@
 #include <farmem/paged.h>
 #include <farmem/pauses.h>
 #include <farmem/pool.h>
+#include <farmem/pool_operation.h>
 #include <farmem/prefetch.h>
 #include <farmem/ptr.h>
 #include <farmem/queue.h>

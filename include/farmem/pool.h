@@ -22,6 +22,12 @@
 
 namespace fm {
 
+template <class T>
+class pool_operation;
+namespace detail {
+struct pool_transfer;
+}
+
 /// How a one-sided read ended.
 enum class pool_read : std::uint8_t {
   ok,          ///< the value was read
@@ -153,6 +159,14 @@ class pool {
   }
   /// As read_many, for bytes: fills in `code` of each item, and corrects its `at`. Throws nothing but std::bad_alloc.
   void read_many_into(std::span<pool_read_item> items);
+
+  /// Starts a read, and returns at once: `auto r = pool.read_async(p); ... r.wait();`, or `T v = co_await r;` in an
+  /// fm::task. Reads that are started before the first is awaited are in flight together. If the object is not where `p`
+  /// says, the thread that takes the result looks for it, as read does. Over transports without latency, the read is
+  /// over when this returns. The first read of a block may wait for a piece of the table. Needs
+  /// <farmem/pool_operation.h>.
+  template <class T>
+  [[nodiscard]] pool_operation<T> read_async(const pool_ptr<T>& p);
 
   /// Makes one one-sided read at the place that the pointer names, and reports how it ended. Corrects nothing.
   template <class T>
@@ -354,6 +368,12 @@ class pool {
     return {reinterpret_cast<std::byte*>(&value), sizeof(T)};
   }
   [[nodiscard]] std::string describe(const pool_address& p, errc why) const;
+
+  template <class T>
+  friend class pool_operation;
+  std::shared_ptr<detail::pool_transfer> start_read(const pool_address& p, std::size_t bytes);
+  /// The outcome; the bytes are in `t` then.
+  errc finish_read(detail::pool_transfer& t) noexcept;
 
   class impl;
   std::unique_ptr<impl> impl_;

@@ -1,5 +1,5 @@
 // One attempt to read an object at a place: the requests that it takes, and what they bring. reader fills it in, has it
-// posted, and judges it; read_many posts several at a time.
+// posted, and judges it; read_many and read_async post several at a time.
 //
 // Invariant owned here: a probe does not move while its requests are posted, and they name memory of the probe, of its
 // target and of its staging alone.

@@ -1,6 +1,7 @@
 // The threads and what they judge; see stress.h.
 #include "pool/stress.h"
 
+#include <farmem/pool_operation.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -128,6 +129,13 @@ class stressed {
         e = reading_.rpc_read_into(mine[i].address(), bytes);
       else if (random() % 64 == 0) {
         if (reading_.scan_read(mine[i], v) != pool_read::ok) continue;
+      } else if (random() % 64 == 0) {
+        read_several(mine, random);
+        continue;
+      } else if (random() % 64 == 0) {
+        const auto r = reading_.read_async(mine[i]).try_wait();
+        if (r) v = *r;
+        e = r ? errc::ok : r.error().code();
       } else {
         e = reading_.read_into(mine[i].address(), bytes);
       }
@@ -135,11 +143,40 @@ class stressed {
         findings_.failed(e);
         continue;
       }
-      findings_.reads.fetch_add(1, std::memory_order_relaxed);
-      if (!v.whole()) findings_.torn.fetch_add(1);
-      if (v.id != i) findings_.strangers.fetch_add(1);
-      if (v.version < written) findings_.older.fetch_add(1);
+      judge(v, i, written);
     }
+  }
+
+  void judge(const value& v, std::size_t i, std::uint64_t written) {
+    findings_.reads.fetch_add(1, std::memory_order_relaxed);
+    if (!v.whole()) findings_.torn.fetch_add(1);
+    if (v.id != i) findings_.strangers.fetch_add(1);
+    if (v.version < written) findings_.older.fetch_add(1);
+  }
+
+  /// Objects that follow each other, all at a time.
+  void read_several(std::vector<pool_ptr<value>>& mine, std::mt19937_64& random) {
+    constexpr std::size_t several = 24;
+    const std::size_t from = random() % (objects - several);
+    std::array<std::uint64_t, several> written{};
+    for (std::size_t k = 0; k < several; ++k) written[k] = all_[from + k].version.load(std::memory_order_acquire);
+    const auto values = reading_.read_many(std::span(mine).subspan(from, several));
+    for (std::size_t k = 0; k < several; ++k)
+      if (values[k])
+        judge(*values[k], from + k, written[k]);
+      else
+        findings_.failed(values[k].error().code());
+  }
+
+  errc write_plainly(pool_ptr<value>& p, const value& v) {
+    const auto r = writing_.try_write_bytes(p.address(), std::as_bytes(std::span(&v, 1)));
+    return r ? errc::ok : r.error().code();
+  }
+  errc write_by_version(pool_ptr<value>& p, const value& v) {
+    const auto seen = writing_.try_read_versioned(p);
+    if (!seen) return seen.error().code();
+    const auto done = writing_.try_write_if(p, seen->version, v);
+    return done ? errc::ok : done.error().code();
   }
 
   /// Every second object, so that each has one writer.
@@ -151,8 +188,9 @@ class stressed {
       const std::size_t i = which + random() % (objects / 2) * 2;
       const std::uint64_t version = all_[i].version.load(std::memory_order_relaxed) + 1;
       const value v = value::make(i, version);
-      if (const auto r = writing_.try_write_bytes(mine[i].address(), std::as_bytes(std::span(&v, 1))); !r) {
-        findings_.failed(r.error().code());
+      // Nobody else writes the object, so its version is the one that was read, wherever it has been moved to.
+      if (const errc e = random() % 2 == 0 ? write_by_version(mine[i], v) : write_plainly(mine[i], v); e != errc::ok) {
+        findings_.failed(e);
         continue;
       }
       all_[i].version.store(version, std::memory_order_release);
