@@ -132,7 +132,7 @@ class pool_blocks {
   outcome free(const where& at, held how = held::exclusive, const change_deadline& by = {});
   /// The object gets an identity of the block where it lives, if it has not one already. Errors as free; corrupt.
   outcome release(where& at, held how = held::exclusive, const change_deadline& by = {});
-  struct listed {
+  struct list_entry {
     blocks::identity id;
     std::uint16_t slot = 0;
     std::uint32_t bytes = 0;
@@ -143,7 +143,7 @@ class pool_blocks {
   };
   /// Up to `most` objects from that position on, which then is where to go on; true when there are none after them. May
   /// give none and have more: it looks at a bounded number of slots (listing.cc).
-  bool list(position& from, std::size_t most, std::vector<listed>& out) const;
+  bool list(position& from, std::size_t most, std::vector<list_entry>& out) const;
   /// Bytes of the object; 0 when there is none.
   [[nodiscard]] std::uint32_t bytes_of(const where& at) const;
 

@@ -10,7 +10,7 @@
 
 namespace fm::agent {
 
-bool pool_blocks::list(position& from, std::size_t most, std::vector<listed>& out) const {
+bool pool_blocks::list(position& from, std::size_t most, std::vector<list_entry>& out) const {
   std::uint64_t looks = 0;
   while (from.vblock < vblocks_.size()) {
     if (out.size() >= most || looks >= limits::listed_slots_max) return false;
@@ -35,7 +35,7 @@ bool pool_blocks::list(position& from, std::size_t most, std::vector<listed>& ou
       }
     }
     std::sort(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
-              [](const listed& a, const listed& c) { return a.id.index < c.id.index; });
+              [](const list_entry& a, const list_entry& c) { return a.id.index < c.id.index; });
     if (out.size() > most) {
       out.resize(most);
       from.index = std::uint32_t{out.back().id.index} + 1;

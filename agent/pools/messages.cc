@@ -281,11 +281,11 @@ errc pool_session::list(pool& p, body b, fabric::answer& out) {
   pool_list_body m;
   if (!read_exactly(b, m) || m.most == 0 || m.zero != 0) return errc::bad_frame;
   pool_blocks::position at{m.vblock, m.index};
-  std::vector<pool_blocks::listed> found;
+  std::vector<pool_blocks::list_entry> found;
   const bool done = p.blocks->list(at, std::min<std::size_t>(m.most, limits::listed_objects_max), found);
   const pool_list_answer a{at.vblock, at.index, static_cast<std::uint32_t>(found.size()), done ? 1u : 0u};
   begin_answer(out, type, &a, sizeof a);
-  for (const pool_blocks::listed& o : found) {
+  for (const pool_blocks::list_entry& o : found) {
     const pool_listed record{o.id.vblock, o.id.generation, o.id.index, o.slot, o.bytes};
     append_answer(out, &record, sizeof record);
   }
