@@ -92,7 +92,7 @@ struct cycle_report {
       dead = 0;                   ///< objects found dead
   std::uint64_t freed = 0;  ///< of `dead`: freed; the others were being written or fetched and wait for another cycle
   std::uint64_t freed_bytes = 0;   ///< bytes freed by a young collection, as home copies; else see cycle_part
-  std::uint64_t weak_cleared = 0;  ///< weak handles that became null
+  std::uint64_t weak_cleared = 0;  ///< dead objects that weak handles or notices named
   std::uint64_t cpu_ns = 0;        ///< CPU time of the collector's thread; that of agents is in their parts
   std::vector<cycle_part> agents;  ///< one part for each agent; empty for young collections
   std::uint64_t faults = 0;        ///< contradictions found with heap_options::verify_cycles; status is corrupt then

@@ -15,7 +15,6 @@ struct managed_type_rule {
   static_assert(V != verdict::function_pointer, "farmem: a managed type cannot hold a function pointer: use an enum");
   static_assert(V != verdict::member_pointer, "farmem: a managed type cannot hold a pointer to member: use an enum");
   static_assert(V != verdict::root_handle, "farmem: fm::ptr is a root and stays outside the heap: use fm::ref<T>");
-  static_assert(V != verdict::weak_handle, "farmem: fm::weak stays outside the heap: use fm::ref<T>");
   static_assert(V != verdict::std_string,
                 "farmem: std::string keeps its text outside the heap: use fm::ref<fm::string>");
   static_assert(V != verdict::string_view, "farmem: a string view points outside the heap: use fm::ref<fm::string>");

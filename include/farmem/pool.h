@@ -10,6 +10,7 @@
 //   pool.free(p);
 #pragma once
 
+#include <farmem/detail/fields.h>
 #include <farmem/pool_options.h>
 #include <farmem/pool_ptr.h>
 #include <farmem/pool_stats.h>
@@ -356,6 +357,7 @@ class pool {
   static constexpr void check_type() {
     static_assert(std::is_trivially_copyable_v<T>, "an object of a pool is bytes: its type must be trivially copyable");
     static_assert(std::is_default_constructible_v<T>, "reading makes a T to read into");
+    static_assert(!detail::is_weak<T>, "an fm::weak means nothing in another process: use fm::pool_ptr");
     static_assert(!std::is_pointer_v<T>, "a pointer means nothing in another process: use fm::pool_ptr");
     static_assert(sizeof(T) <= 512 << 10, "larger than any object of a pool");
   }

@@ -3,7 +3,7 @@
 //   ptr<T>        a root: keeps an object alive; lives anywhere (stack, static, std::vector); 8 bytes
 //   ptr<const T>  the same, and does not change the object
 //   ref<T>        a reference in a field of a managed object; 8 bytes, a slot; not copyable out of managed memory
-//   weak<T>       names an object without keeping it alive
+//   weak<T>       names an object without keeping it alive; lives anywhere, also in a managed object
 //   p->x          reads in place until the full expression ends
 //   p.read()      a pin for reading: the object stays in place while the pin lives
 //   p.read(&T::x) the same, shows one member: a range if the member is one
@@ -323,8 +323,12 @@ class ptr {
 };
 
 /// Names an object without keeping it alive. lock() gives a root, or null if the object is gone or its heap is closed.
-/// A weak handle becomes null when a collection finds its object dead. Threads may share weak handles as they may share
-/// fm::ptr.
+/// A weak handle lives anywhere, and may be a field of a managed object: it is 8 bytes, trivially copyable, and means
+/// nothing outside of its process. It never names another object than the one that it was made for.
+///
+/// Handles are read and written as plain values: two threads synchronise as for an int. lock() of a handle that nobody
+/// writes meanwhile is thread-safe. An object that was ever named needs 8 bytes of the process until it dies, and 4 for
+/// each of the 1,024 slots around its own.
 template <class T>
 class weak {
  public:
@@ -332,30 +336,25 @@ class weak {
   constexpr weak() noexcept = default;
   /// A null handle.
   constexpr weak(std::nullptr_t) noexcept {}
-  /// Names the object of `p`. O(1).
-  weak(const ptr<T>& p) : cell_(p ? detail::roots::make_weak(p.slot()) : nullptr) {}
-  /// Names the object of `o`. O(1).
-  weak(const weak& o) : cell_(o.cell_ ? detail::copy_weak(*o.cell_) : nullptr) {}
-  /// Takes over the handle of `o`, which is null afterwards. O(1).
-  weak(weak&& o) noexcept : cell_(std::exchange(o.cell_, nullptr)) {}
-  ~weak() {
-    if (cell_) detail::roots::drop(cell_);
-  }
-  /// Names the object of `o` from now on. O(1).
-  weak& operator=(weak o) noexcept {
-    std::swap(cell_, o.cell_);
-    return *this;
-  }
-  /// A root of the object, or null if the object is gone. O(1), fetches nothing. Thread-safe.
+  /// Names the object of `p`. O(1); takes a lock if no weak handle has named the object before. Throws out_of_memory.
+  weak(const ptr<T>& p) : name_(p ? detail::name_weakly(p.slot()) : 0) {}
+  /// The same of a handle to a type that T covers.
+  template <class U>
+  requires detail::handle_converts<U, T> weak(const ptr<U>& p) : name_(p ? detail::name_weakly(p.slot()) : 0) {}
+  /// Names what a field refers to. As above.
+  weak(const ref<T>& r) : weak(r.root()) {}
+  /// A root of the object, or null if the object is gone. O(1), fetches nothing, takes no lock.
   [[nodiscard]] ptr<T> lock() const {
     const detail::section in_section;
-    return cell_ ? ptr<T>::from_slot(detail::lock_weak(*cell_)) : ptr<T>();
+    return name_ != 0 ? ptr<T>::from_slot(detail::lock_weak(name_)) : ptr<T>();
   }
   /// Becomes null. O(1).
-  void reset() noexcept { *this = weak(); }
+  void reset() noexcept { name_ = 0; }
+  /// Whether both were made for the same object, alive or not, or both are null. O(1), fetches nothing.
+  friend bool operator==(const weak&, const weak&) noexcept = default;
 
  private:
-  detail::root_cell* cell_ = nullptr;
+  detail::weak_name name_ = 0;
 };
 
 }  // namespace fm

@@ -254,6 +254,12 @@ constexpr std::size_t words_swept_at_once = 16;
 constexpr std::size_t faults_told = 20;
 /// Cells of root handles that are allocated together.
 constexpr std::size_t cells_per_chunk = 512;
+/// Cells of weak handles that are allocated together: 128 KiB, which is little beside the objects that they are of.
+constexpr std::uint64_t cells_per_weak_chunk = simulated ? 64 : 16384;
+/// Chunks of such cells: 2^32 cells, as many as the index of the cells can tell apart.
+constexpr std::uint64_t weak_chunks_max = std::uint64_t{1} << 18;
+/// Lists of free cells of weak handles: as many threads can give objects their cells at the same time.
+constexpr std::size_t weak_free_lists = 8;
 /// Slots in a chunk of the SATB log: the shared stack is used once for so many stores.
 constexpr std::size_t log_slots = simulated ? 16 : 1024;
 /// Chunks of the SATB log, those of threads included: 8 MiB. What threads log beyond that becomes bits, which cost more:

@@ -12,6 +12,7 @@
 
 #include "evacuation.h"
 #include "full_cycle.h"
+#include "roots/weak_cells.h"
 #include "young_collection.h"
 
 namespace fm {
@@ -41,7 +42,7 @@ std::string cycle_report::text() const {
         "pauses "
         "{:.3f} and {:.3f} ms, {} abandoned; {} roots, {} young, {} traced, {} overwritten; {} marked, {} dead, {} "
         "freed of "
-        "{} bytes, {} weak handles cleared",
+        "{} bytes, {} of them weakly named",
         number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(paced_ns), ms(cpu_ns),
         ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, dirty, traced_here, overwritten, marked,
         dead, freed, freed_bytes, weak_cleared);
@@ -52,8 +53,7 @@ std::string cycle_report::text() const {
       "{} abandoned; "
       "{} "
       "roots, {} dirty frames, {} traced here, {} overwritten, {} termination rounds; {} marked, {} dead, {} freed, {} "
-      "weak handles "
-      "cleared",
+      "of the dead weakly named",
       number, cause, ms(total_ns), ms(scan_ns), ms(mark_ns), ms(sweep_ns), ms(evacuate_ns), ms(paced_ns), ms(cpu_ns),
       ms(snapshot_pause_ns), ms(final_pause_ns), pauses_abandoned, roots, dirty, traced_here, overwritten,
       termination_rounds, marked, dead, freed, weak_cleared);
@@ -157,7 +157,6 @@ void collector::stop() noexcept {
   changed_.notify_all();
   traced();
   if (thread_.joinable()) thread_.join();
-  for (const watched& w : watched_) roots::drop(w.weak);
   watched_.clear();
 }
 
@@ -297,23 +296,18 @@ void collector::keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept {
 }
 
 void collector::on_dead(slot_t slot, std::function<void()> notice) {
-  root_cell* weak = roots::make_weak(slot);
-  try {
-    const std::lock_guard lock(watched_mutex_);
-    watched_.push_back({weak, std::move(notice)});
-  } catch (...) {
-    roots::drop(weak);
-    throw;
-  }
+  const weak_name object = name_weakly(slot);
+  const std::lock_guard lock(watched_mutex_);
+  watched_.push_back({object, std::move(notice)});
 }
 
-// The cells that the cycle made null. Notices are the user's code: no lock is held and no section is open.
+// Of the objects that the cycle found dead. Notices are the user's code: no lock is held and no section is open.
 void collector::tell_dead() noexcept {
   std::vector<watched> dead;
   {
     const std::lock_guard lock(watched_mutex_);
     const auto from =
-        std::partition(watched_.begin(), watched_.end(), [](const watched& w) { return roots::get_weak(w.weak) != 0; });
+        std::partition(watched_.begin(), watched_.end(), [](const watched& w) { return is_named(w.object); });
     untold_ = false;
     try {
       dead.reserve(static_cast<std::size_t>(watched_.end() - from));
@@ -325,7 +319,6 @@ void collector::tell_dead() noexcept {
     watched_.erase(from, watched_.end());
   }
   for (watched& w : dead) {
-    roots::drop(w.weak);
     try {
       w.notice();
     } catch (const std::exception& e) {

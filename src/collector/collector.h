@@ -144,7 +144,7 @@ class collector {
   std::vector<outlived> outlived_;  ///< the collector's thread's
 
   struct watched {
-    root_cell* weak;
+    weak_name object;
     std::function<void()> notice;
   };
   std::mutex watched_mutex_;

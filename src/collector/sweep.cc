@@ -2,7 +2,7 @@
 #include "collector/sweep.h"
 
 #include "base/limits.h"
-#include "collector/roots/clear_weak.h"
+#include "collector/roots/weak_cells.h"
 #include <algorithm>
 
 namespace fm::detail {
@@ -11,9 +11,8 @@ sweep::sweep(object_cache& cache, cycle_report& report, snapshot& of)
     : cache_(cache), report_(report), snapshot_(of), marks_(of.marks()), dead_(slot_marks::tablet_words) {}
 
 void sweep::begin() {
-  // First, so that a failure later on leaves no handle to anything that is half gone. A copy of a weak handle that
-  // began before `dying` was set has ended with the pause; later ones wait for this walk.
-  report_.weak_cleared = clear_weak(cache_, marks_);
+  // First, so that a failure later on leaves no handle to anything that is half gone.
+  report_.weak_cleared = clear_weak(marks_);
   cache_.collections().dying.store(nullptr, std::memory_order_seq_cst);
 }
 

@@ -1,7 +1,7 @@
-// The part of reclaiming that full cycles and young collections share: weak handles of the dead become null, and their
-// words become free. Dead is what was allocated at the snapshot and is not marked.
+// The part of reclaiming that full cycles and young collections share: weak handles to the dead become null, and the
+// words of the dead become free. Dead is what was allocated at the snapshot and is not marked.
 //
-//   begin    weak cells null
+//   begin    weak cells of the dead get other versions
 //   free     one tablet after the other, if find_dead finds any: the words of the dead are free, their frames dropped
 //   finish   eviction may copy everything out again
 //

@@ -13,16 +13,16 @@ import gdb.printing
 RESIDENT, FLAGS = 1, 15
 # farmem/detail/frame.h: the prefix before the payload
 PINS_BEFORE = 16
-# farmem/detail/roots.h: of a root cell's word
+# farmem/detail/roots.h, farmem/detail/weak_cell.h: of the words of root cells and weak cells, and of weak names
 SLOT_MASK = (1 << 40) - 1
-WEAK = 1 << 62
+WEAK_CHUNK = 16384  # limits::cells_per_weak_chunk
 ELEMENTS_MOST = 200  # of a vector, as gdb's own default for arrays
 
 
 def atomic(value):
     """The number in a std::atomic."""
     for field in value.type.strip_typedefs().fields():
-        if field.name in ("_M_i", "_M_b"):
+        if field.name in ("_M_i", "_M_b", "_M_p"):
             return atomic(value[field]) if value[field].type.strip_typedefs().code == gdb.TYPE_CODE_STRUCT else int(value[field])
         if field.is_base_class:
             return atomic(value[field])
@@ -76,6 +76,16 @@ def object_at(payload, target):
 
 def slot_of_cell(cell):
     return 0 if int(cell) == 0 else atomic(cell["word"]) & SLOT_MASK
+
+
+def slot_of_weak(name):
+    """Of an fm::weak: the slot in its cell, if the cell still has the version of the name."""
+    number = name & SLOT_MASK
+    chunk = atomic(gdb.parse_and_eval("fm::detail::weak_chunks")["_M_elems"][number // WEAK_CHUNK])
+    if name == 0 or chunk == 0:
+        return 0
+    word = int(gdb.parse_and_eval("*(unsigned long*)%d" % (chunk + number % WEAK_CHUNK * 8)))
+    return word & SLOT_MASK if word & ~SLOT_MASK == name & ~SLOT_MASK else 0
 
 
 class Handle:
@@ -210,7 +220,7 @@ def printer_of(value):
             return String(slot_of_cell(value["cell_"]))
         return Handle("fm::ptr", slot_of_cell(value["cell_"]), target)
     if name == "fm::weak":
-        return Handle("fm::weak", slot_of_cell(value["cell_"]), target_of(t))
+        return Handle("fm::weak", slot_of_weak(int(value["name_"])), target_of(t))
     if name == "fm::ref":
         slot, target = atomic(value["slot_"]), target_of(t)
         if target.name == "fm::string":

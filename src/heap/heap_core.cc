@@ -2,8 +2,10 @@
 #include "heap/heap_core.h"
 #include "agent/embedded/embedded.h"
 #include "base/log.h"
+#include "collector/roots/weak_cells.h"
 #include "heap/inherited.h"
 #include <cerrno>
+#include <farmem/detail/roots.h>
 #include <farmem/detail/section_break.h>
 #include <fmt/format.h>
 
@@ -163,11 +165,13 @@ void heap_core::close() noexcept {
     const std::set<std::uint32_t> mine(tablets.begin(), tablets.end());
     const auto forget = [](root_cell& cell, slot_t slot, void* context) {
       if (!static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot))) return;
-      for (std::uint64_t expected : {slot, roots::weak_tag | slot})
-        cell.word.compare_exchange_strong(expected, expected & roots::weak_tag, std::memory_order_acq_rel);
+      cell.word.compare_exchange_strong(slot, 0, std::memory_order_acq_rel);
+    };
+    const auto is_mine = [](slot_t slot, void* context) {
+      return static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot));
     };
     roots::for_each(forget, const_cast<std::set<std::uint32_t>*>(&mine));
-    roots::for_each_weak(forget, const_cast<std::set<std::uint32_t>*>(&mine));
+    forget_weak(is_mine, const_cast<std::set<std::uint32_t>*>(&mine));
     cache_->close();
   }
   for (auto& link : links_) link->close();

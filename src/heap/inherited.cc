@@ -1,5 +1,7 @@
 // Letting go of the heaps of the parent; see inherited.h. It runs once in each child, on the thread that opens a heap.
 #include "heap/inherited.h"
+
+#include "collector/roots/weak_cells.h"
 #include "os/os.h"
 #include "table/table.h"
 #include <farmem/detail/roots.h>
@@ -20,8 +22,7 @@ void let_go_of_parents() {
   const std::lock_guard lock(opening);
   if ((epochs::gate.load(std::memory_order_relaxed) & epochs::gate_forked) == 0) return;
   roots::for_each([](root_cell& cell, slot_t, void*) { cell.word.store(0, std::memory_order_release); }, nullptr);
-  roots::for_each_weak(
-      [](root_cell& cell, slot_t, void*) { cell.word.store(roots::weak_tag, std::memory_order_release); }, nullptr);
+  forget_weak([](slot_t, void*) { return true; }, nullptr);
   forget_tablets();
   epochs::gate.fetch_and(~std::uint32_t{epochs::gate_forked}, std::memory_order_seq_cst);
 }

@@ -5,7 +5,7 @@
 // its own, the gate ends it at the first section (epochs::gate_forked). From then on the parent's heaps are like closed
 // ones: handles are null, and a heap's members throw heap_closed. Destroying an inherited heap frees nothing.
 //
-// Invariant: when the gate lets sections begin, no root cell names a slot of the parent, and no tablet is granted. What
+// Invariant: when the gate lets sections begin, no root cell and no weak handle names a slot of the parent, and no tablet is granted. What
 // other modules do at fork stands beside their locks (os/fork.h). heap_core calls it.
 #pragma once
 

@@ -10,7 +10,9 @@
 //                             (collector_view::free_slot)
 //   young                     never copied out, and no clean frame refers to it; the agent's entry is 0
 //   resident, never written   the agent's entry is 0, or older
+//   weak cell                 its slot is allocated, and its index leads to the cell
 #include "cache/frames/frame_contents.h"
+#include "collector/roots/weak_cells.h"
 #include "heap/heap_core.h"
 #include <fmt/format.h>
 
@@ -128,6 +130,18 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& 
   }
 }
 
+void verify_weak_cells(const slot_marks& nothing_marked, findings& out) {
+  std::pair<const slot_marks&, findings&> context{nothing_marked, out};
+  for_each_weak(
+      [](slot_t slot, bool indexed, void* at) {
+        auto& [allocated, out] = *static_cast<std::pair<const slot_marks&, findings&>*>(at);
+        if (!allocated.covers(slot)) return;  // another heap's
+        if (!allocated.dead(slot)) out.fault("slot {:#x}: weak handles name it, and it is not allocated", slot);
+        if (!indexed) out.fault("slot {:#x}: weak handles name it by a cell that is not its own", slot);
+      },
+      &context);
+}
+
 }  // namespace
 
 verify_report heap_core::verify() {
@@ -143,6 +157,7 @@ verify_report heap_core::verify() {
     allocated = slots.allocated();
   }
   for (const std::uint32_t t : allocated->tablets()) verify_tablet(*cache_, t, *allocated, out);
+  verify_weak_cells(*allocated, out);
   for (auto& link : links_) {
     if (link->lost()) continue;  // a tablet that it still has is a fault already
     protocol::audit_answer a{};

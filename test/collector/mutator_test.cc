@@ -21,7 +21,9 @@ struct mutated {
   std::uint64_t id = 0;
   std::uint64_t check = 0;
   std::array<fm::ref<mutated>, edges> to;
-  std::array<std::uint64_t, 3> rest{};
+  fm::weak<mutated> near;     // keeps nothing alive
+  std::uint64_t near_id = 0;  // of which node
+  std::uint64_t rest = 0;
 };
 struct exchange_place {
   fm::ref<fm::ref<mutated>[]> places;
@@ -36,6 +38,8 @@ std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
 
 // What a thread knows: the nodes that its roots reach, with their edges. 0 is null.
 class thread_of_mutation {
+  using place = std::pair<fm::ptr<mutated>, std::uint64_t>;
+
  public:
   thread_of_mutation(fm::heap& h, fm::ptr<fm::ref<mutated>[]> shared, std::uint64_t number, std::uint64_t seed)
       : heap_(h), shared_(std::move(shared)), next_id_((number + 1) << 40), random_(seed * 1000 + number) {
@@ -44,7 +48,7 @@ class thread_of_mutation {
   }
 
   void step() {
-    switch (pick(12)) {
+    switch (pick(14)) {
       case 0:
       case 1: return make_root();
       case 2:
@@ -56,20 +60,23 @@ class thread_of_mutation {
       case 8: return swap_edges();
       case 9: return use_weak();
       case 10: return exchange_shared();
+      case 11: return set_near();
+      case 12: return reach_near();
       default: walk(24);
     }
   }
 
-  // Every node that the shadow reaches is there, with its edges.
+  // Every node that the shadow reaches is there, with its edges, and is found by those that name it weakly.
   void compare_all() {
     std::set<std::uint64_t> seen;
-    std::vector<std::pair<fm::ptr<mutated>, std::uint64_t>> open;
+    std::vector<place> open, near_of_all;
     for (std::size_t i = 0; i < roots_.size(); ++i)
       if (root_ids_[i] != 0 && seen.insert(root_ids_[i]).second) open.emplace_back(roots_[i], root_ids_[i]);
     while (!open.empty()) {
       auto [p, id] = std::move(open.back());
       open.pop_back();
       require_node(p, id);
+      near_of_all.emplace_back(p->near.lock(), p->near_id);
       for (std::size_t e = 0; e < edges; ++e) {
         fm::ptr<mutated> next = p->to[e].root();
         const std::uint64_t next_id = shadow_[id][e];
@@ -78,18 +85,20 @@ class thread_of_mutation {
       }
     }
     reachable = seen.size();
+    for (const auto& [near, id] : near_of_all)
+      if (seen.contains(id) && !near) throw std::runtime_error("a weak field to a living node is null");
   }
   std::size_t reachable = 0;
   std::uint64_t locked = 0, gone = 0;
 
  private:
-  using place = std::pair<fm::ptr<mutated>, std::uint64_t>;
-
   std::size_t pick(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random_); }
 
   static void require_node(const fm::ptr<mutated>& p, std::uint64_t id) {
     const auto pin = p.read();
     if (pin->id != id || pin->check != check_of(id)) throw std::runtime_error("a node is another, or changed");
+    if (const auto near = pin->near.lock(); near && near->id != pin->near_id)
+      throw std::runtime_error("a weak field names another node than it was set to");
   }
   fm::ptr<mutated> make(std::uint64_t& id) {
     id = ++next_id_;
@@ -200,6 +209,27 @@ class thread_of_mutation {
     }
     weak_[i] = std::move(weak_.back());
     weak_.pop_back();
+  }
+  void set_near() {
+    const auto [p, id] = walk(24);
+    const auto [q, other] = walk(24);
+    if (id == 0 || other == 0) return;
+    const auto in_place = p.write();
+    in_place->near = q;
+    in_place->near_id = other;
+  }
+  // A node that may be reachable from a weak field alone is rooted again.
+  void reach_near() {
+    const auto [p, id] = walk(24);
+    if (id == 0) return;
+    fm::ptr<mutated> near = p->near.lock();
+    const std::uint64_t near_id = p->near_id;
+    ++(near ? locked : gone);
+    if (!near || !shadow_.contains(near_id)) return;
+    require_node(near, near_id);
+    const std::size_t r = pick(roots_.size());
+    roots_[r] = std::move(near);
+    root_ids_[r] = near_id;
   }
   void exchange_shared() {
     const std::size_t at = pick(64);

@@ -13,6 +13,7 @@ expect() {
 expect 'fm::ptr slot 0x[0-9a-f]+, resident = \{object = \{value = 41, name = "outer name"'
 expect 'next = fm::ref slot 0x[0-9a-f]+, resident, 1 pins = \{object = \{value = 42, name = "inner name"'
 expect 'numbers = fm::vector of 5000 elements, slot 0x[0-9a-f]+ = \{0, 3, 6, 9'
+expect 'back = fm::weak slot 0x[0-9a-f]+, resident, 1 pins = \{object = \{value = 42'
 expect 'fm::ptr slot 0x[0-9a-f]+, remote$'
 expect '= fm::vector of 5000 elements, slot 0x[0-9a-f]+ = \{0, 3, 6, 9, 12'
 expect 'fm::read_pin = \{object = \{value = 42'

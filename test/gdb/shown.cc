@@ -8,6 +8,7 @@ struct shown {
   fm::ref<fm::string> name;
   fm::ref<shown> next;
   fm::ref<fm::vector<int>> numbers;
+  fm::weak<shown> back;
 };
 
 [[gnu::noinline]] void stopped(const fm::ptr<shown>& p, const fm::ptr<shown>& remote, const fm::vector<int>& v,
@@ -24,7 +25,8 @@ int main() {
   fm::vector<int> v(h);
   for (int i = 0; i < 5'000; ++i) v.push_back(i * 3);
   const auto inner = h.make<shown>({.value = 42, .name = h.str("inner name")});
-  const auto p = h.make<shown>({.value = 41, .name = h.str("outer name"), .next = inner, .numbers = v});
+  auto p = h.make<shown>({.value = 41, .name = h.str("outer name"), .next = inner, .numbers = v});
+  p.write()->back = inner;
   const fm::map<int, int> m(h);
   const fm::set<int> s(h);
   for (int i = 0; i < 3'000; ++i) m.insert(i, i);

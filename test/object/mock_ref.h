@@ -28,7 +28,6 @@ class weak {
  public:
   weak() = default;
   explicit weak(const ptr<T>&) {}
-  ~weak() { slot_ = 0; }
 
  private:
   std::uint64_t slot_ = 0;

@@ -384,7 +384,9 @@ TEST_CASE("types that break a rule are not managed") {
   STATIC_REQUIRE_FALSE(managed<holds_pointer>);
   STATIC_REQUIRE_FALSE(managed<holds_reference>);
   STATIC_REQUIRE_FALSE(managed<holds_root>);
-  STATIC_REQUIRE_FALSE(managed<holds_weak>);
+  STATIC_REQUIRE(fm::managed_plain<holds_weak>);
+  STATIC_REQUIRE(fm::detail::contains_weak<std::array<std::pair<int, holds_weak>, 2>>());
+  STATIC_REQUIRE_FALSE(fm::detail::contains_weak<node>());
   STATIC_REQUIRE_FALSE(managed<holds_string>);
   STATIC_REQUIRE_FALSE(managed<holds_vector>);
   STATIC_REQUIRE_FALSE(managed<holds_nested_pointer>);

@@ -42,6 +42,9 @@ void describe(layout_builder& b, std::size_t offset, F& f) {
     static_assert(sizeof(type) == 8 && alignof(type) == 8 && std::is_trivially_destructible_v<type>,
                   "fm::ref is a slot: 8 bytes, and nothing to destroy");
     b.ref(offset, name_of<typename ref_target<type>::type>());
+  } else if constexpr (kind == field_kind::weak) {
+    static_assert(sizeof(type) == 8 && std::is_trivially_copyable_v<type>, "fm::weak is bytes");
+    b.value(offset, sizeof(type), "weak<" + name_of<typename ref_target<type>::type>() + ">");
   } else if constexpr (kind == field_kind::value) {
     b.value(offset, sizeof(type), code_of<type>());
   } else if constexpr (kind == field_kind::bytes) {

@@ -3,6 +3,7 @@
 //
 //   arithmetic types (not long double), enums, lock-free std::atomic of those      a value
 //   fm::ref<T>                                                                     a reference
+//   fm::weak<T>                                                                    bytes that no collector looks at
 //   std::array<F, N>, std::pair<F, G>                                              of allowed fields
 //   a struct without bases, constructors, virtual functions or a destructor        its fields, found by reflection
 //   a class with `static auto fm_fields(auto& self) { return std::tie(self.a_, self.b_); }`, public, naming all of its
@@ -52,11 +53,18 @@ inline constexpr bool is_instance<Template<A...>, Template> = true;
 template <class T>
 inline constexpr bool is_ref = is_instance<T, ref>;
 
-/// What a reference refers to.
+template <class T>
+inline constexpr bool is_weak = is_instance<T, weak>;
+
+/// What a reference, or a weak handle, refers to.
 template <class T>
 struct ref_target;
 template <class T>
 struct ref_target<ref<T>> {
+  using type = T;
+};
+template <class T>
+struct ref_target<weak<T>> {
   using type = T;
 };
 
@@ -79,12 +87,14 @@ concept traits_say_bytes = requires {
 };
 
 /// What a field is, once it is known to be allowed.
-enum class field_kind { value, bytes, ref, array, pair, structure };
+enum class field_kind { value, bytes, ref, weak, array, pair, structure };
 
 template <class F>
 consteval field_kind kind_of() {
   if constexpr (is_ref<F>)
     return field_kind::ref;
+  else if constexpr (is_weak<F>)
+    return field_kind::weak;
   else if constexpr (std::is_arithmetic_v<F> || std::is_enum_v<F> || is_instance<F, std::atomic>)
     return field_kind::value;
   else if constexpr (is_std_array<F>)
@@ -104,7 +114,6 @@ enum class verdict {
   function_pointer,
   member_pointer,
   root_handle,
-  weak_handle,
   std_string,
   string_view,
   span,

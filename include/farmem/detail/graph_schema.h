@@ -96,6 +96,19 @@ struct array_element<array_object<E>> {
 template <class A>
 using element_of = typename array_element<A>::type;
 
+template <class Object>
+constexpr void check_strong() {
+  constexpr auto has_weak = [] {
+    if constexpr (is_instance<Object, array_object>)
+      return contains_weak<element_of<Object>>();
+    else
+      return contains_weak<Object>();
+  };
+  static_assert(!has_weak(),
+                "farmem: a channel cannot send an fm::weak: it names an object of this process. Send a struct without "
+                "it, and set the handles at the receiver");
+}
+
 template <class T>
 graph_target schema_target(graph_schema& s);
 
@@ -157,6 +170,7 @@ std::uint32_t schema_type(graph_schema& s) {
                 "farmem: a channel cannot send this container: it sends fm::vector, fm::hash_map, fm::hash_set and "
                 "fm::string. Copy the elements to one of these");
   using object = std::remove_const_t<object_t<T>>;
+  check_strong<object>();
   if constexpr (is_instance<object, array_object>) {
     return schema_array<element_of<object>>(s);
   } else if constexpr (graph_container_type<T>) {

@@ -183,17 +183,15 @@ consteval judgement judge_struct() {
 /// An incomplete type is an error even where the question is soft, because the answer would be remembered.
 template <class T>
 consteval judgement judge() {
-  if constexpr (std::is_class_v<T> && !is_ref<T>)
+  if constexpr (std::is_class_v<T> && !is_ref<T> && !is_weak<T>)
     static_assert(
         requires { sizeof(T); }, "farmem: a managed type must be complete where it is used: define it before");
   if constexpr (!std::is_same_v<T, std::remove_cvref_t<T>> || std::is_void_v<T> || std::is_function_v<T>)
     return {verdict::not_a_value};
-  else if constexpr (is_ref<T>)
+  else if constexpr (is_ref<T> || is_weak<T>)
     return {};
   else if constexpr (is_instance<T, ptr>)
     return {verdict::root_handle};
-  else if constexpr (is_instance<T, weak>)
-    return {verdict::weak_handle};
   else if constexpr (std::is_pointer_v<T>)
     return {std::is_function_v<std::remove_pointer_t<T>> ? verdict::function_pointer : verdict::raw_pointer};
   else if constexpr (std::is_null_pointer_v<T>)
@@ -226,25 +224,35 @@ consteval judgement judge() {
     return {std::is_polymorphic_v<T> ? verdict::polymorphic : foreign_class<T>()};
 }
 
-template <class T>
-consteval bool contains_refs();
-template <class... F>
-consteval bool any_contains_refs(types<F...>) {
-  return (contains_refs<F>() || ...);
+/// Whether a T is, or has somewhere in its fields, something of that kind.
+template <class T, field_kind Sought>
+consteval bool contains();
+template <field_kind Sought, class... F>
+consteval bool any_contains(types<F...>) {
+  return (contains<F, Sought>() || ...);
+}
+template <class T, field_kind Sought>
+consteval bool contains() {
+  constexpr field_kind kind = kind_of<T>();
+  if constexpr (kind == Sought)
+    return true;
+  else if constexpr (kind == field_kind::array)
+    return std::tuple_size_v<T> != 0 && contains<typename T::value_type, Sought>();
+  else if constexpr (kind == field_kind::pair)
+    return contains<typename T::first_type, Sought>() || contains<typename T::second_type, Sought>();
+  else if constexpr (kind == field_kind::structure)
+    return any_contains<Sought>(field_types<T>());
+  else
+    return false;
 }
 template <class T>
 consteval bool contains_refs() {
-  constexpr field_kind kind = kind_of<T>();
-  if constexpr (kind == field_kind::ref)
-    return true;
-  else if constexpr (kind == field_kind::array)
-    return std::tuple_size_v<T> != 0 && contains_refs<typename T::value_type>();
-  else if constexpr (kind == field_kind::pair)
-    return contains_refs<typename T::first_type>() || contains_refs<typename T::second_type>();
-  else if constexpr (kind == field_kind::structure)
-    return any_contains_refs(field_types<T>());
-  else
-    return false;
+  return contains<T, field_kind::ref>();
+}
+/// A weak handle means nothing in another process.
+template <class T>
+consteval bool contains_weak() {
+  return contains<T, field_kind::weak>();
 }
 
 }  // namespace fm::detail

@@ -3,7 +3,6 @@
 // own list of free cells.
 //
 //   cell word   0 slot (40)                    a root, 0 = null root
-//               1<<62 | slot (40)              a weak handle's: found by the collector, keeps nothing alive
 //               1<<63 | address of next cell   free
 //
 // Invariant: a cell is on exactly one list or belongs to exactly one handle. Cells are never unmapped: handles in
@@ -25,7 +24,6 @@ struct root_cell {
 namespace roots {
 
 constexpr std::uint64_t free_tag = std::uint64_t{1} << 63;
-constexpr std::uint64_t weak_tag = std::uint64_t{1} << 62;
 constexpr std::uint32_t local_max = 2048;  ///< free cells that a thread keeps before it gives half to the others
 
 /// Gets cells for this thread: from what others gave back, or a new chunk. Throws out_of_memory.
@@ -48,10 +46,7 @@ inline root_cell* make(slot_t slot) {
 
 inline void drop(root_cell* c) noexcept {
   thread_state& t = this_thread;
-  if (is_marking()) {
-    const std::uint64_t old = c->word.load(std::memory_order_relaxed);
-    if ((old & weak_tag) == 0) log_overwritten(old);
-  }
+  if (is_marking()) log_overwritten(c->word.load(std::memory_order_relaxed));
   c->word.store(free_tag | reinterpret_cast<std::uint64_t>(t.free_cells), std::memory_order_release);
   t.free_cells = c;
   if (__builtin_expect(++t.free_cell_count > local_max, 0)) spill();
@@ -59,19 +54,14 @@ inline void drop(root_cell* c) noexcept {
 
 inline slot_t get(const root_cell* c) noexcept { return c->word.load(std::memory_order_relaxed); }
 
-/// A cell of a weak handle, and what it names.
-inline root_cell* make_weak(slot_t slot) { return make(weak_tag | slot); }
-inline slot_t get_weak(const root_cell* c) noexcept { return c->word.load(std::memory_order_acquire) & ~weak_tag; }
-
 inline void set(root_cell* c, slot_t slot) noexcept {
   if (is_marking()) log_overwritten(c->word.load(std::memory_order_relaxed));
   c->word.store(slot, std::memory_order_release);
 }
 
-/// Visits every cell that holds a slot other than null, of roots or of weak handles. Cells that change meanwhile may or
-/// may not be seen; those that hold a slot throughout are. Holds no lock while it visits.
+/// Visits every cell that holds a slot other than null. Cells that change meanwhile may or may not be seen; those that
+/// hold a slot throughout are. Holds no lock while it visits.
 void for_each(void (*visit)(root_cell&, slot_t, void*), void* context);
-void for_each_weak(void (*visit)(root_cell&, slot_t, void*), void* context);
 
 /// Called when a thread ends: its free cells go to the others.
 void hand_over(thread_state& t) noexcept;

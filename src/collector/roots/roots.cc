@@ -1,11 +1,11 @@
-// Root cells that no thread has at hand: chunks of cells, the shared list of free ones, and the walks over all of them
+// Root cells that no thread has at hand: chunks of cells, the shared list of free ones, and the walk over all of them
 // (farmem/detail/roots.h).
 //
 // Invariants owned here
 //   - A chunk is never given back, so a walk may read any cell at any time.
 //   - A free cell is on the shared list or on one thread's; a thread that ends hands its list over.
 //
-// refill, spill and hand_over are called by handles that are made and dropped; the walks by the collector and by
+// refill, spill and hand_over are called by handles that are made and dropped; the walk by the collector and by
 // verify.
 #include "base/limits.h"
 #include "os/os.h"
@@ -102,10 +102,7 @@ void spill() noexcept { give(this_thread, local_max / 2); }
 
 void hand_over(thread_state& t) noexcept { give(t, t.free_cell_count); }
 
-namespace {
-
-// `tag`: weak_tag for the cells of weak handles, 0 for roots.
-void visit_cells(std::uint64_t tag, void (*visit)(root_cell&, slot_t, void*), void* context) {
+void for_each(void (*visit)(root_cell&, slot_t, void*), void* context) {
   std::vector<root_cell*> chunks;  // they are never given back
   {
     shared_cells& s = shared();
@@ -115,17 +112,10 @@ void visit_cells(std::uint64_t tag, void (*visit)(root_cell&, slot_t, void*), vo
   for (root_cell* chunk : chunks) {
     for (std::size_t i = 0; i < limits::cells_per_chunk; ++i) {
       const std::uint64_t w = chunk[i].word.load(std::memory_order_acquire);
-      if (w == 0 || (w & (free_tag | weak_tag)) != tag) continue;
-      if (const slot_t slot = w & ~weak_tag; slot != 0) visit(chunk[i], slot, context);
+      if (w != 0 && (w & free_tag) == 0) visit(chunk[i], w, context);
     }
   }
 }
-
-}  // namespace
-
-void for_each(void (*visit)(root_cell&, slot_t, void*), void* context) { visit_cells(0, visit, context); }
-
-void for_each_weak(void (*visit)(root_cell&, slot_t, void*), void* context) { visit_cells(weak_tag, visit, context); }
 
 }  // namespace roots
 }  // namespace fm::detail
