@@ -90,11 +90,9 @@ int main(int argc, char** argv) {
         goal wanted;
         if (owners <= 16) wanted = {goal_kind::ratio_at_most, 1.3};
         p.compare(
-            {"time", parameters, "s", wanted, peer}, [&] { return seconds(owners); },
-            [&] { return seconds(1); }, 3);
+            {"time", parameters, "s", wanted, peer}, [&] { return seconds(owners); }, [&] { return seconds(1); }, 3);
         p.compare(
-            {"cpu", parameters, "s", wanted, peer}, [&] { return cpu(owners); },
-            [&] { return cpu(1); }, 3);
+            {"cpu", parameters, "s", wanted, peer}, [&] { return cpu(owners); }, [&] { return cpu(1); }, 3);
       }
   });
 }

@@ -41,7 +41,8 @@ class plain_search {
   /// The best pages that have some of the query's words.
   [[nodiscard]] std::vector<hit> best(const std::string& query, std::size_t most) const {
     ranking scores;
-    const double mean_length = static_cast<double>(words_) / static_cast<double>(std::max<std::size_t>(1, pages_.size()));
+    const double mean_length =
+        static_cast<double>(words_) / static_cast<double>(std::max<std::size_t>(1, pages_.size()));
     for (const std::string& word : distinct_words(query)) {
       std::unordered_map<std::uint64_t, std::uint64_t> times;
       if (const auto at = by_word_.find(word); at != by_word_.end())

@@ -2,7 +2,7 @@
 // and fm::channel_listener. Owns the order of things: a graph that was begun is sent to its end or given up, and one
 // that was received is judged exactly once.
 #include "core.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 #include "heap/heap_core.h"
 #include <farmem/detail/section_break.h>
 

@@ -1,6 +1,6 @@
 // Finding parts, waiting for them, crediting and judging them; see receiver.h.
 #include "receiver.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include <fmt/format.h>
 

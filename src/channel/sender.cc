@@ -1,6 +1,6 @@
 // Sending parts within the credit, giving graphs up, and hearing verdicts; see sender.h.
 #include "sender.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // session_transport.h. Owns the buffers that parts leave from. `endpoint` and its halves call it; the session calls
 // back from its own thread.
 #include "session_transport.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // Reading and writing the socket that a program has handed over; see socket_transport.h.
 #include "socket_transport.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -125,7 +125,7 @@ TEST_CASE("weak fields of old objects become null when a young object dies") {
   young.resize(5);
   auto r = h.collect_young("test");
   require_ok(r);
-  REQUIRE(r.weak_cleared == 2);         // of 0, 2, …, 8: 6 and 8
+  REQUIRE(r.weak_cleared == 2);  // of 0, 2, …, 8: 6 and 8
   REQUIRE(count_wholes(parts) == 8);
   old.clear();
   young.clear();
@@ -245,7 +245,7 @@ TEST_CASE("a weak cell whose versions are used up is never used again") {
   const auto cell_of = [](const fm::weak<part>& w) -> fm::detail::weak_word& {
     const std::uint64_t number = bits_of(w) & ((std::uint64_t{1} << 40) - 1);
     return fm::detail::weak_chunks[number / fm::detail::limits::cells_per_weak_chunk]
-               .load()[number % fm::detail::limits::cells_per_weak_chunk];
+        .load()[number % fm::detail::limits::cells_per_weak_chunk];
   };
   constexpr std::uint64_t last_version = (std::uint64_t{1} << 63) - (std::uint64_t{1} << 40);
   fm::weak<part> last;

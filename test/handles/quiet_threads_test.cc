@@ -62,7 +62,8 @@ void one_section() {
 }  // namespace
 
 TEST_CASE("a thread that is outside of sections for many looks is watched no more, until its next section") {
-  stepped t(one_section, [] { epochs::enter(); }, [] { epochs::leave(); });
+  stepped t(
+      one_section, [] { epochs::enter(); }, [] { epochs::leave(); });
   t.next();
   CHECK(t.is_watched());
   look_often();

@@ -205,7 +205,8 @@ struct real_pass {
 struct real_pass_of_quiet : real_pass {
   void right() {
     real_pass::right();
-    for (int i = 0; i <= fm::detail::limits::looks_until_quiet; ++i) fm::detail::epochs::try_pass(fm::detail::epochs::stamp());
+    for (int i = 0; i <= fm::detail::limits::looks_until_quiet; ++i)
+      fm::detail::epochs::try_pass(fm::detail::epochs::stamp());
   }
 };
 

@@ -48,11 +48,11 @@ struct alignas(cache_line_bytes) thread_state {
   std::atomic<std::uint64_t> epoch{0};  ///< announced epoch, 0 outside every section
   alignas(8) std::uint32_t depth = 0;   ///< nesting of sections
   std::uint32_t handed_out = 0;         ///< payloads since the outermost section began; of more than fit, some are lost
-  std::atomic<bool> watched{false};  ///< whether looks at sections include this thread; its own sections see to that
-  bool registered = false;           ///< the registry's, under its lock
-  bool collects = false;             ///< a heap's collector, which cannot wait for a collection
-  std::uint8_t quiet_looks = 0;      ///< the registry's: looks in a row that found no section
-  void* free_cells = nullptr;  ///< root cells (roots.h)
+  std::atomic<bool> watched{false};     ///< whether looks at sections include this thread; its own sections see to that
+  bool registered = false;              ///< the registry's, under its lock
+  bool collects = false;                ///< a heap's collector, which cannot wait for a collection
+  std::uint8_t quiet_looks = 0;         ///< the registry's: looks in a row that found no section
+  void* free_cells = nullptr;           ///< root cells (roots.h)
   std::uint32_t free_cell_count = 0;
   mutator* mutators[heaps_max] = {};  ///< this thread's allocation state in each heap
   // The registry's list, under its lock. It is linked by hand: a hook of Boost.Intrusive has no constexpr constructor, and every

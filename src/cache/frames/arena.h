@@ -77,8 +77,8 @@ struct segment : boost::intrusive::list_base_hook<> {
   // While it is filled: see shared_segments.h, which writes `used` as it cuts.
   std::uint32_t pieces = 0, tails = 0;  ///< that bumps have, and that nobody has
   bool closing = false;
-  bool warm = false;         ///< words into it may be warm: the evictor cools it when it is full
-  std::uint64_t filler = 0;  ///< of `used`, bytes of frames that nobody filled
+  bool warm = false;                       ///< words into it may be warm: the evictor cools it when it is full
+  std::uint64_t filler = 0;                ///< of `used`, bytes of frames that nobody filled
   std::atomic<std::uint32_t> returned{0};  ///< of `used`, bytes of frames whose objects were ghosts
   char* base = nullptr;
 

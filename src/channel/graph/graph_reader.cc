@@ -1,7 +1,7 @@
 // Reading a graph depth first out of its parts, and making its objects; see graph_reader.h. Owns the check of every
 // word before it is used. channel_core calls it, on the thread that receives.
 #include "graph_reader.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // The hash of a graph's types, and a text that says how the types of the other end differ. Keeps no state. schema_of
 // calls finish_schema once for each type; channel_core calls describe_mismatch when the hashes of both ends are not
 // equal.
-#include "base/limits.h"
+#include "base/channel_limits.h"
 #include <farmem/detail/graph_schema.h>
 #include <fmt/format.h>
 

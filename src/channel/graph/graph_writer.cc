@@ -1,7 +1,7 @@
 // Walking a graph depth first, and writing its objects into parts; see graph_writer.h. Owns the agreement of numbers:
 // an object's number is the order in which it became known. channel_core calls it, on the thread that sends.
 #include "graph_writer.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include "base/base.h"
 #include <fmt/format.h>

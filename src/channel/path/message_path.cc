@@ -1,6 +1,6 @@
 // The inbox of a channel whose parts are messages, and the bell that its threads sleep on; see message_path.h.
 #include "message_path.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include "credit.h"
 

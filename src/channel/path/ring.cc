@@ -2,7 +2,7 @@
 // that the other process can change: each word is read once, and used only if it is possible. `sender` and `receiver`
 // call it.
 #include "ring.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include <algorithm>
 #include <climits>

@@ -2,7 +2,7 @@
 // each direction among all bytes, so that a message that was cut is put together again. `sender` and `receiver` call
 // it.
 #include "stream.h"
-#include "base/limits.h"
+#include "base/channel_limits.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -79,10 +79,9 @@ void add_chunk(free_cells& to) {
   const std::uint64_t chunk = chunks.load(std::memory_order_relaxed) < weak_chunks.size()
                                   ? chunks.fetch_add(1, std::memory_order_relaxed)
                                   : weak_chunks.size();
-  weak_word* const cells = chunk < weak_chunks.size()
-                               ? new (std::align_val_t{cache_line_bytes}, std::nothrow)
-                                     weak_word[limits::cells_per_weak_chunk]()
-                               : nullptr;
+  weak_word* const cells = chunk < weak_chunks.size() ? new (std::align_val_t{cache_line_bytes}, std::nothrow)
+                                                            weak_word[limits::cells_per_weak_chunk]()
+                                                      : nullptr;
   if (cells == nullptr) throw error(errc::out_of_memory, "cells for weak handles");
   weak_chunks[chunk].store(cells, std::memory_order_release);
   to.next = chunk * limits::cells_per_weak_chunk + (chunk == 0 ? 1 : 0);  // number 0 is in no name
