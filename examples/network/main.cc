@@ -16,7 +16,7 @@ namespace {
 
 using namespace fm::example;
 
-/// What one person was measured to need in far memory, with the list of those that it knows.
+/// An estimate of what one person needs in far memory, with the list of those that it knows.
 constexpr std::uint64_t bytes_per_person = 550;
 constexpr std::uint64_t objects_per_person = 6;  ///< slots, with those of garbage that is not collected yet
 constexpr std::uint64_t known_each = 8;          ///< connections made, a person

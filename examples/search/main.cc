@@ -17,7 +17,7 @@ namespace {
 
 using namespace fm::example;
 
-/// What one page was measured to need in far memory: its text, itself, and its places in the index.
+/// An estimate of what one page needs in far memory: its text, itself, and its places in the index.
 constexpr std::uint64_t bytes_per_page = 3'500;
 constexpr std::uint64_t objects_per_page = 8;  ///< slots, with those of garbage that is not collected yet
 constexpr std::uint64_t vocabulary = 40'000, words_each = 80;
