@@ -50,8 +50,7 @@ std::uint64_t count_wholes(const fm::ptr<part>& head) {
 }
 
 /// Every third whole lives; then fields and objects go home, and slots are used again, several times.
-void die_and_come_again(fm::heap& h) {
-  constexpr std::uint64_t n = 3'000;
+void die_and_come_again(fm::heap& h, std::uint64_t n) {
   auto wholes = make_wholes(h, n);
   const auto parts = make_parts(h, wholes);
   REQUIRE(h.evict_all() == fm::errc::ok);
@@ -84,7 +83,7 @@ TEST_CASE("weak fields become null with their objects, and never name who gets t
     auto o = small(agents);
     o.verify_cycles = true;
     fm::heap h(o);
-    die_and_come_again(h);
+    die_and_come_again(h, 3'000);
   }
 }
 
@@ -103,7 +102,7 @@ TEST_CASE("weak fields become null over transports, between agents that talk to 
       }
       o.verify_cycles = true;
       fm::heap h(o);
-      die_and_come_again(h);
+      die_and_come_again(h, 300);
       h.close();
     }
     std::filesystem::remove_all(name);
@@ -130,47 +129,37 @@ TEST_CASE("weak fields of old objects become null when a young object dies") {
   old.clear();
   young.clear();
   REQUIRE(h.collect_young("again").weak_cleared == 3);
-  REQUIRE(collect(h).weak_cleared == 5);
+  REQUIRE(collect(h).weak_cleared == 10);  // the other five had been named before
   REQUIRE(count_wholes(parts) == 0);
   require_sound_at_home(h);
 }
 
 TEST_CASE("what a weak field names is not kept alive, and lock() keeps what it returns alive") {
-  auto o = small();
-  o.cache = 8_MiB;
-  o.collect_continuously = true;
-  o.collect = true;
-  fm::heap h(o);
-  std::atomic<bool> stop{false};
-  std::thread garbage([&] {
-    while (!stop.load()) (void)h.make<part>({.id = 1});
+  fm::heap h(small());
+  std::atomic<bool> stop{false}, failed{false};
+  std::thread collecting([&] {
+    while (!stop.load()) failed = failed || !h.collect("always").ok();
   });
   // The only root goes while the field is being locked: the object is there as a whole or not at all.
   std::uint64_t locked = 0, gone = 0;
-  const auto until = fm::clock::now() + std::chrono::minutes(5);
-  while ((locked < 200 || gone < 200) && fm::clock::now() < until) {
+  for (int round = 0; round < 20; ++round) {
     const auto holder = h.make<entry>({.id = 1});
-    {
-      auto whole = h.make<part>({.id = 7, .next = h.make<part>({.id = 8})});
-      holder.write()->named = whole;
-      if (gone % 2 == 0 && h.evict_all() != fm::errc::ok) break;
-    }
-    for (int i = 0; i < 50; ++i) {
+    holder.write()->named = h.make<part>({.id = 7, .next = h.make<part>({.id = 8})});
+    for (int tries = 0; tries < 50; ++tries) {
       const auto back = holder->named.lock();
-      if (!back) {
-        ++gone;
-        break;
-      }
+      if (!back) break;
+      for (int i = 0; i < 100; ++i) (void)h.make<part>({.id = 9});  // takes free slots, and fills the cache
       if (back->id != 7 || back->next->id != 8) FAIL("another object");
       ++locked;
-      if (gone < 200 && i > 10) (void)h.collect_young("soon");
-      if (gone < 200 && i > 40) (void)h.collect("now");
     }
+    if (!h.collect("nobody holds it").ok()) failed = true;
+    if (!holder->named.lock()) ++gone;
   }
   stop = true;
-  garbage.join();
-  REQUIRE(locked >= 200);
-  REQUIRE(gone >= 200);
+  collecting.join();
+  REQUIRE_FALSE(failed);
+  REQUIRE(locked >= 20);
+  REQUIRE(gone == 20);
 }
 
 TEST_CASE("containers hold weak handles as values and as elements") {
@@ -265,7 +254,7 @@ TEST_CASE("a weak cell whose versions are used up is never used again") {
 
 TEST_CASE("threads that name one object at the same time give it one cell") {
   fm::heap h(small());
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 50; ++round) {
     const auto p = h.make<part>({.id = 1});
     std::array<fm::weak<part>, 4> named;
     std::atomic<int> ready{0};
