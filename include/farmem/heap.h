@@ -8,6 +8,7 @@
 #include <cstring>
 #include <farmem/collect.h>
 #include <farmem/detail/describe.h>
+#include <farmem/detail/holds_root.h>
 #include <farmem/options.h>
 #include <farmem/ptr.h>
 #include <farmem/stats.h>
@@ -130,12 +131,36 @@ class heap {
 
   /// Calls `notice()` once, after a collection has found the object of `p` dead. It runs on the collector's thread,
   /// outside of scopes, and may use the heap. The object is gone by then: the notice carries the values that it needs.
-  /// There are no destructors and no resurrection. A notice that holds a root of the object keeps it alive. Objects
-  /// that are alive when the heap closes get no notice. Thread-safe. O(1). Throws null_handle.
+  /// There are no destructors and no resurrection. Objects that are alive when the heap closes get no notice.
+  ///
+  /// A notice that holds a root of the object keeps it alive, and so never runs: a lambda that captures `p` is one. The
+  /// form with a state cannot capture. Thread-safe. O(1). Throws null_handle, out_of_memory.
   template <class T, std::invocable F>
   void on_dead(const ptr<T>& p, F&& notice) {
+    static_assert(!detail::holds_root<std::decay_t<F>, T>(),
+                  "farmem: a notice that holds a handle to its object keeps it alive, and never runs: give it the "
+                  "values that it needs");
     if (!p) throw error(errc::null_handle, "on_dead of a null handle");
     watch(p.slot(), std::forward<F>(notice));
+  }
+  /// Calls `notice(state)` once, with the state moved into it, after a collection has found the object of `p` dead. The
+  /// notice is a function, or a lambda without captures: it has the state alone, so it cannot hold a root by accident. A
+  /// state that can be seen to hold a handle to a T does not compile. Otherwise as the other on_dead.
+  ///
+  ///   h.on_dead(p, file{fd}, [](file f) { ::close(f.descriptor); });
+  template <class T, class State, class F>
+  requires std::invocable < const std::decay_t<F>
+  &, std::decay_t < State >> void on_dead(const ptr<T>& p, State&& state, F&& notice) {
+    using kept = std::decay_t<State>;
+    static_assert(std::is_empty_v<std::decay_t<F>> || std::is_pointer_v<std::decay_t<F>>,
+                  "farmem: a notice with a state captures nothing: put what it needs into the state");
+    static_assert(
+        !detail::holds_root<kept, T>(),
+        "farmem: a state that holds a handle to its object keeps it alive, and its notice never runs: give it "
+        "the values that the notice needs");
+    if (!p) throw error(errc::null_handle, "on_dead of a null handle");
+    watch(p.slot(), [held = std::make_shared<kept>(std::forward<State>(state)),
+                     notice = std::decay_t<F>(std::forward<F>(notice))] { std::invoke(notice, std::move(*held)); });
   }
 
   /// Counters and histograms since the heap was opened. O(threads). With detail_level::types also the objects by type:
