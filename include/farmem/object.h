@@ -6,6 +6,7 @@
 //   cast<A>(p)        a ptr<A>, null if it is something else
 //   as<A>(p)          the same, throws if it is something else
 //   visit(f, p)       calls f with the ptr<A> or ptr<B> that it is
+//   upcast<B>(p)      a ptr<B> to the B that the object of p begins with
 //
 // Every object says its type in its header, so nothing is stored twice, and the collector follows such a reference as any
 // other. A typed handle converts to one that covers its type.
@@ -64,6 +65,31 @@ inline constexpr bool may_be<T, one_of<Ts...>> = (std::same_as<T, Ts> || ...);
 template <class T, class... Ts>
 inline constexpr bool may_be<T, const one_of<Ts...>> = (std::same_as<T, Ts> || ...);
 
+/// Whether the first field of a T is a B, or begins with one: then they have one address. Only of structs whose fields
+/// reflection finds, because they are in order.
+template <class T, class B>
+consteval bool begins_with() {
+  if constexpr (!std::is_class_v<T> || !std::is_aggregate_v<T> || traits_name_fields<T> || names_own_fields<T> ||
+                is_std_array<T>) {
+    return false;
+  } else if constexpr (!managed<T> || !std::is_standard_layout_v<T>) {
+    return false;
+  } else if constexpr (std::same_as<field_types_t<T>, types<>>) {
+    return false;
+  } else {
+    using start = field_t<T, 0>;
+    return std::same_as<start, B> || begins_with<start, B>();
+  }
+}
+/// Whether what a handle to a U names may be a T that begins with the U.
+template <class T, class U>
+consteval bool may_begin_as() {
+  if constexpr (!std::is_class_v<T> || !std::is_class_v<U> || is_instance<U, one_of> || std::same_as<U, object>)
+    return false;
+  else
+    return begins_with<T, U>();
+}
+
 template <class R, class U, class F, class T, class... Rest>
 R visit_as(F&& f, slot_t slot, std::uint32_t type) {
   if (type == descriptor_behind<T>().id) return std::invoke(std::forward<F>(f), ptr<cast_to<T, U>>::from_slot(slot));
@@ -83,11 +109,30 @@ template <class U>
   return {d->name, d->bytes, d->kind == detail::type_kind::array};
 }
 
+/// A handle to the B that the object of `p` begins with; null if `p` is. B is the type of the first field of T, or of the
+/// first field of that, and so on. The object stays a T: type_of() says so, and cast<T>() and as<T>() of the handle lead
+/// back. O(1), fetches nothing. There is no implicit conversion, because T must be complete for it. A channel does not
+/// send the handle, nor a field of its type that refers to a T: it fails with errc::corrupt, because an object that is
+/// sent is of its field's type.
+template <class B, class T>
+[[nodiscard]] ptr<detail::cast_to<B, T>> upcast(const ptr<T>& p) {
+  static_assert(detail::begins_with<std::remove_const_t<T>, B>(),
+                "farmem: an upcast leads to the type of the first field, of a managed struct whose fields are public: "
+                "make that type the first field, or use fm::one_of");
+  return ptr<detail::cast_to<B, T>>::from_slot(p.slot());
+}
+/// The same of what a field refers to.
+template <class B, class T>
+[[nodiscard]] ptr<B> upcast(const ref<T>& r) {
+  return upcast<B>(r.root());
+}
+
 /// A handle to the object as a T; null if it is of another type, or `p` is null. Fetches the object if it is remote. O(1).
 /// Does not compile if `p` cannot name a T. Throws as fm::ptr's ->, but null_handle.
 template <class T, class U>
 [[nodiscard]] ptr<detail::cast_to<T, U>> cast(const ptr<U>& p) {
-  static_assert(detail::may_be<T, U>, "this handle never names an object of that type");
+  static_assert(detail::may_be<T, U> || detail::may_begin_as<T, std::remove_const_t<U>>(),
+                "this handle never names an object of that type");
   if (!p || detail::type_number(p.slot()) != detail::descriptor_behind<T>().id) return {};
   return ptr<detail::cast_to<T, U>>::from_slot(p.slot());
 }
@@ -101,7 +146,8 @@ template <class T, class U>
 /// Throws wrong_type, naming both types, if it is of another one, and as fm::ptr's ->.
 template <class T, class U>
 [[nodiscard]] ptr<detail::cast_to<T, U>> as(const ptr<U>& p) {
-  static_assert(detail::may_be<T, U>, "this handle never names an object of that type");
+  static_assert(detail::may_be<T, U> || detail::may_begin_as<T, std::remove_const_t<U>>(),
+                "this handle never names an object of that type");
   const std::uint32_t type = detail::type_number(p.slot());
   if (type != detail::descriptor_behind<T>().id) detail::throw_wrong_type(type, detail::descriptor_behind<T>().name);
   return ptr<detail::cast_to<T, U>>::from_slot(p.slot());

@@ -1,7 +1,8 @@
 // The schema of a graph: all types that fm::ref fields reach from the root's type, and which type each field refers to.
 // Both ends of a channel work it out from their own program and compare a hash.
 //
-// Invariant, and why no type travels with an object. An fm::ref<X> refers to an X and to nothing else. So the receiver
+// Invariant, and why no type travels with an object. An fm::ref<X> that is sent refers to an X and to nothing else, not
+// even to what begins with an X (fm::upcast). So the receiver
 // knows the type of every object from the field that it was reached through. No class number travels that a sender
 // could forge, and no hint that could be wrong. If a frame's header is not of the field's type, the sender refuses the
 // frame. An fm::ref<fm::one_of<A, B>> leaves a choice. There the place of the type among the alternatives travels with
