@@ -123,6 +123,13 @@ class hash_map : public hash_table<hash_map<K, V, Hash, Equal>, K, V, Hash, Equa
   template <class Q, class F>
   requires detail::transparent<K, Hash, Equal>
   bool update(const Q& key, F&& f) const { return update_key(table::hash_as(key), key, f); }
+  /// Removes `key` and returns its value, as find does. Of several threads that extract a key, one gets the value. To put
+  /// it back, insert it: an entry has no object of its own that could be moved from map to map. O(1).
+  find_result extract(const key_type& key) const { return extract_key(key_of::hash(key), key); }
+  /// The same for the key that equals `key`, if Hash and Equal are transparent.
+  template <class Q>
+  requires detail::transparent<K, Hash, Equal> find_result extract(const Q& key)
+  const { return extract_key(table::hash_as(key), key); }
 
  private:
   template <class Q>
@@ -143,6 +150,14 @@ class hash_map : public hash_table<hash_map<K, V, Hash, Equal>, K, V, Hash, Equa
       });
     }
     return result;
+  }
+  template <class Q>
+  find_result extract_key(std::uint64_t h, const Q& key) const {
+    find_result taken;
+    writing lock(this->slot(), detail::shard_of(h), h);
+    this->remove(lock, h, this->stored_as(lock, h, key),
+                 [&](const place& where) { taken = element::load(where.at->values[where.index]); });
+    return taken;
   }
   template <class Q, class F>
   bool update_key(std::uint64_t h, const Q& key, F& f) const {

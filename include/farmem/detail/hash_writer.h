@@ -159,16 +159,17 @@ class hash_writer : public ptr<Self> {
   template <class Q>
   bool erase_key(std::uint64_t h, const Q& key) const {
     writing lock(this->slot(), shard_of(h), h);
-    return remove(lock, h, stored_as(lock, h, key));
+    return remove(lock, h, stored_as(lock, h, key), [](const place&) {});
   }
-  /// Under the shard's lock, while nobody else changes the key.
-  template <class Sought>
-  bool remove(const writing& lock, std::uint64_t h, const Sought& sought) const {
+  /// Under the shard's lock, while nobody else changes the key. Calls taken(place) before it changes anything.
+  template <class Sought, class Taken>
+  bool remove(const writing& lock, std::uint64_t h, const Sought& sought, Taken&& taken) const {
     const std::size_t shard = shard_of(h);
     {
       const user_section in_section;
       const place where = locate(h, sought, lock);
       if (!where.at) return false;
+      taken(where);
       page* p = object_to_write<page>(where.slot);
       auto* top = object_to_write<typename shards::header>(this->slot());
       const std::uint64_t n = shards::buckets_of(this->slot(), shard)->size_;
@@ -213,7 +214,7 @@ class hash_writer : public ptr<Self> {
         for (candidate& c : candidates) c.goes = static_cast<bool>(shards::call_with(predicate, c.shown));
       }
       for (const candidate& c : candidates)
-        if (c.goes) erased += remove(lock, c.hash, c.image);
+        if (c.goes) erased += remove(lock, c.hash, c.image, [](const place&) {});
     }
     at = s.next;
     return erased;
