@@ -18,6 +18,7 @@
 #include <farmem/managed.h>
 #include <farmem/map.h>
 #include <farmem/object.h>
+#include <farmem/optional.h>
 #include <farmem/options.h>
 #include <farmem/paged.h>
 #include <farmem/pauses.h>
@@ -31,7 +32,9 @@
 #include <farmem/set.h>
 #include <farmem/stats.h>
 #include <farmem/string.h>
+#include <farmem/string_builder.h>
 #include <farmem/task.h>
 #include <farmem/units.h>
+#include <farmem/variant.h>
 #include <farmem/vector.h>
 #include <farmem/walk.h>

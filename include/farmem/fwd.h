@@ -38,6 +38,11 @@ template <class E>
 class vector;
 template <class E>
 class queue;
+class string_builder;
+template <class T>
+class optional;
+template <class... Ts>
+class variant;
 
 template <class T>
 class task;

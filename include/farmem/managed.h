@@ -25,7 +25,8 @@ struct managed_type_rule {
   static_assert(V != verdict::smart_pointer, "farmem: a smart pointer owns memory outside the heap: use fm::ref<T>");
   static_assert(V != verdict::function, "farmem: a managed type cannot hold a callable: use an enum");
   static_assert(V != verdict::tuple, "farmem: std::tuple has no agreed layout: use a struct or std::pair");
-  static_assert(V != verdict::sum_type, "farmem: optional, variant and any are not managed: use a struct with a tag");
+  static_assert(V != verdict::sum_type,
+                "farmem: std::optional, variant and any are not managed: use fm::optional, fm::variant or fm::one_of");
   static_assert(V != verdict::long_double, "farmem: long double is wider than 8 bytes: use double");
   static_assert(V != verdict::atomic, "farmem: only a lock-free std::atomic of an arithmetic type is managed");
   static_assert(V != verdict::c_array, "farmem: a C array cannot be seen by reflection: use std::array");

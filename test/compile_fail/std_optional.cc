@@ -1,4 +1,4 @@
-// expect: farmem: optional, variant and any are not managed: use a struct with a tag
+// expect: farmem: std::optional, variant and any are not managed: use fm::optional, fm::variant or fm::one_of
 #include <farmem/detail/describe.h>
 #include <object/mock_ref.h>
 #include <optional>

@@ -76,3 +76,25 @@ TEST_CASE("more text than the cache holds hangs in references") {
   REQUIRE_FALSE(first->name);
   require_sound(h);
 }
+
+TEST_CASE("a builder makes one string of parts, and stays as it is") {
+  fm::heap h(tiny());
+  const fm::string far = h.str("far");
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  fm::string_builder b("<");
+  REQUIRE_FALSE(b.empty());
+  b.append(far).append("mem").append(std::string_view("!?", 1)).append('>');
+  std::fill_n(std::back_inserter(b), 2, '.');
+  REQUIRE(b.view() == "<farmem!>..");
+  REQUIRE(b.size() == 11);
+  const fm::string made = b.build(h);
+  REQUIRE(made == "<farmem!>..");
+  b.append("more");
+  REQUIRE(made == "<farmem!>..");  // it never changes
+  REQUIRE(b.build(h) == "<farmem!>..more");
+  REQUIRE(code_of([&] { b.append(fm::string()); }) == fm::errc::null_handle);
+  REQUIRE(b.view() == "<farmem!>..more");
+  b.clear();
+  REQUIRE(b.build(h).empty());
+  require_sound(h);
+}
