@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "collector/roots/satb_log.h"
 #include <algorithm>
+#include <farmem/detail/roots.h>
 #include <fmt/format.h>
 
 namespace fm::detail {
