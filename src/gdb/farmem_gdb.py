@@ -22,7 +22,7 @@ ELEMENTS_MOST = 200  # of a vector, as gdb's own default for arrays
 def atomic(value):
     """The number in a std::atomic."""
     for field in value.type.strip_typedefs().fields():
-        if field.name in ("_M_i", "_M_b", "_M_p"):
+        if field.name in ("_M_i", "_M_b"):
             return atomic(value[field]) if value[field].type.strip_typedefs().code == gdb.TYPE_CODE_STRUCT else int(value[field])
         if field.is_base_class:
             return atomic(value[field])
@@ -81,7 +81,9 @@ def slot_of_cell(cell):
 def slot_of_weak(name):
     """Of an fm::weak: the slot in its cell, if the cell still has the version of the name."""
     number = name & SLOT_MASK
-    chunk = atomic(gdb.parse_and_eval("fm::detail::weak_chunks")["_M_elems"][number // WEAK_CHUNK])
+    # The symbol alone: the library may have no types of its variables.
+    chunks = int(gdb.parse_and_eval("(unsigned long)&'fm::detail::weak_chunks'"))
+    chunk = int(gdb.parse_and_eval("*(unsigned long*)%d" % (chunks + number // WEAK_CHUNK * 8)))
     if name == 0 or chunk == 0:
         return 0
     word = int(gdb.parse_and_eval("*(unsigned long*)%d" % (chunk + number % WEAK_CHUNK * 8)))
