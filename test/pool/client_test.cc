@@ -230,6 +230,7 @@ TEST_CASE("every change is made once, whichever message or answer is lost") {
   losing_agent agent(so);
   pool_options o;
   o.agents = {agent.url()};
+  o.tenant = pool_tenant::random();
   o.compact_above = 0;
   o.access_within = o.lease = o.reconnect_within = o.connect_within = std::chrono::seconds(30);
   pool p(o);

@@ -295,13 +295,13 @@ TEST_CASE("messages that break the rules of pools cost the connection") {
   CHECK(broken([](c& x) { x.say(message_type::pool_list, pool_list_body{0, 0, 1, 1}); }));
   const std::byte a{'a'}, zero{0};
   const std::span<const std::byte> letter(&a, 1), nothing(&zero, 1);
-  const pool_change change{1, 0, 0, never};
-  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 2, 1}, nullptr, letter); }));
-  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 0, 0, 0, 1}, nullptr, letter); }));
-  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 0, 2}, nullptr, letter); }));
-  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 0, 1}, nullptr, nothing); }));
-  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{change, 1, 1, 0, 0}); }));
-  CHECK(broken([&](c& x) { x.say(message_type::pool_unbind, pool_unbind_body{change, 1, 1}, nullptr, letter); }));
+  const pool_change once{1, 0, 0, never};
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{once, 1, 1, 2, 1}, nullptr, letter); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{once, 0, 0, 0, 1}, nullptr, letter); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{once, 1, 1, 0, 2}, nullptr, letter); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{once, 1, 1, 0, 1}, nullptr, nothing); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_bind, pool_bind_body{once, 1, 1, 0, 0}); }));
+  CHECK(broken([&](c& x) { x.say(message_type::pool_unbind, pool_unbind_body{once, 1, 1}, nullptr, letter); }));
   CHECK(broken([](c& x) { x.say(message_type::pool_lookup, std::array<char, 48>{'x'}); }));
   CHECK(broken([](c& x) { x.say(static_cast<message_type>(99), std::uint64_t{0}); }));
   const auto refused = [&](auto&& change) {
