@@ -3,6 +3,7 @@
 // see behind pointers to other types, or into classes that are no aggregates. fm::heap::on_dead asks.
 #pragma once
 
+#include <farmem/detail/reflect.h>
 #include <farmem/ptr.h>
 
 namespace fm::detail {
