@@ -73,19 +73,19 @@ struct object_of<queue<E>> {
 template <class T>
 constexpr bool is_container = false;
 template <class E>
-constexpr bool is_container<vector<E>> = true;
+inline constexpr bool is_container<vector<E>> = true;
 template <>
 inline constexpr bool is_container<string> = true;
 template <class K, class V, class Hash, class Equal>
-constexpr bool is_container<hash_map<K, V, Hash, Equal>> = true;
+inline constexpr bool is_container<hash_map<K, V, Hash, Equal>> = true;
 template <class K, class Hash, class Equal>
-constexpr bool is_container<hash_set<K, Hash, Equal>> = true;
+inline constexpr bool is_container<hash_set<K, Hash, Equal>> = true;
 template <class K, class V, class Compare>
-constexpr bool is_container<map<K, V, Compare>> = true;
+inline constexpr bool is_container<map<K, V, Compare>> = true;
 template <class K, class Compare>
-constexpr bool is_container<set<K, Compare>> = true;
+inline constexpr bool is_container<set<K, Compare>> = true;
 template <class E>
-constexpr bool is_container<queue<E>> = true;
+inline constexpr bool is_container<queue<E>> = true;
 
 /// The handle that reaches an object named by fm::ref<T>: the container's own where there is one.
 template <class T>

@@ -199,9 +199,9 @@ struct graph_table {
   };
   static std::unique_ptr<container_walk> walk(slot_t table) { return std::make_unique<walk_over>(table); }
 
-  static insertion insert(slot_t table, slot_t batch, std::uint64_t count) {
+  static insertion insert(slot_t table, slot_t entries_of, std::uint64_t count) {
     const C to(ptr<C>::from_slot(table));
-    const read_pin<entry[]> entries(batch);
+    const read_pin<entry[]> entries(entries_of);
     for (std::uint64_t i = 0; i < count; ++i) {
       const entry& e = (*entries)[i];
       const auto& key = [&]() -> const auto& {

@@ -97,18 +97,21 @@ class mutable_ref {
   explicit mutable_ref(ref<X>& at) noexcept : at_(&at) {}
   /// Names the same element.
   mutable_ref(const mutable_ref&) noexcept = default;
+  // A proxy, as std::vector<bool>::reference is one: assigning changes the element and not this object.
+  // NOLINTBEGIN(misc-unconventional-assign-operator, bugprone-unhandled-self-assignment)
   /// Makes this element refer to the object of the other element.
   mutable_ref& operator=(const mutable_ref& o) {
     std::as_const(*this) = o;
     return *this;
   }
-  /// The same. Assigning changes the element and not this object, so it is const, as for a T&.
+  /// The same. It is const, as for a T&.
   const mutable_ref& operator=(const mutable_ref& o) const { return *this = o.at_->root(); }
   /// Makes this element refer to the object of `p`.
   const mutable_ref& operator=(const ptr<X>& p) const {
     *at_ = p;
     return *this;
   }
+  // NOLINTEND(misc-unconventional-assign-operator, bugprone-unhandled-self-assignment)
   /// A handle to the object.
   operator value() const { return value(at_->root()); }
   /// Reads the object in place until the full expression ends. Throws as fm::ptr's ->.
