@@ -134,10 +134,10 @@ void verify_weak_cells(const slot_marks& nothing_marked, findings& out) {
   std::pair<const slot_marks&, findings&> context{nothing_marked, out};
   for_each_weak(
       [](slot_t slot, bool indexed, void* at) {
-        auto& [allocated, out] = *static_cast<std::pair<const slot_marks&, findings&>*>(at);
+        auto& [allocated, found] = *static_cast<std::pair<const slot_marks&, findings&>*>(at);
         if (!allocated.covers(slot)) return;  // another heap's
-        if (!allocated.dead(slot)) out.fault("slot {:#x}: weak handles name it, and it is not allocated", slot);
-        if (!indexed) out.fault("slot {:#x}: weak handles name it by a cell that is not its own", slot);
+        if (!allocated.dead(slot)) found.fault("slot {:#x}: weak handles name it, and it is not allocated", slot);
+        if (!indexed) found.fault("slot {:#x}: weak handles name it by a cell that is not its own", slot);
       },
       &context);
 }
