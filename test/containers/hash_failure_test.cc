@@ -89,14 +89,16 @@ class checked {
   void compare() {
     std::unordered_map<std::uint64_t, std::uint64_t> seen;
     for (const auto& [key, v] : map_) {
+      const std::string text = key.str();  // not in REQUIRE, which would take what it throws for a fault
       REQUIRE(v == value_of(v[0]));
-      REQUIRE(seen.emplace(std::stoull(key.str().substr(4)), v[0]).second);
+      REQUIRE(seen.emplace(std::stoull(text.substr(4)), v[0]).second);
     }
     REQUIRE(seen == oracle_);
-    REQUIRE(map_.size() == oracle_.size());
-    REQUIRE(std::ranges::count_if(set_, [&](std::uint64_t k) { return in_set_.contains(k); }) ==
-            std::ptrdiff_t(in_set_.size()));
-    REQUIRE(set_.size() == in_set_.size());
+    const std::uint64_t entries = map_.size(), keys = set_.size();
+    REQUIRE(entries == oracle_.size());
+    const auto found = std::ranges::count_if(set_, [&](std::uint64_t k) { return in_set_.contains(k); });
+    REQUIRE(found == std::ptrdiff_t(in_set_.size()));
+    REQUIRE(keys == in_set_.size());
   }
   /// Whether `f` did not throw; then it gives `expected`.
   template <class T, class F>
