@@ -48,7 +48,7 @@ struct async_read final : detail::pool_transfer {
 }  // namespace
 
 std::shared_ptr<detail::pool_transfer> pool::start_read(const pool_address& p, std::size_t bytes) {
-  const auto read = std::make_shared<async_read>();
+  auto read = std::make_shared<async_read>();
   async_read& r = *read;
   r.at = p;
   r.agent = impl_->agent_of(p);
