@@ -1,4 +1,4 @@
-// What a network answers, whatever keeps it.
+// Answers of a network, whatever keeps it.
 #pragma once
 
 #include <algorithm>

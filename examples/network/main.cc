@@ -28,7 +28,7 @@ struct arguments {
   bool plain = true, check = false;
 };
 
-/// What was answered, and how long it took.
+/// The answers, and how long they took.
 struct outcome {
   std::uint64_t sum = 0, triangles = 0, core = 0, size = 0;
   groups found;

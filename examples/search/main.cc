@@ -40,7 +40,7 @@ std::string text_of(std::uint64_t words, std::mt19937_64& random) {
   return text;
 }
 
-/// What was answered, and how long it took; the sum is of all answers, so two that agree have the same.
+/// The sum is of all answers, so two that agree have the same.
 struct outcome {
   std::uint64_t sum = 0, size = 0, words = 0;
   double fill_seconds = 0, run_seconds = 0;

@@ -1,4 +1,4 @@
-// What a search takes and answers, whatever keeps its pages: words, places of words, and hits.
+// Words, their places, and hits: the terms of a search, whatever keeps its pages.
 #pragma once
 
 #include <algorithm>
