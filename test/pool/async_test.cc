@@ -117,6 +117,7 @@ TEST_CASE("awaited reads see whole values beside writes and compaction") {
     stays.push_back(p.alloc(value::make(i, 0)));
     for (int k = 0; k < 4; ++k) goes.push_back(p.alloc(value::make(7, 0)));
   }
+  const std::vector<pool_ptr<value>> ptrs = stays;  // writes renew those that they go by
   std::atomic<bool> stop{false};
   std::atomic<int> rounds{0}, failed{0};
   std::thread changing([&] {
@@ -133,7 +134,6 @@ TEST_CASE("awaited reads see whole values beside writes and compaction") {
       failed.fetch_add(1);
     }
   });
-  const std::vector<pool_ptr<value>> ptrs = stays;
   for (int list = 0; list < 10 || (rounds.load() < 3 && failed.load() == 0); ++list) {
     std::vector<fm::task<std::uint64_t>> tasks;
     for (std::size_t i = 0; i < 10; ++i) tasks.push_back(sum_of(other, std::span(ptrs).subspan(i * 10, 10)));
