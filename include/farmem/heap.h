@@ -147,7 +147,7 @@ class heap {
   /// notice is a function, or a lambda without captures: it has the state alone, so it cannot hold a root by accident. A
   /// state that can be seen to hold a handle to a T does not compile. Otherwise as the other on_dead.
   ///
-  ///   h.on_dead(p, file{fd}, [](file f) { ::close(f.descriptor); });
+  ///   h.on_dead(p, file{fd}, [](file f) { close_file(f.descriptor); });
   template <class T, class State, class F>
   requires std::invocable < const std::decay_t<F>
   &, std::decay_t < State >> void on_dead(const ptr<T>& p, State&& state, F&& notice) {

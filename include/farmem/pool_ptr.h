@@ -89,9 +89,10 @@ struct pool_versioned {
 
 /// How far pool::list has come. Plain data; begins at the first object. It means nothing for another pool.
 struct pool_cursor {
-  std::uint32_t agent = 0;             ///< of pool_options::agents, the one that is listed
-  std::uint32_t block = 0, index = 0;  ///< the next object there
-  bool done = false;                   ///< there are no more
+  std::uint32_t agent = 0;  ///< of pool_options::agents, the one that is listed
+  std::uint32_t block = 0;  ///< there, the block of the next object
+  std::uint32_t index = 0;  ///< in the block, the place of the next object
+  bool done = false;        ///< there are no more
 };
 
 /// An object that pool::list found.

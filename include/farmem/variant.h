@@ -153,6 +153,7 @@ class variant {
   noexcept : variant(refers_to, p, position<ref<X>>) {}
   /// Copies values; deleted if there are references among the alternatives.
   variant(const variant&) = default;
+  /// Assigns values; deleted if there are references among the alternatives.
   variant& operator=(const variant&) = default;
 
   /// Holds `v` from now on.

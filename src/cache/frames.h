@@ -32,7 +32,10 @@ class frame_space {
   [[nodiscard]] std::uint32_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
   /// Segments that are left by what is new: the reserve, and the readers' share. Dirty frames cannot leave while an agent
   /// refuses what is written back, and clean ones must have somewhere to go then.
-  [[nodiscard]] std::uint32_t reserve_of_new() const noexcept { return reserve() + share_of_reads_; }
+  /// The least share is kept only then: a cache of few segments has none to spare.
+  [[nodiscard]] std::uint32_t reserve_of_new() const noexcept {
+    return reserve() + (keeps_for_reads() ? share_of_reads_ : arena_.capacity_segments() / limits::read_share);
+  }
   /// Segments that are left by what is read. While an agent refuses, clean frames go round in the readers' share and in a
   /// part of the reserve, as it was before: threads that come later make it no larger than what dirty frames have left.
   [[nodiscard]] std::uint32_t reserve_of_reads() const noexcept {

@@ -98,14 +98,15 @@ template <class A>
 using element_of = typename array_element<A>::type;
 
 template <class Object>
+consteval bool has_weak() {
+  if constexpr (is_instance<Object, array_object>)
+    return contains_weak<element_of<Object>>();
+  else
+    return contains_weak<Object>();
+}
+template <class Object>
 constexpr void check_strong() {
-  constexpr auto has_weak = [] {
-    if constexpr (is_instance<Object, array_object>)
-      return contains_weak<element_of<Object>>();
-    else
-      return contains_weak<Object>();
-  };
-  static_assert(!has_weak(),
+  static_assert(!has_weak<Object>(),
                 "farmem: a channel cannot send an fm::weak: it names an object of this process. Send a struct without "
                 "it, and set the handles at the receiver");
 }
@@ -172,7 +173,9 @@ std::uint32_t schema_type(graph_schema& s) {
                 "fm::string. Copy the elements to one of these");
   using object = std::remove_const_t<object_t<T>>;
   check_strong<object>();
-  if constexpr (is_instance<object, array_object>) {
+  if constexpr (has_weak<object>()) {
+    return 0;  // the message above is the one that helps
+  } else if constexpr (is_instance<object, array_object>) {
     return schema_array<element_of<object>>(s);
   } else if constexpr (graph_container_type<T>) {
     const auto [number, added] = number_in_schema(s, descriptor_of<object>());
