@@ -207,7 +207,7 @@ class region_book {
   void release(record& r, std::uint32_t offset, std::uint32_t bytes);
   void close_if_full(record& r);
   void make_full(std::uint32_t region);
-  /// A fresh record. What is left of the region's last generation goes.
+  /// A fresh record of the region. The record of its last generation goes.
   record& renew(std::uint32_t region);
   void uncount(const record& r);
 

@@ -301,6 +301,7 @@ TEST_CASE("many regions are attached again, though that takes longer than the de
   linked x;
   std::atomic<bool> slow{false};
   x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte>) {
+    // An agent that is slow: the time is what is tested, and nothing waits for it.
     if (slow && t == message_type::region_info) std::this_thread::sleep_for(std::chrono::milliseconds(25));
     return verdict{};
   };
