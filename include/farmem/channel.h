@@ -70,8 +70,8 @@ class channel {
   channel() noexcept = default;
 
   /// Connects `h` to a listener at a URL: `local:NAME` (in this process), `shm://PATH`, `tcp://HOST:PORT`,
-  /// `verbs://HOST:PORT`. Waits at most channel_options::connect_within. Throws fm::error unreachable, refused,
-  /// timed_out, version_mismatch, unsupported or invalid_argument, and names the URL.
+  /// `verbs://HOST:PORT`. Gives up when the peer has answered nothing for channel_options::connect_within. Throws
+  /// fm::error unreachable, refused, timed_out, version_mismatch, unsupported or invalid_argument, and names the URL.
   static channel connect(heap& h, std::string_view url, const channel_options& options = {});
 
   /// As connect, without exceptions.

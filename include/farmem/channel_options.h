@@ -27,7 +27,7 @@ struct channel_options {
   /// machine, or its socket was adopted. Nobody authenticates the other end.
   std::uint64_t objects_max = 0;
   std::uint64_t bytes_max = 0;  ///< the same of bytes, what they become here included. 0: 1 TiB, but 4 GiB
-  duration connect_within = std::chrono::seconds(5);  ///< deadline of connecting
+  duration connect_within = std::chrono::seconds(5);  ///< given up when the peer has answered nothing for so long
   duration linger = std::chrono::seconds(1);  ///< how long close() waits for sent graphs that are not accepted yet
   bool insecure = false;                      ///< lets a listener bind a plaintext TCP address that is not loopback
   std::uint32_t channels_max = 256;           ///< most channels of a listener at one time; more connections are refused

@@ -30,9 +30,9 @@ class heap_core;
 ///   fm::heap h({.cache = 4_GiB, .agents = {"tcp://10.0.0.2:7070"}});   // or agents elsewhere
 class heap {
  public:
-  /// Opens the heap on its agents, within heap_options::connect_within for each. Throws fm::error unknown_scheme,
-  /// unreachable, refused, quota_exceeded, version_mismatch, invalid_argument or out_of_memory, and names the URL or
-  /// the option.
+  /// Opens the heap on its agents, and gives up when one has answered nothing for heap_options::connect_within. Throws
+  /// fm::error unknown_scheme, unreachable, refused, quota_exceeded, version_mismatch, invalid_argument or
+  /// out_of_memory, and names the URL or the option.
   explicit heap(const heap_options& options = {});
   /// Closes the heap. No other thread may use it.
   ~heap();

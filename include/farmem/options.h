@@ -109,7 +109,7 @@ struct heap_options {
   duration memory_within = std::chrono::seconds(5);
   /// How long a broken connection is retried. After it, the agent counts as lost (agent_lost).
   duration reconnect_within = std::chrono::seconds(5);
-  /// Deadline of opening each connection.
+  /// Opening a connection is given up when its agent has answered nothing for so long.
   duration connect_within = std::chrono::seconds(5);
   /// Is called when an agent falls silent, returns, is full or lost, and when its slots have other agents. Events come
   /// in order, one at a time, on a thread of the heap that does nothing else, outside of scopes. The function may use

@@ -67,7 +67,7 @@ struct paged_options {
   double promote_probability = 0.1;
   duration access_within = std::chrono::seconds(10);    ///< how long an access is retried before it has failed
   duration reconnect_within = std::chrono::seconds(5);  ///< how long a broken connection is retried, then agent_lost
-  duration connect_within = std::chrono::seconds(5);    ///< deadline of opening each connection
+  duration connect_within = std::chrono::seconds(5);    ///< opening: given up after so long without an answer
   std::uint64_t local_region = 16ull << 20;  ///< bytes of a region of the agent in this process; only `local:`
   /// Decides how to go on after an access that has failed. Empty: the process aborts. A thread of the library calls it,
   /// or with fault_mode::sigbus the accessing thread, inside its signal handler. There it may call siglongjmp: the

@@ -107,7 +107,7 @@ struct pool_options {
   duration lease = std::chrono::seconds(15);
   duration access_within = std::chrono::seconds(10);    ///< deadline of each call to an agent
   duration memory_within = std::chrono::seconds(2);     ///< deadline of an allocation that waits for memory to return
-  duration connect_within = std::chrono::seconds(5);    ///< deadline of opening each connection
+  duration connect_within = std::chrono::seconds(5);    ///< opening: given up after so long without an answer
   duration reconnect_within = std::chrono::seconds(5);  ///< how long a broken connection is retried, then agent_lost
 
   // ---- of `local:` ----

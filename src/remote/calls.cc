@@ -202,8 +202,9 @@ errc agent_session_impl::learn_once(std::uint32_t region, time_point deadline) n
     bool unwanted = false, is_short = false;
     if (attached == errc::ok) {
       const lock_type lock(mutex_);
-      // A connection that came up in between does not know of this region: ask again.
-      if (resumed_.load(std::memory_order_relaxed) == r.session_generation) {
+      // A connection that broke meanwhile may have taken its memory along, and the next one does not know of this
+      // region: ask again.
+      if (usable_generation() == r.session_generation) {
         if (retiring_.count(region) != 0 && book_.find(region)) return errc::stale;  // attached until it is given back
         unwanted = retiring_.count(region) != 0;
         if (!unwanted) try {

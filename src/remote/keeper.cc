@@ -288,8 +288,9 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     if (code == errc::ok && (info.sealed != 0 || info.readable_bytes != 0)) code = errc::bad_frame;
   }
   if (code == errc::ok) {
-    // An answer of an older connection: the agent takes back what was never used. The next one asks afresh.
-    if (resumed_.load(std::memory_order_relaxed) != e.session_generation) return;
+    // An answer of a connection that is gone: the agent takes back what was never used. The next one asks afresh. Of a
+    // connection that stands, the next handshake finds the region in the book.
+    if (usable_generation() != e.session_generation) return;
     // What the owner was asked to give back is the agent's again when that was acknowledged: then it is not in the book.
     // In the generation that was asked back it never is.
     const auto asked = retiring_.find(info.region);
@@ -309,6 +310,8 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     // Regions are opened ahead of the writers, so the page faults are taken here instead of in their batches.
     if (memory) populate_pages(memory, info.bytes);
     lock.lock();
+    // A connection that broke meanwhile may have taken its memory along, and the next handshake attaches it.
+    if (code == errc::ok && usable_generation() != e.session_generation) return;
     if (code == errc::ok) {
       book_.opened(info.region, info.generation, memory);
       left_.store(left_after(info), std::memory_order_relaxed);

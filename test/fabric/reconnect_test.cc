@@ -30,11 +30,18 @@ class once final : public driver {
   void detach(std::uint32_t) noexcept override {}
   std::byte* direct(std::uint32_t) noexcept override { return nullptr; }
 
-  std::atomic<int> attempts{0}, too_late{0};
+  std::atomic<int> attempts{0}, too_late{0}, put_off{0};
 
  private:
   errc dial(std::uint32_t, time_point deadline) noexcept override {
-    if (attempts.fetch_add(1) == 0) return errc::ok;
+    if (attempts.fetch_add(1) == 0) {
+      for (int answers = 0; answers < 3; ++answers) {
+        const time_point before = attempt_deadline();
+        progressed();
+        if (attempt_deadline() > before) ++put_off;
+      }
+      return errc::ok;
+    }
     if (fm::clock::now() >= deadline) ++too_late;
     return errc::unreachable;
   }
@@ -68,4 +75,10 @@ TEST_CASE("no attempt to reconnect is made when its time is over already, and on
   CHECK(s.attempts > 2);
   CHECK(s.too_late == 0);
   CHECK(s.state() == session_state::lost);
+}
+
+TEST_CASE("each answer of the peer puts off the deadline of the attempt that it belongs to") {
+  told events;
+  once s({}, events);
+  CHECK(s.put_off == 3);
 }

@@ -2,6 +2,7 @@
 // test still includes what it uses; nothing may depend on this file being there.
 #pragma once
 
+#include <farmem/farmem.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -97,14 +97,12 @@ errc driver::admit(lane on) const noexcept {
 
 time_point driver::deadline_of(const request& r, time_point now) const noexcept {
   const time_point own = r.deadline == time_point::max() ? now + options_.operation_within : r.deadline;
-  return std::min(own, t_opening == this ? attempt_deadline_.load(std::memory_order_relaxed) : time_point::max());
+  return std::min(own, t_opening == this ? attempt_deadline_ : time_point::max());
 }
 
 void driver::progressed() noexcept {
-  FM_CHECK(t_opening == this, "an attempt has its owner tell of progress");
-  attempt_deadline_.store(
-      std::max(attempt_deadline_.load(std::memory_order_relaxed), clock::now() + options_.connect_within),
-      std::memory_order_relaxed);
+  FM_CHECK(on_session_thread(), "whoever makes an attempt tells of its progress");
+  attempt_deadline_ = std::max(attempt_deadline_, clock::now() + attempt_within_);
 }
 
 void driver::wake() noexcept {
@@ -186,14 +184,15 @@ void driver::pause_until(time_point t) noexcept {
   }
 }
 
-errc driver::attempt(time_point deadline) noexcept {
+errc driver::attempt(duration within) noexcept {
   const std::uint32_t g = generation_.load(std::memory_order_relaxed) + 1;
   explanation_.clear();
-  errc e = without_throwing([&] { return dial(g, deadline); });
+  attempt_within_ = within;
+  attempt_deadline_ = clock::now() + within;
+  errc e = without_throwing([&] { return dial(g, attempt_deadline_); });
   if (e != errc::ok) return e;
   {
     const std::lock_guard lock(mutex_);
-    attempt_deadline_.store(deadline, std::memory_order_relaxed);
     generation_.store(g, std::memory_order_release);
     why_ = errc::disconnected;
     phase_.store(phase::opening, std::memory_order_seq_cst);
@@ -229,7 +228,7 @@ errc driver::reconnect() noexcept {
     pause_until(clock::now() < last ? std::min(next, last) : std::min(next, give_up));
     if (closing()) return errc::cancelled;
     if (clock::now() >= give_up) return errc::agent_lost;
-    const errc e = attempt(std::min(give_up, clock::now() + options_.connect_within));
+    const errc e = attempt(std::min<duration>(give_up - clock::now(), options_.connect_within));
     if (e == errc::ok || closing() || is_final(e)) return e;
     if (clock::now() >= give_up) return errc::agent_lost;
     delay = std::min<duration>(delay * 2, delay_max);
@@ -247,7 +246,7 @@ void driver::finish_first(errc e) noexcept {
 void driver::run() noexcept {
   thread_id_.store(std::this_thread::get_id());
   os::name_thread("fm-session");
-  const errc first = attempt(clock::now() + options_.connect_within);
+  const errc first = attempt(options_.connect_within);
   finish_first(first);
   if (first != errc::ok) return;
   for (;;) {

@@ -47,7 +47,8 @@ class driver : public session {
   static constexpr std::size_t notices_max = 256;  ///< queued for events.notice; a peer never has more outstanding
 
   // ---- what a transport supplies; all called by the session thread ----
-  /// Makes a connection, which will be of `generation`. On failure nothing is left of it. May throw.
+  /// Makes a connection, which will be of `generation`. On failure nothing is left of it. May throw. An answer of the
+  /// peer is progress: then the rest has time until attempt_deadline().
   virtual errc dial(std::uint32_t generation, time_point deadline) = 0;
   /// Ends the connection: when it returns, every request posted on it is done (`why` for those that had no outcome).
   virtual void hang_up(errc why) noexcept = 0;
@@ -69,6 +70,8 @@ class driver : public session {
   [[nodiscard]] bool on_session_thread() const noexcept { return std::this_thread::get_id() == thread_id_.load(); }
   /// Default deadline of a request that names none, or its own, never later than the attempt that is being made.
   [[nodiscard]] time_point deadline_of(const request& r, time_point now) const noexcept;
+  /// Of the attempt that is being made; for the session thread.
+  [[nodiscard]] time_point attempt_deadline() const noexcept { return attempt_deadline_; }
   void wake() noexcept;
   [[nodiscard]] int wake_fd() const noexcept { return wake_fd_; }
   /// Empties the wake descriptor.
@@ -88,7 +91,7 @@ class driver : public session {
   };
 
   void run() noexcept;
-  errc attempt(time_point deadline) noexcept;
+  errc attempt(duration within) noexcept;
   errc reconnect() noexcept;
   void serve_connection() noexcept;
   void deliver_notices() noexcept;
@@ -102,7 +105,8 @@ class driver : public session {
   std::atomic<phase> phase_{phase::connecting};
   std::atomic<std::uint32_t> generation_{0};
   std::atomic<bool> closing_{false};
-  std::atomic<time_point> attempt_deadline_{time_point::max()};
+  time_point attempt_deadline_ = time_point::max();  ///< the session thread's, as is the next
+  duration attempt_within_{};                        ///< each of its steps
 
   std::mutex mutex_;               ///< phase changes, why_, notices_, first_*
   std::condition_variable first_;  ///< the first attempt has an outcome

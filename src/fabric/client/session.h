@@ -33,7 +33,7 @@ class session_events {
 };
 
 struct session_options {
-  duration connect_within = std::chrono::seconds(5);     ///< one attempt, handshake included
+  duration connect_within = std::chrono::seconds(5);     ///< a step of an attempt: a lane's, an answer's to its owner
   duration reconnect_for = std::chrono::seconds(5);      ///< after that a broken session is lost
   duration operation_within = std::chrono::seconds(10);  ///< deadline of requests that name none
   std::uint32_t fetch_lanes = 2;                         ///< connections that misses are spread over (tcp, verbs)
@@ -109,7 +109,8 @@ class session {
   /// agent's. From session_events::lost on.
   virtual void forget_memory() noexcept {}
 
-  /// In session_events::connected: something came of the attempt, so its deadline is put off to connect_within from now.
+  /// While the session's thread makes an attempt: something came of it, so its deadline is put off to connect_within
+  /// from now. A peer that serves many answers late and has not gone.
   virtual void progressed() noexcept {}
 
   /// Opens a connection beside the session's own, which the service gets as stream number `index` (service::stream),
@@ -135,7 +136,8 @@ class service;
 
 /// Opens a session. `local:` needs `in_process`, the service of an agent in this process; the others ignore it.
 /// Blocks until the session is `up` or throws fm::error (unknown_scheme, invalid_argument, unreachable, refused,
-/// version_mismatch, timed_out, unsupported) naming the URL. Spends at most session_options::connect_within.
+/// version_mismatch, timed_out, unsupported) naming the URL. Gives up when the peer
+/// has answered nothing for session_options::connect_within.
 std::unique_ptr<session> connect(std::string_view url, const session_options& options, session_events& events,
                                  service* in_process = nullptr);
 

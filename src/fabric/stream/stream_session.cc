@@ -63,6 +63,8 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) {
     if (const errc e = connect_socket(to_, deadline, sockets[i]); e != errc::ok) return e;
     const errc e = greet(sockets[i].get(), std::uint16_t(kind_of(i)), std::uint16_t(i), generation, deadline, known);
     if (e != errc::ok) return e;
+    progressed();
+    deadline = attempt_deadline();
   }
   greeting_ = known;
   const std::uint32_t credit =

@@ -162,15 +162,19 @@ failure verbs_session::dial_lanes(std::uint32_t generation, time_point deadline)
   }
   packet::welcome w{};
   if (failure f = greet(generation, deadline, w); f.failed()) return f;
+  progressed();
   std::vector<lane_connection> made(lanes_.size());
-  for (std::uint32_t i = 0; i < lanes_.size(); ++i)
-    if (failure f = connect_lane(i, w, deadline, made[i]); f.failed()) {
+  for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
+    failure f = connect_lane(i, w, attempt_deadline(), made[i]);
+    if (f.failed()) {
       for (lane_connection& l : made) {
         l.qp.reset();  // before its id
         l.bounce = slab();
       }
       return f;
     }
+    progressed();
+  }
   const std::uint32_t credit = std::clamp(std::min(options_.requests_in_flight, w.requests_in_flight), 1u, 1u << 20);
   for (std::uint32_t i = 0; i < lanes_.size(); ++i) lane_at(i).open(std::move(made[i]), generation, credit);
   watch(events_->fd, events_index, EPOLLIN);
