@@ -2,7 +2,6 @@
 // test still includes what it uses; nothing may depend on this file being there.
 #pragma once
 
-#include <farmem/farmem.h>
 #include <fmt/format.h>
 
 #include <algorithm>
