@@ -34,17 +34,17 @@ std::string fill(fm::heap& h, std::vector<fm::ptr<block>>& all) {
 }  // namespace
 
 TEST_CASE("a heap is full when all of its agents are, reads go on then, and collections rest") {
-  meddled_agent large("tcp://127.0.0.1:0", of_memory(32_MiB)), small_one("tcp://127.0.0.1:0", of_memory(8_MiB));
+  meddled_agent large("tcp://127.0.0.1:0", of_memory(16_MiB)), small_one("tcp://127.0.0.1:0", of_memory(4_MiB));
   auto o = over({large.url(), small_one.url()});
   o.cache = 2_MiB;
   o.collect = true;
-  o.memory_within = std::chrono::seconds(2);
+  o.memory_within = std::chrono::seconds(1);
   fm::heap h(o);
   std::vector<fm::ptr<block>> all;
   const std::string text = fill(h, all);
   INFO(text);
   // Agents keep some of their memory for the cleaner; each is used but for less than that.
-  CHECK(all.size() * sizeof(block) > 28_MiB);
+  CHECK(all.size() * sizeof(block) > 14_MiB);
   CHECK(text.find(large.url()) != std::string::npos);
   CHECK(text.find(small_one.url()) != std::string::npos);
   CHECK(text.find("drop references") != std::string::npos);

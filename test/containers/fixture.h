@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <farmem/farmem.h>
 
+#include "support/effort.h"
 #include "support/error_code.h"
 
 namespace fm::test {

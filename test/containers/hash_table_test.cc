@@ -180,7 +180,7 @@ TEMPLATE_TEST_CASE("a walk sees each standing key once and no key twice, while t
                    "", plain_kind, text_kind, program_kind) {
   using kind = TestType;
   fm::heap h(tiny(8_MiB));
-  std::mt19937_64 rng(GENERATE(range(0, 6)));
+  std::mt19937_64 rng(GENERATE(range(0, int(effort(12)) / 2)));
   const typename kind::map m(h);
   // Keys below `standing` are there throughout; at the start, the others are there or not.
   constexpr std::uint64_t standing = 150, coming = 6'000;

@@ -246,7 +246,7 @@ TEMPLATE_TEST_CASE("a tree does what the standard's does, while it comes, goes, 
                    plain_kind, text_kind, long_text_kind, program_kind, wide_kind) {
   fm::heap h(tiny());
   checked<TestType> trees(h, GENERATE(1, 2), std::same_as<TestType, wide_kind> ? 1'500 : 6'000);
-  for (int step = 0; step < 30'000; ++step) trees.step(step / 6'000 % 2 == 0);
+  for (std::uint64_t step = 0; step < effort(30'000); ++step) trees.step(step / effort(6'000) % 2 == 0);
   trees.require_same();
   REQUIRE(h.collect().ok());
   require_sound(h);
@@ -273,7 +273,7 @@ TEMPLATE_TEST_CASE("a tree does what the standard's does over every transport, u
     } while (!done);
   });
   try {
-    for (int step = 0; step < 12'000; ++step) trees.step(step / 4'000 % 2 == 0);
+    for (std::uint64_t step = 0; step < effort(12'000); ++step) trees.step(step / effort(4'000) % 2 == 0);
   } catch (...) {
     done = true;
     collector.join();

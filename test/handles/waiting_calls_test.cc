@@ -229,7 +229,7 @@ TEST_CASE("pools, channels and containers in one expression wait for nothing tha
           rx->send(there.make<note>({.id = x->id, .next = x})->next, patient_send);
       });
     });
-    running.emplace_back([&, t, tx] {
+    running.emplace_back([&, t, tx, shared]() mutable {  // pointers are renewed in place: each thread has its own
       std::mt19937_64 rng(t + cache);
       reports([&] {
         for (std::uint64_t i = 0; i < rounds; ++i) {
