@@ -167,7 +167,8 @@ void fail_in_turn(const std::string& scheme, std::uint64_t run) {
   all.run(1);
   const std::uint64_t allocations = failing_new::stop();
   REQUIRE(allocations > 100);
-  const std::uint64_t step = std::max<std::uint64_t>(1, allocations / from_environment("FARMEM_FAILURES", fm::test::effort(400)));
+  const std::uint64_t step =
+      std::max<std::uint64_t>(1, allocations / from_environment("FARMEM_FAILURES", fm::test::effort(400)));
   std::uint64_t failed = 0;
   for (std::uint64_t k = from_environment("FARMEM_FIRST", 1); k < allocations + 20; k += step) {
     INFO("allocation " << k << " of " << allocations);
