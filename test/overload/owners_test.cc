@@ -18,7 +18,14 @@ struct numbered {
 /// Makes several times what its cache holds, and reads all of it.
 int owner(const std::string& url, std::uint64_t objects) {
   try {
-    fm::heap h({.cache = 1_MiB, .agents = {url}, .segment = 32_KiB});
+    // Deadlines are guards: bench/overload has the default ones.
+    constexpr auto guard = std::chrono::minutes(5);
+    fm::heap h({.cache = 1_MiB,
+                .agents = {url},
+                .segment = 32_KiB,
+                .access_within = guard,
+                .memory_within = guard,
+                .connect_within = guard});
     std::vector<fm::ptr<numbered>> all;
     for (std::uint64_t i = 0; i < objects; ++i) all.push_back(h.make<numbered>({.id = i}));
     for (std::uint64_t i = 0; i < objects; ++i)
@@ -44,6 +51,7 @@ TEST_CASE("forty programs on one agent over tcp all end right", "[agent]") {
   for (const pid_t child : owners) {
     int status = -1;
     REQUIRE(::waitpid(child, &status, 0) == child);
+    INFO(agent_test::text_of(a.log()));
     CHECK(status == 0);
   }
 }
