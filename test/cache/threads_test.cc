@@ -226,7 +226,9 @@ TEST_CASE("threads that come and end take over nothing that is lost") {
     for (auto& t : threads) t.join();
   }
   REQUIRE(h.stats().threads == 0);
-  cache_of(made[0]).leases().take_back_all();  // the end of a thread leaves its slots when another one is at their source
+  cache_of(made[0])
+      .leases()
+      .take_back_all();  // the end of a thread leaves its slots when another one is at their source
   REQUIRE(h.stats().thread_bytes == 0);
   std::set<fm::detail::slot_t> slots;
   for (std::size_t i = 0; i < made.size(); ++i) {
