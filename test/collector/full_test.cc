@@ -38,7 +38,7 @@ TEST_CASE("a heap is full when all of its agents are, reads go on then, and coll
   auto o = over({large.url(), small_one.url()});
   o.cache = 2_MiB;
   o.collect = true;
-  o.memory_within = std::chrono::seconds(1);
+  o.memory_within = std::chrono::seconds(2);
   fm::heap h(o);
   std::vector<fm::ptr<block>> all;
   const std::string text = fill(h, all);
