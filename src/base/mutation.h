@@ -2,6 +2,12 @@
 //
 // Invariant: each stands in the place that owns the invariant that it breaks. In every build but the simulation's own
 // they are constants and cost nothing. Code of the library asks mutated(); test/sim alone chooses.
+//
+// No mutation has eviction copy out what a collection has found dead (collector_view::doomed): nobody could notice it.
+// The sweep frees no object that is being written back, and no young one that is young no more (may_free in
+// cache/collection.cc). So the object stays until a later full cycle. Nothing reaches it, and no agent follows its copy.
+// The model young.pml is verified with such copies (COPY_DOOMED), and finds the error if the sweep frees them
+// (FREE_GROWN_UP). `doomed` saves their writing.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +43,8 @@ enum class mutation : std::uint8_t {
   release_dead_without_grace,    ///< segments of dead objects wait for no section
   stale_rescan,                  ///< an agent scans a tablet anew, and overflows meanwhile do not list it again
   stale_local_rescan,            ///< the same of the owner's tracer
+  ignore_waiting_threads,        ///< a slot that a waiting thread is about to reach is no root
+  unpin_without_log,             ///< a pin that is given back while a cycle marks is not logged
 };
 
 #ifdef FARMEM_SIM

@@ -190,7 +190,7 @@ void snapshot::find_roots() {
         if (++s.report_.roots % limits::roots_between_looks == 0) s.pace();
       },
       this);
-  found_.insert(found_.end(), waiting_.begin(), waiting_.end());
+  if (!mutated(mutation::ignore_waiting_threads)) found_.insert(found_.end(), waiting_.begin(), waiting_.end());
   check_stop();
 }
 

@@ -5,6 +5,7 @@
 
 #include <farmem/farmem.h>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -64,6 +65,7 @@ struct commons {
   shared_array places;
   mailbox mail;
   obituaries dead;
+  std::atomic<std::size_t> reached{0};  ///< the place of the array that was reached last, with favour::shared
 };
 
 }  // namespace fm::sim

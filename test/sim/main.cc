@@ -77,6 +77,8 @@ constexpr named_mutation mutations[] = {
     {"release_dead_without_grace", mutation::release_dead_without_grace},
     {"stale_rescan", mutation::stale_rescan},
     {"stale_local_rescan", mutation::stale_local_rescan},
+    {"ignore_waiting_threads", mutation::ignore_waiting_threads},
+    {"unpin_without_log", mutation::unpin_without_log},
     {"pretended_finding", mutation::none, ending::finding},
     {"pretended_error", mutation::none, ending::error},
     {"pretended_check", mutation::none, ending::check},

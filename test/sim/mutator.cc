@@ -60,7 +60,13 @@ void mutator::step() {
   }
 }
 
+void mutator::act_as_favoured() {
+  if (options_.favours == favour::pins) return use_pins();
+  return pick(2) == 0 ? reach_in_place() : overwrite_reached();
+}
+
 void mutator::act() {
+  if (options_.favours != favour::nothing && pick(2) == 0) return act_as_favoured();
   switch (pick(26)) {
     case 0:
     case 1: return make_root();

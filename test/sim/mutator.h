@@ -17,13 +17,21 @@
 
 namespace fm::sim {
 
+/// What a mutator does in every second step, on average.
+enum class favour : std::uint8_t {
+  nothing,
+  shared,  ///< reaching what the shared array refers to, and overwriting what is reached
+  pins,    ///< taking pins, and giving them back
+};
+
 struct mutator_options {
   std::uint64_t number = 0, seed = 0;
   bool may_lose_agents = false;
   std::size_t pins_max = 0;  ///< that live on from step to step: each holds a segment
   bool pins_by_mail = false;
-  bool large = false;      ///< some data is larger than a segment
-  bool map = false;        ///< it has a hash map
+  bool large = false;  ///< some data is larger than a segment
+  bool map = false;    ///< it has a hash map
+  favour favours = favour::nothing;
   bool obituaries = true;  ///< it asks to be told of deaths
 };
 
@@ -51,6 +59,7 @@ class mutator {
   using place = std::pair<ptr<node>, std::uint64_t>;
 
   void act();
+  void act_as_favoured();
   std::size_t pick(std::size_t n) { return random_() % n; }
   void require_node(const ptr<node>& p, std::uint64_t id);
   void require_node(const node& n, std::uint64_t id);
@@ -76,6 +85,7 @@ class mutator {
   void write_data();
   void forget_some();
   void reach_in_place();
+  void overwrite_reached();
   void use_pins();
   void use_mail();
   void run_tasks();

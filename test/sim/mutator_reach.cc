@@ -12,7 +12,9 @@ namespace fm::sim {
 void mutator::reach_in_place() {
   const scope s;
   const array_object<ref<node>>* places = shared_.places.get(s);
-  const node* n = (*places)[pick(places->size())].get(s);
+  const std::size_t at = pick(places->size());
+  if (options_.favours == favour::shared) shared_.reached = at;
+  const node* n = (*places)[at].get(s);
   if (n == nullptr) return;
   const std::uint64_t id = n->id;
   require_node(*n, id);
@@ -21,6 +23,14 @@ void mutator::reach_in_place() {
   for (std::size_t i = 1; i < data->size(); ++i)
     if ((*data)[i] != word_of(id, i, 0)) wrong("the data of a node is another's", id);
   require_node(*n, id);
+}
+
+// Perhaps another thread waits for what the place refers to. Nobody else looks at that: a root would keep it alive.
+void mutator::overwrite_reached() {
+  std::uint64_t id = 0;
+  const ptr<node> fresh = make_to_give_away(id);
+  const auto places = shared_.places.write();
+  (*places)[shared_.reached] = fresh;
 }
 
 // A pin may be all that keeps a node: it lives on when this returns. A later step takes a root from the node, which may

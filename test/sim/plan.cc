@@ -19,6 +19,15 @@ void lean_towards(detail::mutation m, plan& p) {
     p.scheduling.freeze_bits_max = 22;
     p.threads = 4;
   };
+  const auto cycles_are_fast = [&] {
+    p.agents = 1;
+    p.rest_ns = 0;
+    p.breaks = p.automatic = p.verify_cycles = p.two_heaps = false;
+    p.scheduling.freeze_one_in = 0;
+    p.net.delay_min = 200;
+    p.net.delay_max = 2'500;
+    p.net.slow_one_in = p.net.control_slow_one_in = p.net.refuse_one_in = 0;
+  };
   if (m == mutation::evict_without_grace || m == mutation::move_while_pinned || m == mutation::drop_open_page) {
     stop_for_long();
     p.scheduling.data_points = m != mutation::drop_open_page;
@@ -46,6 +55,29 @@ void lean_towards(detail::mutation m, plan& p) {
   } else if (m == mutation::stale_local_rescan) {
     p.places = 200;
     p.large = false;
+  } else if (m == mutation::ignore_waiting_threads) {
+    // A cycle begins and ends while a thread waits for what it reaches, and others overwrite just that. What is reached
+    // was evicted before.
+    p.favours = favour::shared;
+    p.threads = 4;
+    p.places = 200;
+    p.cache = 16 * p.segment;
+    p.young = 0;
+    cycles_are_fast();
+    p.net.mapped = false;
+    p.net.piece_bytes = 4096;
+    p.net.piece_slow_one_in = 64;
+    p.net.slow_max = 5'000'000;
+  } else if (m == mutation::unpin_without_log) {
+    // Pins are given back between the look at roots and the look at frames, many times.
+    p.favours = favour::pins;
+    p.threads = 4;
+    p.steps = 6000;
+    p.cache = 48 * p.segment;
+    p.pins = 4;
+    p.young = 100;
+    cycles_are_fast();
+    p.scheduling.points_mean = 32;
   } else if (m == mutation::clean_when_copied) {
     p.net.refuse_one_in = 8;
   } else if (m == mutation::one_round || m == mutation::acknowledge_references_early) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "mutator.h"
 #include "network.h"
 #include "program.h"
 #include "scheduler.h"
@@ -30,6 +31,7 @@ struct plan {
   std::uint64_t places = 16;          ///< of the array that mutators share
   std::uint64_t pins = 0;             ///< mutators that hold a pin from step to step: each holds a segment
   bool large = false, maps = false;   ///< what mutators have
+  favour favours = favour::nothing;   ///< of mutators
 };
 
 /// Of a seed. The plan leans towards a mutation whether or not it is chosen: so a run without it has the same plan.

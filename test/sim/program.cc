@@ -175,7 +175,7 @@ heap_options options_of(const plan& p, const std::vector<agent>& agents, const c
 class world {
  public:
   world(const plan& p, const std::vector<agent>& agents, const char* name)
-      : plan_(p), heap_(options_of(p, agents, name)), shared_{heap_.array<ref<node>>(p.places), {}, {}} {}
+      : plan_(p), heap_(options_of(p, agents, name)), shared_{heap_.array<ref<node>>(p.places)} {}
 
   mutator& add_mutator(std::uint64_t number) {
     work_.push_back(std::make_unique<mutator>(heap_, shared_,
@@ -185,7 +185,8 @@ class world {
                                                               .pins_max = number < plan_.pins ? 1u : 0u,
                                                               .pins_by_mail = plan_.pins > 1,
                                                               .large = plan_.large,
-                                                              .map = plan_.maps && !plan_.death}));
+                                                              .map = plan_.maps && !plan_.death,
+                                                              .favours = plan_.favours}));
     return *work_.back();
   }
   void collect() {

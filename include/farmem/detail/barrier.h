@@ -36,7 +36,7 @@ inline void pin_frame(char* payload) noexcept { frame::prefix(payload).pins.fetc
 /// A pin keeps its object alive as a root does, so giving one back while a cycle marks is logged first, as with a root.
 inline void unpin_frame(char* payload) noexcept {
   frame_prefix& px = frame::prefix(payload);
-  if (is_marking()) log_overwritten(header::slot(px.header.load(std::memory_order_relaxed)));
+  if (is_marking()) log_unpinned(header::slot(px.header.load(std::memory_order_relaxed)));
   px.pins.fetch_sub(1, std::memory_order_release);
 }
 

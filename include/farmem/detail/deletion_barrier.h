@@ -29,6 +29,8 @@ extern std::atomic<std::uint32_t> marking;
 
 /// Logs a slot that is, or is about to be, overwritten or dropped. A section of its own if there is none.
 void log_overwritten(slot_t slot) noexcept;
+/// The same of an object whose pin is about to be given back.
+void log_unpinned(slot_t slot) noexcept;
 
 /// The test that stands in the barriers' fast paths.
 inline bool is_marking() noexcept { return __builtin_expect(marking.load(std::memory_order_relaxed) != 0, 0); }

@@ -228,6 +228,10 @@ void log_overwritten(slot_t slot) noexcept {
   if (c.count == limits::log_slots) push_full(s, std::exchange(log->chunk, nullptr));
 }
 
+void log_unpinned(slot_t slot) noexcept {
+  if (!mutated(mutation::unpin_without_log)) log_overwritten(slot);
+}
+
 namespace satb {
 
 void prepare() {
