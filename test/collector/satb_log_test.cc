@@ -2,6 +2,7 @@
 #include "collector/roots/satb_log.h"
 
 #include "base/limits.h"
+#include "support/marking.h"
 #include <farmem/farmem.h>
 
 #include <catch2/catch.hpp>
@@ -13,26 +14,11 @@ namespace {
 
 using namespace fm::literals;
 using fm::detail::slot_t;
+using fm::test::marking_on;
 namespace satb = fm::detail::satb;
 namespace limits = fm::detail::limits;
 
 thread_local bool no_memory = false;
-
-// While it lives threads log; nobody traces.
-class marking_on {
- public:
-  marking_on() {
-    satb::prepare();
-    REQUIRE(fm::detail::epochs::pause(
-        std::chrono::minutes(10), [](void*) { satb::begin(); }, nullptr));
-  }
-  ~marking_on() {
-    satb::end();
-    satb::discard();
-  }
-  marking_on(const marking_on&) = delete;
-  marking_on& operator=(const marking_on&) = delete;
-};
 
 constexpr std::uint32_t tablets_used = 24;
 std::vector<std::uint32_t> all_tablets() {
