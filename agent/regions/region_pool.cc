@@ -76,6 +76,7 @@ region* region_pool::take(heap* owner, const owner_key& key, region_use use) {
     if (with_memory_ >= limit_ && !evict_kept()) return nullptr;
     if (bare_.empty()) {
       if (next_number_ >= region_limit) return nullptr;
+      make_room_for_one_more();
       table(records_)[next_number_].store(new region(next_number_), std::memory_order_release);
       bare_.push_back(find(next_number_++));
     }
@@ -112,6 +113,13 @@ region* region_pool::take(heap* owner, const owner_key& key, region_use use) {
   in_use_.fetch_add(1, std::memory_order_relaxed);
   r->open(r->generation);
   return r;
+}
+
+/// Whoever leaves a region last may release it, and then there may be no memory: each has its place in both lists.
+void region_pool::make_room_for_one_more() {
+  const std::size_t regions = next_number_ + std::size_t{1};
+  for (std::vector<region*>* list : {&bare_, &kept_})
+    if (list->capacity() < regions) list->reserve(2 * regions);
 }
 
 void region_pool::give_back(region& r, bool keep) {

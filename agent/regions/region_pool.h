@@ -61,6 +61,7 @@ class region_pool {
   }
 
  private:
+  void make_room_for_one_more();
   void release(region& r);
   bool evict_kept();
 

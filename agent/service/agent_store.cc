@@ -113,12 +113,8 @@ errc agent_store::message(fabric::peer& p, std::span<const std::byte> payload, f
   const auto type = static_cast<message_type>(head.type);
   errc result = errc::ok;
   try {
-    result = dispatch(session_of(p), type, payload.subspan(sizeof head), out);
-  } catch (const error& e) {
-    result = refuse(out, type, e.code(), e.what());
-  } catch (const std::bad_alloc&) {
-    result = refuse(out, type, errc::agent_full, "the agent is out of memory");
-  } catch (const std::exception& e) {
+    result = answer_of(session_of(p), type, payload.subspan(sizeof head), out);
+  } catch (const std::exception& e) {  // perhaps there is no memory for a refusal, either
     log::error("store {}: message {} of {}: {}", agent_.options.name, head.type, p.name(), e.what());
     return errc::bad_frame;
   }
@@ -126,6 +122,16 @@ errc agent_store::message(fabric::peer& p, std::span<const std::byte> payload, f
     log::warn("store {}: message {} of {} breaks the protocol: {}", agent_.options.name, head.type, p.name(),
               to_string(result));
   return result;
+}
+
+errc agent_store::answer_of(session& s, message_type type, body b, fabric::answer& out) {
+  try {
+    return dispatch(s, type, b, out);
+  } catch (const error& e) {
+    return refuse(out, type, e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return refuse(out, type, errc::agent_full, "the agent is out of memory");
+  }
 }
 
 errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer& out) {

@@ -46,6 +46,8 @@ class agent_store final : public store {
   bool maintain() override;
 
  private:
+  /// What dispatch gives, or a refusal that says what it threw.
+  errc answer_of(session& s, message_type type, body b, fabric::answer& out);
   errc dispatch(session& s, message_type type, body b, fabric::answer& out);
   void join();  ///< stops and ends all threads
 

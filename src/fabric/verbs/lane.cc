@@ -24,7 +24,9 @@ verbs_lane::verbs_lane(lane_owner& owner, lane_home& home, std::uint32_t index, 
       home_(home),
       index_(index),
       message_bytes_max_(message_bytes_max),
-      kick_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+      kick_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  free_bounces_.reserve(bounces);
+}
 
 verbs_lane::~verbs_lane() { FM_ASSERT(in_use_ == 0, "a lane is destroyed after everything on it is done"); }
 
@@ -108,16 +110,17 @@ bool verbs_lane::broken(errc why, const char* reason, done_list& done) noexcept 
   return false;
 }
 
+/// An operation at the end of the queue, and room for giving it back. Throws bad_alloc; then nothing is taken.
 std::uint32_t verbs_lane::take_op(request& r) {
-  count_in(r);
-  std::uint32_t i;
-  if (!free_.empty()) {
-    i = free_.back();
-    free_.pop_back();
-  } else {
-    i = std::uint32_t(ops_.size());
+  if (free_.empty()) {
+    if (free_.capacity() == ops_.size()) free_.reserve(std::max<std::size_t>(16, 2 * ops_.size()));
     ops_.emplace_back();
+    free_.push_back(std::uint32_t(ops_.size() - 1));
   }
+  const std::uint32_t i = free_.back();
+  queue_.push_back(i);
+  free_.pop_back();
+  count_in(r);
   ops_[i].r = &r;
   ops_[i].serial = next_serial_;
   if (++next_serial_ == 0) next_serial_ = 1;
@@ -141,6 +144,18 @@ void verbs_lane::cancel(request& r, errc why, done_list& done) noexcept {
   if (i < ops_.size() && ops_[i].r == &r) cancel_at(i, why, done);
 }
 
+/// What is still to be sent of a message, out of its request's buffers.
+bool verbs_lane::copy_rest(operation& op) noexcept {
+  try {
+    op.rest.resize(op.bytes - op.issued);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  op.rest_from = op.issued;
+  gather(*op.r, op.issued, op.rest);
+  return true;
+}
+
 void verbs_lane::cancel_at(std::uint32_t i, errc why, done_list& done) noexcept {
   operation& op = ops_[i];
   if (op.direct != 0) {  // a device may be reading or writing its memory: nothing less than the queue pair's end helps
@@ -149,15 +164,17 @@ void verbs_lane::cancel_at(std::uint32_t i, errc why, done_list& done) noexcept 
     return fail_locked(errc::disconnected, done);
   }
   request& r = *op.r;
+  const bool half_sent = r.kind == op_kind::message && op.started && !op.awaited;
+  if (half_sent && !copy_rest(op)) {
+    op.verdict = why;
+    log::info("fabric: a connection is given up for a message that is {}: no memory for its rest", to_string(why));
+    return fail_locked(errc::disconnected, done);
+  }
   connection_.qp->each_posted([i](posted& p) {
     if (p.op == i) p.op = posted::none;
   });
   if (op.awaited) --unanswered_;
-  const bool half_sent = r.kind == op_kind::message && op.started && !op.awaited;
   if (half_sent) {
-    op.rest_from = op.issued;
-    op.rest.resize(op.bytes - op.issued);
-    gather(r, op.issued, op.rest);
     op.r = nullptr;
   } else {
     std::erase(queue_, i);
@@ -216,7 +233,7 @@ void verbs_lane::complete_work(const posted& p, done_list& done) noexcept {
   if (op.outstanding == 0 && op.issued == op.bytes) finish(p.op, errc::ok, done);
 }
 
-bool verbs_lane::packet_arrived(const ibv_wc& w, done_list& done) noexcept {
+bool verbs_lane::packet_arrived(const ibv_wc& w, done_list& done) noexcept try {
   queue_pair& qp = *connection_.qp;
   const auto bytes = qp.received(w);
   packet::header h;
@@ -238,9 +255,11 @@ bool verbs_lane::packet_arrived(const ibv_wc& w, done_list& done) noexcept {
   }
   qp.repost(w.wr_id, type != packet::type::credit);
   return true;
+} catch (const std::bad_alloc&) {
+  return broken(errc::out_of_memory, "no memory for a message", done);
 }
 
-bool verbs_lane::answered(done_list& done) noexcept {
+bool verbs_lane::answered(done_list& done) {
   const packet::header& h = incoming_.head();
   const auto i = std::uint32_t(h.op);
   if (i >= ops_.size() || ops_[i].serial != std::uint32_t(h.op >> 32) || !ops_[i].r) return true;  // given up meanwhile

@@ -95,8 +95,9 @@ class verbs_lane final : public client_lane {
   bool issue_piece(operation& op, std::uint32_t i) noexcept;
   void complete_work(const posted& p, done_list& done) noexcept;
   bool packet_arrived(const ibv_wc& w, done_list& done) noexcept;
-  bool answered(done_list& done) noexcept;
+  bool answered(done_list& done);
   void finish(std::uint32_t i, errc status, done_list& done) noexcept;
+  bool copy_rest(operation& op) noexcept;
   void cancel_at(std::uint32_t i, errc why, done_list& done) noexcept;
   void fail_locked(errc why, done_list& done) noexcept;
   bool broken(errc why, const char* reason, done_list& done) noexcept;

@@ -18,14 +18,18 @@ errc verbs_lane::submit(request& r, time_point deadline) noexcept {
     return errc::access_denied;
   const bool atomic = r.kind == op_kind::compare_swap || r.kind == op_kind::fetch_add;
   if (atomic && !connection_.qp->has_atomics()) return errc::unsupported;
-  const std::uint32_t i = take_op(r);
+  std::uint32_t i = 0;
+  try {
+    i = take_op(r);
+  } catch (const std::bad_alloc&) {
+    return errc::out_of_memory;
+  }
   r.transport_word = std::uint64_t(index_) << 32 | i;
   operation& op = ops_[i];
   op.bytes = atomic ? 0 : r.bytes();
   op.address = key.address + r.where.offset;
   op.key = key.rkey;
   op.deadline = deadline;
-  queue_.push_back(i);
   return errc::ok;
 }
 

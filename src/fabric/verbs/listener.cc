@@ -88,7 +88,11 @@ verbs_listener::~verbs_listener() {
 void verbs_listener::attention(std::uint64_t session) noexcept {
   {
     const std::lock_guard lock(attention_mutex_);
-    attention_.push_back(session);
+    try {
+      attention_.push_back(session);
+    } catch (const std::bad_alloc&) {
+      all_want_attention_ = true;
+    }
   }
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof one);
@@ -140,7 +144,7 @@ void verbs_listener::handle(std::uint64_t tag) noexcept {
   if (!found->second->on_control_readable()) end(tag);
 }
 
-void verbs_listener::accept_all() noexcept {
+void verbs_listener::accept_all() noexcept try {
   for (int i = 0; i < 64; ++i) {
     std::string name;
     descriptor s = accept_socket(listening_.get(), false, name);
@@ -159,20 +163,25 @@ void verbs_listener::accept_all() noexcept {
     if (name.starts_with("tcp ")) name.replace(0, 4, "verbs ");
     const std::uint64_t number = next_session_++;
     watch(epoll_.get(), s.get(), number, EPOLLIN | EPOLLRDHUP);
-    sessions_[number] =
-        std::make_unique<server_session>(static_cast<session_host&>(*this), std::move(s), number, std::move(name));
+    sessions_.emplace(number, std::make_unique<server_session>(static_cast<session_host&>(*this), std::move(s), number,
+                                                               std::move(name)));
     ++unopened_;
   }
+} catch (const std::bad_alloc&) {
+  log::warn("{}: a connection is turned away: no memory for it", url_);  // the next ones wait for another look
 }
 
 void verbs_listener::take_attention() noexcept {
   std::uint64_t count;
   [[maybe_unused]] const auto r = ::read(wake_.get(), &count, sizeof count);
   std::vector<std::uint64_t> numbers;
+  bool all = false;
   {
     const std::lock_guard lock(attention_mutex_);
     numbers.swap(attention_);
+    all = std::exchange(all_want_attention_, false);
   }
+  if (all) return end_if([](server_session& s) { return !s.on_attention(); });
   for (const std::uint64_t n : numbers) {
     const auto found = sessions_.find(n);
     if (found != sessions_.end() && !found->second->on_attention()) end(n);
@@ -180,7 +189,7 @@ void verbs_listener::take_attention() noexcept {
 }
 
 /// What is kept of the device that an id is bound to.
-const verbs_listener::device_in_use* verbs_listener::device_of(rdma_cm_id* bound) noexcept {
+const verbs_listener::device_in_use* verbs_listener::device_of(rdma_cm_id* bound) noexcept try {
   ibv_context* const device = bound->verbs;
   if (const auto found = devices_.find(device); found != devices_.end()) return &found->second;
   device_in_use d;
@@ -196,6 +205,20 @@ const verbs_listener::device_in_use* verbs_listener::device_of(rdma_cm_id* bound
   d.memory = paging_of(device, options_.on_demand_paging, region_access, url_);
   watch(epoll_.get(), d.channel->fd, reinterpret_cast<std::uintptr_t>(device) | device_mark, EPOLLIN);
   return &devices_.emplace(device, std::move(d)).first->second;
+} catch (const std::bad_alloc&) {
+  log::warn("{}: no memory for another RDMA device", url_);
+  return nullptr;
+}
+
+/// Each lane is in one of the two lists, or is polled: then serving it needs no memory.
+bool verbs_listener::make_room_for_a_lane() noexcept try {
+  std::size_t lanes = 1;
+  for (const auto& [number, s] : sessions_) lanes += s->lane_count();
+  for (std::vector<server_lane*>* list : {&busy_, &serving_})
+    if (list->capacity() < lanes) list->reserve(2 * lanes);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 void verbs_listener::connection_asked(const connection_event& e) noexcept {
@@ -206,7 +229,7 @@ void verbs_listener::connection_asked(const connection_event& e) noexcept {
     for (auto& [number, candidate] : sessions_)
       if (candidate->greeted() && candidate->id()[0] == j.id[0] && candidate->id()[1] == j.id[1]) s = candidate.get();
   const device_in_use* const d = s != nullptr && e.id->verbs != nullptr ? device_of(e.id) : nullptr;
-  if (d != nullptr && s->join(e.id, j, e.parameters, d->channel.get(), d->memory)) return;
+  if (d != nullptr && make_room_for_a_lane() && s->join(e.id, j, e.parameters, d->channel.get(), d->memory)) return;
   log::warn("{}: a lane was rejected: {}", url_,
             decoded.reason != nullptr ? decoded.reason : "no session waits for it");
   rdma_reject(e.id, nullptr, 0);
@@ -249,10 +272,7 @@ void verbs_listener::take_connection_events() noexcept {
 /// The device cannot go while anything of it is held; a tick listens again, for when it comes back.
 void verbs_listener::device_removed(ibv_context* device) noexcept {
   log::warn("{}: the RDMA device was removed", url_);
-  std::vector<std::uint64_t> its;
-  for (const auto& [number, s] : sessions_)
-    if (s->device() == device) its.push_back(number);
-  for (const std::uint64_t n : its) end(n);
+  end_if([device](const server_session& s) { return s.device() == device; });
   if (listening_id_ && listening_id_->verbs == device) listening_id_.reset();
   if (const auto found = devices_.find(device); found != devices_.end()) {
     found->second.share.removed();
@@ -320,15 +340,22 @@ void verbs_listener::end(std::uint64_t session) noexcept {
   sessions_.erase(found);
 }
 
+/// All sessions for which `ends` says so.
+template <class Ends>
+void verbs_listener::end_if(Ends&& ends) noexcept {
+  for (auto s = sessions_.begin(); s != sessions_.end();) {
+    const auto at = s++;  // ending one leaves the others where they are
+    if (ends(*at->second)) end(at->first);
+  }
+}
+
 void verbs_listener::tick() noexcept {
   const time_point now = clock::now();
-  std::vector<std::uint64_t> late;
-  for (const auto& [number, s] : sessions_)
-    if (!s->open() && s->deadline() <= now) late.push_back(number);
-  for (const std::uint64_t n : late) {
-    log::warn("{}: connection closed: its lanes did not come in time", sessions_[n]->name());
-    end(n);
-  }
+  end_if([now](const server_session& s) {
+    const bool late = !s.open() && s.deadline() <= now;
+    if (late) log::warn("{}: connection closed: its lanes did not come in time", s.name());
+    return late;
+  });
   if (!listening_id_ && listen_for_lanes()) log::info("{}: the RDMA device is back", url_);
   if (accepting_paused_) {
     accepting_paused_ = false;

@@ -51,6 +51,9 @@ class verbs_listener final : public listener, private session_host {
   /// Whether the thread may end: it was asked to, and clients have handled their notices or had their time.
   bool ends() noexcept;
   bool listen_for_lanes() noexcept;
+  bool make_room_for_a_lane() noexcept;
+  template <class Ends>
+  void end_if(Ends&& ends) noexcept;
   void device_removed(ibv_context* device) noexcept;
   void end(std::uint64_t session) noexcept;
   const device_in_use* device_of(rdma_cm_id* bound) noexcept;
@@ -79,6 +82,7 @@ class verbs_listener final : public listener, private session_host {
   time_point ends_by_ = time_point::max();  ///< once the thread has seen stopping_
   std::mutex attention_mutex_;
   std::vector<std::uint64_t> attention_;
+  bool all_want_attention_ = false;  ///< there was no memory for a number; guarded likewise
   std::thread thread_;
 };
 

@@ -46,7 +46,7 @@ void local_memory::use(ibv_pd* domain, const paging& how) noexcept {
   }
 }
 
-std::uint64_t local_memory::find(void* at, std::uint64_t bytes, std::uint32_t& key) noexcept {
+std::uint64_t local_memory::find(void* at, std::uint64_t bytes, std::uint32_t& key) noexcept try {
   auto* const from = static_cast<std::byte*>(at);
   const auto covered = [&](const lent& l, std::uint64_t slab) {
     const std::byte* end = std::min(l.base + (slab + 1) * l.slab_bytes, l.base + l.bytes);
@@ -80,6 +80,8 @@ std::uint64_t local_memory::find(void* at, std::uint64_t bytes, std::uint32_t& k
   }
   key = l->slabs[i]->lkey;
   return covered(*l, i);
+} catch (const std::bad_alloc&) {
+  return 0;  // no memory for the text of a failure: copied this time
 }
 
 }  // namespace fm::fabric::verbs

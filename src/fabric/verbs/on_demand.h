@@ -29,10 +29,16 @@ constexpr std::uint32_t on_demand_needs(int access) noexcept {
   return needs != 0 ? needs : std::uint32_t(IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_WRITE);
 }
 
-/// What a device lacks for that, in words: "reads, atomics". Empty when it lacks nothing.
+/// Of these, what a device lacks.
+constexpr std::uint32_t on_demand_missing(const ibv_odp_caps& caps, int access) noexcept {
+  const bool any = (caps.general_caps & IBV_ODP_SUPPORT) != 0;
+  return on_demand_needs(access) & ~(any ? caps.per_transport_caps.rc_odp_caps : 0u);
+}
+
+/// The same in words: "reads, atomics". Empty when it lacks nothing.
 inline std::string on_demand_lacks(const ibv_odp_caps& caps, int access) {
   if ((caps.general_caps & IBV_ODP_SUPPORT) == 0) return "everything";
-  const std::uint32_t lacks = on_demand_needs(access) & ~caps.per_transport_caps.rc_odp_caps;
+  const std::uint32_t lacks = on_demand_missing(caps, access);
   std::string words;
   const auto add = [&](std::uint32_t bit, const char* word) {
     if ((lacks & bit) != 0) words += (words.empty() ? "" : ", ") + std::string(word);
@@ -49,8 +55,8 @@ class paging {
   paging() = default;
   paging(bool wanted, const ibv_odp_caps& caps) noexcept : wanted_(wanted), caps_(caps) {}
   /// Flags for ibv_reg_mr: `access`, and IBV_ACCESS_ON_DEMAND if that is wanted and the device can do it.
-  [[nodiscard]] int flags(int access) const {
-    const bool on_demand = wanted_ && on_demand_lacks(caps_, access).empty();
+  [[nodiscard]] int flags(int access) const noexcept {
+    const bool on_demand = wanted_ && on_demand_missing(caps_, access) == 0;
     return on_demand ? access | IBV_ACCESS_ON_DEMAND : access;
   }
 

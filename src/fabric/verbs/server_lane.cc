@@ -40,7 +40,7 @@ failure server_lane::accept(const packet::join& j, const rdma_conn_param& asked)
   return {};
 }
 
-int server_lane::serve() noexcept {
+int server_lane::serve() noexcept try {
   const auto some = qp_.poll();
   for (const ibv_wc& w : some) {
     if (w.status != IBV_WC_SUCCESS) {
@@ -61,10 +61,13 @@ int server_lane::serve() noexcept {
     ++taken;
   }
   return pump() ? taken : -1;
+} catch (const std::bad_alloc&) {
+  service_.violation(errc::out_of_memory, "no memory for a message");
+  return -1;
 }
 
 /// Credits count at once: what waits behind a full output could not be sent otherwise.
-bool server_lane::arrived(const ibv_wc& w) noexcept {
+bool server_lane::arrived(const ibv_wc& w) {
   waiting in{w.wr_id, qp_.received(w), {}};
   if (const auto d = packet::decode(in.bytes, wire::receiver::server, message_bytes_max_, in.head);
       d.code != errc::ok) {
@@ -86,7 +89,7 @@ bool server_lane::arrived(const ibv_wc& w) noexcept {
   return true;
 }
 
-bool server_lane::take(const waiting& w) noexcept {
+bool server_lane::take(const waiting& w) {
   const packet::header& h = w.head;
   const auto type = static_cast<packet::type>(h.type);
   if (type == packet::type::notice_ack && !service_.notices_handled(std::uint32_t(h.value))) {
@@ -104,7 +107,7 @@ bool server_lane::take(const waiting& w) noexcept {
   return true;
 }
 
-bool server_lane::answer_message() noexcept {
+bool server_lane::answer_message() {
   answer a;
   if (const errc e = service_.message(incoming_.whole(), a); e != errc::ok) {
     service_.violation(e, "the service refused a message");

@@ -18,7 +18,7 @@ class lane_service {
  public:
   virtual errc message(std::span<const std::byte> payload, answer& out) noexcept = 0;
   virtual bool notices_handled(std::uint32_t count) noexcept = 0;
-  /// The client broke the protocol; the session ends.
+  /// The client broke the protocol, or there is no memory for what it wants; the session ends.
   virtual void violation(errc why, const char* reason) noexcept = 0;
 
  protected:
@@ -64,9 +64,10 @@ class server_lane {
     packet::header head;
   };
 
-  bool arrived(const ibv_wc& w) noexcept;
-  bool take(const waiting& w) noexcept;
-  bool answer_message() noexcept;
+  // They throw bad_alloc, which costs the connection. False: the lane is over.
+  bool arrived(const ibv_wc& w);
+  bool take(const waiting& w);
+  bool answer_message();
 
   lane_service& service_;
   const std::uint64_t session_;

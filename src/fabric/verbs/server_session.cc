@@ -32,8 +32,12 @@ bool server_session::notify(std::span<const std::byte> payload) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (ending_ || unacknowledged_ >= wire::notices_max || payload.size() > client_message_max_) return false;
+    try {
+      notices_.emplace_back(payload.begin(), payload.end());
+    } catch (const std::bad_alloc&) {
+      return false;  // as if there was no room
+    }
     ++unacknowledged_;
-    notices_.emplace_back(payload.begin(), payload.end());
   }
   host_.attention(number_);
   return true;
@@ -59,7 +63,7 @@ bool server_session::notices_handled(std::uint32_t count) noexcept {
   return true;
 }
 
-bool server_session::on_attention() {
+bool server_session::on_attention() noexcept try {
   std::deque<std::vector<std::byte>> notices;
   {
     const std::lock_guard lock(mutex_);
@@ -69,6 +73,9 @@ bool server_session::on_attention() {
   }
   for (auto& n : notices) lanes_[0]->send_notice(std::move(n));
   return lanes_[0]->pump();
+} catch (const std::bad_alloc&) {
+  violation(errc::out_of_memory, "no memory for a notice");
+  return false;
 }
 
 bool server_session::answer_control(std::span<const std::byte> bytes) noexcept {
@@ -77,7 +84,7 @@ bool server_session::answer_control(std::span<const std::byte> bytes) noexcept {
   return send_all(control_.get(), bytes, clock::now()) == errc::ok;
 }
 
-bool server_session::on_control_readable() {
+bool server_session::on_control_readable() noexcept try {
   std::array<std::byte, 256> buffer;
   const iovec to{buffer.data(), buffer.size()};
   const io_result got = receive_some(control_.get(), {&to, 1}, nullptr);
@@ -90,6 +97,9 @@ bool server_session::on_control_readable() {
     if (!(greeted_ ? region_asked() : hello())) return false;
     received_.erase(received_.begin(), received_.begin() + std::ptrdiff_t(wanted));
   }
+} catch (const std::bad_alloc&) {
+  violation(errc::out_of_memory, "no memory for what a client asks");
+  return false;
 }
 
 bool server_session::hello() {
@@ -141,22 +151,27 @@ errc server_session::attach(const packet::region_request& q, packet::region_answ
   detach(q.region);
   service& s = host_.served();
   const remote whole{q.region, q.generation, 0};
+  // Its place comes first: the region is entered only when nothing can fail but its registration.
+  registered& r = regions_[q.region];
   std::byte* base = s.memory(*this, whole, q.bytes, access::read);
-  if (base == nullptr) return errc::access_denied;
+  if (base == nullptr) {
+    regions_.erase(q.region);
+    return errc::access_denied;
+  }
   // Nothing at its beginning may be written: asks whether the region takes writes at all.
   const bool writable = s.memory(*this, whole, 0, access::write) != nullptr;
   if (writable) s.memory_done(*this, q.region);
-  registered r{q.region, q.generation, {}};
+  r.region = q.region;
+  r.generation = q.generation;
   const int flags = writable ? region_access : IBV_ACCESS_REMOTE_READ;
   if (const failure f = register_memory(domain_.get(), base, q.bytes, memory_.flags(flags), r.key); f.failed()) {
-    s.memory_done(*this, q.region);
     log::error("{}: region {}: {}", name_, q.region, f.text);
+    detach(q.region);
     return f.code;
   }
   a.writable = writable ? 1 : 0;
   a.rkey = r.key->rkey;
   a.address = reinterpret_cast<std::uintptr_t>(base);
-  regions_[q.region] = std::move(r);
   return errc::ok;
 }
 
@@ -169,7 +184,7 @@ void server_session::detach(std::uint32_t region) noexcept {
 }
 
 bool server_session::join(rdma_cm_id* id, const packet::join& j, const rdma_conn_param& asked,
-                          ibv_comp_channel* channel, const paging& memory) {
+                          ibv_comp_channel* channel, const paging& memory) noexcept try {
   if (open_ || j.lane >= lanes_.size() || lanes_[j.lane]) return false;
   if (!domain_) {
     domain_.reset(ibv_alloc_pd(id->verbs));
@@ -180,19 +195,26 @@ bool server_session::join(rdma_cm_id* id, const packet::join& j, const rdma_conn
   if (!domain_ || device_ != id->verbs) return false;
   auto l = std::make_unique<server_lane>(static_cast<lane_service&>(*this), number_, host_.limits().message_bytes_max,
                                          client_message_max_);
-  failure f = l->create(id, domain_.get(), channel, receives_.get(), j.lane);
-  if (!f.failed()) f = l->accept(j, asked);
-  if (f.failed()) log::error("{}: lane {}: {}", name_, j.lane, f.text);
+  failure f;
+  try {
+    f = l->create(id, domain_.get(), channel, receives_.get(), j.lane);
+    if (!f.failed()) f = l->accept(j, asked);
+  } catch (const std::bad_alloc&) {
+    f.code = errc::out_of_memory;
+  }
+  if (f.failed()) log::error("{}: lane {}: {}: {}", name_, j.lane, to_string(f.code), f.text);
   if (!f.failed()) lanes_[j.lane] = std::move(l);
   progress_ = clock::now();
   return true;  // the id is taken over
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 bool server_session::has(const rdma_cm_id* id) const noexcept {
   return std::any_of(lanes_.begin(), lanes_.end(), [id](const auto& l) { return l && l->id() == id; });
 }
 
-bool server_session::on_established(const rdma_cm_id* id) {
+bool server_session::on_established(const rdma_cm_id* id) noexcept {
   std::size_t standing = 0;
   for (auto& l : lanes_) {
     if (l && l->id() == id) l->established = true;

@@ -46,13 +46,13 @@ class server_session final : public peer, private lane_service {
   bool notify(std::span<const std::byte> payload) noexcept override;
   void close(errc why, std::string_view reason) noexcept override;
 
-  // ---- the listener's thread; false: the session is over ----
-  bool on_control_readable();
-  bool on_attention();
+  // ---- the listener's thread; false: the session is over, also for want of memory ----
+  bool on_control_readable() noexcept;
+  bool on_attention() noexcept;
   /// Takes a lane's connection request; false: it is rejected, which ends nothing.
   bool join(rdma_cm_id* id, const packet::join& j, const rdma_conn_param& asked, ibv_comp_channel* channel,
-            const paging& memory);
-  bool on_established(const rdma_cm_id* id);
+            const paging& memory) noexcept;
+  bool on_established(const rdma_cm_id* id) noexcept;
   [[nodiscard]] bool has(const rdma_cm_id* id) const noexcept;
   /// What its lanes are on; null before the first one.
   [[nodiscard]] const ibv_context* device() const noexcept { return device_; }
@@ -60,6 +60,7 @@ class server_session final : public peer, private lane_service {
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
   [[nodiscard]] int control() const noexcept { return control_.get(); }
   [[nodiscard]] const std::uint64_t* id() const noexcept { return id_; }
+  [[nodiscard]] std::size_t lane_count() const noexcept { return lanes_.size(); }
   [[nodiscard]] bool open() const noexcept { return open_; }
   [[nodiscard]] bool greeted() const noexcept { return greeted_; }
   /// Whether the client has handled every notice, or will handle none.

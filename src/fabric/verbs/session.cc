@@ -268,12 +268,20 @@ errc verbs_session::attach(std::uint32_t region, std::uint32_t generation, std::
   packet::region_answer a{};
   const std::uint32_t connection = this->generation();
   if (const errc e = ask(q, a); e != errc::ok) return e;
-  regions_.set(region, {generation, connection, a.rkey, a.address, bytes, a.writable != 0});
+  try {
+    regions_.set(region, {generation, connection, a.rkey, a.address, bytes, a.writable != 0});
+  } catch (const std::bad_alloc&) {
+    ask_to_detach(region);
+    return errc::out_of_memory;
+  }
   return errc::ok;
 }
 
 void verbs_session::detach(std::uint32_t region) noexcept {
-  if (!regions_.forget(region)) return;
+  if (regions_.forget(region)) ask_to_detach(region);
+}
+
+void verbs_session::ask_to_detach(std::uint32_t region) noexcept {
   packet::region_request q{};
   q.verb = std::uint32_t(packet::verb::detach);
   q.region = region;

@@ -59,6 +59,7 @@ class verbs_session final : public lane_session, private lane_home {
   bool note_removal(const connection_event& e) noexcept;
   void leave_removed_device() noexcept;
   errc ask(const packet::region_request& q, packet::region_answer& a) noexcept;
+  void ask_to_detach(std::uint32_t region) noexcept;
   void watch(int fd, std::uint32_t index, std::uint32_t events) noexcept;
   verbs_lane& lane_at(std::uint32_t index) noexcept { return static_cast<verbs_lane&>(*lanes_[index]); }
 
