@@ -115,7 +115,7 @@ struct tile_allocator {
   explicit tile_allocator(tile_memory& m) noexcept : memory(&m) {}
   template <class U>
   tile_allocator(const tile_allocator<U>& o) noexcept : memory(o.memory) {}
-  [[nodiscard]] T* allocate(std::size_t n) {
+  [[nodiscard]] T* allocate([[maybe_unused]] std::size_t n) {
     static_assert(sizeof(T) <= tile_memory::node_bytes && alignof(T) <= alignof(void*));
     FM_ASSERT(n == 1, "a map makes nodes one by one");
     return static_cast<T*>(memory->take());
