@@ -6,17 +6,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <random>
 
-#include "../support/machine.h"
+#include "../support/side_by_side.h"
 #include "far_store.h"
 #include "plain_store.h"
 
 namespace {
 
 using namespace fm::example;
-using fm::literals::operator""_MiB;
 
 /// What one document was measured to need in far memory: itself, its texts and tags, and its places in three indexes.
 constexpr std::uint64_t bytes_per_document = 900;
@@ -24,9 +22,8 @@ constexpr std::uint64_t objects_per_document = 12;  ///< slots, with those of ga
 constexpr std::uint64_t documents_per_author = 20, tags = 500, tags_each = 3;
 
 struct arguments {
-  machine_options machine;
-  std::uint64_t documents = 50'000, operations = 200'000, seed = 1;
-  bool plain = true, check = false;
+  side_by_side_options both{.name = "documents", .kind = "store", .kinds = "stores"};
+  std::uint64_t documents = 50'000, operations = 200'000;
 };
 
 document make_document(std::uint64_t id, std::uint64_t authors, std::mt19937_64& random) {
@@ -38,24 +35,26 @@ document make_document(std::uint64_t id, std::uint64_t authors, std::mt19937_64&
   return d;
 }
 
-/// Fills a store and runs the operations; the sum is of all answers, so two stores that agree have the same.
+/// The sum is of all answers, so two stores that agree have the same.
 struct outcome {
   std::uint64_t sum = 0, size = 0;
-  double fill_seconds = 0, run_seconds = 0;
+  double put_per_second = 0, operations_per_second = 0;
+  [[nodiscard]] bool same_answers(const outcome& o) const { return sum == o.sum && size == o.size; }
+  [[nodiscard]] std::string summary() const {
+    return fmt::format("{:>9.0f} documents/s put, {:>9.0f} operations/s, {} documents at the end", put_per_second,
+                       operations_per_second, size);
+  }
 };
 
+/// Fills a store and runs the operations.
 template <class Store>
 outcome drive(Store& store, const arguments& a) {
-  const auto seconds_since = [](auto begin) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  std::mt19937_64 random(a.seed);
+  std::mt19937_64 random(a.both.seed);
   const std::uint64_t authors = std::max<std::uint64_t>(1, a.documents / documents_per_author);
   outcome out;
-  auto begin = std::chrono::steady_clock::now();
+  stopwatch watch;
   for (std::uint64_t id = 0; id < a.documents && !stop_requested; ++id) store.put(make_document(id, authors, random));
-  out.fill_seconds = seconds_since(begin);
-  begin = std::chrono::steady_clock::now();
+  out.put_per_second = double(a.documents) / watch.lap();
   document d;
   for (std::uint64_t i = 0; i < a.operations && !stop_requested; ++i) {
     const std::uint64_t id = random() % a.documents, kind = random() % 100;
@@ -73,42 +72,9 @@ outcome drive(Store& store, const arguments& a) {
       out.sum += store.erase(id);
     }
   }
-  out.run_seconds = seconds_since(begin);
+  out.operations_per_second = double(a.operations) / watch.lap();
   out.size = store.size();
   return out;
-}
-
-void print(const char* name, const outcome& o, const arguments& a) {
-  fmt::print("{:<16} {:>9.0f} documents/s put, {:>9.0f} operations/s, {} documents at the end\n", name,
-             double(a.documents) / o.fill_seconds, double(a.operations) / o.run_seconds, o.size);
-  std::fflush(stdout);
-}
-
-int run(arguments& a) {
-  const std::uint64_t heap_bytes = a.documents * bytes_per_document;
-  const memory_plan p = make_plan(a.machine, heap_bytes, a.documents * objects_per_document, 3);
-  outcome plain;
-  if (a.plain || a.check) {  // before the limit, which is for the heap's local memory
-    plain_store store;
-    print("std, all local", plain = drive(store, a), a);
-  }
-  a.machine.agents.owner = "documents";
-  a.machine.agents.memory_bytes = p.agent_bytes;
-  const agent_processes agents(a.machine.agents);
-  const memory_limit limit("documents", p.local_bytes);
-  print_machine("documents", heap_bytes, p, limit, agents);
-
-  fm::heap h({.cache = p.cache_bytes, .agents = agents.urls(), .name = "documents"});
-  far_store store(h);
-  const outcome far = drive(store, a);
-  print("farmem", far, a);
-  const fm::heap_stats st = h.stats();
-  print_local_memory(p, limit, heap_bytes, "documents");
-  print_collections(st);
-  if (!a.check) return 0;
-  const bool same = far.sum == plain.sum && far.size == plain.size;
-  fmt::print("check: both stores {}\n", same ? "gave the same answers" : "gave DIFFERENT answers");
-  return verify_home(h) && same ? 0 : 1;
 }
 
 }  // namespace
@@ -123,9 +89,10 @@ int main(int argc, char** argv) {
   app.add_option("--operations", a.operations,
                  "operations after that: 60 % reads, 25 % queries, 10 % puts, 5 % erasures")
       ->capture_default_str();
-  app.add_option("--seed", a.seed, "of the documents and the operations")->capture_default_str();
-  app.add_flag("!--far-only", a.plain, "leave the local store out");
-  app.add_flag("--check", a.check, "compare the answers of both stores, and verify the heap");
-  declare(app, a.machine, "documents");
-  return fm::example::run_program(app, argc, argv, [&] { return run(a); });
+  declare(app, a.both, "documents");
+  return run_program(app, argc, argv, [&] {
+    return run_side_by_side<plain_store, far_store>(a.both, a.documents * bytes_per_document,
+                                                    a.documents * objects_per_document,
+                                                    [&](auto& store) { return drive(store, a); });
+  });
 }

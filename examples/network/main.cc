@@ -5,10 +5,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <random>
 
-#include "../support/machine.h"
+#include "../support/side_by_side.h"
 #include "far_network.h"
 #include "plain_network.h"
 
@@ -23,18 +22,23 @@ constexpr std::uint64_t known_each = 8;          ///< connections made, a person
 constexpr std::uint64_t neighbourhood = 200;     ///< most know others of nearby ids
 
 struct arguments {
-  machine_options machine;
-  std::uint64_t persons = 50'000, operations = 20'000, seed = 1;
-  bool plain = true, check = false;
+  side_by_side_options both{.name = "network", .kind = "network", .kinds = "networks"};
+  std::uint64_t persons = 50'000, operations = 20'000;
 };
 
-/// The answers, and how long they took.
+/// The answers, and how fast they came.
 struct outcome {
   std::uint64_t sum = 0, triangles = 0, core = 0, size = 0;
   groups found;
-  double fill_seconds = 0, run_seconds = 0, analysis_seconds = 0;
+  double persons_per_second = 0, operations_per_second = 0, analysis_seconds = 0;
   [[nodiscard]] bool same_answers(const outcome& o) const {
     return sum == o.sum && triangles == o.triangles && core == o.core && size == o.size && found == o.found;
+  }
+  [[nodiscard]] std::string summary() const {
+    return fmt::format(
+        "{:>9.0f} persons/s added and connected, {:>8.0f} operations/s, analyses in {:.2f} s\n"
+        "{:<16} {} persons, {} groups, {} triangles, {} in the core",
+        persons_per_second, operations_per_second, analysis_seconds, "", size, found.count, triangles, core);
   }
 };
 
@@ -66,62 +70,23 @@ void operate(Network& network, const arguments& a, std::mt19937_64& random, outc
 
 template <class Network>
 outcome drive(Network& network, const arguments& a) {
-  auto begin = std::chrono::steady_clock::now();
-  const auto lap = [&begin] {
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double>(now - std::exchange(begin, now)).count();
-  };
-  std::mt19937_64 random(a.seed);
+  std::mt19937_64 random(a.both.seed);
   outcome out;
+  stopwatch watch;
   for (std::uint64_t id = 0; id < a.persons && !stop_requested; ++id) network.add(id, fmt::format("person {}", id));
   for (std::uint64_t id = 0; id < a.persons && !stop_requested; ++id)
     for (std::uint64_t n = 0; n < known_each; ++n) network.connect(id, other_than(id, a.persons, random));
-  out.fill_seconds = lap();
+  out.persons_per_second = double(a.persons) / watch.lap();
   operate(network, a, random, out);
-  out.run_seconds = lap();
+  out.operations_per_second = double(a.operations) / watch.lap();
   if (!stop_requested) {
     out.found = network.count_groups();
     out.triangles = network.count_triangles();
     out.core = network.core_size(known_each);
   }
-  out.analysis_seconds = lap();
+  out.analysis_seconds = watch.lap();
   out.size = network.size();
   return out;
-}
-
-void print(const char* name, const outcome& o, const arguments& a) {
-  fmt::print("{:<16} {:>9.0f} persons/s added and connected, {:>8.0f} operations/s, analyses in {:.2f} s\n", name,
-             double(a.persons) / o.fill_seconds, double(a.operations) / o.run_seconds, o.analysis_seconds);
-  fmt::print("{:<16} {} persons, {} groups, {} triangles, {} in the core\n", "", o.size, o.found.count, o.triangles,
-             o.core);
-  std::fflush(stdout);
-}
-
-int run(arguments& a) {
-  const std::uint64_t heap_bytes = a.persons * bytes_per_person;
-  const memory_plan p = make_plan(a.machine, heap_bytes, a.persons * objects_per_person, 3);
-  outcome plain;
-  if (a.plain || a.check) {  // before the limit, which is for the heap's local memory
-    plain_network network;
-    print("std, all local", plain = drive(network, a), a);
-  }
-  a.machine.agents.owner = "network";
-  a.machine.agents.memory_bytes = p.agent_bytes;
-  const agent_processes agents(a.machine.agents);
-  const memory_limit limit("network", p.local_bytes);
-  print_machine("network", heap_bytes, p, limit, agents);
-
-  fm::heap h({.cache = p.cache_bytes, .agents = agents.urls(), .name = "network"});
-  far_network network(h);
-  const outcome far = drive(network, a);
-  print("farmem", far, a);
-  const fm::heap_stats st = h.stats();
-  print_local_memory(p, limit, heap_bytes, "network");
-  print_collections(st);
-  if (!a.check) return 0;
-  const bool same = far.same_answers(plain);
-  fmt::print("check: both networks {}\n", same ? "gave the same answers" : "gave DIFFERENT answers");
-  return verify_home(h) && same ? 0 : 1;
 }
 
 }  // namespace
@@ -134,9 +99,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(2, 1 << 30))
       ->capture_default_str();
   app.add_option("--operations", a.operations, "operations after that, before the analyses")->capture_default_str();
-  app.add_option("--seed", a.seed, "of the persons and the operations")->capture_default_str();
-  app.add_flag("!--far-only", a.plain, "leave the local network out");
-  app.add_flag("--check", a.check, "compare the answers of both networks, and verify the heap");
-  declare(app, a.machine, "network");
-  return fm::example::run_program(app, argc, argv, [&] { return run(a); });
+  declare(app, a.both, "persons");
+  return run_program(app, argc, argv, [&] {
+    return run_side_by_side<plain_network, far_network>(a.both, a.persons * bytes_per_person,
+                                                        a.persons * objects_per_person,
+                                                        [&](auto& network) { return drive(network, a); });
+  });
 }

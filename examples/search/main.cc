@@ -6,10 +6,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <random>
 
-#include "../support/machine.h"
+#include "../support/side_by_side.h"
 #include "far_search.h"
 #include "plain_search.h"
 
@@ -23,9 +22,8 @@ constexpr std::uint64_t objects_per_page = 8;  ///< slots, with those of garbage
 constexpr std::uint64_t vocabulary = 40'000, words_each = 80;
 
 struct arguments {
-  machine_options machine;
-  std::uint64_t pages = 20'000, operations = 10'000, seed = 1;
-  bool plain = true, check = false;
+  side_by_side_options both{.name = "search", .kind = "search", .kinds = "searches"};
+  std::uint64_t pages = 20'000, operations = 10'000;
 };
 
 /// A word: the more often, the smaller its number.
@@ -43,21 +41,21 @@ std::string text_of(std::uint64_t words, std::mt19937_64& random) {
 /// The sum is of all answers, so two that agree have the same.
 struct outcome {
   std::uint64_t sum = 0, size = 0, words = 0;
-  double fill_seconds = 0, run_seconds = 0;
+  double put_per_second = 0, operations_per_second = 0;
   [[nodiscard]] bool same_answers(const outcome& o) const { return sum == o.sum && size == o.size && words == o.words; }
+  [[nodiscard]] std::string summary() const {
+    return fmt::format("{:>8.0f} pages/s put, {:>8.0f} operations/s, {} pages and {} words at the end", put_per_second,
+                       operations_per_second, size, words);
+  }
 };
 
 template <class Search>
 outcome drive(Search& search, const arguments& a) {
-  auto begin = std::chrono::steady_clock::now();
-  const auto lap = [&begin] {
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double>(now - std::exchange(begin, now)).count();
-  };
-  std::mt19937_64 random(a.seed);
+  std::mt19937_64 random(a.both.seed);
   outcome out;
+  stopwatch watch;
   for (std::uint64_t id = 0; id < a.pages && !stop_requested; ++id) search.put(id, text_of(words_each, random));
-  out.fill_seconds = lap();
+  out.put_per_second = double(a.pages) / watch.lap();
   for (std::uint64_t i = 0; i < a.operations && !stop_requested; ++i) {
     const std::uint64_t id = random() % a.pages, kind = random() % 100;
     if (kind < 50) {
@@ -74,43 +72,10 @@ outcome drive(Search& search, const arguments& a) {
       out.sum += search.erase(id);
     }
   }
-  out.run_seconds = lap();
+  out.operations_per_second = double(a.operations) / watch.lap();
   out.size = search.size();
   out.words = search.word_count();
   return out;
-}
-
-void print(const char* name, const outcome& o, const arguments& a) {
-  fmt::print("{:<16} {:>8.0f} pages/s put, {:>8.0f} operations/s, {} pages and {} words at the end\n", name,
-             double(a.pages) / o.fill_seconds, double(a.operations) / o.run_seconds, o.size, o.words);
-  std::fflush(stdout);
-}
-
-int run(arguments& a) {
-  const std::uint64_t heap_bytes = a.pages * bytes_per_page;
-  const memory_plan p = make_plan(a.machine, heap_bytes, a.pages * objects_per_page, 3);
-  outcome plain;
-  if (a.plain || a.check) {  // before the limit, which is for the heap's local memory
-    plain_search search;
-    print("std, all local", plain = drive(search, a), a);
-  }
-  a.machine.agents.owner = "search";
-  a.machine.agents.memory_bytes = p.agent_bytes;
-  const agent_processes agents(a.machine.agents);
-  const memory_limit limit("search", p.local_bytes);
-  print_machine("search", heap_bytes, p, limit, agents);
-
-  fm::heap h({.cache = p.cache_bytes, .agents = agents.urls(), .name = "search"});
-  far_search search(h);
-  const outcome far = drive(search, a);
-  print("farmem", far, a);
-  const fm::heap_stats st = h.stats();
-  print_local_memory(p, limit, heap_bytes, "search");
-  print_collections(st);
-  if (!a.check) return 0;
-  const bool same = far.same_answers(plain);
-  fmt::print("check: both searches {}\n", same ? "gave the same answers" : "gave DIFFERENT answers");
-  return verify_home(h) && same ? 0 : 1;
 }
 
 }  // namespace
@@ -123,9 +88,9 @@ int main(int argc, char** argv) {
   app.add_option("--operations", a.operations,
                  "operations after that: 80 % searches, 10 % snippets, 7 % puts, 3 % erasures")
       ->capture_default_str();
-  app.add_option("--seed", a.seed, "of the pages and the operations")->capture_default_str();
-  app.add_flag("!--far-only", a.plain, "leave the local search out");
-  app.add_flag("--check", a.check, "compare the answers of both searches, and verify the heap");
-  declare(app, a.machine, "search");
-  return fm::example::run_program(app, argc, argv, [&] { return run(a); });
+  declare(app, a.both, "pages");
+  return run_program(app, argc, argv, [&] {
+    return run_side_by_side<plain_search, far_search>(a.both, a.pages * bytes_per_page, a.pages * objects_per_page,
+                                                      [&](auto& search) { return drive(search, a); });
+  });
 }
