@@ -23,7 +23,8 @@ namespace fm {
 /// process that reaches the map. It is part of the map's layout. Text is ordered by its bytes. For text, another Compare
 /// takes two std::string_view and is constexpr. Two keys of which none is before the other are the same key.
 ///
-/// If Compare has a member type `is_transparent`, find, contains, update and erase take what it accepts in place of a key.
+/// If Compare has a member type `is_transparent`, find, contains, update, erase, lower_bound, upper_bound and range take
+/// what it accepts in place of a key. For the first four, one key at most is equivalent to it.
 ///
 /// Compare runs under no lock that another key or container may need. If it is constexpr, or the library's, the map is
 /// faster: otherwise a lookup copies a leaf.

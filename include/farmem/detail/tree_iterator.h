@@ -17,12 +17,12 @@ namespace fm {
 /// or not.
 ///
 /// For one thread at a time; copies are independent. Between increments it holds no scope, no pin and no lock.
-template <class K, class V, class Compare>
+template <class K, class V, class Compare, class Limit = typename detail::tree_key<K, Compare>::kept>
 class tree_iterator {
   using reader = detail::tree_reader<K, V, Compare>;
   using walk = detail::tree_walk<K, V, Compare>;
   using handle = typename reader::handle;
-  using position = typename walk::position;
+  using position = detail::tree_position<K, Compare, Limit>;
 
  public:
   using iterator_category = std::input_iterator_tag;  ///< one pass
@@ -47,6 +47,12 @@ class tree_iterator {
   tree_iterator() noexcept { at_.at_end = true; }
   /// For trees: the first entry of `tree` from `at` on. Throws as fm::ptr's ->.
   tree_iterator(handle tree, position at) : tree_(std::move(tree)), at_(std::move(at)) { read(); }
+  /// For trees: the first entry of `tree` whose key is not before `q`, or is after `q`, and before the limit of `at`.
+  template <class Q>
+  tree_iterator(handle tree, position at, const Q& q, bool is_after) : tree_(std::move(tree)), at_(std::move(at)) {
+    walk::first_step(tree_.slot(), at_, q, is_after, entries_);
+    if (entries_.empty()) read();
+  }
 
   /// A copy of the entry. Throws out_of_range at the end. O(1), fetches nothing.
   reference operator*() const {
@@ -96,24 +102,30 @@ class tree_iterator {
 };
 
 /// Entries from a key to a key, which range() of fm::map and fm::set makes: a std::ranges::input_range. See
-/// fm::tree_iterator. It keeps the tree alive, and may be iterated over again.
-template <class K, class V, class Compare>
+/// fm::tree_iterator. It keeps the tree alive, and copies of what it was made with. It may be iterated over again.
+template <class K, class V, class Compare, class First = typename detail::tree_key<K, Compare>::kept,
+          class Limit = First>
 class tree_range {
  public:
-  using iterator = tree_iterator<K, V, Compare>;  ///< iterator that gives entries by value
-  using const_iterator = iterator;                ///< the same: iterators do not write
+  using iterator = tree_iterator<K, V, Compare, Limit>;  ///< iterator that gives entries by value
+  using const_iterator = iterator;                       ///< the same: iterators do not write
 
   /// For trees.
-  tree_range(typename detail::tree_reader<K, V, Compare>::handle tree, detail::tree_position<K, Compare> at)
-      : tree_(std::move(tree)), at_(std::move(at)) {}
+  tree_range(typename detail::tree_reader<K, V, Compare>::handle tree, First first, Limit limit)
+      : tree_(std::move(tree)), first_(std::move(first)) {
+    at_.limit.emplace(std::move(limit));
+  }
   /// The first entry. O(log n). Throws as fm::ptr's ->.
-  [[nodiscard]] iterator begin() const { return iterator(tree_, at_); }
+  [[nodiscard]] iterator begin() const {
+    return iterator(tree_, at_, detail::tree_bounds<K, Compare>::asked(first_), false);
+  }
   /// The end. O(1).
   [[nodiscard]] iterator end() const noexcept { return iterator(); }
 
  private:
   typename detail::tree_reader<K, V, Compare>::handle tree_;
-  detail::tree_position<K, Compare> at_;
+  First first_;
+  detail::tree_position<K, Compare, Limit> at_;
 };
 
 }  // namespace fm

@@ -75,6 +75,12 @@ struct tree_by_program {
     const auto before = [](const Copied& e, const Q& x) { return Compare{}(reader::key_in(e), x); };
     return static_cast<std::size_t>(std::lower_bound(entries.begin(), entries.end(), q, before) - entries.begin());
   }
+  /// The first of `entries` that is after `q`.
+  template <class Copied, class Q>
+  static std::size_t index_after(const std::vector<Copied>& entries, const Q& q) {
+    const auto after = [](const Q& x, const Copied& e) { return Compare{}(x, reader::key_in(e)); };
+    return static_cast<std::size_t>(std::upper_bound(entries.begin(), entries.end(), q, after) - entries.begin());
+  }
   template <class Copied, class Q>
   static bool is_at(const std::vector<Copied>& entries, std::size_t i, const Q& q) {
     return i < entries.size() && !Compare{}(q, reader::key_in(entries[i]));

@@ -88,21 +88,22 @@ struct tree_reader {
   }
   /// The first entry of a leaf whose key is not before `q`; false if the snapshot does not hold.
   template <class Q>
+  static bool index_of(const leaf& l, const Q& q, const shard_snapshot& seen, std::size_t& index) {
+    return partition(l, answer::yes, index, [&](const auto& key) { return key_of::before(key, q, &seen); });
+  }
+  /// The same of the first entry whose key is after `q`.
+  template <class Q>
+  static bool index_after(const leaf& l, const Q& q, const shard_snapshot& seen, std::size_t& index) {
+    return partition(l, answer::no, index, [&](const auto& key) { return key_of::after(key, q, &seen); });
+  }
+  /// As index_of, and whether the key of that entry is equivalent to `q`.
+  template <class Q>
   static bool search(const leaf& l, const Q& q, const shard_snapshot& seen, leaf_spot& spot) {
-    std::size_t low = 0, high = l.count_seen();
-    const std::size_t count = high;
-    while (low < high) {
-      const std::size_t mid = (low + high) / 2;
-      const answer a = key_of::before(l.keys[l.place_of(mid)], q, &seen);
-      if (a == answer::torn) return false;
-      if (a == answer::yes)
-        low = mid + 1;
-      else
-        high = mid;
-    }
-    spot = {low, false};
-    if (low == count) return true;
-    const answer a = key_of::after(l.keys[l.place_of(low)], q, &seen);
+    const std::size_t count = l.count_seen();
+    spot = {};
+    if (!index_of(l, q, seen, spot.index)) return false;
+    if (spot.index >= count) return true;
+    const answer a = key_of::after(l.keys[l.place_of(spot.index)], q, &seen);
     spot.there = a == answer::no;
     return a != answer::torn;
   }
@@ -157,6 +158,23 @@ struct tree_reader {
     const leaf_writing held(slot);
     const bool believed = read(l, l.snapshot());
     FM_CHECK(believed, "a leaf of a managed tree changes without its lock");
+  }
+
+  /// The first entry of a leaf about which `ask` does not answer `left`; false if one of its answers is torn.
+  template <class Ask>
+  static bool partition(const leaf& l, answer left, std::size_t& index, Ask&& ask) {
+    std::size_t low = 0, high = l.count_seen();
+    while (low < high) {
+      const std::size_t mid = (low + high) / 2;
+      const answer a = ask(l.keys[l.place_of(mid)]);
+      if (a == answer::torn) return false;
+      if (a == left)
+        low = mid + 1;
+      else
+        high = mid;
+    }
+    index = low;
+    return true;
   }
 
   static entry show(const leaf& l, std::size_t place) {

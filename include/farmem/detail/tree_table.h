@@ -1,5 +1,5 @@
-// The common members of fm::map and fm::set: looking up, erasing, walks, ranges, bulk loading. What a tree is made of, and
-// what holds when threads read and change it, is in tree_nodes.h and the headers that it names.
+// The common members of fm::map and fm::set: looking up, erasing, walks, ranges, bulk loading. The parts of a
+// tree, and what holds when threads read and change it, are in tree_nodes.h and the headers that it names.
 //
 // Invariant: a function of the program runs under no lock of a tree (tree_locks.h). Used by fm::map and fm::set only.
 #pragma once
@@ -113,19 +113,34 @@ class tree_table : public detail::tree_writer<Self, K, V, Compare> {
   /// The end. O(1).
   [[nodiscard]] iterator end() const noexcept { return iterator(); }
   /// An iterator at the first entry whose key is not before `key`. O(log n). Throws as fm::ptr's ->.
-  [[nodiscard]] iterator lower_bound(const key_type& key) const { return iterator(self(), from(key)); }
+  [[nodiscard]] iterator lower_bound(const key_type& key) const { return iterator(self(), {}, key, false); }
+  /// An iterator at the first entry whose key is not before `key`, which may be equivalent to several keys, if Compare is
+  /// transparent. As above.
+  template <class Q>
+  requires detail::transparent_order<K, Compare>
+  [[nodiscard]] iterator lower_bound(const Q& key) const { return iterator(self(), {}, key, false); }
   /// An iterator at the first entry whose key is after `key`. O(log n). Throws as fm::ptr's ->.
-  [[nodiscard]] iterator upper_bound(const key_type& key) const {
-    position at = from(key);
-    at.after = true;
-    return iterator(self(), std::move(at));
-  }
+  [[nodiscard]] iterator upper_bound(const key_type& key) const { return iterator(self(), {}, key, true); }
+  /// An iterator at the first entry whose key is after `key`, which may be equivalent to several keys, if Compare is
+  /// transparent. As above.
+  template <class Q>
+  requires detail::transparent_order<K, Compare>
+  [[nodiscard]] iterator upper_bound(const Q& key) const { return iterator(self(), {}, key, true); }
   /// The entries whose keys are not before `first`, and before `last`, as a range. A loop over it fetches the leaves that
   /// come next while it goes on. O(1). See fm::tree_iterator.
   [[nodiscard]] range_type range(const key_type& first, const key_type& last) const {
-    position at = from(first);
-    at.limit.emplace(last);
-    return range_type(self(), std::move(at));
+    using kept = typename key_of::kept;
+    return range_type(self(), kept(first), kept(last));
+  }
+  /// The same from and to anything that Compare takes, if it is transparent. Either may be equivalent to several keys.
+  /// The range keeps copies: of text the characters, of other views the view. O(1).
+  template <class First, class Last>
+  requires detail::transparent_order<K, Compare>
+  [[nodiscard]] auto range(const First& first, const Last& last) const {
+    using bounds = detail::tree_bounds<K, Compare>;
+    using from = typename bounds::template kept<First>;
+    using to = typename bounds::template kept<Last>;
+    return tree_range<K, V, Compare, from, to>(self(), from(first), to(last));
   }
 
   /// Calls `f(key, value)` (of a set: `f(key)`) for every entry, in the order of the keys, with copies and without a lock,
@@ -148,12 +163,6 @@ class tree_table : public detail::tree_writer<Self, K, V, Compare> {
 
  private:
   [[nodiscard]] Self self() const { return Self(static_cast<const ptr<Self>&>(*this)); }
-  static position from(const key_type& key) {
-    position at;
-    at.from = detail::tree_end::key;
-    at.key = typename key_of::kept(key);
-    return at;
-  }
   template <class E>
   static decltype(auto) parts_of(E& e) {
     if constexpr (reader::is_set)

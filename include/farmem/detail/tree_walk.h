@@ -6,21 +6,20 @@
 // only.
 #pragma once
 
+#include <farmem/detail/tree_bounds.h>
 #include <farmem/detail/tree_program.h>
 
 namespace fm::detail {
 
-/// Where a walk is.
-template <class K, class Compare>
+/// Where a walk is. `Limit`: kept_bound of the type that its limit was given as (tree_bounds.h).
+template <class K, class Compare, class Limit = typename tree_key<K, Compare>::kept>
 struct tree_position {
-  using kept = typename tree_key<K, Compare>::kept;
-  tree_end from = tree_end::first;  ///< or a key
-  kept key{};                       ///< the walk goes on here, ...
-  bool after = false;               ///< ... or just after it
+  tree_end from = tree_end::first;            ///< or a key
+  typename tree_key<K, Compare>::kept key{};  ///< the walk goes on here
   bool at_end = false;
-  std::size_t ahead = 0;      ///< leaves to fetch ahead at the next step
-  std::size_t most = ~0ull;   ///< entries that a step copies
-  std::optional<kept> limit;  ///< keys from here on are not wanted
+  std::size_t ahead = 0;       ///< leaves to fetch ahead at the next step
+  std::size_t most = ~0ull;    ///< entries that a step copies
+  std::optional<Limit> limit;  ///< keys from here on are not wanted
 };
 
 template <class K, class V, class Compare>
@@ -33,17 +32,24 @@ struct tree_walk {
   using entry = typename reader::entry;
   using stored_key = typename key_of::stored;
   using kept = typename key_of::kept;
+  using bounds = tree_bounds<K, Compare>;
   using position = tree_position<K, Compare>;
+  template <class Limit>
+  using position_to = tree_position<K, Compare, Limit>;
   static constexpr std::size_t ahead_max = 16;  ///< leaves: 64 KiB
 
   /// Copies what the next step covers, and moves the position on. `Copied`: entry or candidate (tree_reader.h). Outside of
   /// sections that hold pointers.
-  template <class Copied>
-  static void copy_step(slot_t tree, position& at, std::vector<Copied>& entries) {
-    if constexpr (order_of_program<K, Compare>)
-      step_by_program(tree, at, entries);
-    else
-      step_in_place(tree, at, entries);
+  template <class Limit, class Copied>
+  static void copy_step(slot_t tree, position_to<Limit>& at, std::vector<Copied>& entries) {
+    step(tree, at, {at.from, false}, key_of::lookup_of(at.key), entries);
+  }
+  /// The first step of a walk that begins at the first key which is not before `q`, or which is after `q`.
+  template <class Limit, class Q, class Copied>
+  static void first_step(slot_t tree, position_to<Limit>& at, const Q& q, bool is_after, std::vector<Copied>& entries) {
+    // Keys that are equivalent to something else than a key may fill several leaves.
+    constexpr bool one_at_most = std::same_as<Q, typename key_of::lookup>;
+    step(tree, at, {one_at_most || is_after ? tree_end::key : tree_end::before_key, is_after}, q, entries);
   }
 
   /// The last entry, if there is one.
@@ -80,11 +86,23 @@ struct tree_walk {
     std::size_t n_ = 0;
   };
   static std::size_t more_ahead(std::size_t ahead) { return ahead == 0 ? 1 : std::min(2 * ahead, ahead_max); }
+  /// Where a step begins: the leaf, and whether entries that are equivalent to the key are passed.
+  struct beginning {
+    tree_end leaf = tree_end::first;
+    bool is_after = false;
+  };
+  template <class Limit, class Q, class Copied>
+  static void step(slot_t tree, position_to<Limit>& at, beginning begin, const Q& q, std::vector<Copied>& entries) {
+    if constexpr (order_of_program<K, Compare>)
+      step_by_program(tree, at, begin, q, entries);
+    else
+      step_in_place(tree, at, begin, key_of::sought(q), entries);
+  }
   /// Moves a position to the end of a leaf's interval.
-  static void go_on(position& at, std::optional<kept> upper) {
+  template <class Limit>
+  static void go_on(position_to<Limit>& at, std::optional<kept> upper) {
     at.ahead = more_ahead(at.ahead);
-    at.after = false;
-    if (upper && (!at.limit || key_of::is_before(key_of::lookup_of(*upper), key_of::lookup_of(*at.limit)))) {
+    if (upper && (!at.limit || bounds::is_before(key_of::lookup_of(*upper), bounds::asked(*at.limit)))) {
       at.from = tree_end::key;
       at.key = std::move(*upper);
     } else {
@@ -92,8 +110,9 @@ struct tree_walk {
     }
   }
 
-  template <class Copied>
-  static void step_in_place(slot_t tree, position& at, std::vector<Copied>& entries) {
+  template <class Limit, class Q, class Copied>
+  static void step_in_place(slot_t tree, position_to<Limit>& at, beginning begin, const Q& q,
+                            std::vector<Copied>& entries) {
     std::vector<Copied> copied;
     std::optional<kept> upper;
     next_leaves next;
@@ -103,15 +122,14 @@ struct tree_walk {
       const stored_key* end = nullptr;
       const inner* parent = nullptr;
       std::size_t child = 0;
-      const auto& q = key_of::sought(key_of::lookup_of(at.key));
-      const bool any = reader::descend(tree, path, at.from, q, [&](const inner& n, std::size_t i) {
+      const bool any = reader::descend(tree, path, begin.leaf, q, [&](const inner& n, std::size_t i) {
         if (i + 1 < n.count) end = &n.keys[i];
         parent = &n;
         child = i;
       });
       if (any) {
         if (parent != nullptr) note_wanted(next, *parent, child, at);
-        copy_from(path, at, q, copied);
+        copy_from(path, at, begin, q, copied);
         if (end != nullptr) upper = key_of::keep(*end);
       }
     }
@@ -119,28 +137,32 @@ struct tree_walk {
     go_on(at, std::move(upper));
     entries.swap(copied);
   }
-  static void note_wanted(next_leaves& next, const inner& parent, std::size_t child, const position& at) {
+  template <class Limit>
+  static void note_wanted(next_leaves& next, const inner& parent, std::size_t child, const position_to<Limit>& at) {
     std::size_t most = at.ahead;
     if (at.limit) {
-      const auto& limit = key_of::sought(key_of::lookup_of(*at.limit));
+      const auto& bound = bounds::asked(*at.limit);
+      const auto& limit = key_of::sought(bound);
       const std::size_t last = reader::child_of(parent, tree_end::before_key, limit);
       most = last > child ? std::min(most, last - child) : 0;
     }
     next.note(parent, child, most);
   }
-  template <class Q, class Copied>
-  static void copy_from(const tree_path& path, const position& at, const Q& q, std::vector<Copied>& copied) {
+  template <class Limit, class Q, class Copied>
+  static void copy_from(const tree_path& path, const position_to<Limit>& at, beginning begin, const Q& q,
+                        std::vector<Copied>& copied) {
     reader::read_leaf(path.leaf, [&](const leaf& l, const shard_snapshot& seen) {
       copied.clear();
       std::size_t first = 0, last = l.count_seen();
-      leaf_spot spot;
-      if (at.from == tree_end::key) {
-        if (!reader::search(l, q, seen, spot)) return false;
-        first = spot.index + (at.after && spot.there ? 1 : 0);
+      if (begin.is_after) {
+        if (!reader::index_after(l, q, seen, first)) return false;
+      } else if (begin.leaf != tree_end::first) {
+        if (!reader::index_of(l, q, seen, first)) return false;
       }
       if (at.limit) {
-        if (!reader::search(l, key_of::sought(key_of::lookup_of(*at.limit)), seen, spot)) return false;
-        last = std::min(last, spot.index);
+        std::size_t limit = 0;
+        if (!reader::index_of(l, key_of::sought(bounds::asked(*at.limit)), seen, limit)) return false;
+        last = std::min(last, limit);
       }
       for (std::size_t i = first; i < last && copied.size() < at.most; ++i)
         copied.push_back(reader::template copy<Copied>(l, l.place_of(i)));
@@ -148,22 +170,22 @@ struct tree_walk {
     });
   }
 
-  template <class Copied>
-  static void step_by_program(slot_t tree, position& at, std::vector<Copied>& entries) {
+  template <class Limit, class Q, class Copied>
+  static void step_by_program(slot_t tree, position_to<Limit>& at, beginning begin, const Q& q,
+                              std::vector<Copied>& entries) {
     std::vector<Copied> copied;
     std::optional<kept> upper;
     next_leaves next;
     if (ptr<tree_top> top = program::top_of(tree)) {
       tree_path path;
-      const auto here = program::descend(std::move(top), path, at.from, at.key, [&](const inner& n, std::size_t i) {
+      const auto here = program::descend(std::move(top), path, begin.leaf, q, [&](const inner& n, std::size_t i) {
         if (i + 1 < n.count) upper = key_of::keep(n.keys[i]);
         if (n.level == 1) next.note(n, i, at.ahead);
       });
       program::copy_entries(path, copied);
-      if (at.limit) keep_first(copied, program::index_in(copied, *at.limit));
-      if (at.from == tree_end::key) {
-        const std::size_t i = program::index_in(copied, at.key);
-        const std::size_t first = i + (at.after && program::is_at(copied, i, at.key) ? 1 : 0);
+      if (at.limit) keep_first(copied, program::index_in(copied, bounds::asked(*at.limit)));
+      if (begin.leaf != tree_end::first) {
+        const std::size_t first = begin.is_after ? program::index_after(copied, q) : program::index_in(copied, q);
         copied.erase(copied.begin(), copied.begin() + static_cast<std::ptrdiff_t>(first));
       }
       keep_first(copied, at.most);
