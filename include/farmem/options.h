@@ -119,6 +119,9 @@ struct heap_options {
   /// `verbs://`: lets the device page cache memory in on demand instead of locking it. If the device cannot, the heap
   /// logs a warning that names it and locks the memory.
   bool on_demand_paging = false;
+  /// Core dumps have the cache and the used part of the HIT, so that a debugger shows resident objects in them. If false,
+  /// dumps leave both out: a dump is small, and has few objects of the program in it.
+  bool dump_cache = false;
 };
 
 }  // namespace fm

@@ -20,6 +20,7 @@ struct cache_options {
   std::uint32_t hit_residents_max = 64;  ///< a page of the HIT that names more resident objects is not given back
   bool elastic = true;
   bool background_evictor = true;
+  bool dumped = false;  ///< core dumps have the segments and the used part of the HIT
 };
 
 }  // namespace fm::detail

@@ -16,7 +16,7 @@
 namespace fm::detail {
 
 frame_space::frame_space(object_cache& cache, const cache_options& options)
-    : cache_(cache), arena_(options.capacity_bytes, options.segment_bytes) {
+    : cache_(cache), arena_(options.capacity_bytes, options.segment_bytes, options.dumped) {
   if (arena_.capacity_segments() < limits::segments_min)
     throw error(errc::invalid_argument,
                 fmt::format("cache of {} bytes: at least {} segments of {} bytes are needed", options.capacity_bytes,

@@ -124,6 +124,9 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
         if (attempt < links.size()) continue;
         throw error(e, fmt::format("{} grants no tablets", links[agent]->url()));
       }
+      if (cache_.options().dumped)
+        os::reservation::set_dumped(hit.words + first * tablet_slots,
+                                    limits::tablets_per_grant * tablet_slots * sizeof(word_t), true);
       const std::lock_guard tablets_lock(tablets_mutex_);
       for (std::uint32_t t = first; t < first + limits::tablets_per_grant; ++t) tablets_.push_back(t);
       source.next = first * tablet_slots;
@@ -305,7 +308,11 @@ void slot_sources::disown() noexcept {
 
 void slot_sources::give_back() noexcept {
   const std::lock_guard lock(tablets_mutex_);
-  for (const std::uint32_t t : tablets_) give_back_tablets(t, 1);
+  for (const std::uint32_t t : tablets_) {
+    if (cache_.options().dumped)
+      os::reservation::set_dumped(hit.words + t * tablet_slots, tablet_slots * sizeof(word_t), false);
+    give_back_tablets(t, 1);
+  }
 }
 
 // ---- holding them still ----

@@ -3,8 +3,8 @@
 gdb loads this file by itself for programs that use an installed libfarmem.so. Otherwise: (gdb) source .../farmem_gdb.py
 
 An object is shown if it is resident. What is remote shows as a slot and "remote": gdb does not fetch. Nothing is called in
-the process and nothing in it changes. In a core dump handles show their slots alone: the cache and the table are not
-dumped, because they are as large as the cache.
+the process and nothing in it changes. In a core dump handles show their slots alone, unless the heap was opened with
+heap_options::dump_cache: other dumps leave out the cache and the table.
 """
 import gdb
 import gdb.printing
@@ -29,14 +29,22 @@ def atomic(value):
     return int(value)
 
 
+def word_at(address):
+    return int(gdb.parse_and_eval("*(unsigned long*)%d" % address))
+
+
+def address_of(symbol):
+    """Of a variable of the library, which may have no types of its variables, and in frames of any language."""
+    return int(gdb.parse_and_eval("(unsigned long)&'%s'" % symbol))
+
+
 def payload_of(slot):
     """The address of a slot's object if it is resident, else None and the state that it is in."""
     try:
-        words = gdb.parse_and_eval("fm::detail::hit.words")
-        slots = int(gdb.parse_and_eval("fm::detail::hit.slots"))
-        if slot == 0 or slot >= slots:
+        hit = address_of("fm::detail::hit")  # farmem/detail/indirection_table.h: words, tablets, pages, slots
+        if slot == 0 or slot >= word_at(hit + 24):
             return None, "outside of the table"
-        word = int(gdb.parse_and_eval("*(unsigned long*)%d" % (int(words) + 8 * slot)))
+        word = word_at(word_at(hit) + 8 * slot)
     except gdb.error:
         return None, "not in this dump"
     if word & RESIDENT:
@@ -65,7 +73,7 @@ def object_at(payload, target):
     target = target.unqualified().strip_typedefs()
     if target.code == gdb.TYPE_CODE_ARRAY:
         element = target.target()
-        length = int(gdb.parse_and_eval("*(unsigned long*)%d" % payload))
+        length = word_at(payload)
         if length == 0:
             return None
         return gdb.Value(payload + 8).cast(element.pointer()).cast(element.array(length - 1).pointer()).dereference()
@@ -81,12 +89,10 @@ def slot_of_cell(cell):
 def slot_of_weak(name):
     """Of an fm::weak: the slot in its cell, if the cell still has the version of the name."""
     number = name & SLOT_MASK
-    # The symbol alone: the library may have no types of its variables.
-    chunks = int(gdb.parse_and_eval("(unsigned long)&'fm::detail::weak_chunks'"))
-    chunk = int(gdb.parse_and_eval("*(unsigned long*)%d" % (chunks + number // WEAK_CHUNK * 8)))
+    chunk = word_at(address_of("fm::detail::weak_chunks") + number // WEAK_CHUNK * 8)
     if name == 0 or chunk == 0:
         return 0
-    word = int(gdb.parse_and_eval("*(unsigned long*)%d" % (chunk + number % WEAK_CHUNK * 8)))
+    word = word_at(chunk + number % WEAK_CHUNK * 8)
     return word & SLOT_MASK if word & ~SLOT_MASK == name & ~SLOT_MASK else 0
 
 
@@ -130,7 +136,7 @@ class String:
         payload = payload_of(self.slot)[0] if self.slot else None
         if payload is None:
             return describe(self.slot, "fm::string")
-        length = int(gdb.parse_and_eval("*(unsigned long*)%d" % payload))
+        length = word_at(payload)
         return gdb.Value(payload + 8).cast(gdb.lookup_type("char").pointer()).lazy_string("", length)
 
     def display_hint(self):
@@ -144,15 +150,14 @@ class Tree:
         self.kind, self.slot = kind, slot
 
     def to_string(self):
-        word = lambda at: int(gdb.parse_and_eval("*(unsigned long*)%d" % at))
         header = payload_of(self.slot)[0] if self.slot else None
         if header is None:
             return describe(self.slot, self.kind)
-        top = word(header)
+        top = word_at(header)
         counts = payload_of(top)[0] if top else None
         if top and counts is None:
             return describe(self.slot, self.kind)
-        entries = sum(word(counts + 8 + 64 * i) for i in range(8)) % (1 << 64) if top else 0
+        entries = sum(word_at(counts + 8 + 64 * i) for i in range(8)) % (1 << 64) if top else 0
         return "%s of %d entries, slot 0x%x" % (self.kind, entries, self.slot)
 
 
@@ -166,8 +171,7 @@ class Vector:
         payload = payload_of(self.slot)[0] if self.slot else None
         if payload is None:
             return None
-        word = lambda i: int(gdb.parse_and_eval("*(unsigned long*)%d" % (payload + 8 * i)))
-        return {"size": word(0), "first": word(2), "directory": word(3)}
+        return {"size": word_at(payload), "first": word_at(payload + 16), "directory": word_at(payload + 24)}
 
     def to_string(self):
         h = self.header()
@@ -182,7 +186,7 @@ class Vector:
         for index in (number // 512, number % 512):
             if at is None:
                 return None
-            at = payload_of(int(gdb.parse_and_eval("*(unsigned long*)%d" % (at + 8 + 8 * index))))[0]
+            at = payload_of(word_at(at + 8 + 8 * index))[0]
         return at
 
     def children(self):

@@ -111,6 +111,7 @@ void heap_core::open(const heap_options& options) {
   co.hit_residents_max = options.hit_residents;
   co.elastic = options.elastic;
   co.background_evictor = options.background_evictor;
+  co.dumped = options.dump_cache;
   co.access_within = options.access_within;
   co.memory_within = options.memory_within;
   cache_ = std::make_unique<object_cache>(co, links_);

@@ -28,7 +28,7 @@ reservation::reservation(std::uint64_t bytes, std::uint64_t alignment) {
   if (aligned != raw) ::munmap(raw, std::size_t(aligned - raw));
   if (const auto tail = std::size_t(raw + bytes + slack - (aligned + bytes)); tail != 0)
     ::munmap(aligned + bytes, tail);
-  ::madvise(aligned, bytes, MADV_DONTDUMP);
+  set_dumped(aligned, bytes, false);
   base_ = aligned;
   bytes_ = bytes;
 }
@@ -50,6 +50,11 @@ void reservation::prefer_huge_pages(void* from, std::uint64_t bytes) noexcept {
 void reservation::keep_small_pages(void* from, std::uint64_t bytes) noexcept {
   // A kernel without huge pages refuses, and has done what was asked.
   [[maybe_unused]] const int done = ::madvise(from, bytes, MADV_NOHUGEPAGE);
+}
+
+void reservation::set_dumped(void* from, std::uint64_t bytes, bool dumped) noexcept {
+  // A kernel that has no room for another mapping refuses: a dump then has more, or less, than was asked for.
+  [[maybe_unused]] const int done = ::madvise(from, bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP);
 }
 
 bool shared_huge_pages() {

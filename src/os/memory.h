@@ -36,6 +36,8 @@ class reservation {
   static void prefer_huge_pages(void* from, std::uint64_t bytes) noexcept;
   /// Asks the kernel not to back the range with huge pages, where it knows of them.
   static void keep_small_pages(void* from, std::uint64_t bytes) noexcept;
+  /// Whether core dumps have the range. A reservation is in none until it is asked for.
+  static void set_dumped(void* from, std::uint64_t bytes, bool dumped) noexcept;
 
  private:
   std::byte* base_ = nullptr;

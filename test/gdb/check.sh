@@ -1,24 +1,49 @@
 #!/usr/bin/env bash
-# check.sh PROGRAM SCRIPT: what gdb shows of PROGRAM, with the printers of SCRIPT. Exits with 77, and says so, without gdb.
+# check.sh PROGRAM SCRIPT: what gdb shows of PROGRAM, with the printers of SCRIPT: while it runs, in a core dump that has the
+# cache, and in one that has not. Exits with 77, and says so, without gdb.
 set -uo pipefail
 command -v gdb >/dev/null || { echo "gdb is not installed"; exit 77; }
-shown=$(gdb -q -batch -nx -ex "source $2" -ex 'set print pretty off' -ex 'break stopped' -ex run -ex 'up' \
-  -ex 'print p' -ex 'print *inner.cell_' -ex 'print remote' -ex 'print v' -ex 'down' -ex 'print pin' -ex 'print any' -ex 'print m' \
-  -ex 'print s' \
-  -ex kill "$1" 2>&1)
+program=$1 script=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
 status=0
+
+printed=(-ex 'up' -ex 'print p' -ex 'print *inner.cell_' -ex 'print remote' -ex 'print v' -ex 'down' -ex 'print pin'
+  -ex 'print any' -ex 'print m' -ex 'print s')
+# look ARGUMENT...: gdb's output, with the printers.
+look() { gdb -q -batch -nx -ex "source $script" -ex 'set print pretty off' "$@" 2>&1; }
 expect() {
-  grep -qE -- "$1" <<<"$shown" || { echo "gdb did not show: $1"; status=1; }
+  grep -qE -- "$2" <<<"$1" || { echo "gdb did not show $3: $2"; status=1; }
 }
-expect 'fm::ptr slot 0x[0-9a-f]+, resident = \{object = \{value = 41, name = "outer name"'
-expect 'next = fm::ref slot 0x[0-9a-f]+, resident, 1 pins = \{object = \{value = 42, name = "inner name"'
-expect 'numbers = fm::vector of 5000 elements, slot 0x[0-9a-f]+ = \{0, 3, 6, 9'
-expect 'back = fm::weak slot 0x[0-9a-f]+, resident, 1 pins = \{object = \{value = 42'
-expect 'fm::ptr slot 0x[0-9a-f]+, remote$'
-expect '= fm::vector of 5000 elements, slot 0x[0-9a-f]+ = \{0, 3, 6, 9, 12'
-expect 'fm::read_pin = \{object = \{value = 42'
-expect '= .*fm::ptr null'
-expect '= .*fm::map of 2000 entries, slot 0x[0-9a-f]+'
-expect '= .*fm::set of 0 entries, slot 0x[0-9a-f]+'
+# expect_objects OUTPUT WHERE
+expect_objects() {
+  local before=$status
+  status=0
+  expect "$1" 'fm::ptr slot 0x[0-9a-f]+, resident = \{object = \{value = 41, name = "outer name"' "$2"
+  expect "$1" 'next = fm::ref slot 0x[0-9a-f]+, resident, 1 pins = \{object = \{value = 42, name = "inner name"' "$2"
+  expect "$1" 'numbers = fm::vector of 5000 elements, slot 0x[0-9a-f]+ = \{0, 3, 6, 9' "$2"
+  expect "$1" 'back = fm::weak slot 0x[0-9a-f]+, resident, 1 pins = \{object = \{value = 42' "$2"
+  expect "$1" 'fm::ptr slot 0x[0-9a-f]+, remote$' "$2"
+  expect "$1" '= fm::vector of 5000 elements, slot 0x[0-9a-f]+ = \{0, 3, 6, 9, 12' "$2"
+  expect "$1" 'fm::read_pin = \{object = \{value = 42' "$2"
+  expect "$1" '= .*fm::ptr null' "$2"
+  expect "$1" '= .*fm::map of 2000 entries, slot 0x[0-9a-f]+' "$2"
+  expect "$1" '= .*fm::set of 0 entries, slot 0x[0-9a-f]+' "$2"
+  [ $status = 0 ] || printf '%s\n' "$1"
+  [ $before = 0 ] || status=$before
+}
+
+run=(-ex 'break stopped' -ex run -ex "gcore $folder/core" "${printed[@]}" -ex kill)
+expect_objects "$(look "${run[@]}" --args "$program" with-cache)" "of the running program"
+# The first frame that gdb looks at may be one without types, such as of a thread that waits in the C library.
+expect_objects "$(look -ex 'thread apply all -q up' "${printed[@]/#up/frame function main}" "$program" "$folder/core")" \
+  "of a core dump with the cache"
+
+look "${run[@]}" "$program" >/dev/null
+shown=$(look "${printed[@]}" "$program" "$folder/core")
+expect "$shown" 'fm::ptr slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
+expect "$shown" '= fm::vector slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
+expect "$shown" '= .*fm::map slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
+expect "$shown" '= .*fm::ptr null' "of a core dump without the cache"
 [ $status = 0 ] || printf '%s\n' "$shown"
 exit $status

@@ -1,4 +1,5 @@
-// The program that test/gdb/check.sh stops in `stopped` and looks at with gdb.
+// The program that test/gdb/check.sh stops in `stopped` and looks at with gdb. With an argument, its core dumps have the
+// cache.
 #include <farmem/farmem.h>
 
 #include <cstdio>
@@ -18,8 +19,8 @@ struct shown {
   if (!any) std::puts("null");
 }
 
-int main() {
-  fm::heap h;
+int main(int argc, char**) {
+  fm::heap h({.cache = 8 << 20, .local_memory = 64 << 20, .local_region = 1 << 20, .dump_cache = argc > 1});
   const auto remote = h.make<shown>({.value = 1});
   if (h.evict_all() != fm::errc::ok) return 1;
   fm::vector<int> v(h);

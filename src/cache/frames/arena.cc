@@ -59,12 +59,13 @@ bool arena_ranges::contains(std::uintptr_t at) const noexcept {
 
 bool is_managed(const void* address) noexcept { return ranges.contains(reinterpret_cast<std::uintptr_t>(address)); }
 
-arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes) {
+arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes, bool dumped) {
   FM_CHECK(is_power_of_two(segment_bytes) && segment_bytes >= page_bytes, "segment size");
   shift_ = std::countr_zero(segment_bytes);
   capacity_ = static_cast<std::uint32_t>(capacity >> shift_);
   const std::uint64_t space = std::uint64_t{capacity_} * limits::address_space_factor << shift_;
   memory_ = os::reservation(space, std::max(segment_bytes, os::huge_page_bytes));
+  if (dumped) os::reservation::set_dumped(memory_.base(), space, true);
   // Objects are scattered over all of it, so that every access of a large cache would miss the TLB as well.
   if (capacity >= limits::huge_pages_from) os::reservation::prefer_huge_pages(memory_.base(), space);
   base_ = reinterpret_cast<char*>(memory_.base());

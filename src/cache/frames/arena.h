@@ -98,7 +98,8 @@ struct segment : boost::intrusive::list_base_hook<> {
 class arena {
  public:
   /// `capacity` bytes of memory at most, in segments of `segment_bytes` (power of two). Throws out_of_memory.
-  arena(std::uint64_t capacity, std::uint64_t segment_bytes);
+  /// `dumped`: core dumps have it.
+  arena(std::uint64_t capacity, std::uint64_t segment_bytes, bool dumped);
   ~arena();
 
   /// All of its address space, and: `give_up` is called before memory of it goes back to the system, by whole segments
