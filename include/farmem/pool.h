@@ -39,7 +39,7 @@ enum class pool_read : std::uint8_t {
   failed,      ///< the transport failed
 };
 
-/// What pool::bind does if the name is bound to another object.
+/// Behaviour of pool::bind if the name is bound to another object.
 enum class pool_bind : std::uint8_t {
   create,   ///< it fails with conflict: of several processes that bind a name, one succeeds
   replace,  ///< the name names the new object from then on

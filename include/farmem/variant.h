@@ -34,7 +34,7 @@ struct variant_storage {
   alignas(std::max({std::size_t{1}, (is_ref<Ts> ? 1 : alignof(Ts))...})) std::array<std::byte, size> bytes{};
 };
 
-/// What a reference that stands for all alternatives that are references refers to; void if there are none.
+/// The target of the one reference that stands for all alternatives that are references; void if there are none.
 template <class Targets>
 struct variant_target;
 template <>

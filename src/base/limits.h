@@ -435,7 +435,7 @@ constexpr std::chrono::nanoseconds open_delay_max = std::chrono::milliseconds(10
 /// Between two looks at a session: it tells when a handshake is wanted, but not when it has let other requests in after
 /// one.
 constexpr std::chrono::nanoseconds until_up = std::chrono::milliseconds(1);
-/// What an agent session's own thread has found no memory for is tried again after so long.
+/// An agent session's own thread that has found no memory tries again after so long.
 constexpr std::chrono::nanoseconds memory_again_after = std::chrono::milliseconds(10);
 /// A read that comes home is noted as a sign of life at most once in so long: the line is shared by all threads.
 constexpr auto heard_again_after = std::chrono::milliseconds(100);

@@ -148,7 +148,8 @@ void evictor::give_pages_back() noexcept {
 }
 
 bool evictor::short_of_memory() const noexcept {
-  // What makers ask for, and one more; beside an agent that refuses the largest one, which would wait beside clean frames.
+  // Room for the makers' next object, and one segment more; beside an agent that refuses, room for the largest object, which
+  // would otherwise wait beside clean frames.
   const frame_space& frames = cache_.frames();
   const std::uint32_t of_makers = frames.reserve_of_new() + (frames.keeps_for_reads() ? frames.span_most() : 1) + 1;
   return arena_.available() < std::max({high_, 2 * arena_.gate_level() + 2, of_makers});

@@ -54,7 +54,7 @@ class channel_core {
   std::shared_ptr<endpoint> end_;
   std::mutex sending_, receiving_;
   std::vector<std::byte> part_;  ///< receiving_; a copy of one that lies in shared memory
-  /// What is known of a sender's types: how to take them, or why not.
+  /// A sender's types, compared with the own: how to take them, or why not.
   struct compared {
     std::optional<graph_evolution> how;
     std::string why_not;

@@ -121,7 +121,7 @@ class paged_core {
     home_agent* agent = nullptr;
   };
   enum class begun : std::uint8_t { no, posted, done };
-  /// What write-back does when an agent has no region yet for a block.
+  /// Behaviour of write-back when an agent has no region yet for a block.
   enum class asking : std::uint8_t {
     nothing,  ///< leaves the block to others: a fault thread allocates nothing
     soon,     ///< asks, and leaves the block until there is an answer: of an agent that is silent there never is one

@@ -114,7 +114,7 @@ class home_agent final : public fabric::session_events {
   /// Sends a message and takes its answer apart; the key, if one came, is the caller's.
   errc call(fabric::session& s, protocol::paged_message type, const void* body, std::size_t bytes,
             std::vector<std::byte>& answer, fabric::memory_key& key);
-  /// What the reply to a message of that type brings.
+  /// Takes the content of the reply to a message of that type.
   static errc take_reply(fabric::request& r, protocol::paged_message type, std::vector<std::byte>& answer,
                          fabric::memory_key& key);
 

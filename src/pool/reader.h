@@ -34,7 +34,7 @@ class reader {
                           target& to, pool_read& how) noexcept;
   /// The whole of `read`: direct, corrected, asked. `p` is corrected. `text` is for errors that the agent explains.
   errc read(pool_address& p, target& to, std::string* text) noexcept;
-  /// What is left of `read` when an attempt with that word has come to `how`.
+  /// The rest of `read`, after an attempt with that word that ended with `how`.
   errc settle(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept;
   pool_read direct(pool_address p, target& to) noexcept;
   pool_read scan(pool_address& p, target& to);
@@ -46,7 +46,7 @@ class reader {
                                   const target& to) const noexcept;
   /// Its requests. `staged` has staging_bytes().
   static void fill(probe& q, const target& to, std::byte* staged) noexcept;
-  /// What came of it, when all of them are done without an error, and tenure was held.
+  /// The attempt's result, when all requests are done without an error, and tenure was held.
   [[nodiscard]] pool_read finish(probe& q, target& to) noexcept;
   [[nodiscard]] bool tenure_held(std::uint32_t life) noexcept;
 

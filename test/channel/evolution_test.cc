@@ -1,5 +1,5 @@
-// Programs of two versions: fields that were added, or stand elsewhere, alternatives that were added. What a newer program takes of an
-// older one, what nobody takes, and what a receiver makes of descriptions that no honest sender sends.
+// Programs of two versions: fields that were added, or stand elsewhere, alternatives that were added. The tests
+// cover graphs of older programs, graphs that nobody takes, and descriptions that no honest sender sends.
 #include "channel/graph/graph_evolution.h"
 
 #include "evolved.h"

@@ -181,7 +181,7 @@ TEST_CASE("an operation on a tree that splits, merges and changes overtake start
     REQUIRE(m.erase({k}));
     on_compare = nullptr;
     REQUIRE_FALSE(m.contains({k}));
-    // What a reader has passed is put behind it.
+    // Entries that a reader has passed are put behind it.
     overtake(at, [&] { m.erase({499'000}), m.insert({499'001}, 7), m.insert({500'003}, 7); });
     REQUIRE(m.find({500'000}) == 500u);
     on_compare = nullptr;

@@ -225,7 +225,7 @@ TEST_CASE("reading ahead passes over the blocks of an agent that is silent") {
   CHECK(read);
   CHECK(right == stripe / t.w.o.block);
   CHECK(fetched == 0);
-  // What was late has come meanwhile, or comes with the touch.
+  // Late blocks have come meanwhile, or come with the touch.
   for (std::size_t at = first; at < first + stripe; at += t.w.o.block)
     CHECK(t.p->data()[at] == two_agents::byte_at(at));
   CHECK(t.p->verify().empty());

@@ -55,7 +55,7 @@ TEST_CASE("tasks await reads of a pool, and errors reach them") {
   p.free(gone);
   CHECK(fm::run(code_of_read(other, gone)) == errc::not_found);
   CHECK(fm::run(code_of_read(other, {})) == errc::access_denied);
-  // What compaction has moved is found, and the operation knows where.
+  // Objects that compaction has moved are found, and the operation knows where.
   for (std::size_t i = 0; i < all.size(); ++i)
     if (i % 8 != 0 && i != 3) p.free(all[i]);
   p.compact();

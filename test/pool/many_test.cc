@@ -72,7 +72,7 @@ TEST_CASE("many objects are read at a time, each with its own result") {
     CHECK(other.direct_read(all[i], v) == pool_read::ok);
   }
 
-  // What is wrong with one item is no other's business.
+  // An item that is wrong does not make others fail.
   std::vector<std::byte> right(sizeof(value)), small(8), huge(1_MiB);
   std::array<pool_read_item, 5> items{pool_read_item{all[0].address(), right},
                                       {pool_address{}, right},

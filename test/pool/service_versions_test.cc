@@ -1,4 +1,4 @@
-// What version 3.1 of the protocol of pools adds, spoken to by hand: changes by version, names, settings of the maker.
+// The additions of version 3.1 of the protocol of pools, spoken to by hand: changes by version, names, settings of the maker.
 #include "pool/service_fixture.h"
 
 using namespace service_test;

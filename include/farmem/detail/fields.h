@@ -56,7 +56,7 @@ inline constexpr bool is_ref = is_instance<T, ref>;
 template <class T>
 inline constexpr bool is_weak = is_instance<T, weak>;
 
-/// What a reference, or a weak handle, refers to.
+/// The type of the objects that a reference, or a weak handle, refers to.
 template <class T>
 struct ref_target;
 template <class T>

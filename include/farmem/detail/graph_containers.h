@@ -58,10 +58,10 @@ struct container_place {
   std::uint64_t entries = 0;  ///< how many belong there
 };
 
-/// What became of entries that were inserted.
+/// Whether entries could be inserted.
 enum class insertion : std::uint8_t { done, null_key, key_twice };
 
-/// What the writer and the reader need of a type of container.
+/// Functions of a type of container, for the writer and the reader.
 struct graph_container_ops {
   std::unique_ptr<container_walk> (*walk)(slot_t container) = nullptr;
   /// Makes room for the entries from `index` on, at most `count`. `more`: others may come after them. Null: entries are
@@ -140,7 +140,7 @@ struct graph_entry {
   V value{};
 };
 
-/// What maps and sets have in common. `insert_one(table, key, value)` of `Traits` tells whether the key is new.
+/// The common part of maps and sets. `insert_one(table, key, value)` of `Traits` tells whether the key is new.
 template <class Traits, class C, class K, class V, class Hash, class Equal>
 struct graph_table {
   static constexpr bool is_set = std::is_same_v<V, no_value>;

@@ -25,7 +25,7 @@
 
 namespace fm::detail {
 
-/// What a reference refers to: the number of a type of the schema; or, with this bit, of a choice.
+/// The target of a reference: the number of a type of the schema; or, with this bit, of a choice.
 using graph_target = std::uint32_t;
 constexpr graph_target choice_bit = 1u << 31;
 constexpr bool is_choice(graph_target t) noexcept { return (t & choice_bit) != 0; }
@@ -49,7 +49,7 @@ struct graph_type {
   }
 };
 
-/// What an fm::one_of can be. Each field that refers to one has its own.
+/// The types that an fm::one_of can be. Each field that refers to one has its own.
 struct graph_choice {
   std::vector<std::uint32_t> types;
   std::vector<std::string> names;  ///< as the program spells them
@@ -64,7 +64,7 @@ struct graph_schema {
   std::string root;         ///< name of the root's type
   std::string description;  ///< of all types, for a receiver that has others; graph_evolution.h has the form
 
-  /// What is called a thing of this kind in messages.
+  /// A type by which messages call a target: of a choice, the first one.
   [[nodiscard]] const std::string& name_of_target(graph_target t) const noexcept {
     return types[is_choice(t) ? choices[t & ~choice_bit].types.front() : t].name;
   }
@@ -209,7 +209,7 @@ struct schema_choice<one_of<Ts...>> {
   }
 };
 
-/// What a reference to a T refers to, in the schema.
+/// The target, in the schema, of a reference to a T.
 template <class T>
 graph_target schema_target(graph_schema& s) {
   using type = std::remove_const_t<T>;

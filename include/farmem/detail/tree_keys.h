@@ -32,7 +32,7 @@ concept transparent_order = !std::same_as<K, string> && requires {
   typename Compare::is_transparent;
 };
 
-/// What comparing with a key in a leaf gives; torn: a writer is changing it.
+/// Result of comparing with a key in a leaf; torn: a writer is changing it.
 enum class answer : std::uint8_t { no, yes, torn };
 constexpr answer answer_of(bool b) { return b ? answer::yes : answer::no; }
 
@@ -188,7 +188,7 @@ struct tree_key<string, Compare> {
   }
 };
 
-/// What a tree demands of its parameters.
+/// Holds a tree's parameters to its demands.
 template <class K, class Compare>
 consteval void check_ordered_key() {
   static_assert(std::same_as<K, string> || std::is_trivially_copyable_v<K>,

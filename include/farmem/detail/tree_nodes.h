@@ -9,7 +9,7 @@
 //     with the same interval of keys. Any other change replaces the node: the new nodes are complete before one store
 //     makes all of them visible.
 //   - A leaf changes in place, under its lock. Its entries do not move: `order` says which place has which entry, so an
-//     insertion writes one entry and moves bytes. What readers could see half of is changed in a motion (leaf_motion),
+//     insertion writes one entry and moves bytes. A change that readers could see half of is a motion (leaf_motion),
 //     as in shard_lock.h: the version of the leaf is odd meanwhile.
 //   - A leaf that was replaced is retired, under its lock, and never changes again.
 //   - clear and bulk_load give the header another top.
@@ -40,7 +40,7 @@ constexpr std::size_t tree_node_head_bytes = 32;
 /// A tree of this many levels would have more leaves than a heap has slots.
 constexpr std::size_t tree_levels_max = 16;
 
-/// What all nodes begin with. Level 0: a leaf; otherwise the children are of the level below.
+/// The beginning of all nodes. Level 0: a leaf; otherwise the children are of the level below.
 struct tree_node {
   std::uint64_t level = 0;
 };
@@ -65,7 +65,7 @@ struct tree_leaf {
   [[nodiscard]] std::size_t place_of(std::size_t i) const {
     return std::min<std::size_t>(load_shared(order[i]), entries - 1);
   }
-  /// What a writer sees is of one moment, and so is what a reader saw if it holds.
+  /// A writer sees one moment. So has a reader, if the snapshot holds.
   [[nodiscard]] shard_snapshot snapshot() const { return {version, version.load(std::memory_order_acquire)}; }
 };
 

@@ -14,7 +14,7 @@
 
 namespace fm::detail {
 
-/// What a writer found at a leaf.
+/// How a writer's attempt at a leaf ended.
 enum class tree_outcome : std::uint8_t { done, absent, no_tree, full, key_needed, listed };
 
 /// `Self` is the handle that derives from it.

@@ -135,7 +135,7 @@ class comparison {
     return static_cast<std::size_t>(here - own.fields.begin());
   }
 
-  /// What the references to `own` can be at the sender has to be something that they can be here.
+  /// Each type that the references to `own` can have at the sender is one that they can have here.
   void compare_choice(graph_target own, const std::vector<std::string_view>& theirs, const std::string& where) {
     if (!is_choice(own)) {
       if (!theirs.empty()) throw refusal{fmt::format("{} refers to one type here", where)};

@@ -1,5 +1,5 @@
-// What a receiver makes of a graph whose sender has other types: the sender's description is compared with the own
-// schema field by field, by name, and what differs becomes a list of copies.
+// How a receiver takes a graph whose sender has other types: it compares the sender's description with its own schema
+// field by field, by name, and each difference becomes a list of copies.
 //
 //   accepted   a field stands elsewhere; a field that the sender does not have, which gets its default value, or null; an
 //              alternative of an fm::one_of in another place, or that the sender does not have

@@ -128,7 +128,7 @@ class graph_reader {
     return evolution_ != nullptr && evolution_->types[type] ? &*evolution_->types[type] : nullptr;
   }
   void account(std::uint64_t objects, std::uint64_t bytes);
-  /// What was made known since the last call hangs on that object.
+  /// Hangs on that object all that has become known since the last call.
   void hang_children(slot_t holder);
   void push_children(slot_t holder);
   void hold(slot_t holder);

@@ -78,7 +78,7 @@ class graph_writer {
   /// Writes [from, to) of a payload, in pieces if need be. What `payload` points to stays where it is meanwhile.
   void write_bytes(const graph_type& t, const char* payload, std::uint64_t from, std::uint64_t to);
   void write_word(std::uint64_t w);
-  /// What is on top of the stack is no plain object: a choice, a container, or one that is being written.
+  /// False: the top of the stack is a choice, a container, or an object that is being written.
   [[nodiscard]] bool is_plain(graph_target type) const noexcept {
     return (type & (choice_bit | walk_bit)) == 0 && schema_.types[type].container == nullptr;
   }
