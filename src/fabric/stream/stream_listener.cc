@@ -86,7 +86,11 @@ std::function<void()> stream_listener::attention_of(std::size_t thread, std::uin
   return [t = threads_[thread].get(), id] {
     {
       const std::lock_guard lock(t->mutex);
-      t->attention.push_back(id);
+      try {
+        t->attention.push_back(id);
+      } catch (const std::bad_alloc&) {
+        t->attends_all = true;
+      }
     }
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto n = ::write(t->wake.get(), &one, sizeof one);
@@ -171,15 +175,15 @@ void stream_listener::run(std::size_t index) noexcept {
 void stream_listener::spin(io_thread& t) noexcept {
   for (int i = 0; i < fabric_limits::listener_spin_rounds; ++i) {
     const auto found = t.connections.find(t.last);
-    if (found == t.connections.end() || !found->second->open()) {
+    if (found == t.connections.end() || !found->second.connection->open()) {
       t.spin_until = {};
       return;
     }
-    const std::uint64_t before = found->second->receipts();
+    const std::uint64_t before = found->second.connection->receipts();
     handle(t, t.last, EPOLLIN);
     const auto after = t.connections.find(t.last);
     const time_point now = clock::now();
-    if (after != t.connections.end() && after->second->receipts() != before) {
+    if (after != t.connections.end() && after->second.connection->receipts() != before) {
       t.spins.paid();
       t.spin_until = now + options_.spin_for;
     }
@@ -195,7 +199,7 @@ void stream_listener::spin(io_thread& t) noexcept {
 void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t events) noexcept {
   const auto found = t.connections.find(id);
   if (found == t.connections.end()) return;
-  server_connection& c = *found->second;
+  server_connection& c = *found->second.connection;
   const bool was_open = c.open();
   bool alive = true;
   if ((events & EPOLLOUT) != 0) alive = c.on_writable();
@@ -206,56 +210,57 @@ void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t event
       handshakes_.fetch_sub(1, std::memory_order_relaxed);  // remove() takes it for an older one
     return remove(t, id);
   }
-  if (was_open || !c.open()) return settle(t, c);
+  if (was_open || !c.open()) return settle(t, found->second);
   handshakes_.fetch_sub(1, std::memory_order_relaxed);
   if (c.is_stream()) return hand_over(t, id);
   const std::size_t home = home_of(c);
-  if (threads_[home].get() == &t) return settle(t, c);
+  if (threads_[home].get() == &t) return settle(t, found->second);
   // It has said who it is: it moves to the thread that serves lanes of its kind.
-  ::epoll_ctl(t.epoll.get(), EPOLL_CTL_DEL, c.socket(), nullptr);
-  if ((t.interest[id] & watched_mark) != 0) --t.watched;
-  t.interest.erase(id);
-  auto moved = std::move(found->second);
-  t.connections.erase(found);
+  auto moved = let_go(t, id);
   io_thread& to = *threads_[home];
   {
     const std::lock_guard lock(to.mutex);
-    to.arriving.push_back(std::move(moved));
+    to.arriving.insert(std::move(moved));
   }
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n = ::write(to.wake.get(), &one, sizeof one);
 }
 
+stream_listener::connection_map::node_type stream_listener::let_go(io_thread& t, std::uint64_t id) noexcept {
+  auto node = t.connections.extract(id);
+  ::epoll_ctl(t.epoll.get(), EPOLL_CTL_DEL, node.mapped().connection->socket(), nullptr);
+  if ((node.mapped().interest & watched_mark) != 0) --t.watched;
+  return node;
+}
+
 /// A stream is the service's from its welcome on. The session is kept until the service has it: no call for the peer
 /// may come after service::disconnected.
 void stream_listener::hand_over(io_thread& t, std::uint64_t id) noexcept {
-  server_connection& c = *t.connections.at(id);
-  if (!c.can_be_released()) return remove(t, id);  // it did not wait for its welcome, or does not take it
-  ::epoll_ctl(t.epoll.get(), EPOLL_CTL_DEL, c.socket(), nullptr);
+  if (!t.connections.at(id).connection->can_be_released())
+    return remove(t, id);  // it did not wait for its welcome, or does not take it
+  auto node = let_go(t, id);
+  server_connection& c = *node.mapped().connection;
   const std::uint16_t index = c.stream_index();
   std::shared_ptr<server_peer> p;
   descriptor s = c.release(p);
-  if ((t.interest[id] & watched_mark) != 0) --t.watched;
-  t.interest.erase(id);
   connections_.fetch_sub(1, std::memory_order_relaxed);
-  t.connections.erase(id);
+  node = {};
   const errc e = service_.stream(*p, index, std::move(s));
   p->let_go(id);
   if (e != errc::ok) p->close(e, "a stream that is not wanted");
 }
 
-void stream_listener::adopt(io_thread& t, std::unique_ptr<server_connection> c) noexcept {
-  server_connection& connection = *c;
-  const std::uint64_t id = connection.id();
-  t.connections.emplace(id, std::move(c));
-  t.interest[id] = EPOLLIN;
-  add_to(t.epoll.get(), connection.socket(), id, EPOLLIN);
-  settle(t, connection);
+void stream_listener::adopt(io_thread& t, connection_map::node_type node) noexcept {
+  owned& o = t.connections.insert(std::move(node)).position->second;
+  o.interest = EPOLLIN;
+  add_to(t.epoll.get(), o.connection->socket(), o.connection->id(), EPOLLIN);
+  settle(t, o);
 }
 
 /// Brings the epoll registration and the count of running deadlines up to date with the connection's state.
-void stream_listener::settle(io_thread& t, server_connection& c) noexcept {
-  std::uint32_t& known = t.interest[c.id()];
+void stream_listener::settle(io_thread& t, owned& o) noexcept {
+  server_connection& c = *o.connection;
+  std::uint32_t& known = o.interest;
   const std::uint32_t events =
       (c.wants_input() ? std::uint32_t(EPOLLIN) : 0) | (c.wants_output() ? std::uint32_t(EPOLLOUT) : 0);
   if ((known & ~watched_mark) != events) add_to(t.epoll.get(), c.socket(), c.id(), events, EPOLL_CTL_MOD);
@@ -265,24 +270,24 @@ void stream_listener::settle(io_thread& t, server_connection& c) noexcept {
 }
 
 void stream_listener::remove(io_thread& t, std::uint64_t id) noexcept {
-  const auto found = t.connections.find(id);
-  if ((t.interest[id] & watched_mark) != 0) --t.watched;
-  t.interest.erase(id);
-  if (!found->second->open()) handshakes_.fetch_sub(1, std::memory_order_relaxed);
+  const auto node = let_go(t, id);
+  if (!node.mapped().connection->open()) handshakes_.fetch_sub(1, std::memory_order_relaxed);
   connections_.fetch_sub(1, std::memory_order_relaxed);
-  t.connections.erase(found);  // leaves its session
+}  // leaves its session
+
+void stream_listener::pause_accepting(const char* why) noexcept {
+  log::warn("{}: accept: {}", url_, why);
+  accepting_paused_ = true;
+  add_to(threads_[0]->epoll.get(), listening_.get(), listening_id, 0, EPOLL_CTL_MOD);
 }
 
-void stream_listener::accept_all() noexcept {
+void stream_listener::accept_all() noexcept try {
   for (int i = 0; i < 64; ++i) {
     std::string name;
     descriptor s = accept_socket(listening_.get(), unix_family_, name);
     if (!s) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        log::warn("{}: accept: {}", url_, std::strerror(errno));
-        accepting_paused_ = true;
-        add_to(threads_[0]->epoll.get(), listening_.get(), listening_id, 0, EPOLL_CTL_MOD);
-      }
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        pause_accepting(std::strerror(errno));
       return;
     }
     if (handshakes_.load(std::memory_order_relaxed) >= options_.handshakes_max ||
@@ -290,56 +295,65 @@ void stream_listener::accept_all() noexcept {
       log::warn("{}: {} turned away: too many connections", url_, name);
       continue;
     }
+    const std::uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
+    connection_map fresh;
+    fresh[id].connection = std::make_unique<server_connection>(static_cast<connection_host&>(*this), std::move(s), id,
+                                                               std::move(name), unix_family_);
     handshakes_.fetch_add(1, std::memory_order_relaxed);
     connections_.fetch_add(1, std::memory_order_relaxed);
-    const std::uint64_t id = next_id_.fetch_add(1, std::memory_order_relaxed);
-    adopt(*threads_[0], std::make_unique<server_connection>(static_cast<connection_host&>(*this), std::move(s), id,
-                                                            std::move(name), unix_family_));
+    adopt(*threads_[0], fresh.extract(id));
   }
+} catch (const std::bad_alloc&) {  // one that came is turned away
+  pause_accepting("no memory");
 }
 
 void stream_listener::take_arrivals(io_thread& t) noexcept {
-  std::vector<std::unique_ptr<server_connection>> arrived;
+  connection_map arrived;
   {
     const std::lock_guard lock(t.mutex);
     arrived.swap(t.arriving);
   }
-  for (auto& c : arrived) {
-    const std::uint64_t id = c->id();
-    const bool notified = c->kind() == lane::control;
-    adopt(t, std::move(c));
-    if (!notified) continue;
-    const std::lock_guard lock(t.mutex);
-    t.attention.push_back(id);  // a notice may have come for it before it did
+  while (!arrived.empty()) {
+    const std::uint64_t id = arrived.begin()->first;
+    adopt(t, arrived.extract(arrived.begin()));
+    const auto at = t.connections.find(id);
+    // A notice may have come for it before it did.
+    if (at->second.connection->kind() == lane::control) send_notices(t, at);
   }
 }
 
 void stream_listener::send_notices(io_thread& t) noexcept {
   std::vector<std::uint64_t> ids;
+  bool all = false;
   {
     const std::lock_guard lock(t.mutex);
     ids.swap(t.attention);
+    all = std::exchange(t.attends_all, false);
   }
-  for (const std::uint64_t id : ids) {
-    const auto found = t.connections.find(id);
-    if (found == t.connections.end()) continue;
-    if (found->second->send_notices())
-      settle(t, *found->second);
-    else
-      remove(t, id);
+  for (const std::uint64_t id : ids)
+    if (const auto at = t.connections.find(id); at != t.connections.end()) send_notices(t, at);
+  for (auto at = t.connections.begin(); all && at != t.connections.end();) {
+    const auto one = at++;
+    if (one->second.connection->open() && one->second.connection->kind() == lane::control) send_notices(t, one);
   }
+}
+
+void stream_listener::send_notices(io_thread& t, connection_map::iterator at) noexcept {
+  if (at->second.connection->send_notices())
+    settle(t, at->second);
+  else
+    remove(t, at->first);
 }
 
 void stream_listener::check_deadlines(io_thread& t) noexcept {
   const time_point now = clock::now();
-  std::vector<std::uint64_t> late;
-  for (const auto& [id, c] : t.connections)
-    if (c->watched() && c->deadline() <= now) late.push_back(id);
-  for (const std::uint64_t id : late) {
-    const server_connection& c = *t.connections.at(id);
+  for (auto at = t.connections.begin(); at != t.connections.end();) {
+    const auto one = at++;
+    const server_connection& c = *one->second.connection;
+    if (!c.watched() || c.deadline() > now) continue;
     log::warn("{}: connection closed: {}", c.name(),
               c.open() ? "it stopped in the middle of a frame" : "no hello in time");
-    remove(t, id);
+    remove(t, one->first);
   }
   if (accepting_paused_ && &t == threads_[0].get()) {
     accepting_paused_ = false;

@@ -5,9 +5,10 @@
 // service to handle a batch; but over shm:// there are no such lanes, and all threads serve messages.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <map>
 #include <thread>
-#include <unordered_map>
 
 #include "fabric/server/server_connection.h"
 
@@ -20,18 +21,24 @@ class stream_listener final : public listener, private connection_host {
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
 
  private:
+  struct owned {
+    std::unique_ptr<server_connection> connection;
+    std::uint32_t interest = EPOLLIN;  ///< epoll events, with a mark for watched
+  };
+  /// Moved as nodes: without memory only accepting fails.
+  using connection_map = std::map<std::uint64_t, owned>;
   struct io_thread {
     descriptor epoll, wake;
     std::thread thread;
     std::mutex mutex;
-    std::vector<std::uint64_t> attention;                      ///< connections with notices to send
-    std::vector<std::unique_ptr<server_connection>> arriving;  ///< handed over by the accepting thread
-    std::unordered_map<std::uint64_t, std::unique_ptr<server_connection>> connections;
-    std::uint64_t last = 0;                                     ///< the connection that was served last
-    time_point spin_until{};                                    ///< polling goes on until then; zero: blocking
-    os::spin_place spins;                                       ///< whether that pays
-    std::size_t watched = 0;                                    ///< of those, how many have a deadline running
-    std::unordered_map<std::uint64_t, std::uint32_t> interest;  ///< epoll events, with a mark for watched
+    std::vector<std::uint64_t> attention;  ///< connections with notices to send
+    bool attends_all = false;              ///< there was no memory for one of these
+    connection_map arriving;               ///< handed over by the accepting thread
+    connection_map connections;
+    std::uint64_t last = 0;   ///< the connection that was served last
+    time_point spin_until{};  ///< polling goes on until then; zero: blocking
+    os::spin_place spins;     ///< whether that pays
+    std::size_t watched = 0;  ///< of the connections, how many have a deadline running
   };
 
   // connection_host
@@ -47,11 +54,14 @@ class stream_listener final : public listener, private connection_host {
   void accept_all() noexcept;
   void take_arrivals(io_thread& t) noexcept;
   void send_notices(io_thread& t) noexcept;
+  void send_notices(io_thread& t, connection_map::iterator at) noexcept;
   void check_deadlines(io_thread& t) noexcept;
-  void settle(io_thread& t, server_connection& c) noexcept;
+  void settle(io_thread& t, owned& o) noexcept;
+  /// Takes it out of the epoll set, and out of the thread's connections.
+  connection_map::node_type let_go(io_thread& t, std::uint64_t id) noexcept;
   void remove(io_thread& t, std::uint64_t id) noexcept;
   void hand_over(io_thread& t, std::uint64_t id) noexcept;
-  void adopt(io_thread& t, std::unique_ptr<server_connection> c) noexcept;
+  void adopt(io_thread& t, connection_map::node_type node) noexcept;
   /// The first threads, that serve messages; one or more.
   [[nodiscard]] std::size_t message_threads() const noexcept {
     return unix_family_ ? threads_.size() : std::max<std::size_t>(threads_.size() / 2, 1);
@@ -66,7 +76,9 @@ class stream_listener final : public listener, private connection_host {
   const std::uint64_t incarnation_;
   std::string url_;
   descriptor listening_;
-  bool accepting_paused_ = false;  ///< out of descriptors; tried again on a tick
+  void pause_accepting(const char* why) noexcept;
+
+  bool accepting_paused_ = false;  ///< out of descriptors or memory; tried again on a tick
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<std::uint32_t> connections_{0}, handshakes_{0};
