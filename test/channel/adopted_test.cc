@@ -173,7 +173,7 @@ TEST_CASE("a process that does not introduce itself as a channel is refused, and
   }
   {
     const stranger s;
-    s.say("GET / HTTP/1.1\r\nHost: somebody.example\r\n\r\n", 44);
+    s.say("GET / HTTP/1.1\r\nHost: somebody.example.org\r\n\r\n", 44);
     REQUIRE(adopted_code(s) == errc::bad_frame);
   }
   {
