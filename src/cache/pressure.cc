@@ -219,7 +219,7 @@ char* memory_pressure::await_frame(mutator& m, bump& b, std::uint64_t payload_by
     const time_point now = clock::now();
     if ((late = patience.over(now, moved_for(who)) && !collection.comes(patience, now))) continue;
     if (!place.is_first())
-      place.sleep(patience.look_again(now));
+      place.wait_until(patience.look_again(now));
     else if (cache_.eviction().help())
       nap.reset();
     else

@@ -35,8 +35,8 @@ class waiting_line {
       line_ = &line;
       line_->join(*this);
     }
-    /// Sleeps until it is first, or until `deadline`.
-    void sleep(time_point deadline) noexcept { os::futex_wait(first_, 0, deadline); }
+    /// Waits until it is first, or until `deadline`.
+    void wait_until(time_point deadline) noexcept { os::futex_wait(first_, 0, deadline); }
 
    private:
     friend class waiting_line;

@@ -73,7 +73,7 @@ TEST_CASE("threads are served in the order of their arrival, and each is woken f
       waiting_line::place p(line, of[i]);
       joined[i].store(1);
       fm::os::futex_wake(joined[i], 1);
-      while (!p.is_first()) p.sleep(far_away());
+      while (!p.is_first()) p.wait_until(far_away());
       served.push_back(i);  // nobody else is first
     });
     while (joined[i].load() == 0) fm::os::futex_wait(joined[i], 0, far_away());

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
 
 #include "program.h"
 #include "support/await.h"
@@ -43,10 +42,6 @@ char choice(std::uint64_t random) {
   const char* text = std::getenv("FARMEM_CHAOS_EVENTS");
   const std::string_view events = text && *text ? text : "skrf";
   return events[random % events.size()];
-}
-
-std::uint64_t sum(const std::vector<std::uint64_t>& of) {
-  return std::accumulate(of.begin(), of.end(), std::uint64_t{0});
 }
 
 /// One heap over three agents, and what happens to them.
@@ -102,14 +97,8 @@ class round {
     REQUIRE(all);
   }
 
-  /// Operations a second in the next `within`.
-  [[nodiscard]] double rate(fm::duration within) {
-    const std::uint64_t from = sum(program_.progress());
-    const fm::time_point begin = fm::clock::now();
-    std::this_thread::sleep_for(within);  // the figure of a report, which nothing waits for
-    const std::uint64_t done = sum(program_.progress()) - from;
-    return double(done) / std::chrono::duration<double>(fm::clock::now() - begin).count();
-  }
+  /// Operations a second over the next 5,000, of which those count that end within 0.3 s.
+  double rate() { return program_.rate(5'000, 300ms); }
 
   chaos::chaos_agent* one_that_runs(std::size_t but_leave) {
     std::vector<chaos::chaos_agent*> all;
@@ -121,20 +110,19 @@ class round {
   void stop() {
     chaos::chaos_agent* const a = one_that_runs(0);
     if (a == nullptr) return;
-    a->stop(reconnect_within / 4, [&] { (void)rate(std::chrono::milliseconds(random_() % 200)); });
+    a->stop(reconnect_within / 4, [&] { (void)program_.rate(random_() % 5'000, 200ms); });
     go_on("an agent was stopped");
   }
   void kill(bool comes_back) {
     chaos::chaos_agent* const a = one_that_runs(1);
     if (a == nullptr) return;
-    const double before = rate(300ms);
+    const double before = rate();
     a->kill();
     if (comes_back) a->start();
-    const double first = rate(300ms), second = rate(300ms);
+    const double first = rate(), second = rate();
     go_on(comes_back ? "an agent was started again" : "an agent died");
-    std::fprintf(stderr,
-                 "%s: %.0f operations/s before, %.0f in the first 0.3 s, %.0f in the next, %.0f when all go on\n",
-                 comes_back ? "died and was started again" : "died", before, first, second, rate(300ms));
+    std::fprintf(stderr, "%s: %.0f operations/s before, %.0f right afterwards, %.0f then, %.0f when all go on\n",
+                 comes_back ? "died and was started again" : "died", before, first, second, rate());
   }
   void fill() {
     (void)program_.fill(64_MiB);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 namespace chaos {
 
 using stress::word_of;
@@ -26,6 +28,9 @@ bool good(const item& i, std::uint64_t number, std::uint64_t birth, std::uint64_
   for (std::size_t k = 0; k < i.words.size(); ++k) ok = ok && i.words[k] == word_of(who, version, k);
   return ok;
 }
+
+/// A thread tells those who wait for progress after so many steps: seldom, since they share a lock.
+constexpr std::uint64_t steps_between_news = 64;
 
 /// Of the thread that runs: its operations that ended with the right data.
 thread_local std::atomic<std::uint64_t>* my_operations = nullptr;
@@ -63,11 +68,28 @@ std::vector<std::uint64_t> program::progress() const {
   return all;
 }
 
+double program::rate(std::uint64_t operations, fm::duration most) {
+  const auto total = [this] {
+    const auto all = progress();
+    return std::accumulate(all.begin(), all.end(), std::uint64_t{0});
+  };
+  const fm::time_point begin = fm::clock::now();
+  const std::uint64_t from = total();
+  std::unique_lock lock(mutex_);
+  got_on_.wait_until(lock, begin + most, [&] { return total() - from >= operations; });
+  return double(total() - from) / std::chrono::duration<double>(fm::clock::now() - begin).count();
+}
+
 void program::work(int thread) {
   std::mt19937_64 random(stress::mix(plan_.seed * 64 + static_cast<std::uint64_t>(thread)));
   my_operations = &tallies_[static_cast<std::size_t>(thread)].well;
   try {
-    while (!ending_.load(std::memory_order_relaxed)) step(random);
+    for (std::uint64_t steps = 1; !ending_.load(std::memory_order_relaxed); ++steps) {
+      step(random);
+      if (steps % steps_between_news != 0) continue;
+      const std::lock_guard lock(mutex_);
+      got_on_.notify_all();
+    }
   } catch (const std::exception& e) {
     wrong.add(fmt::format("thread {}: {}", thread, e.what()));
   }

@@ -12,7 +12,9 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -62,6 +64,9 @@ class program {
 
   /// Operations that ended with the right data, of each thread. Thread-safe.
   [[nodiscard]] std::vector<std::uint64_t> progress() const;
+  /// Waits until all threads together have ended so many more operations well, or `most` has passed. Operations a second
+  /// meanwhile. Thread-safe.
+  double rate(std::uint64_t operations, fm::duration most);
 
   counters done;
   stress::faults wrong;
@@ -102,6 +107,8 @@ class program {
   std::vector<record> items_;
   stress::stripes locks_;
   std::vector<tally> tallies_;
+  std::mutex mutex_;
+  std::condition_variable got_on_;  ///< some operations have ended
   std::vector<std::thread> threads_;
   std::atomic<bool> ending_{false};
 };

@@ -1,6 +1,7 @@
 // How keys are hashed and compared, by the library and by functions of the program; lookup by other types than the
 // key's; functions of the program that throw, wait, or use a table where they must not; sets.
 #include "fixture.h"
+#include "names.h"
 
 #include <algorithm>
 #include <atomic>
@@ -31,16 +32,6 @@ struct id_equal {
 };
 static_assert(!fm::detail::key_of_program<unhashed, id_hash, id_equal>);
 
-/// A name of at most 15 bytes, which may be looked up as text.
-struct name {
-  std::array<char, 16> text{};
-  static name of(std::string_view s) {
-    name n;
-    std::copy(s.begin(), s.end(), n.text.begin());
-    return n;
-  }
-  std::string_view view() const { return text.data(); }
-};
 struct name_hash {
   using is_transparent = void;
   std::size_t operator()(std::string_view s) const { return s.size() + std::size_t(s.empty() ? 0 : s[0]) * 31; }

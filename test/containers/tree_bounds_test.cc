@@ -1,6 +1,7 @@
 // Bounds of trees that are not keys: lower_bound, upper_bound and range with whatever a transparent Compare takes, which may
 // be equivalent to keys of several leaves. Each answer is compared with that of a std::map of the same entries.
 #include "fixture.h"
+#include "names.h"
 
 #include <atomic>
 #include <map>
@@ -34,16 +35,7 @@ struct by_group {
 static_assert(!fm::detail::order_of_program<place, by_group<true>>);
 static_assert(fm::detail::order_of_program<place, by_group<false>>);
 
-/// A name of at most 15 bytes, which is ordered as text.
-struct name {
-  std::array<char, 16> text{};
-  static name of(std::string_view s) {
-    name n;
-    std::copy(s.begin(), s.end(), n.text.begin());
-    return n;
-  }
-  [[nodiscard]] constexpr std::string_view view() const { return text.data(); }
-};
+/// Names in the order of their text.
 struct by_text {
   using is_transparent = void;
   constexpr bool operator()(const name& a, const name& b) const { return a.view() < b.view(); }

@@ -1,6 +1,7 @@
 // How keys of trees are ordered: by the library, by constant expressions and by functions of the program; lookup by other
 // types than the key's; functions that throw, wait or use a tree; trees in references.
 #include "fixture.h"
+#include "names.h"
 
 #include <algorithm>
 #include <atomic>
@@ -18,16 +19,6 @@ struct caseless_less {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
                                         [](char x, char y) { return lower(x) < lower(y); });
   }
-};
-/// A name of at most 15 bytes, which may be looked up as text.
-struct name {
-  std::array<char, 16> text{};
-  static name of(std::string_view s) {
-    name n;
-    std::copy(s.begin(), s.end(), n.text.begin());
-    return n;
-  }
-  std::string_view view() const { return text.data(); }
 };
 struct name_less {
   using is_transparent = void;

@@ -56,8 +56,8 @@ void lean_towards(detail::mutation m, plan& p) {
     p.places = 200;
     p.large = false;
   } else if (m == mutation::ignore_waiting_threads) {
-    // A cycle begins and ends while a thread waits for what it reaches, and others overwrite just that. What is reached
-    // was evicted before.
+    // A cycle begins and ends while a thread waits for an object, and other threads overwrite the reference to it. The
+    // object was evicted before.
     p.favours = favour::shared;
     p.threads = 4;
     p.places = 200;
