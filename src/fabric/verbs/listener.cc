@@ -119,6 +119,7 @@ void verbs_listener::run() noexcept {
     if (ticking) tick();
   }
   while (!sessions_.empty()) end(sessions_.begin()->first);
+  reaper_.drain();
   take_connection_events();  // a removal among them is the business of who drops the device
   devices_.clear();
 }
@@ -156,7 +157,7 @@ void verbs_listener::accept_all() noexcept try {
       }
       return;
     }
-    if (unopened_ >= options_.handshakes_max || sessions_.size() >= options_.connections_max) {
+    if (unopened_ >= options_.handshakes_max || sessions_.size() + reaper_.size() >= options_.connections_max) {
       log::warn("{}: {} turned away: too many connections", url_, name);
       continue;
     }
@@ -273,6 +274,7 @@ void verbs_listener::take_connection_events() noexcept {
 void verbs_listener::device_removed(ibv_context* device) noexcept {
   log::warn("{}: the RDMA device was removed", url_);
   end_if([device](const server_session& s) { return s.device() == device; });
+  reaper_.drain();
   if (listening_id_ && listening_id_->verbs == device) listening_id_.reset();
   if (const auto found = devices_.find(device); found != devices_.end()) {
     found->second.share.removed();
@@ -336,7 +338,7 @@ void verbs_listener::end(std::uint64_t session) noexcept {
   if (last_ != nullptr && last_->session() == session) last_ = nullptr;
   for (std::vector<server_lane*>* lanes : {&busy_, &serving_})  // while they exist
     std::erase_if(*lanes, [session](server_lane* l) { return l->session() == session; });
-  const auto gone = std::move(found->second);
+  reaper_.take(std::move(found->second));
   sessions_.erase(found);
 }
 

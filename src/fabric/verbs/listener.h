@@ -1,6 +1,6 @@
 // The server half of verbs://: a TCP socket on which sessions begin, a listening connection id for their lanes, and one
 // thread that serves all of it. One thread is enough: fetches and write-backs are one-sided and never reach it, so
-// listen_options::io_threads is not looked at.
+// listen_options::io_threads is not looked at. A second thread ends sessions (session_reaper.h).
 //
 // Waiting: epoll over the TCP sockets, the connection manager's channel, and the completion channel of each device;
 // after something has come, the lane that it came on is polled for `spin_for` before the thread blocks again.
@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "server_session.h"
+#include "session_reaper.h"
 
 namespace fm::fabric::verbs {
 
@@ -68,6 +69,7 @@ class verbs_listener final : public listener, private session_host {
   connection_id listening_id_;
   std::map<ibv_context*, device_in_use> devices_;  ///< of the listening id and of lanes; until they are removed
   session_map sessions_;
+  session_reaper reaper_;
   std::uint64_t next_session_;
   sockaddr_storage bound_{};
   server_lane* last_ = nullptr;        ///< the lane that is polled because it was served last; no event is asked for

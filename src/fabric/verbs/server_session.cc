@@ -1,6 +1,6 @@
 // The control connection of one session, its lanes, and the regions that are registered for it; see server_session.h.
 // Owns the order in which a session ends: queue pairs, registrations, then service::disconnected. Called by the
-// listener's thread, but for notify and close.
+// listener's thread, but for notify, close and the destructor.
 #include "server_session.h"
 
 #include "base/log.h"
@@ -18,12 +18,16 @@ server_session::server_session(session_host& host, descriptor control, std::uint
   }
 }
 
-server_session::~server_session() {
+void server_session::close_lanes() noexcept {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
-  lanes_.clear();  // no device reaches anything of this session's any more
+  lanes_.clear();
+}
+
+server_session::~server_session() {
+  close_lanes();
   while (!regions_.empty()) detach(regions_.begin()->first);
   if (greeted_) host_.served().disconnected(*this);
 }

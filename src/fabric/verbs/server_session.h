@@ -4,9 +4,9 @@
 //   greeting ──hello, service::connected──► joining ──every lane established──► open ──end──► (removed)
 //       └── deadline, bad frame ──────────────┴──────────────────────────────────────────► (removed)
 //
-// Everything but notify and close is called by the listener's thread. Invariants: a region is entered in the service
-// (service::memory) as long as it is registered, so its bytes stay; it is deregistered before memory_done. When the
-// session ends, queue pairs go first, then registrations, then service::disconnected is called.
+// Everything but notify, close and the destructor is called by the listener's thread. Invariants: a region is entered in
+// the service (service::memory) as long as it is registered, so its bytes stay; it is deregistered before memory_done. When
+// the session ends, queue pairs go first (close_lanes), then registrations, then service::disconnected is called.
 #pragma once
 
 #include "fabric/server/service.h"
@@ -37,6 +37,7 @@ class session_host {
 class server_session final : public peer, private lane_service {
  public:
   server_session(session_host& host, descriptor control, std::uint64_t number, std::string name);
+  /// By the reaper's thread, since it may take seconds (session_reaper.h).
   ~server_session() override;
   server_session(const server_session&) = delete;
   server_session& operator=(const server_session&) = delete;
@@ -53,6 +54,8 @@ class server_session final : public peer, private lane_service {
   bool join(rdma_cm_id* id, const packet::join& j, const rdma_conn_param& asked, ibv_comp_channel* channel,
             const paging& memory) noexcept;
   bool on_established(const rdma_cm_id* id) noexcept;
+  /// The first step of its end: no device reaches anything of this session's any more.
+  void close_lanes() noexcept;
   [[nodiscard]] bool has(const rdma_cm_id* id) const noexcept;
   /// What its lanes are on; null before the first one.
   [[nodiscard]] const ibv_context* device() const noexcept { return device_; }
