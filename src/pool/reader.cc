@@ -4,8 +4,8 @@
 // in lines the header is read before and after, by requests that follow each other: an unlocked header with the same
 // version on both sides says that nobody changed anything in between. A transport that copies when the answer goes out,
 // and not when the request is carried out, does that for more than 4 KiB only; the second look is then posted when the
-// object has arrived. Where the agent's memory is mapped into this process, a read is made of loads, and nothing is
-// posted at all.
+// object has arrived. Where the agent's memory is mapped into this process, a read is made of loads, nothing is posted at
+// all, and the order of the loads takes the place of the checksum.
 #include "reader.h"
 #include "base/limits.h"
 
@@ -159,9 +159,13 @@ pool_read reader::finish(probe& q, target& to) noexcept {
   return blocks::checksum(h, data) == h.crc ? pool_read::ok : pool_read::torn;
 }
 
-/// Where the agent's memory is this process's too, the loads are made in the order that the writer's stores are in, and
-/// nothing is posted. The object fits into its slot, and the slot into the region: attempt() and is_sound() have seen
-/// to that.
+/// Where the agent's memory is this process's too, nothing is posted. The object fits into its slot, and the slot into the
+/// region: attempt() and is_sound() have seen to that.
+///
+/// As with a sequence lock, the word with flags and version is loaded first and last. Whatever changes a slot stores that
+/// word before anything else of the slot, locked or with the new flags, and unlocked after everything else. No two states
+/// of a slot have the same word with flag_live, but for 2^32 changes of the pool in between. So if it is that, and the same both times, everything that was loaded in
+/// between is of that state, and there is nothing left for a checksum to find.
 pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
                                  const blocks::identity& id, target& to) noexcept {
   fabric::session& session = agent_.session();
@@ -173,32 +177,30 @@ pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::ui
                                     : nullptr;
   if (base == nullptr) return pool_read::failed;
   const std::byte* const from = base + at.offset + offset;
-  object_header h, after;
-  std::memcpy(&h, from, sizeof h);
-  loads_in_order();
+  const auto load = [from](std::size_t word) {
+    return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from) + word, __ATOMIC_ACQUIRE);
+  };
+  const std::uint64_t state = load(1);
+  const std::array<std::uint64_t, 3> words{load(0), state, load(2)};
+  object_header h;
+  static_assert(sizeof words == sizeof h);
+  std::memcpy(&h, words.data(), sizeof h);
   const pool_read how = judge(h, id, size_class, to);
-  const bool has_versions = agent_.layout().mode(size_class) == consistency::versions;
-  std::byte* data = to.data;
   bool whole = true;
   if (how == pool_read::ok) {
     to.version = blocks::version_of(h);
+    std::byte* data = to.data;
     if (to.any != nullptr) {
       to.any->resize(h.bytes);
       data = to.any->data();
     }
-    if (has_versions)
+    if (agent_.layout().mode(size_class) == consistency::versions)
       whole = blocks::gather_lines(from, h.version, data, h.bytes);
     else if (h.bytes != 0)
       std::memcpy(data, from + blocks::header_bytes, h.bytes);
-    loads_in_order();
   }
-  if (how == pool_read::ok && !has_versions) {
-    whole = blocks::checksum(h, data) == h.crc;
-  } else {
-    std::memcpy(&after, from, sizeof after);
-    whole = whole && std::memcmp(&h, &after, sizeof h) == 0;
-  }
-  return whole && tenure_held(life) ? how : pool_read::torn;
+  loads_in_order();
+  return whole && load(1) == state && tenure_held(life) ? how : pool_read::torn;
 }
 
 bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id, target& to,
