@@ -379,6 +379,8 @@ constexpr std::uint64_t ghost_bytes = 512;
 /// Segments of what was fetched are promoted by luck if less than this part of their bytes are objects that come back. Of
 /// a scan none does.
 constexpr std::uint64_t returning_share = 32;
+/// As long as more is on trial than twice its share, this part of such segments is promoted (frames/policy.h).
+constexpr double promoted_into_room = 0.5;
 /// Below so many segments, what the evictor moves shares them with new objects.
 constexpr std::uint32_t segments_of_kept_from = 32;
 /// Segments that are cooled after each sweep: more than are filled meanwhile, so that all are soon.

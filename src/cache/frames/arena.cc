@@ -224,12 +224,12 @@ segment* arena::take(std::uint32_t span, std::uint32_t leave) {
 // With mutex_ held, as leave.
 void arena::enter(segment& s, segment_state state, queue& to) {
   s.state.store(state, std::memory_order_relaxed);
-  if (&to == &trial_) on_trial_ += s.span;
+  if (&to == &trial_) on_trial_.fetch_add(s.span, std::memory_order_relaxed);
   to.push_back(s);
 }
 
 void arena::leave(segment& s, queue& from) {
-  if (&from == &trial_) on_trial_ -= s.span;
+  if (&from == &trial_) on_trial_.fetch_sub(s.span, std::memory_order_relaxed);
   from.erase(queue::s_iterator_to(s));
   s.state.store(segment_state::sweeping, std::memory_order_relaxed);
 }
@@ -346,7 +346,7 @@ segment* arena::oldest_passed(queue& from, std::uint64_t passed_below) {
 
 segment* arena::next_to_sweep(std::uint64_t passed_below, bool trial_first) {
   const std::lock_guard lock(mutex_);
-  trial_first |= on_trial_ >= replacement_policy::trial_target(capacity_);
+  trial_first |= on_trial_.load(std::memory_order_relaxed) >= replacement_policy::trial_target(capacity_);
   segment* const s = oldest_passed(trial_first ? trial_ : active_, passed_below);
   return s ? s : oldest_passed(trial_first ? active_ : trial_, passed_below);
 }

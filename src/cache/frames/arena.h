@@ -22,6 +22,7 @@
 // Which queue the next segment to be swept comes from: policy.h.
 #pragma once
 
+#include "cache/frames/policy.h"
 #include "os/os.h"
 #include <atomic>
 #include <boost/intrusive/list.hpp>
@@ -113,6 +114,10 @@ class arena {
   /// Takes a run of `span` segments, leaving at least `leave` free; null when there is not enough. O(1) for one
   /// segment.
   segment* take(std::uint32_t span, std::uint32_t leave);
+  /// More is on trial than the policy wants: what has been used again leaves room.
+  [[nodiscard]] bool trial_overflows() const noexcept {
+    return on_trial_.load(std::memory_order_relaxed) > 2 * replacement_policy::trial_target(capacity_);
+  }
   /// Ends filling: the segment is filled, and if all words into it are cold, it enters its queue at once. `used` is the
   /// end of the last frame. `promoted`: fetched objects in it are not on trial.
   void retire(segment& s, std::uint64_t used, bool promoted);
@@ -235,8 +240,8 @@ class arena {
   std::vector<segment> segments_;
   std::mutex mutex_;
   queue free_, filled_, trial_, active_, writing_, dead_;
-  std::uint32_t on_trial_ = 0;   ///< segments of the runs in trial_
-  std::vector<segment*> freed_;  ///< noted since the last set_dead_aside; room for all
+  std::atomic<std::uint32_t> on_trial_{0};  ///< segments of the runs in trial_
+  std::vector<segment*> freed_;             ///< noted since the last set_dead_aside; room for all
   /// Runs that were released one after the other, and have their memory still; some may have been taken apart
   /// meanwhile.
   struct run {

@@ -142,7 +142,8 @@ void shared_segments::retire_if_done(segment& s) {
   if (s.pieces + s.tails != 0 || is_open(s)) return;
   std::erase(filling_, &s);
   if (s.used == 8) return arena_.release(s);
-  arena_.retire(s, s.used, policy_.promotes(s.returned.load(std::memory_order_relaxed), s.used, next_random(random_)));
+  const std::uint64_t returned = s.returned.load(std::memory_order_relaxed);
+  arena_.retire(s, s.used, policy_.promotes(returned, s.used, arena_.trial_overflows(), next_random(random_)));
 }
 
 void shared_segments::close() {
