@@ -10,5 +10,7 @@ namespace fm::bench {
 
 /// The worker `plain_kv <keys>`; answers the command of run_key_value.
 int plain_key_value_main(const std::vector<std::string>& args);
+/// The worker `plain_map <keys>`: the values in a std::map behind a shared mutex.
+int plain_map_main(const std::vector<std::string>& args);
 
 }  // namespace fm::bench
