@@ -115,6 +115,10 @@ constexpr std::size_t merge_tries_max = 64;  ///< partners that compaction tries
 /// more frames a round has more steps, and none is longer.
 constexpr std::uint32_t frames_looked_at_max = 1024;
 constexpr std::uint32_t reclaimed_at_once = 256;
+constexpr std::uint32_t expired_at_once = 256;  ///< objects, and frames of theirs, under one such lock
+/// Objects that expire within so long after the first of them are freed together: it bounds how often messages wait for
+/// that, and how long a one-sided read may still find them.
+constexpr duration expiry_tick = std::chrono::milliseconds(10);
 constexpr int structure_polls_max = 200;  ///< before a thread sleeps until others have left a pool's structure
 
 // ---- the admin socket ----

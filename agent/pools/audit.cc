@@ -17,7 +17,8 @@ audit_answer pool_blocks::audit(std::string& text) const {
     if (++a.faults <= 8) text += what + '\n';
   };
   std::vector<std::uint32_t> live_of(vblocks_.size(), 0), seen_in(vblocks_.size(), none);
-  std::uint64_t bytes = std::uint64_t{chunks()} * blocks::frame_bytes_min, mapped = 0, books = 0;
+  std::uint64_t bytes = std::uint64_t{chunks()} * blocks::frame_bytes_min, mapped = 0, books = 0, expiring = 0,
+                queued = 0;
   std::vector<std::byte> payload;
   std::vector<bool> listed(all_.size());
   for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
@@ -45,6 +46,18 @@ audit_answer pool_blocks::audit(std::string& text) const {
       }
       if (!has_primary) fault(fmt::format("frame {}: its primary block {} is mapped elsewhere", number, f.primary));
       books += sizeof f + f.used.bytes() + f.ids.bytes() + f.displaced.bytes();
+      if (f.expiries != nullptr) {
+        books += f.expiries->bytes();
+        expiring += f.expiries->size();
+        ++queued;
+        if (f.expiries->size() == 0 || f.expiries->queued > f.expiries->soonest())
+          fault(fmt::format("frame {}: queued for {}, and an object expires at {}", number, f.expiries->queued,
+                            f.expiries->soonest()));
+        f.expiries->for_each_slot([&](std::uint32_t s) {
+          if (s >= f.slots || !is_resident(f, s, header_of(f, s)))
+            fault(fmt::format("frame {} slot {}: nobody lives there, and expires", number, s));
+        });
+      }
       std::uint32_t live = 0, taken = 0, ids = 0, displaced = 0;
       for (const std::uint64_t w : f.used.words()) taken += static_cast<std::uint32_t>(std::popcount(w));
       for (const std::uint64_t w : f.ids.words()) ids += static_cast<std::uint32_t>(std::popcount(w));
@@ -77,7 +90,7 @@ audit_answer pool_blocks::audit(std::string& text) const {
           fault(fmt::format("frame {} slot {}: its id {} is not taken", number, s, h.index));
         if (s != h.index) ++displaced;
         frame_guard inside;
-        if (const found o = find({{h.vblock, h.generation, h.index}, no_slot, 0}, inside); o.f != &f || o.slot != s)
+        if (const found o = locate({{h.vblock, h.generation, h.index}, no_slot, 0}, inside); o.f != &f || o.slot != s)
           fault(fmt::format("block {} index {} does not lead to frame {} slot {}", h.vblock, h.index, number, s));
         if (!k.random() && h.vblock == f.primary && s != h.index)
           fault(fmt::format("frame {} slot {}: index {} of its primary block", number, s, h.index));
@@ -119,6 +132,9 @@ audit_answer pool_blocks::audit(std::string& text) const {
     fault(fmt::format("{} bytes of frames in use, counted {}", frames_.used_bytes(), bytes + grave_bytes_));
   if (const std::uint64_t all = books + graves_.size() * sizeof(frame); all != frame_books_)
     fault(fmt::format("{} bytes of frames' books, counted {}", frame_books_.load(), all));
+  if (expiring != expiring_ || queued != expiry_queue_.size())
+    fault(fmt::format("{} objects expire, in {} frames; counted {} in {}", expiring_.load(), expiry_queue_.size(),
+                      expiring, queued));
   a.garbage_bytes = bytes - std::min(bytes, a.live_bytes);
   a.metadata_bytes = books_bytes();
   return a;

@@ -144,6 +144,11 @@ pool_blocks::where pool_blocks::where_of(std::uint32_t slot, const blocks::ident
 }
 
 pool_blocks::found pool_blocks::find(const where& at, frame_guard& inside) const {
+  const found o = locate(at, inside);
+  return o.f != nullptr && has_expired(*o.f, o.slot) ? found{} : o;
+}
+
+pool_blocks::found pool_blocks::locate(const where& at, frame_guard& inside) const {
   if (at.id.generation == 0 || at.id.vblock >= vblocks_.size() || vblocks_[at.id.vblock].frame == none) return {};
   frame& f = *all_[vblocks_[at.id.vblock].frame];
   inside = enter(f);
@@ -162,7 +167,8 @@ pool_blocks::found pool_blocks::find(const where& at, frame_guard& inside) const
 
 // ---- what clients ask for ----
 
-outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t arena_wanted, where& out, held how) {
+outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t arena_wanted, where& out, held how,
+                              std::uint64_t expires_ms) {
   const std::uint32_t c = payload.empty() ? blocks::class_count : layout().class_for(payload.size());
   if (c == blocks::class_count) return errc::too_large;
   size_class_state& k = classes_[c];
@@ -184,6 +190,7 @@ outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t 
   ++f->live;
   store_object(*f, slot, id, payload);
   index_slot(*f, slot, id);
+  if (expires_ms != 0) set_expiry(*f, slot, expiry_in(expires_ms));
   k.counts.allocated.fetch_add(1, std::memory_order_release);
   k.counts.payload_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
   out = where_of(slot, id);
@@ -220,22 +227,27 @@ errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint
   return errc::ok;
 }
 
+void pool_blocks::vacate(frame& f, std::uint32_t slot, const blocks::identity& id, std::uint32_t bytes) {
+  class_counts& counts = classes_[f.size_class].counts;
+  drop_expiry(f, slot);
+  mark(f, slot, blocks::flag_freed);
+  unindex_slot(f, slot, id);
+  drop_slot(f, slot);
+  --f.live;
+  counts.payload_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  counts.freed.fetch_add(1, std::memory_order_relaxed);
+  unbear(f, id);
+}
+
 outcome pool_blocks::free(const where& at, held how, const change_deadline& by) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   frame& f = *o.f;
-  size_class_state& c = classes_[f.size_class];
-  const bool kept = c.arenas[f.arena]->empty == f.number;
+  const bool kept = classes_[f.size_class].arenas[f.arena]->empty == f.number;
   if (how == held::shared && (is_last_of_block(f, at.id.vblock) || (f.live == 1 && !kept))) return {};
   if (by.has_passed()) return errc::timed_out;
-  mark(f, o.slot, blocks::flag_freed);
-  unindex_slot(f, o.slot, at.id);
-  drop_slot(f, o.slot);
-  --f.live;
-  c.counts.payload_bytes.fetch_sub(o.bytes, std::memory_order_relaxed);
-  c.counts.freed.fetch_add(1, std::memory_order_relaxed);
-  unbear(f, at.id);
+  vacate(f, o.slot, at.id, o.bytes);
   const bool listed = f.listed;
   inside.unlock();
   if (!listed) list_room(f);

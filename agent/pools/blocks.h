@@ -20,6 +20,11 @@
 //   - An object that was born in the primary block of the frame where it lives is in the slot of its index, unless its
 //     class has random ids. So such a birth, which takes a free slot, finds its index free.
 //   - `displaced` of a frame names exactly the objects in another slot than their index's.
+//   - A time in `expiries` of a frame is that of the object that lives in its slot. It is set and goes with the object,
+//     under the frame's mutex: freed, it goes; moved by a merge, it moves along; released, it stays, because the slot
+//     does. So an expiry never frees another object than the one that it was given to.
+//   - A frame with such times is queued for the soonest of them, or for an earlier time.
+//   - An object whose time has passed is found by nobody: it is freed, and only the memory is there for a while.
 //   - books_bytes() is the memory of all records here, but for the allocator's own.
 // The header of an object, in its slot, is the record of who lives there. Readers have frames mapped, and nobody but the
 // agent can write them (pool.h). What a header says is still checked against the frame's bounds before it is used.
@@ -32,8 +37,9 @@
 //   - an arena's list belongs to its mutex;
 //   - a frame's slots, books and bytes, and the records of the virtual blocks that are mapped to it, to the frame's
 //     mutex, and `listed` to both;
+//   - the queue of frames with objects that expire, to its mutex; `queued` of a frame, to both mutexes;
 //   - counts are atomic.
-// Order: structure -> an arena -> a frame -> random ids. Nobody has two arenas, or two frames, but who has the
+// Order: structure -> an arena -> a frame -> random ids, the queue of those that expire. Nobody has two arenas, or two frames, but who has the
 // structure exclusively.
 #pragma once
 
@@ -45,13 +51,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/base/environment.h"
 #include "agent/base/limits.h"
 #include "agent/base/random.h"
+#include "expiries.h"
 #include "frame_books.h"
 #include "frames.h"
 
@@ -89,6 +98,7 @@ class pool_blocks {
     /// whom.
     void (*in_frame)(void* context, std::uint32_t frame) = nullptr;
     void* context = nullptr;
+    const environment* agent = nullptr;  ///< by whose clock objects expire; null: the machine's
   };
   struct where {
     blocks::identity id;
@@ -120,8 +130,9 @@ class pool_blocks {
 
   // ---- objects; O(1) expected ----
   /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large,
-  /// quota_exceeded, agent_full.
-  outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive);
+  /// quota_exceeded, agent_full. The object expires `expires_ms` from now; 0: not by itself.
+  outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive,
+                   std::uint64_t expires_ms = 0);
   /// `at.id` and `at.slot` name the object; the rest is corrected. Errors: not_found; too_large; corrupt.
   errc read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max = ~0u);
   /// Errors: not_found; timed_out; layout_mismatch when the object has another size, which goes to `bytes`; conflict
@@ -132,6 +143,8 @@ class pool_blocks {
   outcome free(const where& at, held how = held::exclusive, const change_deadline& by = {});
   /// The object gets an identity of the block where it lives, if it has not one already. Errors as free; corrupt.
   outcome release(where& at, held how = held::exclusive, const change_deadline& by = {});
+  /// The object expires `ms` from now, whatever was said before; 0: not by itself. Errors: not_found; timed_out.
+  errc expire_after(const where& at, std::uint64_t ms, const change_deadline& by = {});
   struct list_entry {
     blocks::identity id;
     std::uint16_t slot = 0;
@@ -148,6 +161,16 @@ class pool_blocks {
   [[nodiscard]] std::uint32_t bytes_of(const where& at) const;
 
   // What follows takes the structure exclusively, but for what is said to be readable.
+
+  // ---- objects that expire (expiry.cc) ----
+  /// Frees objects whose time has passed, the soonest first. Looks at no more than `most` objects and frames. True when
+  /// there are more whose time has passed. O(log frames + log slots) each.
+  bool expire(std::uint32_t most = limits::expired_at_once);
+  /// No object expires before that; no_expiry when none does. Readable with the structure shared, as the next two.
+  [[nodiscard]] expiry soonest_expiry() const noexcept { return soonest_.load(std::memory_order_acquire); }
+  /// Objects that expire, and those that have and were freed.
+  [[nodiscard]] std::uint64_t expiring() const noexcept { return expiring_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t expired() const noexcept { return expired_; }
 
   // ---- compaction (compaction.cc) ----
   /// A round looks at all classes, or at those with a larger share of free slots than their entry.
@@ -217,6 +240,7 @@ class pool_blocks {
     bitmap used;
     bitmap ids;  ///< random ids that are taken
     slot_index displaced;
+    std::unique_ptr<frame_expiries> expiries;  ///< null: nobody here expires
   };
   /// What one serving thread allocates in, for one arena of the clients, of one class.
   struct arena {
@@ -279,8 +303,10 @@ class pool_blocks {
   }
   using frame_guard = std::unique_lock<std::mutex>;
   [[nodiscard]] frame_guard enter(frame& f) const;
-  /// An object, with its frame entered.
+  /// An object, with its frame entered; none if its time has passed.
   [[nodiscard]] found find(const where& at, frame_guard& inside) const;
+  /// The same, whatever its time.
+  [[nodiscard]] found locate(const where& at, frame_guard& inside) const;
   [[nodiscard]] where where_of(std::uint32_t slot, const blocks::identity& id) const;
   [[nodiscard]] std::uint64_t word_of(std::uint32_t vblock) const;
   void set_word(std::uint32_t vblock, std::uint64_t word);
@@ -333,8 +359,24 @@ class pool_blocks {
   void store_object(frame& f, std::uint32_t slot, const blocks::identity& id, std::span<const std::byte> payload);
   [[nodiscard]] errc load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const;
   void mark(const frame& f, std::uint32_t slot, std::uint16_t flags);
+  /// The object is gone from its slot, and so is its time. The frame is entered.
+  void vacate(frame& f, std::uint32_t slot, const blocks::identity& id, std::uint32_t bytes);
   void bury(frame& f);
   void bury_if_empty(frame& f, bool all);
+
+  // ---- times; the frame is entered ----
+  /// The first moment of a whole ms that is not before `ms` from now.
+  [[nodiscard]] expiry expiry_in(std::uint64_t ms) const;
+  [[nodiscard]] expiry now_ms() const;
+  [[nodiscard]] bool has_expired(const frame& f, std::uint32_t slot) const;
+  void set_expiry(frame& f, std::uint32_t slot, expiry time);
+  void drop_expiry(frame& f, std::uint32_t slot);
+  void move_expiry(frame& from, std::uint32_t slot, frame& to, std::uint32_t to_slot);
+  /// Queues the frame for the soonest time that it has, or for none.
+  void queue_expiries(frame& f);
+  /// A frame that is queued for `now` or earlier; null: none is. Not entered.
+  frame* due_frame(expiry now);
+  [[nodiscard]] std::uint64_t expiry_queue_bytes() const;
 
   /// Has a larger share of free slots than that, of 65536, which is not 0.
   [[nodiscard]] bool has_free_above(std::uint32_t size_class, std::uint32_t above) const;
@@ -376,6 +418,11 @@ class pool_blocks {
   std::uint64_t looked_at_ = 0;
   merge merge_;
   std::atomic<std::uint64_t> frame_books_{0};  ///< bytes of frames' records
+  mutable std::mutex expiry_mutex_;
+  std::set<std::pair<expiry, std::uint32_t>> expiry_queue_;  ///< expiry_mutex_; frames by what they are queued for
+  std::atomic<expiry> soonest_{no_expiry};                   ///< of the queue
+  std::atomic<std::uint64_t> expiring_{0};                   ///< objects
+  std::uint64_t expired_ = 0;
 };
 
 }  // namespace fm::agent

@@ -236,6 +236,7 @@ void pool_blocks::finish_merge() {
       const blocks::object_header h = header_of(from, s);
       index_slot(to, copy, {h.vblock, h.generation, h.index});
       if (random) to.ids.set(h.index);
+      move_expiry(from, s, to, copy);
       ++c.objects_moved;
     } else if (copy != no_slot) {
       mark(to, copy, blocks::flag_freed);

@@ -42,8 +42,8 @@ class bitmap {
   std::uint32_t count_ = 0;
 };
 
-/// Slots by a hash of who lives in them: open addressing with linear probing, at most four fifths full. It holds slot
-/// numbers alone. The caller knows who lives in a slot: `is(slot)` tells whether it is the one that is looked for, and
+/// Slots, or other numbers, by a hash of who is there: open addressing with linear probing, at most four fifths full. It
+/// holds the numbers alone. The caller knows who lives in a slot: `is(slot)` tells whether it is the one that is looked for, and
 /// `hash_of(slot)` whose place may have to move.
 class slot_index {
  public:
@@ -98,6 +98,13 @@ class slot_index {
       *this = slot_index();
     else if (count_ * std::uint64_t{2} < capacity_)
       resize(count_, hash_of);
+  }
+  /// Two that are in here under these hashes change their places: each is in here under the other's hash then.
+  void exchange(std::uint32_t hash, std::uint16_t slot, std::uint32_t other_hash, std::uint16_t other) {
+    std::uint32_t at = home(hash), other_at = home(other_hash);
+    while (places_[at] != slot) at = after(at);
+    while (places_[other_at] != other) other_at = after(other_at);
+    std::swap(places_[at], places_[other_at]);
   }
 
  private:

@@ -29,7 +29,7 @@ bool pool_blocks::list(position& from, std::size_t most, std::vector<list_entry>
         for (std::uint32_t s = 0; s < f.slots; ++s) {
           if (!f.used.test(s)) continue;
           const blocks::object_header h = header_of(f, s);
-          if (h.vblock == from.vblock && h.index >= from.index && is_resident(f, s, h))
+          if (h.vblock == from.vblock && h.index >= from.index && is_resident(f, s, h) && !has_expired(f, s))
             out.push_back({{h.vblock, h.generation, h.index}, static_cast<std::uint16_t>(s), h.bytes});
         }
       }

@@ -25,9 +25,11 @@ pool_where wire_of(const pool_blocks::where& w) {
 }
 
 bool is_of_names(message_type t) { return t == message_type::pool_bind || t == message_type::pool_unbind; }
+bool is_alloc(message_type t) { return t == message_type::pool_alloc || t == message_type::pool_alloc_expiring; }
 bool is_change(message_type t) {
-  return t == message_type::pool_alloc || t == message_type::pool_write || t == message_type::pool_write_if ||
-         t == message_type::pool_free || t == message_type::pool_release || is_of_names(t);
+  return is_alloc(t) || t == message_type::pool_expire || t == message_type::pool_write ||
+         t == message_type::pool_write_if || t == message_type::pool_free || t == message_type::pool_release ||
+         is_of_names(t);
 }
 bool is_read(message_type t) { return t == message_type::pool_read || t == message_type::pool_read_version; }
 bool is_about_objects(message_type t) {
@@ -47,6 +49,13 @@ bool split(std::span<const std::byte> b, T& fixed, std::span<const std::byte>& r
   if (b.size() < sizeof fixed) return false;
   std::memcpy(&fixed, b.data(), sizeof fixed);
   rest = b.subspan(sizeof fixed);
+  return true;
+}
+/// The same, of an allocation of an object that does not expire.
+bool split_alloc(std::span<const std::byte> b, pool_alloc_expiring_body& fixed, std::span<const std::byte>& rest) {
+  pool_alloc_body m;
+  if (!split(b, m, rest)) return false;
+  fixed = {m.change, m.bytes, m.arena, 0};
   return true;
 }
 
@@ -88,6 +97,7 @@ errc pool_session::structure_message(pool_client& c, pool& p, message_type type,
     case message_type::pool_compact: return compact(p, b, out);
     case message_type::pool_tune: return tune(c, p, b, out);
     case message_type::pool_statistics: return b.empty() ? statistics(p, out) : errc::bad_frame;
+    case message_type::pool_expiries: return b.empty() ? expiries(p, out) : errc::bad_frame;
     case message_type::pool_audit: {
       if (!b.empty()) return errc::bad_frame;
       std::string text;
@@ -131,7 +141,8 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
     return head.type == static_cast<std::uint16_t>(type) ? errc::ok : errc::bad_frame;
   }
   const change_deadline by{time_point(std::chrono::nanoseconds(change.deadline)), &agent_};
-  const outcome e = type == message_type::pool_alloc      ? alloc(p, b, out, how, by)
+  const outcome e = is_alloc(type)                        ? alloc(p, type, b, out, how, by)
+                    : type == message_type::pool_expire   ? expire(p, b, out, by)
                     : type == message_type::pool_write    ? write(p, b, out, by)
                     : type == message_type::pool_write_if ? write_if(p, b, out, by)
                     : is_of_names(type)                   ? name_change(p, type, b, out, how, by)
@@ -139,7 +150,7 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
   if (!e || *e != errc::ok) return e;
   answer_head head;
   std::memcpy(&head, out.payload.data(), sizeof head);
-  const bool waits = type == message_type::pool_alloc && head.code == 0 && p.short_of_memory &&
+  const bool waits = is_alloc(type) && head.code == 0 && p.short_of_memory &&
                      out.payload[sizeof head + offsetof(pool_alloc_answer, wait)] != std::byte{0};
   // What was refused changed nothing, and may be asked again.
   if (head.code == 0 && !waits) {
@@ -149,19 +160,23 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
   return errc::ok;
 }
 
-outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how, const change_deadline& by) {
-  constexpr auto type = message_type::pool_alloc;
-  pool_alloc_body m;
+outcome pool_session::alloc(pool& p, message_type type, body b, fabric::answer& out, held how,
+                            const change_deadline& by) {
+  pool_alloc_expiring_body m{};
   body payload;
-  if (!split(b, m, payload) || m.bytes != payload.size()) return errc::bad_frame;
+  if (!(type == message_type::pool_alloc ? split_alloc(b, m, payload) : split(b, m, payload)) ||
+      m.bytes != payload.size() || m.expires_ms > pool_expiry_ms_max ||
+      (m.expires_ms == 0) != (type == message_type::pool_alloc))
+    return errc::bad_frame;
   if (by.has_passed()) return refuse(out, type, errc::timed_out, too_late);  // nobody else can know of the object
   pool_blocks::where at;
-  const outcome first = p.blocks->allocate(payload, m.arena, at, how);
+  const outcome first = p.blocks->allocate(payload, m.arena, at, how, m.expires_ms);
   if (!first) return {};
   errc e = *first;
   pool_alloc_answer a{};
   if (e == errc::quota_exceeded || e == errc::agent_full) {
-    // Memory may come back by compaction, and from frames whose epoch is passed.
+    // Memory may come back from objects that have expired, by compaction, and from frames whose epoch is passed.
+    const bool expires = p.expire();
     if (!p.short_of_memory && !p.round_in_vain) {
       p.blocks->begin_round();
       p.short_of_memory = true;
@@ -169,8 +184,9 @@ outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how, cons
     }
     if (p.short_of_memory) p.compact();
     p.reclaim();
-    const errc again = p.blocks->allocate(payload, m.arena, at).value_or(errc::agent_full);
-    if (again != errc::ok && (p.short_of_memory || p.blocks->graves() != 0)) {
+    const errc again =
+        p.blocks->allocate(payload, m.arena, at, held::exclusive, m.expires_ms).value_or(errc::agent_full);
+    if (again != errc::ok && (p.short_of_memory || expires || p.blocks->graves() != 0)) {
       a.wait = 1;
       p.short_of_memory = true;
       if (!p.blocks->in_full_round()) p.blocks->begin_round();
@@ -191,8 +207,21 @@ outcome pool_session::alloc(pool& p, body b, fabric::answer& out, held how, cons
                                                           p.frames->used_bytes(), p.quota_bytes)
                                             : fmt::format("{} of {} regions of the agent are in use",
                                                           regions_.regions_in_use(), regions_.regions_max()));
+  if (m.expires_ms != 0 && p.expires_sooner()) agent_.wake();
   a.at = wire_of(at);
   begin_answer(out, type, &a, sizeof a);
+  return errc::ok;
+}
+
+errc pool_session::expire(pool& p, body b, fabric::answer& out, const change_deadline& by) const {
+  constexpr auto type = message_type::pool_expire;
+  pool_expire_body m;
+  if (!read_exactly(b, m) || m.object.zero != 0 || m.expires_ms > pool_expiry_ms_max) return errc::bad_frame;
+  const errc e = p.blocks->expire_after(where_of(m.object), m.expires_ms, by);
+  if (e == errc::timed_out) return refuse(out, type, e, too_late);
+  if (e != errc::ok) return refuse(out, type, e, text_of(m.object));
+  if (p.expires_sooner()) agent_.wake();
+  begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
 

@@ -21,8 +21,8 @@ pool_blocks::names names_of(const pool_settings& s) {
 
 }  // namespace
 
-pool::pool(region_pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
-           std::uint32_t first_generation)
+pool::pool(const environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
+           std::uint32_t instance_number)
     : name(detail::readable({b.name, sizeof b.name})),
       tenant{b.tenant[0], b.tenant[1]},
       instance(instance_number),
@@ -34,7 +34,10 @@ pool::pool(region_pool& regions, const pool_open_body& b, std::uint64_t quota, s
                                         b.settings.arenas,
                                         names_of(b.settings),
                                         static_cast<blocks::fallback>(b.settings.fallback),
-                                        first_generation})) {
+                                        agent.options.hooks.pool_first_generation,
+                                        nullptr,
+                                        nullptr,
+                                        &agent})) {
   pool_blocks::thresholds all{};
   all.fill(settings.compact_above);
   compact_classes_above(all);
@@ -74,6 +77,37 @@ bool pool::reclaim() {
   std::uint64_t passed = blocks->epoch();
   for (const auto& c : clients) passed = std::min(passed, c->passed);
   return blocks->reclaim(passed);
+}
+
+bool pool::expire() {
+  if (closed) return false;
+  const std::uint64_t epoch = blocks->epoch(), before = blocks->expired();
+  bool more = blocks->expire();
+  if (blocks->expired() == before) return more;
+  round_in_vain = false;
+  if (blocks->epoch() != epoch) ask_to_pass();
+  if (wants_round()) {
+    blocks->begin_round(compact_above);
+    more = true;
+  }
+  return more;
+}
+
+/// Maintenance comes back within limits::sleep_max anyhow.
+time_point pool::await_expiry(time_point now) {
+  using std::chrono::milliseconds;
+  const expiry soonest = blocks->soonest_expiry();
+  const auto anyhow = std::chrono::floor<milliseconds>((now + limits::sleep_max).time_since_epoch());
+  looks_again = std::min(soonest, static_cast<expiry>(anyhow.count()));
+  return soonest == no_expiry ? time_point::max() : time_point(milliseconds(soonest)) + limits::expiry_tick;
+}
+
+bool pool::expires_sooner() {
+  const expiry soonest = blocks->soonest_expiry();
+  expiry known = looks_again.load();
+  while (soonest < known)
+    if (looks_again.compare_exchange_weak(known, soonest)) return true;
+  return false;
 }
 
 void pool::forget_regions() {

@@ -60,8 +60,8 @@ struct pool_counters {
 
 class pool {
  public:
-  pool(region_pool& regions, const pool_open_body& b, std::uint64_t quota, std::uint32_t instance_number,
-       std::uint32_t first_generation);
+  pool(const environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
+       std::uint32_t instance_number);
 
   const std::string name;
   const std::uint64_t tenant[2];
@@ -87,11 +87,12 @@ class pool {
   pool_names names;
   time_point empty_since{};  ///< when the last client left
   pool_counters count;
-  bool short_of_memory = false;            ///< an allocation failed, and a round was begun for it
-  std::atomic<bool> round_in_vain{false};  ///< that round is over, and nothing was freed since
-  pool_compact_answer round_began{};       ///< totals when the last round that was asked for began
-  std::uint32_t stepped_back = 0;          ///< turns that background compaction left to others
-  bool ask_again = false;                  ///< a client could not be asked to pass an epoch
+  bool short_of_memory = false;                ///< an allocation failed, and a round was begun for it
+  std::atomic<bool> round_in_vain{false};      ///< that round is over, and nothing was freed since
+  pool_compact_answer round_began{};           ///< totals when the last round that was asked for began
+  std::uint32_t stepped_back = 0;              ///< turns that background compaction left to others
+  bool ask_again = false;                      ///< a client could not be asked to pass an epoch
+  std::atomic<expiry> looks_again{no_expiry};  ///< maintenance comes back for objects that expire then, without a word
 
   [[nodiscard]] std::shared_ptr<pool_client> find(const std::uint64_t (&id)[2]) const;
   /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.
@@ -102,6 +103,12 @@ class pool {
   void forget_regions();
   /// A class has become sparse, and nothing is being compacted. With the structure shared.
   [[nodiscard]] bool wants_round() const { return compacts && !blocks->in_round() && blocks->is_sparse(compact_above); }
+  /// Frees objects whose time has passed, a bounded number of them. True when there may be more to do at once.
+  bool expire();
+  /// When maintenance is to come back for the next one.
+  [[nodiscard]] time_point await_expiry(time_point now);
+  /// An object expires before maintenance comes back: wake it. True once. With the structure shared.
+  [[nodiscard]] bool expires_sooner();
   /// One bounded step of compaction; true when there is more to do in this round.
   bool compact();
   /// The client is gone: what it held back is not held back any more.

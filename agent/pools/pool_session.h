@@ -29,11 +29,13 @@ class pool_session final : public tenant {
 
   // With the pool's structure as `how` says.
   outcome object_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out, held how);
-  outcome alloc(pool& p, body b, fabric::answer& out, held how, const change_deadline& by);
+  /// `type` is one of the two that allocate.
+  outcome alloc(pool& p, message_type type, body b, fabric::answer& out, held how, const change_deadline& by);
   static errc write(pool& p, body b, fabric::answer& out, const change_deadline& by);
   static errc write_if(pool& p, body b, fabric::answer& out, const change_deadline& by);
   static outcome object_change(pool& p, message_type type, body b, fabric::answer& out, held how,
                                const change_deadline& by);
+  errc expire(pool& p, body b, fabric::answer& out, const change_deadline& by) const;
   static outcome name_change(pool& p, message_type type, body b, fabric::answer& out, held how,
                              const change_deadline& by);
   static errc list(pool& p, body b, fabric::answer& out);
@@ -45,7 +47,8 @@ class pool_session final : public tenant {
   static errc location(pool& p, message_type type, body b, fabric::answer& out);
   static errc compact(pool& p, body b, fabric::answer& out);
   static errc tune(const pool_client& c, pool& p, body b, fabric::answer& out);
-  static errc statistics(pool& p, fabric::answer& out);  ///< statistics.cc
+  static errc statistics(pool& p, fabric::answer& out);  ///< statistics.cc, as expiries
+  static errc expiries(const pool& p, fabric::answer& out);
 
   environment& agent_;
   region_pool& regions_;

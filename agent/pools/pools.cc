@@ -1,4 +1,5 @@
-// Opening pools, and one step of their maintenance: leases of clients, pools without clients, compaction; see pools.h.
+// Opening pools, and one step of their maintenance: leases of clients, pools without clients, objects that expire,
+// compaction; see pools.h.
 // Invariant owned here: no two pools of an agent have the same instance number.
 // open is called by sessions, maintain by the maintenance thread.
 #include "pools.h"
@@ -68,10 +69,7 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
     };
     const std::uint8_t tag = protocol::blocks::instance_tag(m.tenant, m.name);
     while (instance == 0 || taken(instance)) instance = static_cast<std::uint32_t>(random_.next()) << 8 | tag;
-    found = by_name_
-                .emplace(key, std::make_shared<pool>(regions_, m, quota, instance,
-                                                     agent_.options.hooks.pool_first_generation))
-                .first;
+    found = by_name_.emplace(key, std::make_shared<pool>(agent_, regions_, m, quota, instance)).first;
     log::at(agent_.heap_level(), "store {}: pool {} made by {}, quota {} bytes", agent_.options.name, shown,
             s.peer.name(), quota);
   }
@@ -150,6 +148,8 @@ bool pools::maintain(time_point& wake_at) {
       if (p->ask_again) wake_at = std::min(wake_at, at + limits::ask_retry);
     }
     more = p->reclaim() || more;  // what is left of those whose epoch is passed
+    more = p->expire() || more;
+    wake_at = std::min(wake_at, p->await_expiry(at));
     // Messages that change the structure, too, go first, though not for ever: the lock knows no order among those.
     if (p->blocks->in_round() && p->structure.is_wanted_exclusively() && p->stepped_back++ < limits::steps_back_max) {
       more = true;

@@ -24,8 +24,8 @@ class pools {
 
   /// For a session that has opened nothing; session::opening is held.
   errc open(session& s, std::span<const std::byte> b, fabric::answer& out);
-  /// Leases of clients, notices again, pools without clients, and a step of compaction in each pool; true when there is
-  /// more to do at once. Lowers `wake_at` to when it wants to be called again.
+  /// Leases of clients, notices again, pools without clients, and in each pool a step of freeing what has expired and one
+  /// of compaction; true when there is more to do at once. Lowers `wake_at` to when it wants to be called again.
   bool maintain(time_point& wake_at);
   /// Closes all pools; no session is left.
   void close();

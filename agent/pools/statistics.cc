@@ -48,6 +48,12 @@ errc pool_session::statistics(pool& p, fabric::answer& out) {
   return errc::ok;
 }
 
+errc pool_session::expiries(const pool& p, fabric::answer& out) {
+  const pool_expiries_answer a{p.blocks->expiring(), p.blocks->expired()};
+  begin_answer(out, message_type::pool_expiries, &a, sizeof a);
+  return errc::ok;
+}
+
 std::string pools::statistics() const {
   std::string all;
   std::lock_guard pools_lock(mutex_);
@@ -65,11 +71,12 @@ std::string pools::statistics() const {
     if (!all.empty()) all += ',';
     all += fmt::format(
         R"({{"name":{},"clients":{},"clients_fenced":{},"quota_bytes":{},"region_memory_bytes":{},"frame_bytes":{},)"
-        R"("waiting_bytes":{},"books_bytes":{},"objects":{},"live_bytes":{},"merges":{},"allocations":{},"frees":{},"writes":{},"reads":{}}})",
+        R"("waiting_bytes":{},"books_bytes":{},"objects":{},"live_bytes":{},"merges":{},"allocations":{},"frees":{},"writes":{},"reads":{},)"
+        R"("expiring":{},"expired":{}}})",
         quoted(p->name), p->clients.size(), p->count.fenced, p->quota_bytes,
         p->frames->regions() * p->frames->region_bytes(), p->frames->used_bytes(), p->blocks->grave_bytes(),
         p->blocks->books_bytes(), objects, bytes, merges, allocations, frees, p->count.writes.load(),
-        p->count.reads.load());
+        p->count.reads.load(), p->blocks->expiring(), p->blocks->expired());
   }
   return all;
 }

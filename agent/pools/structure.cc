@@ -258,6 +258,7 @@ std::uint32_t pool_blocks::free_slot(const frame& f, std::uint32_t from) {
 
 void pool_blocks::bury(frame& f) {
   FM_ASSERT(f.live == 0, "a frame with live objects is buried");
+  FM_ASSERT(f.expiries == nullptr, "a frame without objects has times of some");
   while (f.vblocks != none) unmap(f.vblocks);
   take_out_of_order(f);
   unlist(f);
@@ -314,7 +315,7 @@ std::uint64_t pool_blocks::books_bytes() const {
                         chunks_.capacity() * sizeof(chunks_[0]) + graves_.size() * sizeof(grave) +
                         plan_.lists.capacity() * sizeof(plan_.lists[0]) +
                         merge_.copies.capacity() * sizeof(merge_.copies[0]) + merge_.changed.bytes() +
-                        frames_.books_bytes();
+                        expiry_queue_bytes() + frames_.books_bytes();
   for (const size_class_state& c : classes_) {
     bytes += sizeof c + c.frames.capacity() * sizeof(c.frames[0]) + c.arenas.capacity() * sizeof(c.arenas[0]);
     for (const auto& a : c.arenas)

@@ -104,6 +104,10 @@ enum class message_type : std::uint16_t {
   pool_lookup = 82,        ///< name -> pool_lookup_answer
   pool_list = 83,          ///< pool_list_body -> pool_list_answer + pool_listed[]: a bounded piece of all objects
   pool_tune = 84,          ///< pool_tune_body -> {}: what the maker of a pool sets by size class
+  // Since version 3.2 of pools:
+  pool_alloc_expiring = 85,  ///< pool_alloc_expiring_body + payload -> pool_alloc_answer
+  pool_expire = 86,          ///< pool_expire_body -> {}: when the object expires, or that it does not
+  pool_expiries = 87,        ///< {} -> pool_expiries_answer: counts
 
   // 96 to 127 are those of paged ranges, in protocol/paged_messages.h.
 };

@@ -25,6 +25,10 @@
 // versions: it moves states and makes none. pool_write_if names the version that it replaces. A refusal with `conflict`
 // is not kept as an answer: a change that comes again is refused again, since a version does not come back.
 //
+// Expiry. An object may have a time at which it expires, which is the agent's alone: clients say how long from when the
+// agent makes the change. From that time on, each message finds the object freed. A one-sided read may find it until the
+// agent has freed it. A merge and pool_release leave the time as it is, and so do changes of the object, but pool_expire.
+//
 // Minor versions. The agent tells its own in what follows pool_open_answer, if the client's is not 0. A client sends
 // the messages of a later version only to agents that know it.
 //
@@ -45,13 +49,17 @@
 namespace fm::protocol {
 
 constexpr std::uint16_t pool_protocol_major = 3;
-constexpr std::uint16_t pool_protocol_minor = 1;  ///< 1: versions, names, lists, thresholds; table words of old blocks
+constexpr std::uint16_t pool_protocol_minor =
+    2;  ///< 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry
 
 /// Streams of changes that a client may have.
 constexpr std::uint32_t pool_streams_max = 256;
 
 /// Bytes of a name of an object.
 constexpr std::uint32_t pool_name_bytes_max = 47;
+
+/// Until an object expires: 365 days. An agent's memory seldom lives as long, and sums of times cannot overflow.
+constexpr std::uint64_t pool_expiry_ms_max = 365ull * 24 * 3600 * 1000;
 
 #pragma pack(push, 1)
 
@@ -119,6 +127,13 @@ struct pool_alloc_body {
   std::uint32_t bytes;
   std::uint32_t arena;  ///< taken modulo the pool's
 };
+/// Followed by the payload.
+struct pool_alloc_expiring_body {
+  pool_change change;
+  std::uint32_t bytes;
+  std::uint32_t arena;       ///< as in pool_alloc_body
+  std::uint64_t expires_ms;  ///< from when it is made: 1 to pool_expiry_ms_max
+};
 /// Where an object is now.
 struct pool_where {
   pool_object object;
@@ -175,6 +190,16 @@ struct pool_write_if_answer {
 struct pool_object_body {
   pool_change change;
   pool_object object;
+};
+
+struct pool_expire_body {
+  pool_change change;
+  pool_object object;
+  std::uint64_t expires_ms;  ///< from when this is made, at most pool_expiry_ms_max; 0: it does not expire
+};
+struct pool_expiries_answer {
+  std::uint64_t expiring;  ///< objects that expire
+  std::uint64_t expired;   ///< objects that were freed because their time had passed
 };
 
 /// Followed by the name.

@@ -31,10 +31,11 @@ struct settings {
   pool_blocks::names names{};  ///< of single classes, in place of `wanted`
   void (*in_frame)(void* context, std::uint32_t frame) = nullptr;
   void* context = nullptr;
+  const fm::agent::environment* agent = nullptr;  ///< by whose clock objects expire
 
   [[nodiscard]] pool_blocks::options options(std::uint64_t region, std::uint32_t first_generation) const {
     pool_blocks::options o{
-        {region, block, versions_upto}, arenas, names, otherwise, first_generation, in_frame, context};
+        {region, block, versions_upto}, arenas, names, otherwise, first_generation, in_frame, context, agent};
     for (naming& n : o.wanted)
       if (n == naming::birth) n = wanted;
     return o;
@@ -52,10 +53,11 @@ struct world {
       : blocks(frames, s.options(region, first_generation)) {}
 
   /// An object of 24 bytes whose words are all `value`.
-  where make(std::uint64_t value, std::uint32_t arena = 0) {
+  where make(std::uint64_t value, std::uint32_t arena = 0, std::uint64_t expires_ms = 0) {
     const std::array<std::uint64_t, 3> words{value, value, value};
     where at;
-    REQUIRE(blocks.allocate(std::as_bytes(std::span(words)), arena, at) == errc::ok);
+    REQUIRE(blocks.allocate(std::as_bytes(std::span(words)), arena, at, fm::agent::held::exclusive, expires_ms) ==
+            errc::ok);
     return at;
   }
   std::uint64_t value(where& at) {

@@ -123,6 +123,14 @@ struct client {
     REQUIRE(a.wait == 0);
     return a.at.object;
   }
+  /// The same, of an object that expires.
+  pool_object make_expiring(std::uint64_t value, std::uint64_t ms) {
+    const auto a = ask<pool_alloc_answer>(message_type::pool_alloc_expiring,
+                                          pool_alloc_expiring_body{{++number, 0, 0, never}, 8, 0, ms},
+                                          std::as_bytes(std::span(&value, 1)));
+    REQUIRE(a.wait == 0);
+    return a.at.object;
+  }
   errc free(const pool_object& o) { return say(message_type::pool_free, pool_object_body{{++number, 0, 0, never}, o}); }
   pool_statistics_answer statistics() {
     std::vector<std::byte> b;

@@ -117,15 +117,27 @@ class hostile_client {
     std::vector<std::byte> b;
     std::uint32_t bytes = 1 + in.below(60);
     if (in.below(8) == 0) bytes = 1 + in.below(250) * 40;
-    append(b, pool_alloc_body{change(in), in.below(64) == 0 ? in.name() : bytes, in.name()});
+    const bool expires = in.below(3) == 0;
+    const std::uint32_t told = in.below(64) == 0 ? in.name() : bytes;
+    if (expires)
+      append(b, pool_alloc_expiring_body{change(in), told, in.name(), expiry(in)});
+    else
+      append(b, pool_alloc_body{change(in), told, in.name()});
     b.resize(b.size() + bytes, std::byte{in.byte()});
-    const auto a = send(message_type::pool_alloc, b);
+    const auto a = send(expires ? message_type::pool_alloc_expiring : message_type::pool_alloc, b);
     if (a.empty()) return;
     pool_alloc_answer got{};
     if (a.size() != sizeof got) return;  // the answer to another change of the same number
     std::memcpy(&got, a.data(), sizeof got);
     if (got.wait == 0) objects_.push_back(got.at.object);
     if (objects_.size() > 200) objects_.erase(objects_.begin());
+  }
+  /// About as long as a step lets pass.
+  std::uint64_t expiry(input& in) { return in.below(32) == 0 ? in.word() : in.below(4096); }
+  void expire(input& in) { send(message_type::pool_expire, pool_expire_body{change(in), object(in), expiry(in)}); }
+  void expiries() {
+    const auto a = send(message_type::pool_expiries, std::vector<std::byte>{});
+    FM_CHECK(a.empty() || a.size() == sizeof(pool_expiries_answer), "an answer to pool_expiries of a wrong length");
   }
   void write(input& in) {
     std::vector<std::byte> b;
@@ -229,11 +241,11 @@ class hostile_client {
   }
 
   void step(input& in, std::int64_t& now_ns) {
-    switch (in.below(26)) {
+    switch (in.below(29)) {
       case 0: {
         std::vector<std::byte> b(in.below(64));
         for (auto& x : b) x = std::byte{in.byte()};
-        send(static_cast<message_type>(62 + in.below(26)), b);
+        send(static_cast<message_type>(62 + in.below(29)), b);
         break;
       }
       case 1: open(in); break;
@@ -261,6 +273,9 @@ class hostile_client {
       case 18: name(in); break;
       case 19: list(in); break;
       case 20: tune(in); break;
+      case 21:
+      case 22: expire(in); break;
+      case 23: expiries(); break;
       default:
         for (std::uint32_t i = 1 + in.below(16); i > 0; --i) allocate(in);
     }
