@@ -58,7 +58,7 @@ struct pool_read_item {
 /// the call. The agent orders the writes of one object. There is no order across objects.
 ///
 /// Functions that throw throw fm::error; try_ functions and functions that return errc return the same codes:
-/// - not_found: the object was freed or never existed, or the pointer is forged
+/// - not_found: the object was freed, expired or never existed, or the pointer is forged
 /// - access_denied: the pointer is null, or of another pool or tenant
 /// - layout_mismatch: the object has another size
 /// - conflict: the object has another version, or the name is bound to another object
@@ -69,7 +69,7 @@ struct pool_read_item {
 /// - agent_lost: the agent is lost, was started again since the object was made, or is not one of the pool's
 /// - cancelled: the pool was closed
 ///
-/// If an allocation, write or free ends with timed_out, it was made before the call returned, or it is never made: the
+/// If an allocation, write, free or other change ends with timed_out, it was made before the call returned, or it is never made: the
 /// agent refuses a change that comes to it later. So it does not undo what another process changes afterwards. A
 /// one-sided read may still miss it for a moment; rpc_read, or a change of the object that succeeds, comes after it. If
 /// the call ends with disconnected, agent_lost or cancelled, it may be made until pool_options::access_within has passed
@@ -95,18 +95,20 @@ class pool {
   /// call may be in progress.
   ~pool();
 
-  /// Allocates an object with a value. One message to an agent; more if agents are full.
+  /// Allocates an object with a value. One message to an agent; more if agents are full. `pool.alloc(v, {.expires_after =
+  /// 30s})` makes one that expires, as expire_after says.
   template <class T>
-  [[nodiscard]] pool_ptr<T> alloc(const T& value) {
+  [[nodiscard]] pool_ptr<T> alloc(const T& value, const pool_alloc_options& how = {}) {
     check_type<T>();
-    return pool_ptr<T>(alloc_bytes(bytes_of(value)));
+    return pool_ptr<T>(alloc_bytes(bytes_of(value), how));
   }
   /// Allocates an object of any bytes. As alloc.
-  [[nodiscard]] pool_address alloc_bytes(std::span<const std::byte> payload) {
-    return value_or_throw(try_alloc_bytes(payload));
+  [[nodiscard]] pool_address alloc_bytes(std::span<const std::byte> payload, const pool_alloc_options& how = {}) {
+    return value_or_throw(try_alloc_bytes(payload, how));
   }
   /// As alloc_bytes, without exceptions.
-  [[nodiscard]] result<pool_address> try_alloc_bytes(std::span<const std::byte> payload);
+  [[nodiscard]] result<pool_address> try_alloc_bytes(std::span<const std::byte> payload,
+                                                     const pool_alloc_options& how = {});
 
   /// The value of the object. If the hint of the pointer is right, this takes one one-sided read. Otherwise it reads
   /// the block's word in the table and looks at the new place, and if that fails, it asks the agent. Corrects the hint
@@ -262,6 +264,33 @@ class pool {
   void free(const pool_address& p) { value_or_throw(try_free(p)); }
   /// As free, without exceptions.
   [[nodiscard]] result<void> try_free(const pool_address& p);
+
+  /// The object expires `after` from now, whatever was said before. One message to the agent, which counts from when it
+  /// makes the change, by its own clock, in ms and rounded up. Neither writes nor compaction nor release change the time.
+  ///
+  /// From its time on, every call that takes a message ends with not_found, as if the object had been freed. The agent
+  /// frees it soon afterwards, and a one-sided read may succeed until then. If the agent is not overloaded, that takes at
+  /// most 20 ms, and some microseconds for each other object whose time has come. Nobody has to ask for it.
+  ///
+  /// Throws as free, invalid_argument if `after` is not positive or longer than 365 days, and unsupported. Exact to a
+  /// ms, where the clock of the agent's machine is. If it ends with timed_out or disconnected: as changes of objects do.
+  template <class T>
+  void expire_after(const pool_ptr<T>& p, duration after) {
+    expire_after(p.address(), after);
+  }
+  /// As the other expire_after.
+  void expire_after(const pool_address& p, duration after) { value_or_throw(try_expire_after(p, after)); }
+  /// As expire_after, without exceptions.
+  [[nodiscard]] result<void> try_expire_after(const pool_address& p, duration after);
+  /// The object does not expire any more. Has no effect on one that does not. Otherwise as expire_after.
+  template <class T>
+  void keep(const pool_ptr<T>& p) {
+    keep(p.address());
+  }
+  /// As the other keep.
+  void keep(const pool_address& p) { value_or_throw(try_keep(p)); }
+  /// As keep, without exceptions.
+  [[nodiscard]] result<void> try_keep(const pool_address& p);
 
   /// Whether the pointer is an old one: compaction has moved its object out of the virtual block that it was born in, and
   /// that block cannot be used again as long as the object has this identity (CoRM, section 3.3). Reads through an old

@@ -65,6 +65,12 @@ struct pool_class_threshold {
   double compact_above = 0.5;    ///< share of free slots, in [0, 1], above which they are compacted; 0: never
 };
 
+/// Options of pool::alloc, for one object.
+struct pool_alloc_options {
+  /// The agent frees the object so long after it has made it; see pool::expire_after. 0: it does not expire.
+  duration expires_after = duration::zero();
+};
+
 /// Options of fm::pool. Sizes are bytes. The first process that opens a pool decides the pool's settings; the other
 /// fields apply to this process.
 struct pool_options {

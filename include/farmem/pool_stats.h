@@ -55,6 +55,8 @@ struct pool_agent_stats {
       writes = 0,                         ///< objects written
       reads = 0,                          ///< reads that the agent answered
       releases = 0;                       ///< pointers released
+  std::uint64_t expiring = 0;             ///< objects that are there and expire; 0 if the agent is older than that
+  std::uint64_t expired = 0;              ///< of `frees`: objects that were freed because they had expired
   std::uint64_t compaction_steps = 0;     ///< steps of compaction made
   std::uint64_t longest_step_ns = 0;      ///< longest step of compaction, ns
   std::uint32_t clients = 0,              ///< clients that have the pool open

@@ -149,6 +149,10 @@ class agent_client final : public fabric::session_events {
   [[nodiscard]] std::uint32_t instance() const noexcept { return instance_; }
   /// The agent knows what version 3.1 of the protocol has.
   [[nodiscard]] bool knows_versions() const noexcept { return minor_ >= 1; }
+  /// The same of version 3.2.
+  [[nodiscard]] bool knows_expiry() const noexcept { return minor_ >= 2; }
+  /// Of the agent's version of the protocol.
+  [[nodiscard]] std::uint16_t minor() const noexcept { return minor_; }
   [[nodiscard]] const blocks::layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   [[nodiscard]] time_point deadline() const noexcept { return clock::now() + options_.access_within; }

@@ -98,6 +98,26 @@ errc take_where(agent_client& a, const reply& r, pool_address& p) {
   return errc::ok;
 }
 
+/// Zeros of an agent that knows no such thing.
+protocol::pool_expiries_answer expiries_of(agent_client& a) {
+  protocol::pool_expiries_answer e{};
+  if (!a.knows_expiry()) return e;
+  const reply r = a.call(message_type::pool_expiries, {}, {}, a.deadline());
+  if (r.code != errc::ok || r.body().size() != sizeof e)
+    throw error(r.code == errc::ok ? errc::bad_frame : r.code, a.url() + ": statistics: " + r.text());
+  std::memcpy(&e, r.body().data(), sizeof e);
+  return e;
+}
+
+reply send_alloc(agent_client& a, std::span<const std::byte> payload, std::uint64_t expires_ms) {
+  const auto bytes = static_cast<std::uint32_t>(payload.size());
+  if (expires_ms == 0)
+    return a.change(message_type::pool_alloc, protocol::pool_alloc_body{{}, bytes, thread_number()}, payload,
+                    a.deadline());
+  const protocol::pool_alloc_expiring_body b{{}, bytes, thread_number(), expires_ms};
+  return a.change(message_type::pool_alloc_expiring, b, payload, a.deadline());
+}
+
 pool_identity identity_of(std::uint16_t naming) {
   switch (static_cast<blocks::naming>(naming)) {
     case blocks::naming::birth: break;
@@ -147,13 +167,16 @@ std::string pool::describe(const pool_address& p, errc why) const {
   return fmt::format("{}: {}{}", a->url(), text_of(p),
                      why == errc::not_found         ? " does not exist, or not any more"
                      : why == errc::layout_mismatch ? " has another size"
-                     : why == errc::unsupported     ? ": the agent speaks version 3.0 of pools, which has no such call"
-                                                    : "");
+                     : why == errc::unsupported
+                         ? fmt::format(": the agent speaks version 3.{} of pools, which has no such call", a->minor())
+                         : "");
 }
 
 // ---- changes ----
 
-result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload) {
+result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload, const pool_alloc_options& how) {
+  const result<std::uint64_t> expires_ms = impl_->expiry_of(how);
+  if (!expires_ms) return tl::unexpected<error>(expires_ms.error());
   if (payload.empty() || payload.size() > object_bytes_max())
     return fail(errc::too_large,
                 fmt::format("an object of {} bytes: 1 to {} are possible", payload.size(), object_bytes_max()));
@@ -167,8 +190,7 @@ result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload) {
     bool waits = false;
     for (std::size_t i = 0; i < n; ++i) {
       agent_client& a = *impl_->agents[(first + i) % n];
-      const protocol::pool_alloc_body b{{}, static_cast<std::uint32_t>(payload.size()), thread_number()};
-      const reply r = a.change(message_type::pool_alloc, b, payload, a.deadline());
+      const reply r = send_alloc(a, payload, *expires_ms);
       why = r.code;
       if (why == errc::quota_exceeded || why == errc::agent_full || why == errc::agent_lost) {
         text = a.url() + ": " + r.text();
@@ -342,6 +364,9 @@ pool_stats pool::stats() const {
     g.longest_step_ns = n.step_ns_max;
     g.clients = n.clients;
     g.clients_fenced = n.clients_fenced;
+    const protocol::pool_expiries_answer e = expiries_of(*a);
+    g.expiring = e.expiring;
+    g.expired = e.expired;
     for (std::uint32_t i = 0; i < n.classes; ++i) {
       protocol::pool_class_record k{};
       std::memcpy(&k, r.body().data() + sizeof n + i * sizeof k, sizeof k);

@@ -43,6 +43,10 @@ class pool::impl {
   /// The agent that keeps names. Errors: invalid_argument if it cannot be one; unsupported.
   [[nodiscard]] result<pool_detail::agent_client*> keeper_of_name(std::string_view name) const;
 
+  /// Until an object expires, in ms, for the agents' messages; 0 for no time. Errors: invalid_argument; unsupported, if
+  /// one of the agents knows no such thing.
+  [[nodiscard]] result<std::uint64_t> expiry_of(const pool_alloc_options& how) const;
+
   pool_options options;
   std::unique_ptr<fabric::service> local;  ///< outlives the sessions with it
   std::vector<std::unique_ptr<pool_detail::agent_client>> agents;
