@@ -272,8 +272,8 @@ class pool {
   /// frees it soon afterwards, and a one-sided read may succeed until then. If the agent is not overloaded, that takes at
   /// most 20 ms, and some microseconds for each other object whose time has come. Nobody has to ask for it.
   ///
-  /// Throws as free, invalid_argument if `after` is not positive or longer than 365 days, and unsupported. Exact to a
-  /// ms, where the clock of the agent's machine is. If it ends with timed_out or disconnected: as changes of objects do.
+  /// Throws as free, invalid_argument if `after` is not positive or longer than 365 days, and unsupported. If it ends with
+  /// timed_out or disconnected: as changes of objects do.
   template <class T>
   void expire_after(const pool_ptr<T>& p, duration after) {
     expire_after(p.address(), after);

@@ -67,7 +67,8 @@ struct pool_class_threshold {
 
 /// Options of pool::alloc, for one object.
 struct pool_alloc_options {
-  /// The agent frees the object so long after it has made it; see pool::expire_after. 0: it does not expire.
+  /// The agent frees the object so long after it has made it, at most 365 days; see pool::expire_after. 0: it does not
+  /// expire.
   duration expires_after = duration::zero();
 };
 

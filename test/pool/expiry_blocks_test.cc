@@ -1,9 +1,11 @@
 // Objects that expire, in the agent's blocks, on a clock of the test's own: who is freed and when, across merges and in slots
 // that are used again, in bounded steps, with books that go back.
+#include <cstring>
 #include <map>
 #include <random>
 
 #include "agent/pools/expiries.h"
+#include "agent/pools/pool.h"
 #include "pool/blocks_fixture.h"
 
 namespace {
@@ -328,4 +330,42 @@ TEST_CASE("frames whose times were put off cost a step no more than those whose 
   CHECK(w.blocks.expired() == 0);
   CHECK(w.blocks.soonest_expiry() == 2000);
   w.check();
+}
+
+TEST_CASE(
+    "maintenance comes back for the soonest, and is woken once for one that is sooner than it would come anyhow") {
+  clocked c;
+  fm::protocol::pool_open_body b{};
+  b.tenant[0] = 1;
+  b.settings = {4096, 0, 1, 0, 3000, {}, 0, {}};
+  std::strcpy(b.name, "pool");
+  fm::agent::region_pool regions{16 * world::region, world::region, 0.0, false};
+  fm::agent::pool p(c.agent, regions, b, 12 * world::region, 1);
+  const auto make = [&](std::uint64_t ms) {
+    where at;
+    const std::array<std::byte, 8> payload{};
+    REQUIRE(p.blocks->allocate(payload, 0, at, fm::agent::held::exclusive, ms) == errc::ok);
+    return at;
+  };
+  const auto at_ms = [](std::int64_t ms) { return time_point(std::chrono::milliseconds(ms)); };
+  CHECK(p.await_expiry(at_ms(1000)) == time_point::max());
+  const where late = make(5000);
+  CHECK_FALSE(p.expires_sooner());  // it comes back within a second, and sees it then
+  const where soon = make(500);
+  CHECK(p.expires_sooner());
+  CHECK_FALSE(p.expires_sooner());
+  make(600);
+  CHECK_FALSE(p.expires_sooner());
+  CHECK(p.await_expiry(at_ms(1000)) == at_ms(1500) + limits::expiry_tick);
+  CHECK(p.blocks->expire_after(late, 100) == errc::ok);
+  CHECK(p.expires_sooner());
+  CHECK_FALSE(p.expires_sooner());
+  CHECK(p.await_expiry(at_ms(1000)) == at_ms(1100) + limits::expiry_tick);
+  REQUIRE(p.blocks->free(late) == errc::ok);
+  REQUIRE(p.blocks->free(soon) == errc::ok);
+  c.pass(1510);
+  p.expire();
+  CHECK(p.blocks->expired() == 1);
+  CHECK(p.await_expiry(at_ms(2510)) == time_point::max());
+  p.close();
 }
