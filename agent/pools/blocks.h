@@ -368,6 +368,10 @@ class pool_blocks {
   /// The first moment of a whole ms that is not before `ms` from now.
   [[nodiscard]] expiry expiry_in(std::uint64_t ms) const;
   [[nodiscard]] expiry now_ms() const;
+  [[nodiscard]] static bool has_expired(const frame& f, std::uint32_t slot, expiry now) {
+    return f.expiries != nullptr && f.expiries->of(slot) <= now;
+  }
+  /// The same, now. Looks at the clock only if the object expires.
   [[nodiscard]] bool has_expired(const frame& f, std::uint32_t slot) const;
   void set_expiry(frame& f, std::uint32_t slot, expiry time);
   void drop_expiry(frame& f, std::uint32_t slot);

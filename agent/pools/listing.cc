@@ -24,12 +24,13 @@ bool pool_blocks::list(position& from, std::size_t most, std::vector<list_entry>
     const std::size_t begin = out.size();
     {
       const frame_guard inside = enter(f);
+      const expiry now = f.expiries != nullptr ? now_ms() : 0;
       if (b.live != 0) {
         looks += f.slots;
         for (std::uint32_t s = 0; s < f.slots; ++s) {
           if (!f.used.test(s)) continue;
           const blocks::object_header h = header_of(f, s);
-          if (h.vblock == from.vblock && h.index >= from.index && is_resident(f, s, h) && !has_expired(f, s))
+          if (h.vblock == from.vblock && h.index >= from.index && is_resident(f, s, h) && !has_expired(f, s, now))
             out.push_back({{h.vblock, h.generation, h.index}, static_cast<std::uint16_t>(s), h.bytes});
         }
       }
