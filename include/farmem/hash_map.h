@@ -25,8 +25,8 @@ namespace fm {
 /// hashes. Hash and Equal have no state: they must give the same in every process that reaches the map, such as through
 /// a channel, and are part of its layout. For text, Hash takes a std::string_view, and Equal, which is constexpr, two.
 ///
-/// If Hash and Equal have a member type `is_transparent`, find, contains, update and erase take what both accept in
-/// place of a key. An Equal is called with the stored key first.
+/// If Hash and Equal have a member type `is_transparent`, find, contains, update, erase and extract take what both accept
+/// in place of a key. An Equal is called with the stored key first.
 ///
 /// Hash and Equal run under no lock that another key or container may need. If both are constexpr, or the library's,
 /// writers are faster.
@@ -84,19 +84,18 @@ class hash_map : public hash_table<hash_map<K, V, Hash, Equal>, K, V, Hash, Equa
       table::replace(lock, *detail::object_to_write<page>(where.slot), where.index, v);
     });
   }
+  /// Sets the value of `key` if there is no such key. Returns whether it did. O(1).
+  bool insert(const key_type& key, const argument& v) const { return insert_hashed(key_of::hash(key), key, v); }
   /// If there is no such key, inserts it with a value that is made of `args`, as V(args...) or V{args...}. Returns
   /// whether it did. The value is made without a lock, and not if the key is there at the call. O(1).
   template <class... Args>
   bool try_emplace(const key_type& key, Args&&... args) const {
     const std::uint64_t h = key_of::hash(key);
     if (this->has(h, key)) return false;
-    const auto insert = [&](const argument& v) {
-      return this->insert_absent(h, key, v, [](const writing&, const place&) {});
-    };
     if constexpr (std::is_constructible_v<argument, Args...>)
-      return insert(argument(std::forward<Args>(args)...));
+      return insert_hashed(h, key, argument(std::forward<Args>(args)...));
     else
-      return insert(argument{std::forward<Args>(args)...});
+      return insert_hashed(h, key, argument{std::forward<Args>(args)...});
   }
   /// The value of `key`. If there is no such key, calls `make_value()` and inserts its result. It runs without a lock
   /// and may use the heap and other maps. If another thread inserts the key meanwhile, the result is that thread's
@@ -132,6 +131,9 @@ class hash_map : public hash_table<hash_map<K, V, Hash, Equal>, K, V, Hash, Equa
   const { return extract_key(table::hash_as(key), key); }
 
  private:
+  bool insert_hashed(std::uint64_t h, const key_type& key, const argument& v) const {
+    return this->insert_absent(h, key, v, [](const writing&, const place&) {});
+  }
   template <class Q>
   find_result look_up(std::uint64_t h, const Q& key) const {
     find_result result;

@@ -23,8 +23,8 @@ namespace fm {
 /// process that reaches the map. It is part of the map's layout. Text is ordered by its bytes. For text, another Compare
 /// takes two std::string_view and is constexpr. Two keys of which none is before the other are the same key.
 ///
-/// If Compare has a member type `is_transparent`, find, contains, update, erase, lower_bound, upper_bound and range take
-/// what it accepts in place of a key. For the first four, one key at most is equivalent to it.
+/// If Compare has a member type `is_transparent`, find, contains, update, erase, extract, lower_bound, upper_bound and
+/// range take what it accepts in place of a key. For the first five, one key at most is equivalent to it.
 ///
 /// Compare runs under no lock that another key or container may need. If it is constexpr, or the library's, the map is
 /// faster: otherwise a lookup copies a leaf.
@@ -115,6 +115,24 @@ class map : public tree_table<map<K, V, Compare>, K, V, Compare> {
   template <class Q, class F>
   requires detail::transparent_order<K, Compare>
   bool update(const Q& key, F&& f) const { return this->update_key(key, f); }
+  /// Removes `key` and returns its value, as find does. Of several threads that extract a key, one gets the value. To put
+  /// it back, insert it: an entry has no object of its own that could be moved from map to map. O(log n).
+  find_result extract(const key_type& key) const { return extract_key(key); }
+  /// The same for the key that is equivalent to `key`, if Compare is transparent.
+  template <class Q>
+  requires detail::transparent_order<K, Compare> find_result extract(const Q& key)
+  const { return extract_key(key); }
+
+ private:
+  template <class Q>
+  find_result extract_key(const Q& key) const {
+    find_result taken;
+    this->erase_key_if(key, [&](leaf& l, std::size_t i) {
+      taken = element::load(l.values[l.order[i]]);
+      return true;
+    });
+    return taken;
+  }
 };
 
 }  // namespace fm

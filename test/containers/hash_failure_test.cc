@@ -45,10 +45,13 @@ class checked {
           oracle_[id] = x;
         break;
       case 1:
-        if (attempt(there, [&] { return map_.erase(key); })) oracle_.erase(id);
+        if (attempt(there, [&] { return x % 2 == 0 ? map_.erase(key) : map_.extract(key).has_value(); }))
+          oracle_.erase(id);
         break;
       case 2:
-        if (attempt(!there, [&] { return map_.try_emplace(key, value_of(x)); })) oracle_.try_emplace(id, x);
+        if (attempt(!there,
+                    [&] { return x % 2 == 0 ? map_.insert(key, value_of(x)) : map_.try_emplace(key, value_of(x)); }))
+          oracle_.try_emplace(id, x);
         break;
       case 3:
         if (attempt(there ? oracle_[id] : x, [&] { return map_.get_or_insert(key, [&] { return value_of(x); })[0]; }))

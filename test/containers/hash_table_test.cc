@@ -131,7 +131,10 @@ TEMPLATE_TEST_CASE("a table does what the standard's does, while it comes, goes,
         if (there) oracle[id] = to;
         break;
       case 3:
-        REQUIRE(m.try_emplace(key, kind::value(h, to)) == !there);
+        if (to % 2 == 0)
+          REQUIRE(m.insert(key, kind::value(h, to)) == !there);
+        else
+          REQUIRE(m.try_emplace(key, kind::value(h, to)) == !there);
         REQUIRE(s.insert(id) == !there);
         oracle.try_emplace(id, to);
         break;
@@ -164,7 +167,13 @@ TEMPLATE_TEST_CASE("a table does what the standard's does, while it comes, goes,
           s.insert(id);
           oracle[id] = to;
         } else {
-          REQUIRE(m.erase(key) == there);
+          if (to % 4 != 0) {
+            REQUIRE(m.erase(key) == there);
+          } else {
+            const auto taken = m.extract(key);
+            REQUIRE(taken.has_value() == there);
+            if (there) REQUIRE(kind::number(*taken) == oracle[id]);
+          }
           REQUIRE(s.erase(id) == there);
           oracle.erase(id);
         }
@@ -349,6 +358,30 @@ TEMPLATE_TEST_CASE("a table gives back its pages when most of it was erased, or 
   m.clear();
   REQUIRE(h.collect().ok());
   REQUIRE(pages_of(h) == 0);
+  require_sound(h);
+}
+
+TEST_CASE("insert adds a key with the value of one of those who ask, and leaves the value of a key that is there") {
+  fm::heap h(tiny());
+  const fm::hash_map<std::uint64_t, std::uint64_t> numbers(h);
+  const fm::hash_map<fm::string, fm::ref<fm::string>> texts(h);
+  constexpr std::uint64_t n = 2'000;
+  std::array<std::vector<std::uint64_t>, 3> added;
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < added.size(); ++t)
+    threads.emplace_back([&, t] {
+      for (std::uint64_t i = 0; i < n; ++i)
+        if (numbers.insert(i, i * 10 + t)) added[t].push_back(i);
+    });
+  for (auto& t : threads) t.join();
+  REQUIRE(added[0].size() + added[1].size() + added[2].size() == n);
+  for (std::uint64_t t = 0; t < added.size(); ++t)
+    for (const std::uint64_t i : added[t]) REQUIRE(numbers.find(i) == i * 10 + t);
+  REQUIRE(numbers.size() == n);
+
+  REQUIRE(texts.insert("a", h.str("first")));
+  REQUIRE_FALSE(texts.insert("a", h.str("second")));
+  REQUIRE(fm::string(texts.find("a")) == "first");
   require_sound(h);
 }
 

@@ -92,6 +92,8 @@ TEST_CASE("a key of a tree is looked up by what its transparent Compare takes") 
   REQUIRE((!m.contains("nobody") && !m.find("nobody") && !m.update("nobody", [](std::uint64_t&) {})));
   for (std::uint64_t i = 0; i < 600; i += 2) REQUIRE((m.erase(text_of(i)) && s.erase(text_of(i))));
   REQUIRE((!m.erase(text_of(0)) && m.size() == 300 && s.size() == 300));
+  for (std::uint64_t i = 1; i < 600; i += 4) REQUIRE(m.extract(text_of(i)) == i + 1);
+  REQUIRE((!m.extract(text_of(1)) && m.size() == 150));
   require_sound(h);
 }
 

@@ -43,6 +43,9 @@ const std::vector<operation> operations{
     {"try_emplace", true, [](const both& b) { b.m.try_emplace(2'003, 7u); }, [](numbers& n) { n[2'003] = 7; }},
     {"update", true, [](const both& b) { b.m.update(2'000, [](auto& v) { ++v; }); }, [](numbers& n) { ++n[2'000]; }},
     {"erase", true, [](const both& b) { b.m.erase(2'000); }, [](numbers& n) { n.erase(2'000); }},
+    {"extract", true, [](const both& b) { (void)b.m.extract(2'000); }, [](numbers& n) { n.erase(2'000); }},
+    {"extract of text", true, [](const both& b) { (void)b.t.extract(text_of(2'000)); },
+     [](numbers& n) { n.erase(2'000); }},
     {"erase of text", true, [](const both& b) { b.t.erase(text_of(2'000)); }, [](numbers& n) { n.erase(2'000); }},
     {"clear", true, [](const both& b) { b.m.clear(); }, [](numbers& n) { n.clear(); }},
     {"bulk_load", true,
@@ -101,7 +104,8 @@ class checked {
           oracle_[id] = x;
         break;
       case 1:
-        if (attempt(there, [&] { return map_.erase(key); })) oracle_.erase(id);
+        if (attempt(there, [&] { return x % 2 == 0 ? map_.erase(key) : map_.extract(key).has_value(); }))
+          oracle_.erase(id);
         break;
       case 2:
         if (attempt(!there, [&] { return map_.try_emplace(key, value_of(x)); })) oracle_.try_emplace(id, x);

@@ -120,7 +120,10 @@ class checked {
         if (there) oracle_[id] = to;
         break;
       case 3:
-        REQUIRE(map_.try_emplace(key, Kind::value(heap_, to)) == !there);
+        if (to % 2 == 0)
+          REQUIRE(map_.insert(key, Kind::value(heap_, to)) == !there);
+        else
+          REQUIRE(map_.try_emplace(key, Kind::value(heap_, to)) == !there);
         REQUIRE(set_.insert(id) == !there);
         oracle_.try_emplace(id, to);
         break;
@@ -137,7 +140,13 @@ class checked {
           set_.insert(id);
           oracle_[id] = to;
         } else {
-          REQUIRE(map_.erase(key) == there);
+          if (to % 4 != 0) {
+            REQUIRE(map_.erase(key) == there);
+          } else {
+            const auto taken = map_.extract(key);
+            REQUIRE(taken.has_value() == there);
+            if (there) REQUIRE(Kind::number(*taken) == oracle_[id]);
+          }
           REQUIRE(set_.erase(id) == there);
           oracle_.erase(id);
         }
