@@ -7,9 +7,9 @@
 //
 // A channel goes both ways. The ends agree on types by name. The types of a graph are all that fm::ref reaches from the
 // given type. The receiver's may have other fields: those that are new get their default values, and a graph of which
-// something would be lost is refused. fm::vector, fm::hash_map, fm::hash_set and fm::string travel as what is in them,
-// and fm::one_of as the object that it is. The receiver checks every word, and the graph is in its heap only when it is
-// complete.
+// something would be lost is refused. fm::vector, fm::hash_map, fm::hash_set, fm::map, fm::set and fm::string travel as
+// what is in them, and fm::one_of as the object that it is. The receiver checks every word, and the graph is in its heap
+// only when it is complete.
 #pragma once
 
 #include <farmem/channel_operation.h>
@@ -97,7 +97,8 @@ class channel {
   /// send_options::within. O(objects + references). Naos, section 3. Throws fm::error:
   /// - null_handle: `root` is null
   /// - too_large: the graph exceeds send_options::objects_max or bytes_max, or the limits of the receiver
-  /// - layout_mismatch: the receiver has types of these names that these cannot become; the message shows both layouts
+  /// - layout_mismatch: the receiver has types of these names that these cannot become, and the message shows both layouts;
+  /// or the keys of an fm::map or fm::set have another order there
   /// - timed_out: the receiver does not read, or not fast enough
   /// - disconnected: the other end is gone
   /// - cancelled: the channel was closed
@@ -140,7 +141,8 @@ class channel {
   /// + references). Throws fm::error:
   /// - timed_out: no graph came, or not all of it; a graph that has begun to arrive is refused
   /// - layout_mismatch: the graph's root has another type, or the sender's types cannot become those of here: a field that
-  /// only the sender has would be lost, or a field has another type; the graph is refused
+  /// only the sender has would be lost, or a field has another type, or the keys of an fm::map or fm::set do not ascend by
+  /// its Compare; the graph is refused
   /// - too_large: the graph exceeds channel_options::objects_max or bytes_max, or has an object too large for this heap
   /// - bad_frame: the bytes are not a graph of these types; the channel cannot be used any more
   /// - disconnected: the other end is gone, perhaps in the middle of the graph

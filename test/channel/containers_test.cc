@@ -2,7 +2,6 @@
 // they share with the rest of the graph is shared there, too, and they can be changed. And what a receiver makes of batches that no
 // honest sender sends.
 #include <atomic>
-#include <functional>
 
 #include "fixture.h"
 #include "words.h"
@@ -110,46 +109,6 @@ void require_shelf(const fm::ptr<shelf>& s, std::uint64_t n) {
   REQUIRE(fm::ptr<shelf>(shelves.find(1)) == s);
   REQUIRE(shelves.contains(2));
   REQUIRE_FALSE(fm::ptr<shelf>(shelves.find(2)));
-}
-
-/// Collects and evicts in both heaps until it ends.
-class disturbance {
- public:
-  explicit disturbance(ends& e)
-      : thread_([this, &e] {
-          do {
-            for (fm::heap* h : {&e.from, &e.to}) {
-              ok_ = ok_ && h->collect("beside").ok();
-              (void)h->evict_all();
-            }
-            ++rounds_;
-          } while (!over_.load());
-        }) {}
-  ~disturbance() {
-    over_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  disturbance(const disturbance&) = delete;
-  disturbance& operator=(const disturbance&) = delete;
-  void require_over() {
-    over_ = true;
-    thread_.join();
-    REQUIRE(ok_.load());
-    REQUIRE(rounds_.load() > 0);
-  }
-
- private:
-  std::atomic<bool> over_{false}, ok_{true};
-  std::atomic<int> rounds_{0};
-  std::thread thread_;
-};
-
-template <class C>
-void require_round_trip(ends& e, const C& c, const std::function<void(const C&)>& look) {
-  beside sender([&] { e.tx.send(c); });
-  const C there = e.rx.recv<C>();
-  require_ok(sender);
-  look(there);
 }
 
 }  // namespace

@@ -34,14 +34,22 @@ void require_account(const fm::ptr<account>& a, std::uint32_t n) {
   REQUIRE(a->where.weight == 1.5F);
   REQUIRE(fm::string(a->owner) == "owner " + std::to_string(n));
   REQUIRE_FALSE(a->tags);
+  REQUIRE_FALSE(a->others);
   const fm::vector<point> points = a->points;
   const fm::hash_map<std::uint64_t, point> by_number = a->by_number;
+  const fm::map<instant, point> by_time = a->by_time;
   REQUIRE(points.size() == n);
   REQUIRE(by_number.size() == n);
+  REQUIRE(by_time.size() == n);
   std::uint64_t wrong = 0;
   for (std::uint32_t i = 0; i < n; ++i) {
     const point p = points[i], m = by_number.find(i).value();
     wrong += p.x != 2 * i || p.y != i || p.weight != 1.5F || m.x != 3 * i || m.y != i || m.weight != 1.5F;
+  }
+  std::uint32_t i = 0;
+  for (const auto& [time, p] : by_time) {
+    wrong += !(time == instant{i / 24, i % 24, 30}) || p.x != 4 * i || p.y != i || p.weight != 1.5F;
+    ++i;
   }
   REQUIRE(wrong == 0);
   const fm::read_pin array = a->array.read();

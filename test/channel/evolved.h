@@ -14,6 +14,10 @@ struct remark {
 struct point {
   std::uint32_t y = 0, x = 0;
 };
+struct instant {
+  std::uint32_t day = 0, hour = 0;
+  constexpr auto operator<=>(const instant&) const = default;
+};
 struct account {
   std::int64_t balance = 0;
   point where;
@@ -21,6 +25,7 @@ struct account {
   fm::ref<account> next;
   fm::ref<fm::vector<point>> points;
   fm::ref<fm::hash_map<std::uint64_t, point>> by_number;
+  fm::ref<fm::map<instant, point>> by_time;
   fm::ref<fm::one_of<remark, account>> about;
   fm::ref<point[]> array;
 };
@@ -32,11 +37,17 @@ struct point {
   float weight = 1.5F;  // new
   std::uint32_t y = 0;
 };
+struct instant {
+  std::uint32_t day = 0, hour = 0, minute = 30;  // the last one is new
+  constexpr auto operator<=>(const instant&) const = default;
+};
 struct account {
   fm::ref<account> next;
   std::uint16_t flags = 5;            // new
   fm::ref<fm::vector<point>> points;  // the order is another
   point where;
+  fm::ref<fm::map<instant, point>> by_time;
+  fm::ref<fm::map<fm::string, fm::ref<account>>> others;  // new
   fm::ref<fm::hash_map<std::uint64_t, point>> by_number;
   fm::ref<fm::string> owner;
   std::int64_t balance = 0;

@@ -15,9 +15,11 @@ namespace {
 fm::ptr<account> make(fm::heap& h, std::uint32_t n, const fm::ptr<account>& next) {
   const fm::vector<point> points(h);
   const fm::hash_map<std::uint64_t, point> by_number(h);
+  const fm::map<instant, point> by_time(h);
   for (std::uint32_t i = 0; i < n; ++i) {
     points.push_back({.y = i, .x = 2 * i});
     by_number.insert_or_assign(i, {.y = i, .x = 3 * i});
+    by_time.insert({.day = i / 24, .hour = i % 24}, {.y = i, .x = 4 * i});
   }
   const auto array = h.array<point>(3);
   {
@@ -30,6 +32,7 @@ fm::ptr<account> make(fm::heap& h, std::uint32_t n, const fm::ptr<account>& next
                                               .next = next,
                                               .points = points,
                                               .by_number = by_number,
+                                              .by_time = by_time,
                                               .array = array});
   if (next)
     a.write()->about = next;

@@ -5,6 +5,7 @@
 #include <farmem/farmem.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <map>
@@ -133,6 +134,46 @@ inline std::uint64_t objects_left(fm::heap& h) {
   std::uint64_t n = 0;
   for (const auto& t : h.stats(fm::detail_level::types).types) n += t.objects;
   return n;
+}
+
+/// Collects and evicts in both heaps until it ends.
+class disturbance {
+ public:
+  explicit disturbance(ends& e)
+      : thread_([this, &e] {
+          do {
+            for (fm::heap* h : {&e.from, &e.to}) {
+              ok_ = ok_ && h->collect("beside").ok();
+              (void)h->evict_all();
+            }
+            ++rounds_;
+          } while (!over_.load());
+        }) {}
+  ~disturbance() {
+    over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  disturbance(const disturbance&) = delete;
+  disturbance& operator=(const disturbance&) = delete;
+  void require_over() {
+    over_ = true;
+    thread_.join();
+    REQUIRE(ok_.load());
+    REQUIRE(rounds_.load() > 0);
+  }
+
+ private:
+  std::atomic<bool> over_{false}, ok_{true};
+  std::atomic<int> rounds_{0};
+  std::thread thread_;
+};
+
+template <class C>
+void require_round_trip(ends& e, const C& c, const std::function<void(const C&)>& look) {
+  beside sender([&] { e.tx.send(c); });
+  const C there = e.rx.recv<C>();
+  require_ok(sender);
+  look(there);
 }
 
 // ---- graphs ----

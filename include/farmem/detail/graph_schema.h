@@ -97,6 +97,16 @@ struct array_element<array_object<E>> {
 template <class A>
 using element_of = typename array_element<A>::type;
 
+/// The object whose fields travel for a T: of a container, an array of its entries.
+template <class T>
+struct sent_object {
+  using type = std::remove_const_t<object_t<T>>;
+};
+template <graph_container_type T>
+struct sent_object<T> {
+  using type = array_object<typename graph_container<T>::entry>;
+};
+
 template <class Object>
 consteval bool has_weak() {
   if constexpr (is_instance<Object, array_object>)
@@ -168,12 +178,14 @@ std::uint32_t schema_type(graph_schema& s) {
                 "come. Use fm::one_of, which names the types");
   static_assert(
       requires { sizeof(object_t<T>); }, "farmem: a type that a sent graph refers to must be complete here");
-  static_assert(may_be_sent<T>(),
-                "farmem: a channel cannot send this container: it sends fm::vector, fm::hash_map, fm::hash_set and "
-                "fm::string. Copy the elements to one of these");
+  static_assert(
+      may_be_sent<T>(),
+      "farmem: a channel cannot send this container: it sends fm::vector, fm::hash_map, fm::hash_set, fm::map, "
+      "fm::set and fm::string. Copy the elements to one of these");
   using object = std::remove_const_t<object_t<T>>;
-  check_strong<object>();
-  if constexpr (has_weak<object>()) {
+  using sent = typename sent_object<T>::type;
+  check_strong<sent>();
+  if constexpr (has_weak<sent>()) {
     return 0;  // the message above is the one that helps
   } else if constexpr (is_instance<object, array_object>) {
     return schema_array<element_of<object>>(s);

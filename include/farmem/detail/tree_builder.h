@@ -1,12 +1,16 @@
 // Makes a managed tree of sorted entries, from the leaves up, each level from left to right (bulk loading). Nobody else
 // sees the nodes before the header gets their top.
 //
-// Invariant owned here: what was added is reached from the roots that the builder holds, one a level. Used by fm::map and
-// fm::set only.
+// Invariants owned here
+//   - What was added is reached from the roots that the builder holds, one a level.
+//   - Keys ascend strictly, by the tree's Compare.
+//
+// Used by fm::map and fm::set, and by what receives them from a channel (graph_containers.h).
 #pragma once
 
 #include <farmem/detail/tree_reader.h>
 #include <farmem/pin.h>
+#include <optional>
 
 namespace fm::detail {
 
@@ -25,8 +29,9 @@ class tree_builder {
  public:
   explicit tree_builder(object_cache& cache) : cache_(cache) {}
 
-  /// Appends an entry, whose key comes after all before. Outside of sections.
-  void add(const typename key_of::lookup& key, const stored_value& v) {
+  /// Appends an entry. False, and nothing has changed, if its key is not after the one before. Outside of sections.
+  [[nodiscard]] bool add(const typename key_of::lookup& key, const stored_value& v) {
+    if (last_ && !key_of::is_before(key_of::lookup_of(*last_), key)) return false;
     const auto stored = key_of::make(cache_, key);
     if (!leaf_ || count_in_leaf_ == fill) begin_leaf();
     const write_pin<leaf> l(leaf_.slot());
@@ -36,8 +41,11 @@ class tree_builder {
     reader::element::store(l->values[i], v);
     count_in_leaf_ = ++l->count;
     if (i == 0 && leaves_ > 1) add_child(1, l->keys[0], leaf_.slot());
+    last_.emplace(key);
     ++size_;
+    return true;
   }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// Gives the tree that top, in place of its entries; none if nothing was added.
   void publish(slot_t tree) {
     if (size_ == 0) {
@@ -94,6 +102,7 @@ class tree_builder {
   object_cache& cache_;
   ptr<leaf> leaf_;
   std::size_t count_in_leaf_ = 0;
+  std::optional<typename key_of::kept> last_;  ///< key
   std::uint64_t leaves_ = 0;
   std::uint64_t size_ = 0;
   std::vector<ptr<inner>> levels_;  ///< the open node of each, from level 1 on

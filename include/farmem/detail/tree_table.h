@@ -68,16 +68,12 @@ class tree_table : public detail::tree_writer<Self, K, V, Compare> {
   template <std::ranges::input_range R>
   void bulk_load(R&& sorted) const {
     detail::tree_builder<K, V, Compare> builder(detail::cache_of(this->slot()));
-    std::optional<typename key_of::kept> last;
-    size_type n = 0;
     for (auto&& e : sorted) {
       const auto& [key, v] = parts_of(e);
       const key_type& k = key;
-      if (last && !key_of::is_before(key_of::lookup_of(*last), k))
-        throw error(errc::invalid_argument, "key " + std::to_string(n) + " of a bulk load is not after the one before");
-      builder.add(k, v);
-      last.emplace(k);
-      ++n;
+      if (!builder.add(k, v))
+        throw error(errc::invalid_argument,
+                    "key " + std::to_string(builder.size()) + " of a bulk load is not after the one before");
     }
     builder.publish(this->slot());
   }

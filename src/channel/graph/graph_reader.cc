@@ -389,7 +389,7 @@ void graph_reader::finish() {
     if (available() != 0 || !last_) throw_bad("more follows");
   }
   if (claimed_objects_ != arrived_) throw_bad(fmt::format("its sender counts {} objects", claimed_objects_));
-  for (const staged& e : staged_) insert(e);
+  insert_staged();
 }
 
 ptr<char[]> graph_reader::read(const part_source::part& first) {

@@ -14,8 +14,9 @@
 //     checked is the value that is used.
 //   - Waiting for a part (part_source::next) happens outside of sections. Only roots and one pin are held then.
 //   - A container is made empty, and linked as any object. Its entries come in batches. Those of a vector are written to
-//     their place at once. Those of a table are inserted when all that they refer to is there: at once without
+//     their place at once. Those of a map or set are added when all that they refer to is there: at once without
 //     references, otherwise when the graph is complete. Until then they lie in arrays that the reader roots.
+//   - One container is filled at a time, from its first entry to its last. A tree stays empty until then.
 #pragma once
 
 #include "graph_evolution.h"
@@ -78,7 +79,7 @@ class graph_reader {
     std::uint64_t number;
     graph_target type;
   };
-  /// Entries that are to be inserted when the graph is complete.
+  /// Entries that are to be added when the graph is complete.
   struct staged {
     slot_t container;
     ptr<char[]> batch;
@@ -118,6 +119,8 @@ class graph_reader {
   void place_batch(const graph_type& container, const pending& p, std::uint64_t length, bool more);
   void stage_batch(std::uint32_t type, slot_t slot, std::uint64_t length);
   void insert(const staged& s);
+  void insert_staged();
+  void finish_filling();
   /// Links objects that were just made to what made them known; in their section.
   void link(const pending& p, slot_t first, std::uint64_t count);
   void make_known(graph_target type, std::uint32_t holder_type, std::uint64_t field, std::uint64_t count);
@@ -156,7 +159,9 @@ class graph_reader {
   std::vector<std::byte> sent_;       ///< the same as the sender has it, if it has another type
   std::vector<std::uint8_t> chosen_;  ///< by number: the place of the own type among alternatives, or nothing_chosen
   std::vector<staged> staged_;
-  std::size_t hung_ = 0;  ///< of children_, those whose holder is known
+  std::unique_ptr<container_filling> filling_;  ///< of the container that got entries last ...
+  slot_t filled_ = 0;                           ///< ... which is this one
+  std::size_t hung_ = 0;                        ///< of children_, those whose holder is known
   std::vector<ptr<char[]>> roots_;
   static constexpr std::uint8_t nothing_chosen = 255;
   std::uint64_t known_ = 0, arrived_ = 0, bytes_ = 0;

@@ -66,7 +66,7 @@ void graph_reader::read_batch() {
     throw_bad(fmt::format("a batch of '{}' has {} entries, and at most {} go together", container.name, length,
                           batch_entries(each)));
   const std::uint64_t bytes = round_up(length * t.type->bytes, 8), sent = round_up(length * each, 8);
-  account(0, 8 + std::max(bytes, sent));
+  account(0, 8 + std::max(bytes, sent) + (length != 0 && p.field == 0 ? container.container->first_bytes : 0));
   const bool more = length == batch_entries(each);
   if (!more)
     stack_.pop_back();
@@ -140,14 +140,42 @@ void graph_reader::stage_batch(std::uint32_t type, slot_t slot, std::uint64_t le
     insert(s);
 }
 
+// The batches of a container come one after the other: as they arrive, because without references nothing comes between
+// them, or as they were sorted.
 void graph_reader::insert(const staged& s) {
   let_go();  // it waits for memory
   const graph_type& t = schema_.types[s.type];
-  switch (t.container->insert(s.container, s.batch.slot(), s.count)) {
+  if (filled_ != s.container) {
+    finish_filling();
+    filling_ = t.container->fill(s.container);
+    filled_ = s.container;
+  }
+  switch (filling_->add(s.batch.slot(), s.count)) {
     case insertion::done: return;
     case insertion::null_key: throw_bad(fmt::format("a key of a '{}' is null", t.name));
     case insertion::key_twice: throw_bad(fmt::format("a key of a '{}' comes twice", t.name));
+    // No breach: the sender may be another version of the program.
+    case insertion::out_of_order:
+      throw error(
+          errc::layout_mismatch,
+          fmt::format("a graph with a '{}' as its root: a key of a '{}' is not after the one before in the order "
+                      "that its keys have here",
+                      schema_.root, t.name));
   }
+}
+
+void graph_reader::finish_filling() {
+  if (filling_) filling_->finish();
+  filling_ = nullptr;
+  filled_ = 0;
+}
+
+// Batches of a container in which others are nested come with theirs in between.
+void graph_reader::insert_staged() {
+  std::stable_sort(staged_.begin(), staged_.end(),
+                   [](const staged& a, const staged& b) { return a.container < b.container; });
+  for (const staged& e : staged_) insert(e);
+  finish_filling();
 }
 
 }  // namespace fm::detail

@@ -29,7 +29,7 @@
 //             alternatives, then the object
 //   container of each batch 8 bytes with the number of entries, then these, as elements of an array, up to a multiple of 8. A
 //             full batch has batch_entries() (farmem/detail/graph_containers.h); one with fewer is the last. All that a batch
-//             makes known comes before the next.
+//             makes known comes before the next. Keys of an fm::map or fm::set ascend.
 //   order     depth first. The objects that an object makes known come directly after it, each with all that it makes known
 //             before the next. So the receiver knows, at every byte, which object it belongs to and which field made it known.
 //

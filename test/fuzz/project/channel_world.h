@@ -46,6 +46,9 @@ struct crate {
   ref<hash_map<std::uint32_t, std::uint16_t>> numbers;
   ref<hash_map<std::uint8_t, ref<crate>>> crates;
   ref<hash_set<std::uint64_t>> ids;
+  ref<map<string, ref<crate>>> in_order;
+  ref<map<std::uint32_t, std::uint16_t, std::greater<std::uint32_t>>> downwards;
+  ref<set<std::uint16_t>> few;
   ref<vector<std::uint16_t>> halves;
   ref<one_of<leaf, pair, crate, vector<std::uint16_t>>> any;
   ref<leaf> last;
@@ -140,6 +143,11 @@ class world {
     add<crate>({box.slot()}, false);
     add<vector<ref<crate>>>({vector<ref<crate>>(h, {box, box}).slot()}, false);
     add<one_of<leaf, crate>>({l.slot(), box.slot()}, true);
+    // More than one leaf, and more than one batch.
+    using row = std::array<std::uint64_t, 8>;
+    const map<std::uint64_t, row> rows(h);
+    for (std::uint64_t i = 0; i < 70; ++i) rows.insert(i, {i});
+    add<map<std::uint64_t, row>>({rows.slot()}, false);
   }
   ptr<crate> make_crate(const ptr<leaf>& l) {
     const auto box = h.make<crate>();
@@ -148,6 +156,9 @@ class world {
     const hash_map<std::uint32_t, std::uint16_t> numbers(h);
     const hash_map<std::uint8_t, ref<crate>> crates(h);
     const hash_set<std::uint64_t> ids(h);
+    const map<string, ref<crate>> in_order(h);
+    const map<std::uint32_t, std::uint16_t, std::greater<std::uint32_t>> downwards(h);
+    const set<std::uint16_t> few(h);
     const vector<std::uint16_t> halves(h, {1, 2, 3});
     // Few, so that the receiver's tables have them in the same order.
     by_name.insert_or_assign("one", l);
@@ -156,12 +167,22 @@ class world {
     numbers.insert_or_assign(6, 60);
     crates.insert_or_assign(1, box);
     ids.insert(7);
+    in_order.insert("a", box);
+    in_order.insert("b", ptr<crate>());
+    in_order.insert("c", box);
+    for (std::uint16_t i = 0; i < 5; ++i) {
+      downwards.insert(i, i);
+      few.insert(i);
+    }
     const write_pin w = box.write();
     w->leaves = leaves;
     w->by_name = by_name;
     w->numbers = numbers;
     w->crates = crates;
     w->ids = ids;
+    w->in_order = in_order;
+    w->downwards = downwards;
+    w->few = few;
     w->halves = halves;
     w->any = box;
     w->last = leaves[2];
