@@ -101,10 +101,11 @@ class channel {
   /// or the keys of an fm::map or fm::set have another order there
   /// - timed_out: the receiver does not read, or not fast enough
   /// - disconnected: the other end is gone
-  /// - cancelled: the channel was closed
+  /// - cancelled: the channel was closed, or a function of the receiver's program threw
   /// - cache_full, agent_lost and others: of this heap, or reported by the receiver for its heap
   ///
-  /// The channel can be used after an error, except after disconnected, cancelled and bad_frame.
+  /// An exception of a function of the program, such as a Compare, passes through; the receiver gets cancelled. The channel
+  /// can be used after an error, except after disconnected, bad_frame and its close.
   template <class T>
   void send(const ptr<T>& root, const send_options& o = {}) {
     base_.send(root.slot(), schema<T>(), o);
@@ -149,7 +150,8 @@ class channel {
   /// - cancelled and others: as the sender reports, which gave the graph up
   /// - cache_full, agent_lost and others: of this heap
   ///
-  /// The sender learns of all of them. A graph that fails leaves only garbage in this heap.
+  /// An exception of a function of the program, such as a Compare, passes through. The sender learns of all errors. A graph
+  /// that fails leaves only garbage in this heap.
   template <class T>
   ptr<T> recv(const recv_options& o = {}) {
     return ptr<T>::from_slot(base_.recv(schema<T>(), o).slot());

@@ -37,7 +37,8 @@ class [[nodiscard]] channel_operation : public detail::event_operation {
 
   /// Whether it is over, with or without an error. O(1).
   [[nodiscard]] bool test() const noexcept { return transfer_->has_happened(); }
-  /// Waits until it is over. Returns the received root, once. Throws as fm::channel::send or recv.
+  /// Waits until it is over. Returns the received root, once. Throws as fm::channel::send or recv. An
+  /// exception of a function of the program, such as a Compare, comes as cancelled, with its text.
   Result wait() {
     const detail::section_break outside;
     while (!transfer_->wait(time_point::max())) {

@@ -108,6 +108,9 @@ void channel_core::send_graph(const graph_schema& schema, const send_options& o,
   } catch (const std::bad_alloc&) {
     out.abort_graph(errc::out_of_memory, "the sender's memory");
     throw error(errc::out_of_memory, fmt::format("sending a graph with a '{}' as its root", schema.root));
+  } catch (...) {
+    out.abort_graph(errc::cancelled, "a function of the sender's program threw");
+    throw;
   }
   end_->count_graph(true, objects);
   if (o.until == delivery::accepted) out.wait_verdict(graph, deadline);
@@ -189,6 +192,9 @@ auto channel_core::recv_graph(const graph_schema& schema, const recv_options& o,
   } catch (const std::bad_alloc&) {
     refuse(errc::out_of_memory, "the receiver's memory");
     throw error(errc::out_of_memory, fmt::format("receiving a graph with a '{}' as its root", schema.root));
+  } catch (...) {
+    refuse(errc::cancelled, "a function of the receiver's program threw");
+    throw;
   }
 }
 

@@ -22,14 +22,19 @@ std::shared_ptr<transfer> worker::begin(time_point deadline, std::function<void(
 
 namespace {
 
-void fail(transfer& outcome, const error& e) noexcept {
-  outcome.code = e.code();
+void fail(transfer& outcome, errc code, std::string_view what, std::string_view more = {}) noexcept {
+  outcome.code = code;
   try {
-    outcome.text = e.what();
-    const std::string prefix = std::string(to_string(e.code())) + ": ";  // that of the next error
-    if (outcome.text.starts_with(prefix)) outcome.text.erase(0, prefix.size());
+    outcome.text = what;
+    outcome.text += more;
   } catch (const std::bad_alloc&) {  // the code says enough
   }
+}
+void fail(transfer& outcome, const error& e) noexcept {
+  std::string_view text = e.what();
+  const std::string_view name = to_string(e.code());  // the next error has it, too
+  if (text.starts_with(name) && text.substr(name.size()).starts_with(": ")) text.remove_prefix(name.size() + 2);
+  fail(outcome, e.code(), text);
 }
 
 }  // namespace
@@ -49,6 +54,10 @@ void worker::run() noexcept {
         fail(*q.outcome, e);
       } catch (const std::bad_alloc&) {
         q.outcome->code = errc::out_of_memory;
+      } catch (const std::exception& e) {
+        fail(*q.outcome, errc::cancelled, "a function of the program threw: ", e.what());
+      } catch (...) {
+        fail(*q.outcome, errc::cancelled, "a function of the program threw");
       }
       q.outcome->happen();
     }

@@ -4,6 +4,7 @@
 #include "channel/graph/graph_evolution.h"
 
 #include <atomic>
+#include <stdexcept>
 
 #include "fixture.h"
 #include "words.h"
@@ -132,16 +133,25 @@ void require_atlas(const fm::ptr<atlas>& a, std::uint64_t n) {
   REQUIRE_FALSE(fm::ptr<atlas>(others.find(2)));
 }
 
-/// An order that a thread can have otherwise, as a program of another version might.
-enum class order { up, down, coarse };
+/// An order that a thread can have otherwise, as a program of another version might, or that throws in it.
+enum class order { up, down, coarse, throws };
 thread_local order order_here = order::up;
 struct by_thread {
   bool operator()(std::uint64_t a, std::uint64_t b) const {
     switch (order_here) {
       case order::up: return a < b;
       case order::down: return b < a;
-      default: return a / 2 < b / 2;
+      case order::coarse: return a / 2 < b / 2;
+      default: throw std::runtime_error("no order");
     }
+  }
+};
+/// The same for all threads.
+struct by_flag {
+  static inline std::atomic<bool> throws{false};
+  bool operator()(std::uint64_t a, std::uint64_t b) const {
+    if (throws.load()) throw std::runtime_error("no order");
+    return a < b;
   }
 };
 using numbers_by_thread = fm::map<std::uint64_t, std::uint64_t, by_thread>;
@@ -296,6 +306,57 @@ TEST_CASE("a map whose keys have another order at the receiver is refused at bot
   REQUIRE(there->other->id == 4);
   require_ascending(numbers_by_thread(there->numbers), 2000);
   require_sound(e.to);
+}
+
+TEST_CASE("a Compare that throws ends its graph at both ends, and the next graph arrives") {
+  const std::string transport = GENERATE("local", "shm", "tcp");
+  const bool at_sender = GENERATE(true, false);
+  INFO(transport);
+  INFO(at_sender);
+  ends e(transport, {.window = 256_KiB, .part = 16_KiB});
+  const fm::ptr<with_numbers> g = make_numbers(e.from);
+  std::string sent, received;
+  const auto with_order = [](order o, std::string& text, const std::function<void()>& run) {
+    order_here = o;
+    try {
+      run();
+    } catch (const fm::error& x) {
+      text = x.code() == errc::cancelled ? "cancelled" : x.what();
+    } catch (const std::runtime_error& x) {
+      text = x.what();
+    }
+    order_here = order::up;
+  };
+  beside sender([&] { with_order(at_sender ? order::throws : order::up, sent, [&] { e.tx.send(g); }); });
+  with_order(at_sender ? order::up : order::throws, received, [&] { e.rx.recv<with_numbers>(); });
+  require_ok(sender);
+  REQUIRE(sent == (at_sender ? "no order" : "cancelled"));
+  REQUIRE(received == (at_sender ? "cancelled" : "no order"));
+  REQUIRE(objects_left(e.to) == 0);
+  beside again([&] { e.tx.send(g); });
+  require_ascending(numbers_by_thread(e.rx.recv<with_numbers>()->numbers), 2000);
+  require_ok(again);
+  require_sound(e.to);
+}
+
+TEST_CASE("a Compare that throws in an operation that goes on by itself is that operation's error") {
+  ends e("shm");
+  using numbers = fm::map<std::uint64_t, std::uint64_t, by_flag>;
+  const numbers m(e.from);
+  for (std::uint64_t i = 0; i < 2000; ++i) m.insert(i, i);
+  e.tx.send(m, {.until = fm::delivery::sent});
+  by_flag::throws = true;
+  auto receive = e.rx.recv_async<numbers>();
+  const thrown r = thrown_by([&] { receive.wait(); });
+  auto send = e.tx.send_async(m);
+  const thrown s = thrown_by([&] { send.wait(); });
+  by_flag::throws = false;
+  REQUIRE(r.code == errc::cancelled);
+  REQUIRE(r.text.find("no order") != std::string::npos);
+  REQUIRE(s.code == errc::cancelled);
+  REQUIRE(s.text.find("no order") != std::string::npos);
+  e.tx.send(m, {.until = fm::delivery::sent});
+  require_ascending(numbers(e.rx.recv<numbers>()), 2000);
 }
 
 TEST_CASE("a map in order is a type of its own: no hash table, and no map with another Compare, is taken for one") {
