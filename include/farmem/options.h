@@ -95,8 +95,8 @@ struct heap_options {
   /// Which regions the agents evacuate after each collection, and in which order they copy the objects.
   evacuation_options evacuation;
   /// Probability, in [0, 1], that a segment of fetched objects stays as if they had been used again: epsilon of dcm,
-  /// section 3.2. It is not done where objects come back soon after they left. More helps loops that are longer than the
-  /// cache, less helps everything else.
+  /// section 3.2. It is not done where objects come back soon after they left, and one segment in two stays as long as few
+  /// objects have been used again. More helps loops that are longer than the cache, less helps everything else. 0: none.
   double promote_probability = 0.05;
   /// Fetches neighbours of a missed object where they have been used before (dcm, section 4).
   bool elastic = true;
