@@ -18,7 +18,7 @@ using detail::ring_reader;
 using detail::ring_reserve;
 using detail::ring_shared;
 using detail::ring_writer;
-using outcome = ring_reader::outcome;
+using found = ring_reader::found;
 
 namespace {
 
@@ -43,13 +43,13 @@ struct ring {
   /// The next message is so many bytes of `value`.
   bool take(std::uint64_t bytes, int value) {
     std::span<const std::byte> m;
-    if (reader.next(1 << 20, m) != outcome::message || m.size() != bytes) return false;
+    if (reader.next(1 << 20, m) != found::message || m.size() != bytes) return false;
     bool same = true;
     for (const std::byte b : m) same = same && b == static_cast<std::byte>(value);
     reader.release();
     return same;
   }
-  outcome look() {
+  found look() {
     std::span<const std::byte> m;
     return reader.next(1 << 20, m);
   }
@@ -77,7 +77,7 @@ TEST_CASE("messages of any size come out of a ring as they went in, round after 
     }
   }
   for (const auto& [bytes, value] : there) REQUIRE(r.take(bytes, value));
-  REQUIRE(r.look() == outcome::nothing);
+  REQUIRE(r.look() == found::nothing);
   CHECK(rounds > 100 * 4096);
   CHECK(full > 10);
 }
@@ -108,7 +108,7 @@ TEST_CASE("a reader that keeps up leaves a ring in its first quarter, and one th
   for (int i = 0; i < 1000; ++i) {
     REQUIRE(r.put(1000, i & 0xff));
     std::span<const std::byte> m;
-    REQUIRE(r.reader.next(1 << 20, m) == outcome::message);
+    REQUIRE(r.reader.next(1 << 20, m) == found::message);
     CHECK(m.data() < begin + (16 << 10) + 1024);
     REQUIRE(r.take(1000, i & 0xff));
   }
@@ -122,8 +122,8 @@ TEST_CASE("a message stays where it is until it is released") {
   ring r(960);
   REQUIRE(r.put(500, 1));
   std::span<const std::byte> m, again;
-  REQUIRE(r.reader.next(1000, m) == outcome::message);
-  REQUIRE(r.reader.next(1000, again) == outcome::message);
+  REQUIRE(r.reader.next(1000, m) == found::message);
+  REQUIRE(r.reader.next(1000, again) == found::message);
   CHECK(again.data() == m.data());
   CHECK_FALSE(r.put(500, 2));
   CHECK(m.front() == std::byte{1});
@@ -131,7 +131,7 @@ TEST_CASE("a message stays where it is until it is released") {
   CHECK(r.put(400, 2));
 }
 
-TEST_CASE("a writer that does not keep to the rules is outcome out before anything is used") {
+TEST_CASE("a writer that does not keep to the rules is found out before anything is used") {
   const auto broken = [](auto&& spoil) {
     ring r(4096);
     for (int i = 0; i < 5; ++i) {
@@ -140,7 +140,7 @@ TEST_CASE("a writer that does not keep to the rules is outcome out before anythi
     }
     REQUIRE(r.put(100, 9));
     spoil(r);
-    return r.look() == outcome::broken;
+    return r.look() == found::broken;
   };
   // Five records of 768 were written before; the fifth at the beginning, because the ring was empty and that far on.
   const std::uint64_t at = 5 * 768;
@@ -161,7 +161,7 @@ TEST_CASE("a writer that does not keep to the rules is outcome out before anythi
   }));
 }
 
-TEST_CASE("a reader that does not keep to the rules gets nothing, and is outcome out") {
+TEST_CASE("a reader that does not keep to the rules gets nothing, and is found out") {
   ring r(4096);
   REQUIRE(r.put(700, 1));
   CHECK_FALSE(r.writer.broken());
@@ -184,13 +184,13 @@ TEST_CASE("who waits on a ring is woken, by messages, by answers and by its own 
     for (int i = 0; i < count && right;) {
       std::span<const std::byte> m;
       const std::uint32_t seen = theirs.in.watch();
-      const outcome f = theirs.in.next(4096, m);
-      if (f == outcome::nothing) {
+      const found f = theirs.in.next(4096, m);
+      if (f == found::nothing) {
         theirs.in.wait(seen, soon());
         continue;
       }
       int value = -1;
-      right = f == outcome::message && m.size() == sizeof value + static_cast<std::size_t>(i) % 3000;
+      right = f == found::message && m.size() == sizeof value + static_cast<std::size_t>(i) % 3000;
       std::memcpy(&value, m.data(), sizeof value);
       right = right && value == i;
       theirs.in.release();
