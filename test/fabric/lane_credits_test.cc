@@ -1,5 +1,5 @@
 // Credits of lanes whose receive buffers are one shared queue: nobody has a credit without a buffer, and nobody starves.
-#include "fabric/verbs/lane_credits.h"
+#include "fabric/verbs/device/lane_credits.h"
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // What of on-demand paging suffices for what; no device is needed to decide it.
 #if __has_include(<infiniband/verbs.h>)
-#include "fabric/verbs/on_demand.h"
+#include "fabric/verbs/device/on_demand.h"
 
 #include <catch2/catch.hpp>
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "queue_pair.h"
+#include "fabric/verbs/device/queue_pair.h"
 
 namespace fm::fabric::verbs {
 namespace {

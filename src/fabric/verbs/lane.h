@@ -15,8 +15,8 @@
 
 #include "fabric/client/client_lane.h"
 #include "fabric/socket/socket.h"
-#include "local_memory.h"
-#include "queue_pair.h"
+#include "fabric/verbs/device/local_memory.h"
+#include "fabric/verbs/device/queue_pair.h"
 #include "region_keys.h"
 
 namespace fm::fabric::verbs {

@@ -9,7 +9,7 @@
 #include "fabric/server/service.h"
 #include <deque>
 
-#include "queue_pair.h"
+#include "fabric/verbs/device/queue_pair.h"
 
 namespace fm::fabric::verbs {
 
