@@ -384,35 +384,3 @@ TEST_CASE("insert adds a key with the value of one of those who ask, and leaves 
   REQUIRE(fm::string(texts.find("a")) == "first");
   require_sound(h);
 }
-
-TEST_CASE("extract removes an entry and gives its value to one of those who ask") {
-  fm::heap h(tiny());
-  fm::hash_map<std::uint64_t, std::uint64_t> numbers(h);
-  fm::hash_map<fm::string, fm::ref<fm::string>> texts(h);
-  constexpr std::uint64_t n = 2'000;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    numbers.insert_or_assign(i, i * i);
-    texts.insert_or_assign(std::to_string(i), h.str(std::to_string(i * i)));
-  }
-  require_sound(h);
-  std::array<std::atomic<std::uint64_t>, 3> sums{};
-  std::vector<std::thread> threads;
-  for (auto& sum : sums)
-    threads.emplace_back([&] {
-      for (std::uint64_t i = 0; i < n; ++i)
-        if (const auto taken = numbers.extract(i)) sum += *taken;
-    });
-  for (auto& t : threads) t.join();
-  REQUIRE(numbers.empty());
-  REQUIRE(sums[0] + sums[1] + sums[2] == (n - 1) * n * (2 * n - 1) / 6);
-  REQUIRE_FALSE(numbers.extract(5));
-
-  const fm::string taken = texts.extract("30");
-  REQUIRE(taken == "900");
-  REQUIRE_FALSE(texts.contains("30"));
-  REQUIRE_FALSE(texts.extract("30").has_value());
-  REQUIRE(texts.size() == n - 1);
-  REQUIRE(h.collect("test").ok());
-  REQUIRE(taken == "900");
-  require_sound(h);
-}

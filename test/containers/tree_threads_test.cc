@@ -270,37 +270,6 @@ TEST_CASE("an entry of a tree is erased only with the value that the predicate s
   require_sound(h);
 }
 
-TEST_CASE("extract removes an entry of a tree and gives its value to one of those who ask") {
-  fm::heap h(tiny());
-  const fm::map<std::uint64_t, std::uint64_t> numbers(h);
-  const fm::map<fm::string, fm::ref<fm::string>> texts(h);
-  constexpr std::uint64_t n = 2'000;
-  for (std::uint64_t i = 0; i < n; ++i) {
-    numbers.insert(i, i * i);
-    texts.insert(std::to_string(i), h.str(std::to_string(i * i)));
-  }
-  std::array<std::atomic<std::uint64_t>, 3> sums{};
-  threads all;
-  for (auto& sum : sums)
-    all.start([&] {
-      for (std::uint64_t i = 0; i < n; ++i)
-        if (const auto taken = numbers.extract(i)) sum += *taken;
-    });
-  all.join();
-  REQUIRE(numbers.empty());
-  REQUIRE(sums[0] + sums[1] + sums[2] == (n - 1) * n * (2 * n - 1) / 6);
-  REQUIRE_FALSE(numbers.extract(5));
-
-  const fm::string taken = texts.extract("30");
-  REQUIRE(taken == "900");
-  REQUIRE_FALSE(texts.contains("30"));
-  REQUIRE_FALSE(texts.extract("30").has_value());
-  REQUIRE(texts.size() == n - 1);
-  REQUIRE(h.collect("test").ok());
-  REQUIRE(taken == "900");
-  require_sound(h);
-}
-
 TEST_CASE("a function given to update may wait for a thread that changes another key of the leaf") {
   fm::heap h(tiny());
   const fm::map<std::uint64_t, std::uint64_t> m(h);
