@@ -298,12 +298,21 @@ TEST_CASE(
 }
 
 TEST_CASE("many regions are attached again, though that takes longer than the deadline of an attempt") {
+  std::mutex m;
+  std::condition_variable changed;
+  bool slow = false;
   linked x;
-  std::atomic<bool> slow{false};
   x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte>) {
-    // An agent that is slow: the time is what is tested, and nothing waits for it.
-    if (slow && t == message_type::region_info) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    // The agent is slow until the attempt has ended: its answers together take longer than a deadline, and none alone.
+    std::unique_lock lock(m);
+    if (slow && t == message_type::region_info)
+      changed.wait_for(lock, std::chrono::milliseconds(25), [&] { return !slow; });
     return verdict{};
+  };
+  const auto be_slow = [&](bool how) {
+    const std::lock_guard lock(m);
+    slow = how;
+    changed.notify_all();
   };
   x.options.session.connect_within = std::chrono::seconds(2);
   x.options.session.reconnect_for = x.options.session.operation_within = std::chrono::seconds(30);
@@ -313,9 +322,11 @@ TEST_CASE("many regions are attached again, though that takes longer than the de
     x.agent.make_region(n, 0, true);
     REQUIRE(x.l->learn_region(n) == errc::ok);
   }
-  slow = true;
+  be_slow(true);
   x.l->session().drop_connection(x.l->session().generation());
-  REQUIRE(x.l->grant_tablets(7, 1) == errc::ok);
+  const errc granted = x.l->grant_tablets(7, 1);
+  be_slow(false);
+  REQUIRE(granted == errc::ok);
   CHECK(x.l->stats().reconnects == 1);
 }
 
