@@ -39,8 +39,8 @@
 //     mutex, and `listed` to both;
 //   - the queue of frames with objects that expire, to its mutex; `queued` of a frame, to both mutexes;
 //   - counts are atomic.
-// Order: structure -> an arena -> a frame -> random ids, the queue of those that expire. Nobody has two arenas, or two frames, but who has the
-// structure exclusively.
+// Order: structure -> an arena -> a frame -> random ids, the queue of those that expire. Nobody has two arenas, or two
+// frames, but who has the structure exclusively.
 #pragma once
 
 #include "agent/base/protocol.h"

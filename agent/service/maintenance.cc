@@ -1,7 +1,7 @@
 // The store's own threads, and their bounded steps. The maintenance thread lets leases run out, repeats retirement
 // notices that did not get through, cleans when memory is short, frees objects of pools that have expired, and compacts
-// pools. The tracing threads trace; the first of them also evacuates. Without threads (store_hooks::background) a test calls store::maintain, which does all
-// of it.
+// pools. The tracing threads trace; the first of them also evacuates. Without threads (store_hooks::background) a test calls
+// store::maintain, which does all of it.
 #include "base/log.h"
 
 #include "agent/base/limits.h"

@@ -165,22 +165,22 @@ class hash_map : public hash_table<hash_map<K, V, Hash, Equal>, K, V, Hash, Equa
   bool update_key(std::uint64_t h, const Q& key, F& f) const {
     writing lock(this->slot(), detail::shard_of(h), h);
     const auto& sought = this->stored_as(lock, h, key);
-    std::optional<mapped_type> value;
+    std::optional<mapped_type> changed;
     {
       const detail::user_section in_section;
       const place where = this->locate(h, sought, lock);
       if (!where.at) return false;
-      value = element::load(where.at->values[where.index]);
+      changed = element::load(where.at->values[where.index]);
     }
     {
       const detail::key_update running(lock, this->slot(), {h});
-      f(*value);
+      f(*changed);
     }
     // The key is still there, perhaps elsewhere: buckets may have been split or merged meanwhile.
     const detail::user_section in_section;
     const place where = this->locate(h, sought, lock);
     FM_CHECK(where.at, "a key goes while it is updated");
-    table::replace(lock, *detail::object_to_write<page>(where.slot), where.index, *value);
+    table::replace(lock, *detail::object_to_write<page>(where.slot), where.index, *changed);
     return true;
   }
 };
