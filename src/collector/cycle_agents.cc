@@ -91,7 +91,7 @@ std::vector<remote::trace_peer> cycle_agents::trace_peers(const slot_marks& mark
   for (std::size_t i = 0; i < all_.size(); ++i) {
     all[i].url = all_[i].link->url();
     std::copy_n(all_[i].link->heap_id().begin(), 2, all[i].heap_id);
-    std::copy_n(all_[i].ticket.ticket, 2, all[i].ticket);
+    std::memcpy(all[i].ticket, all_[i].ticket.ticket, sizeof all[i].ticket);  // of a packed message: not aligned
   }
   for (const std::uint32_t t : marks.tablets()) {
     const agent* const a = of_tablet(t);

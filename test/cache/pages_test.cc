@@ -13,8 +13,6 @@ using namespace fm::literals;
 
 namespace {
 
-constexpr std::uint64_t pages_per_tablet = tablet_slots / page_slots;
-
 /// A tablet of nobody's, and the keeper of its pages.
 struct bench {
   explicit bench(std::uint64_t budget_pages) : pages(budget_pages * page_bytes, 8) {}

@@ -266,7 +266,7 @@ TEST_CASE(
   ends e(transport, {.window = 64_KiB, .part = 4_KiB}, from, to);
   std::atomic<bool> over{false};
   const auto churn = [&over](fm::heap& h) {
-    for (std::uint64_t i = 0; !over.load(); ++i)
+    while (!over.load())
       if (make_list(h, 50)->id != 49) throw fm::error(fm::errc::corrupt, "a list of this thread");
   };
   beside a([&] { churn(e.from); }), b([&] { churn(e.to); });

@@ -16,7 +16,7 @@ namespace {
 struct place_of_word {
   std::uint32_t file = 0;
   std::uint32_t line = 0;
-  friend auto operator<=>(const place_of_word&, const place_of_word&) = default;
+  friend bool operator==(const place_of_word&, const place_of_word&) = default;
 };
 struct wide_page {
   std::array<std::uint64_t, 300> words{};  // three to a chunk

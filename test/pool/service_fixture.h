@@ -112,7 +112,7 @@ struct client {
     b.tenant[0] = 5;
     b.client[0] = id;
     b.lease_ms = 1000;
-    b.settings = {4096, 0, 1, 0, 3000, 0, 0, 0};
+    b.settings = {4096, 0, 1, 0, 3000, {}, 0, {}};
     std::strcpy(b.name, "pool");
     return b;
   }

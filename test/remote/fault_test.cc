@@ -23,8 +23,8 @@ verdict nth_index(message_type t, std::uint64_t nth, std::uint64_t which, verdic
 }  // namespace
 
 TEST_CASE("a connection that breaks before an index message is handled costs nothing but sending again") {
-  linked x;
   const auto which = GENERATE(1u, 3u, 10u);
+  linked x;  // last: its agent calls the hook until it is destroyed
   x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
     return nth_index(t, nth, which, {verdict::break_before});
   };
@@ -40,8 +40,8 @@ TEST_CASE("a connection that breaks before an index message is handled costs not
 }
 
 TEST_CASE("a batch that was applied before the connection broke is acknowledged by the handshake, once") {
-  linked x;
   const auto which = GENERATE(1u, 3u, 10u);
+  linked x;
   x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
     return nth_index(t, nth, which, {verdict::break_after});
   };
@@ -91,9 +91,9 @@ TEST_CASE("a batch under construction survives a reconnect") {
 }
 
 TEST_CASE("a batch that the agent refuses is told so, its number is skipped, and those behind it are indexed") {
-  linked x;
   const errc code = GENERATE(errc::quota_exceeded, errc::corrupt, errc::stale, errc::access_denied);
   std::uint64_t refused = 0;
+  linked x;
   x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte> body) {
     if (t != message_type::index) return verdict{};
     index_body m;
@@ -261,10 +261,10 @@ TEST_CASE("an acknowledgement of a retired region is said again when its answer 
 
 TEST_CASE(
     "of thousands of regions that retire at once a bounded number is acknowledged at a time, and in the end all") {
-  linked x;
   std::mutex m;
   std::condition_variable changed;
   bool held = false, let_go = false;
+  linked x;
   x.agent.hook = [&](message_type t, std::uint64_t nth, std::span<const std::byte>) {
     if (t != message_type::retired_region || nth != 1) return verdict{};
     std::unique_lock lock(m);

@@ -19,8 +19,8 @@ std::vector<std::byte> bytes_of(std::initializer_list<unsigned> b) {
 }  // namespace
 
 TEST_CASE("what a link tells an agent of others, byte by byte") {
-  linked x;
   std::vector<std::byte> body;
+  linked x;
   x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte> b) {
     if (t != message_type::trace_peers) return verdict{};
     body.assign(b.begin(), b.end());

@@ -190,8 +190,8 @@ TEST_CASE("an agent without room is reported as such at the deadline, and used w
 }
 
 TEST_CASE("types are registered before the first batch that may need them") {
-  linked x;
   bool in_order = true;
+  linked x;
   x.agent.hook = [&](message_type t, std::uint64_t, std::span<const std::byte>) {
     const std::lock_guard lock(x.agent.mutex);
     if (t == message_type::index && x.agent.types.size() < detail::type_count()) in_order = false;
