@@ -40,8 +40,7 @@ consteval std::string_view printed() {
 }
 template <class T, std::size_t I>
 consteval auto pointer_to_field() {
-  return field_pointer{std::addressof(
-      boost::pfr::detail::sequence_tuple::get<I>(boost::pfr::detail::tie_as_tuple(named_object<T>.value)))};
+  return field_pointer{std::addressof(boost::pfr::detail::sequence_tuple::get<I>(bind_fields(named_object<T>.value)))};
 }
 
 /// The name of field `I` of an aggregate: what stands after the last "::" (g++) or "." (clang++) before the ")}" or "}"

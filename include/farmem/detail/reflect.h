@@ -4,10 +4,12 @@
 // PFR counts a C array as its elements, cannot see a base class without failing to compile, and reports a bit-field as
 // its declared type. So these are told apart first, and the sizes of the fields must add up to the struct's size. A
 // reference's target is never looked into, so types may refer to themselves and to incomplete types.
+//
+// Fields are counted here and not by PFR. It begins with as many as the struct has bits, each an argument, and halves
+// that until they fit: a struct of some KiB took a second to compile.
 #pragma once
 
 #include <boost/pfr/core.hpp>
-#include <boost/pfr/tuple_size.hpp>
 #include <farmem/detail/fields.h>
 
 namespace fm::detail {
@@ -46,6 +48,55 @@ consteval bool takes_braces(std::index_sequence<Before...>, std::index_sequence<
   return requires { T{any_at<Before>{}..., {}, any_at<After>{}...}; };
 }
 
+constexpr std::size_t most_fields = 100;  // what PFR 1.81 can bind
+
+/// Whether T, an aggregate that is default constructible, is initialised by so many values; then it is by fewer, too.
+template <class T, std::size_t... I>
+consteval bool takes_values(std::index_sequence<I...>) {
+  return requires { T{any_at<I>{}...}; };
+}
+/// The largest number of values that T takes, which is in [Taken, Refused).
+template <class T, std::size_t Taken, std::size_t Refused>
+consteval std::size_t values_between() {
+  if constexpr (Taken + 1 == Refused)
+    return Taken;
+  else if constexpr (constexpr std::size_t middle = Taken + (Refused - Taken) / 2;
+                     takes_values<T>(std::make_index_sequence<middle>{}))
+    return values_between<T, middle, Refused>();
+  else
+    return values_between<T, Taken, middle>();
+}
+/// The fields of T, a C array being as many as it has elements; `most_fields + 1` for all that are more. It takes
+/// O(log n) instantiations of at most 2n arguments for n fields.
+template <class T, std::size_t Tried = 4>
+consteval std::size_t count_fields() {
+  constexpr std::size_t tried = Tried < most_fields + 1 ? Tried : most_fields + 1;
+  if constexpr (!takes_values<T>(std::make_index_sequence<tried>{}))
+    return values_between < T, Tried == 4 ? 0 : Tried / 2, tried > ();
+  else if constexpr (tried == most_fields + 1)
+    return tried;
+  else
+    return count_fields<T, 2 * Tried>();
+}
+/// Counted once for each type.
+template <class T>
+inline constexpr std::size_t field_count = count_fields<T>();
+
+/// References to the fields of an aggregate with that number of them; they are to const if `t` is.
+template <class T>
+constexpr auto bind_fields(T& t) {
+  return boost::pfr::detail::tie_as_tuple(t, boost::pfr::detail::size_t_<field_count<std::remove_const_t<T>>>{});
+}
+template <class T>
+using bound_fields = decltype(bind_fields(std::declval<T&>()));
+template <class... F>
+constexpr std::tuple<F...> as_tuple(const boost::pfr::detail::sequence_tuple::tuple<F...>& t) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return std::tuple<F...>(boost::pfr::detail::sequence_tuple::get<I>(t)...);
+  }
+  (std::index_sequence_for<F...>{});
+}
+
 /// The first field of T that is a C array of two or more, or `nowhere`.
 template <class T, std::size_t N, std::size_t I = 0>
 consteval std::size_t first_c_array() {
@@ -57,8 +108,6 @@ consteval std::size_t first_c_array() {
     return first_c_array<T, N, I + 1>();
 }
 
-constexpr std::size_t most_fields = 100;  // what PFR 1.81 can bind
-
 /// The fields of `t`, as a tuple of lvalue references.
 template <class T>
 constexpr auto fields_of(T& t) {
@@ -67,7 +116,7 @@ constexpr auto fields_of(T& t) {
   else if constexpr (names_own_fields<T>)
     return T::fm_fields(t);
   else
-    return boost::pfr::structure_tie(t);
+    return as_tuple(bind_fields(t));
 }
 
 /// A list of types.
@@ -79,14 +128,14 @@ template <class... F>
 types<std::remove_cvref_t<F>...> as_types(const boost::pfr::detail::sequence_tuple::tuple<F...>&);
 
 /// The types of the fields of T, which is an aggregate that passed judge_shape() or names its fields. An
-/// aggregate is bound as const, which the public functions of PFR do not do: only a reference to const can bind a
+/// aggregate is bound as const: only a reference to const can bind a
 /// bit-field or a packed field, and adds_up() has to be reached to say what is wrong with one.
 template <class T>
 consteval auto field_types() {
   if constexpr (traits_name_fields<T> || names_own_fields<T>)
     return decltype(as_types(fields_of(std::declval<T&>()))){};
   else
-    return decltype(as_types(boost::pfr::detail::tie_as_tuple(std::declval<const T&>()))){};
+    return decltype(as_types(std::declval<bound_fields<const T>>())){};
 }
 template <class T>
 using field_types_t = decltype(field_types<T>());
@@ -116,7 +165,7 @@ consteval std::size_t first_mutable() {
     if constexpr (requires(const T& t) { T::fm_fields(t); })
       return first_not_const(static_cast<decltype(T::fm_fields(std::declval<const T&>()))*>(nullptr));
   } else {
-    return first_not_const(static_cast<decltype(boost::pfr::detail::tie_as_tuple(std::declval<const T&>()))*>(nullptr));
+    return first_not_const(static_cast<bound_fields<const T>*>(nullptr));
   }
   return judgement::nowhere;  // they are named for objects that are not const alone
 }
@@ -141,14 +190,10 @@ consteval judgement judge_shape() {
     return {verdict::not_default_constructible};
   else if constexpr (requires { T{any_base<T>{}}; })
     return {verdict::base_class};
-  else if constexpr (boost::pfr::tuple_size_v<T> > most_fields) {
-    // A long C array also looks like this.
-    constexpr std::size_t at = first_c_array<T, boost::pfr::tuple_size_v<T>>();
-    return at == judgement::nowhere ? judgement{verdict::too_many_fields} : judgement{verdict::c_array, at};
-  } else {
-    constexpr std::size_t at = first_c_array<T, boost::pfr::tuple_size_v<T>>();
-    return at == judgement::nowhere ? judgement{} : judgement{verdict::c_array, at};
-  }
+  else if constexpr (constexpr std::size_t at = first_c_array<T, field_count<T>>(); at != judgement::nowhere)
+    return {verdict::c_array, at};
+  else
+    return {field_count<T> > most_fields ? verdict::too_many_fields : verdict::ok};
 }
 
 /// The first field that is not allowed.
