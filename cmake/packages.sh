@@ -20,8 +20,8 @@ full_packages=(
   capnproto libcapnp-dev
 )
 
-# What the preset asan-ubsan needs: its compiler (see CMakePresets.json), which needs half the time of g++ 12 for that, and
-# llvm-symbolizer, without which its reports have no names.
+# What the sanitizers need: clang (see CMakePresets.json), which takes half the time of g++ 12 for them, and
+# llvm-symbolizer, without which their reports have no names.
 sanitizer_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
 # Compilers of users' programs, which the tests try where there are such (test/compilers).

@@ -24,35 +24,35 @@ class array_object {
   /// Number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return length_; }
   /// The first element.
-  [[nodiscard]] const E* data() const noexcept { return reinterpret_cast<const E*>(this + 1); }
+  [[nodiscard]] const E* data() const noexcept FM_LIFETIMEBOUND { return reinterpret_cast<const E*>(this + 1); }
   /// The first element, for writing.
-  [[nodiscard]] E* data() noexcept { return reinterpret_cast<E*>(this + 1); }
+  [[nodiscard]] E* data() noexcept FM_LIFETIMEBOUND { return reinterpret_cast<E*>(this + 1); }
   /// The first element.
-  [[nodiscard]] const E* begin() const noexcept { return data(); }
+  [[nodiscard]] const E* begin() const noexcept FM_LIFETIMEBOUND { return data(); }
   /// One past the last element.
-  [[nodiscard]] const E* end() const noexcept { return data() + length_; }
+  [[nodiscard]] const E* end() const noexcept FM_LIFETIMEBOUND { return data() + length_; }
   /// The first element, for writing.
-  [[nodiscard]] E* begin() noexcept { return data(); }
+  [[nodiscard]] E* begin() noexcept FM_LIFETIMEBOUND { return data(); }
   /// One past the last element, for writing.
-  [[nodiscard]] E* end() noexcept { return data() + length_; }
+  [[nodiscard]] E* end() noexcept FM_LIFETIMEBOUND { return data() + length_; }
   /// Element `i`, unchecked, as of std::array: loops over a pinned array cost what loops over plain memory do. Checked
   /// builds end the program if there is no such element. fm::vector checks its [], which reads the size anyway.
-  [[nodiscard]] const E& operator[](std::size_t i) const {
+  [[nodiscard]] const E& operator[](std::size_t i) const FM_LIFETIMEBOUND {
     FM_ASSERT(i < length_, "an index is past the end of an array: at() throws instead");
     return data()[i];
   }
   /// Element `i`, for writing. As the other [].
-  [[nodiscard]] E& operator[](std::size_t i) {
+  [[nodiscard]] E& operator[](std::size_t i) FM_LIFETIMEBOUND {
     FM_ASSERT(i < length_, "an index is past the end of an array: at() throws instead");
     return data()[i];
   }
   /// Element `i`. Throws out_of_range, naming index and length.
-  [[nodiscard]] const E& at(std::size_t i) const {
+  [[nodiscard]] const E& at(std::size_t i) const FM_LIFETIMEBOUND {
     check(i);
     return data()[i];
   }
   /// Element `i`, for writing. Throws out_of_range, naming index and length.
-  [[nodiscard]] E& at(std::size_t i) {
+  [[nodiscard]] E& at(std::size_t i) FM_LIFETIMEBOUND {
     check(i);
     return data()[i];
   }

@@ -114,7 +114,7 @@ class heap {
   /// that an agent could not do or finish in time; that is no failure.
   ///
   /// Blocks until the cycle is over and its notices (on_dead) have run. If a notice calls it, it only asks for another
-  /// cycle. Thread-safe. Must not be called inside a scope.
+  /// cycle. Thread-safe. In a scope that has shown more than 64 objects, throws scope_misuse.
   cycle_report collect(std::string_view why = "asked for", evacuate what = evacuate::sparse);
 
   /// Runs a collection of young objects now. An object is young if it was never written back and no object that was
@@ -170,8 +170,8 @@ class heap {
   /// uses the heap. O(slots).
   [[nodiscard]] verify_report verify();
   /// Writes back and evicts all objects that are not pinned. For tests and measurements. Segments that other threads
-  /// are filling stay. Returns timed_out if an object could not leave in time. Must not be called inside a scope.
-  /// O(cache).
+  /// are filling stay. Returns timed_out if an object could not leave in time. In a scope, what it has shown
+  /// stays; if that is more than 64 objects, throws scope_misuse. O(cache).
   errc evict_all(duration within = std::chrono::seconds(30));
   /// Frees all objects on the agents and closes the connections. Idempotent. No other thread may use the heap.
   void close() noexcept;
@@ -187,6 +187,9 @@ class heap {
  private:
   template <class T>
   ptr<T> place(const T& init) {
+    FM_ASSERT(detail::names_objects(*cache_, detail::descriptor_of<T>(), &init),
+              "an object is made with an fm::ref that names no object of this heap: in a struct outside of the heap, a "
+              "reference keeps nothing alive: hold an fm::ptr until then");
     return ptr<T>::from_slot(detail::allocate(*cache_, detail::descriptor_of<T>(), 0, &init, sizeof(T)));
   }
   void watch(detail::slot_t slot, std::function<void()> notice);

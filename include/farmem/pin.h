@@ -6,6 +6,7 @@
 // fm::ptr and fm::ref make them.
 #pragma once
 
+#include <cstddef>
 #include <farmem/array.h>
 #include <farmem/detail/barrier.h>
 #include <farmem/scope.h>
@@ -69,6 +70,9 @@ class read_pin {
     return reinterpret_cast<const object*>(payload_);
   }
 
+  /// Whether the pin is empty, because it was moved from.
+  friend bool operator==(const read_pin& p, std::nullptr_t) noexcept { return p.payload_ == nullptr; }
+
   /// Makes a pin of a payload that is pinned already; for awaits.
   static read_pin adopt(char* pinned_payload) noexcept {
     read_pin p;
@@ -124,6 +128,8 @@ class write_pin {
   object& operator*() const&& = delete;
   /// The object, valid while the pin lives; null if the pin was moved from. O(1).
   [[nodiscard]] object* get() const noexcept FM_LIFETIMEBOUND { return reinterpret_cast<object*>(payload_); }
+  /// Whether the pin is empty, because it was moved from.
+  friend bool operator==(const write_pin& p, std::nullptr_t) noexcept { return p.payload_ == nullptr; }
 
  private:
   char* payload_ = nullptr;

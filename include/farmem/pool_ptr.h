@@ -10,6 +10,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <farmem/units.h>
 #include <functional>
@@ -56,6 +57,8 @@ class pool_ptr {
  public:
   /// A null pointer.
   constexpr pool_ptr() noexcept = default;
+  /// A null pointer.
+  constexpr pool_ptr(std::nullptr_t) noexcept {}
   /// A pointer to the object of `a`, which the caller knows to be a T.
   constexpr explicit pool_ptr(pool_address a) noexcept : address_(a) {}
   /// The untyped name.
@@ -66,6 +69,8 @@ class pool_ptr {
   constexpr explicit operator bool() const noexcept { return !address_.is_null(); }
   /// Whether both point to the same object; hints do not count.
   friend constexpr bool operator==(const pool_ptr& a, const pool_ptr& b) noexcept { return a.address_ == b.address_; }
+  /// Whether it is null.
+  friend constexpr bool operator==(const pool_ptr& a, std::nullptr_t) noexcept { return a.address_.is_null(); }
 
  private:
   pool_address address_{};

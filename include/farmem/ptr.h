@@ -59,7 +59,9 @@ class arrow {
   }
   arrow(const arrow&) = delete;
   arrow& operator=(const arrow&) = delete;
-  const object_t<T>* operator->() const&& noexcept { return reinterpret_cast<const object_t<T>*>(section_.payload()); }
+  const object_t<T>* operator->() const&& noexcept FM_LIFETIMEBOUND {
+    return reinterpret_cast<const object_t<T>*>(section_.payload());
+  }
 
  private:
   arrow_section section_;
@@ -68,6 +70,18 @@ class arrow {
 struct handle_access;
 template <class E>
 struct element;  // container.h
+
+/// What an element of an array is outside of it.
+template <class E>
+struct array_value {
+  using type = E;
+  static type of(const E& e) { return e; }
+};
+template <class U>
+struct array_value<ref<U>> {
+  using type = ptr<U>;
+  static type of(const ref<U>& e) { return e.root(); }
+};
 
 }  // namespace detail
 
@@ -240,6 +254,15 @@ class ptr {
   /// Reads the object in place until the full expression ends. Throws fm::error: null_handle, heap_closed, agent_lost,
   /// timed_out, cache_full. O(1) when resident, one fetch otherwise.
   detail::arrow<value> operator->() const { return detail::arrow<value>(slot()); }
+  /// Element `i` of an array, as a value: a copy, or a root of what a reference names. Throws as operator->, and
+  /// out_of_range. O(1) when resident. In loops, a pin costs less: `for (int x : *pin)`.
+  template <class A = value>
+  requires std::is_unbounded_array_v<A>
+  [[nodiscard]] const typename detail::array_value<std::remove_extent_t<A>>::type operator[](std::size_t i) const {
+    const detail::user_section in_section;
+    const auto* const a = reinterpret_cast<const detail::object_t<value>*>(detail::read_barrier(slot()));
+    return detail::array_value<std::remove_extent_t<A>>::of(a->at(i));
+  }
   /// A pin for reading. Throws as operator->.
   [[nodiscard]] read_pin<value> read() const { return read_pin<value>(slot()); }
   /// A pin for reading that shows one member: `for (int x : p.read(&node::items))`. Throws as operator->.

@@ -87,8 +87,8 @@ class queue : public ptr<queue<T>> {
     const detail::shard_writing lock(this->slot(), 0);
     while (!try_push(v)) add_block();
   }
-  /// The first element, which stays in the queue. Throws out_of_range if there is none. O(1).
-  [[nodiscard]] value_type front() const {
+  /// A copy of the first element, which stays in the queue; const, so that no write to it is lost. Throws out_of_range if there is none. O(1).
+  [[nodiscard]] const value_type front() const {
     const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;
     const auto& h = *detail::object_at<header>(this->slot());

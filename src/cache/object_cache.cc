@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace fm::detail {
 
@@ -132,6 +133,17 @@ char* resolve(slot_t slot, access how) { return object_cache::resolve(slot, how)
 new_object allocate(object_cache& cache, const type_descriptor& type, std::uint64_t length, const void* init,
                     std::uint64_t init_bytes) {
   return cache.allocate(type, length, init, init_bytes);
+}
+
+bool names_objects(const object_cache& cache, const type_descriptor& type, const void* init) noexcept {
+  for (const std::uint32_t at : type.ref_offsets) {
+    slot_t s = 0;
+    std::memcpy(&s, static_cast<const char*>(init) + at, sizeof s);
+    if (s == 0) continue;
+    if (s >= hit.slots || tablet_info_of(s).heap.load(std::memory_order_acquire) != &cache) return false;
+    if (word_at(s).load(std::memory_order_acquire) == word::free) return false;
+  }
+  return true;
 }
 
 std::uint64_t capacity_bytes(const object_cache& cache) noexcept { return cache.options().capacity_bytes; }

@@ -55,7 +55,8 @@ message("find_package: ${output}")
 # A program's own checks work whatever the library was built with.
 run(${work}/consumer/mistakes none)
 foreach(mistake IN ITEMS "scope:a scope belongs to the thread that opened it" "pin:a pin is used that is empty"
-    "reference:an fm::ref is read that is in no managed object" "array:an index is past the end of an array")
+    "reference:an fm::ref is read that is in no managed object" "array:an index is past the end of an array"
+    "stale:an object is made with an fm::ref that names no object")
   string(REGEX MATCH "^([a-z]+):(.+)$" matched ${mistake})
   set(expected "${CMAKE_MATCH_2}")
   execute_process(COMMAND ${work}/consumer/mistakes ${CMAKE_MATCH_1} RESULT_VARIABLE status OUTPUT_VARIABLE output

@@ -41,6 +41,10 @@ char* resolve(slot_t slot, access how);
 new_object allocate(object_cache& cache, const type_descriptor& type, std::uint64_t length, const void* init,
                     std::uint64_t init_bytes);
 
+/// Whether every reference in `init`, contents of a new object of that type in `cache`, is null or names an object that is
+/// there. For checks: a reference that nothing keeps alive may also name a newer object. O(references), any thread.
+bool names_objects(const object_cache& cache, const type_descriptor& type, const void* init) noexcept;
+
 /// Whether the address is in the memory of a heap of this process, or was when a pin outlived its heap. Of a process that
 /// has had more heaps than can be told apart, true for all addresses. For checks; O(heaps), lock-free, any thread.
 bool is_managed(const void* address) noexcept;

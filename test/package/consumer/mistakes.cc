@@ -36,6 +36,14 @@ int main(int count, char** arguments) {
   const auto q = h.make<node>(std::move(on_the_stack));
   if (mistake == "reference") sum += on_the_stack.next->value;
   sum += q->next->value;
+  node stale;
+  {
+    const auto rooted = h.make<node>();
+    stale.next = rooted;
+    if (mistake != "stale") h.make<node>(node{.next = rooted});
+  }
+  h.collect();
+  if (mistake == "stale") h.make<node>(std::move(stale));
   const auto row = numbers.read();
   sum += static_cast<std::uint64_t>((*row)[mistake == "array" ? 4 : 3]);
   for (const int x : p.read(&node::items)) sum += static_cast<std::uint64_t>(x);
