@@ -61,10 +61,10 @@ class heap {
   [[nodiscard]] result<ptr<T>> try_make(T&& init) {
     return attempt([&] { return make<T>(std::forward<T>(init)); });
   }
-  /// The same of its default values.
-  template <class T>
-  [[nodiscard]] result<ptr<T>> try_make() {
-    return attempt([&] { return make<T>(); });
+  /// The same of its fields in order; of its default values without arguments.
+  template <class T, class... A>
+  [[nodiscard]] result<ptr<T>> try_make(A&&... a) {
+    return attempt([&] { return make<T>(std::forward<A>(a)...); });
   }
 
   /// Makes a T of its default values and lets `fill(T&)` change it in place, where references keep alive what they refer
@@ -87,12 +87,24 @@ class heap {
     return ptr<E[]>::from_slot(detail::allocate(*cache_, detail::array_descriptor_of<E>(), n, nullptr, 0));
   }
   /// Makes an array with a copy of `values`, whose type holds no references. O(n). Throws as make.
-  template <class E>
+  template <class E, std::size_t N>
   requires managed_plain<std::remove_const_t<E>>
-  auto array(std::span<E> values) {
+  auto array(std::span<E, N> values) {
     using element = std::remove_const_t<E>;
     return ptr<element[]>::from_slot(detail::allocate(*cache_, detail::array_descriptor_of<element>(), values.size(),
                                                       values.data(), values.size_bytes()));
+  }
+
+  /// As array, without exceptions: a handle, or the error.
+  template <class E>
+  [[nodiscard]] result<ptr<E[]>> try_array(std::size_t n) {
+    return attempt([&] { return array<E>(n); });
+  }
+  /// As array, without exceptions: a handle, or the error.
+  template <class E, std::size_t N>
+  requires managed_plain<std::remove_const_t<E>>
+  [[nodiscard]] auto try_array(std::span<E, N> values) {
+    return attempt([&] { return array(values); });
   }
 
   /// Copies text into the heap: `h.str("…")` is an fm::string. Needs the header of fm::string. O(length). Throws as
@@ -100,6 +112,11 @@ class heap {
   template <class S = string>
   S str(std::string_view text) {
     return S(*this, text);
+  }
+  /// As str, without exceptions: the string, or the error.
+  template <class S = string>
+  [[nodiscard]] result<S> try_str(std::string_view text) {
+    return attempt([&] { return str<S>(text); });
   }
 
   /// Runs a collection now, beside the program, and reports what it did. `why` is for the log. Collections also start

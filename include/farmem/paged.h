@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <farmem/error.h>
 #include <farmem/paged_options.h>
-#include <farmem/paged_resource.h>
 #include <farmem/paged_stats.h>
 #include <memory>
 #include <memory_resource>

@@ -3,9 +3,9 @@
 // never throws for an object that cannot be fetched. The later access does, and reports errors.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <farmem/ptr.h>
-#include <ranges>
 #include <span>
 
 namespace fm {

@@ -5,8 +5,8 @@
 // await has a deadline, so the loop ends.
 #pragma once
 
+#include <algorithm>
 #include <farmem/task.h>
-#include <ranges>
 #include <vector>
 
 namespace fm {

@@ -6,6 +6,7 @@
 //   std::accumulate(v.begin(), v.end(), 0);     fm::vector<posting> hits = f->hits;
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <farmem/detail/vector_elements.h>
 #include <farmem/detail/vector_erase_if.h>
@@ -13,7 +14,6 @@
 #include <farmem/detail/vector_range.h>
 #include <initializer_list>
 #include <iterator>
-#include <ranges>
 #include <span>
 
 namespace fm {

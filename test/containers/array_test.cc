@@ -22,6 +22,26 @@ TEST_CASE("at() of an array throws past its end and names it") {
   }
 }
 
+TEST_CASE("[] of a handle to an array gives a value, or a root, and throws past the end") {
+  struct kept {
+    std::uint64_t id = 0;
+  };
+  fm::heap h(tiny());
+  const std::uint64_t numbers[] = {1, 2, 3};
+  const auto a = h.array(std::span(numbers));
+  REQUIRE(a[2] == 3);
+  REQUIRE(code_of([&] { (void)a[3]; }) == fm::errc::out_of_range);
+  REQUIRE(code_of([&] { (void)fm::ptr<std::uint64_t[]>()[0]; }) == fm::errc::null_handle);
+  const auto refs = h.array<fm::ref<kept>>(2);
+  (*refs.write())[1] = h.make<kept>({.id = 7});
+  const fm::ptr<kept> root = refs[1];
+  REQUIRE(refs[0] == nullptr);
+  (*refs.write())[1] = nullptr;
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  REQUIRE(h.collect().ok());
+  REQUIRE(root->id == 7);
+}
+
 #if !defined(NDEBUG) && !FM_TSAN
 TEST_CASE("an index past the end of an array ends a debug build, with a message") {
   const ended_child end = run_in_child([] {

@@ -7,6 +7,7 @@
 #include <list>
 #include <numeric>
 #include <random>
+#include <ranges>
 #include <sstream>
 
 using namespace fm::test;

@@ -78,6 +78,8 @@ TEST_CASE("a pin that is assigned to ends, and the one that was moved from is em
   first = std::move(second);
   CHECK(first->id == 3);
   CHECK(second.get() == nullptr);  // NOLINT(bugprone-use-after-move): documented to be empty
+  CHECK(second == nullptr);        // NOLINT(bugprone-use-after-move)
+  CHECK(first != nullptr);
   const auto pins = [](const void* payload) {
     return fm::detail::frame::prefix(const_cast<char*>(static_cast<const char*>(payload))).pins.load();
   };

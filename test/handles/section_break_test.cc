@@ -13,6 +13,7 @@
 #include "held_agent.h"
 #include "sections.h"
 #include "support/await.h"
+#include "support/error_code.h"
 
 using namespace fm::literals;
 
@@ -256,4 +257,30 @@ TEST_CASE("threads whose scopes miss all the time find behind every raw pointer 
   for (const std::uint64_t n : counted) REQUIRE(n == 1500 * 12);
   REQUIRE(h.stats().waits_expired == 0);
   require_sound(h);
+}
+
+TEST_CASE("a scope keeps what it has shown beside evictions and collections of its own thread, up to 64 objects") {
+  fm::heap h(small_here());
+  std::vector<fm::ptr<branch>> all;
+  for (std::uint64_t i = 0; i < 65; ++i) all.push_back(h.make<branch>({.id = i}));
+  fm::scope in;
+  std::vector<const branch*> shown;
+  for (std::uint64_t i = 0; i < 64; ++i) shown.push_back(all[i].get(in));
+  CHECK(h.evict_all() == fm::errc::ok);
+  CHECK(h.collect().ok());
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    CHECK(shown[i]->id == i);
+    CHECK(all[i].get(in) == shown[i]);
+  }
+  CHECK(all[64].get(in)->id == 64);
+  CHECK(fm::test::code_of([&] { (void)h.evict_all(); }) == fm::errc::scope_misuse);
+  CHECK(fm::test::code_of([&] { (void)h.collect(); }) == fm::errc::scope_misuse);
+}
+
+TEST_CASE("a null handle gives a null pointer in a scope, and cannot be written to") {
+  fm::heap h(small_here());
+  const fm::ptr<branch> none;
+  fm::scope in;
+  CHECK(none.get(in) == nullptr);
+  CHECK(fm::test::code_of([&] { (void)none.get_for_write(in); }) == fm::errc::null_handle);
 }

@@ -4,6 +4,8 @@
 #include <memory_resource>
 #include <unordered_map>
 
+#include <farmem/paged_resource.h>
+
 #include "fixture.h"
 
 using namespace paged_test;

@@ -4,10 +4,10 @@
 // Invariant: a function of the program runs under no lock of a tree (tree_locks.h). Used by fm::map and fm::set only.
 #pragma once
 
+#include <algorithm>
 #include <farmem/detail/tree_builder.h>
 #include <farmem/detail/tree_iterator.h>
 #include <farmem/detail/tree_writer.h>
-#include <ranges>
 
 namespace fm {
 
