@@ -33,10 +33,10 @@ TEST_CASE("[] of a handle to an array gives a value, or a root, and throws past 
   REQUIRE(code_of([&] { (void)a[3]; }) == fm::errc::out_of_range);
   REQUIRE(code_of([&] { (void)fm::ptr<std::uint64_t[]>()[0]; }) == fm::errc::null_handle);
   const auto refs = h.array<fm::ref<kept>>(2);
-  (*refs.write())[1] = h.make<kept>({.id = 7});
+  refs.write()->at(1) = h.make<kept>({.id = 7});
   const fm::ptr<kept> root = refs[1];
   REQUIRE(refs[0] == nullptr);
-  (*refs.write())[1] = nullptr;
+  refs.write()->at(1) = nullptr;
   REQUIRE(h.evict_all() == fm::errc::ok);
   REQUIRE(h.collect().ok());
   REQUIRE(root->id == 7);

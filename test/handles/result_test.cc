@@ -15,7 +15,7 @@ TEST_CASE("each function that throws has a twin that returns a result") {
   fm::heap h({.cache = 2_MiB, .local_memory = 64_MiB, .local_region = 1_MiB});
   REQUIRE(h.try_make<returned>({.value = 3}).value()->value == 3);
   REQUIRE(h.try_make<returned>().value()->value == 0);
-  REQUIRE(h.try_make<returned>(4u).value()->value == 4);
+  REQUIRE(h.try_make<returned>(4).value()->value == 4);
   REQUIRE(h.try_array<int>(5).value()[4] == 0);
   const int numbers[] = {1, 2, 3};
   REQUIRE(h.try_array(std::span(numbers)).value()[2] == 3);
