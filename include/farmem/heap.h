@@ -186,9 +186,9 @@ class heap {
   /// Checks roots, words, frames, the agents' entries and their accounts against each other. Only while no other thread
   /// uses the heap. O(slots).
   [[nodiscard]] verify_report verify();
-  /// Writes back and evicts all objects that are not pinned. For tests and measurements. Segments that other threads
-  /// are filling stay. Returns timed_out if an object could not leave in time. In a scope, what it has shown
-  /// stays; if that is more than 64 objects, throws scope_misuse. O(cache).
+  /// Writes back and evicts all objects. For tests and measurements. Segments that other threads are filling stay.
+  /// Returns timed_out if an object could not leave in time, such as one that is pinned or that the caller's scope has
+  /// shown. In a scope that has shown more than 64 objects, throws scope_misuse. O(cache).
   errc evict_all(duration within = std::chrono::seconds(30));
   /// Frees all objects on the agents and closes the connections. Idempotent. No other thread may use the heap.
   void close() noexcept;

@@ -22,7 +22,7 @@ TEST_CASE("at() of an array throws past its end and names it") {
   }
 }
 
-TEST_CASE("[] of a handle to an array gives a value, or a root, and throws past the end") {
+TEST_CASE("a handle to an array gives elements by index, as values or as roots, and throws past the end") {
   struct kept {
     std::uint64_t id = 0;
   };
