@@ -379,6 +379,11 @@ constexpr std::uint64_t ghost_bytes = 512;
 /// Segments of what was fetched are promoted by luck if less than this part of their bytes are objects that come back. Of
 /// a scan none does.
 constexpr std::uint64_t returning_share = 32;
+/// Of the probability of being promoted by luck, what is left where all that active lets go of was used: a change of
+/// what the program wants is noticed by it.
+constexpr double luck_least = 1.0 / 16;
+/// The share of active's oldest that was used is a mean over about so many segments.
+constexpr double segments_of_wanted = 8;
 /// As long as more is on trial than twice its share, this part of such segments is promoted (frames/policy.h).
 constexpr double promoted_into_room = 0.5;
 /// Below so many segments, what the evictor moves shares them with new objects.

@@ -191,6 +191,7 @@ void evictor::finish_sweep() {
 bool evictor::end_sweep(segment& s) {
   job_ = job::none;
   segment_ = nullptr;
+  if (!s.on_trial && !s.swept) arena_.note_wanted(kept_bytes_, s.used);
   s.swept = true;
   if (kept_ + pinned_ + dirty_kept_ + waiting_ == 0 && s.writing.load(std::memory_order_acquire) == 0) {
     release(s);

@@ -118,6 +118,16 @@ class arena {
   [[nodiscard]] bool trial_overflows() const noexcept {
     return on_trial_.load(std::memory_order_relaxed) > 2 * replacement_policy::trial_target(capacity_);
   }
+  /// The share of bytes that were used, of what was at active's old end when it was looked at: 0 to 1, a mean over the
+  /// last segments.
+  [[nodiscard]] double wanted() const noexcept { return wanted_.load(std::memory_order_relaxed); }
+  /// A segment of active was looked at for the first time. By the evictor alone.
+  void note_wanted(std::uint64_t used_again, std::uint64_t of) noexcept {
+    const double share =
+        std::min(1.0, static_cast<double>(used_again) / static_cast<double>(std::max<std::uint64_t>(of, 1)));
+    const double mean = wanted();
+    wanted_.store(mean + (share - mean) / limits::segments_of_wanted, std::memory_order_relaxed);
+  }
   /// Ends filling: the segment is filled, and if all words into it are cold, it enters its queue at once. `used` is the
   /// end of the last frame. `promoted`: fetched objects in it are not on trial.
   void retire(segment& s, std::uint64_t used, bool promoted);
@@ -241,6 +251,7 @@ class arena {
   std::mutex mutex_;
   queue free_, filled_, trial_, active_, writing_, dead_;
   std::atomic<std::uint32_t> on_trial_{0};  ///< segments of the runs in trial_
+  std::atomic<double> wanted_{0};           ///< see wanted()
   std::vector<segment*> freed_;             ///< noted since the last set_dead_aside; room for all
   /// Runs that were released one after the other, and have their memory still; some may have been taken apart
   /// meanwhile.

@@ -143,7 +143,8 @@ void shared_segments::retire_if_done(segment& s) {
   std::erase(filling_, &s);
   if (s.used == 8) return arena_.release(s);
   const std::uint64_t returned = s.returned.load(std::memory_order_relaxed);
-  arena_.retire(s, s.used, policy_.promotes(returned, s.used, arena_.trial_overflows(), next_random(random_)));
+  arena_.retire(s, s.used,
+                policy_.promotes(returned, s.used, arena_.trial_overflows(), arena_.wanted(), next_random(random_)));
 }
 
 void shared_segments::close() {
