@@ -1,6 +1,7 @@
 // Collections by the agents: what dies and what lives, by roots, frames, weak handles, pins and containers; and what comes of what died.
 #include "fixture.h"
 #include "heap/heap_core.h"
+#include "support/await.h"
 
 #include <future>
 #include <thread>
@@ -324,6 +325,44 @@ TEST_CASE("a scope that is to begin while the agents are full waits for a collec
   // One more, because a collection is counted when its evacuation has ended, and the next one begins after that.
   (void)collect(h, "after it");
   CHECK(h.stats().collections > before + 1);
+}
+
+// An attempt at a pause holds all other threads back, and fails while a scope is open. The next one is for when that scope has ended.
+TEST_CASE("a collection that meets an open scope tries one pause, and the gate stays open until the scope has ended") {
+  auto o = small();
+  o.cache = 64_MiB;  // without eviction, which has pauses of its own
+  fm::heap h(o);
+  const auto kept = make_list(h, 100);
+  const auto tried = [&] { return h.stats().recent_pauses.size(); };
+  std::promise<void> opens, ends;
+  auto holder = std::async(std::launch::async, [&] {
+    const fm::scope s;
+    opens.set_value();
+    ends.get_future().wait();
+    return kept.get(s)->id;
+  });
+  opens.get_future().wait();
+  const std::size_t before = tried();
+  auto collection = std::async(std::launch::async, [&] { return h.collect("test"); });
+  const bool met = fm::test::await([&] { return tried() != before; });
+  std::array<std::future<std::uint64_t>, 2> others;
+  for (auto& other : others)
+    other = std::async(std::launch::async, [&] {
+      std::uint64_t read = 0;
+      for (int round = 0; round < 100; ++round)
+        for (const gc_node& e : fm::walk(make_list(h, 1'000), &gc_node::left)) read += e.id < 1'000;
+      return read;
+    });
+  for (auto& other : others) CHECK(other.get() == 100'000);
+  const std::size_t tries = tried() - before;
+  ends.set_value();
+  CHECK(holder.get() == 99);
+  const auto r = collection.get();
+  require_ok(r);
+  CHECK(met);
+  CHECK(tries == 1);
+  CHECK(r.pauses_abandoned >= 1);
+  require_list(kept, 100);
 }
 
 TEST_CASE("a heap that is closed lets a thread go that waits at its gate") {
