@@ -5,6 +5,26 @@
 using namespace channel_test;
 using fm::errc;
 
+namespace {
+
+/// An order that stops where the test wants, and throws when it may go on.
+struct held_order {
+  enum stage : std::uint32_t { in_order, wanted, held, let_go };
+  static inline std::atomic<std::uint32_t> at{in_order};
+  static void next(stage s) {
+    at = s;
+    at.notify_all();
+  }
+  bool operator()(std::uint64_t a, std::uint64_t b) const {
+    if (at.load() == in_order) return a < b;
+    next(held);
+    at.wait(held);
+    throw fm::error(errc::cancelled, "no order");
+  }
+};
+
+}  // namespace
+
 TEST_CASE("sends and receives go on by themselves, and in their order") {
   const std::string transport = GENERATE("local", "shm", "tcp");
   INFO(transport);
@@ -42,6 +62,29 @@ TEST_CASE("a flush waits for sends that were begun before it, whether or not the
   for (auto& s : sends) over += s.test();
   receiver.join();
   REQUIRE(over == n);
+}
+
+TEST_CASE("a flush does not wait for a graph that is being sent, which may be given up before anybody hears of it") {
+  const std::string transport = GENERATE("local", "shm", "tcp");
+  INFO(transport);
+  ends e(transport);
+  const fm::map<std::uint64_t, std::uint64_t, held_order> m(e.from);
+  for (std::uint64_t i = 0; i < 2000; ++i) m.insert(i, i);
+  held_order::next(held_order::wanted);
+  beside sender([&] { e.tx.send(m); });
+  held_order::at.wait(held_order::wanted);
+  const thrown flush = thrown_by([&] { e.tx.flush(); });
+  const std::uint64_t parts = e.tx.stats().parts_sent;
+  held_order::next(held_order::let_go);
+  REQUIRE(sender.join() == errc::cancelled);
+  held_order::next(held_order::in_order);
+  REQUIRE(flush.text == "");
+  REQUIRE(parts == 0);
+  // Its number is the next one's.
+  e.tx.send(e.from.make<node>({.id = 3}), {.until = fm::delivery::sent});
+  REQUIRE(e.rx.recv<node>()->id == 3);
+  e.tx.flush();
+  REQUIRE(e.rx.stats().graphs_refused == 0);
 }
 
 TEST_CASE("an operation that is not over says so, and gives its error when it is") {
