@@ -47,6 +47,7 @@ class process {
   ~process() {
     if (pid_ > 0) end(SIGKILL);
   }
+  [[nodiscard]] pid_t id() const { return pid_; }
   /// Only sends it; for a child of the process that started it, which cannot wait for it.
   void send(int signal) const { ::kill(pid_, signal); }
   /// Stops it until SIGCONT; when this returns, none of its threads runs. By the process that started it.

@@ -6,9 +6,11 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "live_agent.h"
+#include "support/await.h"
 
 using namespace agent_test;
 using namespace fm::literals;
@@ -81,6 +83,16 @@ std::optional<std::uint64_t> look(const fm::ptr<item>& p) {
     if (e.code() != fm::errc::agent_lost) throw;
     return {};
   }
+}
+
+/// Regions of agents that a process has mapped, by their inodes.
+std::set<std::string> mapped_regions(const std::string& process) {
+  std::ifstream in("/proc/" + process + "/maps");
+  std::set<std::string> all;
+  for (std::string address, mode, offset, device, inode, name;
+       in >> address >> mode >> offset >> device >> inode && std::getline(in, name);)
+    if (name.find("farmem-region") != std::string::npos) all.insert(inode);
+  return all;
 }
 
 }  // namespace
@@ -221,4 +233,29 @@ TEST_CASE("an agent that is killed and started again is left at once", "[agent]"
   }
   CHECK(lost > 0);
   for (std::uint64_t i = 0; i < 10 * cache_bytes / item_bytes; ++i) REQUIRE(h.make<item>({.id = i})->id == i);
+}
+
+TEST_CASE("a heap does not keep the memory of an agent mapped that it has lost", "[agent]") {
+  live_agent first(modest), second(modest);
+  std::vector<std::string> agents{first.url("shm")};
+  const bool has_another = GENERATE(false, true);
+  INFO(has_another);
+  if (has_another) agents.push_back(second.url("shm"));
+  told events;
+  fm::heap h(over(agents, events));
+  std::vector<fm::ptr<item>> all;
+  for (std::uint64_t i = 0; i < 20'000; ++i) all.push_back(h.make<item>({.id = i}));
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const std::set<std::string> gone = mapped_regions(std::to_string(first.program->id()));
+  const auto kept = [&] {
+    std::set<std::string> mine = mapped_regions("self");
+    std::erase_if(mine, [&](const std::string& r) { return !gone.contains(r); });
+    return mine.size();
+  };
+  CHECK(kept() != 0);
+  CHECK(first.program->end(SIGKILL) == -SIGKILL);
+  events.await(has_another ? fm::agent_change::rehomed : fm::agent_change::lost, first.url("shm"));
+  CHECK(fm::test::await([&] { return kept() == 0; }));
+  // Nor their places, once the other agent has its tablets.
+  if (has_another) CHECK(fm::test::await([&] { return mapped_regions("self").size() == h.stats().regions; }));
 }
