@@ -1,6 +1,9 @@
-// The sender's walk over a graph, part by part: how far it looks ahead for what to fetch.
+// The sender's walk over a graph, part by part: how far it looks ahead for what to fetch, and what becomes of a graph that is changed
+// while it is sent.
 #include "base/channel_limits.h"
 #include "heap/heap_core.h"
+
+#include <set>
 
 #include "fixture.h"
 #include "recorder.h"
@@ -20,11 +23,91 @@ class told_of_parts final : public part_sink {
     told_();
     return kept_.next(used);
   }
+  std::vector<std::uint64_t> stream(std::size_t used) {
+    kept_.keep(used);
+    return kept_.all;
+  }
 
  private:
   std::function<void()> told_;
   recorder kept_;
 };
+
+/// Lets one thing happen at the n-th moment at which a sender may wait: for a part, or for memory before a section. The function that
+/// eviction has there is replaced.
+class interruption {
+ public:
+  interruption(std::uint64_t n, std::function<void()> what) : left_(n), what_(std::move(what)) {
+    now = this;
+    relieve_ = epochs::relieve.exchange([]() noexcept { now->moment(); });
+    epochs::gate.fetch_or(epochs::gate_memory);
+  }
+  ~interruption() {
+    epochs::gate.fetch_and(~std::uint32_t{epochs::gate_memory});
+    epochs::relieve.store(relieve_);
+  }
+  interruption(const interruption&) = delete;
+  interruption& operator=(const interruption&) = delete;
+  void moment() noexcept {
+    if (left_ == 0 || --left_ != 0) return;
+    epochs::gate.fetch_and(~std::uint32_t{epochs::gate_memory});
+    what_();
+  }
+  [[nodiscard]] bool has_come() const noexcept { return left_ == 0; }
+
+ private:
+  static inline interruption* now = nullptr;
+  std::uint64_t left_;
+  std::function<void()> what_;
+  void (*relieve_)() noexcept;
+};
+
+using numbers = fm::ref<std::uint64_t[]>;
+struct two {
+  std::uint64_t id = 0;
+  numbers first, second;
+};
+
+fm::ptr<std::uint64_t[]> filled(fm::heap& h, std::uint64_t n, std::uint64_t with) {
+  const auto a = h.array<std::uint64_t>(n);
+  const fm::write_pin w = a.write();
+  for (std::uint64_t& e : *w) e = with;
+  return a;
+}
+
+/// Frees what nothing keeps any more, and gives the slot to an array of one element.
+void give_away(fm::heap& h, slot_t slot, std::vector<fm::ptr<std::uint64_t[]>>& kept) {
+  if (h.collect("test").freed == 0) return;  // the sender has it pinned
+  do kept.push_back(filled(h, 1, 2));
+  while (kept.back().slot() != slot && kept.size() < 100'000);
+}
+
+using stream = std::vector<std::uint64_t>;
+template <class T>
+stream stream_of(
+    const fm::ptr<T>& root, const std::function<void()>& at_part = [] {}) {
+  told_of_parts to(at_part);
+  graph_writer w(schema_of<T>(), no_limits, false, to);
+  w.write(root.slot());
+  return to.stream(w.used());
+}
+
+/// What is sent of graphs that `make` gives, when `change` happens to each at another moment of its sending. An empty stream is for
+/// those that were refused because of it.
+template <class Make, class Change>
+std::set<stream> sent_with(const Make& make, const Change& change) {
+  std::set<stream> all;
+  for (std::uint64_t n = 1;; ++n) {
+    const auto root = make();
+    interruption i(n, [&] { change(root); });
+    stream sent;
+    const thrown t = thrown_by([&] { sent = stream_of(root, [&] { i.moment(); }); });
+    INFO(t.text);
+    REQUIRE((t.code == fm::errc::ok || t.text.find("the graph was changed while it was sent") != std::string::npos));
+    all.insert(sent);
+    if (!i.has_come()) return all;
+  }
+}
 
 }  // namespace
 
@@ -56,4 +139,41 @@ TEST_CASE("a sender that misses looks at a bounded number of pending objects for
   CHECK(last_was_fetched);
   CHECK(next_was_not);
   CHECK(w.objects() == looks + 3);
+}
+
+TEST_CASE("an object that gives its slot to a smaller one while its graph is sent is sent whole, or not, or refused") {
+  fm::heap h(small(64_MiB));
+  const auto make = [&] {
+    return h.make<two>({.id = 7, .first = filled(h, 500, 1), .second = filled(h, 1'000, 1)});  // of several parts
+  };
+  std::vector<fm::ptr<std::uint64_t[]>> kept;
+  const std::set<stream> sent = sent_with(make, [&](const fm::ptr<two>& root) {
+    const slot_t slot = root->second.slot();
+    root.write()->second = nullptr;
+    give_away(h, slot, kept);
+  });
+  const stream whole = stream_of(make()), without = stream_of(h.make<two>({.id = 7, .first = filled(h, 500, 1)})),
+               other = stream_of(h.make<two>({.id = 7, .first = filled(h, 500, 1), .second = filled(h, 1, 2)}));
+  CHECK((sent == std::set<stream>{whole, without, other, {}}));
+}
+
+TEST_CASE("a vector that is cleared while it is sent is sent whole, or empty, or refused") {
+  using vector = fm::vector<std::uint64_t>;
+  fm::heap h(small(64_MiB));
+  const auto make = [&] {
+    vector v(h);
+    v.resize(200, 1);  // of several parts
+    return v;
+  };
+  std::vector<fm::ptr<std::uint64_t[]>> kept;
+  const std::set<stream> sent = sent_with(make, [&](const vector& v) {
+    slot_t slot = 0;
+    {
+      const user_section in_section;
+      slot = chunks<std::uint64_t>::slot_of(*object_at<vector_header<std::uint64_t>>(v.slot()), 0);
+    }
+    v.clear();
+    give_away(h, slot, kept);
+  });
+  CHECK((sent == std::set<stream>{stream_of(make()), stream_of(vector(h)), {}}));
 }
