@@ -1,6 +1,9 @@
 // The real agent while it serves heaps: what it announces and tells, how it ends, what a heap sees when it is killed, is
 // full, or refuses, and that clients that do not follow the protocol harm nobody else.
 #include <farmem/farmem.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +12,7 @@
 
 #include "fabric/raw_client.h"
 #include "live_agent.h"
+#include "support/await.h"
 
 using namespace agent_test;
 using namespace fm::literals;
@@ -67,6 +71,37 @@ std::pair<fm::errc, std::string> error_of(const Open& open) {
     return {e.code(), e.what()};
   }
   return {fm::errc::ok, ""};
+}
+
+/// Takes all free descriptors away from a process that opens none meanwhile, until it goes.
+class no_descriptors {
+ public:
+  explicit no_descriptors(pid_t of) : of_(of) {
+    rlimit none{};
+    const std::string open = "/proc/" + std::to_string(of) + "/fd/";
+    while (std::filesystem::exists(std::filesystem::symlink_status(open + std::to_string(none.rlim_cur))))
+      ++none.rlim_cur;
+    REQUIRE(::prlimit(of_, RLIMIT_NOFILE, nullptr, &before_) == 0);
+    none.rlim_max = before_.rlim_max;
+    REQUIRE(::prlimit(of_, RLIMIT_NOFILE, &none, nullptr) == 0);
+  }
+  ~no_descriptors() { ::prlimit(of_, RLIMIT_NOFILE, &before_, nullptr); }
+  no_descriptors(const no_descriptors&) = delete;
+  no_descriptors& operator=(const no_descriptors&) = delete;
+
+ private:
+  const pid_t of_;
+  rlimit before_{};
+};
+/// How often a thread of a process has gone to sleep.
+std::uint64_t sleeps_of(pid_t process, const std::string& thread) {
+  const std::string tasks = "/proc/" + std::to_string(process) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    if (text_of(task.path() / "comm") != thread + "\n") continue;
+    const std::string status = text_of(task.path() / "status"), key = "\nvoluntary_ctxt_switches:";
+    return std::stoull(status.substr(status.find(key) + key.size()));
+  }
+  return 0;
 }
 
 const std::vector<std::string> modest{"--memory", "64MiB", "--region", "256KiB"};
@@ -266,4 +301,38 @@ TEST_CASE("corrupt and truncated frames cost their own connection only", "[agent
   }
   CHECK(one[99]->id == 99);
   CHECK(two[99]->id == 99);
+}
+
+TEST_CASE("an agent without a free descriptor rests and serves on, and answers when it has one", "[agent]") {
+  live_agent a(modest);
+  fm::heap h(small(a.url("tcp")));
+  const auto all = fill(h);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const fm::os::descriptor client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un at{.sun_family = AF_UNIX, .sun_path = {}};
+  a.admin().copy(at.sun_path, sizeof at.sun_path - 1);
+  const std::string question = "status\n";
+  {
+    const no_descriptors meanwhile(a.program->id());
+    const std::uint64_t before = sleeps_of(a.program->id(), "fm-admin");
+    REQUIRE(::connect(client.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
+    REQUIRE(::send(client.get(), question.data(), question.size(), MSG_NOSIGNAL) == ssize_t(question.size()));
+    // The client is there all the while, and would wake a thread that waits for one.
+    CHECK(fm::test::await([&] { return sleeps_of(a.program->id(), "fm-admin") >= before + 3; }));
+    pollfd answered{client.get(), POLLIN, 0};
+    CHECK(::poll(&answered, 1, 0) == 0);
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 0; i < records; ++i) wrong += all[i]->id != i;
+    CHECK(wrong == 0);
+  }
+  std::string told;
+  for (pollfd p{client.get(), POLLIN, 0}; ::poll(&p, 1, wait_ms) == 1;) {
+    std::array<char, 4096> some;
+    const ssize_t n = ::recv(client.get(), some.data(), some.size(), 0);
+    if (n <= 0) break;
+    told.append(some.data(), std::size_t(n));
+  }
+  CHECK(told.find(R"("totals":{"heaps":1,)") != std::string::npos);
+  CHECK(a.status().find(R"("totals":{"heaps":1,)") != std::string::npos);
+  CHECK(h.stats().reconnects == 0);
 }
