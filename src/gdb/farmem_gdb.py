@@ -1,8 +1,9 @@
-"""Pretty-printers of gdb for farmem: handles, references, pins, strings and vectors show the objects behind them.
+"""Pretty-printers of gdb for farmem: handles, references, pins and containers show the objects behind them.
 
 gdb loads this file by itself for programs that use an installed libfarmem.so. Otherwise: (gdb) source .../farmem_gdb.py
 
-An object is shown if it is resident. What is remote shows as a slot and "remote": gdb does not fetch. Nothing is called in
+An object is shown if it is resident. What is remote shows as a slot and "remote": gdb does not fetch. Of a container,
+each page, node, block or chunk is an object. Nothing is called in
 the process and nothing in it changes. In a core dump handles show their slots alone, unless the heap was opened with
 heap_options::dump_cache: other dumps leave out the cache and the table.
 """
@@ -16,7 +17,8 @@ PINS_BEFORE = 16
 # farmem/detail/roots.h, farmem/detail/weak_cell.h: of the words of root cells and weak cells, and of weak names
 SLOT_MASK = (1 << 40) - 1
 WEAK_CHUNK = 16384  # limits::cells_per_weak_chunk
-ELEMENTS_MOST = 200  # of a vector, as gdb's own default for arrays
+SLOTS_OF_CHUNK = 1024  # farmem/detail/vector_chunks.h: of a vector of references
+ELEMENTS_MOST = 200  # of a container, as gdb's own default for arrays
 
 
 def atomic(value):
@@ -97,7 +99,7 @@ def slot_of_weak(name):
 
 
 class Handle:
-    """fm::ptr and fm::ref, and containers that are handles to what is not shown."""
+    """fm::ptr and fm::ref."""
 
     def __init__(self, kind, slot, target):
         self.kind, self.slot, self.target = kind, slot, target
@@ -143,24 +145,6 @@ class String:
         return "string" if self.slot and payload_of(self.slot)[0] is not None else None
 
 
-class Tree:
-    """An fm::map or fm::set: how many entries it has, if its top is resident (farmem/detail/tree_nodes.h)."""
-
-    def __init__(self, kind, slot):
-        self.kind, self.slot = kind, slot
-
-    def to_string(self):
-        header = payload_of(self.slot)[0] if self.slot else None
-        if header is None:
-            return describe(self.slot, self.kind)
-        top = word_at(header)
-        counts = payload_of(top)[0] if top else None
-        if top and counts is None:
-            return describe(self.slot, self.kind)
-        entries = sum(word_at(counts + 8 + 64 * i) for i in range(8)) % (1 << 64) if top else 0
-        return "%s of %d entries, slot 0x%x" % (self.kind, entries, self.slot)
-
-
 class Vector:
     """An fm::vector: its elements as far as their chunks are resident (farmem/detail/vector_chunks.h)."""
 
@@ -179,15 +163,20 @@ class Vector:
             return describe(self.slot, "fm::vector")
         return "fm::vector of %d elements, slot 0x%x" % (h["size"], self.slot)
 
-    def chunk(self, h, number):
+    def chunk_slot(self, h, number):
+        """Of a chunk, or of the part of the directory that would tell it and is not resident."""
         if number == 0:
-            return payload_of(h["first"])[0]
-        at = payload_of(h["directory"])[0]
+            return h["first"]
+        at = h["directory"]
         for index in (number // 512, number % 512):
-            if at is None:
-                return None
-            at = payload_of(word_at(at + 8 + 8 * index))[0]
+            payload = payload_of(at)[0]
+            if payload is None:
+                return at
+            at = word_at(payload + 8 + 8 * index)
         return at
+
+    def chunk(self, h, number):
+        return payload_of(self.chunk_slot(h, number))[0]
 
     def children(self):
         h = self.header()
@@ -206,6 +195,199 @@ class Vector:
         return "array"
 
 
+def inside(container, what):
+    """A type of the library with the type arguments of a container: of a set, also that of its values, which are none."""
+    name, arguments = container.name[:-1].strip().split("<", 1)
+    if name in ("fm::set", "fm::hash_set"):
+        depth = at = 0
+        while at < len(arguments) and (depth > 0 or arguments[at] != ","):
+            depth += {"<": 1, ">": -1}.get(arguments[at], 0)
+            at += 1
+        arguments = arguments[:at] + ", fm::detail::no_value" + arguments[at:]
+    return gdb.lookup_type("fm::detail::%s<%s%s>" % (what, arguments, " " if arguments.endswith(">") else ""))
+
+
+def key_in(stored):
+    """A key as it lies in a page or a node (farmem/detail/hash_keys.h, tree_keys.h)."""
+    name = stored.type.strip_typedefs().name or ""
+    if name in ("fm::detail::text_key", "fm::detail::headed_text"):
+        return stored["text"]
+    return stored["key"] if name.startswith("fm::detail::program_key<") else stored
+
+
+class Entries:
+    """A container of entries. A part of it that is not resident shows as its slot and its state."""
+
+    def __init__(self, container, slot):
+        self.type, self.slot, self.kind = container, slot, container.name.split("<")[0]
+
+    def header(self):
+        return payload_of(self.slot)[0] if self.slot else None
+
+    def typed(self, payload, what):
+        return gdb.Value(payload).cast(inside(self.type, what).pointer()).dereference()
+
+    def to_string(self):
+        try:
+            n = self.size(self.header()) if self.header() is not None else None
+        except gdb.error:  # the program has no types of what is inside
+            n = None
+        if n is None:
+            return describe(self.slot, self.kind)
+        return "%s of %d %s, slot 0x%x" % (self.kind, n, self.things, self.slot)
+
+    def children(self):
+        try:
+            for i, (key, value) in enumerate(self.entries(self.header()) if self.header() is not None else ()):
+                if i == ELEMENTS_MOST:
+                    return
+                yield "[%d]" % i, key
+                if self.display_hint() == "map":
+                    yield "[%d].value" % i, value
+        except gdb.error:
+            return
+
+    def absent(self, slot):
+        """In the place of the entries of an object that is not shown."""
+        state = payload_of(slot)[1]
+        return ("slot 0x%x" % slot, state) if self.display_hint() == "map" else ("slot 0x%x, %s" % (slot, state), None)
+
+    def entry(self, node, place):
+        """Of a page or a leaf."""
+        return key_in(node["keys"]["_M_elems"][place]), node["values"]["_M_elems"][place]
+
+    def display_hint(self):
+        return "map" if self.kind in ("fm::map", "fm::hash_map") else "array"
+
+
+class Table(Entries):
+    """An fm::hash_map or fm::hash_set (farmem/detail/hash_pages.h)."""
+
+    things = "entries"
+
+    def shards(self, header):
+        shards = self.typed(header, "hash_table_header")["shards"]["_M_elems"]
+        return [shards[i] for i in range(shards.type.strip_typedefs().range()[1] + 1)]
+
+    def size(self, header):
+        return sum(atomic(s["size"]) for s in self.shards(header))
+
+    def entries(self, header):
+        for shard in self.shards(header):
+            buckets = Vector(atomic(shard["buckets"]["slot_"]), None)
+            vector = buckets.header()
+            if buckets.slot and vector is None:
+                yield self.absent(buckets.slot)
+            for bucket in range(vector["size"] if vector is not None else 0):
+                chunk = buckets.chunk(vector, bucket // SLOTS_OF_CHUNK)
+                if chunk is not None:
+                    yield from self.chain(word_at(chunk + 8 + bucket % SLOTS_OF_CHUNK * 8))
+                elif bucket % SLOTS_OF_CHUNK == 0:
+                    yield self.absent(buckets.chunk_slot(vector, bucket // SLOTS_OF_CHUNK))
+
+    def chain(self, slot):
+        while slot:
+            payload = payload_of(slot)[0]
+            if payload is None:
+                yield self.absent(slot)
+                return
+            page = self.typed(payload, "hash_page")
+            for i in range(int(page["count"])):
+                yield self.entry(page, i)
+            slot = atomic(page["next"]["slot_"])
+
+
+class Tree(Entries):
+    """An fm::map or fm::set (farmem/detail/tree_nodes.h)."""
+
+    things = "entries"
+
+    def size(self, header):
+        top = word_at(header)
+        counts = payload_of(top)[0] if top else None
+        if top and counts is None:
+            return None
+        return sum(word_at(counts + 8 + 64 * i) for i in range(8)) % (1 << 64) if top else 0
+
+    def entries(self, header):
+        top = word_at(header)
+        payload = payload_of(top)[0] if top else None
+        if payload is not None and word_at(payload):
+            yield from self.below(word_at(payload))
+
+    def below(self, slot):
+        payload = payload_of(slot)[0]
+        if payload is None:
+            yield self.absent(slot)
+        elif word_at(payload):
+            node = self.typed(payload, "tree_inner")
+            for i in range(int(node["count"])):
+                yield from self.below(atomic(node["children"]["_M_elems"][i]["slot_"]))
+        else:
+            leaf = self.typed(payload, "tree_leaf")
+            for i in range(int(leaf["count"])):
+                yield self.entry(leaf, int(leaf["order"]["_M_elems"][i]))
+
+
+class Queue(Entries):
+    """An fm::queue, from its front as far as blocks are resident (farmem/queue.h)."""
+
+    things = "elements"
+
+    def size(self, header):
+        return word_at(header)
+
+    def entries(self, header):
+        slot = word_at(header + 8)
+        while slot:
+            payload = payload_of(slot)[0]
+            if payload is None:
+                yield self.absent(slot)
+                return
+            block = self.typed(payload, "queue_block")
+            for i in range(int(block["begin"]), int(block["end"])):
+                yield block["items"]["_M_elems"][i], None
+            slot = atomic(block["next"]["slot_"])
+
+
+class Optional:
+    def __init__(self, value):
+        self.value = value
+
+    def to_string(self):
+        return "fm::optional" if self.value["has_"] else "fm::optional none"
+
+    def children(self):
+        return iter([("value", self.value["value_"])] if self.value["has_"] else [])
+
+
+class Variant:
+    """An fm::variant: a reference and bytes, of which one is used (farmem/variant.h)."""
+
+    def __init__(self, value):
+        self.fields, self.which = value["fields_"], int(value["fields_"]["which"])
+        self.type = value.type.strip_typedefs().template_argument(self.which)
+
+    def to_string(self):
+        return "fm::variant %d" % self.which
+
+    def children(self):
+        is_ref = (self.type.strip_typedefs().name or "").startswith("fm::ref<")
+        at = self.fields["reference" if is_ref else "values"].address
+        return iter([("value", at.cast(self.type.pointer()).dereference())] if at is not None else [])
+
+
+def container_printer(t, slot):
+    """Of a container's type; None if it is another one."""
+    name = (t.name or "").split("<")[0]
+    if name == "fm::string":
+        return String(slot)
+    if name == "fm::vector":
+        return Vector(slot, t.template_argument(0))
+    kinds = {"fm::map": Tree, "fm::set": Tree, "fm::hash_map": Table, "fm::hash_set": Table, "fm::queue": Queue}
+    return kinds[name](t, slot) if name in kinds else None
+
+
 def base_handle(value):
     """The fm::ptr that a container is."""
     t = value.type.strip_typedefs()
@@ -221,29 +403,21 @@ def printer_of(value):
         return None
     name = t.name.split("<")[0]
     if name == "fm::ptr":
-        target = target_of(t)
-        if target.name == "fm::string":
-            return String(slot_of_cell(value["cell_"]))
-        return Handle("fm::ptr", slot_of_cell(value["cell_"]), target)
-    if name == "fm::weak":
-        return Handle("fm::weak", slot_of_weak(int(value["name_"])), target_of(t))
+        slot, target = slot_of_cell(value["cell_"]), target_of(t)
+        return container_printer(target, slot) or Handle("fm::ptr", slot, target)
     if name == "fm::ref":
         slot, target = atomic(value["slot_"]), target_of(t)
-        if target.name == "fm::string":
-            return String(slot)
-        if target.name is not None and target.name.startswith("fm::vector<"):
-            return Vector(slot, target.template_argument(0))
-        return Handle("fm::ref", slot, target)
+        return container_printer(target, slot) or Handle("fm::ref", slot, target)
+    if name == "fm::weak":
+        return Handle("fm::weak", slot_of_weak(int(value["name_"])), target_of(t))
     if name in ("fm::read_pin", "fm::write_pin"):
         return Pin(name, value)
-    if name == "fm::string":
-        return String(slot_of_cell(base_handle(value)["cell_"]))
-    if name == "fm::vector":
-        return Vector(slot_of_cell(base_handle(value)["cell_"]), t.template_argument(0))
-    if name in ("fm::map", "fm::set"):
-        return Tree(name, slot_of_cell(base_handle(value)["cell_"]))
-    if name in ("fm::hash_map", "fm::queue", "fm::hash_set"):
-        return Handle(t.name, slot_of_cell(base_handle(value)["cell_"]), None)
+    if name == "fm::optional":
+        return Optional(value)
+    if name == "fm::variant":
+        return Variant(value)
+    if container_printer(t, 0):
+        return container_printer(t, slot_of_cell(base_handle(value)["cell_"]))
     return None
 
 

@@ -9,7 +9,8 @@ trap 'rm -rf "$folder"' EXIT
 status=0
 
 printed=(-ex 'up' -ex 'print p' -ex 'print *inner.cell_' -ex 'print remote' -ex 'print v' -ex 'down' -ex 'print pin'
-  -ex 'print any' -ex 'print m' -ex 'print s')
+  -ex 'print any' -ex 'print m' -ex 'print s'
+  -ex 'print t' -ex 'print t.far' -ex 'print t.far_jobs' -ex 'print t.far_tree')
 # look ARGUMENT...: gdb's output, with the printers.
 look() { gdb -q -batch -nx -ex "source $script" -ex 'set print pretty off' "$@" 2>&1; }
 expect() {
@@ -27,8 +28,19 @@ expect_objects() {
   expect "$1" '= fm::vector of 5000 elements, slot 0x[0-9a-f]+ = \{0, 3, 6, 9, 12' "$2"
   expect "$1" 'fm::read_pin = \{object = \{value = 42' "$2"
   expect "$1" '= .*fm::ptr null' "$2"
-  expect "$1" '= .*fm::map of 2000 entries, slot 0x[0-9a-f]+' "$2"
-  expect "$1" '= .*fm::set of 0 entries, slot 0x[0-9a-f]+' "$2"
+  expect "$1" '= .*fm::map of 2000 entries, slot 0x[0-9a-f]+ = \{\[1000\] = 1000, \[1001\] = 1001' "$2"
+  expect "$1" '= .*fm::set of 0 entries, slot 0x[0-9a-f]+$' "$2"
+  expect "$1" 'some = fm::optional = \{value = 51\}, none = fm::optional none' "$2"
+  expect "$1" 'number = fm::variant 2 = \{value = 2\.5\}, link = fm::variant 1 = \{value = fm::ref slot 0x' "$2"
+  expect "$1" 'sizes = fm::hash_map of 1 entries, slot 0x[0-9a-f]+ = \{\["a text"\] = 6\}' "$2"
+  expect "$1" 'numbers = fm::hash_set of 1 entries, slot 0x[0-9a-f]+ = \{61\}' "$2"
+  expect "$1" 'jobs = fm::queue of 3 elements, slot 0x[0-9a-f]+ = \{71, 72, 73\}' "$2"
+  expect "$1" 'by_name = fm::map of 1 entries, slot 0x[0-9a-f]+ = \{\["the inner one"\] = fm::ref slot 0x' "$2"
+  # Of what is remote, but for a page, a block and a leaf: these have entries, and the others say that they are remote.
+  expect "$1" '^\$[0-9]+ = fm::hash_map of 600 entries.*\[slot 0x[0-9a-f]+\] = remote' "$2"
+  expect "$1" '^\$[0-9]+ = fm::hash_map of 600 entries.*\[1\] = 8[,}]' "$2"
+  expect "$1" '^\$[0-9]+ = fm::queue of 400 elements, slot 0x[0-9a-f]+ = \{200, 201, 202,.*slot 0x[0-9a-f]+, remote\}' "$2"
+  expect "$1" '^\$[0-9]+ = fm::map of 600 entries.*\[slot 0x[0-9a-f]+\] = remote, .*\[500\] = 508, ' "$2"
   [ $status = 0 ] || printf '%s\n' "$1"
   [ $before = 0 ] || status=$before
 }
@@ -44,6 +56,7 @@ shown=$(look "${printed[@]}" "$program" "$folder/core")
 expect "$shown" 'fm::ptr slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
 expect "$shown" '= fm::vector slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
 expect "$shown" '= .*fm::map slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
+expect "$shown" '= fm::queue slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
 expect "$shown" '= .*fm::ptr null' "of a core dump without the cache"
 [ $status = 0 ] || printf '%s\n' "$shown"
 exit $status
