@@ -1,29 +1,16 @@
 // What maps and sets have in common: they do what the standard's do while they grow, shrink, leave the cache and are
 // collected. Walks see every standing key once, whatever happens meanwhile.
-#include "fixture.h"
-
-#include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <random>
-#include <ranges>
-#include <thread>
-#include <unordered_map>
 #include <unordered_set>
+
+#include "table_oracle.h"
+#include "transports.h"
 
 using namespace fm::test;
 
 namespace {
 
-struct five_words {
-  std::uint64_t id = 0;
-  std::array<std::uint64_t, 5> words{};
-  static five_words of(std::uint64_t x) { return {x, {x, ~x, x * 3, x, ~x}}; }
-  bool whole() const { return words == of(id).words; }
-};
-struct term {
-  std::uint64_t id = 0;
-};
 /// A key that is compared and hashed by functions which are no constant expressions; 16 keys have the same hash.
 struct grouped {
   std::uint8_t group = 0;  // and padding
@@ -56,31 +43,9 @@ static_assert(is_range<numbers> && is_range<number_set> && is_range<texts> && is
 static_assert(std::same_as<std::ranges::range_value_t<numbers>, std::pair<std::uint64_t, std::uint64_t>>);
 static_assert(std::same_as<std::ranges::range_value_t<fm::hash_set<fm::string>>, fm::string>);
 
-/// Tables of several kinds as maps of numbers to numbers.
-struct plain_kind {
-  using map = fm::hash_map<std::uint64_t, five_words>;
-  static std::uint64_t key(std::uint64_t id) { return id; }
-  static five_words value(fm::heap&, std::uint64_t x) { return five_words::of(x); }
-  static std::uint64_t id(std::uint64_t k) { return k; }
-  static std::uint64_t number(const five_words& v) {
-    REQUIRE(v.whole());
-    return v.id;
-  }
-};
-struct text_kind {
-  using map = texts;
-  static std::string key(std::uint64_t id) { return "key " + std::to_string(id); }
-  static fm::ptr<term> value(fm::heap& h, std::uint64_t x) { return h.make<term>({.id = x}); }
-  static std::uint64_t id(const fm::string& k) { return std::stoull(k.str().substr(4)); }
-  static std::uint64_t number(const fm::ptr<term>& v) { return v->id; }
-};
-struct program_kind {
-  using map = fm::hash_map<grouped, std::uint64_t>;
-  static grouped key(std::uint64_t id) { return {std::uint8_t(id % 3), std::uint32_t(id)}; }
-  static std::uint64_t value(fm::heap&, std::uint64_t x) { return x; }
-  static std::uint64_t id(const grouped& k) { return k.id; }
-  static std::uint64_t number(std::uint64_t v) { return v; }
-};
+using plain_kind = plain_kind_of<fm::hash_map, fm::hash_set>;
+using text_kind = text_kind_of<fm::hash_map, fm::hash_set>;
+using program_kind = program_kind_of<grouped, fm::hash_map, fm::hash_set>;
 
 std::uint64_t pages_of(fm::heap& h) {
   std::uint64_t n = 0;
@@ -93,96 +58,23 @@ std::uint64_t pages_of(fm::heap& h) {
 
 TEMPLATE_TEST_CASE("a table does what the standard's does, while it comes, goes, leaves and is collected", "",
                    plain_kind, text_kind, program_kind) {
-  using kind = TestType;
   fm::heap h(tiny());
-  const typename kind::map m(h);
-  const number_set s(h);
-  std::unordered_map<std::uint64_t, std::uint64_t> oracle;
-  std::mt19937_64 rng(GENERATE(1, 2));
-  constexpr std::uint64_t ids = 6'000;
-  const auto require_same = [&] {
-    std::unordered_map<std::uint64_t, std::uint64_t> seen;
-    for (const auto& [key, v] : m) REQUIRE(seen.try_emplace(kind::id(key), kind::number(v)).second);
-    REQUIRE(seen == oracle);
-    std::uint64_t called = 0;
-    m.for_each([&](const auto& key, const auto& v) { called += oracle.at(kind::id(key)) == kind::number(v); });
-    REQUIRE(called == oracle.size());
-    REQUIRE(m.size() == oracle.size());
-    REQUIRE(s.size() == oracle.size());
-    REQUIRE(std::ranges::count_if(s, [&](std::uint64_t k) { return oracle.contains(k); }) ==
-            std::ptrdiff_t(oracle.size()));
-  };
-  for (int step = 0; step < 40'000; ++step) {
-    // It grows for a while, and then shrinks for a while.
-    const bool growing = step / 8'000 % 2 == 0;
-    const std::uint64_t id = rng() % ids, to = rng();
-    const auto key = kind::key(id);
-    const bool there = oracle.contains(id);
-    switch (rng() % 16) {
-      case 0: {
-        const auto v = m.find(key);
-        REQUIRE(v.has_value() == there);
-        if (v.has_value()) REQUIRE(kind::number(*v) == oracle[id]);
-        break;
-      }
-      case 1: REQUIRE((m.contains(key) == there && s.contains(id) == there)); break;
-      case 2:
-        REQUIRE(m.update(key, [&](auto& v) { v = kind::value(h, to); }) == there);
-        if (there) oracle[id] = to;
-        break;
-      case 3:
-        if (to % 2 == 0)
-          REQUIRE(m.insert(key, kind::value(h, to)) == !there);
-        else
-          REQUIRE(m.try_emplace(key, kind::value(h, to)) == !there);
-        REQUIRE(s.insert(id) == !there);
-        oracle.try_emplace(id, to);
-        break;
-      case 4:
-        REQUIRE(kind::number(m.get_or_insert(key, [&] { return kind::value(h, to); })) ==
-                oracle.try_emplace(id, to).first->second);
-        s.insert(id);
-        break;
-      case 5:
-        if (rng() % 400 == 0) {
-          const std::uint64_t of = rng() % 5;
-          const auto goes = [&](std::uint64_t k) { return k % 5 == of; };
-          const auto n = std::erase_if(oracle, [&](const auto& e) { return goes(e.first); });
-          REQUIRE(m.erase_if([&](const auto& k, const auto&) { return goes(kind::id(k)); }) == n);
-          REQUIRE(s.erase_if(goes) == n);
-        }
-        break;
-      case 6:
-        switch (rng() % 1000) {
-          case 0: m.clear(), s.clear(), oracle.clear(); break;
-          case 1: REQUIRE(h.collect().ok()); break;
-          case 2: REQUIRE(h.evict_all() == fm::errc::ok); break;
-          case 3: require_same(); break;
-          default:;
-        }
-        break;
-      default:
-        if (growing || rng() % 8 == 0) {
-          REQUIRE(m.insert_or_assign(key, kind::value(h, to)) == !there);
-          s.insert(id);
-          oracle[id] = to;
-        } else {
-          if (to % 4 != 0) {
-            REQUIRE(m.erase(key) == there);
-          } else {
-            const auto taken = m.extract(key);
-            REQUIRE(taken.has_value() == there);
-            if (there) REQUIRE(kind::number(*taken) == oracle[id]);
-          }
-          REQUIRE(s.erase(id) == there);
-          oracle.erase(id);
-        }
-    }
-  }
-  require_same();
+  table_oracle<TestType> tables(h, GENERATE(1, 2), 6'000);
+  for (std::uint64_t step = 0; step < effort(40'000); ++step) tables.step(step / effort(8'000) % 2 == 0);
+  tables.require_same();
   REQUIRE(h.collect().ok());
   require_sound(h);
-  require_same();
+  tables.require_same();
+}
+
+TEMPLATE_TEST_CASE("a table does what the standard's does over every transport, under collections without end", "",
+                   plain_kind, text_kind) {
+  heap_over over(GENERATE("local", "tcp", "shm"));
+  table_oracle<TestType> tables(over.heap, 3, 6'000);
+  beside_collections(over.heap, effort(12'000),
+                     [&](std::uint64_t step) { tables.step(step / effort(4'000) % 2 == 0); });
+  tables.require_same();
+  require_sound(over.heap);
 }
 
 TEMPLATE_TEST_CASE("a walk sees each standing key once and no key twice, while the table grows and shrinks around it",

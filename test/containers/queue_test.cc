@@ -1,8 +1,7 @@
-#include "fixture.h"
-
 #include <deque>
 #include <random>
-#include <thread>
+
+#include "transports.h"
 
 using namespace fm::test;
 
@@ -11,31 +10,75 @@ struct job {
   std::uint64_t id = 0;
   std::array<std::uint64_t, 20> work{};
 };
+
+/// Elements of one type, made of numbers.
+struct number_kind {
+  using queue = fm::queue<std::uint64_t>;
+  static std::uint64_t make(fm::heap&, std::uint64_t id) { return id; }
+  static std::uint64_t id(std::uint64_t e) { return e; }
+};
+struct job_kind {
+  using queue = fm::queue<fm::ref<job>>;
+  static fm::ptr<job> make(fm::heap& h, std::uint64_t id) { return h.make<job>({.id = id, .work = {id, ~id}}); }
+  static std::uint64_t id(const fm::ptr<job>& j) {
+    const auto pin = j.read();
+    REQUIRE(pin->work[1] == ~pin->id);
+    return pin->id;
+  }
+};
+
+/// A queue beside what it must hold.
+template <class Kind>
+class queue_oracle {
+ public:
+  queue_oracle(fm::heap& h, std::uint64_t seed) : heap_(h), queue_(h), rng_(seed) {}
+
+  void step(bool growing) {
+    if (rng_() % 100 < (growing ? 70u : 30u)) {
+      oracle_.push_back(rng_());
+      queue_.push(Kind::make(heap_, oracle_.back()));
+    } else if (oracle_.empty()) {
+      REQUIRE(code_of([&] { queue_.pop(); }) == fm::errc::out_of_range);
+      REQUIRE(code_of([&] { (void)queue_.front(); }) == fm::errc::out_of_range);
+      REQUIRE_FALSE(queue_.try_pop());
+    } else {
+      REQUIRE(Kind::id(queue_.front()) == oracle_.front());
+      REQUIRE(Kind::id(rng_() % 2 == 0 ? queue_.pop() : queue_.try_pop().value()) == oracle_.front());
+      oracle_.pop_front();
+    }
+    if (rng_() % 1'000 == 0) REQUIRE(heap_.evict_all() == fm::errc::ok);
+    REQUIRE(queue_.size() == oracle_.size());
+    REQUIRE(queue_.empty() == oracle_.empty());
+  }
+  void drain() {
+    for (; !oracle_.empty(); oracle_.pop_front()) REQUIRE(Kind::id(queue_.pop()) == oracle_.front());
+    REQUIRE(queue_.empty());
+  }
+
+ private:
+  fm::heap& heap_;
+  const typename Kind::queue queue_;
+  std::mt19937_64 rng_;
+  std::deque<std::uint64_t> oracle_;
+};
 }  // namespace
 
 TEST_CASE("a managed queue does what std::queue does") {
   fm::heap h(tiny());
-  fm::queue<std::uint64_t> q(h);
-  std::deque<std::uint64_t> oracle;
-  std::mt19937_64 rng(31);
-  for (int step = 0; step < 40'000; ++step) {
-    // Waves: the queue fills for a while, then runs empty.
-    if (rng() % 100 < (step / 2000 % 2 ? 30u : 70u)) {
-      oracle.push_back(rng());
-      q.push(oracle.back());
-    } else if (oracle.empty()) {
-      REQUIRE(code_of([&] { q.pop(); }) == fm::errc::out_of_range);
-      REQUIRE(code_of([&] { (void)q.front(); }) == fm::errc::out_of_range);
-    } else {
-      REQUIRE(q.front() == oracle.front());
-      REQUIRE(q.pop() == oracle.front());
-      oracle.pop_front();
-    }
-    REQUIRE(q.size() == oracle.size());
-    REQUIRE(q.empty() == oracle.empty());
-  }
+  queue_oracle<number_kind> q(h, 31);
+  // Waves: the queue fills for a while, then runs empty.
+  for (int step = 0; step < 40'000; ++step) q.step(step / 2'000 % 2 == 0);
   require_sound(h);
-  for (; !oracle.empty(); oracle.pop_front()) REQUIRE(q.pop() == oracle.front());
+  q.drain();
+}
+
+TEMPLATE_TEST_CASE("a queue does what std::queue does over every transport, under collections without end", "",
+                   number_kind, job_kind) {
+  heap_over over(GENERATE("local", "tcp", "shm"));
+  queue_oracle<TestType> q(over.heap, 32);
+  beside_collections(over.heap, effort(12'000), [&](std::uint64_t step) { q.step(step / 4'000 % 2 == 0); });
+  require_sound(over.heap);
+  q.drain();
 }
 
 TEST_CASE("a queue longer than the cache keeps its order, and references come out as handles") {

@@ -1,7 +1,8 @@
-#include "fixture.h"
-
 #include <map>
+#include <random>
 #include <unordered_map>
+
+#include "transports.h"
 
 using namespace fm::test;
 
@@ -9,6 +10,60 @@ namespace {
 struct named {
   int id = 0;
   fm::ref<fm::string> name;
+};
+
+/// Strings in fields, some of them null, beside what they must hold.
+class strings_oracle {
+ public:
+  strings_oracle(fm::heap& h, std::uint64_t seed, std::size_t n) : heap_(h), rng_(seed), oracle_(n) {
+    for (std::size_t i = 0; i < n; ++i) all_.push_back(nullptr);
+  }
+
+  void step() {
+    const std::size_t i = rng_() % oracle_.size(), k = rng_() % oracle_.size();
+    if (rng_() % 8 == 0) {
+      all_.set(i, nullptr);
+      oracle_[i].reset();
+    } else if (!oracle_[i] || !oracle_[k] || oracle_[i]->size() > 3'000) {
+      set(i, text());
+    } else if (const fm::string a = all_[i], b = all_[k]; rng_() % 2 == 0) {
+      REQUIRE(((a <=> b) == (*oracle_[i] <=> *oracle_[k]) && (a == b) == (*oracle_[i] == *oracle_[k])));
+      REQUIRE((a.hash() == fm::string::hash_of(*oracle_[i]) && a.size() == oracle_[i]->size()));
+    } else {
+      fm::string_builder parts;
+      parts.append(a).append('/').append(b);
+      all_.set(i, parts.build(heap_));
+      oracle_[i] = *oracle_[i] + '/' + *oracle_[k];
+    }
+    check(i);
+    if (rng_() % 500 == 0) REQUIRE(heap_.evict_all() == fm::errc::ok);
+  }
+  void check(std::size_t i) {
+    const fm::string s = all_[i];
+    REQUIRE(bool(s) == oracle_[i].has_value());
+    if (!s) return;
+    const fm::scope in;
+    REQUIRE(s.view(in) == *oracle_[i]);
+  }
+  void check() {
+    for (std::size_t i = 0; i < oracle_.size(); ++i) check(i);
+  }
+
+ private:
+  /// One of few short texts, so that some are equal, or a long one.
+  std::string text() {
+    if (rng_() % 2 == 0) return std::to_string(rng_() % 50);
+    return std::string(rng_() % 1'000, char('a' + rng_() % 26)) + std::to_string(rng_());
+  }
+  void set(std::size_t i, const std::string& t) {
+    all_.set(i, heap_.str(t));
+    oracle_[i] = t;
+  }
+
+  fm::heap& heap_;
+  std::mt19937_64 rng_;
+  const fm::vector<fm::ref<fm::string>> all_{heap_};
+  std::vector<std::optional<std::string>> oracle_;
 };
 }  // namespace
 
@@ -97,4 +152,12 @@ TEST_CASE("a builder makes one string of parts, and stays as it is") {
   b.clear();
   REQUIRE(b.build(h).empty());
   require_sound(h);
+}
+
+TEST_CASE("strings hold what std::string does over every transport, under collections without end") {
+  heap_over over(GENERATE("local", "tcp", "shm"));
+  strings_oracle strings(over.heap, 6, 4'000);
+  beside_collections(over.heap, effort(8'000), [&](std::uint64_t) { strings.step(); });
+  strings.check();
+  require_sound(over.heap);
 }

@@ -1,29 +1,14 @@
 // fm::map and fm::set do what the standard's do, while they grow, shrink, leave the cache and are collected; walks and
 // ranges; bulk loading.
-#include "fixture.h"
-
-#include <algorithm>
-#include <map>
-#include <random>
-#include <ranges>
 #include <set>
-#include <thread>
 
-#include "support/served_store.h"
+#include "table_oracle.h"
+#include "transports.h"
 
 using namespace fm::test;
 
 namespace {
 
-struct five_words {
-  std::uint64_t id = 0;
-  std::array<std::uint64_t, 5> words{};
-  static five_words of(std::uint64_t x) { return {x, {x, ~x, x * 3, x, ~x}}; }
-  bool whole() const { return words == of(id).words; }
-};
-struct term {
-  std::uint64_t id = 0;
-};
 /// A key that is compared by a function which is no constant expression, and has padding.
 struct grouped {
   std::uint8_t group = 0;
@@ -47,41 +32,15 @@ static_assert(is_range<numbers> && is_range<number_set> && is_range<texts> && is
 static_assert(std::same_as<std::ranges::range_value_t<numbers>, std::pair<std::uint64_t, std::uint64_t>>);
 static_assert(std::same_as<std::ranges::range_value_t<fm::set<fm::string>>, fm::string>);
 
-/// Maps of several kinds as maps of numbers to numbers, in the order of the numbers.
-struct plain_kind {
-  using map = fm::map<std::uint64_t, five_words>;
-  static std::uint64_t key(std::uint64_t id) { return id; }
-  static five_words value(fm::heap&, std::uint64_t x) { return five_words::of(x); }
-  static std::uint64_t id(std::uint64_t k) { return k; }
-  static std::uint64_t number(const five_words& v) {
-    REQUIRE(v.whole());
-    return v.id;
-  }
-};
-std::string digits(std::uint64_t id) {
-  std::string s = std::to_string(id);
-  return std::string(8 - s.size(), '0') + s;
-}
-struct text_kind {
-  using map = texts;
-  static std::string key(std::uint64_t id) { return "key " + digits(id); }
-  static fm::ptr<term> value(fm::heap& h, std::uint64_t x) { return h.make<term>({.id = x}); }
-  static std::uint64_t id(const fm::string& k) { return std::stoull(k.str().substr(4)); }
-  static std::uint64_t number(const fm::ptr<term>& v) { return v->id; }
-};
+using plain_kind = plain_kind_of<fm::map, fm::set>;
+using text_kind = text_kind_of<fm::map, fm::set>;
+using program_kind = program_kind_of<grouped, fm::map, fm::set>;
 /// Heads of texts are all alike, so that texts are compared.
 struct long_text_kind : text_kind {
   using map = fm::map<fm::string, std::uint64_t>;
   static std::string key(std::uint64_t id) { return "a text with a long beginning " + digits(id); }
   static std::uint64_t value(fm::heap&, std::uint64_t x) { return x; }
   static std::uint64_t id(const fm::string& k) { return std::stoull(k.str().substr(29)); }
-  static std::uint64_t number(std::uint64_t v) { return v; }
-};
-struct program_kind {
-  using map = fm::map<grouped, std::uint64_t>;
-  static grouped key(std::uint64_t id) { return {std::uint8_t(id % 3), std::uint32_t(id)}; }
-  static std::uint64_t value(fm::heap&, std::uint64_t x) { return x; }
-  static std::uint64_t id(const grouped& k) { return k.id; }
   static std::uint64_t number(std::uint64_t v) { return v; }
 };
 /// Wide entries: few in a leaf, so that the tree has several levels.
@@ -92,6 +51,7 @@ struct wide_kind {
     constexpr auto operator<=>(const wide_key&) const = default;
   };
   using map = fm::map<wide_key, std::array<std::uint64_t, 100>>;
+  using set = fm::set<std::uint64_t>;
   static wide_key key(std::uint64_t id) { return {id, {id, ~id}}; }
   static std::array<std::uint64_t, 100> value(fm::heap&, std::uint64_t x) { return {x, ~x}; }
   static std::uint64_t id(const wide_key& k) { return k.id; }
@@ -101,145 +61,6 @@ struct wide_kind {
   }
 };
 static_assert(!fm::detail::order_of_program<wide_kind::wide_key, std::less<wide_kind::wide_key>>);
-
-/// A map and a set beside what they must hold.
-template <class Kind>
-class checked {
- public:
-  checked(fm::heap& h, std::uint64_t seed, std::uint64_t ids) : heap_(h), rng_(seed), ids_(ids) {}
-
-  void step(bool growing) {
-    const std::uint64_t id = rng_() % ids_, to = rng_();
-    const auto key = Kind::key(id);
-    const bool there = oracle_.contains(id);
-    switch (rng_() % 16) {
-      case 0: find(id); break;
-      case 1: REQUIRE((map_.contains(key) == there && set_.contains(id) == there)); break;
-      case 2:
-        REQUIRE(map_.update(key, [&](auto& v) { v = Kind::value(heap_, to); }) == there);
-        if (there) oracle_[id] = to;
-        break;
-      case 3:
-        if (to % 2 == 0)
-          REQUIRE(map_.insert(key, Kind::value(heap_, to)) == !there);
-        else
-          REQUIRE(map_.try_emplace(key, Kind::value(heap_, to)) == !there);
-        REQUIRE(set_.insert(id) == !there);
-        oracle_.try_emplace(id, to);
-        break;
-      case 4:
-        REQUIRE(Kind::number(map_.get_or_insert(key, [&] { return Kind::value(heap_, to); })) ==
-                oracle_.try_emplace(id, to).first->second);
-        set_.insert(id);
-        break;
-      case 5: bounds(id); break;
-      case 6: rarely(); break;
-      default:
-        if (growing || rng_() % 8 == 0) {
-          REQUIRE(map_.insert_or_assign(key, Kind::value(heap_, to)) == !there);
-          set_.insert(id);
-          oracle_[id] = to;
-        } else {
-          if (to % 4 != 0) {
-            REQUIRE(map_.erase(key) == there);
-          } else {
-            const auto taken = map_.extract(key);
-            REQUIRE(taken.has_value() == there);
-            if (there) REQUIRE(Kind::number(*taken) == oracle_[id]);
-          }
-          REQUIRE(set_.erase(id) == there);
-          oracle_.erase(id);
-        }
-    }
-  }
-  void require_same() {
-    auto expected = oracle_.begin();
-    for (const auto& [key, v] : map_) {
-      REQUIRE(expected != oracle_.end());
-      REQUIRE(Kind::id(key) == expected->first);
-      REQUIRE(Kind::number(v) == expected->second);
-      ++expected;
-    }
-    REQUIRE(expected == oracle_.end());
-    std::uint64_t called = 0;
-    map_.for_each([&](const auto& key, const auto& v) { called += oracle_.at(Kind::id(key)) == Kind::number(v); });
-    REQUIRE(called == oracle_.size());
-    REQUIRE((map_.size() == oracle_.size() && set_.size() == oracle_.size()));
-    REQUIRE(std::ranges::equal(set_, std::views::keys(oracle_)));
-    const auto first = map_.first(), last = map_.last();
-    REQUIRE((first.has_value() == !oracle_.empty() && last.has_value() == !oracle_.empty()));
-    if (first) REQUIRE(Kind::id(first->first) == oracle_.begin()->first);
-    if (last) REQUIRE(Kind::id(last->first) == oracle_.rbegin()->first);
-  }
-
- private:
-  void find(std::uint64_t id) {
-    const auto v = map_.find(Kind::key(id));
-    REQUIRE(v.has_value() == oracle_.contains(id));
-    if (v.has_value()) REQUIRE(Kind::number(*v) == oracle_[id]);
-  }
-  void bounds(std::uint64_t id) {
-    const auto low = map_.lower_bound(Kind::key(id)), high = map_.upper_bound(Kind::key(id));
-    const auto expected_low = oracle_.lower_bound(id), expected_high = oracle_.upper_bound(id);
-    REQUIRE((low == map_.end()) == (expected_low == oracle_.end()));
-    if (low != map_.end()) REQUIRE(Kind::id(low->first) == expected_low->first);
-    REQUIRE((high == map_.end()) == (expected_high == oracle_.end()));
-    if (high != map_.end()) REQUIRE(Kind::id(high->first) == expected_high->first);
-    const std::uint64_t to = rng_() % ids_;
-    auto expected = expected_low;
-    for (const auto& [key, v] : map_.range(Kind::key(id), Kind::key(to))) {
-      REQUIRE(Kind::id(key) == expected->first);
-      REQUIRE((Kind::number(v) == expected->second && expected->first < to));
-      ++expected;
-    }
-    REQUIRE((to <= id || expected == oracle_.lower_bound(to)));
-  }
-  void rarely() {
-    switch (rng_() % 400) {
-      case 0: map_.clear(), set_.clear(), oracle_.clear(); break;
-      case 1: REQUIRE(heap_.collect().ok()); break;
-      case 2: REQUIRE(heap_.evict_all() == fm::errc::ok); break;
-      case 3: require_same(); break;
-      case 4: {
-        const std::uint64_t of = rng_() % 5;
-        const auto goes = [&](std::uint64_t k) { return k % 5 == of; };
-        const auto n = std::erase_if(oracle_, [&](const auto& e) { return goes(e.first); });
-        REQUIRE(map_.erase_if([&](const auto& k, const auto&) { return goes(Kind::id(k)); }) == n);
-        REQUIRE(set_.erase_if(goes) == n);
-        break;
-      }
-      case 5: load(); break;
-      default:;
-    }
-  }
-  void load() {
-    std::vector<std::pair<decltype(Kind::key(0)), typename Kind::map::argument>> sorted;
-    oracle_.clear();
-    for (std::uint64_t id = rng_() % 10; id < ids_; id += 1 + rng_() % 4) {
-      oracle_[id] = rng_();
-      sorted.emplace_back(Kind::key(id), Kind::value(heap_, oracle_[id]));
-    }
-    map_.bulk_load(sorted);
-    set_.bulk_load(std::views::keys(oracle_));
-  }
-
-  fm::heap& heap_;
-  std::mt19937_64 rng_;
-  const std::uint64_t ids_;
-  const typename Kind::map map_{heap_};
-  const number_set set_{heap_};
-  std::map<std::uint64_t, std::uint64_t> oracle_;
-};
-
-class served_at final : public served_store {
- public:
-  explicit served_at(const std::string& url) : served_store({.memory_bytes = 128_MiB, .region_bytes = 1_MiB}) {
-    serve(url);
-  }
-  ~served_at() override { stop(); }
-  served_at(const served_at&) = delete;
-  served_at& operator=(const served_at&) = delete;
-};
 
 std::uint64_t nodes_of(fm::heap& h, std::string_view what) {
   REQUIRE(h.collect().ok());
@@ -254,7 +75,7 @@ std::uint64_t nodes_of(fm::heap& h, std::string_view what) {
 TEMPLATE_TEST_CASE("a tree does what the standard's does, while it comes, goes, leaves and is collected", "",
                    plain_kind, text_kind, long_text_kind, program_kind, wide_kind) {
   fm::heap h(tiny());
-  checked<TestType> trees(h, GENERATE(1, 2), std::same_as<TestType, wide_kind> ? 1'500 : 6'000);
+  table_oracle<TestType> trees(h, GENERATE(1, 2), std::same_as<TestType, wide_kind> ? 1'500 : 6'000);
   for (std::uint64_t step = 0; step < effort(30'000); ++step) trees.step(step / effort(6'000) % 2 == 0);
   trees.require_same();
   REQUIRE(h.collect().ok());
@@ -264,35 +85,11 @@ TEMPLATE_TEST_CASE("a tree does what the standard's does, while it comes, goes, 
 
 TEMPLATE_TEST_CASE("a tree does what the standard's does over every transport, under collections without end", "",
                    plain_kind, text_kind) {
-  const std::string transport = GENERATE("local", "tcp", "shm");
-  std::optional<served_at> agent;
-  auto o = tiny();
-  if (transport != "local") {
-    agent.emplace(transport == "tcp" ? "tcp://127.0.0.1:0" : "shm:///tmp/farmem-trees-" + std::to_string(::getpid()));
-    o.agents = {agent->url()};
-  }
-  fm::heap h(o);
-  checked<TestType> trees(h, 3, 6'000);
-  std::atomic<bool> done{false};
-  std::atomic<std::uint64_t> cycles{0}, failed{0};
-  std::thread collector([&] {
-    do {
-      failed += !h.collect().ok();
-      ++cycles;
-    } while (!done);
-  });
-  try {
-    for (std::uint64_t step = 0; step < effort(12'000); ++step) trees.step(step / effort(4'000) % 2 == 0);
-  } catch (...) {
-    done = true;
-    collector.join();
-    throw;
-  }
-  done = true;
-  collector.join();
+  heap_over over(GENERATE("local", "tcp", "shm"));
+  table_oracle<TestType> trees(over.heap, 3, 6'000);
+  beside_collections(over.heap, effort(12'000), [&](std::uint64_t step) { trees.step(step / effort(4'000) % 2 == 0); });
   trees.require_same();
-  REQUIRE((cycles > 0 && failed == 0));
-  require_sound(h);
+  require_sound(over.heap);
 }
 
 TEST_CASE("a tree larger than the cache keeps every key, in order") {

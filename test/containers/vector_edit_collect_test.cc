@@ -1,11 +1,9 @@
 // Editing vectors of references beside collections without end: the vector has what it should have, and nothing that is
 // removed stays. The windows in which a reference that moves could be lost are too short to be met here: that what moves
 // is logged is shown by vector_edit_log_test.cc.
-#include "fixture.h"
-
-#include <atomic>
 #include <random>
-#include <thread>
+
+#include "transports.h"
 
 using namespace fm::test;
 
@@ -14,28 +12,6 @@ namespace {
 struct twin_item {
   std::uint64_t id = 0;
   fm::ref<twin_item> twin;  // an object that only this one names
-};
-
-/// Collects until it is told to stop.
-class endless_collections {
- public:
-  explicit endless_collections(fm::heap& h)
-      : thread_([this, &h] {
-          while (!stop_) failed_ += !h.collect("edit").ok();
-        }) {}
-  ~endless_collections() { stop(); }
-  endless_collections(const endless_collections&) = delete;
-  endless_collections& operator=(const endless_collections&) = delete;
-  int stop() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-    return failed_;
-  }
-
- private:
-  std::atomic<bool> stop_{false};
-  std::atomic<int> failed_{0};
-  std::thread thread_;
 };
 
 fm::ptr<twin_item> make_item(fm::heap& h, std::uint64_t id) {

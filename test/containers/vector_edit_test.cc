@@ -1,7 +1,5 @@
 // Editing managed vectors: insert, erase, append, assign, compare and copy, against std::vector, with evictions and
 // collections in between.
-#include "fixture.h"
-
 #include <algorithm>
 #include <iterator>
 #include <list>
@@ -9,6 +7,8 @@
 #include <random>
 #include <ranges>
 #include <sstream>
+
+#include "transports.h"
 
 using namespace fm::test;
 
@@ -240,6 +240,19 @@ TEMPLATE_TEST_CASE("an edited vector holds what std::vector does", "", std::uint
     both.check();
   }
   require_sound(h);
+}
+
+TEMPLATE_TEST_CASE("an edited vector holds what std::vector does over every transport, under collections without end",
+                   "", place_of_word, fm::ref<numbered>) {
+  heap_over over(GENERATE("local", "tcp", "shm"));
+  pair_of_vectors<TestType> both(over.heap, 22, some_chunks<TestType>);
+  beside_collections(over.heap, effort(600), [&](std::uint64_t step) {
+    both.step();
+    if (step % 16 == 0) REQUIRE(over.heap.evict_all() == fm::errc::ok);
+    if (step % 40 == 0) both.check();
+  });
+  both.check();
+  require_sound(over.heap);
 }
 
 TEST_CASE("a vector larger than the cache is edited in the middle") {
