@@ -78,7 +78,7 @@ class channel_listener_core final : public fabric::service {
   std::mutex mutex_;
   std::condition_variable changed_;
   /// At most channels_max, a place each. Under the lock and not in a lock-free queue: the one that accepts sleeps until
-  /// there is one, and a refusal has to know how many there are. A connection costs a hundred times more.
+  /// there is one, and a refusal has to know how many there are.
   std::deque<std::shared_ptr<endpoint>> waiting_;
   std::uint32_t connections_ = 0;
   bool shut_ = false;

@@ -41,6 +41,10 @@ class queue_oracle {
       REQUIRE(code_of([&] { queue_.pop(); }) == fm::errc::out_of_range);
       REQUIRE(code_of([&] { (void)queue_.front(); }) == fm::errc::out_of_range);
       REQUIRE_FALSE(queue_.try_pop());
+    } else if (rng_() % 4 == 0) {
+      queue_.push(queue_.pop());  // between, a handle alone keeps what the element refers to
+      oracle_.push_back(oracle_.front());
+      oracle_.pop_front();
     } else {
       REQUIRE(Kind::id(queue_.front()) == oracle_.front());
       REQUIRE(Kind::id(rng_() % 2 == 0 ? queue_.pop() : queue_.try_pop().value()) == oracle_.front());

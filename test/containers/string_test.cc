@@ -21,9 +21,12 @@ class strings_oracle {
 
   void step() {
     const std::size_t i = rng_() % oracle_.size(), k = rng_() % oracle_.size();
-    if (rng_() % 8 == 0) {
+    if (rng_() % 4 == 0) {
+      const fm::string moved = all_[i];  // between, this handle alone keeps it
       all_.set(i, nullptr);
-      oracle_[i].reset();
+      all_.set(k, moved);
+      oracle_[k] = std::exchange(oracle_[i], std::nullopt);
+      check(k);
     } else if (!oracle_[i] || !oracle_[k] || oracle_[i]->size() > 3'000) {
       set(i, text());
     } else if (const fm::string a = all_[i], b = all_[k]; rng_() % 2 == 0) {

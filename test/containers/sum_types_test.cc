@@ -60,6 +60,7 @@ class sum_oracle {
   void step(std::uint64_t id) {
     const std::size_t i = rng_() % oracle_.size();
     check(i);
+    if (rng_() % 4 == 0) return move(i, rng_() % oracle_.size());
     const fm::ptr<sum_holder> holder = holder_of(i);
     field& f = oracle_[i];
     // What is stored is made first: nothing is made while a pin is held.
@@ -98,6 +99,16 @@ class sum_oracle {
   }
 
  private:
+  /// A reference goes to another field. Between, a handle alone keeps what it refers to.
+  void move(std::size_t from, std::size_t to) {
+    const fm::ptr<sum_holder> source = holder_of(from), destination = holder_of(to);
+    const auto target = source->what.get_if<fm::ref<sum_target>>();
+    if (!target) return;
+    source.write()->what = std::uint64_t{0};
+    destination.write()->what = *target;
+    oracle_[to].what = std::exchange(oracle_[from].what, std::uint64_t{0});
+    check(to);
+  }
   fm::ptr<sum_holder> holder_of(std::size_t i) { return all_.read()->at(i); }
 
   fm::heap& heap_;
