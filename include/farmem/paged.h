@@ -44,8 +44,11 @@ class paged {
   [[nodiscard]] static result<paged> open(const paged_options& options = {}) {
     return attempt([&] { return paged(options); });
   }
-  /// Frees the range and its memory on the agents. No thread may touch the range any more.
+  /// As close().
   ~paged();
+  /// Frees the range and its memory on the agents. No thread may touch the range any more. Later calls throw cancelled;
+  /// data() is null. Idempotent.
+  void close() noexcept;
   /// Takes over the range; the other object is empty afterwards. The addresses stay valid.
   paged(paged&&) noexcept;
   /// Frees this range and takes over the other one, which is empty afterwards.
@@ -94,6 +97,8 @@ class paged {
   void drop_connections() const noexcept;
 
  private:
+  [[nodiscard]] detail::paged_core& core() const;
+
   std::unique_ptr<detail::paged_core> core_;
 };
 

@@ -91,9 +91,11 @@ class pool {
   /// Not copyable.
   pool(const pool&) = delete;
   pool& operator=(const pool&) = delete;
-  /// Closes the pool. Its objects stay while another process has it open, and for pool_options::keep after that. No
-  /// call may be in progress.
+  /// As close().
   ~pool();
+  /// Ends the lease and the connections. The pool's objects stay while another process has it open, and for
+  /// pool_options::keep after that. No call may be in progress. Later calls fail with cancelled. Idempotent.
+  void close() noexcept;
 
   /// Allocates an object with a value. One message to an agent; more if agents are full. `pool.alloc(v, {.expires_after =
   /// 30s})` makes one that expires, as expire_after says.

@@ -21,6 +21,7 @@ result<pool_detail::agent_client*> pool::impl::keeper_of_name(std::string_view n
   if (name.empty() || name.size() > protocol::pool_name_bytes_max || name.find('\0') != std::string_view::npos)
     return fail(errc::invalid_argument, fmt::format("the name \"{}\": 1 to {} bytes are possible, and no zero byte",
                                                     detail::readable(name), protocol::pool_name_bytes_max));
+  if (agents.empty()) return fail(errc::cancelled, pool_detail::closed);
   agent_client* const a = agents.front().get();
   if (!a->knows_versions())
     return fail(errc::unsupported, a->url() + ": the agent speaks version 3.0 of pools, which has no names");

@@ -51,6 +51,7 @@ pool::impl::impl(pool_options o) : options(std::move(o)) {
 }
 
 errc pool::impl::foreign(const pool_address& p) const noexcept {
+  if (agents.empty()) return errc::cancelled;
   const std::uint64_t tenant[2] = {options.tenant.words[0], options.tenant.words[1]};
   const bool own = static_cast<std::uint8_t>(p.instance()) == blocks::instance_tag(tenant, options.name);
   return own && !p.is_null() ? errc::agent_lost : errc::access_denied;
@@ -139,9 +140,11 @@ pool::pool(const pool_options& options) {
   const detail::section_break outside;  // also of clients that are closed again because one of them fails
   impl_ = std::make_unique<impl>(options);
 }
-pool::~pool() {
+pool::~pool() { close(); }
+void pool::close() noexcept {
   const detail::section_break outside;
-  impl_.reset();
+  impl_->agents.clear();
+  impl_->local.reset();
 }
 
 const pool_tenant& pool::tenant() const noexcept { return impl_->options.tenant; }
@@ -149,7 +152,7 @@ const pool_tenant& pool::tenant() const noexcept { return impl_->options.tenant;
 std::uint64_t pool::object_bytes_max() const noexcept {
   std::uint64_t least = ~std::uint64_t{0};
   for (const auto& a : impl_->agents) least = std::min<std::uint64_t>(least, a->layout().bytes_max());
-  return least;
+  return impl_->agents.empty() ? 0 : least;
 }
 
 void pool::drop_connections() noexcept {
@@ -157,6 +160,7 @@ void pool::drop_connections() noexcept {
 }
 
 std::string pool::describe(const pool_address& p, errc why) const {
+  if (impl_->agents.empty()) return closed;
   if (p.is_null()) return "a null pointer";
   const agent_client* const a = impl_->agent_of(p);
   if (a == nullptr)
@@ -175,6 +179,7 @@ std::string pool::describe(const pool_address& p, errc why) const {
 // ---- changes ----
 
 result<pool_address> pool::try_alloc_bytes(std::span<const std::byte> payload, const pool_alloc_options& how) {
+  if (impl_->agents.empty()) return fail(errc::cancelled, closed);
   const result<std::uint64_t> expires_ms = impl_->expiry_of(how);
   if (!expires_ms) return tl::unexpected<error>(expires_ms.error());
   if (payload.empty() || payload.size() > object_bytes_max())
@@ -293,6 +298,7 @@ errc pool::rpc_read_into(pool_address& p, std::span<std::byte> to) noexcept {
 // ---- compaction and introspection ----
 
 pool_compaction pool::compact() {
+  impl_->require_open();
   pool_compaction all;
   for (const auto& a : impl_->agents) {
     protocol::pool_compact_answer last{};
@@ -313,6 +319,7 @@ pool_compaction pool::compact() {
 }
 
 pool_stats pool::stats() const {
+  impl_->require_open();
   pool_stats s;
   for (const auto& a : impl_->agents) {
     for (const sections::stripe& k : a->sections().all()) {
@@ -380,6 +387,7 @@ pool_stats pool::stats() const {
 }
 
 pool_report pool::verify() const {
+  impl_->require_open();
   pool_report all;
   for (const auto& a : impl_->agents) {
     const reply r = a->call(message_type::pool_audit, {}, {}, a->deadline());

@@ -1,5 +1,6 @@
 // The inside of fm::pool, for the files of this folder that define its members: the agents, and which of them a pointer
-// is for. The list of agents is fixed once the pool is open.
+// is for. The list of agents is fixed once the pool is open,
+// and empty once it is closed.
 #pragma once
 
 #include <farmem/pool.h>
@@ -18,6 +19,7 @@ inline void take_where(agent_client& a, const protocol::pool_where& w, pool_addr
   p = pool_address::make(a.instance(), w.object.vblock, w.object.generation, w.object.index, w.object.slot);
   a.learn_word(w.object.vblock, w.word);
 }
+constexpr const char* closed = "the pool was closed";
 /// "object INSTANCE:BLOCK:INDEX:GENERATION".
 std::string text_of(const pool_address& p);
 
@@ -46,6 +48,11 @@ class pool::impl {
   /// Until an object expires, in ms, for the agents' messages; 0 for no time. Errors: invalid_argument; unsupported, if
   /// one of the agents knows no such thing.
   [[nodiscard]] result<std::uint64_t> expiry_of(const pool_alloc_options& how) const;
+
+  /// Throws cancelled after pool::close.
+  void require_open() const {
+    if (agents.empty()) throw error(errc::cancelled, pool_detail::closed);
+  }
 
   pool_options options;
   std::unique_ptr<fabric::service> local;  ///< outlives the sessions with it

@@ -39,6 +39,7 @@ result<pool_version> pool::try_write_bytes_if(pool_address& p, pool_version vers
 }
 
 result<std::vector<pool_listing>> pool::try_list(pool_cursor& cursor, std::size_t most) {
+  if (impl_->agents.empty()) return fail(errc::cancelled, pool_detail::closed);
   if (most == 0 || cursor.agent >= impl_->agents.size())
     return fail(errc::invalid_argument, cursor.agent >= impl_->agents.size()
                                             ? "a cursor of pool::list that is none of this pool"

@@ -60,3 +60,35 @@ TEST_CASE("an attempt returns what a function does, keeps its error, and lets ot
   REQUIRE(failed.error().code() == fm::errc::not_found);
   REQUIRE_THROWS_AS(fm::attempt([] { throw 7; }), int);
 }
+
+TEST_CASE("a pool and a range that were closed say so at each call, and may be closed again") {
+  fm::pool p({.name = "p", .tenant = fm::pool_tenant::random()});
+  auto at = p.alloc(std::uint64_t{5});
+  auto address = at.address();
+  fm::pool_cursor cursor;
+  p.close();
+  p.close();
+  CHECK(p.try_alloc_bytes(std::as_bytes(std::span("text"))).error().code() == fm::errc::cancelled);
+  CHECK(p.try_read(at).error().code() == fm::errc::cancelled);
+  CHECK(p.try_free(address).error().code() == fm::errc::cancelled);
+  CHECK(p.try_read_versioned(at).error().code() == fm::errc::cancelled);
+  CHECK(p.try_list(cursor).error().code() == fm::errc::cancelled);
+  CHECK(p.try_bind("name", address).error().code() == fm::errc::cancelled);
+  CHECK(p.try_lookup<std::uint64_t>("name").error().code() == fm::errc::cancelled);
+  CHECK(fm::attempt([&] { return p.stats(); }).error().code() == fm::errc::cancelled);
+  CHECK(fm::attempt([&] { return p.verify(); }).error().code() == fm::errc::cancelled);
+  CHECK(std::string(p.try_free(address).error().what()).find("the pool was closed") != std::string::npos);
+
+  fm::paged range({.capacity = 8_MiB, .local = 2_MiB});
+  fm::paged other({.capacity = 8_MiB, .local = 2_MiB});
+  const std::byte* const freed = range.data();
+  range = std::move(other);
+  CHECK(other.data() == nullptr);  // NOLINT(bugprone-use-after-move): documented to be empty
+  CHECK(range.data() != freed);
+  range.close();
+  range.close();
+  CHECK(range.data() == nullptr);
+  CHECK(range.size() == 0);
+  CHECK(fm::attempt([&] { range.evict_all(); }).error().code() == fm::errc::cancelled);
+  CHECK(fm::attempt([&] { return range.stats(); }).error().code() == fm::errc::cancelled);
+}
