@@ -3,6 +3,7 @@
 // Emptied blocks become garbage.
 //
 // Invariants: the queue is empty if it has no blocks, or one whose begin equals its end; only the last block has room.
+// The last of several blocks may be empty, and none of the others is.
 // Code that reads or changes blocks holds the queue's mutex, one of the process's.
 #pragma once
 
@@ -109,16 +110,16 @@ class queue : public ptr<queue<T>> {
     auto* h = detail::object_to_write<header>(this->slot());
     if (h->size == 0) return std::nullopt;
     block* b = detail::object_to_write<block>(h->front.slot());
+    // All that may throw comes before all that changes. The next block may be empty, if a push made it and then threw.
     std::optional<value_type> v = element::load(b->items[b->begin]);
+    const ptr<block> next = b->begin + 1 == b->end ? b->next.root() : ptr<block>();
     element::clear(b->items[b->begin]);
     ++b->begin;
     detail::store_shared(h->size, h->size - 1);
-    if (b->begin == b->end) {
-      if (h->size != 0)
-        h->front = b->next.root();
-      else
-        b->begin = b->end = 0;  // the only block is used again
-    }
+    if (next)
+      h->front = next;
+    else if (b->begin == b->end)
+      b->begin = b->end = 0;  // the only block is used again
     return v;
   }
 

@@ -1,7 +1,10 @@
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <unordered_map>
 
+#include "failures.h"
 #include "transports.h"
 
 using namespace fm::test;
@@ -163,4 +166,38 @@ TEST_CASE("strings hold what std::string does over every transport, under collec
   beside_collections(over.heap, effort(8'000), [&](std::uint64_t) { strings.step(); });
   strings.check();
   require_sound(over.heap);
+}
+
+TEST_CASE("strings and builders are as before when any fetch fails") {
+  sparing_agent agent;
+  fm::heap h(agent.options());
+  const std::string one(700, 'a'), other = one + 'b';
+  struct texts {
+    fm::string a, b;
+    std::shared_ptr<fm::string_builder> parts = std::make_shared<fm::string_builder>("so far");
+  };
+  using operation = std::function<void(const texts&)>;
+  for (const operation& op :
+       std::vector<operation>{[](const texts& t) { (void)t.a.str(); }, [](const texts& t) { (void)t.a.size(); },
+                              [](const texts& t) { (void)t.a.hash(); }, [](const texts& t) { (void)(t.a == t.b); },
+                              [](const texts& t) { (void)(t.a <=> t.b); }, [](const texts& t) { (void)(t.a < "a"); },
+                              [](const texts& t) {
+                                const fm::scope in;
+                                (void)t.b.view(in);
+                              },
+                              [](const texts& t) {
+                                t.parts->append(t.a);
+                                t.parts->clear();
+                              }})
+    fail_each_fetch(
+        h, agent,
+        [&] {
+          return texts{h.str(one), h.str(other)};
+        },
+        op,
+        [&](const texts& t, fm::errc result) {
+          if (result != fm::errc::ok) REQUIRE(t.parts->view() == "so far");
+          REQUIRE((t.a == one && t.b == other && t.a < t.b && t.a.hash() == fm::string::hash_of(one)));
+        });
+  require_sound(h);
 }

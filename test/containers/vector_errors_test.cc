@@ -1,14 +1,12 @@
 // The table of guarantees in docs/how-to/containers.md: what a vector holds after a member threw, whichever access or
 // allocation it was that failed.
-#include "fixture.h"
-
 #include <algorithm>
 #include <functional>
 #include <list>
 #include <numeric>
 #include <ranges>
 
-#include "sparing_agent.h"
+#include "failures.h"
 
 using namespace fm::test;
 
@@ -162,72 +160,33 @@ TEST_CASE("a vector keeps what the table says, whichever fetch fails") {
     INFO(op.name);
     numbers after = before;
     op.on_oracle(after);
-    fm::errc result = fm::errc::not_found;
-    int failures = 0;
-    for (std::int64_t reads = 0; result != fm::errc::ok; ++reads) {
-      INFO(reads << " reads are answered");
-      REQUIRE(reads < 100);
-      const managed v(h, before);
-      REQUIRE(h.evict_all() == fm::errc::ok);
-      agent.gives = reads;
-      result = code_of([&] { op.run(v); });
-      agent.gives = agent.unlimited;
-      if (result == fm::errc::ok) {
-        REQUIRE(std::ranges::equal(v, after));
-      } else {
-        REQUIRE(result == fm::errc::access_denied);
-        check_left(v, op.when_it_throws, before, after);
-        ++failures;
-      }
-    }
-    REQUIRE(failures > 0);
+    fail_each_fetch(
+        h, agent, [&] { return managed(h, before); }, op.run,
+        [&](const managed& v, fm::errc result) {
+          if (result == fm::errc::ok)
+            REQUIRE(std::ranges::equal(v, after));
+          else
+            check_left(v, op.when_it_throws, before, after);
+        });
   }
   require_sound(h);
 }
 
 TEST_CASE("a vector keeps what the table says when the cache is full") {
-  auto options = tiny();
-  options.memory_within = std::chrono::milliseconds(5);
-  options.collect = false;
   const numbers before = counted(many);
   int failures = 0;
   for (const operation& op : operations) {
     INFO(op.name);
     numbers after = before;
     op.on_oracle(after);
-    fm::heap h(options);
+    fm::heap h(impatient(std::chrono::milliseconds(5)));
     const managed v(h, before);
-    std::vector<fm::ptr<char[]>> spare;
-    while (spare.size() < 8) spare.push_back(h.array<char>(60'000));
-    REQUIRE(h.evict_all() == fm::errc::ok);
-    // Objects of nearly a segment each are pinned until nothing fits, new ones and then, in the readers' share, others;
-    // then they make room, one by one.
-    std::vector<fm::read_pin<char[]>> pins;
-    while (code_of([&] { pins.push_back(h.array<char>(60'000).read()); }) == fm::errc::ok) REQUIRE(pins.size() < 100);
-    (void)code_of([&] {
-      for (const fm::ptr<char[]>& s : spare) pins.push_back(s.read());
-    });
-    for (int without_pins = 0;;) {
-      const fm::errc result = code_of([&] { op.run(v); });
-      if (result == fm::errc::ok) break;
-      REQUIRE(result == fm::errc::cache_full);
-      ++failures;
-      if (op.when_it_throws != left::as_before) {  // may have changed, and so is looked at once
-        pins.clear();
-        REQUIRE(h.evict_all() == fm::errc::ok);
-        check_left(v, op.when_it_throws, before, after);
-        break;
-      }
-      if (!pins.empty()) {
-        pins.pop_back();
-        continue;
-      }
-      REQUIRE(++without_pins < 1000);  // what is dirty could not be written within memory_within: the machine is slow
-      REQUIRE(h.evict_all() == fm::errc::ok);
-    }
-    pins.clear();
-    REQUIRE(h.evict_all() == fm::errc::ok);  // reading waits no longer than memory_within for what was pinned
-    if (op.when_it_throws == left::as_before) REQUIRE(std::ranges::equal(v, after));
+    fm::errc result{};
+    failures += fail_without_room(h, op.when_it_throws == left::as_before, result, [&] { op.run(v); });
+    if (result == fm::errc::ok)
+      REQUIRE(std::ranges::equal(v, after));
+    else
+      check_left(v, op.when_it_throws, before, after);
     require_sound(h);
   }
   REQUIRE(failures > 20);

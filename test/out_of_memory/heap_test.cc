@@ -4,6 +4,7 @@
 #include <farmem/farmem.h>
 
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <random>
 
@@ -28,13 +29,15 @@ fm::heap_options small(const std::vector<std::string>& agents) {
   return o;
 }
 
-/// Objects, a vector and a map, and what they must hold.
+/// Objects, a vector, a hash table, a tree, a queue and strings, and what they must hold.
 class shadowed {
  public:
   explicit shadowed(fm::heap& h) : heap_(h) {
     for (std::uint64_t i = 0; i < 200; ++i) make();
     for (std::uint64_t i = 0; i < 2'000; ++i) push(i);
     for (std::uint64_t i = 0; i < 300; ++i) insert(i, i);
+    for (std::uint64_t i = 0; i < 600; ++i) put(i, i);
+    for (std::uint64_t i = 0; i < 300; ++i) enqueue(i);
   }
 
   void run(std::uint64_t seed) {
@@ -46,6 +49,11 @@ class shadowed {
     for (int i = 0; i < 4; ++i) write(rng() % items_.size(), rng());
     for (int i = 0; i < 3; ++i) insert(rng() % 600, rng());
     for (int i = 0; i < 3; ++i) erase(rng() % 600);
+    for (int i = 0; i < 3; ++i) put(rng() % 1'000, rng());
+    for (int i = 0; i < 3; ++i) take(rng() % 1'000);
+    for (int i = 0; i < 3; ++i) enqueue(rng());
+    for (int i = 0; i < 3; ++i) dequeue();
+    join(rng() % 100);
     set(rng() % vector_oracle_.size(), rng());
     pop();
     drop();
@@ -66,6 +74,17 @@ class shadowed {
       REQUIRE(found);
       REQUIRE(found->x == v);
     }
+    std::uint64_t in_tree = 0;
+    for (const auto& [key, v] : tree_)
+      in_tree += tree_oracle_.contains(number_of(key)) && tree_oracle_[number_of(key)] == v;
+    REQUIRE((in_tree == tree_oracle_.size() && tree_.size() == tree_oracle_.size()));
+    // A queue is read by taking it apart, and put together again.
+    REQUIRE(queue_.size() == queue_oracle_.size());
+    for (const std::uint64_t x : queue_oracle_) {
+      REQUIRE(queue_.pop() == x);
+      queue_.push(x);
+    }
+    REQUIRE(joined_.str() == joined_oracle_);
   }
 
  private:
@@ -136,6 +155,38 @@ class shadowed {
     map_oracle_.erase(key);
   }
 
+  /// Texts are keys of the tree, and are made for it.
+  static std::string text_of(std::uint64_t key) { return "a text with a long beginning " + std::to_string(key); }
+  static std::uint64_t number_of(const fm::string& text) { return std::stoull(text.str().substr(29)); }
+  void put(std::uint64_t key, std::uint64_t x) {
+    if (!attempt([&] { tree_.insert_or_assign(text_of(key), x); })) return;
+    const spared mine;
+    tree_oracle_[key] = x;
+  }
+  void take(std::uint64_t key) {
+    if (attempt([&] { tree_.erase(text_of(key)); })) tree_oracle_.erase(key);
+  }
+  void enqueue(std::uint64_t x) {
+    if (!attempt([&] { queue_.push(x); })) return;
+    const spared mine;
+    queue_oracle_.push_back(x);
+  }
+  void dequeue() {
+    if (attempt([&] { (void)queue_.try_pop(); }) && !queue_oracle_.empty()) queue_oracle_.pop_front();
+  }
+  /// A string of the last one and more, or of that alone if it would be long.
+  void join(std::uint64_t more) {
+    const bool anew = joined_oracle_.size() > 1'000;
+    if (!attempt([&] {
+          fm::string_builder parts;
+          if (!anew) parts.append(joined_);
+          joined_ = parts.append(std::to_string(more)).build(heap_);
+        }))
+      return;
+    const spared mine;
+    joined_oracle_ = (anew ? "" : joined_oracle_) + std::to_string(more);
+  }
+
   fm::heap& heap_;
   std::uint64_t next_ = 1;
   std::vector<std::pair<fm::ptr<item>, std::uint64_t>> items_;
@@ -143,6 +194,12 @@ class shadowed {
   std::vector<std::uint64_t> vector_oracle_;
   fm::hash_map<std::uint64_t, value> map_{heap_};
   std::map<std::uint64_t, std::uint64_t> map_oracle_;
+  fm::map<fm::string, std::uint64_t> tree_{heap_};
+  std::map<std::uint64_t, std::uint64_t> tree_oracle_;
+  fm::queue<std::uint64_t> queue_{heap_};
+  std::deque<std::uint64_t> queue_oracle_;
+  fm::string joined_ = heap_.str("joined ");
+  std::string joined_oracle_ = "joined ";
 };
 
 void require_sound(fm::heap& h) {
@@ -189,3 +246,35 @@ void fail_in_turn(const std::string& scheme, std::uint64_t run) {
 TEST_CASE("a heap outlives a failure of any one allocation, over shm") { fail_in_turn("shm", 1); }
 TEST_CASE("a heap outlives a failure of any one allocation, over tcp") { fail_in_turn("tcp", 1); }
 TEST_CASE("a heap outlives a failure of several allocations in a row") { fail_in_turn("tcp", 12); }
+
+TEST_CASE("a queue that finds no memory for a root when a block of it is empty is as before") {
+  fm::heap h({.cache = 1_MiB, .local_memory = 16_MiB, .local_region = 256_KiB, .segment = 32_KiB, .collect = false});
+  fm::queue<std::uint64_t> q(h);
+  for (std::uint64_t i = 0; i < 300; ++i) q.push(i);
+  for (std::uint64_t i = 0; i < 124; ++i) q.pop();  // one is left of the first block
+  const fm::ptr<item> p = h.make<item>({.id = 1});
+  std::vector<fm::ptr<item>> roots;
+  const auto code_of = [](auto f) {
+    try {
+      f();
+      return fm::errc::ok;
+    } catch (const fm::error& e) {
+      return e.code();
+    } catch (const std::bad_alloc&) {  // not even for the text of an error
+      return fm::errc::out_of_memory;
+    }
+  };
+  const auto one_more = [&] {
+    fm::ptr<item> root = p;
+    const spared mine;
+    roots.push_back(std::move(root));
+  };
+  failing_new::fail(1, 1'000'000);
+  while (code_of(one_more) == fm::errc::ok) continue;  // until there is no cell for another
+  const fm::errc code = code_of([&] { (void)q.try_pop(); });
+  (void)failing_new::stop();
+  REQUIRE(code == fm::errc::out_of_memory);
+  REQUIRE(q.size() == 300 - 124);
+  for (std::uint64_t i = 124; i < 300; ++i) REQUIRE(q.pop() == i);
+  REQUIRE(q.empty());
+}

@@ -75,7 +75,12 @@ class hash_iterator {
   void read() {
     entries_.clear();
     index_ = 0;
-    while (entries_.empty() && !at_.at_end()) at_ = shards::copy_step(table_.slot(), at_, entries_);
+    try {
+      while (entries_.empty() && !at_.at_end()) at_ = shards::copy_step(table_.slot(), at_, entries_);
+    } catch (...) {
+      entries_.clear();  // a part of a step, which is made again
+      throw;
+    }
   }
 
   handle table_;
