@@ -162,17 +162,15 @@ void heap_core::close() noexcept {
   if (collector_) collector_->stop();
   if (cache_ && !cache_->closed()) {
     // Roots of this heap become null: code that still holds one gets a typed error and not another heap's object.
-    const std::vector<std::uint32_t> tablets = cache_->slots().tablets();
-    const std::set<std::uint32_t> mine(tablets.begin(), tablets.end());
-    const auto forget = [](root_cell& cell, slot_t slot, void* context) {
-      if (!static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot))) return;
-      cell.word.compare_exchange_strong(slot, 0, std::memory_order_acq_rel);
+    // Asked of the table, because there may be no memory for a list.
+    static constexpr auto is_mine = [](slot_t slot, void* cache) {
+      return tablet_info_of(slot).heap.load(std::memory_order_acquire) == cache;
     };
-    const auto is_mine = [](slot_t slot, void* context) {
-      return static_cast<const std::set<std::uint32_t>*>(context)->contains(tablet_of(slot));
+    const auto forget = [](root_cell& cell, slot_t slot, void* cache) {
+      if (is_mine(slot, cache)) cell.word.compare_exchange_strong(slot, 0, std::memory_order_acq_rel);
     };
-    roots::for_each(forget, const_cast<std::set<std::uint32_t>*>(&mine));
-    forget_weak(is_mine, const_cast<std::set<std::uint32_t>*>(&mine));
+    roots::for_each(forget, cache_.get());
+    forget_weak(is_mine, cache_.get());
     cache_->close();
   }
   for (auto& link : links_) link->close();

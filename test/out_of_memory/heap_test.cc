@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <optional>
 #include <random>
 
 #include "failing_new.h"
@@ -246,6 +247,24 @@ void fail_in_turn(const std::string& scheme, std::uint64_t run) {
 TEST_CASE("a heap outlives a failure of any one allocation, over shm") { fail_in_turn("shm", 1); }
 TEST_CASE("a heap outlives a failure of any one allocation, over tcp") { fail_in_turn("tcp", 1); }
 TEST_CASE("a heap outlives a failure of several allocations in a row") { fail_in_turn("tcp", 12); }
+
+TEST_CASE("a heap closes while no memory is to be had, and its handles are null") {
+  const std::string scheme = GENERATE("shm", "tcp");
+  agent_test::live_agent agent;
+  std::optional<fm::heap> h;
+  h.emplace(small({agent.url(scheme)}));
+  std::vector<fm::ptr<item>> roots;
+  for (std::uint64_t i = 0; i < 20'000; ++i) roots.push_back(h->make<item>({.id = i}));
+  const fm::weak<item> weak(roots.back());
+  REQUIRE(h->collect().ok());
+  failing_new::fail(1, ~std::uint64_t{0});
+  h.reset();
+  (void)failing_new::stop();
+  for (const auto& root : roots) REQUIRE(root == nullptr);
+  REQUIRE(weak.lock() == nullptr);
+  fm::heap next(small({agent.url(scheme)}));
+  REQUIRE(next.make<item>({.id = 5})->id == 5);
+}
 
 TEST_CASE("a queue that finds no memory for a root when a block of it is empty is as before") {
   fm::heap h({.cache = 1_MiB, .local_memory = 16_MiB, .local_region = 256_KiB, .segment = 32_KiB, .collect = false});
