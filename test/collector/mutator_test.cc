@@ -307,8 +307,9 @@ void mutate_and_compare(fm::detail::tracing who, bool verify, fm::evacuation_ord
   std::uint64_t cycles = 0, freed = 0, overwritten = 0, left_for_later = 0;
   std::uint64_t evacuations_failed = 0, traversed = 0, died_young = 0;
   bool young_failed = false;
-  // However slow the machine: some cycles.
-  while (!stop.load() && (fm::clock::now() < until || (cycles < 4 && fm::clock::now() < until + seconds * 10))) {
+  // However slow the machine: some cycles, and all that is asked for below.
+  const auto enough = [&] { return cycles > 3 && freed > 1000 && died_young > 0 && overwritten > 0 && traversed > 0; };
+  while (!stop.load() && fm::clock::now() < (enough() ? until : until + std::chrono::minutes(5))) {
     const auto r = h.collect("always", what);
     if (!r.ok()) {
       UNSCOPED_INFO(r.text());
