@@ -3,7 +3,8 @@
 # BUILD/compile_commands.json compiles; one process a core. Prints the findings alone, and fails if there are any.
 #
 # The preset `tidy` puts eight sources together into one (CMAKE_UNITY_BUILD): most of the time goes into headers, and they
-# are then read once. A source that lacks an #include is not noticed there, so clang also reads each by itself.
+# are then read once. A source that lacks an #include is not noticed there, and names of others are seen, so clang
+# also reads each by itself, for that and for names that hide others.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 build=${1:?usage: cmake/tidy.sh BUILD [FILE...]}
@@ -23,13 +24,14 @@ for entry in json.load(open(sys.argv[1])):
     arguments = shlex.split(entry["command"])[1:]
     del arguments[arguments.index("-o"):]  # -o OBJECT -c SOURCE end it
     for source in re.findall(r'#include "(.*\.cc)"', open(entry["file"]).read()):
-        print(shlex.join([sys.argv[2], *arguments, "-w", "-fsyntax-only", source]), end="\0")
+        print(shlex.join([sys.argv[2], *arguments, "-Wno-everything", "-Werror=shadow", "-fsyntax-only", source]), end="\0")
 PYTHON
 }
 
 status=0 options=()
 if [ $# -eq 0 ]; then
-  options=(--checks=-bugprone-suspicious-include)  # that a unity includes sources
+  # That a unity includes sources is no finding, nor is a local that has the name of another source's variable.
+  options=(--checks=-bugprone-suspicious-include --extra-arg=-Wno-shadow)
   mapfile -t files < <(python3 -c 'import json, sys; [print(e["file"]) for e in json.load(open(sys.argv[1]))]' "$build/compile_commands.json")
   alone=$(commands "$clang" | tr -cd '\0' | wc -c)
   [ "$alone" -gt 0 ] || { echo "$build was configured without CMAKE_UNITY_BUILD" >&2; exit 2; }
