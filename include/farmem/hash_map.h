@@ -97,9 +97,9 @@ class hash_map : public hash_table<hash_map<K, V, Hash, Equal>, K, V, Hash, Equa
     else
       return insert_hashed(h, key, argument{std::forward<Args>(args)...});
   }
-  /// A copy of the value of `key`, const, so that no write to it is lost. If there is no such key, calls `make_value()` and inserts its result. It runs without a lock
-  /// and may use the heap and other maps. If another thread inserts the key meanwhile, the result is that thread's
-  /// value. O(1).
+  /// A copy of the value of `key`, const, so that no write to it is lost. If there is no such key, calls `make_value()`
+  /// and inserts its result. It runs without a lock and may use the heap and other maps. If another thread inserts the
+  /// key meanwhile, the result is that thread's value. O(1).
   template <class Make>
   const mapped_type get_or_insert(const key_type& key, Make&& make_value) const {
     const std::uint64_t h = key_of::hash(key);

@@ -93,9 +93,9 @@ class map : public tree_table<map<K, V, Compare>, K, V, Compare> {
     else
       return insert(key, argument{std::forward<Args>(args)...});
   }
-  /// A copy of the value of `key`, const, so that no write to it is lost. If there is no such key, calls `make_value()` and inserts its result. It runs without a lock
-  /// and may use the heap and other maps. If another thread inserts the key meanwhile, the result is that thread's
-  /// value. O(log n).
+  /// A copy of the value of `key`, const, so that no write to it is lost. If there is no such key, calls `make_value()`
+  /// and inserts its result. It runs without a lock and may use the heap and other maps. If another thread inserts the
+  /// key meanwhile, the result is that thread's value. O(log n).
   template <class Make>
   const mapped_type get_or_insert(const key_type& key, Make&& make_value) const {
     if (auto known = this->template look_up<find_result>(key); known.has_value()) return std::move(*known);

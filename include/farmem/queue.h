@@ -88,7 +88,8 @@ class queue : public ptr<queue<T>> {
     const detail::shard_writing lock(this->slot(), 0);
     while (!try_push(v)) add_block();
   }
-  /// A copy of the first element, which stays in the queue; const, so that no write to it is lost. Throws out_of_range if there is none. O(1).
+  /// A copy of the first element, which stays in the queue; const, so that no write to it is lost. Throws out_of_range
+  /// if there is none. O(1).
   [[nodiscard]] const value_type front() const {
     const detail::shard_writing lock(this->slot(), 0);
     const detail::user_section in_section;

@@ -256,6 +256,20 @@ class Entries:
         """Of a page or a leaf."""
         return key_in(node["keys"]["_M_elems"][place]), node["values"]["_M_elems"][place]
 
+    def chain(self, slot, what):
+        """The entries of objects that refer to each other by `next`, as far as they are resident; of() tells those of one."""
+        while slot:
+            payload = payload_of(slot)[0]
+            if payload is None:
+                yield self.absent(slot)
+                return
+            node = self.typed(payload, what)
+            yield from self.of(node)
+            slot = atomic(node["next"]["slot_"])
+
+    def of(self, page):
+        return (self.entry(page, i) for i in range(int(page["count"])))
+
     def display_hint(self):
         return "map" if self.kind in ("fm::map", "fm::hash_map") else "array"
 
@@ -281,20 +295,9 @@ class Table(Entries):
             for bucket in range(vector["size"] if vector is not None else 0):
                 chunk = buckets.chunk(vector, bucket // SLOTS_OF_CHUNK)
                 if chunk is not None:
-                    yield from self.chain(word_at(chunk + 8 + bucket % SLOTS_OF_CHUNK * 8))
+                    yield from self.chain(word_at(chunk + 8 + bucket % SLOTS_OF_CHUNK * 8), "hash_page")
                 elif bucket % SLOTS_OF_CHUNK == 0:
                     yield self.absent(buckets.chunk_slot(vector, bucket // SLOTS_OF_CHUNK))
-
-    def chain(self, slot):
-        while slot:
-            payload = payload_of(slot)[0]
-            if payload is None:
-                yield self.absent(slot)
-                return
-            page = self.typed(payload, "hash_page")
-            for i in range(int(page["count"])):
-                yield self.entry(page, i)
-            slot = atomic(page["next"]["slot_"])
 
 
 class Tree(Entries):
@@ -338,16 +341,10 @@ class Queue(Entries):
         return word_at(header)
 
     def entries(self, header):
-        slot = word_at(header + 8)
-        while slot:
-            payload = payload_of(slot)[0]
-            if payload is None:
-                yield self.absent(slot)
-                return
-            block = self.typed(payload, "queue_block")
-            for i in range(int(block["begin"]), int(block["end"])):
-                yield block["items"]["_M_elems"][i], None
-            slot = atomic(block["next"]["slot_"])
+        return self.chain(word_at(header + 8), "queue_block")
+
+    def of(self, block):
+        return ((block["items"]["_M_elems"][i], None) for i in range(int(block["begin"]), int(block["end"])))
 
 
 class Optional:

@@ -1,6 +1,5 @@
 // The inside of fm::pool, for the files of this folder that define its members: the agents, and which of them a pointer
-// is for. The list of agents is fixed once the pool is open,
-// and empty once it is closed.
+// is for. The list of agents is fixed once the pool is open, and empty once it is closed.
 #pragma once
 
 #include <farmem/pool.h>

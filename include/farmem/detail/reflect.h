@@ -6,7 +6,7 @@
 // reference's target is never looked into, so types may refer to themselves and to incomplete types.
 //
 // Fields are counted here and not by PFR. It begins with as many as the struct has bits, each an argument, and halves
-// that until they fit: a struct of some KiB took a second to compile.
+// that until they fit: a struct of some KiB took a second to compile. Here no more are tried than PFR can bind.
 #pragma once
 
 #include <boost/pfr/core.hpp>
@@ -55,7 +55,7 @@ template <class T, std::size_t... I>
 consteval bool takes_values(std::index_sequence<I...>) {
   return requires { T{any_at<I>{}...}; };
 }
-/// The largest number of values that T takes, which is in [Taken, Refused).
+/// The largest number of values that T takes, which is in [Taken, Refused). O(log(Refused - Taken)) instantiations.
 template <class T, std::size_t Taken, std::size_t Refused>
 consteval std::size_t values_between() {
   if constexpr (Taken + 1 == Refused)
@@ -66,21 +66,9 @@ consteval std::size_t values_between() {
   else
     return values_between<T, Taken, middle>();
 }
-/// The fields of T, a C array being as many as it has elements; `most_fields + 1` for all that are more. It takes
-/// O(log n) instantiations of at most 2n arguments for n fields.
-template <class T, std::size_t Tried = 4>
-consteval std::size_t count_fields() {
-  constexpr std::size_t tried = Tried < most_fields + 1 ? Tried : most_fields + 1;
-  if constexpr (!takes_values<T>(std::make_index_sequence<tried>{}))
-    return values_between < T, Tried == 4 ? 0 : Tried / 2, tried > ();
-  else if constexpr (tried == most_fields + 1)
-    return tried;
-  else
-    return count_fields<T, 2 * Tried>();
-}
-/// Counted once for each type.
+/// The fields of T, a C array being as many as it has elements; `most_fields + 1` for all that are more.
 template <class T>
-inline constexpr std::size_t field_count = count_fields<T>();
+inline constexpr std::size_t field_count = values_between<T, 0, most_fields + 2>();
 
 /// References to the fields of an aggregate with that number of them; they are to const if `t` is.
 template <class T>
@@ -127,9 +115,9 @@ types<std::remove_cvref_t<F>...> as_types(const std::tuple<F...>&);
 template <class... F>
 types<std::remove_cvref_t<F>...> as_types(const boost::pfr::detail::sequence_tuple::tuple<F...>&);
 
-/// The types of the fields of T, which is an aggregate that passed judge_shape() or names its fields. An
-/// aggregate is bound as const: only a reference to const can bind a
-/// bit-field or a packed field, and adds_up() has to be reached to say what is wrong with one.
+/// The types of the fields of T, which is an aggregate that passed judge_shape() or names its fields. An aggregate is
+/// bound as const: only a reference to const can bind a bit-field or a packed field, and adds_up() has to be reached to
+/// say what is wrong with one.
 template <class T>
 consteval auto field_types() {
   if constexpr (traits_name_fields<T> || names_own_fields<T>)
