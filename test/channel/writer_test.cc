@@ -1,5 +1,5 @@
-// The sender's walk over a graph, part by part: how far it looks ahead for what to fetch, and what becomes of a graph that is changed
-// while it is sent.
+// The sender's walk over a graph, part by part: how far it looks ahead for what to fetch, and what becomes of a graph that
+// is changed while it is sent.
 #include "base/channel_limits.h"
 #include "heap/heap_core.h"
 
@@ -33,8 +33,8 @@ class told_of_parts final : public part_sink {
   recorder kept_;
 };
 
-/// Lets one thing happen at the n-th moment at which a sender may wait: for a part, or for memory before a section. The function that
-/// eviction has there is replaced.
+/// Lets one thing happen at the n-th moment at which a sender may wait: for a part, or for memory before a section. The
+/// function that eviction has there is replaced.
 class interruption {
  public:
   interruption(std::uint64_t n, std::function<void()> what) : left_(n), what_(std::move(what)) {
@@ -92,8 +92,8 @@ stream stream_of(
   return to.stream(w.used());
 }
 
-/// What is sent of graphs that `make` gives, when `change` happens to each at another moment of its sending. An empty stream is for
-/// those that were refused because of it.
+/// The streams of graphs that `make` gives, when `change` happens to each at another moment of its sending. An empty stream
+/// is for those that were refused because of it.
 template <class Make, class Change>
 std::set<stream> sent_with(const Make& make, const Change& change) {
   std::set<stream> all;

@@ -327,7 +327,8 @@ TEST_CASE("a scope that is to begin while the agents are full waits for a collec
   CHECK(h.stats().collections > before + 1);
 }
 
-// An attempt at a pause holds all other threads back, and fails while a scope is open. The next one is for when that scope has ended.
+// An attempt at a pause holds all other threads back, and fails while a scope is open. The next one is for when that scope
+// has ended.
 TEST_CASE("a collection that meets an open scope tries one pause, and the gate stays open until the scope has ended") {
   auto o = small();
   o.cache = 64_MiB;  // without eviction, which has pauses of its own
