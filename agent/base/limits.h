@@ -28,6 +28,8 @@ constexpr std::uint64_t trace_slots_max = 1ull << 32;                  ///< 32 G
 
 /// The longest sleep of any thread that is woken by others: a lost wake-up costs at most this.
 constexpr duration sleep_max = std::chrono::seconds(1);
+/// Between two tries of a step for which there is no memory: long enough not to take what others free.
+constexpr duration memory_retry = std::chrono::milliseconds(20);
 
 // ---- heaps ----
 

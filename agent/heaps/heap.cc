@@ -62,9 +62,9 @@ errc heap::learn_type(std::uint32_t id, heap_type t) {
   }
   const std::uint64_t bytes = sizeof(heap_type) + 64 + t.name.size() + t.ref_offsets.size() * 4;
   if (types.size() >= limits::types_max || type_bytes + bytes > limits::type_bytes_max) return errc::too_large;
-  type_bytes += bytes;
   const std::uint64_t size = type_known | (t.kind == 1 ? type_array : 0) | t.bytes;
   const heap_type& known = types.emplace(id, std::move(t)).first->second;
+  type_bytes += bytes;
   type_entry& e = type_entries()[id];
   e.offsets = known.ref_offsets.data();
   e.count = static_cast<std::uint32_t>(known.ref_offsets.size());
@@ -80,6 +80,7 @@ region* heap::open_region(region_use use, errc& why) {
     why = errc::quota_exceeded;
     return nullptr;
   }
+  if (regions.size() == regions.capacity()) regions.reserve(2 * regions.size() + 8);  // before one is taken
   region* r = regions_pool.take(this, key, use);
   if (r == nullptr) {
     why = errc::agent_full;

@@ -144,7 +144,6 @@ time_point heaps::send_lost_notices() {
   for (const auto& h : all()) {
     std::lock_guard lock(h->mutex);
     if (!h->notices_pending || h->owner == nullptr) continue;
-    h->notices_pending = false;
     for (region* r : h->regions)
       if (r->notice_pending) {
         h->send_notice(*r);

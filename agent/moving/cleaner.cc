@@ -42,36 +42,32 @@ bool clean_step(heap& h, double below_live_ratio, void (*copied)(void*) noexcept
   std::lock_guard one(h.mover);
   // Changed only here and by close(), both in the mutex; used in between as a copy.
   heap::cleaning_state mine;
-  move_batch batch;
+  entered_region source(h.regions_pool);
+  move_batch batch(h);
   {
     std::lock_guard lock(h.mutex);
     if (!prepare(h, below_live_ratio) || !batch.begin(h, region_use::cleaning)) return false;
     mine = h.cleaning;
-    const bool in = h.regions_pool.enter(mine.source->number, mine.source_generation) != nullptr;
-    FM_CHECK(in, "a region of an open heap could not be entered");
+    source.enter(mine.source->number, mine.source_generation);
   }
   const walked how =
-      walk_live(h, *mine.source, mine.at, limits::walk_bytes_max,
+      walk_live(h, *source, mine.at, limits::walk_bytes_max,
                 [&](entry_t& entry, word_t here, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                   if (!batch.add(entry, here, header, copy, bytes)) return visit::stop_here;
                   return batch.bytes() >= limits::clean_bytes_max ? visit::stop_behind : visit::on;
                 });
   if (copied != nullptr && !batch.empty()) copied(context);
   const move_batch::outcome o = batch.publish(h);
-  {
-    std::lock_guard lock(h.mutex);
-    if (!h.closed.load()) {
-      h.bytes_cleaned += o.bytes;
-      h.cleaner_lost += o.lost;
-      h.cleaning = mine;
-      if (how == walked::all || how == walked::damaged) {
-        ++h.regions_cleaned;
-        h.cleaning.source = nullptr;
-        note_unwalkable(h, *mine.source, mine.at);
-      }
-    }
+  std::lock_guard lock(h.mutex);
+  if (h.closed.load()) return true;
+  h.bytes_cleaned += o.bytes;
+  h.cleaner_lost += o.lost;
+  h.cleaning = mine;
+  if (how == walked::all || how == walked::damaged) {
+    ++h.regions_cleaned;
+    h.cleaning.source = nullptr;
+    note_unwalkable(h, *source, mine.at);
   }
-  h.regions_pool.leave(*mine.source);
   return true;
 }
 

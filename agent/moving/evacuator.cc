@@ -21,6 +21,7 @@ void evacuator::choose(const move_options& o) {
   evacuate_answer& told = evacuation_->told;
   const std::uint64_t region_bytes = h_.regions_pool.region_bytes();
   const bool whole = asked.below_live == evacuation_whole;
+  sources_.clear();  // there may have been no memory for the rest of this before
   low_ = h_.is_low();
   if (whole && !low_ && h_.move_target != nullptr && !h_.move_target->extents.empty()) seal_target(h_);
   std::vector<region*> sparse;
@@ -62,8 +63,10 @@ void evacuator::choose(const move_options& o) {
   for (std::size_t i = 0; i < n; ++i) sources_.push_back({sparse[i], sparse[i]->generation});
   told.order = static_cast<std::uint32_t>(order);
   told.left_behind = n != sparse.size();
-  phase_ = phase::in_address_order;
-  if (order == evacuation_order::address || n == 0) return;
+  if (order == evacuation_order::address || n == 0) {
+    phase_ = phase::in_address_order;
+    return;
+  }
 
   // Neighbours in memory are walked one after the other, so that starts are found in the order of their addresses.
   std::sort(sources_.begin(), sources_.end(),
@@ -92,12 +95,13 @@ bool evacuator::step(const move_options& o) {
     choose(o);
     return true;
   }
+  if (phase_ == phase::over) return false;
   return phase_ == phase::note_references ? note_step() : move_step(o);
 }
 
 bool evacuator::note_step() {
   const std::uint64_t begun = os::thread_cpu_ns();
-  region* source = nullptr;
+  entered_region source(h_.regions_pool);
   {
     std::lock_guard lock(h_.mutex);
     if (h_.closed.load()) return false;
@@ -106,8 +110,7 @@ bool evacuator::note_step() {
       source_ = 0;
       return true;
     }
-    source = h_.regions_pool.enter(sources_[source_].source->number, sources_[source_].generation);
-    FM_CHECK(source != nullptr, "a region of an open heap could not be entered");
+    source.enter(sources_[source_].source->number, sources_[source_].generation);
   }
   const walked how = walk_live(h_, *source, at_, limits::walk_bytes_max,
                                [&](entry_t&, word_t, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
@@ -115,7 +118,6 @@ bool evacuator::note_step() {
                                  return visit::on;
                                });
   std::lock_guard lock(h_.mutex);
-  h_.regions_pool.leave(*source);
   if (how != walked::more) {  // damaged: what is behind it is reached by its entries, or stays
     ++source_;
     walking_ = false;
@@ -126,8 +128,8 @@ bool evacuator::note_step() {
 
 bool evacuator::move_step(const move_options& o) {
   const std::uint64_t begun = os::thread_cpu_ns();
-  move_batch batch;
-  region* source = nullptr;
+  entered_region source(h_.regions_pool);
+  move_batch batch(h_);
   {
     std::lock_guard lock(h_.mutex);
     if (h_.closed.load()) return false;
@@ -145,17 +147,21 @@ bool evacuator::move_step(const move_options& o) {
       finish();
       return false;
     }
-    if (walking_) source = h_.regions_pool.enter(sources_[source_].source->number, sources_[source_].generation);
-    FM_CHECK(!walking_ || source != nullptr, "a region of an open heap could not be entered");
+    if (walking_) source.enter(sources_[source_].source->number, sources_[source_].generation);
   }
   walked how = walked::more;
-  if (traverses()) {
-    how = traverse(batch);
-  } else {
-    how = walk_live(h_, *source, at_, limits::copy_bytes_max,
+  bool no_memory = false;
+  try {
+    if (traverses())
+      how = traverse(batch);
+    else
+      how =
+          walk_live(h_, *source, at_, limits::copy_bytes_max,
                     [&](entry_t& entry, word_t here, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
                       return batch.add(entry, here, header, copy, bytes) ? visit::on : visit::stop_here;
                     });
+  } catch (const std::bad_alloc&) {
+    no_memory = true;  // the copies that were made are marked as taken: they are published all the same
   }
   if (o.copied != nullptr && !batch.empty()) o.copied(o.context);
   const move_batch::outcome done = batch.publish(h_);
@@ -167,8 +173,8 @@ bool evacuator::move_step(const move_options& o) {
     ++source_;
     walking_ = false;
   }
-  if (source != nullptr) h_.regions_pool.leave(*source);
   account(done, os::thread_cpu_ns() - begun);
+  if (no_memory) throw std::bad_alloc();
   return true;
 }
 
@@ -187,9 +193,11 @@ void evacuator::finish() {
   for (const chosen& c : sources_)
     told.emptied += !(h_.owns(*c.source) && c.source->generation == c.generation && c.source->live_count != 0);
   h_.regions_evacuated += told.emptied;
+  phase_ = phase::over;
 }
 
 void evacuator::end() {
+  leave_regions();  // of a step for which there was no memory
   std::vector<std::byte*> blocks;
   std::unique_lock lock(h_.mutex);
   if (h_.move_bits_used && !h_.closed.load()) {

@@ -42,7 +42,7 @@ class evacuator {
 
  private:
   /// What is still to be done with the regions chosen.
-  enum class phase : std::uint8_t { choose, in_address_order, note_references, from_starts, from_the_rest };
+  enum class phase : std::uint8_t { choose, in_address_order, note_references, from_starts, from_the_rest, over };
   struct chosen {
     region* source;
     std::uint32_t generation;

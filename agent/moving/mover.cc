@@ -43,48 +43,45 @@ bool move_batch::begin(heap& h, region_use use) {
   errc why = errc::ok;
   if (h.move_target == nullptr) h.move_target = h.open_region(use, why);
   if (h.move_target == nullptr) return false;
-  target_ = h.move_target;
-  begin_ = target_->append_end.load(std::memory_order_relaxed);
+  h.move_target->extents.reserve(h.move_target->extents.size() + 1);  // so that publish asks for no memory
+  begin_ = h.move_target->append_end.load(std::memory_order_relaxed);
   end_ = begin_ + sizeof(batch_header);
-  const bool in = h.regions_pool.enter(target_->number, target_->generation) != nullptr;
-  FM_CHECK(in, "a region of an open heap could not be entered");
+  target_.enter(h.move_target->number, h.move_target->generation);
   return true;
 }
 
 move_batch::outcome move_batch::publish(heap& h) {
   outcome o;
+  region& target = *target_;
   if (!copies_.empty()) {
     batch_header b{batch_magic, 0, 0, static_cast<std::uint32_t>(end_ - begin_),
                    static_cast<std::uint32_t>(copies_.size())};
     const std::uint32_t seed = detail::crc32c(&b, sizeof b);
-    b.crc = detail::crc32c(target_->memory.base() + begin_ + sizeof b, b.length - sizeof b, seed);
-    std::memcpy(target_->memory.base() + begin_, &b, sizeof b);
+    b.crc = detail::crc32c(target.memory.base() + begin_ + sizeof b, b.length - sizeof b, seed);
+    std::memcpy(target.memory.base() + begin_, &b, sizeof b);
   }
-  {
-    std::unique_lock lock(h.mutex);
-    if (!h.closed.load() && !copies_.empty()) {
-      target_->append(static_cast<std::uint32_t>(begin_), static_cast<std::uint32_t>(end_));
-      o.bytes = end_ - begin_;
-      for (std::size_t i = 0; i < copies_.size(); ++i) {
-        if (i != 0 && i % limits::moves_at_once == 0) {
-          lock.unlock();
-          lock.lock();
-          if (h.closed.load()) break;
-        }
-        const moved& m = copies_[i];
-        word_t expected = m.from;
-        if (!m.entry->compare_exchange_strong(expected, m.to, std::memory_order_acq_rel)) {
-          ++o.lost;
-          continue;
-        }
-        h.add_live(*target_, m.to);
-        h.drop_live(*h.regions_pool.find(home_address::unpack(m.from).region), m.from);
-        ++o.objects;
+  std::unique_lock lock(h.mutex);
+  if (!h.closed.load() && !copies_.empty()) {
+    target.append(static_cast<std::uint32_t>(begin_), static_cast<std::uint32_t>(end_));
+    o.bytes = end_ - begin_;
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      if (i != 0 && i % limits::moves_at_once == 0) {
+        lock.unlock();
+        lock.lock();
+        if (h.closed.load()) break;
       }
+      const moved& m = copies_[i];
+      word_t expected = m.from;
+      if (!m.entry->compare_exchange_strong(expected, m.to, std::memory_order_acq_rel)) {
+        ++o.lost;
+        continue;
+      }
+      h.add_live(target, m.to);
+      h.drop_live(*h.regions_pool.find(home_address::unpack(m.from).region), m.from);
+      ++o.objects;
     }
-    if (!h.closed.load() && full_) seal_target(h);
   }
-  h.regions_pool.leave(*target_);
+  if (!h.closed.load() && full_) seal_target(h);
   return o;
 }
 

@@ -10,12 +10,34 @@
 //   - One mover a heap at a time: heap.mover is held for the step.
 //   - A region is entered while its bytes are looked at or written.
 //   - Bytes of a source may be mapped by the owner: headers are checked before anything is copied.
+//   - A step for which there is no memory throws bad_alloc, has published nothing, and can be made again.
 #pragma once
 
 #include "agent/base/limits.h"
 #include "agent/heaps/heap.h"
 
 namespace fm::agent {
+
+/// A region that a step has entered, or null: it is left when the step ends, however it does.
+class entered_region {
+ public:
+  explicit entered_region(region_pool& pool) noexcept : pool_(pool) {}
+  ~entered_region() {
+    if (region_ != nullptr) pool_.leave(*region_);
+  }
+  entered_region(const entered_region&) = delete;
+  entered_region& operator=(const entered_region&) = delete;
+  /// Once. The region is of an open heap, so it can be entered.
+  void enter(std::uint32_t number, std::uint32_t generation) {
+    region_ = pool_.enter(number, generation);
+    FM_CHECK(region_ != nullptr, "a region of an open heap could not be entered");
+  }
+  [[nodiscard]] region& operator*() const noexcept { return *region_; }
+
+ private:
+  region_pool& pool_;
+  region* region_ = nullptr;
+};
 
 /// A batch of copies under construction in the heap's target. It must be published or dropped within the same step.
 class move_batch {
@@ -25,25 +47,28 @@ class move_batch {
     word_t from, to;
   };
 
+  explicit move_batch(heap& h) noexcept : target_(h.regions_pool) {}
+
   /// Begins one; opens a target if there is none, for `use`. False: there is no memory for it. heap.mutex is held.
   bool begin(heap& h, region_use use);
   /// Copies an object of `bytes`, whose checked header is `header`; false when the target has no room for it.
   bool add(entry_t& entry, word_t from, std::uint64_t header, const std::byte* copy, std::uint64_t bytes) {
-    if (end_ > target_->memory.bytes() || bytes > target_->memory.bytes() - end_) {
+    const region& target = *target_;
+    if (end_ > target.memory.bytes() || bytes > target.memory.bytes() - end_) {
       full_ = true;
       return false;
     }
-    std::byte* const to = target_->memory.base() + end_;
+    std::byte* const to = target.memory.base() + end_;
     std::memcpy(to, &header, sizeof header);
     std::memcpy(to + sizeof header, copy + sizeof header, bytes - sizeof header);
-    const home_address there{target_->number, target_->generation, static_cast<std::uint32_t>(end_),
+    const home_address there{target.number, target.generation, static_cast<std::uint32_t>(end_),
                              detail::size_class::of(bytes)};
     copies_.push_back({&entry, from, there.pack()});
     end_ += bytes;
     return true;
   }
-  /// Makes the copies one batch of the target, moves the entries, gives a full target up, and leaves it. Takes
-  /// heap.mutex itself, several times and briefly.
+  /// Makes the copies one batch of the target, moves the entries, and gives a full target up. Takes heap.mutex itself,
+  /// several times and briefly.
   struct outcome {
     std::uint64_t objects = 0, bytes = 0;  ///< bytes: of what was appended
     std::uint64_t lost = 0;                ///< to batches of the owner that came between
@@ -57,7 +82,7 @@ class move_batch {
   [[nodiscard]] bool is_fresh() const noexcept { return begin_ == 0 && copies_.empty(); }
 
  private:
-  region* target_ = nullptr;
+  entered_region target_;
   std::uint64_t begin_ = 0, end_ = 0;  ///< offsets in the target; the first bytes are the batch's header
   bool full_ = false;
   std::vector<moved> copies_;

@@ -57,8 +57,13 @@ walked evacuator::traverse(move_batch& batch) {
   for (std::uint32_t visits = 0; visits < limits::visits_max && batch.bytes() < limits::copy_bytes_max;) {
     for (; count_ != 0 && visits < limits::visits_max && batch.bytes() < limits::copy_bytes_max; ++visits) {
       const slot_t slot = pop();
-      prefetch_next();
-      if (move_object(batch, slot)) continue;
+      try {
+        prefetch_next();
+        if (move_object(batch, slot)) continue;
+      } catch (const std::bad_alloc&) {
+        push_back(slot);
+        throw;
+      }
       push_back(slot);
       return walked::more;
     }
@@ -163,9 +168,13 @@ void evacuator::prefetch_copy(slot_t slot) {
 const std::byte* evacuator::enter(home_address at) {
   member& m = set_[at.region];
   if (m.base != nullptr) return m.base;
+  inside_.push_back(nullptr);  // before it is entered
   region* const r = h_.regions_pool.enter(at.region, at.generation);
-  if (r == nullptr) return nullptr;
-  inside_.push_back(r);
+  if (r == nullptr) {
+    inside_.pop_back();
+    return nullptr;
+  }
+  inside_.back() = r;
   return m.base = r->memory.base();
 }
 

@@ -52,6 +52,7 @@ class agent_store final : public store {
   void join();  ///< stops and ends all threads
 
   // ---- maintenance.cc ----
+  bool maintain_heaps();  ///< may throw bad_alloc; then it comes again. maintain_mutex_
   void run();
   void run_tracing(std::uint32_t worker);
 

@@ -2,6 +2,9 @@
 // notices that did not get through, cleans when memory is short, frees objects of pools that have expired, and compacts
 // pools. The tracing threads trace; the first of them also evacuates. Without threads (store_hooks::background) a test calls
 // store::maintain, which does all of it.
+//
+// Without memory, the steps of heaps and spaces leave what they have not done for the next time. In a pool, a merge of
+// blocks that has no memory ends the agent: it would leave half of a block.
 #include "base/log.h"
 
 #include "agent/base/limits.h"
@@ -12,8 +15,18 @@ namespace fm::agent {
 
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
-  wake_at_ = std::min({heaps_.expire_leases(), heaps_.send_lost_notices(), spaces_.expire(agent_.now())});
+  wake_at_ = time_point::max();
   const bool compacted = pools_.maintain(wake_at_);
+  try {
+    return maintain_heaps() || compacted;
+  } catch (const std::bad_alloc&) {  // no line, as always without memory
+    wake_at_ = std::min(wake_at_, agent_.now() + limits::memory_retry);
+    return compacted;
+  }
+}
+
+bool agent_store::maintain_heaps() {
+  wake_at_ = std::min({wake_at_, heaps_.expire_leases(), heaps_.send_lost_notices(), spaces_.expire(agent_.now())});
   const bool traced = !agent_.options.hooks.background && cycles_.step(0);
   const bool evacuated = !agent_.options.hooks.background && evacuations_.step();
   const bool sent = !agent_.options.hooks.background && peers_.step();
@@ -24,7 +37,7 @@ bool agent_store::maintain() {
                    agent_.options.hooks.context))
       return true;
   }
-  return compacted || traced || evacuated || sent;
+  return traced || evacuated || sent;
 }
 
 void agent_store::run() {
@@ -49,14 +62,19 @@ void agent_store::run_tracing(std::uint32_t worker) {
   os::yield_to_others(agent_.options.trace_nice);
   while (!stop_.load()) {
     const std::uint32_t seen = bell_.work.load();
-    bool more = cycles_.step(worker);
-    if (worker == 0 && evacuations_.step()) {
-      more = true;
-      std::this_thread::yield();  // to whoever serves the owners
+    duration rest = limits::sleep_max;
+    try {
+      bool more = cycles_.step(worker);
+      if (worker == 0 && evacuations_.step()) {
+        more = true;
+        std::this_thread::yield();  // to whoever serves the owners
+      }
+      if (more) continue;
+    } catch (const std::bad_alloc&) {
+      rest = limits::memory_retry;
     }
-    if (more) continue;
     bell_.sleepers.fetch_add(1);
-    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + limits::sleep_max);
+    if (!stop_.load()) os::futex_wait(bell_.work, seen, clock::now() + rest);
     bell_.sleepers.fetch_sub(1);
   }
 }

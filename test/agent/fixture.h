@@ -29,7 +29,11 @@ class fake_peer final : public fabric::peer {
   bool notify(std::span<const std::byte> payload) noexcept override {
     std::lock_guard lock(mutex_);
     if (!accepting_) return false;
-    notices_.emplace_back(payload.begin(), payload.end());
+    try {
+      notices_.emplace_back(payload.begin(), payload.end());
+    } catch (const std::bad_alloc&) {
+      return false;  // as a full queue
+    }
     return true;
   }
   void close(errc why, std::string_view) noexcept override {
