@@ -17,7 +17,7 @@ PINS_BEFORE = 16
 # farmem/detail/roots.h, farmem/detail/weak_cell.h: of the words of root cells and weak cells, and of weak names
 SLOT_MASK = (1 << 40) - 1
 WEAK_CHUNK = 16384  # limits::cells_per_weak_chunk
-SLOTS_OF_CHUNK = 1024  # farmem/detail/vector_chunks.h: of a vector of references
+BUCKETS_OF_CHUNK = 1024  # farmem/detail/hash_pages.h
 ELEMENTS_MOST = 200  # of a container, as gdb's own default for arrays
 
 
@@ -288,16 +288,19 @@ class Table(Entries):
 
     def entries(self, header):
         for shard in self.shards(header):
-            buckets = Vector(atomic(shard["buckets"]["slot_"]), None)
-            vector = buckets.header()
-            if buckets.slot and vector is None:
-                yield self.absent(buckets.slot)
-            for bucket in range(vector["size"] if vector is not None else 0):
-                chunk = buckets.chunk(vector, bucket // SLOTS_OF_CHUNK)
+            directory = atomic(shard["directory"]["slot_"])
+            for bucket in range(int(shard["buckets"])):
+                number, place = divmod(bucket, BUCKETS_OF_CHUNK)
+                if place == 0:
+                    slot = atomic(shard["first"]["slot_"])
+                    if number != 0:
+                        chunks = payload_of(directory)[0]
+                        slot = directory if chunks is None else word_at(chunks + 8 * number)
+                    chunk = payload_of(slot)[0]
+                    if chunk is None:
+                        yield self.absent(slot)
                 if chunk is not None:
-                    yield from self.chain(word_at(chunk + 8 + bucket % SLOTS_OF_CHUNK * 8), "hash_page")
-                elif bucket % SLOTS_OF_CHUNK == 0:
-                    yield self.absent(buckets.chunk_slot(vector, bucket // SLOTS_OF_CHUNK))
+                    yield from self.chain(word_at(chunk + 8 + 8 * place), "hash_page")
 
 
 class Tree(Entries):

@@ -60,6 +60,79 @@ TEST_CASE("a table that grows and shrinks is as before when any fetch of a chang
   require_sound(h);
 }
 
+TEST_CASE(
+    "a shard that gets a second chunk of buckets, and loses it, is as before when any fetch of the change fails") {
+  using key_of = fm::detail::map_key<std::uint64_t>;
+  using page =
+      fm::detail::hash_page<std::uint64_t, std::uint64_t, std::hash<std::uint64_t>, std::equal_to<std::uint64_t>>;
+  constexpr std::uint64_t splits_at = fm::detail::chunk_buckets * page::entries * 3 / 4;
+  constexpr std::uint64_t merges_at = (fm::detail::chunk_buckets + 1) * page::entries * 3 / 8;
+  sparing_agent agent;
+  fm::heap h(agent.options());
+  const fm::hash_map<std::uint64_t, std::uint64_t> m(h);
+  std::vector<std::uint64_t> keys;  // of one shard
+  for (std::uint64_t k = 0; keys.size() < splits_at + 2; ++k)
+    if (fm::detail::shard_of(key_of::hash(k)) == 3) keys.push_back(k);
+  const auto arrays = [&] {  // chunks and the directory
+    REQUIRE(h.collect().ok());
+    std::uint64_t n = 0;
+    for (const auto& t : h.stats(fm::detail_level::types).types)
+      if (t.name.find("hash_page<") != std::string::npos && t.name.ends_with("[]")) n += t.objects;
+    return n;
+  };
+  std::uint64_t failures = 0;
+  const auto change = [&](auto f) {
+    for (std::int64_t reads = 0;; ++reads) {
+      REQUIRE(reads < 40);
+      REQUIRE(h.evict_all() == fm::errc::ok);
+      agent.gives = reads;
+      bool changed = false;
+      const fm::errc result = code_of([&] { changed = f(); });
+      agent.gives = agent.unlimited;
+      if (result == fm::errc::ok) {
+        REQUIRE(changed);
+        return;
+      }
+      REQUIRE(result == fm::errc::access_denied);
+      ++failures;
+    }
+  };
+  const auto require_first = [&](std::uint64_t n) {
+    REQUIRE(m.size() == n);
+    for (std::uint64_t i = 0; i < keys.size(); ++i) REQUIRE(m.contains(keys[i]) == (i < n));
+    std::uint64_t seen = 0;
+    for (const auto& [k, v] : m) seen += v == ~k;
+    REQUIRE(seen == n);
+  };
+  for (const int round : {1, 2}) {
+    INFO("round " << round);
+    for (std::uint64_t i = 0; i < keys.size(); ++i) {
+      if (i + 2 < splits_at)
+        REQUIRE(m.insert(keys[i], ~keys[i]));
+      else
+        change([&] { return m.insert(keys[i], ~keys[i]); });
+    }
+    require_first(keys.size());
+    REQUIRE(arrays() == 3);
+    for (std::uint64_t n = keys.size(); n > merges_at - 3; --n) {
+      if (n > merges_at + 2)
+        REQUIRE(m.erase(keys[n - 1]));
+      else
+        change([&] { return m.erase(keys[n - 1]); });
+    }
+    require_first(merges_at - 3);
+    REQUIRE(arrays() == 3);                 // each key was erased as soon as that could be done, without the merge
+    REQUIRE(m.erase(keys[merges_at - 4]));  // now with it
+    require_first(merges_at - 4);
+    REQUIRE(arrays() == 2);
+    m.clear();
+    require_first(0);
+    REQUIRE(arrays() == 0);
+  }
+  REQUIRE(failures > 20);
+  require_sound(h);
+}
+
 TEST_CASE("an increment of a table's iterator that throws may be made again") {
   sparing_agent agent;
   fm::heap h(agent.options());

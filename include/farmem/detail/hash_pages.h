@@ -1,6 +1,9 @@
-// The objects of a managed hash table: a header of shards. A shard is a linear-hashing table, a vector of references to
+// The objects of a managed hash table: a header of shards. A shard is a linear-hashing table: chunks of references to
 // pages of a few entries, which overflow into further pages. Also: which hashes a bucket has, and in which order they
 // are walked.
+//
+// A lookup goes through few objects, since each costs two dependent loads: header, chunk, page, and between header and
+// chunk a directory if the shard has more than 1024 buckets.
 //
 // Linear hashing (Litwin, VLDB 1980): with `n` buckets, those below n - 2^k are split already. A bucket has the hashes
 // that end in some bits. So, with the bits of the hashes reversed, it has an interval of them. A split halves the
@@ -8,6 +11,7 @@
 //
 // Invariants owned here
 //   - An entry with hash h is in shard h >> 60, in the chain of bucket bucket_of(h, buckets).
+//   - Chunks have a place for each of the first `buckets` buckets, and for no others a reference.
 //   - A page's entries are its first `count`, and the rest of it is zero.
 //   - Readers take no lock (shard_lock.h). So keys, values, counts and the number of buckets are stored with release,
 //     and an entry before the count that covers it.
@@ -19,7 +23,6 @@
 #include <bit>
 #include <farmem/detail/hash_keys.h>
 #include <farmem/detail/table_value.h>
-#include <farmem/vector.h>
 
 namespace fm {
 template <class Self, class K, class V, class Hash, class Equal>
@@ -40,10 +43,20 @@ struct hash_page {
   std::array<V, entries> values{};
 };
 
+/// A part of a shard's buckets: their first pages.
+template <class Page>
+using hash_chunk = ref<Page>[];
+constexpr std::uint64_t chunk_buckets = 1024;
+
 template <class K, class V, class Hash, class Equal>
 struct hash_shard {
+  using page = hash_page<K, V, Hash, Equal>;
+  using chunk = hash_chunk<page>;
+
   std::atomic<std::uint64_t> size{0};
-  ref<vector<ref<hash_page<K, V, Hash, Equal>>>> buckets;
+  std::uint64_t buckets = 0;
+  ref<chunk> first;             ///< the first chunk, of as many buckets as are needed: it is replaced by longer ones
+  ref<ref<chunk>[]> directory;  ///< the chunks after it
 };
 
 constexpr std::size_t map_shards = 16;

@@ -3,8 +3,8 @@
 // thread waits for a rehash, and a table whose size stays about the same does neither.
 //
 // A merge appends the chain of the last bucket to that of the bucket that it was split from, packs the entries, and lets
-// the emptied pages go. It allocates nothing, so a table shrinks when all agents are full. The vector of buckets gives a
-// chunk back when the last bucket in it has gone.
+// the emptied pages go. It allocates nothing, so a table shrinks when all agents are full. A chunk goes with the last
+// bucket in it, but for the first chunk.
 //
 // Invariants owned here
 //   - All that a split or a merge needs is made and pinned before the first entry moves. So if one fails, nothing has
@@ -12,10 +12,11 @@
 //   - A page that leaves its chain does not come back into one, and pages of a chain stay in their order. So a reader
 //     that follows a chain during motions comes to its end.
 //
-// The caller holds the shard. Used by the tables of fm::hash_map and fm::hash_set only.
+// The caller holds the shard, and pins the header. Used by the tables of fm::hash_map and fm::hash_set only.
 #pragma once
 
 #include <farmem/detail/hash_shards.h>
+#include <optional>
 
 namespace fm::detail {
 
@@ -25,8 +26,8 @@ class hash_resize {
   using key_of = typename shards::key_of;
   using element = typename shards::element;
   using page = typename shards::page;
-  using bucket_vector = typename shards::bucket_vector;
-  using bucket_chunks = typename shards::bucket_chunks;
+  using shard = typename shards::shard;
+  using chunk = typename shards::chunk;
 
  public:
   /// Whether `n` buckets are too few for that many entries.
@@ -36,27 +37,40 @@ class hash_resize {
     return n > 1 && size < n * page::entries * 3 / 8;
   }
 
-  /// Adds bucket `n` and moves to it what belongs there: the half of one bucket.
-  static void split(const shard_writing& held, object_cache& cache, const bucket_vector& buckets, std::uint64_t n) {
+  /// The first page of bucket `b`, which there is.
+  static ptr<page> head(const shard& s, std::uint64_t b) {
+    const user_section in_section;
+    return shards::head_of(s, b)->root();
+  }
+
+  /// Makes the first bucket of a shard that has none.
+  static void begin(object_cache& cache, shard& s) {
+    const ptr<page> page_of_it = make_zero<page>(cache);
+    const write_pin<chunk> heads = chunk_for(cache, s, 0);
+    (*heads)[0] = page_of_it;
+    store_shared(s.buckets, std::uint64_t{1});
+  }
+
+  /// Adds a bucket and moves to it what belongs there: the half of one bucket.
+  static void split(const shard_writing& held, object_cache& cache, shard& s) {
+    const std::uint64_t n = s.buckets;
     std::vector<write_pin<page>> from, to;
-    pin_chain(buckets[n - std::bit_floor(n)], from);
+    pin_chain(head(s, n - std::bit_floor(n)), from);
     std::uint64_t moving = 0;
     for (const auto& p : from)
       for (std::size_t i = 0; i < p->count; ++i) moving += bucket_of(key_of::hash_of(p->keys[i]), n + 1) == n;
-    const ptr<page> head = make_zero<page>(cache);
-    to.push_back(head.write());
+    const ptr<page> added = make_zero<page>(cache);
+    to.push_back(added.write());
     while (to.size() * page::entries < moving) {
       const ptr<page> more = make_zero<page>(cache);
       to.back()->next = more;
       to.push_back(more.write());
     }
-    buckets.reserve(n + 1);
-    const write_pin<bucket_vector> vector(buckets.slot());
-    const write_pin<ref<page>[]> chunk(slot_of_chunk(*vector, bucket_chunks::chunk_of(n)));
+    const write_pin<chunk> heads = chunk_for(cache, s, n);
 
     const shard_motion moving_entries(held);
-    (*chunk)[bucket_chunks::within(n)] = head;
-    store_shared(vector->size_, n + 1);
+    (*heads)[n % chunk_buckets] = added;
+    store_shared(s.buckets, n + 1);
     std::uint64_t kept = 0, moved = 0;
     for (const auto& p : from)
       for (std::size_t i = 0; i < p->count; ++i) {
@@ -67,37 +81,63 @@ class hash_resize {
     settle(to, moved);
   }
 
-  /// Takes the last of `n` buckets back into the one that it was split from.
-  static void merge(const shard_writing& held, const bucket_vector& buckets, std::uint64_t n) {
-    const std::uint64_t last = n - 1;
+  /// Takes the last of several buckets back into the one that it was split from.
+  static void merge(const shard_writing& held, shard& s) {
+    const std::uint64_t last = s.buckets - 1;
     std::vector<write_pin<page>> pages;
-    pin_chain(buckets[last - std::bit_floor(last)], pages);
+    pin_chain(head(s, last - std::bit_floor(last)), pages);
     page& joint = *pages.back();
-    const ptr<page> appended = buckets[last];
+    const ptr<page> appended = head(s, last);
     pin_chain(appended, pages);
-    const write_pin<bucket_vector> vector(buckets.slot());
-    const write_pin<ref<page>[]> chunk(slot_of_chunk(*vector, bucket_chunks::chunk_of(last)));
+    const ptr<ref<chunk>[]> directory = s.directory.root();
+    std::optional<write_pin<ref<chunk>[]>> loses_chunk;
+    if (last >= chunk_buckets && last % chunk_buckets == 0) loses_chunk = directory.write();
+    const ptr<chunk> part = last < chunk_buckets ? s.first.root() : directory->at(last / chunk_buckets - 1).root();
+    const write_pin<chunk> heads = part.write();
     {
       const shard_motion moving_entries(held);
       joint.next = appended;
-      store_shared(vector->size_, last);
-      (*chunk)[bucket_chunks::within(last)] = nullptr;
+      store_shared(s.buckets, last);
+      (*heads)[last % chunk_buckets] = nullptr;
       std::uint64_t kept = 0;
       for (const auto& p : pages)
         for (std::size_t i = 0; i < p->count; ++i) move_to(pages, kept, *p, i);
       settle(pages, kept);
     }
     // Readers that believe what they see look for no bucket there any more.
-    if (bucket_chunks::within(last) == 0) bucket_chunks::cut(buckets.slot(), last);
+    if (loses_chunk) (**loses_chunk)[last / chunk_buckets - 1] = nullptr;
   }
 
  private:
   static void pin_chain(ptr<page> p, std::vector<write_pin<page>>& pages) {
     for (; p; p = pages.back()->next.root()) pages.push_back(p.write());
   }
-  static slot_t slot_of_chunk(const vector_header<ref<page>>& v, std::uint64_t c) {
-    const user_section in_section;
-    return bucket_chunks::slot_of(v, c);
+  /// The chunk with a place for bucket `b`, the last one that there will be. What was made stays if a later step throws.
+  static write_pin<chunk> chunk_for(object_cache& cache, shard& s, std::uint64_t b) {
+    constexpr std::uint64_t least = 4;
+    if (b < chunk_buckets) {
+      lengthen(cache, s.first, b, std::max(least, std::bit_ceil(b + 1)));
+      return s.first.root().write();
+    }
+    const std::uint64_t at = b / chunk_buckets - 1;
+    lengthen(cache, s.directory, at, std::max(least, std::bit_ceil(at + 1)));
+    const write_pin<ref<chunk>[]> directory = s.directory.root().write();
+    if (!(*directory)[at]) (*directory)[at] = make_zero_array<ref<page>>(cache, chunk_buckets);
+    return (*directory)[at].root().write();
+  }
+  /// Replaces an array by one of `length`, if it has no place `at`. Readers find the same in both.
+  template <class R>
+  static void lengthen(object_cache& cache, ref<R[]>& array, std::uint64_t at, std::uint64_t length) {
+    const ptr<R[]> before = array.root();
+    const std::uint64_t kept = before ? before->size() : 0;
+    if (at < kept) return;
+    const ptr<R[]> after = make_zero_array<R>(cache, length);
+    if (kept != 0) {
+      const write_pin<R[]> to = after.write();
+      const read_pin<R[]> from = before.read();
+      for (std::uint64_t i = 0; i < kept; ++i) detail::element<R>::move((*to)[i], (*from)[i]);
+    }
+    array = after;
   }
   /// Moves an entry to place `at` of the pages, which is its own or before it.
   static void move_to(std::vector<write_pin<page>>& pages, std::uint64_t& at, page& x, std::size_t i) {

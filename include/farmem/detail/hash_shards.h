@@ -38,8 +38,8 @@ struct hash_shards {
   using key_of = map_key<K, Hash, Equal>;
   using element = map_value<V>;
   using page = hash_page<K, V, Hash, Equal>;
-  using bucket_vector = vector<ref<page>>;
-  using bucket_chunks = chunks<ref<page>>;
+  using shard = hash_shard<K, V, Hash, Equal>;
+  using chunk = typename shard::chunk;
   using handle = std::conditional_t<is_set, ptr<hash_set<K, Hash, Equal>>, ptr<hash_map<K, V, Hash, Equal>>>;
   using key_value = typename key_of::value;
   using mapped_value = typename element::value;
@@ -52,23 +52,28 @@ struct hash_shards {
     std::size_t index = 0;
   };
 
-  /// The buckets of a shard, null before the first insertion. In a section that holds no pointers yet.
-  static const vector_header<ref<page>>* buckets_of(slot_t table, std::size_t shard) {
-    const slot_t buckets = object_at<header>(table)->shards[shard].buckets.slot();
-    return buckets == 0 ? nullptr : object_at<vector_header<ref<page>>>(buckets);
+  /// The reference to the first page of bucket `b`. Of null, the snapshot tells that the bucket has gone. In a section.
+  static const ref<page>* head_of(const shard& s, std::uint64_t b) {
+    slot_t c = 0;
+    if (b < chunk_buckets) {
+      c = s.first.slot();
+    } else if (const slot_t d = s.directory.slot(); d != 0) {
+      const auto& directory = *object_at<array_object<ref<chunk>>>(d);
+      if (const std::uint64_t at = b / chunk_buckets - 1; at < directory.size()) c = directory[at].slot();
+    }
+    if (c == 0) return nullptr;
+    const auto& pages = *object_at<array_object<ref<page>>>(c);
+    return b % chunk_buckets < pages.size() ? &pages[b % chunk_buckets] : nullptr;
   }
-  /// The first page of bucket `b`. Of 0, that a merge has taken, the snapshot tells.
-  static slot_t head_of(const vector_header<ref<page>>& v, std::uint64_t b) {
-    const slot_t chunk = chunk_of(v, bucket_chunks::chunk_of(b));
-    if (chunk == 0) return 0;
-    return (*object_at<array_object<ref<page>>>(chunk))[bucket_chunks::within(b)].slot();
+  static slot_t head_slot(const shard& s, std::uint64_t b) {
+    const ref<page>* head = head_of(s, b);
+    return head == nullptr ? 0 : head->slot();
   }
   /// The first page of the bucket of a hash; 0 when there is none. In a section that holds no pointers yet.
   static slot_t head_for(slot_t table, std::uint64_t hash) {
-    const auto* v = buckets_of(table, shard_of(hash));
-    if (v == nullptr) return 0;
-    const std::uint64_t n = load_shared(v->size_);
-    return n == 0 ? 0 : head_of(*v, bucket_of(hash, n));
+    const shard& s = object_at<header>(table)->shards[shard_of(hash)];
+    const std::uint64_t n = load_shared(s.buckets);
+    return n == 0 ? 0 : head_slot(s, bucket_of(hash, n));
   }
 
   /// Entries of a page that are complete.
@@ -80,6 +85,7 @@ struct hash_shards {
     where = {};
     for (slot_t s = head_for(table, h); s != 0;) {
       const page* p = object_at<page>(s);
+      fetch_lines(*p);
       for (std::size_t i = 0, n = count_of(*p); i < n; ++i) {
         const match m = key_of::equal(p->keys[i], h, key, seen);
         if (m == match::no) continue;
@@ -136,8 +142,8 @@ struct hash_shards {
   };
   /// The step that a walk takes from `at`. In a section that holds no pointers yet.
   static step step_from(slot_t table, const hash_position& at) {
-    const auto* v = buckets_of(table, at.shard);
-    const std::uint64_t n = v == nullptr ? 0 : load_shared(v->size_);
+    const shard& in = object_at<header>(table)->shards[at.shard];
+    const std::uint64_t n = load_shared(in.buckets);
     step s;
     s.next = {.shard = at.shard + 1};
     s.buckets = n;
@@ -154,7 +160,7 @@ struct hash_shards {
       s.whole = s.first == reversed(s.bucket) && s.last == last;
       ends = s.last == end;
     }
-    s.head = head_of(*v, s.bucket);
+    s.head = head_slot(in, s.bucket);
     if (!ends)
       s.next = {.shard = at.shard, .buckets = had, .bucket = at.bucket, .begun = true, .at = s.last + 1};
     else if (at.bucket + 1 != had)
@@ -197,12 +203,10 @@ struct hash_shards {
   }
 
  private:
-  static slot_t chunk_of(const vector_header<ref<page>>& v, std::uint64_t c) {
-    if (c == 0) return v.first_.slot();
-    using leaf = array_object<typename bucket_chunks::chunk_ref>;
-    const auto& directory = *object_at<array_object<typename bucket_chunks::leaf_ref>>(v.directory_.slot());
-    const slot_t s = directory[c / bucket_chunks::leaf_refs].slot();
-    return s == 0 ? 0 : (*object_at<leaf>(s))[c % bucket_chunks::leaf_refs].slot();
+  /// Starts loading all of a page: else its lines are waited for one after the other, as keys are compared.
+  static void fetch_lines(const page& p) noexcept {
+    for (std::size_t at = cache_line_bytes; at < sizeof p; at += cache_line_bytes)
+      __builtin_prefetch(reinterpret_cast<const char*>(&p) + at);
   }
 };
 

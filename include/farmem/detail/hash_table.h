@@ -61,8 +61,11 @@ class hash_table : public detail::hash_writer<Self, K, V, Hash, Equal> {
     for (std::size_t shard = 0; shard < detail::map_shards; ++shard) {
       const detail::shard_writing lock(this->slot(), shard, detail::key_range::all());
       const detail::shard_motion moving(lock);
-      top->shards[shard].buckets = nullptr;
-      top->shards[shard].size.store(0, std::memory_order_relaxed);
+      auto& s = top->shards[shard];
+      detail::store_shared(s.buckets, std::uint64_t{0});
+      s.first = nullptr;
+      s.directory = nullptr;
+      s.size.store(0, std::memory_order_relaxed);
     }
   }
 

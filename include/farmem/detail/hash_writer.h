@@ -131,17 +131,14 @@ class hash_writer : public ptr<Self> {
   /// changed.
   void insert_new(const writing& held, std::uint64_t h, const key_type& key, const stored_value& v) const {
     object_cache& cache = cache_of(this->slot());
-    const std::size_t shard = shard_of(h);
-    const auto buckets = buckets_of(cache, shard);
     const auto key_to_store = key_of::make(cache, h, key);
     const write_pin<Self> top(this->slot());
-    const std::uint64_t size = top->shards[shard].size.load(std::memory_order_relaxed);
-    std::uint64_t n = buckets.size();
-    if (resize::is_dense(size + 1, n)) {
-      resize::split(held, cache, buckets, n);
-      ++n;
-    }
-    ptr<page> at = buckets[bucket_of(h, n)];
+    typename shards::shard& s = top->shards[shard_of(h)];
+    if (s.buckets == 0)
+      resize::begin(cache, s);
+    else if (resize::is_dense(s.size.load(std::memory_order_relaxed) + 1, s.buckets))
+      resize::split(held, cache, s);
+    ptr<page> at = resize::head(s, bucket_of(h, s.buckets));
     for (;;) {
       const write_pin<page> p(at.slot());
       if (p->count < page::entries) {
@@ -153,7 +150,7 @@ class hash_writer : public ptr<Self> {
       if (!p->next) p->next = make_zero<page>(cache);
       at = p->next.root();
     }
-    top->shards[shard].size.fetch_add(1, std::memory_order_relaxed);
+    s.size.fetch_add(1, std::memory_order_relaxed);
   }
 
   template <class Q>
@@ -171,8 +168,7 @@ class hash_writer : public ptr<Self> {
       if (!where.at) return false;
       taken(where);
       page* p = object_to_write<page>(where.slot);
-      auto* top = object_to_write<typename shards::header>(this->slot());
-      const std::uint64_t n = shards::buckets_of(this->slot(), shard)->size_;
+      auto& s = object_to_write<typename shards::header>(this->slot())->shards[shard];
       const std::uint64_t last = p->count - 1;
       const shard_motion moving(lock);
       if (where.index != last) {
@@ -182,7 +178,7 @@ class hash_writer : public ptr<Self> {
       key_of::clear(p->keys[last]);
       element::clear(p->values[last]);
       store_shared(p->count, last);
-      if (!resize::is_sparse(top->shards[shard].size.fetch_sub(1, std::memory_order_relaxed) - 1, n)) return true;
+      if (!resize::is_sparse(s.size.fetch_sub(1, std::memory_order_relaxed) - 1, s.buckets)) return true;
     }
     shrink(lock, shard);
     return true;
@@ -221,20 +217,11 @@ class hash_writer : public ptr<Self> {
   }
 
  private:
-  typename shards::bucket_vector buckets_of(object_cache& cache, std::size_t shard) const {
-    typename shards::bucket_vector buckets = this->read()->shards[shard].buckets.root();
-    if (!buckets) {
-      buckets = typename shards::bucket_vector(make_zero<typename shards::bucket_vector>(cache));
-      buckets.push_back(make_zero<page>(cache));
-      this->write()->shards[shard].buckets = buckets;
-    }
-    return buckets;
-  }
   /// The key is erased, whether the table can shrink now or only at a later erasure.
   void shrink(const writing& lock, std::size_t shard) const {
     try {
-      const typename shards::bucket_vector buckets = this->read()->shards[shard].buckets.root();
-      resize::merge(lock, buckets, buckets.size());
+      const write_pin<Self> top(this->slot());
+      resize::merge(lock, top->shards[shard]);
     } catch (const std::exception&) {  // no memory for the pages, or their agent is lost
       return;
     }

@@ -24,12 +24,6 @@ struct chunks;
 template <class E>
 struct elements;  // vector_elements.h
 
-template <class K, class V, class Hash, class Equal>
-struct hash_shards;
-template <class K, class V, class Hash, class Equal>
-class hash_resize;
-template <class Self, class K, class V, class Hash, class Equal>
-class hash_writer;
 template <class C>
 struct graph_container;  // graph_containers.h
 
@@ -52,12 +46,6 @@ class vector_header {
   friend struct chunks<E>;
   friend struct elements<E>;
   friend class fm::vector<E>;
-  template <class, class, class, class>
-  friend struct hash_shards;
-  template <class, class, class, class>
-  friend class hash_resize;
-  template <class, class, class, class, class>
-  friend class hash_writer;
   template <class>
   friend struct graph_container;
   friend struct managed_traits<vector_header>;
@@ -173,7 +161,7 @@ struct chunks {
       if (kept % leaf_refs != 0) leaf.emplace((**directory)[kept / leaf_refs].slot());
     }
 
-    if (h->size_ != n) h->size_ = n;  // readers of a hash table load it meanwhile
+    h->size_ = n;
     for (std::uint64_t i = within(n - 1) + 1; i < c->size(); ++i) element<E>::clear((*c)[i]);
     if (!directory) return;
     h->capacity_ = kept * chunk_elements;
