@@ -43,6 +43,7 @@
 //   unknown -> resident           opening the page: the words that were put aside return
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace fm::detail {
