@@ -40,7 +40,7 @@ file(RELATIVE_PATH FARMEM_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/farmem.pc.in ${PROJECT_BINARY_DIR}/farmem.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/farmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE TYPE DOC)
-# gdb looks for what belongs to a shared library under its whole path; for programs with the static one, it is sourced.
+# gdb looks for what belongs to a shared library under its whole path. Otherwise the library has it (cmake/gdb_script.cmake).
 if(BUILD_SHARED_LIBS)
   install(FILES src/gdb/farmem_gdb.py RENAME libfarmem.so.${PROJECT_VERSION}-gdb.py
     DESTINATION ${CMAKE_INSTALL_DATADIR}/gdb/auto-load/${CMAKE_INSTALL_FULL_LIBDIR})

@@ -1,6 +1,7 @@
 """Pretty-printers of gdb for farmem: handles, references, pins and containers show the objects behind them.
 
-gdb loads this file by itself for programs that use an installed libfarmem.so. Otherwise: (gdb) source .../farmem_gdb.py
+Programs have this file in them, and gdb loads it if its auto-load safe-path has the program. gdb loads the installed one by
+itself for programs that use a libfarmem.so below /usr. Otherwise: (gdb) source .../farmem_gdb.py. Loading it again replaces it.
 
 An object is shown if it is resident. What is remote shows as a slot and "remote": gdb does not fetch. Of a container,
 each page, node, block or chunk is an object. Nothing is called in

@@ -158,3 +158,8 @@ void forget_tablets() noexcept {
 }
 
 }  // namespace fm::detail
+
+// gdb's printers read `hit`. They are a section of this object file, so that every program that has the table has them.
+#if __has_include(<farmem_gdb_script.h>)
+#include <farmem_gdb_script.h>
+#endif

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# check.sh PROGRAM SCRIPT: what gdb shows of PROGRAM, with the printers of SCRIPT: while it runs, in a core dump that has the
-# cache, and in one that has not. Exits with 77, and says so, without gdb.
+# check.sh PROGRAM LIBRARY SCRIPT: what gdb shows of PROGRAM: while it runs, in a core dump that has the cache, and in one that
+# has not. The printers are those in PROGRAM or a shared LIBRARY, then those and SCRIPT, then SCRIPT alone. Exits with 77, and
+# says so, without gdb.
 set -uo pipefail
 command -v gdb >/dev/null || { echo "gdb is not installed"; exit 77; }
-program=$1 script=$2
+program=$1 library=$2 script=$3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 status=0
@@ -11,8 +12,9 @@ status=0
 printed=(-ex 'up' -ex 'print p' -ex 'print *inner.cell_' -ex 'print remote' -ex 'print v' -ex 'down' -ex 'print pin'
   -ex 'print any' -ex 'print m' -ex 'print s'
   -ex 'print t' -ex 'print t.far' -ex 'print t.far_jobs' -ex 'print t.far_tree')
-# look ARGUMENT...: gdb's output, with the printers.
-look() { gdb -q -batch -nx -ex "source $script" -ex 'set print pretty off' "$@" 2>&1; }
+inside=(-iex "add-auto-load-safe-path $program" -iex "add-auto-load-safe-path $library") sourced=(-ex "source $script")
+# look ARGUMENT...: gdb's output, with the printers of `printers`.
+look() { gdb -q -batch -nx "${printers[@]}" -ex 'set print pretty off' "$@" 2>&1; }
 expect() {
   grep -qE -- "$2" <<<"$1" || { echo "gdb did not show $3: $2"; status=1; }
 }
@@ -45,13 +47,17 @@ expect_objects() {
   [ $before = 0 ] || status=$before
 }
 
+printers=("${inside[@]}")
 run=(-ex 'break stopped' -ex run -ex "gcore $folder/core" "${printed[@]}" -ex kill)
 expect_objects "$(look "${run[@]}" --args "$program" with-cache)" "of the running program"
+printers=("${inside[@]}" "${sourced[@]}")
 # The first frame that gdb looks at may be one without types, such as of a thread that waits in the C library.
 expect_objects "$(look -ex 'thread apply all -q up' "${printed[@]/#up/frame function main}" "$program" "$folder/core")" \
   "of a core dump with the cache"
 
-look "${run[@]}" "$program" >/dev/null
+printers=("${sourced[@]}")
+expect "$(look "${run[@]}" "$program")" "/(${program##*/}|libfarmem[^/]*)\" auto-loading has been declined" \
+  "that its printers must be allowed"
 shown=$(look "${printed[@]}" "$program" "$folder/core")
 expect "$shown" 'fm::ptr slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"
 expect "$shown" '= fm::vector slot 0x[0-9a-f]+, not in this dump$' "of a core dump without the cache"

@@ -1,0 +1,16 @@
+# farmem_gdb_script.h: src/gdb/farmem_gdb.py as gdb's section .debug_gdb_scripts, for src/table/indirection_table.cc. With the
+# prefix /usr, a shared library goes without: gdb finds the installed file by the library's path, and trusts it.
+set(farmem_gdb_section ON)
+if(BUILD_SHARED_LIBS AND CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  set(farmem_gdb_section OFF)
+  file(REMOVE ${PROJECT_BINARY_DIR}/generated/farmem_gdb_script.h)
+  return()
+endif()
+set(script src/gdb/farmem_gdb.py)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
+file(READ ${script} farmem_gdb_script)
+string(REPLACE "\\" "\\\\" farmem_gdb_script "${farmem_gdb_script}")
+string(REPLACE "\"" "\\\"" farmem_gdb_script "${farmem_gdb_script}")
+string(REPLACE "\n" "\\n\"\n.ascii \"" farmem_gdb_script "${farmem_gdb_script}")
+configure_file(cmake/farmem_gdb_script.h.in ${PROJECT_BINARY_DIR}/generated/farmem_gdb_script.h @ONLY)
+target_include_directories(farmem PRIVATE ${PROJECT_BINARY_DIR}/generated)
