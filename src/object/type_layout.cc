@@ -42,6 +42,7 @@ std::string name_in_tag(const char* mangled_tag) {
   while (name.ends_with(' ')) name.pop_back();
   replace_all(name, " >", ">");
   replace_all(name, " []", "[]");
+  replace_all(name, "std::__1::", "std::");  // the inline namespace of libc++
   return name;
 }
 

@@ -37,6 +37,7 @@ TEST_CASE("a type's name is spelled with its scopes and without the compiler's h
   CHECK(name_of<by_type<by_type<int>, fm::ref<float[]>>>() ==
         "layout_test::by_type<layout_test::by_type<int>, fm::ref<float[]>>");
   CHECK(name_of<by_value<4ul>>() == "layout_test::by_value<4ul>");
+  CHECK(fm::detail::name_in_tag("N2fm6detail8name_tagINSt3__15arrayIiLm3EEEEE") == "std::array<int, 3ul>");
   struct local {};
   CHECK_THAT(name_of<local>(), Catch::EndsWith("::local"));
 }

@@ -29,7 +29,7 @@ struct name_tag {};
 /// gives the same name, which __PRETTY_FUNCTION__ does not. O(length).
 std::string name_in_tag(const char* mangled_tag);
 
-/// T's name as the program spells it, with its scopes; equal for g++ and clang++. T may be incomplete.
+/// T's name as the program spells it, with its scopes; equal for g++, clang++ and libc++. T may be incomplete.
 template <class T>
 std::string name_of() {
   return name_in_tag(typeid(name_tag<T>).name());
