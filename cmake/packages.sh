@@ -24,8 +24,8 @@ full_packages=(
 # llvm-symbolizer, without which their reports have no names.
 sanitizer_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
-# Compilers of users' programs, which the tests try where there are such (test/compilers).
-compiler_packages=(clang-19)
+# Compilers and standard libraries of users' programs, which the tests try where there are such (test/compilers).
+compiler_packages=(clang-19 libc++-19-dev libc++abi-19-dev)
 
 # What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.
 lab_packages=(

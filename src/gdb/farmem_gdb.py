@@ -25,11 +25,16 @@ ELEMENTS_MOST = 200  # of a container, as gdb's own default for arrays
 def atomic(value):
     """The number in a std::atomic."""
     for field in value.type.strip_typedefs().fields():
-        if field.name in ("_M_i", "_M_b"):
+        if field.name in ("_M_i", "_M_b", "__a_", "__a_value"):  # of libstdc++, of libc++
             return atomic(value[field]) if value[field].type.strip_typedefs().code == gdb.TYPE_CODE_STRUCT else int(value[field])
         if field.is_base_class:
             return atomic(value[field])
     return int(value)
+
+
+def elements(array):
+    """The C array in a std::array."""
+    return array[array.type.strip_typedefs().fields()[0]]
 
 
 def word_at(address):
@@ -255,7 +260,7 @@ class Entries:
 
     def entry(self, node, place):
         """Of a page or a leaf."""
-        return key_in(node["keys"]["_M_elems"][place]), node["values"]["_M_elems"][place]
+        return key_in(elements(node["keys"])[place]), elements(node["values"])[place]
 
     def chain(self, slot, what):
         """The entries of objects that refer to each other by `next`, as far as they are resident; of() tells those of one."""
@@ -281,7 +286,7 @@ class Table(Entries):
     things = "entries"
 
     def shards(self, header):
-        shards = self.typed(header, "hash_table_header")["shards"]["_M_elems"]
+        shards = elements(self.typed(header, "hash_table_header")["shards"])
         return [shards[i] for i in range(shards.type.strip_typedefs().range()[1] + 1)]
 
     def size(self, header):
@@ -329,11 +334,11 @@ class Tree(Entries):
         elif word_at(payload):
             node = self.typed(payload, "tree_inner")
             for i in range(int(node["count"])):
-                yield from self.below(atomic(node["children"]["_M_elems"][i]["slot_"]))
+                yield from self.below(atomic(elements(node["children"])[i]["slot_"]))
         else:
             leaf = self.typed(payload, "tree_leaf")
             for i in range(int(leaf["count"])):
-                yield self.entry(leaf, int(leaf["order"]["_M_elems"][i]))
+                yield self.entry(leaf, int(elements(leaf["order"])[i]))
 
 
 class Queue(Entries):
@@ -348,7 +353,7 @@ class Queue(Entries):
         return self.chain(word_at(header + 8), "queue_block")
 
     def of(self, block):
-        return ((block["items"]["_M_elems"][i], None) for i in range(int(block["begin"]), int(block["end"])))
+        return ((elements(block["items"])[i], None) for i in range(int(block["begin"]), int(block["end"])))
 
 
 class Optional:

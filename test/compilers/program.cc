@@ -28,6 +28,10 @@ int main() {
   if (h.evict_all() != fm::errc::ok) return 2;
   const fm::ptr<fm::object> any = p;
   if (fm::as<node>(any)->next->value != 1) return 3;
+  // Programs and agents know types by their names, so compilers and standard libraries have to agree.
+  const fm::ptr<fm::object> table = m;
+  if (fm::type_of(table).name.find("<unsigned long, unsigned long, std::hash<unsigned long>, ") == std::string::npos)
+    return 6;
   if (fm::run(value_of(p)) != 1) return 3;
   int sum = 0;
   for (const int x : p.read(&node::items)) sum += x;
