@@ -9,10 +9,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
@@ -48,7 +50,11 @@ FM_SIM_DECLARE(pthread_key_create);
 int (*real___cxa_thread_atexit)(destructor, void*, void*) = nullptr;
 FM_SIM_DECLARE(clock_gettime);
 FM_SIM_DECLARE(poll);
+FM_SIM_DECLARE(ppoll);
 FM_SIM_DECLARE(write);
+FM_SIM_DECLARE(send);
+FM_SIM_DECLARE(recv);
+FM_SIM_DECLARE(shutdown);
 FM_SIM_DECLARE(syscall);
 FM_SIM_DECLARE(prctl);
 FM_SIM_DECLARE(sched_yield);
@@ -68,6 +74,30 @@ int wait_for(pthread_cond_t* c, pthread_mutex_t* m, moment until) {
     in_time = block(c, until);
   while (FM_SIM_REAL(pthread_mutex_trylock)(m) != 0) block(m, never);
   return in_time ? 0 : ETIMEDOUT;
+}
+
+// A descriptor becomes ready by what is done to it or to its other end in this process, or not at all.
+template <class Look>
+int poll_until(moment until, const Look& look) {
+  for (;;) {
+    const int ready = look();
+    if (ready != 0 || now() >= until) return ready;
+    block(&real_poll, until);
+  }
+}
+template <class Result>
+Result something_is_ready(Result rc) {
+  if (!scheduled()) return rc;
+  const int why = errno;
+  wake(&real_poll, 1 << 30);
+  point();
+  errno = why;
+  return rc;
+}
+// As much of a stream's bytes as has come, or as has room: any number, but the few of one message whole.
+std::size_t a_piece_of(std::size_t n) {
+  constexpr std::size_t whole = 64, most = 2048;
+  return n <= whole ? n : whole + fm::sim::random() % std::min(n - whole + 1, most);
 }
 
 template <class Try, class Lock>
@@ -245,24 +275,28 @@ int prctl(int what, ...) {
   return 0;
 }
 
-// A descriptor becomes readable by a write in this process, or not at all.
 int poll(pollfd* fds, nfds_t n, int timeout_ms) {
   if (!scheduled()) return FM_SIM_REAL(poll)(fds, n, timeout_ms);
   const moment until = timeout_ms < 0 ? never : now() + static_cast<moment>(timeout_ms) * 1'000'000;
-  for (;;) {
-    const int ready = FM_SIM_REAL(poll)(fds, n, 0);
-    if (ready != 0 || now() >= until) return ready;
-    block(&real_poll, until);
-  }
+  return poll_until(until, [&] { return FM_SIM_REAL(poll)(fds, n, 0); });
 }
-ssize_t write(int fd, const void* from, size_t n) {
-  const ssize_t rc = FM_SIM_REAL(write)(fd, from, n);
-  if (scheduled()) {
-    wake(&real_poll, 1 << 30);
-    point();
-  }
-  return rc;
+int ppoll(pollfd* fds, nfds_t n, const timespec* within, const sigset_t* mask) {
+  if (!scheduled()) return FM_SIM_REAL(ppoll)(fds, n, within, mask);
+  const moment until = within == nullptr ? never : now() + moment_of(CLOCK_MONOTONIC, *within);
+  return poll_until(until, [&] { return FM_SIM_REAL(poll)(fds, n, 0); });
 }
+ssize_t write(int fd, const void* from, size_t n) { return something_is_ready(FM_SIM_REAL(write)(fd, from, n)); }
+
+// Sockets of streams, which nobody waits at but by poll.
+ssize_t send(int fd, const void* from, size_t n, int flags) {
+  if (!scheduled()) return FM_SIM_REAL(send)(fd, from, n, flags);
+  return something_is_ready(FM_SIM_REAL(send)(fd, from, a_piece_of(n), flags));
+}
+ssize_t recv(int fd, void* to, size_t n, int flags) {
+  if (!scheduled()) return FM_SIM_REAL(recv)(fd, to, n, flags);
+  return something_is_ready(FM_SIM_REAL(recv)(fd, to, a_piece_of(n), flags));
+}
+int shutdown(int fd, int how) noexcept { return something_is_ready(FM_SIM_REAL(shutdown)(fd, how)); }
 
 }  // extern "C"
 

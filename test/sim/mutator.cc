@@ -17,14 +17,13 @@ constexpr std::uint64_t large_one_in = 96;
 constexpr std::size_t roots_n = 12;
 constexpr std::size_t weak_n = 24;
 
-/// Errors of operations that a lost agent takes with it.
+}  // namespace
+
 bool is_loss(errc e) {
   return e == errc::agent_lost || e == errc::disconnected || e == errc::timed_out || e == errc::cancelled ||
          e == errc::cache_full ||
          e == errc::access_denied;  // the last one: a batch was refused, and no memory came in time
 }
-
-}  // namespace
 
 void wrong(const char* what, std::uint64_t id) {
   throw disagreement(fmt::format("{} (node {}:{})", what, id >> 32, id & 0xffffffff));
@@ -62,11 +61,13 @@ void mutator::step() {
 
 void mutator::act_as_favoured() {
   if (options_.favours == favour::pins) return use_pins();
+  if (options_.favours == favour::letters) return use_letters();
   return pick(2) == 0 ? reach_in_place() : overwrite_reached();
 }
 
 void mutator::act() {
   if (options_.favours != favour::nothing && pick(2) == 0) return act_as_favoured();
+  if ((options_.outbox != nullptr || options_.inbox != nullptr) && pick(8) == 0) return use_letters();
   switch (pick(26)) {
     case 0:
     case 1: return make_root();
@@ -307,7 +308,10 @@ void mutator::hold_scope() {
 
 void mutator::write_data() {
   const auto [p, id] = walk(24);
-  if (id == 0) return;
+  if (id != 0) write_data_of(p, id);
+}
+
+void mutator::write_data_of(const ptr<node>& p, std::uint64_t id) {
   const ptr<std::uint64_t[]> data = p->data;
   if (!data) wrong("a node has lost its data", id);
   const auto pin = data.write();

@@ -26,6 +26,16 @@ void network::remove(const std::string& host) {
   } while (!left_.wait_for(lock, std::chrono::milliseconds(1), [&] { return nodes_[host].connections == 0; }));
 }
 
+void network::remove_after_last_words(const std::string& host, time_point deadline) {
+  const auto some_have_notices = [&] {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(sessions_.begin(), sessions_.end(),
+                       [&](const breakable* s) { return s->host() == host && s->has_notices(); });
+  };
+  while (some_have_notices() && clock::now() < deadline) sleep_until(now() + options.delay_max);
+  remove(host);
+}
+
 void network::break_one() {
   const std::lock_guard lock(mutex_);
   if (sessions_.empty()) return;

@@ -1,4 +1,5 @@
-// The network of the simulation: agents by name, the sessions to them (sim://NAME), and what goes wrong with both.
+// The network of the simulation: agents and listeners of channels by name, the sessions to them (sim://NAME), and what
+// goes wrong with both.
 //
 // A session is a transport like the others (src/fabric/client/driver.h). Every lane has threads that carry its requests out one after
 // the other, each with a delay on the way there and one on the way back; so lanes and sessions overtake each other, and
@@ -41,6 +42,8 @@ class breakable {
   virtual ~breakable() = default;
   [[nodiscard]] virtual const std::string& host() const noexcept = 0;
   virtual void break_now() noexcept = 0;
+  /// Whether notices were taken for it that its owner has not handled yet.
+  [[nodiscard]] virtual bool has_notices() const noexcept = 0;
 };
 
 /// The one network of the process.
@@ -50,10 +53,12 @@ class network {
 
   network_options options;
 
-  /// An agent of this name answers from now on.
+  /// A service of this name answers from now on: an agent's, or that of channels (fabric::listen).
   void add(const std::string& host, fabric::service& s);
   /// It does not any more: its connections break, and when this returns nobody calls the service.
   void remove(const std::string& host);
+  /// The same when its peers have handled the notices that were given to them, or when the deadline is over.
+  void remove_after_last_words(const std::string& host, time_point deadline);
   /// Breaks a random connection.
   void break_one();
 

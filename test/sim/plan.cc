@@ -174,12 +174,21 @@ plan plan_of(std::uint64_t seed, const setting& s) {
   p.large = p.cache >= 24 * p.segment;
   p.pins = p.cache / p.segment < 24 ? 0 : (p.cache / p.segment - 16) / 8;
   p.maps = one_of({0, 1}) != 0;
+  p.letters = one_of({0, 0, 1}) != 0;
+  p.post.part = static_cast<std::uint32_t>(one_of({1_KiB, 1_KiB, 8_KiB}));
+  p.post.window_parts = static_cast<std::uint32_t>(one_of({4, 8, 64}));
+  p.post.changes = one_of({0, 0, 0, 1}) != 0;
+  p.post.streams = one_of({0, 1}) != 0;
+  if (s.leaning != detail::mutation::none) p.letters = false;
+  if (p.letters) p.agent_memory *= 2;
   lean_towards(s.leaning, p);
   // In a small cache, what is held would leave no room for what is to come.
   if (p.cache < 24 * p.segment) {
     p.large = false;
     p.pins = 0;
   }
+  p.post.breaks = p.breaks;
+  p.post.may_lose_agents = p.death;
   return p;
 }
 

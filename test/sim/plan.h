@@ -32,6 +32,8 @@ struct plan {
   std::uint64_t pins = 0;             ///< mutators that hold a pin from step to step: each holds a segment
   bool large = false, maps = false;   ///< what mutators have
   favour favours = favour::nothing;   ///< of mutators
+  bool letters = false;               ///< mutators send graphs over channels
+  letter_options post;                ///< of these
 };
 
 /// Of a seed. The plan leans towards a mutation whether or not it is chosen: so a run without it has the same plan.

@@ -177,7 +177,8 @@ class world {
   world(const plan& p, const std::vector<agent>& agents, const char* name)
       : plan_(p), heap_(options_of(p, agents, name)), shared_{heap_.array<ref<node>>(p.places)} {}
 
-  mutator& add_mutator(std::uint64_t number) {
+  [[nodiscard]] heap& own() noexcept { return heap_; }
+  mutator& add_mutator(std::uint64_t number, letter_box* outbox, letter_box* inbox) {
     work_.push_back(std::make_unique<mutator>(heap_, shared_,
                                               mutator_options{.number = number,
                                                               .seed = plan_.seed,
@@ -186,7 +187,10 @@ class world {
                                                               .pins_by_mail = plan_.pins > 1,
                                                               .large = plan_.large,
                                                               .map = plan_.maps && !plan_.death,
-                                                              .favours = plan_.favours}));
+                                                              .favours = plan_.favours,
+                                                              .outbox = outbox,
+                                                              .inbox = inbox,
+                                                              .letters_change = plan_.post.changes}));
     return *work_.back();
   }
   void collect() {
@@ -276,13 +280,43 @@ std::string world::text() {
       s.relocations, s.regions_retired, s.hit_pages_given_back, lost);
 }
 
+/// From each heap to the next one, which may be the same.
+class post {
+ public:
+  post(const plan& p, const std::vector<std::unique_ptr<world>>& worlds) {
+    for (std::size_t i = 0; p.letters && i < worlds.size(); ++i)
+      boxes_.push_back(std::make_unique<letter_box>(worlds[i]->own(), worlds[(i + 1) % worlds.size()]->own(),
+                                                    fmt::format("letters{}", i), p.post));
+  }
+  /// Where the mutators of that world put letters in, and where one takes them out.
+  [[nodiscard]] letter_box* out_of(std::size_t world) const { return boxes_.empty() ? nullptr : boxes_[world].get(); }
+  [[nodiscard]] letter_box* into(std::size_t world) const {
+    return boxes_.empty() ? nullptr : boxes_[(world + boxes_.size() - 1) % boxes_.size()].get();
+  }
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    for (const auto& b : boxes_)
+      all += fmt::format("{} letters on {} lines, {} accepted, {} late, {} failed, {} came with {} objects; ",
+                         b->counts.sent, b->counts.lines, b->counts.accepted, b->counts.late, b->counts.failed,
+                         b->counts.came, b->counts.came_objects);
+    return all;
+  }
+
+ private:
+  std::vector<std::unique_ptr<letter_box>> boxes_;
+};
+
 std::string run_heaps(const plan& p, std::vector<agent>& agents) {
   std::vector<std::unique_ptr<world>> worlds;
   worlds.push_back(std::make_unique<world>(p, agents, "sim"));
   if (p.two_heaps) worlds.push_back(std::make_unique<world>(p, agents, "sim2"));
   watch_as_asked();
+  std::optional<post> letters(std::in_place, p, worlds);
   std::vector<mutator*> work;
-  for (std::uint64_t t = 0; t < p.threads; ++t) work.push_back(&worlds[t % worlds.size()]->add_mutator(t));
+  for (std::uint64_t t = 0; t < p.threads; ++t) {
+    const std::size_t w = t % worlds.size();
+    work.push_back(&worlds[w]->add_mutator(t, letters->out_of(w), t < worlds.size() ? letters->into(w) : nullptr));
+  }
   bad_luck luck(p, agents);
   std::atomic<std::uint64_t> working{p.threads};
   std::vector<std::thread> threads;
@@ -291,6 +325,7 @@ std::string run_heaps(const plan& p, std::vector<agent>& agents) {
       name_thread("mutator");
       try {
         for (std::uint64_t i = 0; i < p.steps; ++i) m->step();
+        m->end_letters();
         m->compare_all();
       } catch (const std::exception& e) {
         give_up(e);
@@ -306,7 +341,9 @@ std::string run_heaps(const plan& p, std::vector<agent>& agents) {
   for (std::thread& t : threads) t.join();
   luck.end();
   network::get().options.refuse_one_in = 0;
-  std::string text = fmt::format("{} threads, {} agents; ", p.threads, p.agents);
+  for (mutator* m : work) m->compare_letters();
+  std::string text = fmt::format("{} threads, {} agents; ", p.threads, p.agents) + letters->text();
+  letters.reset();
   for (const auto& w : worlds) w->finish();
   for (const auto& w : worlds) text += w->text();
   const network::counters& n = network::get().counts;

@@ -1,4 +1,5 @@
-// A session over the simulated network; see network.h. Stands in for src/fabric/built_in_transports.cc: the only transport is sim.
+// A session over the simulated network, and a listener there; see network.h. Stands in for
+// src/fabric/built_in_transports.cc: the only transport is sim.
 //
 // Invariant owned here, as in every transport: a request is done once, and nothing touches its buffers afterwards. A worker
 // has a request for itself from taking it off its lane until it has put it among the finished or lost ones.
@@ -7,6 +8,7 @@
 #include "protocol/pool_messages.h"
 #include "remote/agent_session.h"
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include <deque>
 #include <thread>
 
+#include "base/limits.h"
 #include "fabric/client/driver.h"
 #include "fabric/client/region_map.h"
 #include "fabric/transport_table.h"
@@ -56,6 +59,7 @@ class sim_session final : public fabric::driver, private breakable {
     return map_.attach(region, generation, bytes, key);
   }
   void detach(std::uint32_t region) noexcept override { map_.detach(region); }
+  errc open_stream(std::uint16_t index, time_point deadline, os::descriptor& socket) noexcept override;
   std::byte* direct(std::uint32_t region) noexcept override {
     return network_.options.mapped ? map_.base(region) : nullptr;
   }
@@ -66,7 +70,10 @@ class sim_session final : public fabric::driver, private breakable {
     sim_peer(sim_session& s, std::uint32_t generation) : session_(s), generation_(generation), name_("sim") {}
     [[nodiscard]] const std::string& name() const noexcept override { return name_; }
     bool notify(std::span<const std::byte> payload) noexcept override {
-      return session_.queue_notice(generation_, payload);
+      ++session_.notices_;
+      if (session_.queue_notice(generation_, payload)) return true;
+      --session_.notices_;
+      return false;
     }
     void close(errc, std::string_view) noexcept override { session_.break_connection(generation_, errc::disconnected); }
 
@@ -86,6 +93,8 @@ class sim_session final : public fabric::driver, private breakable {
   void serve(time_point until) noexcept override;
   [[nodiscard]] const std::string& host() const noexcept override { return host_; }
   void break_now() noexcept override { drop_connection(generation()); }
+  [[nodiscard]] bool has_notices() const noexcept override { return current() == phase::up && notices_ > 0; }
+  void notice_handled() noexcept override { --notices_; }
 
   using lock_type = std::unique_lock<std::mutex>;
   void work(std::size_t kind) noexcept;
@@ -108,8 +117,10 @@ class sim_session final : public fabric::driver, private breakable {
   std::uint32_t under_way_ = 0;                     ///< taken by workers
   std::uint32_t unfinished_ = 0;                    ///< posted, not among the finished
   bool open_ = false, stopping_ = false;
+  std::atomic<std::int32_t> notices_{0};  ///< of this connection, taken and not handled
   fabric::service* service_ = nullptr;
   std::unique_ptr<sim_peer> peer_;
+  std::vector<os::descriptor> streams_;  ///< of this connection, beside their owners: they break with it
 };
 
 void sim_session::begin() {
@@ -140,6 +151,7 @@ errc sim_session::dial(std::uint32_t generation, time_point) noexcept {
     return e;
   }
   const std::lock_guard lock(mutex_);
+  notices_ = 0;
   service_ = s;
   peer_ = std::move(p);
   open_ = true;
@@ -163,10 +175,29 @@ void sim_session::hang_up(errc why) noexcept {
     finished_changed_.notify_all();
   }
   poll();
+  for (const os::descriptor& s : streams_) ::shutdown(s.get(), SHUT_RDWR);
+  streams_.clear();
   for (request* r : lost) complete(*r, why);
   service_->disconnected(*peer_);
   peer_.reset();
   network_.leave(host_);
+}
+
+// A socket of this process, with room for little. Connecting it takes as long as a message does.
+errc sim_session::open_stream(std::uint16_t index, time_point, os::descriptor& socket) noexcept {
+  sleep_until(now() + network_.way(fabric::lane::control));
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return errc::out_of_memory;
+  os::descriptor mine(ends[0]), theirs(ends[1]);
+  constexpr int room = 4096;
+  for (const int end : ends) (void)::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+  streams_.emplace_back(::dup(ends[0]));
+  if (const errc e = service_->stream(*peer_, index, std::move(theirs)); e != errc::ok) {
+    peer_->close(e, "stream refused");
+    return errc::disconnected;
+  }
+  socket = std::move(mine);
+  return errc::ok;
 }
 
 // Completes what nobody polls for, a while later than it could.
@@ -371,15 +402,39 @@ errc sim_session::in_pieces(request& r) noexcept {
   return errc::ok;
 }
 
+// Of sim://NAME, or of tcp://NAME:PORT.
+const std::string& host_of(const fabric::address& a) { return a.path.empty() ? a.host : a.path; }
+
 std::unique_ptr<fabric::session> connect_sim(const fabric::address& to, const std::string& url,
                                              const fabric::session_options& options, fabric::session_events& events,
                                              fabric::service*) {
-  auto s = std::make_unique<sim_session>(to.path, url, options, events);
+  auto s = std::make_unique<sim_session>(host_of(to), url, options, events);
   s->begin();
   return s;
 }
 
-constexpr fabric::transport sim_transport = {fabric::transport_abi, "sim", connect_sim, nullptr};
+class sim_listener final : public fabric::listener {
+ public:
+  sim_listener(std::string host, std::string url, fabric::service& s) : host_(std::move(host)), url_(std::move(url)) {
+    network::get().add(host_, s);
+  }
+  ~sim_listener() override {
+    network::get().remove_after_last_words(host_, clock::now() + fabric::fabric_limits::last_words_within);
+  }
+  [[nodiscard]] const std::string& url() const noexcept override { return url_; }
+
+ private:
+  const std::string host_, url_;
+};
+
+std::unique_ptr<fabric::listener> listen_sim(const fabric::address& at, const std::string& url,
+                                             const fabric::listen_options&, fabric::service& s) {
+  return std::make_unique<sim_listener>(host_of(at), url, s);
+}
+
+constexpr fabric::transport sim_transport = {fabric::transport_abi, "sim", connect_sim, listen_sim};
+// The same: channels open streams for what they call tcp.
+constexpr fabric::transport stream_transport = {fabric::transport_abi, "tcp", connect_sim, listen_sim};
 
 }  // namespace
 }  // namespace fm::sim
@@ -387,7 +442,7 @@ constexpr fabric::transport sim_transport = {fabric::transport_abi, "sim", conne
 namespace fm::fabric {
 
 std::span<const transport* const> built_in_transports() noexcept {
-  static const transport* const all[] = {&sim::sim_transport};
+  static const transport* const all[] = {&sim::sim_transport, &sim::stream_transport};
   return all;
 }
 
