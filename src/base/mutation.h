@@ -45,6 +45,9 @@ enum class mutation : std::uint8_t {
   stale_local_rescan,            ///< the same of the owner's tracer
   ignore_waiting_threads,        ///< a slot that a waiting thread is about to reach is no root
   unpin_without_log,             ///< a pin that is given back while a cycle marks is not logged
+  gather_unpinned,               ///< the sender of a graph does not pin an object that it sends in pieces
+  link_clean,                    ///< the receiver of a graph does not say that it writes to objects that are there
+  queue_unrooted,                ///< a send that waits for its turn does not root its graph
 };
 
 #ifdef FARMEM_SIM

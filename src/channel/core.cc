@@ -241,10 +241,12 @@ std::shared_ptr<transfer> channel_core::send_async(slot_t root, const graph_sche
   if (root == 0) throw error(errc::null_handle, "a null handle is sent");
   const time_point deadline = clock::now() + o.within;
   const section_break outside;
-  return send_worker_.begin(deadline, [this, kept = ptr<char[]>::from_slot(root), &schema, o, deadline](transfer&) {
+  ptr<char[]> kept;
+  if (!mutated(mutation::queue_unrooted)) kept = ptr<char[]>::from_slot(root);
+  return send_worker_.begin(deadline, [this, root, kept = std::move(kept), &schema, o, deadline](transfer&) {
     send_options left = o;
     left.within = deadline - clock::now();
-    send(kept.slot(), schema, left);
+    send(root, schema, left);
   });
 }
 

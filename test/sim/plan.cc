@@ -78,6 +78,17 @@ void lean_towards(detail::mutation m, plan& p) {
     p.young = 100;
     cycles_are_fast();
     p.scheduling.points_mean = 32;
+  } else if (m == mutation::gather_unpinned || m == mutation::link_clean || m == mutation::queue_unrooted) {
+    // Graphs are sent that are larger than what may be under way, in a cache that is small.
+    p.letters = true;
+    p.favours = favour::letters;
+    p.post = {.part = 1024, .window_parts = 4};
+    p.threads = 3;
+    p.steps = 500;
+    p.cache = 24 * p.segment;
+    p.pins = 0;
+    cycles_are_fast();
+    p.young = m == mutation::queue_unrooted ? 100 : 5;
   } else if (m == mutation::clean_when_copied) {
     p.net.refuse_one_in = 8;
   } else if (m == mutation::one_round || m == mutation::acknowledge_references_early) {

@@ -76,7 +76,7 @@ void graph_reader::hold(slot_t holder) {
   if (held_ == holder) return;
   let_go();
   const user_section in_section;
-  held_payload_ = write_barrier(holder);
+  held_payload_ = mutated(mutation::link_clean) ? const_cast<char*>(read_barrier(holder)) : write_barrier(holder);
   pin_frame(held_payload_);
   held_ = holder;
 }

@@ -134,8 +134,9 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
 }
 
 void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t n) {
-  const read_pin<char[]> pin(slot);
+  read_pin<char[]> pin(slot);
   const char* payload = reinterpret_cast<const char*>(pin.get());
+  if (mutated(mutation::gather_unpinned)) (void)read_pin<char[]>(std::move(pin));
   // It was looked at in a section that has ended. A thread that changes the graph may have let go of it, and its slot be
   // another object's. From here on the pin keeps it.
   const std::uint64_t header = frame::prefix(const_cast<char*>(payload)).header.load(std::memory_order_relaxed);
