@@ -105,18 +105,23 @@ TEST_CASE("a handle to any object says what it is and becomes a typed one again"
   STATIC_REQUIRE_FALSE(std::is_convertible_v<fm::ptr<expression>, fm::ptr<fm::one_of<literal, sum>>>);
 }
 
-TEST_CASE("a tree of alternatives larger than the cache is evaluated while it is evicted and collected") {
+TEST_CASE("a tree of alternatives larger than the cache is evaluated while it is evicted, collected and evacuated") {
   fm::heap h(small());
   constexpr std::int64_t leaves = 40'000;
   std::int64_t expected = 0;
   for (std::int64_t i = 1; i <= leaves; ++i) expected += i % 2 == 0 ? -i : i;
   const auto root = tree(h, 1, leaves);
+  std::int64_t moved = 0;
   for (int round = 0; round < 3; ++round) {
     REQUIRE(value_of(root) == expected);
     REQUIRE(h.evict_all() == fm::errc::ok);
-    REQUIRE(h.collect().ok());
+    const fm::cycle_report report = h.collect("the test", fm::evacuate::all);
+    REQUIRE(report.ok());
+    moved += static_cast<std::int64_t>(report.agents[0].evacuated_objects);
     for (int i = 0; i < 1'000; ++i) (void)tree(h, 1, 20);
   }
+  REQUIRE(value_of(root) == expected);
+  REQUIRE(moved > leaves);
   REQUIRE(h.stats().misses > 0);
   REQUIRE(h.verify().ok());
 }
