@@ -97,5 +97,7 @@ inline void rearm(fabric::request& r) {
 constexpr bool unknown_outcome(errc e) {
   return e == errc::disconnected || e == errc::timed_out || e == errc::cancelled || e == errc::agent_lost;
 }
+/// The same, or there was no memory to ask or to hear the answer: nothing has been refused.
+constexpr bool is_to_be_repeated(errc e) { return unknown_outcome(e) || e == errc::out_of_memory; }
 
 }  // namespace fm::protocol::codec

@@ -306,17 +306,18 @@ void agent_session_impl::completed(flight& f) noexcept {
         a.code = errc::disconnected;  // not an answer that can be believed
         break_soon(f.index.generation);
         ++rewinds_in_vain_;
-      } else if (written == errc::ok || !unknown_outcome(written)) {
+      } else if (written == errc::ok ? a.code != errc::out_of_memory : !is_to_be_repeated(written)) {
         f.state = flight_state::refused;
         f.code = written == errc::ok ? a.code : written;
         ++rewinds_in_vain_;
       }
-    } else if (!unknown_outcome(a.code)) {
+    } else if (!is_to_be_repeated(a.code)) {
       f.state = flight_state::refused;
       f.code = a.code;
     }
     if (f.state == flight_state::posted) {
       f.state = flight_state::queued;
+      if (a.code == errc::out_of_memory || written == errc::out_of_memory) short_of_memory();
       if (a.code == errc::disconnected || written == errc::disconnected) {
         saw_break(f.sent_generation);
         if (&f == flights_.front() && ++f.breaks >= detail::limits::breaks_max) {

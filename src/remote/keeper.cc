@@ -35,12 +35,14 @@ void agent_session_impl::keep() noexcept {
         changed_.notify_all();
       }
       close_gaps();
-      if (send_at_ < flights_.size() && !sending_) {
-        lock.unlock();
-        send_queued();
-        lock.lock();
+      if (again_at_ == time_point::max()) {
+        if (send_at_ < flights_.size() && !sending_) {
+          lock.unlock();
+          send_queued();
+          lock.lock();
+        }
+        start_errands(lock);
       }
-      start_errands(lock);
     }
     if (keeper_work_ || stopping_) continue;
     keeper_wake_.wait_until(lock, next_wake(clock::now()), [this] { return keeper_work_; });
@@ -53,11 +55,12 @@ time_point agent_session_impl::next_wake(time_point now) const {
     const bool handshake_done = resumed_.load(std::memory_order_relaxed) > broken_.load(std::memory_order_relaxed);
     return handshake_done ? now + detail::limits::until_up : time_point::max();
   }
+  if (again_at_ != time_point::max()) return again_at_;
   time_point t = time_point(duration(heard_at_.load(std::memory_order_relaxed))) + renew_after_;
   if (renewing_) t = time_point::max();
   if (!opening_region_ && (want_region_ || book_.wants_region())) t = std::min(t, open_again_at_);
   if (!flights_.empty()) t = std::min(t, now + options_.session.operation_within);
-  return std::min(t, again_at_);
+  return t;
 }
 
 // A connection that stands but on which nothing moves is as good as broken; the handshake on the next one decides.
@@ -221,7 +224,8 @@ void agent_session_impl::finish_errand(lock_type& lock, errand& e) {
   } else if (r.status == errc::timed_out && is_silent_since(e.posted_at)) {
     break_soon(r.generation);
   }
-  const bool again = r.status != errc::ok && unknown_outcome(r.status);
+  const bool again = r.status != errc::ok && is_to_be_repeated(r.status);
+  if (r.status == errc::out_of_memory) short_of_memory();
   const region_name name{.region = e.region, .generation = e.generation};
   switch (e.what) {
     case errand::kind::open_region:
@@ -323,7 +327,7 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     if (unknown_outcome(code)) return;  // the next handshake attaches it
     book_.gone(info.region, info.generation);
   }
-  if (unknown_outcome(code)) return;
+  if (unknown_outcome(code) || e.request.status == errc::out_of_memory) return;
   // Without memory here, the agent takes the region back with the next handshake; it has room all the same.
   const bool is_short_here = code == errc::out_of_memory && a.code == errc::ok;
   if (code == errc::bad_frame || is_short_here) break_soon(e.request.generation);

@@ -132,7 +132,7 @@ errc agent_session_impl::reattach(fabric::session& s) {
         discard_key(r.reply_key);
       else
         e = s.attach(name.region, name.generation, info.bytes, r.reply_key);
-      if (unknown_outcome(e)) {
+      if (is_to_be_repeated(e)) {
         failed = e;
         continue;
       }
