@@ -1,25 +1,18 @@
-# Run by ctest: the library of ${source}, built by ${compiler} with libc++ and installed into ${work}/root. program.cc is compiled
+# Run by ctest: the library of ${source}, built by ${compiler} with libc++ and installed into ${work}/prefix. program.cc is compiled
 # for each of ${standards}, linked by what pkg-config says, and run. Then comes what gdb shows, and test/package/consumer by
 # find_package. The library is built without the optimiser and in large batches: it is there to be compiled and linked, and
 # other tests run the code.
-function(run)
-  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGV " " command)
-    message(FATAL_ERROR "failed (${status}): ${command}\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
 
 set(ENV{CCACHE_BASEDIR} ${work})
-file(REMOVE_RECURSE ${work}/root ${work}/consumer)
+file(REMOVE_RECURSE ${work}/prefix ${work}/consumer)
 run(${CMAKE_COMMAND} -S ${source} -B ${work}/build -G Ninja -D CMAKE_CXX_COMPILER=${compiler} -D CMAKE_CXX_FLAGS=-stdlib=libc++
   -D CMAKE_BUILD_TYPE=Debug -D CMAKE_CXX_FLAGS_DEBUG=-O0 -D CMAKE_UNITY_BUILD=ON -D CMAKE_UNITY_BUILD_BATCH_SIZE=40
   -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher} -D FARMEM_TESTS=OFF -D FARMEM_EXAMPLES=OFF -D FARMEM_VERBS=OFF)
 run(${CMAKE_COMMAND} --build ${work}/build)
-run(${CMAKE_COMMAND} --install ${work}/build --prefix ${work}/root)
+run(${CMAKE_COMMAND} --install ${work}/build --prefix ${work}/prefix)
 
-file(GLOB_RECURSE pc_file ${work}/root/*/farmem.pc)
+file(GLOB_RECURSE pc_file ${work}/prefix/*/farmem.pc)
 cmake_path(GET pc_file PARENT_PATH pc_dir)
 set(ENV{PKG_CONFIG_PATH} ${pc_dir})
 run(${pkg_config} --cflags --libs farmem)
@@ -38,13 +31,13 @@ if(NOT status MATCHES "^(0|77)$")
 endif()
 
 run(${CMAKE_COMMAND} -S ${source}/test/package/consumer -B ${work}/consumer -G Ninja -D CMAKE_CXX_COMPILER=${compiler}
-  -D CMAKE_CXX_FLAGS=-stdlib=libc++ -D CMAKE_PREFIX_PATH=${work}/root -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher})
+  -D CMAKE_CXX_FLAGS=-stdlib=libc++ -D CMAKE_PREFIX_PATH=${work}/prefix -D CMAKE_CXX_COMPILER_LAUNCHER=${launcher})
 run(${CMAKE_COMMAND} --build ${work}/consumer --target consumer)
 run(${work}/consumer/consumer)
 message("${output}")
 
 # Nothing of it may bring the other standard library along.
-foreach(program IN ITEMS ${work}/consumer/consumer ${work}/root/bin/farmem-agent)
+foreach(program IN ITEMS ${work}/consumer/consumer ${work}/prefix/bin/farmem-agent)
   run(ldd ${program})
   if(output MATCHES "libstdc\\+\\+")
     message(FATAL_ERROR "${program} loads libstdc++, too:\n${output}")

@@ -29,6 +29,26 @@ void fail_each_fetch(heap& h, sparing_agent& agent, Make&& make, Run&& run, Chec
   REQUIRE(failures > 0);
 }
 
+/// Calls `change`, before which nothing is in the cache: first no read is answered, then one, then two, until it does not
+/// throw, and returns true. `check` looks at what is left each time that it threw. Returns how often that was.
+template <class Change, class Check>
+std::uint64_t change_at_last(heap& h, sparing_agent& agent, Change&& change, Check&& check) {
+  for (std::int64_t reads = 0;; ++reads) {
+    REQUIRE(reads < 40);
+    REQUIRE(h.evict_all() == errc::ok);
+    agent.gives = reads;
+    bool changed = false;
+    const errc result = code_of([&] { changed = change(); });
+    agent.gives = agent.unlimited;
+    if (result == errc::ok) {
+      REQUIRE(changed);
+      return static_cast<std::uint64_t>(reads);
+    }
+    REQUIRE(result == errc::access_denied);
+    check();
+  }
+}
+
 /// Options of a heap in which calls find the cache full at once.
 inline heap_options impatient(std::chrono::milliseconds within = std::chrono::milliseconds(20)) {
   auto o = tiny();

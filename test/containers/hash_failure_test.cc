@@ -17,24 +17,10 @@ TEST_CASE("a table that grows and shrinks is as before when any fetch of a chang
   const fm::hash_map<std::uint64_t, std::uint64_t> m(h);
   constexpr std::uint64_t n = 600;  // splits two buckets of a shard and more, and joins them
   std::uint64_t failures = 0;
-  // Nothing is in the cache before each change. `there`: whether the key is, before it.
+  // `there`: whether the key is, before the change.
   const auto change = [&](std::uint64_t k, bool there, auto f) {
     const std::uint64_t size = m.size();
-    for (std::int64_t reads = 0;; ++reads) {
-      REQUIRE(reads < 40);
-      REQUIRE(h.evict_all() == fm::errc::ok);
-      agent.gives = reads;
-      bool changed = false;
-      const fm::errc result = code_of([&] { changed = f(); });
-      agent.gives = agent.unlimited;
-      if (result == fm::errc::ok) {
-        REQUIRE(changed);
-        break;
-      }
-      REQUIRE(result == fm::errc::access_denied);
-      ++failures;
-      REQUIRE((m.size() == size && m.contains(k) == there));
-    }
+    failures += change_at_last(h, agent, f, [&] { REQUIRE((m.size() == size && m.contains(k) == there)); });
     REQUIRE((m.size() == (there ? size - 1 : size + 1) && m.contains(k) == !there));
   };
   const auto require_all = [&](std::uint64_t from) {
@@ -82,20 +68,8 @@ TEST_CASE(
   };
   std::uint64_t failures = 0;
   const auto change = [&](auto f) {
-    for (std::int64_t reads = 0;; ++reads) {
-      REQUIRE(reads < 40);
-      REQUIRE(h.evict_all() == fm::errc::ok);
-      agent.gives = reads;
-      bool changed = false;
-      const fm::errc result = code_of([&] { changed = f(); });
-      agent.gives = agent.unlimited;
-      if (result == fm::errc::ok) {
-        REQUIRE(changed);
-        return;
-      }
-      REQUIRE(result == fm::errc::access_denied);
-      ++failures;
-    }
+    const std::uint64_t size = m.size();
+    failures += change_at_last(h, agent, f, [&] { REQUIRE(m.size() == size); });
   };
   const auto require_first = [&](std::uint64_t n) {
     REQUIRE(m.size() == n);

@@ -2,14 +2,7 @@
 # find_package and once with what pkg-config says, and runs both programs. The build at hand is installed if it has the
 # ${linkage} that is asked for; otherwise one is configured and built beside it, with the same flags, so that ccache has the
 # objects: test/run has set CCACHE_BASEDIR to the one folder, and here it is the other one, which makes their paths the same.
-function(run)
-  execute_process(COMMAND ${ARGV} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGV " " command)
-    message(FATAL_ERROR "failed (${status}): ${command}\n${output}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/run.cmake)
 
 function(require_file path)
   if(NOT EXISTS ${path})
