@@ -10,7 +10,8 @@
 //   - One mover a heap at a time: heap.mover is held for the step.
 //   - A region is entered while its bytes are looked at or written.
 //   - Bytes of a source may be mapped by the owner: headers are checked before anything is copied.
-//   - A step for which there is no memory throws bad_alloc, has published nothing, and can be made again.
+//   - A step for which there is no memory throws bad_alloc. Each object is where it was, or moved; the step can be made
+//     again.
 #pragma once
 
 #include "agent/base/limits.h"

@@ -15,7 +15,7 @@ using fm::log_level;
 
 namespace {
 
-/// What the process has when the test ends.
+/// Restores the process's logger, sink and level when a test ends.
 struct as_before {
   std::shared_ptr<spdlog::logger> logger = spdlog::default_logger();
   ~as_before() {

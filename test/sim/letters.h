@@ -31,7 +31,7 @@ struct letter {
   std::array<ref<node>, letter_roots> first;
 };
 
-/// What is in a letter: its nodes with their edges.
+/// The contents of a letter: its nodes with their edges.
 struct contents {
   std::array<std::uint64_t, letter_roots> first{};
   std::unordered_map<std::uint64_t, std::array<std::uint64_t, edges>> nodes;

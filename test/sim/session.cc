@@ -1,5 +1,5 @@
 // A session over the simulated network, and a listener there; see network.h. Stands in for
-// src/fabric/built_in_transports.cc: the only transport is sim.
+// src/fabric/built_in_transports.cc: the only transports are sim and, by the same code, tcp.
 //
 // Invariant owned here, as in every transport: a request is done once, and nothing touches its buffers afterwards. A worker
 // has a request for itself from taking it off its lane until it has put it among the finished or lost ones.

@@ -43,15 +43,13 @@ struct hash_page {
   std::array<V, entries> values{};
 };
 
-/// A part of a shard's buckets: their first pages.
-template <class Page>
-using hash_chunk = ref<Page>[];
+/// Buckets whose first pages one chunk names.
 constexpr std::uint64_t chunk_buckets = 1024;
 
 template <class K, class V, class Hash, class Equal>
 struct hash_shard {
   using page = hash_page<K, V, Hash, Equal>;
-  using chunk = hash_chunk<page>;
+  using chunk = ref<page>[];
 
   std::atomic<std::uint64_t> size{0};
   std::uint64_t buckets = 0;

@@ -112,7 +112,8 @@ class hash_resize {
   static void pin_chain(ptr<page> p, std::vector<write_pin<page>>& pages) {
     for (; p; p = pages.back()->next.root()) pages.push_back(p.write());
   }
-  /// The chunk with a place for bucket `b`, the last one that there will be. What was made stays if a later step throws.
+  /// The chunk with a place for bucket `b`, the last one that there will be. Arrays that were made stay if a later step
+  /// throws.
   static write_pin<chunk> chunk_for(object_cache& cache, shard& s, std::uint64_t b) {
     constexpr std::uint64_t least = 4;
     if (b < chunk_buckets) {
