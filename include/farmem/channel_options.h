@@ -22,7 +22,8 @@ struct channel_options {
   /// Parts that may be in flight to this end and not received yet, from 4 to 64. A small graph is one part.
   std::uint32_t window_parts = 64;
   /// Bytes of a part, the unit in which large graphs travel: 1 KiB to 512 KiB, a multiple of 8, at most `window / 4`.
-  std::uint32_t part = 256u << 10;
+  /// Large arrays have powers of two elements, and the default has room for 256 KiB and an array's length.
+  std::uint32_t part = 257u << 10;
   /// Most objects of a graph that this end accepts; more: too_large. 0: 2^32, but 2^24 if the other end may be on another
   /// machine, or its socket was adopted. Nobody authenticates the other end.
   std::uint64_t objects_max = 0;
@@ -60,8 +61,12 @@ struct channel_stats {
       parts_received = 0;             ///< parts received
   std::uint64_t graphs_refused = 0;   ///< graphs that this end refused with an error, which it reported to the sender
   std::uint64_t wire_bytes_sent = 0;  ///< bytes of all messages sent, headers and credits included
-  std::uint64_t wire_bytes_received = 0;  ///< bytes of all messages received, headers and credits included
-  std::uint64_t waits_for_credit = 0;     ///< times that a send waited for the receiver's window
+  std::uint64_t wire_bytes_received = 0;      ///< bytes of all messages received, headers and credits included
+  std::uint64_t in_place_bytes_sent = 0;      ///< of graphs, bytes that were sent from where the objects lie
+  std::uint64_t copied_bytes_sent = 0;        ///< of graphs, bytes that were copied to be sent
+  std::uint64_t in_place_bytes_received = 0;  ///< of graphs, bytes that came straight to where the objects stay
+  std::uint64_t copied_bytes_received = 0;    ///< of graphs, bytes that were received elsewhere and copied from there
+  std::uint64_t waits_for_credit = 0;         ///< times that a send waited for the receiver's window
 };
 
 }  // namespace fm

@@ -50,6 +50,12 @@ constexpr auto ring_wait_max = std::chrono::milliseconds(100);
 constexpr auto stream_wait_max = std::chrono::milliseconds(100);
 /// Bytes that are read beyond a head while large messages come. Less means another system call, more means copying.
 constexpr std::size_t stream_ahead_of_large = 4096;
+/// Pieces of objects that a part is sent with from where they lie, and that stay in place until it is sent. Two entries
+/// each, and few enough for a list on the stack.
+constexpr std::size_t lent_max = 16;
+/// Bytes of an object without references from which it is sent from where it lies: below that, a copy is cheaper than a
+/// pin and an entry in the list of pieces.
+constexpr std::uint64_t lent_from = 16u << 10;
 /// Bytes of an object that has not come whole which are worth a call of their own.
 constexpr std::uint64_t straight_from = 4096;
 /// An object over this share of a part may be cut in pieces.

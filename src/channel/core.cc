@@ -29,6 +29,8 @@ class sink final : public part_sink {
     has_room_ = true;
     return room;
   }
+  [[nodiscard]] std::uint64_t lends_from() const noexcept override { return to_.lends_from(); }
+  bool lend(std::size_t used, std::span<const char> bytes) noexcept override { return to_.lend(used, bytes); }
 
  private:
   sender& to_;

@@ -63,6 +63,7 @@ bool receiver::find_next_locked(std::unique_lock<std::mutex>& lock) {
     s_.stats.wire_bytes_received += a.bytes();
     ++s_.stats.parts_received;
   }
+  s_.stats.copied_bytes_received += a.head.bytes;
   front_.emplace(a);
   return true;
 }
@@ -152,6 +153,10 @@ std::uint64_t receiver::more_into(arrival& a, std::span<std::byte> to, time_poin
       return got;
     });
   while (n % 8 != 0);
+  const std::uint64_t straight = s_.path->reader().take_straight();
+  const std::lock_guard lock(s_.mutex);
+  s_.stats.in_place_bytes_received += straight;
+  s_.stats.copied_bytes_received -= straight;
   return n;
 }
 

@@ -173,6 +173,7 @@ std::span<char> sender::part_room(time_point deadline) {
     }
     throw_end_locked();
   }
+  lent_ = 0;
   try {
     room_ = s_.path->writer().room(bytes, ring_reserve);
   } catch (const error&) {  // an earlier part was lost with the connection
@@ -190,6 +191,18 @@ std::span<char> sender::part_room(time_point deadline) {
   return {reinterpret_cast<char*>(room_.data()) + skip, bytes - skip};
 }
 
+std::uint64_t sender::lends_from() const noexcept {
+  if (!s_.path->writer().takes_lent()) return ~std::uint64_t{0};
+  return std::min<std::uint64_t>(channel_limits::lent_from, s_.terms.part);
+}
+
+bool sender::lend(std::size_t used, std::span<const char> bytes) noexcept {
+  const std::size_t skip = sizeof(head) + ((graph_flags_ & flag_first) != 0 ? 8 : 0);
+  if (!s_.path->writer().lend(skip + used, std::as_bytes(bytes))) return false;
+  lent_ += bytes.size();
+  return true;
+}
+
 void sender::count_part_locked(std::size_t bytes) noexcept {
   credit_.part_sent(bytes);
   ++s_.stats.parts_sent;
@@ -201,7 +214,7 @@ void sender::send_part(std::size_t bytes, bool last, std::uint64_t objects, time
   h.flags = graph_flags_;
   if ((h.flags & flag_first) != 0) bytes += 8;
   if (last) h.flags |= flag_last;
-  h.bytes = static_cast<std::uint32_t>(bytes);
+  h.bytes = static_cast<std::uint32_t>(bytes + lent_);
   h.b = last ? objects : 0;
   const bool may_be_cut = s_.path->has_own_connections();
   {
@@ -209,7 +222,9 @@ void sender::send_part(std::size_t bytes, bool last, std::uint64_t objects, time
     const std::lock_guard lock(s_.mutex);
     throw_end_locked();
     h.a = sequence_++;
-    count_part_locked(sizeof h + bytes);
+    count_part_locked(sizeof h + bytes + lent_);
+    s_.stats.in_place_bytes_sent += lent_;
+    s_.stats.copied_bytes_sent += bytes;
     graph_flags_ &= static_cast<std::uint16_t>(~flag_first);
     if (last && !may_be_cut) graph_open_ = false;
   }

@@ -30,7 +30,12 @@ class sender {
   /// Room for a part of the graph: after its head. Waits for credit. Throws timed_out, what the receiver refused the
   /// graph with, and what broke the channel.
   std::span<char> part_room(time_point deadline);
-  /// Sends a part that begins in part_room().
+  /// Bytes from which an object is better lent than copied.
+  [[nodiscard]] std::uint64_t lends_from() const noexcept;
+  /// After the first `used` bytes of part_room() the part goes on with these, which stay where and as they are until it
+  /// is sent, and take as much of the room. False: no more of them in this part.
+  bool lend(std::size_t used, std::span<const char> bytes) noexcept;
+  /// Sends a part: what part_room() holds, and what was lent.
   void send_part(std::size_t bytes, bool last, std::uint64_t objects, time_point deadline);
   /// Tells the receiver that the graph is given up, if it has heard of it.
   void abort_graph(errc why, const std::string& text) noexcept;
@@ -92,6 +97,7 @@ class sender {
   std::uint64_t aside_parts_ = 0;     ///< parts that must be consumed before more are sent: one of them went aside
   std::uint32_t answer_waiters_ = 0;  ///< threads that wait for the path's answers
   std::span<std::byte> room_;
+  std::uint64_t lent_ = 0;                             ///< bytes, for the part in it
   std::map<std::uint64_t, std::string> descriptions_;  ///< of what was sent, by hash
 };
 

@@ -92,6 +92,29 @@ TEST_CASE("arrays larger than a part come straight to where they belong, of ever
   require_sound(e.to);
 }
 
+TEST_CASE("large arrays are sent from where they lie and come straight to where they stay, and each byte is counted") {
+  const std::uint64_t arrays = 40, each = 8 * 1024;  // of 64 KiB
+  const std::uint64_t bytes = arrays * (8 + each * sizeof(double));
+  const auto send = [&](const std::string& transport) {
+    ends e(transport, {}, large_heap, large_heap);
+    beside sender([&] { e.tx.send(make_arrays(e.from, arrays, each)); });
+    require_arrays(e.rx.recv<fm::ref<double[]>[]>(), arrays, each);
+    require_ok(sender);
+    require_sound(e.from);
+    require_sound(e.to);
+    const fm::channel_stats s = e.tx.stats(), r = e.rx.stats();
+    const std::uint64_t all = bytes + 8 + 8 + arrays * 8;  // the schema's hash, and the array of references
+    REQUIRE(s.in_place_bytes_sent + s.copied_bytes_sent == all);
+    REQUIRE(r.in_place_bytes_received + r.copied_bytes_received == all);
+    return std::pair(s.in_place_bytes_sent, r.in_place_bytes_received);
+  };
+  const auto [sent, received] = send("tcp");
+  REQUIRE(sent == bytes);
+  REQUIRE(received >= bytes * 95 / 100);
+  REQUIRE(send("shm") == std::pair(std::uint64_t{0}, std::uint64_t{0}));
+  REQUIRE(send("local") == std::pair(std::uint64_t{0}, std::uint64_t{0}));
+}
+
 TEST_CASE("a sender that gives up in the middle of a part, more than once, leaves a channel that goes on") {
   ends e("tcp", wide, large_heap, large_heap);
   const auto all = make_arrays(e.from, 40, 100'000);  // 32 MB

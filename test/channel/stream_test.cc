@@ -42,19 +42,34 @@ struct direction {
   byte_path_writer& out() { return left->writer(); }
   byte_path_reader& in() { return right->reader(); }
 
-  /// A message whose payload is `bytes` of a pattern that begins with `seed`; what room was given for it.
-  std::uint64_t put(std::uint32_t bytes, std::uint64_t seed) {
+  /// A message whose payload is `bytes` of a pattern that begins with `seed`; how many of them are in the room that was
+  /// given for it. `lend`: of the payload some pieces lie elsewhere, until the next message.
+  std::uint64_t put(std::uint32_t bytes, std::uint64_t seed, std::mt19937* lend = nullptr) {
     const std::span<std::byte> room = out().room(sizeof(channel_wire::head) + bytes, 0);
     REQUIRE(room.size() == sizeof(channel_wire::head) + bytes);
     auto h = channel_wire::make(channel_wire::kind::part, seed);
     h.bytes = bytes;
     std::memcpy(room.data(), &h, sizeof h);
-    for (std::uint32_t at = 0; at < bytes; at += 8) {
-      const std::uint64_t w = seed * 1'000'003 + at;
-      std::memcpy(room.data() + sizeof h + at, &w, 8);
+    std::uint64_t used = sizeof h;
+    lent.clear();
+    for (std::uint32_t at = 0; at < bytes;) {
+      std::vector<std::byte> piece(lend == nullptr ? bytes - at : std::min(bytes - at, 8 * (1 + some(*lend))));
+      for (std::size_t i = 0; i < piece.size(); i += 8) {
+        const std::uint64_t w = seed * 1'000'003 + at + i;
+        std::memcpy(piece.data() + i, &w, 8);
+      }
+      at += static_cast<std::uint32_t>(piece.size());
+      if (lend != nullptr && (*lend)() % 2 == 0 && out().lend(used, piece)) {
+        lent.push_back(std::move(piece));  // where its bytes lie stays the same
+        continue;
+      }
+      std::memcpy(room.data() + used, piece.data(), piece.size());
+      used += piece.size();
     }
-    return room.size();
+    return used;
   }
+  static std::uint32_t some(std::mt19937& random) { return random() % (random() % 2 == 0 ? 8 : 16'384); }
+  std::vector<std::vector<std::byte>> lent;
 };
 
 /// Whether these are the words of a message's payload from `at` on.
@@ -118,12 +133,16 @@ std::uint32_t some_size(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("messages of any size come out of a stream as they went in, in pieces, straight, or passed over") {
+TEST_CASE("messages of any size come out of a stream as they went in, lent, in pieces, straight, or passed over") {
   direction d;
   std::atomic<bool> sent{true};
   std::thread writer([&] {
     std::mt19937 random(1);
-    for (std::uint64_t i = 0; i < 400; ++i) sent = d.out().send(d.put(some_size(random), i), soon(), never) && sent;
+    std::mt19937 pieces(6);
+    for (std::uint64_t i = 0; i < 400; ++i) {
+      const std::uint32_t bytes = some_size(random);
+      sent = d.out().send(d.put(bytes, i, i % 2 == 0 ? &pieces : nullptr), soon(), never) && sent;
+    }
   });
   std::mt19937 sizes(1), random(2);
   std::uint64_t good = 0;
@@ -143,9 +162,10 @@ TEST_CASE("what does not go in time goes aside, and comes in its place, again an
       bool whole = true;
       while (whole && sizes.size() < 1000) {  // until the kernel takes no more
         sizes.push_back(some_size(random));
-        whole = d.out().send(d.put(sizes.back(), number++), clock::now(), never);
+        whole = d.out().send(d.put(sizes.back(), number++, &random), clock::now(), never);
       }
       REQUIRE(!whole);
+      d.lent.clear();  // a rest is whole without what was lent
       REQUIRE(!d.out().has_room(8, 0));
       REQUIRE(d.out().room(8, 0).empty());
       const bool alone = random() % 2 == 0;

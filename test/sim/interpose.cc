@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <random>
+#include <vector>
 
 #include "scheduler.h"
 
@@ -53,6 +55,7 @@ FM_SIM_DECLARE(poll);
 FM_SIM_DECLARE(ppoll);
 FM_SIM_DECLARE(write);
 FM_SIM_DECLARE(send);
+FM_SIM_DECLARE(sendmsg);
 FM_SIM_DECLARE(recv);
 FM_SIM_DECLARE(shutdown);
 FM_SIM_DECLARE(syscall);
@@ -291,6 +294,17 @@ ssize_t write(int fd, const void* from, size_t n) { return something_is_ready(FM
 ssize_t send(int fd, const void* from, size_t n, int flags) {
   if (!scheduled()) return FM_SIM_REAL(send)(fd, from, n, flags);
   return something_is_ready(FM_SIM_REAL(send)(fd, from, a_piece_of(n), flags));
+}
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  if (!scheduled()) return FM_SIM_REAL(sendmsg)(fd, message, flags);
+  std::vector<iovec> pieces(message->msg_iov, message->msg_iov + message->msg_iovlen);
+  std::size_t left = 0;
+  for (const iovec& p : pieces) left += p.iov_len;
+  left = a_piece_of(left);
+  for (iovec& p : pieces) left -= p.iov_len = std::min(p.iov_len, left);
+  msghdr some = *message;
+  some.msg_iov = pieces.data();
+  return something_is_ready(FM_SIM_REAL(sendmsg)(fd, &some, flags));
 }
 ssize_t recv(int fd, void* to, size_t n, int flags) {
   if (!scheduled()) return FM_SIM_REAL(recv)(fd, to, n, flags);

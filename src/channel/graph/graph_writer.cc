@@ -19,6 +19,7 @@ void graph_writer::throw_limit(const char* what, std::uint64_t limit) const {
 
 void graph_writer::flush() {
   const std::span<char> next = sink_.next(used());
+  lent_.clear();
   begin_ = at_ = next.data();
   end_ = begin_ + next.size();
 }
@@ -124,7 +125,7 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
   if (n > limits_.bytes - bytes_) throw_limit("bytes", limits_.bytes);
   bytes_ += n;
   const auto room = static_cast<std::uint64_t>(end_ - at_);
-  if (n > room) {
+  if (n > room || is_lent(t, n)) {
     pieces_ = n;
     return;
   }
@@ -144,8 +145,24 @@ void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64
   if (header::type(header) == t.type->id && t.is_array()) std::memcpy(&length, payload, 8);
   if (header::type(header) != t.type->id || t.type->payload_bytes(length) != n)
     throw error(errc::corrupt, fmt::format("slot {:#x}: the graph was changed while it was sent", slot));
-  if (n <= static_cast<std::uint64_t>(end_ - begin_) / channel_limits::small_share || end_ - at_ < 16) flush();
-  write_bytes(t, payload, 0, n);
+  const auto room = static_cast<std::uint64_t>(end_ - at_);
+  if (n > room && (n <= static_cast<std::uint64_t>(end_ - begin_) / channel_limits::small_share || room < 16)) flush();
+  if (!is_lent(t, n)) return write_bytes(t, payload, 0, n);
+  lent_.reserve(channel_limits::lent_max);
+  lend(payload, n);
+  lent_.push_back(std::move(pin));
+}
+
+void graph_writer::lend(const char* payload, std::uint64_t bytes) {
+  for (std::uint64_t from = 0; from != bytes;) {
+    const std::uint64_t step = std::min<std::uint64_t>(bytes - from, static_cast<std::uint64_t>(end_ - at_));
+    if (step == 0 || !sink_.lend(used(), {payload + from, step})) {
+      flush();
+      continue;
+    }
+    end_ -= step;
+    from += step;
+  }
 }
 
 void graph_writer::write_bytes(const graph_type& t, const char* payload, std::uint64_t from, std::uint64_t to) {

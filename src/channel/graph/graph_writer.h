@@ -8,14 +8,16 @@
 //   - Each reference is read once, in the object, and its number stands in the copy whatever was copied there before.
 //     So the numbers and the references agree, also when the copy lies where the receiver can change it.
 //   - Waiting for room (part_sink::next) happens outside of sections.
+//   - What is lent to a part stays pinned until the part is sent: in lent_, or by the pin of the object in hand.
 //   - A container is written batch after batch, each with all that it makes known before the next.
 //   - A slot names one object as long as the graph is written. Of tables that others write to, copies of all batches are
 //     rooted until then: if an entry is erased meanwhile, its objects must not give their slots to others.
 //
-// Why frames are copied and not sent from where they lie: the payload travels, the prefix of a frame and its padding do
-// not. So two frames that are neighbours in memory are not neighbours on the wire. References have to be rewritten, and
-// that costs least in the copy. Adjacent frames are not merged: runs of consecutive slots, in the visited set and in
-// the list of slots that are still to be sent, gain the same.
+// A large object without references goes from where it lies, pinned until its part is sent, if the sink takes it that
+// way (Naos, section 3.2). Others are copied: the payload travels, the prefix of a frame and its padding do not. So two
+// frames that are neighbours in memory are not neighbours on the wire. References have to be rewritten, and that costs
+// least in the copy. Adjacent frames are not merged: runs of consecutive slots, in the visited set and in the list of
+// slots that are still to be sent, gain the same.
 #pragma once
 
 #include "base/limits.h"
@@ -35,6 +37,11 @@ class part_sink {
   /// Sends `used` bytes of the last buffer, if there was one, and gives the next: at least part_bytes_min, a multiple
   /// of 8. Waits for room; throws what ends the graph. Outside of sections.
   virtual std::span<char> next(std::size_t used) = 0;
+  /// Bytes of a payload from which lend() is worth its price; more than any has where the sink takes nothing that way.
+  [[nodiscard]] virtual std::uint64_t lends_from() const noexcept { return ~std::uint64_t{0}; }
+  /// After the first `used` bytes of the last buffer come these, from where they lie. They stay there, and as they are,
+  /// until the part is sent. The buffer has so much less room. False: no more of them before the next part.
+  virtual bool lend(std::size_t /*used*/, std::span<const char> /*bytes*/) noexcept { return false; }
 };
 
 struct graph_limits {
@@ -44,7 +51,7 @@ struct graph_limits {
 class graph_writer {
  public:
   graph_writer(const graph_schema& schema, graph_limits limits, bool acyclic, part_sink& sink)
-      : schema_(schema), limits_(limits), acyclic_(acyclic), sink_(sink) {}
+      : schema_(schema), limits_(limits), acyclic_(acyclic), sink_(sink), lends_from_(sink.lends_from()) {}
 
   /// Writes all that is reachable from `root`, which the caller keeps alive. Throws fm::error: too_large over a limit,
   /// corrupt when an object is not what a field says, and what reaching an object throws. O(objects + references).
@@ -75,6 +82,12 @@ class graph_writer {
   /// Leaves its size in pieces_ when it has no room.
   void write_object(slot_t slot, std::uint32_t type, scope& s);
   void write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t bytes);
+  /// Whether an object goes from where it lies.
+  [[nodiscard]] bool is_lent(const graph_type& t, std::uint64_t bytes) const noexcept {
+    return bytes >= lends_from_ && !t.has_refs();
+  }
+  /// The same from where it lies; what keeps it there goes to lent_ next.
+  void lend(const char* payload, std::uint64_t bytes);
   /// Writes [from, to) of a payload, in pieces if need be. What `payload` points to stays where it is meanwhile.
   void write_bytes(const graph_type& t, const char* payload, std::uint64_t from, std::uint64_t to);
   void write_word(std::uint64_t w);
@@ -103,6 +116,8 @@ class graph_writer {
   const graph_limits limits_;
   const bool acyclic_;
   part_sink& sink_;
+  const std::uint64_t lends_from_;
+  std::vector<read_pin<char[]>> lent_;  ///< what the part that is being filled has from where it lies
   visited_set visited_;
   std::vector<pending> stack_;     ///< what comes next is at the end
   std::vector<pending> children_;  ///< of the object that is being written, in the order of its references

@@ -43,7 +43,12 @@ class byte_path_writer {
   [[nodiscard]] virtual bool has_room(std::uint64_t bytes, std::uint64_t reserve) const noexcept = 0;
   /// Where it goes to; empty when there is none.
   virtual std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) = 0;
-  /// The first `bytes` of the room given last are a message. False: only a part of it went, or nothing, because the
+  /// Whether bytes of a message can be taken from where they lie.
+  [[nodiscard]] virtual bool takes_lent() const noexcept { return false; }
+  /// The message in the room given last goes on with these bytes after the first `after` bytes of the room. They stay as
+  /// they are until send() returns. With them the message is no larger than the room. False: it has lent_max such pieces.
+  virtual bool lend(std::uint64_t /*after*/, std::span<const std::byte>) noexcept { return false; }
+  /// The first `bytes` of the room given last, with what was lent, are a message. False: only a part of it went, or nothing, because the
   /// deadline is over, or `give_up` says so, or the way has ended. Nothing more can be sent then but what rest() says.
   virtual bool send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) = 0;
   /// Why the last send() failed, where nothing of that message can be sent in another way; ok everywhere else.
@@ -82,8 +87,10 @@ class byte_path_reader {
   virtual found next(std::uint64_t most, std::span<const std::byte>& message, std::uint64_t& rest) noexcept = 0;
   /// What has come of the rest, in place of what was here before; empty when nothing has.
   virtual std::span<const std::byte> more() noexcept { return {}; }
-  /// The same, straight to where it belongs. Returns how many bytes.
+  /// The same, to where it belongs. Returns how many bytes.
   virtual std::uint64_t more_into(std::span<std::byte>) noexcept { return 0; }
+  /// Of these, how many came there without a copy, since the last call.
+  virtual std::uint64_t take_straight() noexcept { return 0; }
   /// The message found last is done with, the rest included, which is thrown away as it comes.
   virtual void release() noexcept = 0;
   /// Whether all of what was released has come.

@@ -27,6 +27,19 @@ static_assert(answer_bytes == 32 && std::is_trivially_copyable_v<part_answers>);
 
 constexpr std::uint64_t whole_words(std::uint64_t bytes) noexcept { return bytes & ~std::uint64_t{7}; }
 
+iovec range(const std::byte* from, std::uint64_t bytes) noexcept { return {const_cast<std::byte*>(from), bytes}; }
+
+/// What is left of `all` without its first `bytes`.
+std::span<iovec> without(std::span<iovec> all, std::uint64_t bytes) noexcept {
+  while (!all.empty() && bytes >= all.front().iov_len) {
+    bytes -= all.front().iov_len;
+    all = all.subspan(1);
+  }
+  if (bytes != 0)
+    all.front() = range(static_cast<std::byte*>(all.front().iov_base) + bytes, all.front().iov_len - bytes);
+  return all;
+}
+
 }  // namespace
 
 // ---- the socket ----
@@ -42,8 +55,16 @@ void stream_socket::end() noexcept {
 }
 
 std::uint64_t stream_socket::send(std::span<const std::byte> from) noexcept {
+  iovec all{const_cast<std::byte*>(from.data()), from.size()};
+  return send(std::span(&all, 1));
+}
+
+std::uint64_t stream_socket::send(std::span<iovec> from) noexcept {
+  msghdr message{};
+  message.msg_iov = from.data();
+  message.msg_iovlen = from.size();
   ssize_t n = 0;
-  do n = ::send(socket_.get(), from.data(), from.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  do n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   while (n < 0 && errno == EINTR);
   if (n >= 0) return static_cast<std::uint64_t>(n);
   if (errno != EAGAIN && errno != ENOBUFS) end();
@@ -98,6 +119,8 @@ void stream_socket::wait(short events, std::uint32_t seen, time_point deadline) 
 
 std::span<std::byte> stream_writer::room(std::uint64_t bytes, std::uint64_t) {
   if (rest_begin_ != rest_end_) return {};
+  lent_count_ = 0;
+  lent_bytes_ = 0;
   if (buffer_.size() < bytes + page_bytes) {
     buffer_.resize(bytes + page_bytes);
     // In the middle of a page, because what is copied here begins at a page's beginning if it is large (base/copy.h).
@@ -107,17 +130,46 @@ std::span<std::byte> stream_writer::room(std::uint64_t bytes, std::uint64_t) {
   return {message_, bytes};
 }
 
+bool stream_writer::lend(std::uint64_t after, std::span<const std::byte> bytes) noexcept {
+  if (lent_count_ == lent_.size()) return false;
+  lent_[lent_count_++] = {after, bytes};
+  lent_bytes_ += bytes.size();
+  return true;
+}
+
+// From the last piece to the first, so that nothing is overwritten that has still to move.
+void stream_writer::take_over(std::uint64_t bytes) noexcept {
+  std::uint64_t before = lent_bytes_;
+  for (std::size_t i = lent_count_; i-- != 0; bytes = lent_[i].after) {
+    const piece& p = lent_[i];
+    std::memmove(message_ + p.after + before, message_ + p.after, bytes - p.after);
+    before -= p.bytes.size();
+    copy_bytes(message_ + p.after + before, p.bytes.data(), p.bytes.size());
+  }
+}
+
 bool stream_writer::send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) {
-  std::uint64_t at = 0;
-  while (at < bytes) {
+  std::array<iovec, 2 * channel_limits::lent_max + 1> pieces;
+  std::size_t count = 0;
+  std::uint64_t own = 0;
+  for (const piece& p : std::span(lent_.data(), lent_count_)) {
+    if (p.after != own) pieces[count++] = range(message_ + own, p.after - own);
+    pieces[count++] = range(p.bytes.data(), p.bytes.size());
+    own = p.after;
+  }
+  if (own != bytes) pieces[count++] = range(message_ + own, bytes - own);
+  std::span<iovec> left(pieces.data(), count);
+  for (std::uint64_t at = 0; !left.empty();) {
     const std::uint32_t seen = socket_.watch();
-    const std::uint64_t n = socket_.send({message_ + at, bytes - at});
+    const std::uint64_t n = socket_.send(left);
     at += n;
     sent_ += n;
+    left = without(left, n);
     if (n != 0) continue;
     if (ended_at() != time_point::max() || clock::now() >= deadline || give_up()) {
+      take_over(bytes);
       rest_begin_ = at;
-      rest_end_ = bytes;
+      rest_end_ = bytes + lent_bytes_;
       return false;
     }
     socket_.wait(POLLOUT, seen, deadline);
@@ -241,7 +293,11 @@ std::uint64_t stream_reader::more_into(std::span<std::byte> to) noexcept {
   std::uint64_t n = std::min<std::uint64_t>(here(), to.size());
   if (n != 0) copy_bytes(to.data(), buffer_.data() + begin_, n);
   begin_ += n;
-  if (n < to.size()) n += receive(to.subspan(n));
+  if (n < to.size()) {
+    const std::uint64_t straight = receive(to.subspan(n));
+    straight_ += straight;
+    n += straight;
+  }
   rest_ -= n;
   return n;
 }

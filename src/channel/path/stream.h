@@ -1,7 +1,7 @@
 // Both directions of a way between two processes over connections of their own (tcp://). Each direction has one, which
 // carries messages one way, back to back, and what their reader answers the other way, four words at a time. The thread
-// that sends writes to its socket, and the thread that receives reads from its own, large arrays straight into their
-// objects.
+// that sends writes to its socket, large arrays straight out of their objects, and the thread that receives reads from
+// its own, these arrays straight into their objects.
 //
 // A thread that waits polls for a moment, then sleeps in the kernel on its socket and on a bell; kick() rings that. Two
 // threads that wait on one side at a time may take the bell from each other, so none sleeps long.
@@ -10,8 +10,11 @@
 // may be left to send the rest: that goes by the session, with its place among all bytes (rest(), take_aside()).
 #pragma once
 
+#include "base/channel_limits.h"
 #include "channel_messages.h"
 #include "os/os.h"
+
+#include <sys/uio.h>
 
 #include <array>
 #include <atomic>
@@ -30,6 +33,7 @@ class stream_socket {
 
   /// As much as there is room for, or is there; 0 also when the connection has ended.
   std::uint64_t send(std::span<const std::byte> from) noexcept;
+  std::uint64_t send(std::span<iovec> from) noexcept;
   std::uint64_t receive(std::span<std::byte> to) noexcept;
   void finish() noexcept;
   [[nodiscard]] time_point ended_at() const noexcept { return ended_at_.load(std::memory_order_acquire); }
@@ -52,6 +56,8 @@ class stream_writer final : public byte_path_writer {
 
   [[nodiscard]] bool has_room(std::uint64_t, std::uint64_t) const noexcept override { return rest_begin_ == rest_end_; }
   std::span<std::byte> room(std::uint64_t bytes, std::uint64_t reserve) override;
+  [[nodiscard]] bool takes_lent() const noexcept override { return true; }
+  bool lend(std::uint64_t after, std::span<const std::byte> bytes) noexcept override;
   bool send(std::uint64_t bytes, time_point deadline, const std::function<bool()>& give_up) override;
   std::span<const std::byte> rest(std::uint64_t follows, std::uint64_t& place) noexcept override;
   void finish() noexcept override;
@@ -63,7 +69,17 @@ class stream_writer final : public byte_path_writer {
   void kick() noexcept override { socket_.kick(); }
 
  private:
+  struct piece {
+    std::uint64_t after;  ///< so many bytes of the room
+    std::span<const std::byte> bytes;
+  };
+  /// Puts what was lent into the room, in its place.
+  void take_over(std::uint64_t bytes) noexcept;
+
   stream_socket socket_;
+  std::array<piece, channel_limits::lent_max> lent_;
+  std::size_t lent_count_ = 0;
+  std::uint64_t lent_bytes_ = 0;
   std::vector<std::byte> buffer_;                ///< room for a message ...
   std::byte* message_ = nullptr;                 ///< ... which begins here
   std::uint64_t rest_begin_ = 0, rest_end_ = 0;  ///< in it: what did not go
@@ -80,6 +96,7 @@ class stream_reader final : public byte_path_reader {
   found next(std::uint64_t most, std::span<const std::byte>& message, std::uint64_t& rest) noexcept override;
   std::span<const std::byte> more() noexcept override;
   std::uint64_t more_into(std::span<std::byte> to) noexcept override;
+  std::uint64_t take_straight() noexcept override { return std::exchange(straight_, 0); }
   void release() noexcept override;
   [[nodiscard]] bool is_through() const noexcept override { return skip_ == 0; }
   [[nodiscard]] std::uint64_t received() const noexcept override { return received_; }
@@ -108,6 +125,7 @@ class stream_reader final : public byte_path_reader {
   std::uint64_t skip_ = 0;           ///< to come of a message that is done with
   bool large_ = false;          ///< the last message was: little is read ahead, so that the next goes where it belongs
   std::uint64_t received_ = 0;  ///< bytes of messages, one way or the other
+  std::uint64_t straight_ = 0;  ///< see take_straight()
   std::vector<std::byte> aside_;  ///< those from aside_at_ on
   std::uint64_t aside_at_ = 0;
 };
