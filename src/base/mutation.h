@@ -33,6 +33,7 @@ enum class mutation : std::uint8_t {
   young_for_ever,          ///< what a home copy refers to stays young
   grow_up_unnoticed,       ///< what ceases to be young while young objects are marked is not logged
   believe_no_news,         ///< a page in which a scan found dirty objects has a clean card afterwards
+  believe_no_pins,         ///< a scan for young objects takes none for pinned
   young_only,              ///< old objects that are dirty are no roots of young ones
   one_round,  ///< marking ends with the first round in which all were idle, though agents talk to each other
   acknowledge_references_early,  ///< what another agent sends is acknowledged, and queued later

@@ -2,8 +2,8 @@
 // time. Members of object_cache.
 //
 // Invariant: a slot is taken from its run, its word published and its object rooted in one section, so that no snapshot
-// lies between. Its frame is bumped in that section, too, or its segment counts it as being fetched until then. A frame
-// is young and dirty from the moment at which its word is published.
+// lies between. Its frame is bumped in that section, too, or its segment counts it as being fetched until then. An
+// object is young and dirty from the moment at which its word is published.
 #include "access_wait.h"
 #include "evictor.h"
 #include "object_cache.h"
@@ -17,12 +17,6 @@
 namespace fm::detail {
 
 namespace {
-
-// Before the frame is published.
-void make_young(char* payload) noexcept {
-  std::atomic<std::uint32_t>& shape = frame::prefix(payload).shape;
-  shape.store(shape.load(std::memory_order_relaxed) | frame::young_bit, std::memory_order_relaxed);
-}
 
 // The section that has begun, which ends with this unless it is kept.
 class section_until_kept {
@@ -144,7 +138,6 @@ new_object object_cache::allocate(const type_descriptor& type, std::uint64_t len
   const std::uint64_t payload_bytes = checked_payload_bytes(type, length);
   mutator& m = here();
   const auto write = [&](char* payload) {
-    make_young(payload);
     write_contents(payload, payload_bytes, type.kind == type_kind::array ? &length : nullptr, init, init_bytes);
   };
   // A pause waits neither for the writing nor for the page faults of memory that is used for the first time.
@@ -182,7 +175,6 @@ taken_slots object_cache::begin_together(const type_descriptor& type, std::uint6
   section_until_kept in_section;
   char* const payload = have_room(m, payload_bytes, count);
   in_section.keep();
-  make_young(payload);
   bump& b = m.made;
   const std::uint64_t total = frame::total_bytes(payload_bytes);
   std::uint64_t n = 1;
@@ -194,7 +186,7 @@ taken_slots object_cache::begin_together(const type_descriptor& type, std::uint6
     frame_prefix& px = *reinterpret_cast<frame_prefix*>(b.own.at);
     px.home.store(0, std::memory_order_relaxed);
     px.pins.store(0, std::memory_order_relaxed);
-    px.shape.store(static_cast<std::uint32_t>(total / frame::unit_bytes) | frame::young_bit, std::memory_order_relaxed);
+    px.shape.store(static_cast<std::uint32_t>(total / frame::unit_bytes), std::memory_order_relaxed);
     px.header.store(0, std::memory_order_relaxed);
   }
   count_allocated(m, n, payload_bytes);

@@ -6,7 +6,7 @@
 //     unacknowledged write-back. Then no message that will still be applied names it, and the slot may be used again.
 //   - A page whose card is clean (page_info::dirty_card) has no dirty word in a pause. A scan cleans the card before it
 //     looks at the words, and makes it dirty again when it found one or was given up. This is condition 2 of the proof
-//     in collector/young_collection.h.
+//     in collector/young_collection.h. The same holds of pin_card and young objects that are pinned.
 //
 // Called by the collector of the heap, one collection at a time; the marks are read by sections of any thread.
 #pragma once
@@ -24,9 +24,10 @@ class object_cache;
 class frame_visitor {
  public:
   virtual ~frame_visitor() = default;
-  /// A frame: `dirty`, or it may be; `young` (farmem/detail/frame.h), and then dirty, too. Gives whether references()
-  /// is wanted.
+  /// A frame: `dirty`, or it may be; `young`, and then dirty, too. Gives whether references() is wanted.
   virtual bool frame(slot_t slot, bool dirty, bool young) = 0;
+  /// By scan_cards, in place of frame(): which of the 64 slots from `first` on are young objects.
+  virtual void young(slot_t /*first*/, std::uint64_t /*slots*/) {}
   /// The slots that the frame refers to, null ones left out. Not called for types without references.
   virtual void references(slot_t slot, std::span<const slot_t> refs) = 0;
   /// The object is pinned.
@@ -42,7 +43,8 @@ class collector_view {
   /// Shows every frame of these tablets that is pinned or dirty. Concurrent with everything; a frame that becomes dirty
   /// meanwhile may or may not be shown. Pages must be held. O(slots), in sections of a page each.
   void scan_frames(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
-  /// As scan_frames, for collections of young objects: pages whose card is clean are left out. By one thread.
+  /// As scan_frames, for collections of young objects: pages whose card is clean are left out, and frames of young
+  /// objects are not looked at unless some are pinned. By one thread.
   void scan_cards(const std::vector<std::uint32_t>& tablets, frame_visitor& visitor);
   /// Whether scan_cards would look at any page of the tablet.
   [[nodiscard]] static bool has_dirty_card(std::uint32_t tablet) noexcept;
@@ -70,9 +72,13 @@ class collector_view {
  private:
   void scan_aside(frame_visitor& visitor);
   static void scan_page(std::uint64_t page, std::vector<slot_t>& refs, frame_visitor& visitor);
+  static void scan_card(std::uint64_t page, std::vector<slot_t>& refs, frame_visitor& visitor);
   /// Whether its word says free now, or nothing, so that the slot may be used again. With `young` only if it is young,
   /// and its bytes are added.
   bool free_slot(slot_t slot, bool young, std::uint64_t& bytes) noexcept;
+  /// Of the 64 slots from `first` on, those in `dead`; which of them may be used again. While eviction is held back.
+  std::uint64_t free_young(slot_t first, std::uint64_t dead, std::uint64_t& bytes) noexcept;
+  std::uint64_t free_any(slot_t first, std::uint64_t dead, bool young, std::uint64_t& bytes) noexcept;
 
   object_cache& cache_;
 };

@@ -6,6 +6,7 @@
 #include "access_wait.h"
 #include "evictor.h"
 #include "object_cache.h"
+#include <farmem/detail/barrier.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -157,7 +158,7 @@ char* detached_fetches::look_for(awaited& a) {
 char* detached_fetches::look_here(awaited& a) {
   std::atomic<word_t>& word = word_at(a.slot);
   const auto pinned = [&](char* payload) {
-    frame::prefix(payload).pins.fetch_add(1, std::memory_order_acq_rel);
+    pin_frame(payload);
     if (a.begun != time_point{})
       cache_.misses().miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - a.begun).count()));
     return payload;

@@ -152,7 +152,7 @@ void frame_space::move_frame(char* from, char* to) noexcept {
   px.home.store(old.home.load(std::memory_order_relaxed), std::memory_order_relaxed);
   px.header.store(old.header.load(std::memory_order_relaxed), std::memory_order_relaxed);
   std::memcpy(to, from, frame::total_bytes_of(from) - sizeof(frame_prefix));
-  px.shape.fetch_or(shape & (frame::writing_bit | frame::young_bit), std::memory_order_relaxed);
+  px.shape.fetch_or(shape & frame::writing_bit, std::memory_order_relaxed);
   if ((shape & frame::writing_bit) != 0) {
     arena_.of(to).writing.fetch_add(1, std::memory_order_relaxed);
     arena_.of(from).writing.fetch_sub(1, std::memory_order_acq_rel);

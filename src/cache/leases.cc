@@ -4,6 +4,7 @@
 #include "leases.h"
 #include "evictor.h"
 #include "object_cache.h"
+#include "table/young_bits.h"
 
 #include <algorithm>
 #include <bit>
@@ -156,7 +157,11 @@ void lease_book::lease_slots(mutator& m, const slot_page& free, slot_t first, sl
   m.end_slot.store(end, std::memory_order_relaxed);
   m.slot_limit.store(end, limit_order);
   std::uint64_t slots = end - first;
-  for (const std::uint64_t w : free.bits) slots += static_cast<std::uint64_t>(std::popcount(w));
+  begin_youth_of_run(first, end);
+  for (std::size_t i = 0; i < free.bits.size(); ++i) {
+    begin_youth(free.first + i * 64, free.bits[i]);
+    slots += static_cast<std::uint64_t>(std::popcount(free.bits[i]));
+  }
   m.run_slots = slots;
   account(m, true);
 }

@@ -49,6 +49,10 @@ class slot_marks {
   void note_dirty(slot_t s) noexcept {
     dirty_[index_of(s) * tablet_words + s % tablet_slots / 64] |= std::uint64_t{1} << (s % 64);
   }
+  /// The same of 64 slots.
+  void note_dirty(slot_t first, std::uint64_t slots) noexcept {
+    dirty_[index_of(first) * tablet_words + first % tablet_slots / 64] |= slots;
+  }
   [[nodiscard]] bool is_dirty(slot_t s) const noexcept {
     const std::size_t at = position(s);
     return at != 0 && !dirty_.empty() && bit(dirty_.data() + (at - 1) * tablet_words, s);

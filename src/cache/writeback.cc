@@ -4,6 +4,7 @@
 // Invariant: the bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed:
 // `clean` is set when they are copied, under `writing`, and taken back when the batch fails.
 #include "evictor.h"
+#include "table/young_bits.h"
 
 #include <algorithm>
 
@@ -60,8 +61,8 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   ++b.count;
   record.objects.push_back({header::slot(h), home});
   ++waiting_;
-  const bool was_young = (px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed) & frame::young_bit) != 0;
-  if (was_young) px.shape.fetch_and(~frame::young_bit, std::memory_order_relaxed);
+  px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
+  const bool was_young = end_youth_of(header::slot(h));
   s.writing.fetch_add(1, std::memory_order_relaxed);
   counts.written.fetch_add(1, std::memory_order_relaxed);
   counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);

@@ -3,8 +3,8 @@
 // Invariant: whoever clears the young bit of an object logs it, and only one thread does.
 #include "young.h"
 #include "object_cache.h"
+#include "table/young_bits.h"
 
-#include "cache/frames/busy_word.h"
 #include "cache/frames/frame_contents.h"
 
 namespace fm::detail {
@@ -16,22 +16,9 @@ std::uint64_t young_objects::end_youth(std::uint64_t h, const char* payload, std
 }
 
 void young_objects::no_longer_young(slot_t slot) noexcept {
-  if (slot >= hit.slots || mutated(mutation::young_for_ever)) return;
-  bool was_young = false;
-  const auto grow_up = [&](char* payload) {
-    was_young =
-        (frame::prefix(payload).shape.fetch_and(~frame::young_bit, std::memory_order_acq_rel) & frame::young_bit) != 0;
-  };
-  std::atomic<word_t>& word = word_at(slot);
-  while (!with_frame(word, [&](const held_frame& f) { grow_up(f.payload); })) {
-    if (word.load(std::memory_order_acquire) != word::unknown) return;  // it is, or was, at home
-    const auto at = cache_.pages().with_sided(slot, [&](word_t& aside) {
-      if (word::is_resident(aside)) grow_up(word::payload(aside));
-      return true;
-    });
-    if (at != hit_pages::found::in_table) break;
-  }
-  if (was_young) grew_up(slot);
+  if (slot >= hit.slots || mutated(mutation::young_for_ever) || !is_young(slot)) return;
+  // Garbage that is written home may name a slot that a thread has leased: there the bit is of the object to come.
+  if (word::is_resident(cache_.pages().now(slot)) && end_youth_of(slot)) grew_up(slot);
 }
 
 void young_objects::grew_up(slot_t slot) noexcept {

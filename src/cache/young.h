@@ -1,4 +1,4 @@
-// Young objects (farmem/detail/frame.h): when they cease to be young, and who hears of it.
+// Young objects (table/young_bits.h): when they cease to be young, and who hears of it.
 //
 // Invariants owned here
 //   - When a batch is acknowledged, nothing that a copy in it refers to is young. Until then the frames of those copies

@@ -61,11 +61,14 @@ void young_collection::scan() {
   class young_scan final : public snapshot_scan {
    public:
     young_scan(snapshot& of, cycle_report& report) : snapshot_scan(of), marks_(of.marks()), report_(report) {}
-    bool frame(slot_t slot, bool dirty, bool young) override {
-      if (!young) return dirty && !mutated(mutation::young_only);
-      if (marks_.covers(slot)) marks_.note_dirty(slot);
-      ++report_.dirty;
+    bool frame(slot_t slot, bool dirty, bool is_young) override {
+      if (!is_young) return dirty && !mutated(mutation::young_only);
+      young(slot / 64 * 64, std::uint64_t{1} << slot % 64);
       return false;
+    }
+    void young(slot_t first, std::uint64_t slots) override {
+      if (marks_.covers(first)) marks_.note_dirty(first, slots);
+      report_.dirty += static_cast<std::uint64_t>(__builtin_popcountll(slots));
     }
 
    private:
@@ -74,10 +77,10 @@ void young_collection::scan() {
   };
   slot_marks& marks = snapshot_.marks();
   snapshot_.find_roots();
-  young_scan young(snapshot_, report_);
+  young_scan visitor(snapshot_, report_);
   {
     const held_pages held(cache_.collections());
-    cache_.collections().scan_cards(marks.tablets(), young);
+    cache_.collections().scan_cards(marks.tablets(), visitor);
   }
   marks.only_dirty();
   marking_ = std::make_unique<local_marking>(snapshot_, cache_, marks, limits::local_stack_slots, &nobody);

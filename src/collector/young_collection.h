@@ -2,7 +2,7 @@
 // used again at once. This is the one place that says why that is sound; the files named below keep the conditions.
 //
 // An object is *young* from its allocation until it, or anything that refers to it, is copied out for the first time.
-// The bit is frame::young_bit (farmem/detail/frame.h).
+// The bits are in table/young_bits.h.
 //
 // Conditions
 //   1. A frame that equals its home copy names no young object. So only a root, a pin, a waiting thread or a dirty frame

@@ -14,6 +14,7 @@
 #include "cache/frames/frame_contents.h"
 #include "collector/roots/weak_cells.h"
 #include "heap/heap_core.h"
+#include "table/young_bits.h"
 #include <fmt/format.h>
 
 namespace fm::detail {
@@ -31,10 +32,10 @@ struct findings {
   }
 };
 
-bool is_young(object_cache& cache, slot_t slot) {
+bool is_young_here(object_cache& cache, slot_t slot) {
   if (slot >= hit.slots) return false;
   const word_t w = cache.pages().now(slot);
-  return word::is_resident(w) && (frame::prefix(word::payload(w)).shape.load() & frame::young_bit) != 0;
+  return word::is_resident(w) && is_young(slot);
 }
 
 void verify_frames(object_cache& cache, findings& out) {
@@ -67,13 +68,12 @@ void verify_frames(object_cache& cache, findings& out) {
       if (word::is_busy(w)) out.fault("slot {:#x}: its word is busy although nothing runs", slot);
       const bool in_flight = (px.shape.load() & frame::writing_bit) != 0;
       writing += in_flight;
-      const bool young = (px.shape.load() & frame::young_bit) != 0;
-      if (young && (word::is_clean(w) || in_flight || px.home.load() != 0))
+      if (is_young(slot) && (word::is_clean(w) || in_flight || px.home.load() != 0))
         out.fault("slot {:#x}: young, though it was copied out", slot);
       if (word::is_clean(w) && !in_flight) {
         read_refs(payload, refs);
         for (const slot_t r : refs)
-          if (is_young(cache, r))
+          if (is_young_here(cache, r))
             out.fault("slot {:#x}: as at home, and refers to slot {:#x}, which is young", slot, r);
       }
       if (word::is_clean(w) && !in_flight && !word::is_remote(px.home.load()))
@@ -109,8 +109,7 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& 
         out.fault("slot {:#x}: its frame names slot {:#x}", first + i,
                   header::slot(frame::prefix(payload).header.load()));
       const bool in_flight = (frame::prefix(payload).shape.load() & frame::writing_bit) != 0;
-      if ((frame::prefix(payload).shape.load() & frame::young_bit) != 0 && entry != 0)
-        out.fault("slot {:#x}: young, but its agent stores it", first + i);
+      if (is_young(first + i) && entry != 0) out.fault("slot {:#x}: young, but its agent stores it", first + i);
       if (word::is_clean(w) && !in_flight && entry == 0)
         out.fault("slot {:#x}: clean, but its agent stores nothing", first + i);
     } else if (word::is_remote(w)) {

@@ -28,7 +28,7 @@ namespace {
 
 // Never unmapped: root cells in statics outlive every heap and look here.
 struct reservations {
-  os::reservation words, tablets, pages;
+  os::reservation words, tablets, pages, young;
 };
 std::atomic<reservations*> reserved{nullptr};
 
@@ -56,7 +56,8 @@ reservations* reserve(std::uint64_t slots) {
   try {
     return new reservations{os::reservation(slots * sizeof(word_t), page_bytes),
                             os::reservation(slots / tablet_slots * sizeof(tablet_info), page_bytes),
-                            os::reservation(slots / page_slots * sizeof(page_info), page_bytes)};
+                            os::reservation(slots / page_slots * sizeof(page_info), page_bytes),
+                            os::reservation(slots / 8, page_bytes)};
   } catch (const error& e) {
     const std::string_view code = to_string(e.code());
     throw error(e.code(),
@@ -82,6 +83,7 @@ void reserve_hit(std::uint64_t slots) {
   os::reservation::prefer_huge_pages(made->words.base(), made->words.bytes());
   hit.tablets = reinterpret_cast<tablet_info*>(made->tablets.base());
   hit.pages = reinterpret_cast<page_info*>(made->pages.base());
+  hit.young = reinterpret_cast<std::atomic<std::uint64_t>*>(made->young.base());
   hit.slots = slots;
   hit.words = reinterpret_cast<std::atomic<word_t>*>(made->words.base());
   reserved.store(made, std::memory_order_release);
@@ -124,9 +126,11 @@ void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
   const std::lock_guard lock(tablets_mutex);
   for (std::uint32_t t = first; t < first + count; ++t) hit.tablets[t].heap.store(nullptr, std::memory_order_release);
   os::reservation::discard(hit.words + first * tablet_slots, count * tablet_slots * sizeof(word_t));
+  os::reservation::discard(hit.young + first * tablet_slots / 64, count * tablet_slots / 8);
   for (std::uint64_t p = first * (tablet_slots / page_slots); p < (first + count) * (tablet_slots / page_slots); ++p) {
     hit.pages[p].drops.fetch_add(1, std::memory_order_relaxed);
     hit.pages[p].dirty_card.store(0, std::memory_order_relaxed);
+    hit.pages[p].pin_card.store(0, std::memory_order_relaxed);
     hit.pages[p].state.store(page_given_back, std::memory_order_release);
   }
   auto it = free_runs.end();
@@ -151,6 +155,7 @@ void forget_tablets() noexcept {
   const std::lock_guard lock(tablets_mutex);
   if (hit.slots == 0) return;
   os::reservation::discard(hit.words, std::uint64_t{next_tablet} * tablet_slots * sizeof(word_t));
+  os::reservation::discard(hit.young, std::uint64_t{next_tablet} * tablet_slots / 8);
   os::reservation::discard(hit.tablets, round_up(next_tablet * sizeof(tablet_info), page_bytes));
   os::reservation::discard(hit.pages, round_up(next_tablet * pages_per_tablet * sizeof(page_info), page_bytes));
   free_runs.clear();

@@ -67,6 +67,7 @@ constexpr named_mutation mutations[] = {
     {"young_for_ever", mutation::young_for_ever},
     {"grow_up_unnoticed", mutation::grow_up_unnoticed},
     {"believe_no_news", mutation::believe_no_news},
+    {"believe_no_pins", mutation::believe_no_pins},
     {"young_only", mutation::young_only},
     {"one_round", mutation::one_round},
     {"acknowledge_references_early", mutation::acknowledge_references_early},

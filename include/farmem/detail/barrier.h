@@ -32,7 +32,11 @@ inline char* write_barrier(slot_t slot) {
 }
 
 /// Keeps the frame where it is beyond the section. The caller is in the section that resolved `payload`.
-inline void pin_frame(char* payload) noexcept { frame::prefix(payload).pins.fetch_add(1, std::memory_order_acq_rel); }
+inline void pin_frame(char* payload) noexcept {
+  frame_prefix& px = frame::prefix(payload);
+  px.pins.fetch_add(1, std::memory_order_seq_cst);
+  note_pinned(header::slot(px.header.load(std::memory_order_relaxed)));
+}
 /// A pin keeps its object alive as a root does, so giving one back while a cycle marks is logged first, as with a root.
 inline void unpin_frame(char* payload) noexcept {
   frame_prefix& px = frame::prefix(payload);

@@ -2,17 +2,12 @@
 //
 //   -24  home    8 bytes   hint of the home copy these bytes came from or went to; 0: never written back
 //   -16  pins    4 bytes   how many pins hold the frame in place
-//   -12  shape   4 bytes   writing | elastic | young | used | size in units of 16 bytes (24)
+//   -12  shape   4 bytes   writing | elastic | used | size in units of 16 bytes (24)
 //    -8  header  8 bytes   type and slot, as in the home copy; 0: nothing installed (yet)
 //     0  payload           16-aligned; what a resident word points to
 //
 // The prefix (home, pins, shape) never travels. `home` and the flags of `shape` are written under the word's busy bit,
-// or before the word is published. `pins` is written by whoever is in a section and has resolved the object. `young` is
-// cleared besides by whoever holds the frame in place (young_objects::end_youth).
-//
-// Invariant: an object is *young* from its allocation until it, or anything that refers to it, is copied out for the
-// first time. So no frame that equals its home copy names a young object: a root refers to it, or a dirty frame. No
-// agent knows of it, and a collection of the young ones needs no agent (src/collector/young_collection.h says why).
+// or before the word is published. `pins` is written by whoever is in a section and has resolved the object.
 //
 // Barriers and pins use the prefix; everything else in it belongs to src/cache.
 #pragma once
@@ -36,7 +31,6 @@ namespace frame {
 
 constexpr std::uint32_t writing_bit = 1u << 31;  ///< a write-back of this object is not yet acknowledged
 constexpr std::uint32_t elastic_bit = 1u << 30;  ///< came with a neighbour's fetch and was not touched since
-constexpr std::uint32_t young_bit = 1u << 29;    ///< no agent can know of the object
 constexpr std::uint32_t used_bit = 1u << 28;     ///< used again since it came: it moves on instead of leaving
 constexpr std::uint32_t units_mask = (1u << 24) - 1;
 constexpr std::uint64_t unit_bytes = 16;

@@ -37,6 +37,8 @@ struct page_info {
   /// who then looks at all of the page's words (collector_view::scan_cards). So a page whose card is clean had no dirty
   /// word in any pause.
   std::atomic<std::uint32_t> dirty_card{0};
+  /// The same of pins: 1 if some of its young objects may be pinned.
+  std::atomic<std::uint32_t> pin_card{0};
 };
 /// See table/pages.h for who moves a page on.
 enum page_state : std::uint32_t {
@@ -52,6 +54,7 @@ struct hit_arrays {
   std::atomic<word_t>* words = nullptr;
   tablet_info* tablets = nullptr;
   page_info* pages = nullptr;
+  std::atomic<std::uint64_t>* young = nullptr;  ///< a bit a slot: see table/young_bits.h
   std::uint64_t slots = 0;
 };
 extern constinit hit_arrays hit;
@@ -66,6 +69,12 @@ inline page_info& page_of(slot_t s) noexcept { return hit.pages[s / page_slots];
 /// After the word became so. Always a store: one that was left out because the flag was seen would have to be ordered
 /// before that look.
 inline void note_dirty(slot_t s) noexcept { page_of(s).dirty_card.store(1, std::memory_order_release); }
+/// After the pin, in the section that took it. Pins are sequentially consistent, as is the scan: it sees either the pin
+/// or what is stored here. So threads that pin neighbours need not write the same line again and again.
+inline void note_pinned(slot_t s) noexcept {
+  std::atomic<std::uint32_t>& card = page_of(s).pin_card;
+  if (card.load(std::memory_order_seq_cst) == 0) card.store(1, std::memory_order_seq_cst);
+}
 inline tablet_info& tablet_info_of(slot_t s) noexcept { return hit.tablets[s / tablet_slots]; }
 
 /// From now on the table is kept in small pages: huge ones would bring back what was given back.
