@@ -41,6 +41,13 @@ bool pin_to_core(pid_t pid, int core) noexcept {
   return sched_setaffinity(pid, sizeof set, &set) == 0;
 }
 
+void use_all_cores() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core = 0; core < core_count(); ++core) CPU_SET(core, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
 int core_count() noexcept { return int(sysconf(_SC_NPROCESSORS_ONLN)); }
 
 }  // namespace fm::bench

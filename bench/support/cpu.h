@@ -28,6 +28,8 @@ inline void keep(const T& value) noexcept {
 
 /// Binds a process (0: the calling thread) to one core; false where the machine has no such core.
 bool pin_to_core(pid_t pid, int core) noexcept;
+/// Undoes that for the calling thread, and for those that it starts.
+void use_all_cores() noexcept;
 int core_count() noexcept;
 
 }  // namespace fm::bench
