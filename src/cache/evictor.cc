@@ -127,7 +127,7 @@ bool evictor::step_if_worth_it() noexcept {
 }
 
 std::uint64_t evictor::left_so_far() const noexcept {
-  return counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed) +
+  return counts.dropped.load(std::memory_order_relaxed) + counts.written.get() +
          counts.segments_released.load(std::memory_order_relaxed);
 }
 
@@ -205,8 +205,8 @@ bool evictor::pick_job() {
       stamp_ = segment_->cold_stamp.exchange(never_passed, std::memory_order_acq_rel);
       kept_ = pinned_ = dirty_kept_ = waiting_ = 0;
       kept_bytes_ = 0;
-      left_ = counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed);
-      moved_so_far_ = counts.relocated.load(std::memory_order_relaxed);
+      left_ = counts.dropped.load(std::memory_order_relaxed) + counts.written.get();
+      moved_so_far_ = counts.relocated.get();
     } else if ((segment_ = arena_.next_to_cool())) {
       job_ = job::cooling;
       coolings_due_ -= coolings_due_ != 0;

@@ -81,8 +81,9 @@ class evictor {
   void forget_refusal(std::size_t agent) noexcept { note_refusal(agent, errc::ok); }
 
   struct counters {
-    std::atomic<std::uint64_t> cooled{0}, dropped{0}, written{0}, written_bytes{0}, acknowledged{0}, cancelled{0};
-    std::atomic<std::uint64_t> write_failures{0}, elastic_untouched{0}, relocated{0}, stragglers{0};
+    owned_counter written, written_bytes, relocated;  ///< of whoever makes a step
+    std::atomic<std::uint64_t> cooled{0}, dropped{0}, acknowledged{0}, cancelled{0};
+    std::atomic<std::uint64_t> write_failures{0}, elastic_untouched{0}, stragglers{0};
     std::atomic<std::uint64_t> pauses{0}, pauses_abandoned{0};
     std::atomic<std::uint64_t> segments_released{0}, unbatched{0};
   } counts;
@@ -124,7 +125,7 @@ class evictor {
   void cool_again(char* payload, std::atomic<word_t>& word, word_t seen);
   /// False when the object is to leave.
   bool move_on(char* payload, std::atomic<word_t>& word, word_t seen);
-  /// A clean object has left.
+  /// A clean object has left; the caller counts it.
   void note_left(slot_t slot, const segment& s, std::uint32_t shape, word_t home) noexcept;
   void run_cooling();
   void run_sweeping();
@@ -135,7 +136,7 @@ class evictor {
   bool relocate_stragglers(segment& s);
   [[nodiscard]] bool waits_for_home(slot_t slot) noexcept;
   /// False when no batch can be had now.
-  bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s);
+  bool copy_out(char* payload, std::atomic<word_t>& word, word_t seen);
   /// True while there is more to do; then nothing else is copied out, and its batch stays.
   bool grow_up() noexcept;
   /// Nothing more is copied into it, and it leaves when the step is outside of its section.
@@ -162,7 +163,8 @@ class evictor {
   std::uint32_t pinned_ = 0, dirty_kept_ = 0;
   std::uint32_t waiting_ = 0;  ///< frames that this sweep saw, or put, in a batch that was not acknowledged
   std::uint64_t kept_bytes_ = 0;
-  std::uint64_t stamp_ = 0;  ///< of the segment, before it was swept
+  std::uint32_t dropped_ = 0, copied_ = 0;  ///< that this step has not yet counted in counts and in the segment
+  std::uint64_t stamp_ = 0;                 ///< of the segment, before it was swept
   bool draining_ = false;
   bool starved_ = false;  ///< this step found no batch for a dirty object, or only segments that cannot be emptied now
   std::uint64_t left_ = 0;    ///< objects that had left, when this sweep began

@@ -16,6 +16,14 @@ void evictor::run_sweeping() {
   {
     const section in_section;
     if (grow_up()) return;
+    // Others change these counts, too: they are changed once a step, and before any batch of it is sent.
+    const struct count_at_end {
+      evictor& e;
+      ~count_at_end() {
+        if (e.dropped_ != 0) e.counts.dropped.fetch_add(std::exchange(e.dropped_, 0), std::memory_order_relaxed);
+        if (e.copied_ != 0) e.segment_->writing.fetch_add(std::exchange(e.copied_, 0), std::memory_order_relaxed);
+      }
+    } counted{*this};
     const char* end = segment_->base + segment_->used;
     looked_at frames[limits::look_ahead];
     for (std::uint32_t done = 0; done < limits::frames_per_step;) {
@@ -46,7 +54,7 @@ void evictor::run_sweeping() {
         }
         if ((shape & frame::used_bit) != 0 && move_on(payload, word, w)) continue;
         if (!word::is_clean(w)) {
-          if (copy_out(payload, word, w, *segment_)) {
+          if (copy_out(payload, word, w)) {
             if (!growing_.payload) continue;
             cursor_ = payload - sizeof(frame_prefix) +
                       frame::total_bytes_of(payload);  // a long array: the rest of it comes first
@@ -74,6 +82,7 @@ void evictor::run_sweeping() {
         FM_ASSERT(word::is_remote(home), "a clean frame has a home copy");
         if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
           retire_frame(payload);
+          ++dropped_;
           note_left(frames[i].slot, *segment_, shape, home);
         } else {
           ++kept_;
@@ -103,7 +112,7 @@ bool evictor::move_on(char* payload, std::atomic<word_t>& word, word_t seen) {
   if (draining_ || moving_ >= limits::sweeps_that_only_move || cache_.frames().keeps_for_reads()) return false;
   const std::uint64_t bytes = frame::total_bytes_of(payload);
   switch (cache_.frames().relocate(word, seen, moved_, 1)) {
-    case frame_space::relocated::moved: counts.relocated.fetch_add(1, std::memory_order_relaxed); return true;
+    case frame_space::relocated::moved: counts.relocated += 1; return true;
     case frame_space::relocated::touched:
       ++kept_;
       kept_bytes_ += bytes;
@@ -115,7 +124,6 @@ bool evictor::move_on(char* payload, std::atomic<word_t>& word, word_t seen) {
 
 // By whoever drops it: the evictor, or an acknowledgement.
 void evictor::note_left(slot_t slot, const segment& s, std::uint32_t shape, word_t home) noexcept {
-  counts.dropped.fetch_add(1, std::memory_order_relaxed);
   if ((shape & frame::elastic_bit) != 0) {
     counts.elastic_untouched.fetch_add(1, std::memory_order_relaxed);
     cache_.misses()
@@ -130,12 +138,10 @@ void evictor::note_left(slot_t slot, const segment& s, std::uint32_t shape, word
 // `writing`, and sweeps that find work without end (the same pinned segments, round and round) are no reason to keep
 // it.
 void evictor::after_sweep(bool released) {
-  const bool moved =
-      released ||
-      counts.dropped.load(std::memory_order_relaxed) + counts.written.load(std::memory_order_relaxed) != left_;
+  const bool moved = released || counts.dropped.load(std::memory_order_relaxed) + counts.written.get() != left_;
   futile_ = moved ? 0 : futile_ + 1;
   ++sweeps_since_submit_;
-  moving_ = moved || counts.relocated.load(std::memory_order_relaxed) == moved_so_far_ ? 0 : moving_ + 1;
+  moving_ = moved || counts.relocated.get() == moved_so_far_ ? 0 : moving_ + 1;
   coolings_due_ = limits::coolings_each_sweep;
   const arena::counts q = arena_.queue_lengths();
   const bool going_round = futile_ > q.filled + q.trial + q.active;
@@ -173,6 +179,7 @@ bool evictor::sweep_aside(slot_t slot, char* payload) {
       // Whoever wants it asks the agent.
       const std::uint32_t shape = px.shape.load(std::memory_order_acquire);
       retire_frame(payload);
+      ++dropped_;
       note_left(slot, *segment_, shape, px.home.load(std::memory_order_relaxed));
       return false;
     }

@@ -7,6 +7,7 @@
 #include "table/young_bits.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cache/frames/frame_contents.h"
 #include "cache/frames/retire_frame.h"
@@ -21,7 +22,7 @@ bool evictor::waits_for_home(slot_t slot) noexcept {
   return true;
 }
 
-bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, segment& s) {
+bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
   const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
@@ -61,11 +62,12 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen, se
   ++b.count;
   record.objects.push_back({header::slot(h), home});
   ++waiting_;
-  px.shape.fetch_or(frame::writing_bit, std::memory_order_relaxed);
+  // A grace period after the object was cooled nobody else changes the shape of a word that is cold and ours.
+  px.shape.store(px.shape.load(std::memory_order_relaxed) | frame::writing_bit, std::memory_order_relaxed);
   const bool was_young = end_youth_of(header::slot(h));
-  s.writing.fetch_add(1, std::memory_order_relaxed);
-  counts.written.fetch_add(1, std::memory_order_relaxed);
-  counts.written_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  ++copied_;
+  counts.written += 1;
+  counts.written_bytes += bytes;
   word.store((seen | word::clean_bit) & ~word::busy_bit, std::memory_order_release);
   if (was_young) cache_.young().grew_up(header::slot(h));
   // Not before the word is released: one of its references may be to itself.
@@ -188,6 +190,9 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
   {
     const section in_section;
     const std::size_t n = r.objects.size();
+    // Objects that were copied out together come from one segment: it is told of them together.
+    segment* from = nullptr;
+    std::uint32_t of_segment = 0, dropped = 0;
     for (std::size_t i = 0; i < n; ++i) {
       if (i + limits::acknowledged_ahead < n)
         __builtin_prefetch(&word_at(r.objects[i + limits::acknowledged_ahead].slot), 1);
@@ -228,13 +233,19 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
         // Cold words under busy are ours alone.
         retire_frame(payload);
         word.store(r.objects[i].home, std::memory_order_release);
+        ++dropped;
         note_left(r.objects[i].slot, s, shape, r.objects[i].home);
       } else {
         word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
         counts.cancelled.fetch_add(1, std::memory_order_relaxed);
       }
-      s.writing.fetch_sub(1, std::memory_order_acq_rel);
+      if (from != &s && of_segment != 0)
+        from->writing.fetch_sub(std::exchange(of_segment, 0), std::memory_order_acq_rel);
+      from = &s;
+      ++of_segment;
     }
+    if (of_segment != 0) from->writing.fetch_sub(of_segment, std::memory_order_acq_rel);
+    counts.dropped.fetch_add(dropped, std::memory_order_relaxed);
     counts.acknowledged.fetch_add(n, std::memory_order_relaxed);
     if (code == errc::ok) cache_.pressure().note_stored();
   }

@@ -201,12 +201,12 @@ heap_stats heap_core::stats(detail_level level) {
   s.segments_cooled = e.cooled.load(std::memory_order_relaxed);
   s.segments_released = e.segments_released.load(std::memory_order_relaxed);
   s.dropped_objects = e.dropped.load(std::memory_order_relaxed);
-  s.written_objects = e.written.load(std::memory_order_relaxed);
-  s.written_bytes = e.written_bytes.load(std::memory_order_relaxed);
+  s.written_objects = e.written.get();
+  s.written_bytes = e.written_bytes.get();
   s.acknowledged_objects = e.acknowledged.load(std::memory_order_relaxed);
   s.cancelled_drops = e.cancelled.load(std::memory_order_relaxed);
   s.write_failures = e.write_failures.load(std::memory_order_relaxed);
-  s.relocations = e.relocated.load(std::memory_order_relaxed);
+  s.relocations = e.relocated.get();
   s.stragglers = e.stragglers.load(std::memory_order_relaxed);
   s.pauses = e.pauses.load(std::memory_order_relaxed);
   s.pauses_abandoned = e.pauses_abandoned.load(std::memory_order_relaxed);
