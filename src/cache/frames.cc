@@ -139,8 +139,7 @@ void frame_space::unbump(bump& b, char* payload) noexcept {
   }
 }
 
-void frame_space::settle(bump& b) noexcept {
-  if (!b.large) return;
+void frame_space::settle_large(bump& b) noexcept {
   arena_.retire(*b.large, b.large->used, false);
   b.large = nullptr;
 }

@@ -69,7 +69,10 @@ class frame_space {
   /// Takes back the frame that bump_frame gave last, or leaves it dead.
   void unbump(bump& b, char* payload) noexcept;
   /// Lets a run for a large object enter its queue, once its frame is published.
-  void settle(bump& b) noexcept;
+  void settle(bump& b) noexcept {
+    if (b.large) [[unlikely]]
+      settle_large(b);
+  }
   /// An access to a cold object, the first since it was cooled: it becomes warm. `seen` is cold and not busy. In a
   /// section.
   void touch(mutator& m, std::atomic<word_t>& word, word_t seen);
@@ -86,6 +89,7 @@ class frame_space {
  private:
   /// The cold half of bump_frame: where the frame begins.
   char* room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn);
+  void settle_large(bump& b) noexcept;
   void set_reserve() noexcept;
   /// Below so many available segments a user's section waits before it begins. Those that only read go round in less
   /// while an agent refuses: they would wait there for what does not come.

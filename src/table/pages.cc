@@ -21,11 +21,6 @@ hit_pages::hit_pages(std::uint64_t budget_bytes, std::uint32_t residents_max)
   if (budget_ != 0) prefer_small_hit_pages();
 }
 
-void hit_pages::open(slot_t slot) {
-  const std::uint32_t s = page_of(slot).state.load(std::memory_order_acquire);
-  if (s != page_open && s != page_filling) open_slowly(slot);
-}
-
 void hit_pages::open_slowly(slot_t slot) {
   const std::uint64_t page = slot / page_slots;
   std::atomic<std::uint32_t>& state = state_of(page);

@@ -43,7 +43,11 @@ class hit_pages {
   // ---- for whoever reads or writes words; inside a section ----
   /// Makes the slot's page writable, with its resident words in it. Then a word that is unknown is truly unknown. O(1)
   /// when it is open; takes a lock otherwise.
-  void open(slot_t slot);
+  void open(slot_t slot) {
+    const std::uint32_t s = page_of(slot).state.load(std::memory_order_acquire);
+    if (s != page_open && s != page_filling) [[unlikely]]
+      open_slowly(slot);
+  }
   /// Whether an answer may be put over an unknown word of the slot's page, by a question asked after `drops` was read.
   [[nodiscard]] bool may_install(slot_t slot, std::uint32_t drops) noexcept;
   /// A thread is about to allocate these slots (whole pages): they stay open until end_filling.

@@ -115,7 +115,7 @@ TEST_CASE("a pause holds back the next section of a thread that is watched no mo
 TEST_CASE("every thread is visited, watched or not, and goes when it ends") {
   const auto count = [] {
     int n = 0;
-    epochs::for_each_thread([](thread_state&, void* n) { ++*static_cast<int*>(n); }, &n);
+    epochs::for_each_thread([](thread_state&, void* sum) { ++*static_cast<int*>(sum); }, &n);
     return n;
   };
   one_section();
