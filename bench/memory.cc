@@ -58,6 +58,7 @@ template <std::size_t Bytes>
 void home_and_local(program& p, const std::string& binary, std::size_t count) {
   const counted_agent agent(p, binary, "shm://", "8GiB");
   const auto agent_before = double(fm::os::resident_memory_of(agent.pid()).total_bytes);
+  const double unopened = resident_private();
   fm::heap h({.cache = cache, .agents = {agent.url()}});
   const auto local_before = resident_private();
   const auto all = make_list<Bytes>(h, count);
@@ -76,6 +77,10 @@ void home_and_local(program& p, const std::string& binary, std::size_t count) {
   // The cache was empty before; every page of it has been touched since.
   const double local_grown = local_after - local_before - double(cache);
   p.measure({"local_tables", parameters, "B", {goal_kind::value_at_most, 8}, {}}, bytes_an_object(local_grown, count));
+  // Handles are counted for the process, and were there before.
+  const fm::heap_stats s = h.stats();
+  p.measure({"named", parameters, "of all", {goal_kind::value_at_least, 0.95}, {}},
+            double(s.named_bytes() - s.handle_bytes) / (local_after - unopened));
 }
 
 }  // namespace

@@ -72,17 +72,22 @@ struct heap_stats {
   std::uint64_t hit_pages_given_back = 0,  ///< pages of the HIT that were given back to the operating system
       hit_pages_opened_again = 0;          ///< given back pages that were needed again
   std::uint64_t hit_words_aside = 0;       ///< resident objects whose page of the HIT is given back, 16 bytes each
-  std::uint64_t stalls_for_memory = 0;     ///< times that a thread waited for memory
-  std::uint64_t waits_expired = 0;    ///< waits for memory, or for another thread's fetch, that their deadline ended
-  std::uint64_t batches = 0,          ///< write-back batches sent
-      batches_resent = 0,             ///< of `batches`: sent again after a broken connection
-      reconnects = 0,                 ///< connections to agents that were made again
-      regions = 0,                    ///< gauge: regions of the agents that this heap knows
-      regions_retired = 0;            ///< regions that the agents took back
-  std::uint32_t agents_lost = 0;      ///< agents that are lost
-  std::uint64_t tablets_rehomed = 0;  ///< tablets, of 65,536 slots each, that got another agent after a loss
-  std::uint64_t lost_objects = 0;     ///< gauge: objects that a lost agent took along, until a collection frees them
-  std::uint64_t threads = 0,          ///< threads that have used the heap and have not ended
+  std::uint64_t cache_memory_bytes = 0,    ///< of `cache_bytes`: those of segments that have memory, free ones included
+      hit_record_bytes = 0,             ///< bytes of the records of the HIT's pages, and of the bits of young objects
+      handle_bytes = 0,                 ///< bytes of the cells that handles point to. All heaps of the process together
+      book_bytes = 0,                   ///< bytes of the cache's books: of segments, of ghosts, of words aside
+      buffer_bytes = 0;                 ///< bytes of write-back batches and of the buffers that they are sent from
+  std::uint64_t stalls_for_memory = 0;  ///< times that a thread waited for memory
+  std::uint64_t waits_expired = 0;      ///< waits for memory, or for another thread's fetch, that their deadline ended
+  std::uint64_t batches = 0,            ///< write-back batches sent
+      batches_resent = 0,               ///< of `batches`: sent again after a broken connection
+      reconnects = 0,                   ///< connections to agents that were made again
+      regions = 0,                      ///< gauge: regions of the agents that this heap knows
+      regions_retired = 0;              ///< regions that the agents took back
+  std::uint32_t agents_lost = 0;        ///< agents that are lost
+  std::uint64_t tablets_rehomed = 0;    ///< tablets, of 65,536 slots each, that got another agent after a loss
+  std::uint64_t lost_objects = 0;       ///< gauge: objects that a lost agent took along, until a collection frees them
+  std::uint64_t threads = 0,            ///< threads that have used the heap and have not ended
       thread_bytes = 0,       ///< bytes that threads have for themselves: unused frames and slots, buffers, records
       leases_taken_back = 0;  ///< times that such memory of a thread that did not use it went back to the heap
   std::uint64_t bytes_bounced = 0;  ///< bytes copied between registered and other memory for an RDMA device; 0 is best
@@ -126,6 +131,11 @@ struct heap_stats {
   /// stretch of at least `window`. Covers pauses, not misses or eviction. See fm::bounded_utilisation.
   [[nodiscard]] double bmu(duration window) const {
     return bounded_utilisation(recent_pauses, observed_from, observed_until, window);
+  }
+  /// All memory of this node that is named here, in bytes. What threads have for themselves is a part of the cache and of
+  /// the HIT, but for less than 1 KiB each.
+  [[nodiscard]] std::uint64_t named_bytes() const noexcept {
+    return cache_memory_bytes + hit_bytes + hit_record_bytes + handle_bytes + book_bytes + buffer_bytes;
   }
   /// The counters as several lines of text.
   [[nodiscard]] std::string text() const;

@@ -227,6 +227,11 @@ heap_stats heap_core::stats(detail_level level) {
   s.hit_pages_given_back = pages.given_back;
   s.hit_pages_opened_again = pages.opened_again;
   s.hit_words_aside = pages.sided;
+  s.cache_memory_bytes = std::uint64_t{q.backed} * c.memory().segment_bytes();
+  s.hit_record_bytes =
+      c.slots().tablets().size() * (sizeof(tablet_info) + pages_per_tablet * sizeof(page_info) + tablet_slots / 8);
+  s.handle_bytes = roots::memory_bytes();
+  s.book_bytes = c.memory().record_bytes() + c.misses().left().bytes() + pages.sided * 2 * sizeof(word_t);
   for (auto& link : links_) {
     const remote::agent_session_stats l = link->stats();
     s.batches += l.batches;
@@ -235,6 +240,7 @@ heap_stats heap_core::stats(detail_level level) {
     s.regions += l.regions;
     s.regions_retired += l.retired;
     s.bytes_bounced += l.bytes_bounced;
+    s.buffer_bytes += l.buffer_bytes;
     s.agents_lost += link->lost();
   }
   s.tablets_rehomed = tablets_rehomed_.load(std::memory_order_relaxed);
@@ -283,6 +289,7 @@ std::string heap_stats::text() const {
       "objects\n"
       "threads   {}, with {} bytes of their own; {} times taken back\n"
       "hit       {} bytes; {} pages given back, {} opened again, {} words aside\n"
+      "memory    {} bytes named: cache {}, table {} and its records {}, handles {}, books {}, buffers {}\n"
       "stalls    {} for memory, {} expired, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects; {} lost, {} tablets re-homed, {} objects lost; {} bytes copied "
       "on their way to or from a device\n"
@@ -298,7 +305,8 @@ std::string heap_stats::text() const {
       written_bytes, acknowledged_objects, cancelled_drops, write_failures, batches, batches_resent, cache_used_bytes,
       cache_bytes, segments_free, segments_filled, segments_trial, segments_active, segments_writing, dropped_objects,
       threads, thread_bytes, leases_taken_back, hit_bytes, hit_pages_given_back, hit_pages_opened_again,
-      hit_words_aside, stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses,
+      hit_words_aside, named_bytes(), cache_memory_bytes, hit_bytes, hit_record_bytes, handle_bytes, book_bytes,
+      buffer_bytes, stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses,
       pauses_abandoned, regions, regions_retired, reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced,
       collections, collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes,
       emptied_regions, young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,

@@ -135,6 +135,7 @@ agent_session_stats agent_session_impl::stats() const noexcept {
   const lock_type lock(mutex_);
   s.regions = book_.size();
   s.errands_most = errands_most_;
+  for (const auto& f : flights_owned_) s.buffer_bytes += sizeof(flight) + f->staging_bytes;
   return s;
 }
 

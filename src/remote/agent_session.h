@@ -73,6 +73,7 @@ struct agent_session_stats {
   std::uint64_t fetches_by_slot = 0, reconnects = 0, batches_resent = 0;
   std::uint64_t regions = 0, retired = 0;
   std::uint64_t errands_most = 0;   ///< messages that nobody waits for, under way at once
+  std::uint64_t buffer_bytes = 0;   ///< of batches and of what they are sent from
   std::uint64_t bytes_bounced = 0;  ///< of one-sided transfers, copied because their memory is not registered
 };
 

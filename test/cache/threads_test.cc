@@ -284,3 +284,22 @@ TEST_CASE("the error of a full cache names who holds it, and the size that was a
   REQUIRE(text.find("pinned: 0 ") == std::string::npos);
   REQUIRE(text.find("not written to local:") != std::string::npos);
 }
+
+TEST_CASE("the statistics name the memory of a heap, part by part") {
+  fm::heap h(with_cache(4_MiB));
+  const fm::heap_stats opened = h.stats();
+  CHECK(opened.book_bytes > 0);
+  std::vector<fm::ptr<entry>> kept;
+  for (std::uint64_t i = 0; i < 100'000; ++i) kept.push_back(h.make<entry>(numbered(i)));  // six times the cache
+  const fm::heap_stats s = h.stats();
+  CHECK(s.cache_memory_bytes >= s.cache_used_bytes);
+  CHECK(s.cache_memory_bytes > 3_MiB);
+  CHECK(s.cache_memory_bytes <= s.cache_bytes);
+  CHECK(s.hit_bytes >= 100'000 * sizeof(fm::detail::word_t));
+  CHECK(s.hit_record_bytes >= 100'000 / 8);  // a bit a slot
+  CHECK(s.hit_record_bytes < s.hit_bytes);
+  CHECK(s.handle_bytes >= kept.size() * sizeof(std::uint64_t));
+  CHECK(s.buffer_bytes > opened.buffer_bytes);
+  CHECK(s.named_bytes() ==
+        s.cache_memory_bytes + s.hit_bytes + s.hit_record_bytes + s.handle_bytes + s.book_bytes + s.buffer_bytes);
+}

@@ -63,6 +63,9 @@ inline void set(root_cell* c, slot_t slot) noexcept {
 /// hold a slot throughout are. Holds no lock while it visits.
 void for_each(void (*visit)(root_cell&, slot_t, void*), void* context);
 
+/// Memory of all cells, of the process.
+[[nodiscard]] std::uint64_t memory_bytes() noexcept;
+
 /// Called when a thread ends: its free cells go to the others.
 void hand_over(thread_state& t) noexcept;
 

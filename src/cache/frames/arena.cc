@@ -413,7 +413,7 @@ void arena::wake_waiters() {
 arena::counts arena::queue_lengths() {
   const std::lock_guard lock(mutex_);
   const auto n = [](const queue& q) { return static_cast<std::uint32_t>(q.size()); };
-  return {available_.load(), n(filled_), n(trial_), n(active_), n(writing_) + n(dead_)};
+  return {available_.load(), n(filled_), n(trial_), n(active_), n(writing_) + n(dead_), backed_};
 }
 
 }  // namespace fm::detail

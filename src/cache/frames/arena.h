@@ -189,8 +189,11 @@ class arena {
 
   struct counts {
     std::uint32_t free, filled, trial, active, writing;  ///< `writing` with segments that wait for a stamp alone
+    std::uint32_t backed;                                ///< segments with memory, free or not
   };
   counts queue_lengths();
+  /// Of its own records.
+  [[nodiscard]] std::uint64_t record_bytes() const noexcept { return segments_.size() * sizeof(segment); }
   /// Visits every segment that holds frames, under the queues' lock. For verify and stats, when nothing moves.
   template <class Visit>
   void for_each(Visit&& visit) {

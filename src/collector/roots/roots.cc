@@ -43,6 +43,12 @@ const os::at_load told_at_load(hand_over_at_thread_end);
 
 }  // namespace
 
+std::uint64_t memory_bytes() noexcept {
+  shared_cells& s = shared();
+  const std::lock_guard lock(s.mutex);
+  return s.chunks.size() * limits::cells_per_chunk * sizeof(root_cell);
+}
+
 root_cell* refill() {
   { const section registered; }  // the end of a thread must be noticed: its cells are handed over then
   hand_over_at_thread_end();
