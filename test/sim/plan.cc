@@ -68,7 +68,7 @@ void lean_towards(detail::mutation m, plan& p) {
     p.net.piece_bytes = 4096;
     p.net.piece_slow_one_in = 64;
     p.net.slow_max = 5'000'000;
-  } else if (m == mutation::unpin_without_log) {
+  } else if (m == mutation::unpin_without_log || m == mutation::believe_no_pins) {
     // Pins are given back between the look at roots and the look at frames, many times.
     p.favours = favour::pins;
     p.threads = 4;
