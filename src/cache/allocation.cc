@@ -196,13 +196,15 @@ taken_slots object_cache::begin_together(const type_descriptor& type, std::uint6
 }
 
 void object_cache::publish_together(const taken_slots& t, const type_descriptor& type) {
-  for (std::uint64_t i = 0; i < t.count; ++i) {
-    const slot_t slot = t.first + i;
-    char* const payload = t.payload + i * t.stride;
-    pages_.open(slot);
-    frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
-    word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
-    note_dirty(slot);
+  char* payload = t.payload;
+  for (slot_t slot = t.first; slot < t.first + t.count;) {
+    const slot_t of_page = slot, end = std::min(t.first + t.count, (slot / page_slots + 1) * page_slots);
+    pages_.open(of_page);
+    for (; slot < end; ++slot, payload += t.stride) {
+      frame::prefix(payload).header.store(header::pack(type.id, slot), std::memory_order_relaxed);
+      word_at(slot).store(word::resident(payload, 0), std::memory_order_release);
+    }
+    note_dirty(of_page);
   }
   frames_.settle(here().made);
 }
