@@ -32,13 +32,17 @@ constexpr int lookups_max = 16;
 constexpr std::size_t unsent_descriptors_max = 8;
 /// Descriptors that a client has been sent and that no answer has claimed. Each comes with its answer: one is usual.
 constexpr std::size_t unclaimed_descriptors_max = 8;
+/// A thread that sleeps on a lane until its answer looks at its deadline so often; for the last stretch it waits otherwise.
+constexpr auto receive_within = std::chrono::milliseconds(50);
 /// The buffer that a stream is read into, at both ends.
 constexpr std::size_t stream_in_bytes = 64u << 10;
 /// What one system call sends.
 constexpr std::size_t stream_out_bytes_max = 256u << 10;
 constexpr std::size_t stream_out_parts_max = 128;
-/// Looks at the socket that asked last, for each look at all others: whoever asked last is the likeliest to ask next.
+/// Looks at the socket of who asks alone, for each look at all others.
 constexpr int listener_spin_rounds = 16;
+/// Requests in a row after which a connection asks alone.
+constexpr std::uint32_t listener_alone_after = 64;
 
 /// verbs: an answer about a region.
 constexpr auto region_within = std::chrono::seconds(10);
@@ -216,8 +220,9 @@ constexpr std::size_t recent_slots = 256;
 // ---- base and os ----
 /// A wait that goes on because something moves ends after so many times its deadline: what moves may never be for it.
 constexpr int waits_at_most = 6;
-/// Where spinning does not pay, one wait in so many spins: a core may have become free.
-constexpr std::uint32_t spin_probe_every = 32;
+/// Where spinning does not pay, one wait in so many spins: a core may have become free. Each time that it has not, half
+/// as many do, down to one in spin_probe_rarest, where probes cost a tenth of a microsecond a wait. Powers of two.
+constexpr std::uint32_t spin_probe_every = 32, spin_probe_rarest = 256;
 /// Polls between two looks at the clock, which costs as much as some polls.
 constexpr std::uint32_t spin_polls_per_look = 8;
 

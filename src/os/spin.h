@@ -1,7 +1,8 @@
 // Polling before sleeping, where it pays: one place that waits learns whether what it waited for came while it polled.
 //
-// Invariant: a place whose spins are in vain stops spinning, but for one wait in spin_probe_every that tries again. So
-// on a machine without a core to spare waiting costs no more than sleeping, and on an idle one no more than a poll.
+// Invariant: a place whose spins are in vain stops spinning, but for one wait in spin_probe_every that tries again, and
+// for fewer as long as those are in vain, too. So on a machine without a core to spare waiting costs no more than
+// sleeping, and on an idle one no more than a poll.
 //
 // A place is shared by the threads that wait there. It is written only while it learns, and never on a hit path.
 #pragma once
@@ -19,23 +20,27 @@ class spin_place {
   [[nodiscard]] bool lets_spin() noexcept {
     if (credit_.load(std::memory_order_relaxed) >= on_from) return true;
     thread_local std::uint32_t waits = 0;
-    return ++waits % detail::limits::spin_probe_every == 0;
+    return (++waits & (probe_every_.load(std::memory_order_relaxed) - 1)) == 0;
   }
   /// It came while the caller spun.
   void paid() noexcept {
     const std::uint32_t c = credit_.load(std::memory_order_relaxed);
     if (c >= most) return;
     credit_.store(c < on_from ? c + probe_gain : c + 1, std::memory_order_relaxed);
+    if (c < on_from) probe_every_.store(detail::limits::spin_probe_every, std::memory_order_relaxed);
   }
   void in_vain() noexcept {
     const std::uint32_t c = credit_.load(std::memory_order_relaxed);
-    if (c != 0) credit_.store(c < loss ? 0 : c - loss, std::memory_order_relaxed);
+    if (c != 0) return credit_.store(c < loss ? 0 : c - loss, std::memory_order_relaxed);
+    const std::uint32_t every = probe_every_.load(std::memory_order_relaxed);
+    if (every < detail::limits::spin_probe_rarest) probe_every_.store(2 * every, std::memory_order_relaxed);
   }
 
  private:
   // A spin in vain costs about twice what one that pays saves; two probes in a row that pay switch it on again.
   static constexpr std::uint32_t most = 16, on_from = 8, loss = 2, probe_gain = 4;
   std::atomic<std::uint32_t> credit_{most};
+  std::atomic<std::uint32_t> probe_every_{detail::limits::spin_probe_every};
 };
 
 /// One wait at a place: `while (!ready()) if (!s.again()) sleep();`. At most `at_most` long.

@@ -5,9 +5,11 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
 #include <thread>
 
 #include "fixture.h"
@@ -120,6 +122,15 @@ void prepare(request& r, bytes64& into, duration within = 5min) {
   r.deadline = clock::now() + within;
 }
 
+/// Whether a thread of this process is in a call that blocks.
+bool sleeps(pid_t thread) {
+  std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(in, line);
+  const auto end = line.rfind(')');
+  return end != std::string::npos && line.substr(end + 2, 1) == "S";
+}
+
 }  // namespace
 
 TEST_CASE("what arrives after a request was given up never lands in its buffer") {
@@ -157,6 +168,47 @@ TEST_CASE("what arrives after a request was given up never lands in its buffer")
   CHECK(next.status == errc::ok);
   CHECK(second == filled(0x22));
   CHECK(first == filled(0xee));
+  CHECK(s->generation() == 1);
+  s->close();
+}
+
+TEST_CASE("an answer that comes to a sleeper whose own request was cancelled reaches the one whom it is for") {
+  raw_server server;
+  recorded_events events;
+  const auto s = server.open({.spin_for = 0ms}, events);
+  bytes64 mine = filled(0), others = filled(0);
+  for (int round = 1; round <= 20; ++round) {
+    request waited, other;
+    prepare(waited, mine);
+    prepare(other, others);
+    std::atomic<bool> told{false};
+    other.context = &told;
+    other.on_done = [](request& done) noexcept { static_cast<std::atomic<bool>*>(done.context)->store(true); };
+    s->post(waited);
+    s->post(other);
+    const auto first = server.take(lane::fetch), second = server.take(lane::fetch);
+    std::atomic<pid_t> sleeper{0};
+    std::thread waiter([&] {
+      sleeper = pid_t(::syscall(SYS_gettid));
+      s->wait(waited);
+    });
+    while (sleeper == 0 || !sleeps(sleeper)) std::this_thread::yield();
+    s->cancel(waited);
+    struct {
+      wire::frame_header header = wire::make_header(wire::frame_type::answer, 64);
+      bytes64 payload;
+    } answer;
+    answer.header.op = second.op;
+    answer.payload = filled(round);
+    server.send(lane::fetch, &answer, sizeof answer);  // all at once: nothing comes behind it
+    while (!told) std::this_thread::yield();
+    CHECK(other.status == errc::ok);
+    CHECK(others == filled(round));
+    waiter.join();
+    CHECK(waited.status == errc::cancelled);
+    server.answer(lane::fetch, first, 64, 0xee);  // reaches nobody
+  }
+  CHECK(mine == filled(0));
   CHECK(s->generation() == 1);
   s->close();
 }

@@ -107,8 +107,10 @@ class client_lane {
   /// waiting for. By everybody who leaves the lane: a sleeper that the last holder has woken may leave, too.
   void leave_to_session() noexcept;
   [[nodiscard]] bool role_taken() const noexcept { return role_.load(std::memory_order_seq_cst) != 0; }
-  /// The role's holder sleeps until something arrives.
+  /// The role's holder sleeps until something arrives, and then receives: also what came before it slept.
   virtual void sleep_on_connection(time_point deadline) noexcept = 0;
+  /// Looking costs as much as sleeping: a system call each. So who is not going to poll sleeps at once.
+  [[nodiscard]] virtual bool look_is_a_call() const noexcept { return false; }
   /// Others sleep until something completed or the role is free. `ready` is checked once the sleeper is counted.
   template <class Ready>
   void sleep_aside(const Ready& is_ready, time_point deadline) noexcept {

@@ -93,11 +93,14 @@ void lane_session::wait_on(client_lane& l, const Finished& finished, time_point 
   while (!finished()) {
     beside = !(l.is_open() && l.try_role());
     if (!beside) {
-      while (!finished() && l.is_open()) {
-        if (attend(l) != 0) continue;
-        if (spin.again()) continue;
-        if (clock::now() >= deadline) break;
-        l.sleep_on_connection(deadline);
+      for (bool look = !l.look_is_a_call(); !finished() && l.is_open();) {
+        if (look && attend(l) != 0) continue;
+        look = spin.again();
+        if (look) continue;
+        const bool late = clock::now() >= deadline;
+        if (!late) l.sleep_on_connection(deadline);
+        attend(l);  // whatever has become of the request: what came may be another's
+        if (late) break;
       }
       l.release_role();
     } else {

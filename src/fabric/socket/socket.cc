@@ -4,6 +4,7 @@
 #include "fabric/socket/socket.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -246,6 +247,7 @@ descriptor accept_socket(int listening, bool unix_family, std::string& peer_name
   return s;
 }
 
+// One buffer alone goes by send and recv, which copy no header of a message from the caller.
 io_result send_some(int socket, std::span<const iovec> from, int fd) noexcept {
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(from.data());
@@ -260,15 +262,19 @@ io_result send_some(int socket, std::span<const iovec> from, int fd) noexcept {
     c->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
   }
+  constexpr int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
   for (;;) {
-    const ssize_t n = ::sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = from.size() == 1 && fd < 0 ? ::send(socket, from[0].iov_base, from[0].iov_len, flags)
+                                                 : ::sendmsg(socket, &m, flags);
     if (n >= 0) return {std::size_t(n), io_result::progress};
     if (errno == EINTR) continue;
     return {0, errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? io_result::again : io_result::gone};
   }
 }
 
-io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept {
+namespace {
+
+io_result receive(int socket, std::span<const iovec> to, std::vector<int>* fds, int flags) noexcept {
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(to.data());
   m.msg_iovlen = to.size();
@@ -279,8 +285,9 @@ io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* 
   }
   FM_ASSERT(!fds || fds->capacity() - fds->size() >= descriptors_at_once,
             "descriptors are not lost for want of memory");
+  const bool plain = to.size() == 1 && fds == nullptr;
   ssize_t n;
-  do n = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  do n = plain ? ::recv(socket, to[0].iov_base, to[0].iov_len, flags) : ::recvmsg(socket, &m, flags | MSG_CMSG_CLOEXEC);
   while (n < 0 && errno == EINTR);
   if (n < 0) return {0, errno == EAGAIN || errno == EWOULDBLOCK ? io_result::again : io_result::gone};
   if (fds)
@@ -293,6 +300,24 @@ io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* 
       }
     }
   return {std::size_t(n), n == 0 ? io_result::gone : io_result::progress};
+}
+
+}  // namespace
+
+io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept {
+  return receive(socket, to, fds, MSG_DONTWAIT);
+}
+
+io_result receive_asleep(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept {
+  return receive(socket, to, fds, 0);
+}
+
+bool may_sleep_in_receive(int socket, duration at_most) noexcept {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(at_most).count();
+  const timeval t{us / 1'000'000, us % 1'000'000};
+  if (::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) != 0) return false;
+  const int flags = ::fcntl(socket, F_GETFL);
+  return flags >= 0 && ::fcntl(socket, F_SETFL, flags & ~O_NONBLOCK) == 0;
 }
 
 bool wait_socket(int socket, short events, time_point deadline) noexcept {

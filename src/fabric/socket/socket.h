@@ -1,6 +1,6 @@
 // The few socket calls that stream transports make, over TCP and Unix sockets alike.
 //
-// Invariant: every socket is non-blocking, and every wait has a deadline. Stream transports, and the TCP connections of
+// Invariant: no call blocks but the waits and receive_asleep, and every wait has a deadline. Stream transports, and the TCP connections of
 // verbs://, go through these calls; any thread may.
 #pragma once
 
@@ -51,6 +51,12 @@ constexpr std::size_t descriptors_at_once = 8;
 /// Receives what is there; descriptors that came along are appended to `fds` when it is not null. It has room for
 /// descriptors_at_once more.
 io_result receive_some(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept;
+
+/// Lets receive_asleep sleep on the socket, for `at_most` at a time. False: it cannot, and would return at once.
+bool may_sleep_in_receive(int socket, duration at_most) noexcept;
+/// As receive_some, but sleeps until there is something, or for as long as may_sleep_in_receive was told: one system call
+/// for what a wait and receive_some do in two.
+io_result receive_asleep(int socket, std::span<const iovec> to, std::vector<int>* fds) noexcept;
 
 /// Waits for events (POLLIN, POLLOUT) until the deadline; false when it passed.
 bool wait_socket(int socket, short events, time_point deadline) noexcept;

@@ -40,7 +40,7 @@ void stream_lane::reset() noexcept {
   out_.clear();
   out_at_ = 0;
   spilled_.clear();
-  in_begin_ = in_end_ = 0;
+  in_begin_ = in_end_ = ahead_ = 0;
   now_ = {};
   acks_due_ = 0;
   armed_ = 0;
@@ -51,6 +51,7 @@ void stream_lane::open(descriptor socket, std::uint32_t generation, std::uint32_
     const auto guard = lock();
     reset();
     socket_ = std::move(socket);
+    receives_asleep_ = may_sleep_in_receive(socket_.get(), fabric_limits::receive_within);
     reason_ = errc::disconnected;
     requests_max_ = requests_max;
     generation_.store(generation, std::memory_order_relaxed);
@@ -303,6 +304,18 @@ void stream_lane::arm(std::uint32_t events) noexcept {
   ::epoll_ctl(owner_.lane_epoll(), EPOLL_CTL_MOD, socket_.get(), &e);
 }
 
-void stream_lane::sleep_on_connection(time_point deadline) noexcept { wait_socket(socket_.get(), POLLIN, deadline); }
+void stream_lane::sleep_on_connection(time_point deadline) noexcept {
+  std::span<std::byte> room;
+  if (receives_asleep_ && deadline - clock::now() >= fabric_limits::receive_within) {
+    const auto guard = lock();
+    if (!now_.active && ahead_ == 0) room = room_for_more();
+  }
+  if (room.empty()) {
+    wait_socket(socket_.get(), POLLIN, deadline);
+    return;
+  }
+  const iovec to{room.data(), room.size()};
+  ahead_ = receive_asleep(socket_.get(), {&to, 1}, fds_allowed_ ? &fds_ : nullptr).bytes;  // an end is seen again
+}
 
 }  // namespace fm::fabric

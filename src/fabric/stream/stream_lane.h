@@ -1,6 +1,10 @@
 // One stream connection of a client session (tcp://, shm://). It frames requests, keeps what is in flight, and puts
 // answers where they belong.
 //
+// Receiving. A thread that sleeps here sleeps in the call that receives. It holds the role and no lock, so it takes
+// only whole new input, into the buffer that nobody but the role's holder touches. `ahead_` counts that, and the call of
+// receive that follows takes it. The rest of a payload goes to a request's own buffers, under the lock.
+//
 // Buffers. A request is in `ops_` from submit until it is moved to a done_list. Cancelling moves it at once: bytes that
 // are still to be sent from its buffers are copied away first, and what arrives for it later is discarded by operation
 // id.
@@ -39,6 +43,7 @@ class stream_lane final : public client_lane {
   bool receive(done_list& done) noexcept override;
   void disarmed() noexcept override { armed_ = 0; }
   void sleep_on_connection(time_point deadline) noexcept override;
+  [[nodiscard]] bool look_is_a_call() const noexcept override { return true; }
 
  private:
   static constexpr std::uint32_t ring_size = 1024;  ///< frames that wait for their answers
@@ -86,6 +91,8 @@ class stream_lane final : public client_lane {
   /// False: there is no memory for a copy.
   bool spill() noexcept;
   [[nodiscard]] bool sent(const flight& f) const noexcept;
+  [[nodiscard]] std::span<std::byte> room_for_more() noexcept;
+  bool received(done_list& done) noexcept;
   bool parse(done_list& done) noexcept;
   bool begin(const wire::frame_header& h, done_list& done) noexcept;
   bool begin_answer(flight& f) noexcept;
@@ -102,6 +109,7 @@ class stream_lane final : public client_lane {
   const bool fds_allowed_;
 
   descriptor socket_;
+  bool receives_asleep_ = false;      ///< the socket's calls may block; the role's holder's
   errc reason_ = errc::disconnected;  ///< what requests fail with
   std::uint32_t armed_ = 0;           ///< events that the session thread is registered for
 
@@ -118,8 +126,9 @@ class stream_lane final : public client_lane {
   wire::frame_header ack_{};
   std::uint32_t acks_due_ = 0;
 
-  std::vector<std::byte> in_;
+  std::vector<std::byte> in_;  ///< the role's holder's, as are the next two, fds_ and ahead_
   std::size_t in_begin_ = 0, in_end_ = 0;
+  std::size_t ahead_ = 0;  ///< bytes behind in_end_ that have come and were not looked at
   incoming now_;
   std::vector<std::byte> notice_;
   std::vector<int> fds_;  ///< received, not yet claimed by an answer

@@ -16,8 +16,18 @@ bool stream_lane::broken(errc why, const char* reason, done_list& done) noexcept
   return false;
 }
 
+/// Of the buffer, behind less than a header.
+std::span<std::byte> stream_lane::room_for_more() noexcept {
+  if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
+  return std::span(in_).subspan(in_end_);
+}
+
 bool stream_lane::receive(done_list& done) noexcept {
   if (!is_open()) return false;
+  if (ahead_ != 0) {
+    in_end_ += std::exchange(ahead_, 0);
+    return received(done);
+  }
   std::array<iovec, request::max_sg + 1> to;
   std::size_t parts = 0, direct = 0;
   if (now_.active) {  // the buffer is empty: the payload goes where it belongs, and a little of what follows comes along
@@ -28,8 +38,8 @@ bool stream_lane::receive(done_list& done) noexcept {
     in_begin_ = in_end_ = 0;
     to[parts++] = {in_.data(), direct >= 4096 ? 512 : in_.size()};
   } else {
-    if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
-    to[parts++] = {in_.data() + in_end_, in_.size() - in_end_};
+    const std::span<std::byte> room = room_for_more();
+    to[parts++] = {room.data(), room.size()};
   }
   const io_result got = receive_some(socket_.get(), std::span(to.data(), parts), fds_allowed_ ? &fds_ : nullptr);
   if (got.outcome == io_result::again) return false;
@@ -37,6 +47,11 @@ bool stream_lane::receive(done_list& done) noexcept {
   const std::size_t placed = std::min(got.bytes, direct);
   advance_payload(placed);
   in_end_ += got.bytes - placed;
+  return received(done);
+}
+
+/// Takes what the buffer has, and the payload that was being received.
+bool stream_lane::received(done_list& done) noexcept {
   if (!parse(done)) return false;
   return fds_.size() <= fabric_limits::unclaimed_descriptors_max ||
          broken(errc::bad_frame, "descriptors without answers", done);

@@ -35,10 +35,11 @@ class stream_listener final : public listener, private connection_host {
     bool attends_all = false;              ///< there was no memory for one of these
     connection_map arriving;               ///< handed over by the accepting thread
     connection_map connections;
-    std::uint64_t last = 0;   ///< the connection that was served last
-    time_point spin_until{};  ///< polling goes on until then; zero: blocking
-    os::spin_place spins;     ///< whether that pays
-    std::size_t watched = 0;  ///< of the connections, how many have a deadline running
+    std::uint64_t last = 0;    ///< the connection that was served last
+    std::uint32_t others = 0;  ///< requests of `last` until it counts as asking alone
+    time_point spin_until{};   ///< polling goes on until then; zero: blocking
+    os::spin_place spins;      ///< whether that pays
+    std::size_t watched = 0;   ///< of the connections, how many have a deadline running
   };
 
   // connection_host
