@@ -74,6 +74,8 @@ constexpr std::uint32_t seek_whole_upto = 256;
 /// Of a second, what the clocks of two machines may differ in rate: a thousandth, several times what crystals do and
 /// twice what daemons correct.
 constexpr std::int64_t clock_drift_share = 1000;
+/// Changes with payloads up to this go where somebody polls for requests, and where they are in the way of reads.
+constexpr std::size_t quick_upto = 16384;
 /// Reads of an object that met a writer each time, before the agent is asked.
 constexpr int torn_max = 32;
 /// Reads of read_many that are in flight at a time: with the largest objects, half of a session's credit of bytes.

@@ -8,12 +8,15 @@
 //     and with it what it did.
 //   - A change carries its deadline on the agent's clock, no later than the moment at which the caller gives it up
 //     (protocol/pool_messages.h, "In time").
+//   - Messages about objects go where reads go: the agent polls there for the next request. Large ones do not, so that a
+//     read does not wait for one to be received.
 //   - A region is detached only when no read that was posted while it was attached is in flight.
 //   - A word of the cached table may be old or wrong: it only says where to look.
 //   - A thread of the program that waits here, for an agent, a lock or a stream, has left its sections of heaps
 //     (detail/section_break.h). Reads of mapped memory wait for nothing, and stay in them.
 #pragma once
 
+#include "base/limits.h"
 #include "base/text.h"
 #include "fabric/client/client.h"
 #include "os/os.h"
@@ -87,9 +90,10 @@ class agent_client final : public fabric::session_events {
     open_change opened(*this, deadline);
     if (opened.number == 0) return {errc::timed_out, {}, {}};
     const std::uint32_t life = life_.load(std::memory_order_acquire);
+    const auto on = payload.size() <= pool_limits::quick_upto ? fabric::lane::fetch : fabric::lane::control;
     for (;;) {
       body.change = {opened.number, opened.stream, 0, on_the_agents_clock(deadline)};
-      reply r = call_once(type, std::as_bytes(std::span(&body, 1)), payload, deadline, fabric::lane::control);
+      reply r = call_once(type, std::as_bytes(std::span(&body, 1)), payload, deadline, on);
       if (clock::now() >= deadline && (r.code == errc::disconnected || r.code == errc::timed_out))
         return {errc::timed_out, {}, {}};
       if (r.code == errc::timed_out) {  // refused, and the agent's clock is not known well enough

@@ -139,8 +139,8 @@ void stream_listener::run(std::size_t index) noexcept {
   const bool has_messages = index < message_threads();
   os::name_thread(has_messages ? "fm-io" : "fm-io-fetch");
   io_thread& t = *threads_[index];
-  // Only where fetches are served: there somebody waits for each answer. The first of several threads have the bulk.
-  const bool spins = options_.spin_for > duration{} && (!has_messages || threads_.size() == 1);
+  // Where somebody may wait for each answer. Over tcp:// the first of several threads have the bulk.
+  const bool spins = options_.spin_for > duration{} && (!has_messages || unix_family_ || threads_.size() == 1);
   std::array<epoll_event, 64> events;
   while (!stopping_.load(std::memory_order_acquire)) {
     const bool ticking = t.watched != 0 || (index == 0 && accepting_paused_);
