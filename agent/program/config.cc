@@ -233,7 +233,7 @@ const std::vector<setting>& settings() {
       {"io-threads", "N",
        "threads that serve each address: half for messages, half for fetches; over shm:// all for messages (default 2)",
        false, [](config& c, text v) { c.fabric.io_threads = parse_count(v); }},
-      {"spin", "TIME", "how long a thread polls for the next fetch before it blocks, where that pays (default 20us)",
+      {"spin", "TIME", "how long a thread polls for the next request before it blocks, where that pays (default 20us)",
        false, [](config& c, text v) { c.fabric.spin_for = parse_spin(v); }},
       {"on-demand-paging", "",
        "verbs://: the device looks pages of regions up when it needs them, and they are not locked, where it can do "
