@@ -164,8 +164,10 @@ pool_read reader::finish(probe& q, target& to) noexcept {
 ///
 /// As with a sequence lock, the word with flags and version is loaded first and last. Whatever changes a slot stores that
 /// word before anything else of the slot, locked or with the new flags, and unlocked after everything else. No two states
-/// of a slot have the same word with flag_live, but for 2^32 changes of the pool in between. So if it is that, and the
-/// same both times, everything that was loaded in between is of that state. Nothing is left for a checksum to find.
+/// of a slot have the same word with flag_live, but for 2^32 changes of the pool in between. A merge copies the word with
+/// the object. But an object comes back to a slot only in a frame that is used again, which waits for this section. So if
+/// it is that, and the same both times, everything that was loaded in between is of that state. Nothing is left for a
+/// checksum to find. A writer that dies half way leaves the slot locked.
 pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
                                  const blocks::identity& id, target& to) noexcept {
   fabric::session& session = agent_.session();
