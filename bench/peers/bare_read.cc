@@ -1,12 +1,14 @@
 #include "bare_read.h"
 
 #include "os/os.h"
+#include <array>
 #include <unistd.h>
 
 namespace fm::bench {
 namespace {
 
 constexpr std::uint32_t region = 1, generation = 1;
+constexpr std::byte ask_for_memory{1}, ask_for_echo{2};
 
 class memory_server final : public fabric::service {
  public:
@@ -15,8 +17,11 @@ class memory_server final : public fabric::service {
   }
   errc connected(fabric::peer&) noexcept override { return errc::ok; }
   void disconnected(fabric::peer&) noexcept override {}
-  errc message(fabric::peer&, std::span<const std::byte>, fabric::answer& out) noexcept override {
-    out.key = {memory_.fd(), 1};
+  errc message(fabric::peer&, std::span<const std::byte> asked, fabric::answer& out) noexcept override {
+    if (asked.front() == ask_for_memory)
+      out.key = {memory_.fd(), 1};
+    else
+      out.payload.assign(asked.begin(), asked.end());
     return errc::ok;
   }
   std::byte* memory(fabric::peer&, const fabric::remote& where, std::uint64_t bytes, fabric::access) noexcept override {
@@ -44,7 +49,7 @@ class bare_reader::events final : public fabric::session_events {
  public:
   explicit events(std::uint64_t bytes) : bytes_(bytes) {}
   errc connected(fabric::session& s, std::uint32_t) override {
-    std::byte ask{1};
+    std::byte ask = ask_for_memory;
     fabric::request r;
     r.kind = fabric::op_kind::message;
     r.on = fabric::lane::control;
@@ -80,6 +85,18 @@ void bare_reader::read(std::uint64_t offset, void* to, std::size_t bytes) {
   session_->post(r);
   session_->wait(r);
   if (r.status != errc::ok) throw error(r.status, "a bare read of " + std::to_string(bytes) + " bytes");
+}
+
+void bare_reader::call(fabric::lane on, std::size_t bytes) {
+  std::array<std::byte, 4096> asked{ask_for_echo};
+  fabric::request r;
+  r.kind = fabric::op_kind::message;
+  r.on = on;
+  r.sg[0] = {asked.data(), bytes};
+  r.sg_count = 1;
+  session_->post(r);
+  session_->wait(r);
+  if (r.status != errc::ok) throw error(r.status, "a bare call");
 }
 
 }  // namespace fm::bench

@@ -1,5 +1,5 @@
 // The peer of reads from a pool: a one-sided read of as many bytes over the same transport, from memory that a process serves
-// which does nothing else. No object, no check: what the transport alone costs.
+// which does nothing else. No object, no check: what the transport alone costs. And that of calls: a message that is answered as it is.
 #pragma once
 
 #include "fabric/client/client.h"
@@ -22,6 +22,8 @@ class bare_reader {
   bare_reader& operator=(const bare_reader&) = delete;
   /// Reads; waits for it. Throws fm::error with what the transport said.
   void read(std::uint64_t offset, void* to, std::size_t bytes);
+  /// A call that is answered with the bytes that it brought, 1 to 4096, and nothing else. Throws as read.
+  void call(fabric::lane on, std::size_t bytes);
   [[nodiscard]] pid_t pid() const noexcept { return server_.pid(); }
 
  private:
