@@ -1,7 +1,7 @@
 // The few socket calls that stream transports make, over TCP and Unix sockets alike.
 //
-// Invariant: no call blocks but the waits and receive_asleep, and every wait has a deadline. Stream transports, and the TCP connections of
-// verbs://, go through these calls; any thread may.
+// Invariant: no call blocks but the waits and receive_asleep, and every wait has a deadline. Stream transports, and the
+// TCP connections of verbs://, go through these calls; any thread may.
 #pragma once
 
 #include <netdb.h>
