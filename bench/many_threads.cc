@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
       o.agents = {a.url()};
       fm::heap h(o);
       const auto all = make_objects(h, objects);
-      compare("reads over " + transport + ", data four times the cache", operations / (transport == "shm" ? 16 : 64),
+      compare("reads over " + transport + ", data four times the cache", operations / (transport == "shm" ? 16 : 256),
               [&]() -> work_of_thread { return [&](std::uint64_t t, std::uint64_t n) { read_some(all, t, n); }; });
     }
   });
