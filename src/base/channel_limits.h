@@ -48,8 +48,9 @@ constexpr auto stream_spin_for = std::chrono::microseconds(30);
 /// sleeps looks again by itself.
 constexpr auto ring_wait_max = std::chrono::milliseconds(100);
 constexpr auto stream_wait_max = std::chrono::milliseconds(100);
-/// Bytes that are read beyond a head while large messages come. Less means another system call, more means copying.
-constexpr std::size_t stream_ahead_of_large = 4096;
+/// Bytes that are read beyond a head while large messages come, and beyond the length of an array after another one. Less
+/// means another system call, more means copying.
+constexpr std::size_t stream_ahead_of_large = 1024;
 /// Pieces of objects that a part is sent with from where they lie, and that stay in place until it is sent. Two entries
 /// each, and few enough for a list on the stack.
 constexpr std::size_t lent_max = 16;

@@ -93,7 +93,7 @@ TEST_CASE("arrays larger than a part come straight to where they belong, of ever
 }
 
 TEST_CASE("large arrays are sent from where they lie and come straight to where they stay, and each byte is counted") {
-  const std::uint64_t arrays = 40, each = 8 * 1024;  // of 64 KiB
+  const std::uint64_t arrays = 100, each = 8 * 1024;  // of 64 KiB
   const std::uint64_t bytes = arrays * (8 + each * sizeof(double));
   const auto send = [&](const std::string& transport) {
     ends e(transport, {}, large_heap, large_heap);

@@ -281,7 +281,9 @@ byte_path_reader::found stream_reader::next(std::uint64_t most, std::span<const 
 
 std::span<const std::byte> stream_reader::more() noexcept {
   pass_shown();
-  if (rest_ < 8 || !gather(8, buffer_.size())) return {};
+  // After an array that came straight another one may follow, of which the length alone is wanted here.
+  if (rest_ < 8 || !gather(8, after_straight_ ? channel_limits::stream_ahead_of_large : buffer_.size())) return {};
+  after_straight_ = false;
   shown_ = whole_words(std::min<std::uint64_t>(here(), rest_));
   rest_ -= shown_;
   return {buffer_.data() + begin_, shown_};
@@ -296,6 +298,7 @@ std::uint64_t stream_reader::more_into(std::span<std::byte> to) noexcept {
   if (n < to.size()) {
     const std::uint64_t straight = receive(to.subspan(n));
     straight_ += straight;
+    after_straight_ = true;
     n += straight;
   }
   rest_ -= n;

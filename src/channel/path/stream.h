@@ -126,6 +126,7 @@ class stream_reader final : public byte_path_reader {
   bool large_ = false;          ///< the last message was: little is read ahead, so that the next goes where it belongs
   std::uint64_t received_ = 0;  ///< bytes of messages, one way or the other
   std::uint64_t straight_ = 0;  ///< see take_straight()
+  bool after_straight_ = false;
   std::vector<std::byte> aside_;  ///< those from aside_at_ on
   std::uint64_t aside_at_ = 0;
 };
