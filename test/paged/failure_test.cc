@@ -374,6 +374,8 @@ TEST_CASE("the memory of an agent that is lost is let go of, while its range is 
     world w("shm", 2);
     w.o.faults = mode;
     w.o.reconnect_within = std::chrono::milliseconds(100);
+    w.o.elastic = false;  // nothing of the agent that is to die comes along with the other's
+    w.o.read_ahead = 0;
     w.o.on_failure = [&](const fault_failure&) { return give_up(mode); };
     paged p(w.o);
     std::memset(p.data(), 4, p.size());
