@@ -203,8 +203,9 @@ void mixes(program& p, const std::string& binary) {
       .write(reinterpret_cast<const char*>(all.data()), std::streamsize(all.size() * sizeof all[0]));
   clients two(agent.url(), pool, file, 2);
   unlink(file.c_str());
-  for (const auto& [keys, s] : {std::pair{"uniform", "0"}, {"zipf 0.99", "0.99"}})
+  for (const auto& distribution : {std::pair{"uniform", "0"}, {"zipf 0.99", "0.99"}})
     for (const char* const reads : {"0.5", "0.95", "1"}) {
+      const char *const keys = distribution.first, *const s = distribution.second;
       const bool only_reads = reads == std::string("1"), skewed = s != std::string("0");
       const goal g = only_reads                    ? goal{goal_kind::ratio_at_least, skewed ? 3.1 : 2.5}
                      : reads == std::string("0.5") ? goal{goal_kind::ratio_at_least, 2}

@@ -1,5 +1,6 @@
 // dcm (IEEE Transactions on Computers): figures 11 and 13, 14 and 16, on fm::paged. A program of two phases, as the paper's genome aligner:
 // it loads its data in order, then reads them in random places. A line is 64 bytes and says which one it is.
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <span>
@@ -65,7 +66,7 @@ struct range_setting {
   bool elastic = true;
 };
 
-std::string percent(double share) { return std::to_string(int(share * 100 + 0.5)) + "%"; }
+std::string percent(double share) { return std::to_string(std::lround(share * 100)) + "%"; }
 
 class dcm_figures {
  public:
