@@ -166,11 +166,12 @@ void collector_view::scan_card(std::uint64_t page, std::vector<slot_t>& refs, fr
         continue;
       }
       young |= std::uint64_t{1} << i;
-      // A pinned frame stays where it is: one that has moved or gone since the word was read was not pinned.
-      if (look_at_pins && frame::prefix(word::payload(w)).pins.load(std::memory_order_seq_cst) != 0) {
+      if (!look_at_pins) continue;
+      with_frame(word_at(first + i), [&](const held_frame& f) {
+        if (frame::prefix(f.payload).pins.load(std::memory_order_seq_cst) == 0) return;
         any_pinned = true;
         visitor.pinned(first + i);
-      }
+      });
     }
     if (young == 0) continue;
     notes.any = true;

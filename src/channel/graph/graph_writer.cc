@@ -137,7 +137,7 @@ void graph_writer::write_object(slot_t slot, std::uint32_t type, scope& s) {
 void graph_writer::write_in_pieces(slot_t slot, const graph_type& t, std::uint64_t n) {
   read_pin<char[]> pin(slot);
   const char* payload = reinterpret_cast<const char*>(pin.get());
-  if (mutated(mutation::gather_unpinned)) (void)read_pin<char[]>(std::move(pin));
+  if (mutated(mutation::gather_unpinned)) pin = read_pin<char[]>::adopt(nullptr);
   // It was looked at in a section that has ended. A thread that changes the graph may have let go of it, and its slot be
   // another object's. From here on the pin keeps it.
   const std::uint64_t header = frame::prefix(const_cast<char*>(payload)).header.load(std::memory_order_relaxed);
