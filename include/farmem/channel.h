@@ -14,7 +14,7 @@
 
 #include <farmem/channel_operation.h>
 #include <farmem/channel_options.h>
-#include <farmem/detail/graph_schema.h>
+#include <farmem/detail/graph/schema.h>
 #include <farmem/heap.h>
 #include <memory>
 #include <string>

@@ -4,7 +4,7 @@
 // and shrinking joins two at an erasure: no thread waits for a rehash.
 //
 // Invariant: a function of the program runs under no lock of a shard (detail/shard_lock.h). How tables are read, written
-// and resized, and what holds then, is in detail/hash_table.h and beside it.
+// and resized, and what holds then, is in detail/hash/table.h and beside it.
 //
 //   fm::hash_map<std::uint64_t, record> m(h);         fm::hash_map<fm::string, fm::ref<term>> d(h);
 //   m.insert_or_assign(7, {.id = 7});                 d.insert_or_assign("far", t);
@@ -12,7 +12,7 @@
 //   for (const auto& [id, r] : m) use(id, r);         d.erase_if([](const fm::string&, const fm::ptr<term>&) { … });
 #pragma once
 
-#include <farmem/detail/hash_table.h>
+#include <farmem/detail/hash/table.h>
 
 namespace fm {
 

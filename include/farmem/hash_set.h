@@ -5,7 +5,7 @@
 //   if (seen.insert(7)) visit(7);                     if (words.contains("far")) …
 #pragma once
 
-#include <farmem/detail/hash_table.h>
+#include <farmem/detail/hash/table.h>
 
 namespace fm {
 

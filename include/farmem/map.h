@@ -2,8 +2,8 @@
 // B+tree with nodes of a page. Readers take no lock and write nothing that others see. A writer takes the lock of one
 // leaf. A leaf that is full is split, and one that is almost empty merged, beside readers.
 //
-// Invariant: a function of the program runs under no lock of a tree (detail/tree_locks.h). How trees are read, written
-// and reshaped, and what holds then, is in detail/tree_nodes.h and beside it.
+// Invariant: a function of the program runs under no lock of a tree (detail/tree/locks.h). How trees are read, written
+// and reshaped, and what holds then, is in detail/tree/nodes.h and beside it.
 //
 //   fm::map<std::uint64_t, record> m(h);               fm::map<fm::string, fm::ref<term>> d(h);
 //   m.insert_or_assign(7, {.id = 7});                  d.insert_or_assign("far", t);
@@ -11,7 +11,7 @@
 //   for (const auto& [id, r] : m.range(10, 20)) …      if (auto least = d.first()) use(least->first.str());
 #pragma once
 
-#include <farmem/detail/tree_table.h>
+#include <farmem/detail/tree/table.h>
 
 namespace fm {
 

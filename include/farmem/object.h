@@ -12,7 +12,7 @@
 // other. A typed handle converts to one that covers its type.
 //
 // Channels send one_of, and with each object the place of its type among the alternatives. They do not send fm::object:
-// the receiver must know what can come (farmem/detail/graph_schema.h).
+// the receiver must know what can come (farmem/detail/graph/schema.h).
 #pragma once
 
 #include <concepts>

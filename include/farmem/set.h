@@ -5,7 +5,7 @@
 //   if (seen.insert(7)) visit(7);                      for (const fm::string& w : words.range("a", "b")) …
 #pragma once
 
-#include <farmem/detail/tree_table.h>
+#include <farmem/detail/tree/table.h>
 
 namespace fm {
 

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <compare>
-#include <farmem/detail/vector_elements.h>
-#include <farmem/detail/vector_erase_if.h>
-#include <farmem/detail/vector_iterator.h>
-#include <farmem/detail/vector_range.h>
+#include <farmem/detail/vector/elements.h>
+#include <farmem/detail/vector/erase_if.h>
+#include <farmem/detail/vector/iterator.h>
+#include <farmem/detail/vector/range.h>
 #include <initializer_list>
 #include <iterator>
 #include <span>

@@ -8,7 +8,7 @@
 // `endpoint`.
 #pragma once
 
-#include <farmem/detail/graph_schema.h>
+#include <farmem/detail/graph/schema.h>
 
 #include <deque>
 #include <map>

@@ -18,7 +18,7 @@ PINS_BEFORE = 16
 # farmem/detail/roots.h, farmem/detail/weak_cell.h: of the words of root cells and weak cells, and of weak names
 SLOT_MASK = (1 << 40) - 1
 WEAK_CHUNK = 16384  # limits::cells_per_weak_chunk
-BUCKETS_OF_CHUNK = 1024  # farmem/detail/hash_pages.h
+BUCKETS_OF_CHUNK = 1024  # farmem/detail/hash/pages.h
 ELEMENTS_MOST = 200  # of a container, as gdb's own default for arrays
 
 
@@ -152,7 +152,7 @@ class String:
 
 
 class Vector:
-    """An fm::vector: its elements as far as their chunks are resident (farmem/detail/vector_chunks.h)."""
+    """An fm::vector: its elements as far as their chunks are resident (farmem/detail/vector/chunks.h)."""
 
     def __init__(self, slot, element):
         self.slot, self.element = slot, element
@@ -214,7 +214,7 @@ def inside(container, what):
 
 
 def key_in(stored):
-    """A key as it lies in a page or a node (farmem/detail/hash_keys.h, tree_keys.h)."""
+    """A key as it lies in a page or a node (farmem/detail/hash/keys.h, tree/keys.h)."""
     name = stored.type.strip_typedefs().name or ""
     if name in ("fm::detail::text_key", "fm::detail::headed_text"):
         return stored["text"]
@@ -281,7 +281,7 @@ class Entries:
 
 
 class Table(Entries):
-    """An fm::hash_map or fm::hash_set (farmem/detail/hash_pages.h)."""
+    """An fm::hash_map or fm::hash_set (farmem/detail/hash/pages.h)."""
 
     things = "entries"
 
@@ -310,7 +310,7 @@ class Table(Entries):
 
 
 class Tree(Entries):
-    """An fm::map or fm::set (farmem/detail/tree_nodes.h)."""
+    """An fm::map or fm::set (farmem/detail/tree/nodes.h)."""
 
     things = "entries"
 

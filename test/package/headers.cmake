@@ -1,5 +1,5 @@
-# Run by ctest: installs the headers of ${build} into ${work}/installed. Fails if a header is installed outside of include/farmem/*.h and
-# include/farmem/detail/*.h, if one of include/ is missing, or if an installed header includes one of ours that is not installed.
+# Run by ctest: installs the headers of ${build} into ${work}/installed. Fails if a header is installed outside of include/farmem/*.h,
+# include/farmem/detail/*.h and the folders of that which are named here, if one of include/ is missing, or if an installed header includes one of ours that is not installed.
 # Nothing has to be built.
 file(REMOVE_RECURSE ${work}/installed)
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${build} --prefix ${work}/installed --component headers
@@ -11,8 +11,8 @@ endif()
 set(faults)
 file(GLOB_RECURSE installed RELATIVE ${work}/installed ${work}/installed/*)
 foreach(path IN LISTS installed)
-  if(NOT path MATCHES "^include/farmem/(detail/)?[^/]+[.]h$")
-    list(APPEND faults "${path} is installed: it is neither in include/farmem/ nor in include/farmem/detail/")
+  if(NOT path MATCHES "^include/farmem/(detail/((graph|hash|tree|vector)/)?)?[^/]+[.]h$")
+    list(APPEND faults "${path} is installed: it is in none of the folders of include/farmem")
     continue()
   endif()
   file(STRINGS ${work}/installed/${path} includes REGEX "^[ \t]*#[ \t]*include[ \t]*(\"|<farmem/)")

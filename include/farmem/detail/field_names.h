@@ -2,7 +2,7 @@
 // defines is a template argument, and compilers print such an argument with the name of the field.
 //
 // Invariant owned here: g++ and clang++ give the same names. Of a class that names its fields itself no names are known.
-// Used by the schemas of channels only (graph_schema.h).
+// Used by the schemas of channels only (graph/schema.h).
 #pragma once
 
 #include <farmem/detail/reflect.h>

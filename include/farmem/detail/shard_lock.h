@@ -19,7 +19,7 @@
 //
 // Invariants owned here
 //   - A thread holds at most one of these mutexes and takes none inside, so sharing cannot deadlock. A tree that merges
-//     leaves takes two, by their addresses, and none inside (tree_locks.h). If a function that
+//     leaves takes two, by their addresses, and none inside (tree/locks.h). If a function that
 //     was given to update or erase_if, or the == of a key, uses such a container, it gets scope_misuse.
 //   - Only who has listed keys erases or changes them, or who holds the mutex while nobody has listed them.
 //   - A thread that waits for a mutex, or for the end of an update, has left its sections (section_break.h). So the

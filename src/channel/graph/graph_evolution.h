@@ -22,7 +22,7 @@
 // checked. channel_core makes evolutions, graph_reader goes by them.
 #pragma once
 
-#include <farmem/detail/graph_schema.h>
+#include <farmem/detail/graph/schema.h>
 #include <optional>
 
 namespace fm::detail {

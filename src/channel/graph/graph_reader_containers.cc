@@ -1,5 +1,5 @@
 // Reading what is not one object: containers, batch after batch, and objects of one of several types; see
-// graph_reader.h and farmem/detail/graph_containers.h. channel_core calls it, on the thread that receives.
+// graph_reader.h and farmem/detail/graph/containers.h. channel_core calls it, on the thread that receives.
 #include "base/base.h"
 #include "base/limits.h"
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 // calls finish_schema once for each type; channel_core calls describe_mismatch when the hashes of both ends are not
 // equal.
 #include "base/channel_limits.h"
-#include <farmem/detail/graph_schema.h>
+#include <farmem/detail/graph/schema.h>
 #include <fmt/format.h>
 
 #include <algorithm>

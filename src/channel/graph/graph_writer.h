@@ -22,7 +22,7 @@
 
 #include "base/limits.h"
 #include "visited.h"
-#include <farmem/detail/graph_schema.h>
+#include <farmem/detail/graph/schema.h>
 #include <farmem/object.h>
 #include <farmem/prefetch.h>
 #include <farmem/scope.h>

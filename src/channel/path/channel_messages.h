@@ -28,12 +28,12 @@
 //   one_of    an object that was made known by a reference to an fm::one_of: 8 bytes, the place of its type among the
 //             alternatives, then the object
 //   container of each batch 8 bytes with the number of entries, then these, as elements of an array, up to a multiple of 8. A
-//             full batch has batch_entries() (farmem/detail/graph_containers.h); one with fewer is the last. All that a batch
+//             full batch has batch_entries() (farmem/detail/graph/containers.h); one with fewer is the last. All that a batch
 //             makes known comes before the next. Keys of an fm::map or fm::set ascend.
 //   order     depth first. The objects that an object makes known come directly after it, each with all that it makes known
 //             before the next. So the receiver knows, at every byte, which object it belongs to and which field made it known.
 //
-// Nothing else travels: no type (farmem/detail/graph_schema.h), no size, no list of back-references. With flag_each,
+// Nothing else travels: no type (farmem/detail/graph/schema.h), no size, no list of back-references. With flag_each,
 // the graph has no root object but many: 8 bytes with their count; then for every 64 of them a word of bits, a
 // reference for each clear bit, and what they make known. Bit i set: root i is the next object to become known. Clear:
 // the reference is null, or names a known object.

@@ -3,7 +3,7 @@
 // looking a text up touches few others (as the key slices of Masstree; Mao, Kohler, Morris, EuroSys 2012, section 4.2).
 //
 // Compare may be the program's. Where it is a constant expression, it takes no lock and waits for nothing, and keys are
-// compared in place. Any other runs under no lock and in no section, on copies of keys (tree_program.h).
+// compared in place. Any other runs under no lock and in no section, on copies of keys (tree/program.h).
 //
 // Invariant: no function of the program is shown a key that a writer is changing. Used by fm::map and fm::set only.
 #pragma once
@@ -12,7 +12,7 @@
 #include <bit>
 #include <concepts>
 #include <cstring>
-#include <farmem/detail/tree_locks.h>
+#include <farmem/detail/tree/locks.h>
 #include <farmem/string.h>
 #include <functional>
 

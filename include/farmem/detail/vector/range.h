@@ -16,7 +16,7 @@
 #include <array>
 #include <compare>
 #include <farmem/detail/random_access.h>
-#include <farmem/detail/vector_chunks.h>
+#include <farmem/detail/vector/chunks.h>
 #include <utility>
 
 namespace fm {

@@ -5,7 +5,7 @@
 //   fm::vector<E>        entries are its elements, in order; they are written into the chunks of the vector that is made
 //   fm::hash_map<K, V>   entries are pairs of key and value, which the receiver inserts
 //   fm::hash_set<K>      entries are its keys, which the receiver inserts
-//   fm::map<K, V>        entries are pairs of key and value, in order; the receiver makes nodes of them (tree_builder.h)
+//   fm::map<K, V>        entries are pairs of key and value, in order; the receiver makes nodes of them (tree/builder.h)
 //   fm::set<K>           entries are its keys, in order; the same
 //
 // A container travels when graph_container<C> says how: its entry, a walk over the entries for the sender, and for the
@@ -14,8 +14,8 @@
 // Invariants owned here
 //   - Entries that a walk shows are kept alive, with all that they refer to, until the walk is asked for the next batch.
 //     The writer keeps copies for longer (graph_writer.h).
-//   - A key that is in a table or tree during a whole walk is in it once, and no key is in it twice (hash_shards.h,
-//     tree_reader.h). Of a tree, keys ascend strictly.
+//   - A key that is in a table or tree during a whole walk is in it once, and no key is in it twice (hash/shards.h,
+//     tree/reader.h). Of a tree, keys ascend strictly.
 //   - A container_filling is given entries whose references are complete. It tells of a key that is null, that comes
 //     twice, or, of a tree, that does not come after the one before by the receiver's Compare.
 //

@@ -15,7 +15,7 @@
 // The caller holds the shard, and pins the header. Used by the tables of fm::hash_map and fm::hash_set only.
 #pragma once
 
-#include <farmem/detail/hash_shards.h>
+#include <farmem/detail/hash/shards.h>
 #include <optional>
 
 namespace fm::detail {

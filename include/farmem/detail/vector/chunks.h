@@ -22,10 +22,10 @@ namespace detail {
 template <class E>
 struct chunks;
 template <class E>
-struct elements;  // vector_elements.h
+struct elements;  // vector/elements.h
 
 template <class C>
-struct graph_container;  // graph_containers.h
+struct graph_container;  // graph/containers.h
 
 /// The object behind a vector. Programs may ask it for its size in place, through a field that refers to the vector;
 /// only the vector's own members change it.

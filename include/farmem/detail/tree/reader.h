@@ -14,7 +14,7 @@
 // checked for null before they are followed. Used by fm::map and fm::set only.
 #pragma once
 
-#include <farmem/detail/tree_nodes.h>
+#include <farmem/detail/tree/nodes.h>
 #include <optional>
 #include <vector>
 

@@ -2,11 +2,11 @@
 // byte.
 //
 // Invariant: a function of the program runs under no lock of a shard (shard_lock.h). What holds while tables are written
-// is in hash_writer.h.
+// is in hash/writer.h.
 #pragma once
 
-#include <farmem/detail/hash_iterator.h>
-#include <farmem/detail/hash_writer.h>
+#include <farmem/detail/hash/iterator.h>
+#include <farmem/detail/hash/writer.h>
 
 namespace fm {
 

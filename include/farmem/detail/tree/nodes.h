@@ -23,7 +23,7 @@
 
 #include <algorithm>
 #include <farmem/detail/table_value.h>
-#include <farmem/detail/tree_keys.h>
+#include <farmem/detail/tree/keys.h>
 #include <farmem/object.h>
 
 namespace fm {

@@ -112,7 +112,7 @@ class tree_update {
   tree_update& operator=(const tree_update&) = delete;
 
   /// Lists the key, which is not listed. Under the lock of its leaf. `tree`: a slot that the tree has until it is
-  /// cleared; `key`: its number (tree_keys.h).
+  /// cleared; `key`: its number (tree/keys.h).
   void begin(slot_t tree, std::uint64_t key) {
     tree_ = tree;
     key_ = key;

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <farmem/detail/random_access.h>
-#include <farmem/detail/vector_chunks.h>
+#include <farmem/detail/vector/chunks.h>
 
 namespace fm {
 namespace detail {

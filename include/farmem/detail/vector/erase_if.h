@@ -5,7 +5,7 @@
 #pragma once
 
 #include <algorithm>
-#include <farmem/detail/vector_range.h>
+#include <farmem/detail/vector/range.h>
 #include <functional>
 
 namespace fm {

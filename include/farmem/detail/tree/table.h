@@ -1,13 +1,13 @@
 // The common members of fm::map and fm::set: looking up, erasing, walks, ranges, bulk loading. The parts of a
-// tree, and what holds when threads read and change it, are in tree_nodes.h and the headers that it names.
+// tree, and what holds when threads read and change it, are in tree/nodes.h and the headers that it names.
 //
-// Invariant: a function of the program runs under no lock of a tree (tree_locks.h). Used by fm::map and fm::set only.
+// Invariant: a function of the program runs under no lock of a tree (tree/locks.h). Used by fm::map and fm::set only.
 #pragma once
 
 #include <algorithm>
-#include <farmem/detail/tree_builder.h>
-#include <farmem/detail/tree_iterator.h>
-#include <farmem/detail/tree_writer.h>
+#include <farmem/detail/tree/builder.h>
+#include <farmem/detail/tree/iterator.h>
+#include <farmem/detail/tree/writer.h>
 
 namespace fm {
 

@@ -21,7 +21,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <farmem/detail/hash_keys.h>
+#include <farmem/detail/hash/keys.h>
 #include <farmem/detail/table_value.h>
 
 namespace fm {

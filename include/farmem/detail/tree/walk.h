@@ -1,17 +1,17 @@
 // Walks over a managed tree: a step copies the entries of one leaf from a key on, and says where the next one begins
-// (tree_reader.h). Between steps nothing is held. A walk that goes on posts fetches of the leaves that come next, twice as
+// (tree/reader.h). Between steps nothing is held. A walk that goes on posts fetches of the leaves that come next, twice as
 // many at each step, as the kernel's read-ahead does.
 //
 // Invariant owned here: a step that throws has changed nothing, so it can be taken again. Used by fm::map and fm::set
 // only.
 #pragma once
 
-#include <farmem/detail/tree_bounds.h>
-#include <farmem/detail/tree_program.h>
+#include <farmem/detail/tree/bounds.h>
+#include <farmem/detail/tree/program.h>
 
 namespace fm::detail {
 
-/// Where a walk is. `Limit`: kept_bound of the type that its limit was given as (tree_bounds.h).
+/// Where a walk is. `Limit`: kept_bound of the type that its limit was given as (tree/bounds.h).
 template <class K, class Compare, class Limit = typename tree_key<K, Compare>::kept>
 struct tree_position {
   tree_end from = tree_end::first;            ///< or a key
@@ -38,7 +38,7 @@ struct tree_walk {
   using position_to = tree_position<K, Compare, Limit>;
   static constexpr std::size_t ahead_max = 16;  ///< leaves: 64 KiB
 
-  /// Copies what the next step covers, and moves the position on. `Copied`: entry or candidate (tree_reader.h). Outside of
+  /// Copies what the next step covers, and moves the position on. `Copied`: entry or candidate (tree/reader.h). Outside of
   /// sections that hold pointers.
   template <class Limit, class Copied>
   static void copy_step(slot_t tree, position_to<Limit>& at, std::vector<Copied>& entries) {

@@ -1,10 +1,10 @@
-// The iterator of fm::map and fm::set: a walk over the leaves (tree_walk.h), with copies of what its last step covered.
+// The iterator of fm::map and fm::set: a walk over the leaves (tree/walk.h), with copies of what its last step covered.
 // It holds neither a section nor a pin nor a lock, so nothing waits for a loop over a tree.
 //
 // Invariants owned here: an iterator that is not at the end has an entry, unless an increment has thrown.
 #pragma once
 
-#include <farmem/detail/tree_walk.h>
+#include <farmem/detail/tree/walk.h>
 #include <iterator>
 
 namespace fm {

@@ -6,10 +6,10 @@
 // They happen only in a motion, which starts when everything that it needs is pinned. If no motion began since a reader
 // started, it has seen one moment of the shard. Otherwise it starts again.
 //
-// How tables are read is in hash_shards.h, how they grow and shrink in hash_resize.h, the locks in shard_lock.h.
+// How tables are read is in hash/shards.h, how they grow and shrink in hash/resize.h, the locks in shard_lock.h.
 #pragma once
 
-#include <farmem/detail/hash_resize.h>
+#include <farmem/detail/hash/resize.h>
 #include <optional>
 
 namespace fm::detail {

@@ -16,7 +16,7 @@
 // Used by fm::map and fm::set only.
 #pragma once
 
-#include <farmem/detail/tree_reader.h>
+#include <farmem/detail/tree/reader.h>
 #include <farmem/pin.h>
 
 namespace fm::detail {

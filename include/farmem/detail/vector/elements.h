@@ -10,7 +10,7 @@
 //   - The size grows before elements move up, and shrinks after they moved down: no element is ever beyond it.
 #pragma once
 
-#include <farmem/detail/vector_chunks.h>
+#include <farmem/detail/vector/chunks.h>
 
 namespace fm::detail {
 

@@ -5,10 +5,10 @@
 //   - What was added is reached from the roots that the builder holds, one a level.
 //   - Keys ascend strictly, by the tree's Compare.
 //
-// Used by fm::map and fm::set, and by what receives them from a channel (graph_containers.h).
+// Used by fm::map and fm::set, and by what receives them from a channel (graph/containers.h).
 #pragma once
 
-#include <farmem/detail/tree_reader.h>
+#include <farmem/detail/tree/reader.h>
 #include <farmem/pin.h>
 #include <optional>
 

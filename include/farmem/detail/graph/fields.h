@@ -3,7 +3,7 @@
 //
 // Invariant owned here: the code of a field says all that has to agree for its bytes to be copied: kinds, sizes and the
 // names of types that are referred to. The alternatives of a one_of are not part of it, because they are listed apart.
-// Used by graph_schema.h.
+// Used by graph/schema.h.
 #pragma once
 
 #include <cstring>

@@ -5,7 +5,7 @@
 // std::string_view. Used by fm::map and fm::set only.
 #pragma once
 
-#include <farmem/detail/tree_keys.h>
+#include <farmem/detail/tree/keys.h>
 #include <string>
 #include <type_traits>
 

@@ -1,10 +1,10 @@
-// The iterator of fm::hash_map and fm::hash_set: a walk over the shards (hash_shards.h), with copies of what its last
+// The iterator of fm::hash_map and fm::hash_set: a walk over the shards (hash/shards.h), with copies of what its last
 // step covered. It holds neither a section nor a pin nor a lock, so nothing waits for a loop over a table.
 //
 // Invariants owned here: an iterator that is not at the end has an entry, unless an increment has thrown.
 #pragma once
 
-#include <farmem/detail/hash_shards.h>
+#include <farmem/detail/hash/shards.h>
 #include <iterator>
 
 namespace fm {

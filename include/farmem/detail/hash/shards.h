@@ -3,7 +3,7 @@
 // A walk is weakly consistent. It goes through the buckets that a shard had when it came there, in their order. A step
 // copies what the shard has of one such bucket at one moment: all of a bucket, or a part if buckets were merged, or the
 // next of several that it was split into. Between steps nothing is held. With the bits of hashes reversed, the steps
-// are intervals (hash_pages.h), each begins where the last one ended, and a key never changes its hash. So every key is
+// are intervals (hash/pages.h), each begins where the last one ended, and a key never changes its hash. So every key is
 // covered by exactly one step: if it is there throughout, it is seen once, and no key is seen twice.
 //
 // Invariants owned here
@@ -14,7 +14,7 @@
 // Used by the tables and iterators of fm::hash_map and fm::hash_set only.
 #pragma once
 
-#include <farmem/detail/hash_pages.h>
+#include <farmem/detail/hash/pages.h>
 #include <vector>
 
 namespace fm::detail {

@@ -17,8 +17,8 @@
 #include <farmem/array.h>
 #include <farmem/detail/check.h>
 #include <farmem/detail/describe.h>
-#include <farmem/detail/graph_containers.h>
-#include <farmem/detail/graph_fields.h>
+#include <farmem/detail/graph/containers.h>
+#include <farmem/detail/graph/fields.h>
 #include <memory>
 #include <string>
 #include <vector>

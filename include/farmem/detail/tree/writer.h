@@ -2,15 +2,15 @@
 // its key as a reader does, takes the leaf's lock, and looks whether the leaf was retired meanwhile. If so, it starts
 // again. Remote nodes are fetched before the lock is taken.
 //
-// A function that was given to update runs without a lock. Its key is listed meanwhile (tree_locks.h), and other writers
+// A function that was given to update runs without a lock. Its key is listed meanwhile (tree/locks.h), and other writers
 // of the key wait. The function's result goes to the top that its key was found in. If the tree was cleared meanwhile,
 // the update took place just before.
 //
 // Invariant owned here: whatever can fail comes before a motion. Used by fm::map and fm::set only.
 #pragma once
 
-#include <farmem/detail/tree_shape.h>
-#include <farmem/detail/tree_walk.h>
+#include <farmem/detail/tree/shape.h>
+#include <farmem/detail/tree/walk.h>
 
 namespace fm::detail {
 
