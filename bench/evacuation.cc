@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "support/managed.h"
+#include "support/scattered_tree.h"
 #include "support/zipf.h"
 
 namespace {
@@ -29,26 +30,6 @@ fm::cycle_report evacuate_all(fm::heap& h, evacuation_order order) {
   if (a.left_behind || a.order != order)
     throw fm::error(fm::errc::agent_full, "no room to evacuate in the order that is measured: " + r.text());
   return r;
-}
-
-void go_home(fm::heap& h) {
-  if (h.evict_all() != fm::errc::ok) throw fm::error(fm::errc::timed_out, "eviction");
-}
-
-// A binary tree, numbered as in a heap, whose nodes are made in a random order: every reference leads somewhere else.
-fm::ptr<tree_node> make_scattered_tree(fm::heap& h, std::size_t count) {
-  std::vector<fm::ptr<tree_node>> nodes(count);
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0u);
-  random_source random(7);
-  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  for (const std::uint32_t i : order) nodes[i] = h.make<tree_node>({.value = i});
-  for (const std::uint32_t i : order) {
-    const auto n = nodes[i].write();
-    if (2 * i + 1 < count) n->left = nodes[2 * i + 1];
-    if (2 * i + 2 < count) n->right = nodes[2 * i + 2];
-  }
-  return nodes[0];
 }
 
 // Every turn moves everything that lies in full regions, once more.

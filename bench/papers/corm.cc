@@ -85,15 +85,11 @@ class operations {
   void over_a_bare_call() {
     pointers standing = allocate(pool_, count_), made;
     const auto nothing = [] {};
-    row("corm_9_alloc", 0.5, fabric::lane::control, nothing,
-        [&](std::size_t i) { (void)pool_.alloc(value_of(std::uint32_t(i))); });
+    row("corm_9_alloc", 0.5, nothing, [&](std::size_t i) { (void)pool_.alloc(value_of(std::uint32_t(i))); });
     row(
-        "corm_9_free", 0.5, fabric::lane::control, [&] { made = allocate(pool_, count_); },
-        [&](std::size_t i) { pool_.free(made[i]); });
-    row("corm_9_write", 0, fabric::lane::control, nothing,
-        [&](std::size_t i) { pool_.write(standing[i], value_of(1)); });
-    row("corm_9_read_by_call", 0, fabric::lane::fetch, nothing,
-        [&](std::size_t i) { check(pool_.rpc_read(standing[i])); });
+        "corm_9_free", 0.5, [&] { made = allocate(pool_, count_); }, [&](std::size_t i) { pool_.free(made[i]); });
+    row("corm_9_write", 0, nothing, [&](std::size_t i) { pool_.write(standing[i], value_of(1)); });
+    row("corm_9_read_by_call", 0, nothing, [&](std::size_t i) { check(pool_.rpc_read(standing[i])); });
   }
 
   // Figure 10: the same by pointers whose objects have moved.
@@ -116,7 +112,7 @@ class operations {
     // Each is released once: an old pointer that is released again is none.
     std::size_t next = 0;
     row(
-        "corm_10_release", 0.3, fabric::lane::control, [] {},
+        "corm_10_release", 0.3, [] {},
         [&](std::size_t) {
           if (next == direct.size()) throw error(errc::not_found, "too few objects have moved");
           pool_.release(direct[next++]);
@@ -125,9 +121,9 @@ class operations {
   }
 
  private:
-  // Medians of turns of both, the difference in µs. `at_most` 0: the paper's text has no figure.
+  // Medians of turns of both, the difference in µs. A bare call takes the lane that calls of a pool take. `at_most` 0: the paper's text has no figure.
   template <class Prepare, class F>
-  void row(const char* name, double at_most, fabric::lane on, Prepare&& prepare, F&& operation, std::size_t count = 0) {
+  void row(const char* name, double at_most, Prepare&& prepare, F&& operation, std::size_t count = 0) {
     if (count == 0) count = count_;
     const row_spec spec{name,
                         {{"transport", transport_}, {"value", "32 B"}},
@@ -138,7 +134,7 @@ class operations {
         spec,
         [&] {
           prepare();
-          const double bare = medians(count, [&](std::size_t) { bare_.call(on, 32); }).value;
+          const double bare = medians(count, [&](std::size_t) { bare_.call(32); }).value;
           turn t = medians(count, operation);
           t.value = (t.value - bare) / 1000;
           return t;

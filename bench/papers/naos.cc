@@ -5,6 +5,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "../peers/coded_stream.h"
 #include "../peers/serializer_link.h"
 #include "../support/channel_link.h"
 #include "papers.h"
@@ -137,32 +138,6 @@ void pipelining(program& p, heap& h, const std::string& transport) {
 
 // ---- figure 11 ----
 
-// What a serializer sends; its bytes follow.
-class coded_stream {
- public:
-  coded_stream(stream s, const std::string& name) : stream_(std::move(s)), serializer_(make_serializer(name)) {}
-  void send(const shape_data& data) {
-    const std::string_view bytes = serializer_->encode(data, bytes_);
-    const std::uint64_t head = bytes.size();
-    if (!stream_.send(std::string_view(reinterpret_cast<const char*>(&head), sizeof head), bytes))
-      throw error(errc::disconnected, "the other process");
-  }
-  bool receive(std::vector<float>& to) {
-    std::uint64_t head = 0;
-    if (!stream_.receive(&head, sizeof head)) return false;
-    if (buffer_.size() < head / 8 + 1) buffer_.resize(head / 8 + 1);
-    if (!stream_.receive(buffer_.data(), head)) return false;
-    serializer_->take(reinterpret_cast<const char*>(buffer_.data()), head, to);
-    return true;
-  }
-
- private:
-  stream stream_;
-  std::unique_ptr<serializer> serializer_;
-  std::string bytes_;
-  std::vector<std::uint64_t> buffer_;
-};
-
 void echoes(program& p, heap& h, const std::string& transport) {
   if (!p.wants("naos_11")) return;
   worker ours("naos_echo", {transport}, p.agent_core());
@@ -176,6 +151,7 @@ void echoes(program& p, heap& h, const std::string& transport) {
       const auto count = p.sized<std::size_t>(3'000, 100);
       const far_shape far(h, shape::floats, bytes / 4);
       const shape_data plain = make_shape(shape::floats, bytes / 4);
+      message_head head;
       std::vector<float> back;
       p.compare(
           {"naos_11",
@@ -192,8 +168,8 @@ void echoes(program& p, heap& h, const std::string& transport) {
           },
           [&] {
             return medians(count, [&](std::size_t) {
-              peer.send(plain);
-              check(peer.receive(back) && back.size() == bytes / 4);
+              peer.send(0, 0, &plain);
+              check(peer.receive(head, back) && back.size() == bytes / 4);
             });
           },
           3);
@@ -238,8 +214,9 @@ int naos_peer_echo_main(const std::vector<std::string>& args) {
   stream_acceptor acceptor(socket_kind::tcp);
   std::thread([&] {
     coded_stream c(acceptor.accept(), args.at(0));
+    message_head head;
     shape_data data;
-    while (c.receive(data.floats)) c.send(data);
+    while (c.receive(head, data.floats)) c.send(0, 0, &data);
   }).detach();
   const int rc =
       serve_commands({{"port", double(acceptor.port())}}, [](const std::vector<std::string>&) { return figures{}; });

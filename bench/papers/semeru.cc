@@ -1,9 +1,8 @@
 // Semeru (OSDI 2020): table 5, tracing near the data and through the cache, and figure 13, fetches of a whole program with and without
 // objects that are laid out anew. The cache holds a quarter of the objects, as in the paper.
 #include "heap/heap_core.h"
-#include <numeric>
 
-#include "../support/zipf.h"
+#include "../support/scattered_tree.h"
 #include "papers.h"
 
 namespace fm::bench {
@@ -16,26 +15,6 @@ cycle_report collect(heap& h, evacuate which = evacuate::sparse) {
   cycle_report r = h.collect("bench", which);
   if (!r.ok()) throw error(r.status, r.failure);
   return r;
-}
-
-// A binary tree whose nodes are numbered as in a heap and made in a random order: every reference leads somewhere else.
-tree make_tree(heap& h, std::size_t count) {
-  std::vector<tree> nodes(count);
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0u);
-  random_source random(7);
-  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  for (const std::uint32_t i : order) nodes[i] = h.make<tree_node>({.value = i});
-  for (const std::uint32_t i : order) {
-    const auto n = nodes[i].write();
-    if (2 * i + 1 < count) n->left = nodes[2 * i + 1];
-    if (2 * i + 2 < count) n->right = nodes[2 * i + 2];
-  }
-  return nodes[0];
-}
-
-void go_home(heap& h) {
-  if (h.evict_all() != errc::ok) throw error(errc::timed_out, "eviction");
 }
 
 // MB/s of the home copies of live objects, by the time that marking took.
@@ -54,7 +33,7 @@ void tracing_row(program& p, const std::string& binary) {
           .agents = {agent.url()},
           .collect = false,
           .collect_share = 1});
-  const tree root = make_tree(h, count);
+  const tree root = make_scattered_tree(h, count);
   go_home(h);
   p.compare(
       {"semeru_t5",
@@ -94,7 +73,7 @@ double misses_of_program(const std::string& url, std::size_t count, std::size_t 
           .collect_share = 1,
           .evacuation = {.order = ordered ? evacuation_order::depth_first : evacuation_order::address,
                          .below_live_ratio = ordered ? 1.0 : 0.5}});
-  const tree root = make_tree(h, count);
+  const tree root = make_scattered_tree(h, count);
   go_home(h);
   const std::uint64_t before = h.stats().misses;
   for (std::size_t i = 0; i < walks; ++i) {

@@ -87,11 +87,11 @@ void bare_reader::read(std::uint64_t offset, void* to, std::size_t bytes) {
   if (r.status != errc::ok) throw error(r.status, "a bare read of " + std::to_string(bytes) + " bytes");
 }
 
-void bare_reader::call(fabric::lane on, std::size_t bytes) {
+void bare_reader::call(std::size_t bytes) {
   std::array<std::byte, 4096> asked{ask_for_echo};
   fabric::request r;
   r.kind = fabric::op_kind::message;
-  r.on = on;
+  r.on = fabric::lane::fetch;
   r.sg[0] = {asked.data(), bytes};
   r.sg_count = 1;
   session_->post(r);

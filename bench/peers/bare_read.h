@@ -22,8 +22,8 @@ class bare_reader {
   bare_reader& operator=(const bare_reader&) = delete;
   /// Reads; waits for it. Throws fm::error with what the transport said.
   void read(std::uint64_t offset, void* to, std::size_t bytes);
-  /// A call that is answered with the bytes that it brought, 1 to 4096, and nothing else. Throws as read.
-  void call(fabric::lane on, std::size_t bytes);
+  /// A call on a fetch lane that is answered with the bytes that it brought, 1 to 4096, and nothing else. Throws as read.
+  void call(std::size_t bytes);
   [[nodiscard]] pid_t pid() const noexcept { return server_.pid(); }
 
  private:

@@ -36,7 +36,7 @@ void visit_frame(slot_t slot, word_t w, const std::atomic<word_t>* word, std::ve
   if (visitor.frame(slot, !clean, young) && read_refs(payload, refs)) visitor.references(slot, refs);
 }
 
-// A word of a page whose frames are about to be looked at, prefetched together.
+// Slots of one page whose frames are about to be looked at; the frames are prefetched together.
 class frames_to_visit {
  public:
   void add(slot_t slot, word_t w) noexcept {

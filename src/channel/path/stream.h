@@ -123,10 +123,10 @@ class stream_reader final : public byte_path_reader {
   std::size_t shown_ = 0;            ///< of that, what next() or more() have shown
   std::uint64_t rest_ = 0;           ///< of the message found last
   std::uint64_t skip_ = 0;           ///< to come of a message that is done with
-  bool large_ = false;          ///< the last message was: little is read ahead, so that the next goes where it belongs
-  std::uint64_t received_ = 0;  ///< bytes of messages, one way or the other
-  std::uint64_t straight_ = 0;  ///< see take_straight()
-  bool after_straight_ = false;
+  bool large_ = false;           ///< the last message was: little is read ahead, so that the next goes where it belongs
+  std::uint64_t received_ = 0;   ///< bytes of messages, one way or the other
+  std::uint64_t straight_ = 0;   ///< see take_straight()
+  bool after_straight_ = false;  ///< something came straight, and more() was not called since
   std::vector<std::byte> aside_;  ///< those from aside_at_ on
   std::uint64_t aside_at_ = 0;
 };
