@@ -2,11 +2,9 @@
 // is walked through a cache much smaller than it. The agent has a core of its own.
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 
 #include "support/managed.h"
 #include "support/scattered_tree.h"
-#include "support/zipf.h"
 
 namespace {
 
