@@ -51,6 +51,7 @@ struct store_options {
   bool peers_beyond_host = false;
   duration peer_within =
       std::chrono::seconds(3);  ///< a peer that acknowledges nothing for so long is given up for the cycle
+  std::string zone;             ///< its failure domain: replicas go to agents of different ones; empty: none
   std::string name = "local";   ///< in logs
   bool log_heaps = false;       ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};

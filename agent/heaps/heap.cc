@@ -26,6 +26,38 @@ heap::heap(region_pool& p, const open_heap_body& b, std::uint64_t quota, std::ui
 heap::~heap() = default;
 
 errc heap::grant(std::uint32_t first, std::uint32_t count) {
+  forget_backups(first, count);
+  if (const errc e = reserve_tablets(first, count); e != errc::ok) return e;
+  return promote(first, count);
+}
+
+errc heap::replicate(std::uint32_t first, std::uint32_t count) {
+  for (std::uint32_t t = first; t < first + count; ++t) {
+    const std::uint64_t word = tablet_word(t).load(std::memory_order_relaxed);
+    if (word != 0 && (word & is_backup) == 0) return errc::refused;
+  }
+  forget_backups(first, count);
+  const errc e = reserve_tablets(first, count);
+  for (std::uint32_t t = first; t < first + count; ++t)
+    if (std::atomic<std::uint64_t>& word = tablet_word(t); word.load(std::memory_order_relaxed) != 0)
+      word.fetch_or(is_backup, std::memory_order_acq_rel);
+  return e;
+}
+
+void heap::forget_backups(std::uint32_t first, std::uint32_t count) {
+  slot_bits all{};
+  std::fill(std::begin(all.bits), std::end(all.bits), ~std::uint64_t{0});
+  release_answer forgotten{};
+  for (std::uint32_t t = first; t < first + count; ++t) {
+    if ((tablet_word(t).load(std::memory_order_relaxed) & is_backup) == 0) continue;
+    for (std::uint64_t page = 0; page < tablet_pages; ++page) {
+      all.first_slot = t * detail::tablet_slots + page * page_slots;
+      release(all, forgotten);
+    }
+  }
+}
+
+errc heap::reserve_tablets(std::uint32_t first, std::uint32_t count) {
   for (std::uint32_t t = first; t < first + count;) {
     if (tablet_block_of(t) != nullptr) {
       ++t;
@@ -50,6 +82,13 @@ errc heap::grant(std::uint32_t first, std::uint32_t count) {
     tablets += n;
     t += n;
   }
+  return errc::ok;
+}
+
+errc heap::promote(std::uint32_t first, std::uint32_t count) {
+  for (std::uint32_t t = first; t < first + count; ++t)
+    if (tablet_word(t).load(std::memory_order_relaxed) == 0) return errc::not_found;
+  for (std::uint32_t t = first; t < first + count; ++t) tablet_word(t).fetch_and(~is_backup, std::memory_order_acq_rel);
   return errc::ok;
 }
 
@@ -162,7 +201,9 @@ void heap::close() {
 void heap::begin_cycle(std::shared_ptr<heap_cycle> t) {
   for (const auto& [first, block] : tablet_blocks)
     for (std::uint32_t i = 0; i < block.bytes() / tablet_block; ++i)
-      tablet_word(first + i).fetch_or(in_cycle, std::memory_order_release);
+      if (std::atomic<std::uint64_t>& word = tablet_word(first + i);
+          (word.load(std::memory_order_relaxed) & is_backup) == 0)
+        word.fetch_or(in_cycle, std::memory_order_release);
   std::lock_guard lock(cycle_mutex_);
   cycle_ = std::move(t);
 }
@@ -200,6 +241,7 @@ void heap::tell_traced(const heap_cycle& t) {
 
 bool heap::is_dead(const slot_bits& p) const noexcept {
   const std::uint64_t word = tablet_words()[detail::tablet_of(p.first_slot)].load(std::memory_order_acquire);
+  if ((word & is_backup) != 0) return true;
   if ((word & in_cycle) == 0)
     return std::all_of(p.bits, p.bits + page_slots / 64, [](std::uint64_t b) { return b == 0; });
   const bits_t* const marked = marks(block_in(word)) + p.first_slot % detail::tablet_slots / 64;

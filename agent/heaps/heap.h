@@ -142,13 +142,15 @@ struct heap {
   [[nodiscard]] std::byte* tablet_block_of(std::uint32_t tablet) const noexcept {
     return block_in(tablet_words()[tablet].load(std::memory_order_acquire));
   }
-  /// The tablet's word: 63..12 address of its block, 0: not granted | 0 part of the cycle that runs.
+  /// The tablet's word: 63..12 address of its block, 0: not granted | 1 backup | 0 part of the cycle that runs.
   static constexpr std::uint64_t in_cycle = 1;
+  /// Another agent is the tablet's primary: this one stores it, and neither traces it nor is it part of a cycle.
+  static constexpr std::uint64_t is_backup = 2;
   [[nodiscard]] const std::atomic<std::uint64_t>* tablet_words() const noexcept {
     return reinterpret_cast<const std::atomic<std::uint64_t>*>(tablets_.base());
   }
   [[nodiscard]] static std::byte* block_in(std::uint64_t tablet_word) noexcept {
-    return reinterpret_cast<std::byte*>(tablet_word & ~in_cycle);
+    return reinterpret_cast<std::byte*>(tablet_word & ~(in_cycle | is_backup));
   }
 
   struct tablet_record {
@@ -215,8 +217,12 @@ struct heap {
 
   // ---- changes; the caller holds the mutex ----
 
-  /// errc::ok also for tablets that are granted already.
+  /// errc::ok also for tablets that are granted already. What a tablet had as a backup is forgotten.
   errc grant(std::uint32_t first, std::uint32_t count);
+  /// The same as a backup. errc::refused if the agent is the primary.
+  errc replicate(std::uint32_t first, std::uint32_t count);
+  /// Of backups, and of what is the agent's own already; errc::not_found if one is not granted.
+  errc promote(std::uint32_t first, std::uint32_t count);
   /// errc::layout_mismatch when the number is taken by something else, too_large when there are too many.
   errc learn_type(std::uint32_t id, heap_type t);
   /// Makes all tablets part of the new cycle. No cycle runs.
@@ -225,7 +231,8 @@ struct heap {
   void end_cycle();
   /// Tells the owner that the tracer is idle or has remote references, if the cycle still runs. Takes the mutex itself.
   void tell_traced(const heap_cycle& t);
-  /// Whether none of these slots, whose tablet is granted, is marked or outside the cycle.
+  /// Whether none of these slots, whose tablet is granted, is marked or outside the cycle; of a backup, which the primary
+  /// marks, the owner is believed.
   [[nodiscard]] bool is_dead(const slot_bits& p) const noexcept;
   /// Clears the entries of these slots, whose tablet is granted; adds to `a` what they named.
   void release(const slot_bits& p, release_answer& a);
@@ -252,6 +259,9 @@ struct heap {
   [[nodiscard]] std::uint64_t left() const noexcept;
 
  private:
+  errc reserve_tablets(std::uint32_t first, std::uint32_t count);
+  void forget_backups(std::uint32_t first, std::uint32_t count);
+
   static constexpr std::uint64_t type_known = std::uint64_t{1} << 63;
   static constexpr std::uint64_t type_array = std::uint64_t{1} << 62;
   struct type_entry {

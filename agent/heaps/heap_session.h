@@ -25,7 +25,8 @@ class heap_session final : public tenant {
   // ---- messages.cc ----
   errc close_heap(body b, fabric::answer& out);
   errc register_types(body b, fabric::answer& out);
-  errc grant_tablets(body b, fabric::answer& out);
+  /// Of grants, replicas and promotions, which differ in what the heap does.
+  errc take_tablets(message_type type, errc (heap::*how)(std::uint32_t, std::uint32_t), body b, fabric::answer& out);
   errc fetch_slot(body b, fabric::answer& out);
   errc read_entries(body b, fabric::answer& out);
   errc audit(body b, fabric::answer& out);

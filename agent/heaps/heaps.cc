@@ -85,7 +85,8 @@ std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, const 
     if (h.owner->in_flight.load() != 0)
       return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
   }
-  open_heap_answer a{regions_.region_bytes(), h.quota_bytes, 0, h.lease_ms, 0};
+  open_heap_answer a{regions_.region_bytes(),         h.quota_bytes, 0, h.lease_ms, protocol_minor,
+                     zone_number(agent_.options.zone)};
   h.owner = &s;
   h.lease_until = time_point::max();
   a.applied_seq = h.applied_seq;

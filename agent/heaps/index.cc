@@ -70,9 +70,11 @@ errc index_batch(heap& h, region& r, const index_body& b, const char*& why) {
   r.confirmed.store(true, std::memory_order_relaxed);
   if ((b.flags & index_abandoned) == 0) {
     const std::size_t n = h.scratch.size();
+    const bool imports = (b.flags & index_import) != 0 && !detail::mutated(detail::mutation::import_over);
     for (std::size_t i = 0; i < n; ++i) {
       if (i + limits::index_prefetch < n) __builtin_prefetch(h.scratch[i + limits::index_prefetch].entry, 1);
       const heap::item& it = h.scratch[i];
+      if (imports && it.entry->load(std::memory_order_relaxed) != 0) continue;  // it is newer
       const word_t old = it.entry->exchange(it.word, std::memory_order_acq_rel);
       h.add_live(r, it.word);
       if (old != 0) {

@@ -60,16 +60,17 @@ errc heap_session::register_types(body b, fabric::answer& out) {
   return errc::ok;
 }
 
-errc heap_session::grant_tablets(body b, fabric::answer& out) {
+errc heap_session::take_tablets(message_type type, errc (heap::*how)(std::uint32_t, std::uint32_t), body b,
+                                fabric::answer& out) {
   grant_tablets_body m;
   if (!read_exactly(b, m) || m.count == 0 || m.count > heap::tablet_limit || m.first > heap::tablet_limit - m.count)
     return errc::bad_frame;
   std::lock_guard lock(h_.mutex);
-  if (h_.owner != &s_) return not_the_owner(h_, out, message_type::grant_tablets);
-  if (const errc e = h_.grant(m.first, m.count); e != errc::ok)
-    return refuse(out, message_type::grant_tablets, e,
+  if (h_.owner != &s_) return not_the_owner(h_, out, type);
+  if (const errc e = (h_.*how)(m.first, m.count); e != errc::ok)
+    return refuse(out, type, e,
                   fmt::format("{} tablets from {} of heap {}, which has {}", m.count, m.first, h_.name, h_.tablets));
-  begin_answer(out, message_type::grant_tablets, nullptr, 0);
+  begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
 

@@ -120,8 +120,8 @@ errc heap_session::retired_region(body b, fabric::answer& out) {
 errc heap_session::index(body b, fabric::answer& out) {
   constexpr auto type = message_type::index;
   index_body m;
-  if (!read_exactly(b, m) || (m.flags & ~index_abandoned) != 0 || m.offset % 8 != 0 || m.length % 8 != 0 ||
-      m.length < sizeof(batch_header) || m.seq == 0)
+  if (!read_exactly(b, m) || (m.flags & ~(index_abandoned | index_import)) != 0 || m.offset % 8 != 0 ||
+      m.length % 8 != 0 || m.length < sizeof(batch_header) || m.seq == 0)
     return errc::bad_frame;
   std::lock_guard lock(h_.mutex);
   if (h_.owner != &s_) return not_the_owner(h_, out, message_type::index);

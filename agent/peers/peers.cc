@@ -40,7 +40,8 @@ bool read_peer(std::span<const std::byte>& b, const heap& h, trace_peer_set& out
       return false;
     in_all += tablets.count;
     for (std::uint32_t t = tablets.first; t < tablets.first + tablets.count; ++t) {
-      if (*out.route(t) != 0 || h.tablet_block_of(t) != nullptr) return false;
+      const std::uint64_t word = h.tablet_words()[t].load(std::memory_order_acquire);
+      if (*out.route(t) != 0 || (word != 0 && (word & heap::is_backup) == 0)) return false;
       *out.route(t) = static_cast<std::uint8_t>(out.boxes.size());
     }
     out.routes_memory += detail::round_up(tablets.count, detail::page_bytes);

@@ -262,6 +262,8 @@ const std::vector<setting>& settings() {
          c.admin = v;
          c.admin_is_default = false;
        }},
+      {"zone", "TEXT", "the agent's failure domain: heaps put replicas on agents of different zones (default none)",
+       false, [](config& c, text v) { c.store.zone = v; }},
       {"name", "TEXT", "the agent's name in logs and statistics", false, [](config& c, text v) { c.store.name = v; }},
       {"log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)", false,
        [](config& c, text v) {

@@ -183,7 +183,7 @@ bool tracer::visit(worker& w, slot_t slot) {
     return true;
   }
   const std::uint64_t word = h_.tablet_words()[detail::tablet_of(slot)].load(std::memory_order_acquire);
-  if (word == 0) return add_remote_reference(w, slot);
+  if (word == 0 || (word & heap::is_backup) != 0) return add_remote_reference(w, slot);
   if ((word & heap::in_cycle) == 0) return true;
   std::byte* const block = heap::block_in(word);
   const std::uint64_t at = slot % detail::tablet_slots, bit = std::uint64_t{1} << (at % 64);

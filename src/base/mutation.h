@@ -49,6 +49,11 @@ enum class mutation : std::uint8_t {
   gather_unpinned,               ///< the sender of a graph does not pin an object that it sends in pieces
   link_clean,                    ///< the receiver of a graph does not say that it writes to objects that are there
   queue_unrooted,                ///< a send that waits for its turn does not root its graph
+  acknowledge_before_all,        ///< a batch counts as stored when the first member of its replica set has indexed it
+  release_at_primary_only,       ///< slots of dead objects are used again before the backups have released them
+  believe_old_hints,             ///< a promotion leaves the hints to the old primary as they are
+  import_over,                   ///< what a new backup is given replaces newer copies
+  join_unfinished,               ///< a new backup counts as whole before it has everything
 };
 
 #ifdef FARMEM_SIM

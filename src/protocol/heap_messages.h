@@ -34,6 +34,13 @@
 // applied can name it. An agent refuses, as `corrupt`, to release a slot that was marked or whose tablet is not part
 // of the cycle.
 //
+// Replicas. A tablet has one primary, whose agent traces it, and perhaps backups, which only store it. Batches, and the
+// slots that are released, go to all of them; each has entries and addresses of its own. `replicate_tablets` makes the
+// agent a backup and empties the tablet there first, so a member that comes again never keeps what it had.
+// A reference to a backup's tablet is a remote reference. The owner fills a new backup beside its own batches: a batch
+// with the flag `index_import` brings copies of objects as another member has them, and where the slot has an entry
+// already, that is newer. `promote_tablets` makes the agent the primary. src/cache/replica_set.h has the owner's half.
+//
 // Evacuating. The owner asks for it after a cycle, with a number that grows. If it asks again with the same number,
 // the answer says how far the evacuation is. The agent moves live objects out of sparse sealed regions, lowest live
 // ratio first, into regions of its own. It does so beside its other work, and whether or not the owner asks again or
@@ -42,11 +49,14 @@
 
 #include <cstdint>
 #include <farmem/detail/word.h>
+#include <string_view>
 
 namespace fm::protocol {
 
 constexpr std::uint16_t protocol_major = 2;
-constexpr std::uint16_t protocol_minor = 3;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer
+constexpr std::uint16_t protocol_minor =
+    4;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer; 4: replicas
+constexpr std::uint16_t minor_of_replicas = 4;
 
 enum class message_type : std::uint16_t {
   open_heap = 1,        ///< open_heap_body -> open_heap_answer
@@ -80,6 +90,8 @@ enum class message_type : std::uint16_t {
   open_peer = 26,      ///< open_peer_body -> {}: the other end of this session is an agent
   remote_references =
       27,  ///< remote_references_body + u64 slots[] -> {}, of such a session: they are marked and queued
+  replicate_tablets = 28,  ///< grant_tablets_body -> {}: the agent is a backup of them, and has nothing of them
+  promote_tablets = 29,    ///< grant_tablets_body -> {}: it is their primary from now on
 
   // Of pools; the bodies are in protocol/pool_messages.h.
   pool_open = 64,        ///< pool_open_body -> pool_open_answer
@@ -142,8 +154,17 @@ struct open_heap_answer {
   std::uint64_t quota_bytes;
   std::uint64_t applied_seq;  ///< last index message applied
   std::uint32_t lease_ms;
-  std::uint32_t zero;
+  std::uint16_t minor;  ///< protocol_minor of the agent; 0: less than minor_of_replicas
+  std::uint16_t zone;   ///< a number for the name of its failure domain; 0: it has none
 };
+
+/// Of a zone's name; 0 of an empty one. Two names may have one number: then they count as one zone, which is the safe side.
+constexpr std::uint16_t zone_number(std::string_view name) {
+  std::uint32_t h = 2166136261u;  // FNV-1a
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
+  const auto n = static_cast<std::uint16_t>(h ^ h >> 16);
+  return name.empty() ? 0 : n == 0 ? 1 : n;
+}
 
 struct register_types_body {
   std::uint32_t count;
@@ -161,7 +182,7 @@ struct type_record {
   std::uint32_t zero;
 };
 
-/// At most as many tablets as the heap's quota is worth (1024, and one more for every 16 KiB), else quota_exceeded.
+/// Of grants, replicas and promotions. At most as many tablets as the heap's quota is worth (1024, and one more for every 16 KiB), else quota_exceeded.
 struct grant_tablets_body {
   std::uint32_t first;
   std::uint32_t count;
@@ -196,12 +217,14 @@ struct index_body {
   std::uint32_t length;  ///< batch_header included, a multiple of 8
   std::uint32_t crc;     ///< of the whole batch, with batch_header::crc taken as 0
   std::uint32_t count;   ///< objects
-  std::uint32_t flags;   ///< 0 or index_abandoned
+  std::uint32_t flags;   ///< 0, index_abandoned or index_import
 };
 
 /// The batch was never completely written; the agent skips it: nothing is indexed, its bytes are garbage, and the
 /// walk of the region by batch headers is kept whole by a header that the agent writes itself.
 constexpr std::uint32_t index_abandoned = 1;
+/// Copies that another member of the replica set has: a slot that has an entry keeps it.
+constexpr std::uint32_t index_import = 2;
 
 struct index_answer {
   std::uint64_t applied_seq;

@@ -245,7 +245,7 @@ TEST_CASE("an index message with impossible fields ends the connection", "[store
   if (which == 2) m.length = 16;
   if (which == 3) m.offset = 64_KiB;
   if (which == 4) m.offset = ~std::uint64_t{7};
-  if (which == 5) m.flags = 2;
+  if (which == 5) m.flags = 4;
   if (which == 6) m.seq = 0;
   if (which == 7) m.count = 0xffffffff;
   CHECK(o.send(message_type::index, m).returned == errc::bad_frame);

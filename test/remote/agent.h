@@ -214,7 +214,7 @@ inline void scripted_agent::handle(fabric::peer& p, message_type type, body_type
       if (m.resume != 0 && !heap_here) return no(errc::not_found);
       heap_here = true;
       owner = &p;
-      const open_heap_answer a{region_bytes, quota_bytes, applied_seq, lease_ms, 0};
+      const open_heap_answer a{region_bytes, quota_bytes, applied_seq, lease_ms, protocol_minor, 0};
       return ok(&a, sizeof a);
     }
     case message_type::close_heap: heap_here = false; return ok();
