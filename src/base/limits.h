@@ -2,7 +2,7 @@
 // here changes how fast something goes or how much of it may wait, and never whether it is right. Numbers that belong
 // to a format on the wire or in memory stand beside the format, and what a program can set stands in its options. Each
 // layer reads its own section only. Those of paged ranges are in src/paged/paged_limits.h, those of channels in
-// src/base/channel_limits.h.
+// src/base/channel_limits.h, those of replica sets in src/base/replica_limits.h.
 #pragma once
 
 #include "base/mutation.h"
@@ -326,7 +326,7 @@ constexpr std::uint32_t collections_in_vain_max = 2;
 
 /// Batches of a lost agent end as soon as their requests do: a guard against a session that does not end.
 constexpr auto batches_end_within = std::chrono::seconds(10);
-/// All attempts to stop the threads before words are swept. A scope that stays open longer holds new homes up.
+/// Until all scopes that were open have ended, before words are swept. A longer one holds new homes up.
 constexpr auto rehoming_pause_within = std::chrono::seconds(10);
 /// Survivors that took no tablets, and scopes that did not end, are tried again after so long.
 constexpr auto rehoming_again_after = std::chrono::milliseconds(500);
@@ -340,6 +340,7 @@ constexpr std::size_t retired_together = 64;
 
 /// Events that wait for the program's function. Agents change states some times a second at most.
 constexpr std::size_t agent_events_max = 256;
+
 // ---- cache: who holds memory (cache/holders.cc) ----
 
 /// Frames that are looked at for one error: some milliseconds, after a wait of seconds.

@@ -29,6 +29,7 @@ struct batch {
   std::uint32_t generation = 0;
   std::uint32_t offset = 0;  ///< of `data` in the region
   std::uint64_t seq = 0;     ///< set by submit
+  bool imports = false;      ///< copies of another member of the replica set (protocol index_import); set before submit
   void* owner = nullptr;     ///< the caller's own word, untouched by the agent session
   /// What the acknowledgement calls, from the thread that sees it, once: ok = indexed; anything else = outcome unknown
   /// or failed, every object in it stays dirty. Must not block. The batch is recycled when it returns.
@@ -57,6 +58,11 @@ struct agent_session_options {
   std::uint32_t batch_bytes = 256 << 10;
   std::uint32_t batches_in_flight = 16;  ///< begin_batch waits beyond this
   fabric::service* in_process = nullptr;
+  /// The agent may be given up when it was not heard of for so long, if `is_replaceable` says so then. 0: only after
+  /// session.reconnect_for, and nobody asks it for signs of life.
+  duration suspect_within{};
+  /// Whether everything that the agent stores is on another one, too, that answers.
+  bool (*is_replaceable)(void* context) noexcept = nullptr;
   /// Called with a region that the agent wants back; the owner calls agent_session::retired later, after a grace
   /// period. False: it has no memory to note it. The agent tells it again, on the next connection.
   bool (*on_retire)(void* context, std::uint32_t region, std::uint32_t generation) noexcept = nullptr;
@@ -106,6 +112,10 @@ class agent_session {
   /// What the agent gives this heap.
   [[nodiscard]] virtual std::uint64_t quota_bytes() const noexcept = 0;
   [[nodiscard]] virtual bool lost() const noexcept = 0;
+  /// It has been connected and answers, as far as is known. Wait-free.
+  [[nodiscard]] virtual bool up() const noexcept = 0;
+  /// Its failure domain (protocol open_heap_answer::zone).
+  [[nodiscard]] virtual std::uint16_t zone() const noexcept = 0;
   /// Bytes that the agent can still take of this heap, as it told last; 0 from its refusal until a region has come back.
   /// Other heaps of the agent may have taken them meanwhile. Wait-free.
   [[nodiscard]] virtual std::uint64_t left_bytes() const noexcept = 0;
@@ -115,6 +125,10 @@ class agent_session {
   virtual errc register_types() noexcept = 0;
   /// Asks for tablets; the numbers are the owner's choice. Blocking, bounded by the session's deadline.
   virtual errc grant_tablets(std::uint32_t first, std::uint32_t count) noexcept = 0;
+  /// The same as a backup; what it had of them as a backup is forgotten. unsupported: the agent is too old.
+  virtual errc replicate_tablets(std::uint32_t first, std::uint32_t count) noexcept = 0;
+  /// The agent becomes the primary of tablets that it is a backup of.
+  virtual errc promote_tablets(std::uint32_t first, std::uint32_t count) noexcept = 0;
 
   // ---- reading ----
   /// Current generation of a region as the owner knows it; 0 when unknown or retired. Wait-free.

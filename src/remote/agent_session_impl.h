@@ -88,11 +88,22 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   // seq_cst: an owner that opens says where it is to be told, and looks here; a session that ends does it the other way
   // round. One of them sees the other.
   [[nodiscard]] bool lost() const noexcept override { return ended_.load() == ended::lost; }
+  [[nodiscard]] bool up() const noexcept override { return usable(); }
+  [[nodiscard]] std::uint16_t zone() const noexcept override { return zone_; }
   [[nodiscard]] std::uint64_t left_bytes() const noexcept override { return left_.load(std::memory_order_relaxed); }
   fabric::session& session() noexcept override { return *session_.load(std::memory_order_acquire); }
 
   errc register_types() noexcept override;
-  errc grant_tablets(std::uint32_t first, std::uint32_t count) noexcept override;
+  errc grant_tablets(std::uint32_t first, std::uint32_t count) noexcept override {
+    return place_tablets(message_type::grant_tablets, first, count);
+  }
+  errc replicate_tablets(std::uint32_t first, std::uint32_t count) noexcept override {
+    return minor_ < minor_of_replicas ? errc::unsupported
+                                      : place_tablets(message_type::replicate_tablets, first, count);
+  }
+  errc promote_tablets(std::uint32_t first, std::uint32_t count) noexcept override {
+    return place_tablets(message_type::promote_tablets, first, count);
+  }
   [[nodiscard]] std::uint32_t region_generation(std::uint32_t region) const noexcept override {
     return table_.generation(region);
   }
@@ -140,6 +151,9 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
   void lost(fabric::session& s, errc why) noexcept override;
   void notice(fabric::session& s, std::span<const std::byte> payload) noexcept override;
+  [[nodiscard]] duration reconnect_for(duration usual) const noexcept override {
+    return is_replaceable() ? std::min(options_.suspect_within, usual) : usual;
+  }
 
  private:
   enum class ended : std::uint8_t { no, lost, closed };
@@ -191,6 +205,10 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   [[nodiscard]] std::uint64_t left_after(const region_answer& a) const noexcept;
   [[nodiscard]] std::uint64_t left_after_retirement(const answer_view& a) const noexcept;
   void watch_oldest(time_point now);
+  void watch_silence(lock_type& lock, time_point now);
+  [[nodiscard]] bool is_replaceable() const noexcept {
+    return options_.suspect_within > duration{} && options_.is_replaceable && options_.is_replaceable(options_.context);
+  }
   /// Something that came on the connection of generation `g`, or did not come in time, costs it: with the mutex. What
   /// completes late tells nothing of a later connection, which is left alone.
   void break_soon(std::uint32_t g) {
@@ -233,6 +251,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   /// A cycle's message: its body, then `tail`; the answer's body comes back in `out`. cycle_calls.cc
   errc cycle_call(message_type type, const void* body, std::size_t body_bytes, std::span<const std::byte> tail,
                   time_point deadline, reply& out) noexcept;
+  errc place_tablets(message_type type, std::uint32_t first, std::uint32_t count) noexcept;
   errc wait_until_usable(time_point deadline) noexcept;
   /// A request came back as disconnected that was posted after generation `g` was seen usable: nothing is posted before
   /// the next handshake. 0 says nothing.
@@ -259,6 +278,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   const agent_session_options options_;
   std::string url_;
   std::uint64_t region_bytes_ = 0, quota_bytes_ = 0;
+  std::uint16_t minor_ = 0, zone_ = 0;  ///< of the agent
   duration renew_after_ = std::chrono::seconds(1);
   std::string refusal_;  ///< what the agent said when it refused the first open
   errc refused_ = errc::ok;
@@ -311,6 +331,9 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
                                                      ///< room for all notices that are owed an answer
   std::set<std::uint32_t> learning_;
   bool renewing_ = false;
+  time_point silence_at_{};         ///< of the next look
+  clock::rep heard_before_ = 0;     ///< heard_at_ at the last look
+  std::uint32_t silent_looks_ = 0;  ///< one after the other, each in its time
   bool stopping_ = false;
   bool keeper_work_ = false;
   bool was_usable_ = false;

@@ -134,7 +134,9 @@ void agent_session_impl::enqueue(flight& f, flight_state s) {
                                                     .length = f.used,
                                                     .crc = 0,
                                                     .count = f.count,
-                                                    .flags = f.abandoned ? index_abandoned : 0});
+                                                    .flags = f.abandoned ? index_abandoned
+                                                             : f.imports ? index_import
+                                                                         : 0});
   FM_CHECK(!flights_.full(), "a batch has its place before it is numbered");
   flights_.push_back(&f);
 }

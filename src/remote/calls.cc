@@ -120,9 +120,9 @@ slot_answer agent_session_impl::fetch_slot(detail::slot_t slot, bool with_page, 
   return slot_answer{.status = errc::out_of_memory};
 }
 
-errc agent_session_impl::grant_tablets(std::uint32_t first, std::uint32_t count) noexcept {
-  auto message = frame(message_type::grant_tablets, grant_tablets_body{.first = first, .count = count});
-  return call(fabric::lane::control, message_type::grant_tablets, &message, sizeof message, operation_deadline()).code;
+errc agent_session_impl::place_tablets(message_type type, std::uint32_t first, std::uint32_t count) noexcept {
+  auto message = frame(type, grant_tablets_body{.first = first, .count = count});
+  return call(fabric::lane::control, type, &message, sizeof message, operation_deadline()).code;
 }
 
 errc agent_session_impl::register_types() noexcept try {

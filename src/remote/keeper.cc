@@ -2,6 +2,7 @@
 // seals finished regions and acknowledges retired ones. It starts the sender again after a reconnect, and breaks a
 // connection on which the oldest batch has waited too long. It sleeps until it is woken or one of these is due.
 #include "base/base.h"
+#include "base/replica_limits.h"
 #include <algorithm>
 
 #include "agent_session_impl.h"
@@ -24,6 +25,7 @@ void agent_session_impl::keep() noexcept {
       lock.lock();
     }
     watch_oldest(clock::now());
+    watch_silence(lock, clock::now());
     if (const std::uint32_t g = std::exchange(drop_, 0); g != 0) {
       lock.unlock();
       break_now(g);
@@ -60,6 +62,7 @@ time_point agent_session_impl::next_wake(time_point now) const {
   if (renewing_) t = time_point::max();
   if (!opening_region_ && (want_region_ || book_.wants_region())) t = std::min(t, open_again_at_);
   if (!flights_.empty()) t = std::min(t, now + options_.session.operation_within);
+  if (options_.suspect_within > duration{}) t = std::min(t, silence_at_);
   return t;
 }
 
@@ -70,6 +73,35 @@ void agent_session_impl::watch_oldest(time_point now) {
   if (f.state != flight_state::posted || f.sent_generation != resumed_.load(std::memory_order_relaxed)) return;
   if (now - f.sent_at > options_.session.operation_within + std::chrono::seconds(1))
     drop_ = std::max(drop_, f.sent_generation);
+}
+
+// Whoever waits for nothing hears nothing: the agent is asked for a sign of life at each look. A look that comes late counts
+// nothing, because then this process was not scheduled, and the agent may be as well as ever.
+void agent_session_impl::watch_silence(lock_type& lock, time_point now) {
+  if (options_.suspect_within <= duration{} || !usable()) {
+    silent_looks_ = 0;
+    return;
+  }
+  const duration between = options_.suspect_within / detail::limits::silent_looks;
+  if (now < silence_at_) return;
+  const bool in_time = now < silence_at_ + between;
+  silence_at_ = now + between;
+  const clock::rep heard_at = heard_at_.load(std::memory_order_relaxed);
+  if (std::exchange(heard_before_, heard_at) != heard_at)
+    silent_looks_ = 0;
+  else if (in_time)
+    ++silent_looks_;
+  if (silent_looks_ == 0) return;
+  if (!renewing_) {
+    renewing_ = true;
+    renewing_ = post_errand(lock, errand::kind::renew);
+  }
+  if (silent_looks_ <= detail::limits::silent_looks) return;
+  silent_looks_ = 0;
+  lock.unlock();
+  const bool replaceable = is_replaceable();
+  lock.lock();
+  if (replaceable) drop_ = std::max(drop_, resumed_.load(std::memory_order_relaxed));
 }
 
 // ---- errands ----

@@ -52,6 +52,8 @@ errc agent_session_impl::open_heap(fabric::session& s, bool resume) {
   const lock_type lock(mutex_);
   if (!resume) {
     region_bytes_ = opened.region_bytes;
+    minor_ = opened.minor;
+    zone_ = opened.zone;
     quota_bytes_ = opened.quota_bytes;
     left_.store(quota_bytes_, std::memory_order_relaxed);
     book_.configure(static_cast<std::uint32_t>(region_bytes_), options_.batch_bytes);

@@ -216,13 +216,15 @@ errc driver::attempt(duration within) noexcept {
 
 errc driver::reconnect() noexcept {
   std::minstd_rand random(std::uint32_t(clock::now().time_since_epoch().count()));
-  const time_point give_up = clock::now() + options_.reconnect_for;
+  const time_point broken = clock::now();
   constexpr duration delay_max = std::chrono::milliseconds(250);
   duration delay = std::chrono::milliseconds(2);
   for (;;) {
+    const duration within = events_.reconnect_for(options_.reconnect_for);
+    const time_point give_up = broken + within;
     // Half to the whole of the delay, so that many sessions of a returning agent do not come in step.
     auto jitter = std::uniform_int_distribution<duration::rep>(delay.count() / 2, delay.count());
-    const time_point last = give_up - std::min<duration>(options_.reconnect_for / 4, delay_max);
+    const time_point last = give_up - std::min<duration>(within / 4, delay_max);
     const time_point next = clock::now() + duration(jitter(random));
     // One attempt has time left at the end, however long the pause would be.
     pause_until(clock::now() < last ? std::min(next, last) : std::min(next, give_up));

@@ -26,7 +26,10 @@ class session_events {
   virtual errc connected(session& s, std::uint32_t g) = 0;
   /// The connection of generation `g` is gone; all its requests are done.
   virtual void disconnected(session& s, std::uint32_t g, errc why) noexcept = 0;
-  /// Reconnecting was given up after session_options::reconnect_for.
+  /// For how long a connection that broke is tried again, as things are now; `usual` is session_options::reconnect_for.
+  /// Asked again at each attempt.
+  [[nodiscard]] virtual duration reconnect_for(duration usual) const noexcept { return usual; }
+  /// Reconnecting was given up after reconnect_for.
   virtual void lost(session& s, errc why) noexcept = 0;
   /// The agent sent a message of its own accord. `payload` is valid during the call.
   virtual void notice(session& s, std::span<const std::byte> payload) noexcept = 0;

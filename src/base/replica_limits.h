@@ -1,0 +1,29 @@
+// Limits of replica sets, with the reason beside each number; see limits.h for what belongs here.
+// src/cache (replica_set.h, replication.cc, losses.cc), src/collector and src/remote read it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace fm::detail::limits {
+
+/// How long an access waits for a replica to take over: a failover takes milliseconds once an agent is known to be lost.
+constexpr auto failover_within = std::chrono::seconds(30);
+/// Looks in a row, within heap_options::suspect_within, in which nothing was heard of an agent before it is given up.
+constexpr std::uint32_t silent_looks = 8;
+/// Agents that store an object, at most: each multiplies memory and writes. Two or three are usual elsewhere.
+constexpr std::uint32_t replicas_max = 4;
+/// Bytes that are read at once from a member of a set for a new one: as much as a batch has.
+constexpr std::uint64_t import_read_bytes = 256 << 10;
+/// Entries that one message asks for: 32 KiB, which is a moment for any agent and link.
+constexpr std::uint32_t entries_read_at_once = 4096;
+/// Batches for a new member that are not acknowledged yet. Those of the program go to it as well.
+constexpr std::uint32_t imports_in_flight = 4;
+/// A tablet's new member is given up when nothing of it was acknowledged for so long.
+constexpr auto import_within = std::chrono::seconds(5);
+/// Sets that found no new member are looked at again after so long.
+constexpr auto replicate_again_after = std::chrono::seconds(1);
+/// The share of a core that copying to new members takes while the program asks the cache for something.
+constexpr double replication_share = 0.5;
+
+}  // namespace fm::detail::limits
