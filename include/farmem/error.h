@@ -34,17 +34,18 @@ enum class errc : unsigned short {
   heap_closed = 16,   ///< the heap of the handle is closed
   null_handle = 17,   ///< a null fm::ptr or fm::ref was dereferenced
   too_large = 18,     ///< an object, graph or message exceeds its limit
-  out_of_memory = 19,    ///< the operating system refused memory or address space
-  not_found = 20,        ///< no such region, tablet, object or key
-  stale = 21,            ///< an older generation or incarnation was named
-  access_denied = 22,    ///< bounds, ownership or permissions forbid the access
-  slots_exhausted = 23,  ///< the configured slot range is used up
-  unsupported = 24,      ///< this build or machine cannot do it; the message states what is missing
-  corrupt = 25,          ///< a checksum or a header does not match the bytes
-  out_of_range = 26,     ///< an index past the end of a managed container, or bytes outside of a paged range
-  scope_misuse = 27,     ///< an operation suspends or blocks where an open fm::scope forbids it
-  wrong_type = 28,       ///< an object is of another type than the one that was asked for
-  conflict = 29,         ///< an object or a name is not in the state any more that the caller based its change on
+  out_of_memory = 19,     ///< the operating system refused memory or address space
+  not_found = 20,         ///< no such region, tablet, object or key
+  stale = 21,             ///< an older generation or incarnation was named
+  access_denied = 22,     ///< bounds, ownership or permissions forbid the access
+  slots_exhausted = 23,   ///< the configured slot range is used up
+  unsupported = 24,       ///< this build or machine cannot do it; the message states what is missing
+  corrupt = 25,           ///< a checksum or a header does not match the bytes
+  out_of_range = 26,      ///< an index past the end of a managed container, or bytes outside of a paged range
+  scope_misuse = 27,      ///< an operation suspends or blocks where an open fm::scope forbids it
+  wrong_type = 28,        ///< an object is of another type than the one that was asked for
+  conflict = 29,          ///< an object or a name is not in the state any more that the caller based its change on
+  under_replicated = 30,  ///< fewer agents store the object than heap_options::min_replicas asks for
 };
 
 /// The name of the enumerator, for logs and messages. O(1).

@@ -14,11 +14,12 @@ namespace fm {
 
 /// What happened to an agent of a heap.
 enum class agent_change : std::uint8_t {
-  silent,   ///< its connection is gone; accesses to it wait
-  back,     ///< it is connected again, and nothing was lost
-  full,     ///< it refuses memory; told again only after it gave some
-  lost,     ///< it answered without the heap, or was gone for heap_options::reconnect_within
-  rehomed,  ///< it was lost, and its slots have other agents; objects that only it had are lost
+  silent,      ///< its connection is gone; accesses to it wait
+  back,        ///< it is connected again, and nothing was lost
+  full,        ///< it refuses memory; told again only after it gave some
+  lost,        ///< it answered without the heap, or was gone for heap_options::reconnect_within
+  rehomed,     ///< it was lost, and its slots have other agents; objects that only it had are lost
+  replicated,  ///< of all agents: each object is stored on heap_options::replicas of them again
 };
 
 /// The name of the enumerator, for logs. O(1).
@@ -34,7 +35,9 @@ struct lost_type {
 struct agent_event {
   agent_change change = agent_change::silent;  ///< what happened
   std::string agent;                           ///< URL of the agent
-  std::uint64_t tablets = 0;       ///< of `rehomed`: tablets, of 65,536 slots each, that have other agents now
+  std::uint64_t tablets = 0;  ///< of `rehomed`: tablets, of 65,536 slots each, that have other agents now
+  std::uint64_t promoted_tablets =
+      0;                           ///< of `rehomed`: those of them that a backup took over, so nothing of them is lost
   std::uint64_t lost_objects = 0;  ///< of `rehomed`: objects that are lost, garbage included
   /// Of `rehomed`: the types of the lost objects, most objects first. The counts add up to `lost_objects`. They are an
   /// estimate: in proportion to what the agent stored when the last full collection ended, of up to 262,144 of its
@@ -50,6 +53,16 @@ struct heap_options {
   /// URLs of the agents: `local:` (an agent in this process), `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`.
   /// Objects are spread over all of them.
   std::vector<std::string> agents = {"local:"};
+  /// Agents that store each object, 1 to 4. With 2, an agent may die: its objects are served by the others, no access fails,
+  /// and the heap copies them to another agent. Each replica costs its share of the agents' memory, and a write-back of
+  /// every object once more; accesses to resident objects and misses cost the same.
+  std::uint32_t replicas = 1;
+  /// If fewer agents than this store an object, what is written to it stays in the cache until there are enough again. 1:
+  /// the heap goes on with fewer. Accesses that find no room then throw cache_full; evict_all returns under_replicated.
+  std::uint32_t min_replicas = 1;
+  /// With `replicas` of 2 and more: an agent that is silent or cannot be reached for so long is given up if the agents that
+  /// have its objects answer. It is lost then, even if it comes back.
+  duration suspect_within = std::chrono::milliseconds(500);
   /// Bytes of memory that the agent in this process gives to heaps. Only for `local:`.
   std::uint64_t local_memory = 1ull << 30;
   /// Bytes of a region of the agent in this process, a power of two. Only for `local:`.

@@ -86,8 +86,13 @@ struct heap_stats {
       regions_retired = 0;              ///< regions that the agents took back
   std::uint32_t agents_lost = 0;        ///< agents that are lost
   std::uint64_t tablets_rehomed = 0;    ///< tablets, of 65,536 slots each, that got another agent after a loss
-  std::uint64_t lost_objects = 0;       ///< gauge: objects that a lost agent took along, until a collection frees them
-  std::uint64_t threads = 0,            ///< threads that have used the heap and have not ended
+  std::uint64_t tablets_promoted = 0;   ///< those of them that a backup took over, with all objects
+  std::uint64_t tablets_degraded = 0;   ///< gauge: tablets that fewer agents store than heap_options::replicas says
+  std::uint64_t tablets_replicated = 0,  ///< tablets that got a new member of their replica set
+      replicated_objects = 0,            ///< objects that were copied for that
+      replicated_bytes = 0;              ///< bytes of these objects
+  std::uint64_t lost_objects = 0;        ///< gauge: objects that a lost agent took along, until a collection frees them
+  std::uint64_t threads = 0,             ///< threads that have used the heap and have not ended
       thread_bytes = 0,       ///< bytes that threads have for themselves: unused frames and slots, buffers, records
       leases_taken_back = 0;  ///< times that such memory of a thread that did not use it went back to the heap
   std::uint64_t bytes_bounced = 0;  ///< bytes copied between registered and other memory for an RDMA device; 0 is best

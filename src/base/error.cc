@@ -40,6 +40,7 @@ std::string_view to_string(errc code) noexcept {
     case errc::scope_misuse: return "scope_misuse";
     case errc::wrong_type: return "wrong_type";
     case errc::conflict: return "conflict";
+    case errc::under_replicated: return "under_replicated";
   }
   return "unknown_error";
 }

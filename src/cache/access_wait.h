@@ -41,4 +41,20 @@ class access_wait {
   section_break left_;
 };
 
+/// Waiting inside of a section that cannot be left: frames stay, but nothing at home is read.
+class reading_nothing {
+ public:
+  reading_nothing() noexcept { this_thread.reads_nothing.store(1, std::memory_order_release); }
+  ~reading_nothing() {
+#if FM_TSAN
+    this_thread.reads_nothing.exchange(0, std::memory_order_seq_cst);
+#else
+    this_thread.reads_nothing.store(0, std::memory_order_relaxed);
+#endif
+    os::light_fence();
+  }
+  reading_nothing(const reading_nothing&) = delete;
+  reading_nothing& operator=(const reading_nothing&) = delete;
+};
+
 }  // namespace fm::detail

@@ -18,6 +18,8 @@ struct cache_options {
   duration access_within = std::chrono::seconds(10);  ///< a miss waits so long, then timed_out or agent_lost
   std::uint64_t hit_bytes = 0;                        ///< of the HIT that may be in memory; 0: all of it
   std::uint32_t hit_residents_max = 64;  ///< a page of the HIT that names more resident objects is not given back
+  std::uint32_t replicas = 1;            ///< agents that store an object
+  std::uint32_t min_replicas = 1;        ///< what is stored on fewer stays dirty
   bool elastic = true;
   bool background_evictor = true;
   bool dumped = false;  ///< core dumps have the segments and the used part of the HIT

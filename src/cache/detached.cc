@@ -187,6 +187,10 @@ char* detached_fetches::look_here(awaited& a) {
                                                                                                : holdup::others_fetch;
       return nullptr;
     }
+    if (link.lost() && cache_.losses().has_replica(a.slot) && !late) {
+      a.why = holdup::connection;
+      return nullptr;
+    }
     if (w != word::unknown && link.lost()) throw_access(errc::agent_lost, a.slot, link);
     if (late && a.memory_short == time_point{}) throw_access(errc::timed_out, a.slot, link);
     if (link.session().state() != fabric::session_state::up) {

@@ -24,6 +24,8 @@
 #pragma once
 
 #include "object_cache.h"
+#include "replica_set.h"
+#include <algorithm>
 #include <array>
 #include <boost/intrusive/slist.hpp>
 #include <mutex>
@@ -53,9 +55,25 @@ class evictor {
   void send() noexcept;
   /// Waits until nothing that was copied out is unacknowledged, or until the deadline.
   void await_acknowledged(time_point deadline) noexcept;
-  /// The agent is lost: what was copied out for it is dirty again, all of it, when this returns true; false at the
-  /// deadline.
+  /// The agent is lost: no batch that was to go to it, among others perhaps, is unacknowledged when this returns true. False at
+  /// the deadline.
   bool end_batches(std::uint32_t agent, time_point deadline) noexcept;
+  /// Calls `change`, which stores other replica sets, between two steps. What is copied out from then on goes to the new
+  /// sets; what was before is in batches of at most the number that is returned. Outside of sections.
+  template <class Change>
+  std::uint64_t change_sets(Change&& change) {
+    const std::lock_guard lock(mutex_);
+    close_open_batches();
+    change();
+    submit_closed();
+    return batches_begun_;
+  }
+  /// Waits until every batch up to that number that goes to the agent is acknowledged, or has failed. False at the
+  /// deadline.
+  bool await_batches(std::uint64_t number, std::uint32_t agent, time_point deadline) noexcept;
+  /// A new member of a set (replica_set::begin_joining) has missed a batch since `begin_join`.
+  void begin_join() noexcept { join_missed_.store(false, std::memory_order_release); }
+  [[nodiscard]] bool join_missed() const noexcept { return join_missed_.load(std::memory_order_acquire); }
   /// After a collection has freed frames: segments in which nothing else is go back at once, if nobody is inside a
   /// section that began before, and otherwise when those have ended.
   void release_dead() noexcept;
@@ -71,6 +89,15 @@ class evictor {
   /// Why an agent refuses what is written back to it; ok when its last write-back went well.
   [[nodiscard]] errc refusal(std::size_t agent) const noexcept {
     return static_cast<errc>(refusals_[agent].load(std::memory_order_relaxed));
+  }
+  /// Of one of those that store the slot.
+  [[nodiscard]] errc refusal_of(slot_t slot) const noexcept {
+    const replica_set set = replica_set::of(slot);
+    errc some = refusal(set.primary());
+    set.for_each_backup([&](std::uint32_t a) {
+      if (some == errc::ok && refusal(a) != errc::agent_lost) some = refusal(a);
+    });
+    return some;
   }
   /// The refusal of some agent, of one that is full if there is such; ok when there is none.
   [[nodiscard]] errc last_error() const noexcept;
@@ -91,14 +118,35 @@ class evictor {
  private:
   struct written_object {
     slot_t slot;
-    word_t home;
+    word_t home;  ///< at the primary
+  };
+  /// The batch of one member of the set.
+  struct member_batch {
+    std::uint32_t agent = 0;
+    bool joins = false;
+    errc outcome = errc::ok;
+    remote::batch* batch = nullptr;
   };
   /// A batch and what is in it, from copy-out to acknowledgement.
   struct batch_record : boost::intrusive::slist_base_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> {
     evictor* owner = nullptr;
-    std::size_t agent = 0;
-    remote::batch* batch = nullptr;
+    std::uint64_t number = 0;  ///< from begin to the last answer; 0: free. Under records_mutex_
+    replica_set set;           ///< as it was when the first object was copied
+    std::uint32_t count = 0;   ///< of members
+    std::array<member_batch, limits::replicas_max> members;  ///< the primary first; all have the same bytes
+    std::atomic<std::uint32_t> unanswered{0};                ///< members
     std::vector<written_object> objects;
+
+    [[nodiscard]] bool fits(std::uint64_t bytes) const noexcept {
+      return std::all_of(members.begin(), members.begin() + count,
+                         [&](const member_batch& m) { return m.batch->fits(bytes); });
+    }
+    [[nodiscard]] bool goes_to(std::uint32_t agent) const noexcept {
+      return std::any_of(members.begin(), members.begin() + count,
+                         [&](const member_batch& m) { return m.agent == agent; });
+    }
+    /// Without a batch: they go back to their sessions.
+    void give_back_batches(object_cache& cache) noexcept;
 
     /// Of one more object, so that noting it cannot fail while its word is busy. False without memory.
     bool make_room() noexcept;
@@ -146,9 +194,17 @@ class evictor {
   void submit_closed() noexcept;
   bool submit_open_batches() noexcept;
   static void acknowledged(remote::batch& b, errc code) noexcept;
-  void acknowledge(batch_record& r, errc code) noexcept;
-  /// A batch for the agent, of at least so many bytes. False: none is to be had now, or there is no memory to note it.
-  bool open_batch(std::size_t agent, std::uint64_t bytes_min) noexcept;
+  /// All members have answered.
+  void acknowledge(batch_record& r) noexcept;
+  /// What became of its objects.
+  void settle(batch_record& r) noexcept;
+  /// What the answers of all members come to: ok when every live one has indexed it.
+  errc outcome_of(const batch_record& r, std::uint32_t& refused_by) const noexcept;
+  /// Batches for all members of the set, of at least so many bytes. False: none are to be had now, or there is no memory to
+  /// note them.
+  bool open_batch(const replica_set& set, std::uint64_t bytes_min) noexcept;
+  bool ask_member(batch_record& r, std::uint32_t agent, bool joins, std::uint64_t bytes_min) noexcept;
+  [[nodiscard]] bool has_members_enough(const replica_set& set) const noexcept;
   batch_record* take_record() noexcept;  ///< null without memory
   void give_back_record(batch_record* r) noexcept;
   void run() noexcept;
@@ -180,8 +236,8 @@ class evictor {
   std::uint32_t low_ = 0, high_ = 0;
   bump moved_{fill_kind::kept, nullptr};  ///< where objects are moved to
   time_point no_pause_before_{};
-  std::vector<remote::batch*> open_;  ///< per agent
-  record_list closed_;                ///< of batches that leave at the end of this step
+  std::vector<batch_record*> open_;  ///< per primary
+  record_list closed_;               ///< of batches that leave at the end of this step
   std::uint64_t steps_ = 0;
   std::uint32_t held_ = 0;  ///< steps in which the sweep waited at an object for a batch, since there was one
   std::vector<std::uint64_t> denied_;  ///< per agent: the step in which it had no batch for us; not asked again in it
@@ -193,8 +249,10 @@ class evictor {
   std::mutex records_mutex_;
   std::vector<std::unique_ptr<batch_record>> records_;
   record_list free_records_;  ///< of records_
-  std::atomic<std::uint32_t> batches_unacknowledged_{0};
-  std::vector<std::atomic<std::uint16_t>> refusals_;  ///< by agent; written when they change only
+  std::uint64_t batches_begun_ = 0;
+  std::atomic<bool> join_missed_{false};
+  std::atomic<std::uint32_t> batches_unacknowledged_{0};  ///< of a set, each once
+  std::vector<std::atomic<std::uint16_t>> refusals_;      ///< by agent; written when they change only
   std::atomic<std::uint32_t> work_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -200,12 +200,14 @@ void frame_space::touch(mutator& m, std::atomic<word_t>& word, word_t seen) {
   word_t expected = seen;
   if (!word.compare_exchange_strong(expected, seen & ~word::cold_bit, std::memory_order_acq_rel)) return;
   if ((px.shape.load(std::memory_order_relaxed) & frame::elastic_bit) != 0) {
+    const word_t home = px.home.load(std::memory_order_relaxed);
     px.shape.fetch_and(~frame::elastic_bit, std::memory_order_relaxed);
     m.counters.elastic_touches += 1;
+    if (!word::is_remote(home)) return;  // its agent has been replaced
     const slot_t slot = header::slot(px.header.load(std::memory_order_relaxed));
     cache_.misses()
         .windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed))
-        .stretch(home_address::unpack(px.home.load(std::memory_order_relaxed)));
+        .stretch(home_address::unpack(home));
   }
 }
 

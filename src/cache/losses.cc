@@ -3,14 +3,71 @@
 // Invariant: a tablet is on the list exactly while it has a lost object, so that a heap without losses looks at one
 // counter.
 #include "losses.h"
+#include "access_wait.h"
 #include "object_cache.h"
+#include "replica_set.h"
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace fm::detail {
 
 bool lost_agents::stranded(slot_t slot) const noexcept { return cache_.link_of(slot).lost(); }
+
+bool lost_agents::has_replica(slot_t slot) const noexcept {
+  bool live = false;
+  replica_set::of(slot).for_each_whole_backup([&](std::uint32_t a) { live |= !cache_.agents()[a]->lost(); });
+  return live;
+}
+
+bool lost_agents::await_replica(slot_t slot, std::uint32_t agent) {
+  if (!cache_.agents()[agent]->lost()) return false;
+  const time_point deadline = clock::now() + limits::failover_within;
+  const access_wait wait(cache_.pressure(), slot);
+  std::optional<reading_nothing> reads_nothing;
+  if (!wait.outside()) reads_nothing.emplace();
+  for (;;) {
+    const std::uint32_t seen = moved_.load(std::memory_order_seq_cst);
+    if (object_cache::agent_of(slot) != agent) return true;
+    if (cache_.closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for a replica");
+    if (!has_replica(slot) || clock::now() >= deadline) return object_cache::agent_of(slot) != agent;
+    os::futex_wait(moved_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(10)));
+  }
+}
+
+void lost_agents::note_moved() noexcept {
+  moved_.fetch_add(1, std::memory_order_seq_cst);
+  os::futex_wake(moved_, 1 << 30);
+}
+
+// By the session's thread, which must not wait: an agent without memory to list its tablets is not replaced now.
+bool lost_agents::is_replaceable(std::uint32_t agent) const noexcept try {
+  const object_cache::links& links = cache_.agents();
+  const auto answers = [&](std::uint32_t a) { return a != agent && !links[a]->lost() && links[a]->up(); };
+  for (const std::uint32_t t : cache_.slots().tablets()) {
+    const replica_set set = replica_set::of_tablet(t);
+    if (!set.has(agent)) continue;
+    bool other = answers(set.primary());
+    set.for_each_whole_backup([&](std::uint32_t a) { other |= answers(a); });
+    if (!other) return false;
+  }
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+std::uint64_t lost_agents::degraded_tablets() const {
+  const object_cache::links& links = cache_.agents();
+  std::uint64_t n = 0;
+  for (const std::uint32_t t : cache_.slots().tablets()) {
+    const replica_set set = replica_set::of_tablet(t);
+    std::uint32_t live = !links[set.primary()]->lost();
+    set.for_each_whole_backup([&](std::uint32_t a) { live += !links[a]->lost(); });
+    n += live < cache_.options().replicas;
+  }
+  return n;
+}
 
 bool lost_agents::survivors() const noexcept {
   const object_cache::links& links = cache_.agents();

@@ -6,6 +6,8 @@
 //             used as ever, everything else of them answers agent_lost at once, and nothing new is placed there
 //   left      its tablets have other agents (rehoming.h); nobody asks it anything again, even if it answers
 //
+// An access to a stranded tablet that has a backup does not fail: it waits until the backup is the primary.
+//
 // Invariant owned here: an object that is neither resident nor stored at its tablet's agent is on the list of the lost
 // until a collection has found it dead. The list is the owner's, and not the new agent's: it costs one bit a slot of
 // lost tablets, no message asks for it, and a page of the table that was given back forgets no loss.
@@ -32,6 +34,17 @@ class lost_agents {
 
   /// The tablet's agent is lost, and no other has it yet.
   [[nodiscard]] bool stranded(slot_t slot) const noexcept;
+  /// Whether another agent that lives stores the slot's object, too. O(1).
+  [[nodiscard]] bool has_replica(slot_t slot) const noexcept;
+  /// An access failed at `agent`. If that is lost, and a replica is left, waits until another agent has the slot, outside
+  /// of sections where it can: true. False: the access has failed for good, or it takes too long. Throws heap_closed.
+  bool await_replica(slot_t slot, std::uint32_t agent);
+  /// Tablets have other agents: those who wait look again.
+  void note_moved() noexcept;
+  /// Whether each object that the agent stores is on another agent that answers. O(tablets).
+  [[nodiscard]] bool is_replaceable(std::uint32_t agent) const noexcept;
+  /// Tablets that fewer agents store than cache_options::replicas says. O(tablets).
+  [[nodiscard]] std::uint64_t degraded_tablets() const;
   /// An agent is left that could take tablets.
   [[nodiscard]] bool survivors() const noexcept;
   /// Throws agent_lost, with the name of the agent that had it, if the object is gone for good. O(1).
@@ -58,6 +71,7 @@ class lost_agents {
     std::array<std::uint64_t, slot_marks::tablet_words> bits{};
   };
   object_cache& cache_;
+  std::atomic<std::uint32_t> moved_{0};  ///< how often tablets got other agents; futex
   std::atomic<std::uint64_t> objects_{0};
   std::atomic<std::uint64_t> changed_bytes_{0};  ///< of frames that became dirty when no agent was left
   std::mutex mutex_;

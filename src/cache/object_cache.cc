@@ -121,7 +121,12 @@ char* object_cache::resolve_here(slot_t slot, access how) {
       // All threads that waited for a fetch that failed would try in turn, and wait for each other's.
       if (waited_since != time_point{} && clock::now() >= waited_since + options_.access_within)
         throw_access(errc::timed_out, slot, link_of(slot));
-      misses_.miss(slot, word, w);
+      const std::uint32_t agent = agent_of(slot);
+      try {
+        misses_.miss(slot, word, w);
+      } catch (const error& e) {
+        if (e.code() != errc::agent_lost || !losses_.await_replica(slot, agent)) throw;
+      }
     }
   }
 }

@@ -86,26 +86,6 @@ void memory_pressure::sleep_until_released(std::uint32_t seen, time_point deadli
   cache_.memory().wait_released(seen, deadline);
 }
 
-namespace {
-
-// Waiting inside of a section that cannot be left: frames stay, but nothing at home is read.
-class reading_nothing {
- public:
-  reading_nothing() noexcept { this_thread.reads_nothing.store(1, std::memory_order_release); }
-  ~reading_nothing() {
-#if FM_TSAN
-    this_thread.reads_nothing.exchange(0, std::memory_order_seq_cst);
-#else
-    this_thread.reads_nothing.store(0, std::memory_order_relaxed);
-#endif
-    os::light_fence();
-  }
-  reading_nothing(const reading_nothing&) = delete;
-  reading_nothing& operator=(const reading_nothing&) = delete;
-};
-
-}  // namespace
-
 // The collection that a wait goes on for past its deadline: the first that begins after it.
 class memory_pressure::awaited_collection {
  public:
@@ -253,7 +233,7 @@ bool memory_pressure::is_share_free() const noexcept {
 bool memory_pressure::await_share(mutator& m, slot_t slot) {
   const std::uint32_t agent = object_cache::agent_of(slot);
   evictor& eviction = cache_.eviction();
-  const auto may_go_on = [&] { return eviction.refusal(agent) == errc::ok || is_share_free(); };
+  const auto may_go_on = [&] { return eviction.refusal_of(slot) == errc::ok || is_share_free(); };
   if (this_thread.collects) return false;
   if (eviction.refusal(agent) == errc::agent_lost) {
     if (!cache_.losses().may_change(slot))
@@ -272,7 +252,7 @@ bool memory_pressure::await_share(mutator& m, slot_t slot) {
   eviction.wake();
   for (bool late = false;;) {
     const std::uint32_t seen = cache_.memory().release_count();
-    const errc why = eviction.refusal(agent);
+    const errc why = eviction.refusal_of(slot);
     if (may_go_on()) break;
     if (wait.outside() || late) ask_for_room();
     if (cache_.closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for memory");

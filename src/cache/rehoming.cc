@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "evictor.h"
 #include "object_cache.h"
+#include "replica_set.h"
 
 #include <algorithm>
 
@@ -56,30 +57,139 @@ rehomed rehoming::run() noexcept {
 }
 
 bool rehoming::leave(std::uint32_t agent, rehomed& out) {
-  if (!cache_.losses().survivors() || !find_homes(agent)) return false;
-  std::vector<tablet_move>& moves = moves_[agent];
+  if (!cache_.losses().survivors()) return false;
+  leave_sets(agent);
   if (!mutated(mutation::acknowledge_after_rehoming) &&
       !cache_.eviction().end_batches(agent, clock::now() + limits::batches_end_within))
     return false;
-  const held_pages held(cache_.collections());  // words only return to the table
-  open_pages_aside(agent);
-  const std::unique_ptr<slot_marks> allocated = stop_threads();
-  if (!allocated) return false;
-  rehomed::from told{agent, cache_.agents()[agent]->url(), 0, 0};
-  for (const tablet_move& m : moves)
-    for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++told.tablets)
-      told.lost_objects += sweep_tablet(agent, t, *allocated);
-  if (ends()) return false;
-  cache_.slots().move_tablets(agent, moves);
+  if (!promote(agent, promoted_[agent])) return false;
+  if (!find_homes(agent)) return false;
+  std::vector<tablet_move>& moves = moves_[agent];
+  rehomed::from told{agent, cache_.agents()[agent]->url(), promoted_[agent], promoted_[agent], 0};
+  if (!moves.empty()) {
+    const held_pages held(cache_.collections());  // words only return to the table
+    open_pages_aside(agent);
+    const std::unique_ptr<slot_marks> allocated = stop_threads();
+    if (!allocated) return false;
+    for (const tablet_move& m : moves)
+      for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++told.tablets)
+        told.lost_objects += sweep_tablet(agent, t, *allocated);
+    if (ends()) return false;
+    cache_.slots().move_tablets(agent, moves);
+    cache_.losses().note_moved();
+  }
   cache_.eviction().forget_refusal(agent);
   cache_.agents()[agent]->detach_all();
   moves_.erase(agent);
+  promoted_.erase(agent);
   cache_.eviction().wake();
   cache_.memory().wake_waiters();
-  log::warn("{} is lost: {} tablets have other agents, {} objects that only it had are lost", told.agent, told.tablets,
-            told.lost_objects);
+  log::warn(
+      "{} is lost: {} tablets have other agents, {} of them with all objects, {} objects that only it had are lost",
+      told.agent, told.tablets, told.promoted, told.lost_objects);
   out.left.push_back(std::move(told));
   return true;
+}
+
+// ---- promotion ----
+
+void rehoming::leave_sets(std::uint32_t agent) {
+  cache_.eviction().change_sets([&] {
+    for (const std::uint32_t t : cache_.slots().tablets()) {
+      replica_set set = replica_set::of_tablet(t);
+      if (set.primary() == agent || !set.has(agent)) continue;
+      set.remove(agent);
+      set.store(t);
+    }
+  });
+}
+
+std::vector<tablet_move> rehoming::promotions(std::uint32_t agent) {
+  std::vector<std::uint32_t> tablets = cache_.slots().tablets_of(agent);
+  std::sort(tablets.begin(), tablets.end());
+  std::vector<tablet_move> moves;
+  for (const std::uint32_t t : tablets) {
+    std::uint32_t to = tablet_move::nobody;
+    replica_set::of_tablet(t).for_each_whole_backup([&](std::uint32_t a) {
+      if (to == tablet_move::nobody && !cache_.agents()[a]->lost()) to = a;
+    });
+    if (to == tablet_move::nobody) continue;
+    tablet_move* const last = moves.empty() ? nullptr : &moves.back();
+    if (last && last->to == to && last->first + last->count == t)
+      ++last->count;
+    else
+      moves.push_back({.first = t, .count = 1, .to = to, .granted = true});
+  }
+  return moves;
+}
+
+bool rehoming::promote(std::uint32_t agent, std::uint64_t& tablets) {
+  const std::vector<tablet_move> moves = promotions(agent);
+  if (moves.empty()) return true;
+  for (const tablet_move& m : moves)
+    if (cache_.agents()[m.to]->promote_tablets(m.first, m.count) != errc::ok) return false;
+  const held_pages held(cache_.collections());  // words only return to the table
+  open_pages_aside(agent);
+  if (!mutated(mutation::rehome_without_grace) && !await_readers()) return false;
+  for (const tablet_move& m : moves)
+    for (std::uint32_t t = m.first; t < m.first + m.count; ++t)
+      if (!mutated(mutation::believe_old_hints)) forget_addresses(t);
+  if (ends()) return false;
+  cache_.slots().move_tablets(agent, moves);
+  cache_.losses().note_moved();
+  for (const tablet_move& m : moves) tablets += m.count;
+  return true;
+}
+
+bool rehoming::await_readers() {
+  const time_point deadline = clock::now() + limits::rehoming_pause_within;
+  const std::uint64_t stamp = epochs::stamp();
+  os::nap nap(limits::pass_nap_first, limits::pass_nap_most);
+  while (!epochs::readers_passed(stamp)) {
+    if (clock::now() >= deadline || ends()) return false;
+    // The ends of sections are not announced.
+    std::atomic<std::uint32_t> never{0};
+    os::futex_wait(never, 0, clock::now() + nap.next());
+  }
+  return true;
+}
+
+void rehoming::forget_addresses(std::uint32_t tablet) {
+  const slot_t first = std::uint64_t{tablet} * tablet_slots;
+  for (slot_t from = first; from < first + tablet_slots; from += page_slots) {
+    if (page_of(from).state.load(std::memory_order_acquire) == page_given_back) continue;  // nothing of it is near
+    for (slot_t slot = from; slot < from + page_slots;) {
+      {
+        const auto no_step = cache_.eviction().hold();
+        const section in_section;
+        while (slot < from + page_slots && forget_address(slot)) ++slot;
+      }
+      if (slot < from + page_slots) await_fetch(slot);
+      if (ends()) return;
+    }
+  }
+}
+
+bool rehoming::forget_address(slot_t slot) noexcept {
+  std::atomic<word_t>& word = word_at(slot);
+  for (word_t w = word.load(std::memory_order_acquire);;) {
+    if (w == word::free || w == word::unknown) return true;
+    if (word::is_fetching(w)) return mutated(mutation::rehome_without_grace);
+    if (word::is_remote(w)) {
+      if (word.compare_exchange_weak(w, word::unknown, std::memory_order_acq_rel)) return true;
+      continue;
+    }
+    if (word::is_busy(w)) {
+      cpu_relax();
+      w = word.load(std::memory_order_acquire);
+      continue;
+    }
+    if (!word::is_clean(w)) return true;  // it gets another address before it is clean
+    if (!word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) continue;
+    frame::prefix(word::payload(w)).home.store(word::unknown, std::memory_order_relaxed);
+    word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
+    return true;
+  }
 }
 
 // ---- who takes them ----

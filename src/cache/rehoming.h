@@ -1,12 +1,26 @@
-// Re-homing: the tablets of an agent that is lost get new agents among those that are left. Resident objects become dirty
-// and go to their new home by ordinary write-back; every other object of these tablets is lost (losses.h).
+// What becomes of the tablets of an agent that is lost. Where it was a backup, the set goes on without it. Where it was the
+// primary, the first live backup takes its place: promotion. A tablet without a backup gets a new agent among those that
+// are left, and that is re-homing: resident objects become dirty and go there by ordinary write-back, and every other
+// object of it is lost (losses.h).
 //
-// The order, and what each step is for
+// Promotion. No thread sees an error; those that want an object of the tablet wait for step 5 (lost_agents::await_replica).
+//   1  The loss is final, as in step 1 below. Every batch that was to go to the lost agent is settled, at all of its members
+//      (evictor::end_batches). Until then an answer of the new primary can be older than what it is about to be sent: as a
+//      hint it would hide the newer copy.
+//   2  The backup is told that it is the primary.
+//   3  Who reads at home has ended: whoever looked at the session before it was lost has installed what it read, or has
+//      failed. Threads that wait inside of sections for the promotion itself read nothing (reading_nothing).
+//   4  Hints become unknown, and so do the home addresses of clean frames, which stay clean: eviction forgets them, and the
+//      next access asks by slot. A page at a time, while eviction is held back: it takes addresses from frames to words.
+//   5  The tablets name their new primaries.
+// A pause is not needed: no slot is lost, so nobody has to tell which ones are in use.
+//
+// Re-homing. The order, and what each step is for
 //   1  The loss is final: the session has ended, so nobody posts to the agent again (agent_session::lost).
-//   2  Survivors grant the tablets. One whose answer did not come may have granted them, and is asked again and no
-//      other: two agents that hold one tablet would each take references to it for their own.
-//   3  The agent's batches end as failed (evictor::end_batches). A late acknowledgement would make an object clean,
+//   2  The agent's batches end as failed (evictor::end_batches). A late acknowledgement would make an object clean,
 //      with an address of the old agent under the new one.
+//   3  Survivors grant the tablets. One whose answer did not come may have granted them, and is asked again and no
+//      other: two agents that hold one tablet would each take references to it for their own.
 //   4  A pause. Whoever looked at the session before it was lost has left its section; whoever looks from now on posts
 //      nothing, and puts no hint anywhere. The pause also tells which slots are free.
 //   5  Every word of the tablets is looked at: hints become unknown, and their objects are lost; clean frames become
@@ -43,7 +57,7 @@ struct rehomed {
   struct from {
     std::uint32_t number;  ///< of the heap's agents
     std::string agent;
-    std::uint64_t tablets, lost_objects;
+    std::uint64_t tablets, promoted, lost_objects;  ///< `promoted` of the tablets were taken over with all objects
   };
   bool again = false;      ///< tablets are left without an agent, and survivors may take them later
   std::vector<from> left;  ///< agents that have no tablets any more
@@ -66,6 +80,15 @@ class rehoming {
 
  private:
   bool leave(std::uint32_t agent, rehomed& out);
+  /// The sets that it is a backup of go on without it.
+  void leave_sets(std::uint32_t agent);
+  /// Of its tablets that have a live backup; false when it is to be tried again. Adds up how many.
+  bool promote(std::uint32_t agent, std::uint64_t& tablets);
+  [[nodiscard]] std::vector<tablet_move> promotions(std::uint32_t agent);
+  bool await_readers();
+  void forget_addresses(std::uint32_t tablet);
+  /// The word and the frame hold no address of a home copy afterwards. False when the word belongs to a fetch.
+  static bool forget_address(slot_t slot) noexcept;
   bool find_homes(std::uint32_t agent);
   bool find_home(std::uint32_t agent, tablet_move& m);
   std::unique_ptr<slot_marks> stop_threads();
@@ -80,6 +103,7 @@ class rehoming {
   object_cache& cache_;
   const std::atomic<bool>& stopping_;
   std::map<std::uint32_t, std::vector<tablet_move>> moves_;  ///< by the agent that is being left
+  std::map<std::uint32_t, std::uint64_t> promoted_;          ///< tablets, by the agent that is being left
   std::vector<bool> left_;                                   ///< by agent
   placement homes_;                                          ///< survivors get tablets by room
 };

@@ -1,11 +1,12 @@
 // Granting, refilling and giving back slots, and the hold that a snapshot takes; see slots.h.
 //
-// Invariant: locks are taken in this order: sources, the tablets, the mutators. Who holds a source and wants another one
+// Invariant: locks are taken in this order: sources, the evictor, the tablets, the mutators. Who holds a source and wants another one
 // only tries it. No section waits for any of them (access_wait.h).
 #include "slots.h"
 #include "evictor.h"
 #include "object_cache.h"
 #include "rehoming.h"
+#include "replica_set.h"
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -115,6 +116,7 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
     }
     if (source.next == source.end && source.free_pages.empty()) {
       const std::uint32_t first = take_tablets(&cache_, agent, limits::tablets_per_grant);
+      if (cache_.options().replicas > 1) grant_backups(agent, first, limits::tablets_per_grant);
       if (const errc e = links[agent]->grant_tablets(first, limits::tablets_per_grant); e != errc::ok) {
         // Who was not heard of may have granted them: they are nobody's then, for good. With another agent they could
         // be the same slots twice, and each would take references to the other's for its own.
@@ -153,6 +155,33 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
     next_run(m);
     return;
   }
+}
+
+// Nobody knows of the tablets yet, so their sets may be stored without holding eviction back. A set that stays short of
+// members is completed later (replication.h).
+void slot_sources::grant_backups(std::uint32_t primary, std::uint32_t first, std::uint32_t count) noexcept {
+  object_cache::links& links = cache_.agents();
+  replica_set set;
+  set.set_primary(primary);
+  std::uint64_t refused = 0;
+  const auto n = static_cast<std::uint32_t>(links.size());
+  const auto zone = [&](std::uint32_t a) { return links[a]->zone(); };
+  while (set.backups() + 1 < cache_.options().replicas) {
+    const std::uint32_t to = next_member(
+        set, n,
+        [&](std::uint32_t a) {
+          return links[a]->up() && links[a]->left_bytes() != 0 && (a >= 64 || (refused >> a & 1) == 0);
+        },
+        zone);
+    if (to == n) break;
+    if (links[to]->replicate_tablets(first, count) == errc::ok)
+      set.add(to);
+    else if (to < 64)
+      refused |= std::uint64_t{1} << to;
+    else
+      break;
+  }
+  for (std::uint32_t t = first; t < first + count; ++t) set.store(t);
 }
 
 // One of the free slots that the thread has, if any, none of which anybody takes back now.
@@ -194,16 +223,26 @@ void slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move>
   // Memory first: when a tablet names its new agent nothing may fail any more.
   const std::uint64_t all = old.free_pages.size() + (old.end - old.next) / page_slots + 2;
   old.free_pages.reserve(all);
+  std::vector<slot_page> pages;
+  pages.reserve(all);
   for (const tablet_move& m : moves) {
     std::vector<slot_page>& to = sources_[m.to]->free_pages;
     to.reserve(to.size() + all);
   }
   for_each_page(old.next, old.end, [&](const slot_page& p) { old.free_pages.push_back(p); });
   old.next = old.end = 0;
-  const std::vector<slot_page> pages = std::exchange(old.free_pages, {});
-  for (const tablet_move& m : moves)
-    for (std::uint32_t t = m.first; t < m.first + m.count; ++t)
-      hit.tablets[t].agent.store(m.to, std::memory_order_release);
+  std::swap(pages, old.free_pages);
+  const object_cache::links& links = cache_.agents();
+  cache_.eviction().change_sets([&] {
+    for (const tablet_move& m : moves)
+      for (std::uint32_t t = m.first; t < m.first + m.count; ++t) {
+        replica_set set = replica_set::of_tablet(t);
+        for (std::uint32_t a = 0; a < links.size(); ++a)
+          if (a == m.to || links[a]->lost()) set.remove(a);
+        set.set_primary(m.to);
+        set.store(t);
+      }
+  });
   for (const slot_page& p : pages) sources_[object_cache::agent_of(p.first)]->free_pages.push_back(p);
 }
 

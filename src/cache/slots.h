@@ -46,7 +46,8 @@ class slot_sources {
   void leave_run(mutator& m);
   /// Tablets of an agent that is lost; there will be no others.
   [[nodiscard]] std::vector<std::uint32_t> tablets_of(std::uint32_t lost_agent);
-  /// The tablets have other agents from now on, and what is free of them is on offer there.
+  /// The tablets have other primaries from now on, which are no backups any more, and what is free of them is on offer
+  /// there. Agents that are lost are no members any more.
   void move_tablets(std::uint32_t from, std::span<const tablet_move> moves);
   /// The thread's run and its free slots are on offer again, with the lock of leases.h. False: they stay for now,
   /// because the source is in use.
@@ -78,6 +79,8 @@ class slot_sources {
   std::optional<slot_t> slot_of_run(mutator& m) noexcept;
   /// Bytes that are placed on an agent by one run at most.
   [[nodiscard]] std::uint64_t run_bytes_most() const noexcept;
+  /// Makes agents the backups of tablets that are about to be granted to the primary: as many as there are.
+  void grant_backups(std::uint32_t primary, std::uint32_t first, std::uint32_t count) noexcept;
   struct slot_source;
   static void make_room(slot_source& source);
   static slot_page take_page(slot_source& source, std::uint64_t slots);

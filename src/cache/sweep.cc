@@ -62,7 +62,7 @@ void evictor::run_sweeping() {
           }
           // No batch to be had until acknowledgements or a region come: soon, as a rule, and then the sweep goes on
           // here. The rest of the segment, and others that wait only to be swept, are not held up for long.
-          if (refusal(tablet_info_of(frames[i].slot).agent.load(std::memory_order_acquire)) == errc::ok) {
+          if (refusal_of(frames[i].slot) == errc::ok) {
             starved_ = true;
             close_open_batches();
             if (held_ < limits::steps_held) {
@@ -79,7 +79,7 @@ void evictor::run_sweeping() {
           continue;
         }
         const word_t home = px.home.load(std::memory_order_relaxed);
-        FM_ASSERT(word::is_remote(home), "a clean frame has a home copy");
+        FM_ASSERT(word::is_remote(home) || home == word::unknown, "a clean frame has a home copy");
         if (word.compare_exchange_strong(w, home, std::memory_order_acq_rel)) {
           retire_frame(payload);
           ++dropped_;
@@ -124,7 +124,7 @@ bool evictor::move_on(char* payload, std::atomic<word_t>& word, word_t seen) {
 
 // By whoever drops it: the evictor, or an acknowledgement.
 void evictor::note_left(slot_t slot, const segment& s, std::uint32_t shape, word_t home) noexcept {
-  if ((shape & frame::elastic_bit) != 0) {
+  if ((shape & frame::elastic_bit) != 0 && word::is_remote(home)) {
     counts.elastic_untouched.fetch_add(1, std::memory_order_relaxed);
     cache_.misses()
         .windows(tablet_info_of(slot).agent.load(std::memory_order_relaxed))

@@ -25,7 +25,6 @@ bool evictor::waits_for_home(slot_t slot) noexcept {
 bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
-  const std::size_t agent = tablet_info_of(header::slot(h)).agent.load(std::memory_order_relaxed);
   if (waits_for_home(header::slot(h))) {
     ++dirty_kept_;
     return true;
@@ -39,10 +38,12 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   // The payload is not looked at before the word is busy: until then a touch may move the object and retire the frame.
   const std::uint64_t room = frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes;
   const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
-  if (open_[agent] && !open_[agent]->fits(bytes_max)) close(agent);
-  if (!open_[agent] && !open_batch(agent, bytes_max)) return false;
-  note_refusal(agent, errc::ok);
-  batch_record& record = *static_cast<batch_record*>(open_[agent]->owner);
+  const replica_set set = replica_set::of(header::slot(h));
+  batch_record*& open = open_[set.primary()];
+  if (open && (open->set != set || !open->fits(bytes_max))) close(set.primary());
+  if (!open && !open_batch(set, bytes_max)) return false;
+  batch_record& record = *open;
+  for (std::uint32_t i = 0; i < record.count; ++i) note_refusal(record.members[i].agent, errc::ok);
   if (!record.make_room()) {
     counts.unbatched.fetch_add(1, std::memory_order_relaxed);
     return false;
@@ -54,12 +55,16 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   }
   const std::uint64_t bytes = home_bytes(h, payload, room);
   FM_CHECK(bytes != 0 && bytes <= bytes_max, "a frame's header describes an object");
-  remote::batch& b = *open_[agent];
-  const word_t home = b.next(bytes).pack();
-  std::byte* const copy = b.data + b.used;
-  copy_bytes(copy, frame::home_copy(payload), bytes);
-  b.used += static_cast<std::uint32_t>(bytes);
-  ++b.count;
+  remote::batch& first = *record.members[0].batch;
+  const word_t home = first.next(bytes).pack();
+  const std::byte* const copy = first.data + first.used;
+  // From the frame each time: a member that shares its memory with this process could change what is read from there.
+  for (std::uint32_t i = 0; i < record.count; ++i) {
+    remote::batch& b = *record.members[i].batch;
+    copy_bytes(b.data + b.used, frame::home_copy(payload), bytes);
+    b.used += static_cast<std::uint32_t>(bytes);
+    ++b.count;
+  }
   record.objects.push_back({header::slot(h), home});
   ++waiting_;
   // A grace period after the object was cooled nobody else changes the shape of a word that is cold and ours.
@@ -76,25 +81,59 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   return true;
 }
 
-bool evictor::open_batch(std::size_t agent, std::uint64_t bytes_min) noexcept {
-  if (denied_[agent] == steps_) return false;
-  batch_record* const record = take_record();
-  errc why = errc::ok;
-  remote::batch* const b = record ? cache_.agents()[agent]->begin_batch(bytes_min, clock::now(), why) : nullptr;
+bool evictor::ask_member(batch_record& r, std::uint32_t agent, bool joins, std::uint64_t bytes_min) noexcept {
+  errc why = errc::timed_out;
+  remote::batch* const b =
+      denied_[agent] == steps_ ? nullptr : cache_.agents()[agent]->begin_batch(bytes_min, clock::now(), why);
+  if (!b && joins && why != errc::timed_out) {
+    join_missed_.store(true, std::memory_order_release);
+    return true;
+  }
   if (!b) {
-    if (record) give_back_record(record);
     denied_[agent] = steps_;
-    counts.unbatched.fetch_add(1, std::memory_order_relaxed);
     // Not cleared before: a thread that gives up waiting for memory meanwhile has to say why the agent refused.
     note_refusal(agent, why == errc::timed_out ? errc::ok : why);
     return false;
   }
-  held_ = 0;
-  record->agent = agent;
-  record->batch = b;
-  b->owner = record;
+  b->owner = &r;
   b->on_acknowledged = acknowledged;
-  open_[agent] = b;
+  r.members[r.count++] = {agent, joins, errc::ok, b};
+  return true;
+}
+
+bool evictor::has_members_enough(const replica_set& set) const noexcept {
+  std::uint32_t live = 1;
+  set.for_each_backup([&](std::uint32_t a) { live += !cache_.agents()[a]->lost(); });
+  return live >= cache_.options().min_replicas;
+}
+
+bool evictor::open_batch(const replica_set& set, std::uint64_t bytes_min) noexcept {
+  const std::uint32_t primary = set.primary();
+  if (denied_[primary] == steps_) return false;
+  if (!has_members_enough(set)) {
+    denied_[primary] = steps_;
+    note_refusal(primary, errc::under_replicated);
+    return false;
+  }
+  batch_record* const record = take_record();
+  bool all = record && ask_member(*record, primary, false, bytes_min);
+  set.for_each_backup([&](std::uint32_t a) {
+    if (!cache_.agents()[a]->lost()) all = all && ask_member(*record, a, false, bytes_min);
+  });
+  if (all && set.is_joined() && !record->goes_to(set.joining()) && !cache_.agents()[set.joining()]->lost())
+    all = ask_member(*record, set.joining(), true, bytes_min);
+  if (!all) {
+    if (record) {
+      record->give_back_batches(cache_);
+      give_back_record(record);
+    }
+    denied_[primary] = steps_;
+    counts.unbatched.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  held_ = 0;
+  record->set = set;
+  open_[primary] = record;
   return true;
 }
 
@@ -108,10 +147,7 @@ bool evictor::grow_up() noexcept {
   return growing_.payload != nullptr;
 }
 
-void evictor::close(std::size_t agent) noexcept {
-  closed_.push_back(*static_cast<batch_record*>(open_[agent]->owner));
-  open_[agent] = nullptr;
-}
+void evictor::close(std::size_t agent) noexcept { closed_.push_back(*std::exchange(open_[agent], nullptr)); }
 
 bool evictor::close_open_batches() noexcept {
   sweeps_since_submit_ = 0;
@@ -130,13 +166,17 @@ void evictor::submit_closed() noexcept {
   while (!closed_.empty()) {
     batch_record& record = closed_.front();
     closed_.pop_front();
-    const std::size_t agent = record.agent;
-    remote::batch* const b = record.batch;
-    if (b->count == 0)  // every object for it was touched at the last moment: nobody will acknowledge it
+    if (record.objects.empty()) {  // every object for it was touched at the last moment: nobody will acknowledge it
+      record.give_back_batches(cache_);
       give_back_record(&record);
-    else
-      batches_unacknowledged_.fetch_add(1, std::memory_order_relaxed);
-    cache_.agents()[agent]->submit(b);
+      continue;
+    }
+    batches_unacknowledged_.fetch_add(1, std::memory_order_relaxed);
+    record.unanswered.store(record.count, std::memory_order_relaxed);
+    // It may be another batch's as soon as the last of them has answered.
+    const std::array<member_batch, limits::replicas_max> members = record.members;
+    const std::uint32_t n = record.count;
+    for (std::uint32_t i = 0; i < n; ++i) cache_.agents()[members[i].agent]->submit(members[i].batch);
   }
 }
 
@@ -146,14 +186,26 @@ bool evictor::submit_open_batches() noexcept {
   return any;
 }
 
-bool evictor::end_batches(std::uint32_t agent, time_point deadline) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (open_[agent]) close(agent);
-    submit_closed();
+bool evictor::await_batches(std::uint64_t number, std::uint32_t agent, time_point deadline) noexcept {
+  const auto is_awaited = [&](const std::unique_ptr<batch_record>& r) {
+    return r->number != 0 && r->number <= number && r->goes_to(agent);
+  };
+  for (;;) {
+    const std::uint32_t seen = work_.load(std::memory_order_acquire);
+    {
+      const std::lock_guard lock(records_mutex_);
+      if (std::none_of(records_.begin(), records_.end(), is_awaited)) return true;
+    }
+    if (clock::now() >= deadline) return false;
+    for (auto& link : cache_.agents()) link->poll();
+    os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }
+}
+
+bool evictor::end_batches(std::uint32_t agent, time_point deadline) noexcept {
+  const std::uint64_t number = change_sets([] {});
   // Nobody gets another one: begin_batch has nothing to give for an agent that is lost.
-  return cache_.agents()[agent]->flush(deadline) != errc::timed_out;
+  return await_batches(number, agent, deadline);
 }
 
 errc evictor::last_error() const noexcept {
@@ -183,17 +235,54 @@ void evictor::forget_old_refusals() noexcept {
 
 void evictor::acknowledged(remote::batch& b, errc code) noexcept {
   auto* r = static_cast<batch_record*>(b.owner);
-  r->owner->acknowledge(*r, code);
+  for (std::uint32_t i = 0; i < r->count; ++i)
+    if (r->members[i].batch == &b) r->members[i].outcome = code;
+  const std::uint32_t left = r->unanswered.fetch_sub(1, std::memory_order_acq_rel) - 1;
+  if (mutated(mutation::acknowledge_before_all) && left + 1 == r->count) r->owner->settle(*r);
+  if (left == 0) r->owner->acknowledge(*r);
 }
 
-void evictor::acknowledge(batch_record& r, errc code) noexcept {
+errc evictor::outcome_of(const batch_record& r, std::uint32_t& refused_by) const noexcept {
+  refused_by = r.members[0].agent;
+  std::uint32_t stored = 0;
+  errc refused = errc::ok;
+  for (std::uint32_t i = 0; i < r.count; ++i) {
+    const member_batch& m = r.members[i];
+    if (cache_.agents()[m.agent]->lost() || m.joins) continue;
+    stored += m.outcome == errc::ok;
+    if (m.outcome == errc::ok || refused != errc::ok) continue;
+    refused = m.outcome;
+    refused_by = m.agent;
+  }
+  if (refused != errc::ok) return refused;
+  if (stored >= cache_.options().min_replicas) return errc::ok;
+  return stored == 0 ? errc::agent_lost : errc::under_replicated;  // members died meanwhile
+}
+
+void evictor::acknowledge(batch_record& r) noexcept {
+  settle(r);
+  give_back_record(&r);
+  batches_unacknowledged_.fetch_sub(1, std::memory_order_release);
+  wake();
+}
+
+// An address of the primary is of no use, and of another agent tomorrow, once that is lost: who wants the object then asks
+// by slot. Before another agent is the primary every batch of this one has been settled (rehoming.h).
+void evictor::settle(batch_record& r) noexcept {
+  for (std::uint32_t i = 0; i < r.count; ++i)
+    if (r.members[i].joins && r.members[i].outcome != errc::ok) join_missed_.store(true, std::memory_order_release);
+  std::uint32_t refused_by = 0;
+  const errc code = outcome_of(r, refused_by);
   {
     const section in_section;
     const std::size_t n = r.objects.size();
+    // In the section: whoever replaces the primary waits for its end.
+    const bool at_primary = !cache_.agents()[r.set.primary()]->lost();
     // Objects that were copied out together come from one segment: it is told of them together.
     segment* from = nullptr;
     std::uint32_t of_segment = 0, dropped = 0;
     for (std::size_t i = 0; i < n; ++i) {
+      const word_t home = at_primary ? r.objects[i].home : word::unknown;
       if (i + limits::acknowledged_ahead < n)
         __builtin_prefetch(&word_at(r.objects[i + limits::acknowledged_ahead].slot), 1);
       std::atomic<word_t>& word = word_at(r.objects[i].slot);
@@ -216,7 +305,7 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
       frame_prefix& px = frame::prefix(payload);
       segment& s = arena_.of(payload);
       FM_ASSERT((px.shape.load() & frame::writing_bit) != 0, "an acknowledged object was being written");
-      if (code == errc::ok) px.home.store(r.objects[i].home, std::memory_order_relaxed);
+      if (code == errc::ok) px.home.store(home, std::memory_order_relaxed);
       // Dirty again first: a frame that is neither dirty nor being written is one whose home copy is as new
       // (scan_frames).
       if (code != errc::ok && !mutated(mutation::clean_when_copied)) {
@@ -232,9 +321,9 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
                  epochs::passed(stamp) && px.pins.load(std::memory_order_acquire) == 0) {
         // Cold words under busy are ours alone.
         retire_frame(payload);
-        word.store(r.objects[i].home, std::memory_order_release);
+        word.store(home, std::memory_order_release);
         ++dropped;
-        note_left(r.objects[i].slot, s, shape, r.objects[i].home);
+        note_left(r.objects[i].slot, s, shape, home);
       } else {
         word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
         counts.cancelled.fetch_add(1, std::memory_order_relaxed);
@@ -249,10 +338,8 @@ void evictor::acknowledge(batch_record& r, errc code) noexcept {
     counts.acknowledged.fetch_add(n, std::memory_order_relaxed);
     if (code == errc::ok) cache_.pressure().note_stored();
   }
-  if (code != errc::ok) note_refusal(r.agent, code);
-  give_back_record(&r);
-  batches_unacknowledged_.fetch_sub(1, std::memory_order_release);
-  wake();
+  if (code != errc::ok) note_refusal(refused_by, code);
+  r.objects.clear();
 }
 
 bool evictor::batch_record::make_room() noexcept try {
@@ -262,23 +349,30 @@ bool evictor::batch_record::make_room() noexcept try {
   return false;
 }
 
+void evictor::batch_record::give_back_batches(object_cache& cache) noexcept {
+  for (std::uint32_t i = 0; i < count; ++i) cache.agents()[members[i].agent]->submit(members[i].batch);
+  count = 0;
+}
+
 evictor::batch_record* evictor::take_record() noexcept try {
   const std::lock_guard lock(records_mutex_);
-  if (!free_records_.empty()) {
-    batch_record& r = free_records_.front();
-    free_records_.pop_front();
-    return &r;
+  if (free_records_.empty()) {
+    records_.push_back(std::make_unique<batch_record>());
+    records_.back()->owner = this;
+    free_records_.push_front(*records_.back());
   }
-  records_.push_back(std::make_unique<batch_record>());
-  records_.back()->owner = this;
-  return records_.back().get();
+  batch_record& r = free_records_.front();
+  free_records_.pop_front();
+  r.number = ++batches_begun_;
+  r.count = 0;
+  return &r;
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
 
 void evictor::give_back_record(batch_record* r) noexcept {
-  r->objects.clear();
   const std::lock_guard lock(records_mutex_);
+  r->number = 0;
   free_records_.push_front(*r);
 }
 

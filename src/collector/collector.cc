@@ -140,6 +140,7 @@ collector::collector(object_cache& cache, const collector_options& options)
   cache_.requests().collect_with(options.automatic ? tell : nullptr, this);
   cache_.young().log_with(log_overwritten);
   triggers_.arm({});
+  if (cache.options().replicas > 1) replicate_at_ = clock::now() + limits::replicate_again_after;
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
     this_thread.collects = true;
@@ -211,7 +212,7 @@ void collector::rehome() noexcept {
       // Their number is told at least.
     }
     try {
-      if (options_.on_rehomed) options_.on_rehomed(a.agent, a.tablets, a.lost_objects, std::move(types));
+      if (options_.on_rehomed) options_.on_rehomed(a, std::move(types));
     } catch (const std::bad_alloc&) {
       log::warn("{} is rehomed, and there is no memory to say so", a.agent);
     }
@@ -219,6 +220,32 @@ void collector::rehome() noexcept {
   if (!r.again || mutated(mutation::rehome_in_cycle)) return;
   const std::lock_guard lock(mutex_);
   rehome_at_ = std::min(rehome_at_, clock::now() + limits::rehoming_again_after);
+}
+
+namespace {
+
+/// What the program has asked the cache for: it rests if this stays the same.
+std::uint64_t demand_of(object_cache& cache) {
+  std::uint64_t sum = 0;
+  cache.mutators().for_each([&](const mutator& m) {
+    sum += m.counters.misses.get() + m.counters.touches.get() + m.counters.allocated_objects.get();
+  });
+  return sum;
+}
+
+}  // namespace
+
+time_point collector::replicate() noexcept {
+  const time_point begun = clock::now();
+  const std::uint64_t demand = demand_of(cache_);
+  const replication::outcome o = replication_.step();
+  const bool whole = o == replication::outcome::whole;
+  if (whole && !sets_are_whole_ && options_.on_replicated) options_.on_replicated();
+  sets_are_whole_ = whole;
+  const time_point ended = clock::now();
+  if (o != replication::outcome::joined) return ended + limits::replicate_again_after;
+  if (demand_of(cache_) == demand) return ended;  // nobody minds
+  return ended + std::chrono::duration_cast<duration>((ended - begun) * (1 / limits::replication_share - 1));
 }
 
 void collector::ask_as_due() noexcept {
@@ -338,10 +365,13 @@ void collector::run() noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto rehomes = [this] { return rehome_at_ <= clock::now(); };
-    const auto called = [&] { return !wanted_.empty() || !young_wanted_.empty() || stopping_.load() || rehomes(); };
+    const auto replicates = [this] { return replicate_at_ <= clock::now(); };
+    const auto called = [&] {
+      return !wanted_.empty() || !young_wanted_.empty() || stopping_.load() || rehomes() || replicates();
+    };
     const bool continuous = options_.automatic && options_.continuous;
     const time_point rested = continuous ? clock::now() + limits::longest_rest : time_point::max();
-    const time_point until = std::min(rested, rehome_at_);
+    const time_point until = std::min({rested, rehome_at_, replicate_at_});
     if (until == time_point::max())
       changed_.wait(lock, called);
     else if (!changed_.wait_until(lock, until, called) && until == rested)
@@ -353,6 +383,14 @@ void collector::run() noexcept {
       lock.unlock();
       rehome();
       lock.lock();
+      if (cache_.options().replicas > 1) replicate_at_ = clock::now();
+      continue;
+    }
+    if (replicates()) {
+      lock.unlock();
+      const time_point next = replicate();
+      lock.lock();
+      replicate_at_ = next;
       continue;
     }
     if (wanted_.empty() && young_wanted_.empty()) continue;

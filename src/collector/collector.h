@@ -16,6 +16,7 @@
 #include "cache/evictor.h"
 #include "cache/object_cache.h"
 #include "cache/rehoming.h"
+#include "cache/replication.h"
 #include "collector/options.h"
 #include "collector/stored_types.h"
 #include "collector/triggers.h"
@@ -100,11 +101,14 @@ class collector {
   void rest(duration at_most) noexcept { wait_traced(times_traced(), at_most); }
   /// Gives the tablets of lost agents others. Between two collections.
   void rehome() noexcept;
+  [[nodiscard]] const replication::counters& replicated() const noexcept { return replication_.counts; }
   /// Marks that sections may be looking at: lock() of a weak handle, eviction. They stay until those have ended.
   void keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept;
 
  private:
   void run() noexcept;
+  /// Gives a tablet a new member; when the next one is due.
+  time_point replicate() noexcept;
   /// Enough was allocated for a collection, or the agents are full.
   void ask_as_due() noexcept;
   cycle_report run_cycle(std::string why, evacuate what) noexcept;
@@ -133,9 +137,12 @@ class collector {
   std::uint64_t young_begun_ = 0, young_ended_ = 0;  ///< collections of young objects
   std::uint32_t young_callers_ = 0;                  ///< in collect_young
   cycle_report last_, last_young_;
-  rehoming rehoming_{cache_, stopping_};  ///< the collector's thread's
-  stored_types types_{cache_};            ///< the collector's thread's
-  bool young_last_ = false;               ///< the last collection was of young objects; the collector's thread's
+  time_point replicate_at_ = time_point::max();  ///< when replica sets are looked at
+  rehoming rehoming_{cache_, stopping_};         ///< the collector's thread's
+  replication replication_{cache_, stopping_};
+  bool sets_are_whole_ = true;  ///< the collector's thread's
+  stored_types types_{cache_};  ///< the collector's thread's
+  bool young_last_ = false;     ///< the last collection was of young objects; the collector's thread's
 
   struct outlived {
     std::uint64_t stamp;

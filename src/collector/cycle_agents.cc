@@ -38,6 +38,13 @@ cycle_agents::agent* cycle_agents::of_tablet(std::uint32_t tablet) const noexcep
   return by_number_[hit.tablets[tablet].agent.load(std::memory_order_relaxed)];
 }
 
+void cycle_agents::check_all_are_traced(const slot_marks& marks) const {
+  for (const std::uint32_t t : marks.tablets())
+    if (!of_tablet(t) && owner_.cache().losses().has_replica(std::uint64_t{t} * tablet_slots))
+      throw error(errc::agent_lost, fmt::format("{} is lost, and its backups have not taken over yet",
+                                                owner_.cache().link_of(std::uint64_t{t} * tablet_slots).url()));
+}
+
 void cycle_agents::mark_lost(slot_marks& marks) const {
   for (std::size_t i = 0; i < marks.tablets().size(); ++i)
     if (!of_tablet(marks.tablets()[i])) std::memset(marks.marked(i), 0xff, protocol::marks_bytes);

@@ -44,6 +44,8 @@ class cycle_agents {
   agent& operator[](std::size_t i) noexcept { return all_[i]; }
   /// Who stores the objects of a tablet of the heap; null: it was lost before the cycle began.
   [[nodiscard]] agent* of_tablet(std::uint32_t tablet) const noexcept;
+  /// Throws agent_lost if an agent was lost whose objects a backup has: nobody would trace them before it has taken over.
+  void check_all_are_traced(const slot_marks& marks) const;
   /// Marks all objects of lost agents: nothing is known of them, so they live.
   void mark_lost(slot_marks& marks) const;
   [[nodiscard]] cycle_part& part(const agent& a) noexcept { return report_.agents[a.at]; }

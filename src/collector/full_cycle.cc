@@ -2,6 +2,7 @@
 #include "collector/full_cycle.h"
 
 #include "base/limits.h"
+#include "cache/replica_set.h"
 #include "collector/sweep.h"
 #include <algorithm>
 #include <cstring>
@@ -37,6 +38,7 @@ void full_cycle::run_steps() {
   }
   cache_.eviction().send();
   snapshot_.take();
+  agents_.check_all_are_traced(snapshot_.marks());
   const time_point scanned_from = clock::now();
   agents_.begin_cycle(snapshot_.marks(), owner_.options().agents_talk && who_ != tracing::compute_node);
   if (mutated(mutation::rehome_in_cycle)) owner_.rehome();
@@ -135,9 +137,22 @@ void full_cycle::release(const cycle_agents::agent& a, const std::vector<slot_pa
     if (mutated(mutation::return_slots_early)) cache_.slots().return_slots(a.number, some);
     agents_.check(a.link->release_slots(report_.number, pages, agents_.call_deadline(), answer), a,
                   "does not release slots");
+    if (!mutated(mutation::release_at_primary_only)) release_at_backups(pages);
     part.freed_objects += answer.entries;
     part.freed_bytes += answer.bytes;
     if (!mutated(mutation::return_slots_early)) cache_.slots().return_slots(a.number, some);
+  }
+}
+
+void full_cycle::release_at_backups(std::span<const protocol::slot_bits> pages) {
+  std::vector<std::vector<protocol::slot_bits>> by_agent(cache_.agents().size());
+  for (const protocol::slot_bits& p : pages)
+    replica_set::of(p.first_slot).for_each_backup([&](std::uint32_t b) { by_agent[b].push_back(p); });
+  for (const cycle_agents::agent& b : agents_) {
+    if (by_agent[b.number].empty()) continue;
+    protocol::release_answer answer{};
+    const errc e = b.link->release_slots(report_.number, by_agent[b.number], agents_.call_deadline(), answer);
+    if (!b.link->lost()) agents_.check(e, b, "does not release slots");
   }
 }
 

@@ -27,6 +27,7 @@
 #include "collector/snapshot.h"
 #include "collector/verify_cycle.h"
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace fm::detail {
@@ -46,6 +47,7 @@ class full_cycle {
   void sweep_dead();
   /// The agent forgets the slots.
   void release(const cycle_agents::agent& a, const std::vector<slot_page>& freed);
+  void release_at_backups(std::span<const protocol::slot_bits> pages);
 
   collector& owner_;
   object_cache& cache_;

@@ -3,6 +3,7 @@
 // Also: who traces.
 #pragma once
 
+#include "cache/rehoming.h"
 #include <cstdint>
 #include <farmem/collect.h>
 #include <farmem/options.h>
@@ -24,9 +25,9 @@ struct collector_options {
   bool agents_talk = true;  ///< agents send references to each other's objects to each other, where they can
   evacuation_options evacuation;
   /// An agent that was lost has no tablets any more; on the collector's thread.
-  std::function<void(const std::string& agent, std::uint64_t tablets, std::uint64_t lost_objects,
-                     std::vector<lost_type> lost_types)>
-      on_rehomed;
+  std::function<void(const rehomed::from&, std::vector<lost_type> lost_types)> on_rehomed;
+  /// After tablets lacked members of their replica sets, none does any more; on the collector's thread.
+  std::function<void()> on_replicated;
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
 };

@@ -19,6 +19,7 @@ std::string_view to_string(agent_change change) noexcept {
     case agent_change::full: return "full";
     case agent_change::lost: return "lost";
     case agent_change::rehomed: return "rehomed";
+    case agent_change::replicated: return "replicated";
   }
   return "unknown";
 }

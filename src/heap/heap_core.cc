@@ -2,6 +2,7 @@
 #include "heap/heap_core.h"
 #include "agent/embedded/embedded.h"
 #include "base/log.h"
+#include "base/replica_limits.h"
 #include "collector/roots/weak_cells.h"
 #include "heap/inherited.h"
 #include <cerrno>
@@ -22,6 +23,37 @@ std::uint64_t random_word() {
   return std::uint64_t{device()} << 32 | device();
 }
 
+void check_replicas(const heap_options& o) {
+  const std::size_t most = std::min<std::size_t>(o.agents.size(), limits::replicas_max);
+  if (o.replicas == 0 || o.replicas > most)
+    throw error(errc::invalid_argument, fmt::format("heap_options::replicas is {}: 1 to {} are possible with {} agents",
+                                                    o.replicas, most, o.agents.size()));
+  if (o.min_replicas == 0 || o.min_replicas > o.replicas)
+    throw error(errc::invalid_argument, fmt::format("heap_options::min_replicas is {}: 1 to {}, which is `replicas`",
+                                                    o.min_replicas, o.replicas));
+  std::set<std::string> named;
+  for (const std::string& url : o.agents)
+    if (o.replicas > 1 && !named.insert(url).second)
+      throw error(errc::invalid_argument,
+                  fmt::format("heap_options::agents names {} twice: replicas need agents of their own", url));
+}
+
+void tell_of_replicas(const heap_options& o, const std::vector<std::unique_ptr<remote::agent_session>>& links) {
+  if (o.replicas == 1) {
+    if (links.size() > 1) log::info("an agent that dies takes its objects along: heap_options::replicas is 1");
+    return;
+  }
+  std::set<std::uint16_t> zones;
+  std::size_t without = 0;
+  for (const auto& link : links)
+    if (link->zone() == 0)
+      ++without;
+    else
+      zones.insert(link->zone());
+  if (zones.size() + without < o.replicas)
+    log::warn("{} agents are in {} zones: some replicas of an object are in one zone", links.size(), zones.size());
+}
+
 }  // namespace
 
 heap_core::heap_core(const heap_options& options) {
@@ -36,6 +68,7 @@ heap_core::heap_core(const heap_options& options) {
   if (!(options.evacuation.below_live_ratio >= 0 && options.evacuation.below_live_ratio <= 1))
     throw error(errc::invalid_argument, fmt::format("heap_options::evacuation: a live ratio of {} is not in [0, 1]",
                                                     options.evacuation.below_live_ratio));
+  check_replicas(options);
   let_go_of_parents();
   reserve_hit(options.slots);
   try {
@@ -71,6 +104,12 @@ void heap_core::open(const heap_options& options) {
     object_cache* const cache = c.heap->cache_for_links_.load(std::memory_order_acquire);
     return !cache || cache->retirements().add(c.agent, region, generation);
   };
+  if (options.replicas > 1) lo.suspect_within = options.suspect_within;
+  lo.is_replaceable = [](void* context) noexcept {
+    const auto& c = *static_cast<link_context*>(context);
+    object_cache* const cache = c.heap->cache_for_links_.load(std::memory_order_acquire);
+    return cache && cache->losses().is_replaceable(c.agent);
+  };
   lo.on_traced = [](void* context, std::uint64_t) noexcept {
     const auto& c = *static_cast<link_context*>(context);
     if (collector* gc = c.heap->collector_for_links_.load(std::memory_order_acquire)) gc->traced();
@@ -99,6 +138,7 @@ void heap_core::open(const heap_options& options) {
     lo.heap_id[1] += 1;  // the same agent may be named twice
     links_.push_back(remote::agent_session::open(url, lo));
   }
+  tell_of_replicas(options, links_);
   cache_options co;
   co.capacity_bytes = options.cache;
   if (options.segment != 0) {
@@ -109,6 +149,8 @@ void heap_core::open(const heap_options& options) {
   co.policy.promote_probability = options.promote_probability;
   co.hit_bytes = options.hit;
   co.hit_residents_max = options.hit_residents;
+  co.replicas = options.replicas;
+  co.min_replicas = options.min_replicas;
   co.elastic = options.elastic;
   co.background_evictor = options.background_evictor;
   co.dumped = options.dump_cache;
@@ -129,15 +171,17 @@ void heap_core::open(const heap_options& options) {
   std::set<std::string> counted;  // the same agent may be named twice
   for (const auto& link : links_)
     if (counted.insert(link->url()).second) go.quota += link->quota_bytes();
-  go.on_rehomed = [this](const std::string& agent, std::uint64_t tablets, std::uint64_t lost_objects,
-                         std::vector<lost_type> lost_types) {
-    tablets_rehomed_.fetch_add(tablets, std::memory_order_relaxed);
+  go.on_rehomed = [this](const rehomed::from& a, std::vector<lost_type> lost_types) {
+    tablets_rehomed_.fetch_add(a.tablets, std::memory_order_relaxed);
+    tablets_promoted_.fetch_add(a.promoted, std::memory_order_relaxed);
     events_.post({.change = agent_change::rehomed,
-                  .agent = agent,
-                  .tablets = tablets,
-                  .lost_objects = lost_objects,
+                  .agent = a.agent,
+                  .tablets = a.tablets,
+                  .promoted_tablets = a.promoted,
+                  .lost_objects = a.lost_objects,
                   .lost_types = std::move(lost_types)});
   };
+  go.on_replicated = [this] { events_.post({.change = agent_change::replicated}); };
   collector_ = std::make_unique<collector>(*cache_, go);
   collector_for_links_.store(collector_.get());
   // One that was lost before the collector could be told.
@@ -244,6 +288,11 @@ heap_stats heap_core::stats(detail_level level) {
     s.agents_lost += link->lost();
   }
   s.tablets_rehomed = tablets_rehomed_.load(std::memory_order_relaxed);
+  s.tablets_promoted = tablets_promoted_.load(std::memory_order_relaxed);
+  s.tablets_degraded = c.losses().degraded_tablets();
+  s.tablets_replicated = collector_->replicated().joined.load(std::memory_order_relaxed);
+  s.replicated_objects = collector_->replicated().objects.load(std::memory_order_relaxed);
+  s.replicated_bytes = collector_->replicated().bytes.load(std::memory_order_relaxed);
   s.lost_objects = c.losses().objects();
   s.collections = collector_->counts.cycles.load(std::memory_order_relaxed);
   s.collections_failed = collector_->counts.failed.load(std::memory_order_relaxed);
@@ -293,6 +342,7 @@ std::string heap_stats::text() const {
       "stalls    {} for memory, {} expired, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects; {} lost, {} tablets re-homed, {} objects lost; {} bytes copied "
       "on their way to or from a device\n"
+      "replicas  {} tablets degraded, {} taken over, {} replicated anew with {} objects, {} bytes\n"
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
       "{} collections of young objects, {} failed; {} objects, {} bytes freed; "
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
@@ -308,8 +358,9 @@ std::string heap_stats::text() const {
       hit_words_aside, named_bytes(), cache_memory_bytes, hit_bytes, hit_record_bytes, handle_bytes, book_bytes,
       buffer_bytes, stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses,
       pauses_abandoned, regions, regions_retired, reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced,
-      collections, collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes,
-      emptied_regions, young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
+      tablets_degraded, tablets_promoted, tablets_replicated, replicated_objects, replicated_bytes, collections,
+      collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes, emptied_regions,
+      young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
       us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count,
       us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), blocked_in_scopes, bmu(std::chrono::milliseconds(10)));
 }

@@ -52,7 +52,7 @@ class heap_core {
   };
   const time_point opened_ = clock::now();
   const std::uint32_t opened_in_ = os::fork_depth();
-  std::atomic<std::uint64_t> tablets_rehomed_{0};
+  std::atomic<std::uint64_t> tablets_rehomed_{0}, tablets_promoted_{0};
   std::vector<std::string> urls_;           ///< of the agents, for who is told of them while they are being opened
   agent_events events_;                     ///< outlives who posts
   std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions

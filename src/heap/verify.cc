@@ -12,6 +12,7 @@
 //   resident, never written   the agent's entry is 0, or older
 //   weak cell                 its slot is allocated, and its index leads to the cell
 #include "cache/frames/frame_contents.h"
+#include "cache/replica_set.h"
 #include "collector/roots/weak_cells.h"
 #include "heap/heap_core.h"
 #include "table/young_bits.h"
@@ -76,7 +77,9 @@ void verify_frames(object_cache& cache, findings& out) {
           if (is_young_here(cache, r))
             out.fault("slot {:#x}: as at home, and refers to slot {:#x}, which is young", slot, r);
       }
-      if (word::is_clean(w) && !in_flight && !word::is_remote(px.home.load()))
+      // After a promotion nobody knows where the new primary has it.
+      const bool may_be_unknown = cache.options().replicas > 1 && px.home.load() == word::unknown;
+      if (word::is_clean(w) && !in_flight && !may_be_unknown && !word::is_remote(px.home.load()))
         out.fault("slot {:#x}: clean without a home copy", slot);
     }
     if (writing != s.writing.load())
@@ -129,6 +132,29 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& 
   }
 }
 
+// A live backup has a copy of whatever the primary has one of, unless a newer one is here and on its way.
+void verify_backups(object_cache& cache, std::uint32_t tablet, findings& out) {
+  const slot_t first = std::uint64_t{tablet} * tablet_slots;
+  const replica_set set = replica_set::of_tablet(tablet);
+  std::vector<word_t> entries, backup;
+  if (set.backups() == 0 || cache.agents()[set.primary()]->read_entries(first, tablet_slots, entries) != errc::ok)
+    return;
+  set.for_each_backup([&](std::uint32_t a) {
+    remote::agent_session& link = *cache.agents()[a];
+    if (link.lost()) return;
+    if (const errc e = link.read_entries(first, tablet_slots, backup); e != errc::ok || backup.size() != tablet_slots)
+      return out.fault("tablet {}: its entries cannot be read from {}, its backup: {}", tablet, link.url(),
+                       to_string(e));
+    for (std::uint64_t i = 0; i < tablet_slots; ++i) {
+      const word_t w = cache.pages().now(first + i);
+      const bool is_dirty = word::is_resident(w) && !word::is_clean(w);
+      if ((entries[i] != 0) != (backup[i] != 0) && !is_dirty)
+        out.fault("slot {:#x}: its primary {} it, and {}, its backup, {}", first + i,
+                  entries[i] != 0 ? "stores" : "does not store", link.url(), backup[i] != 0 ? "does" : "does not");
+    }
+  });
+}
+
 void verify_weak_cells(const slot_marks& nothing_marked, findings& out) {
   std::pair<const slot_marks&, findings&> context{nothing_marked, out};
   for_each_weak(
@@ -146,16 +172,20 @@ void verify_weak_cells(const slot_marks& nothing_marked, findings& out) {
 verify_report heap_core::verify() {
   verify_report report;
   findings out{report};
-  const auto no_eviction = cache_->eviction().hold();
-  for (auto& link : links_) link->flush(clock::now() + std::chrono::seconds(10));
-  verify_frames(*cache_, out);
   std::unique_ptr<slot_marks> allocated;
   {
+    // Before eviction is held: whoever moves tablets holds the sources, and then eviction.
     slot_hold slots(cache_->slots(), cache_->mutators());
     slots.note_runs();
     allocated = slots.allocated();
   }
-  for (const std::uint32_t t : allocated->tablets()) verify_tablet(*cache_, t, *allocated, out);
+  const auto no_eviction = cache_->eviction().hold();
+  for (auto& link : links_) link->flush(clock::now() + std::chrono::seconds(10));
+  verify_frames(*cache_, out);
+  for (const std::uint32_t t : allocated->tablets()) {
+    verify_tablet(*cache_, t, *allocated, out);
+    verify_backups(*cache_, t, out);
+  }
   verify_weak_cells(*allocated, out);
   for (auto& link : links_) {
     if (link->lost()) continue;  // a tablet that it still has is a fault already

@@ -117,6 +117,7 @@ std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_
                 fmt::format("all {} slots of the process are granted; raise FARMEM_SLOTS", hit.slots));
   for (std::uint32_t t = first; t < first + count; ++t) {
     hit.tablets[t].agent.store(agent, std::memory_order_relaxed);
+    hit.tablets[t].replicas.store(0, std::memory_order_relaxed);
     hit.tablets[t].heap.store(heap, std::memory_order_release);
   }
   return first;

@@ -7,6 +7,7 @@
 #include "heap/agent_events.h"
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
+#include "support/busy_threads.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -125,56 +126,39 @@ TEST_CASE("four threads go on while an agent dies, and read what they wrote or t
   o.verify_cycles = false;
   fm::heap h(o);
   constexpr std::uint64_t each = 15'000;
-  std::atomic<bool> stop{false};
-  std::atomic<std::uint64_t> rounds{0}, wrong{0}, other_errors{0};
+  std::atomic<std::uint64_t> wrong{0};
   std::vector<std::vector<fm::ptr<gc_node>>> mine(4);
   std::vector<std::vector<std::uint64_t>> values(4);
   for (std::size_t t = 0; t < 4; ++t) {
     mine[t] = make_some(h, each);
     for (std::uint64_t i = 0; i < each; ++i) values[t].push_back(i);
   }
-  std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] {
-      std::uint64_t random = t + 1;
-      while (!stop.load(std::memory_order_relaxed)) {
-        random = random * 6364136223846793005 + 1442695040888963407;
+  fm::test::busy_threads threads(
+      4,
+      [&](std::size_t t, std::uint64_t random) {
         const std::uint64_t i = (random >> 33) % each;
-        try {
-          switch (random >> 61) {
-            case 0:
-              mine[t][i] = h.make<gc_node>({.id = i});
-              values[t][i] = i;
-              break;
-            case 1:
-            case 2:
-              mine[t][i].write()->id = values[t][i] + each;
-              values[t][i] += each;
-              break;
-            default:
-              if (mine[t][i]->id != values[t][i]) ++wrong;
-          }
-        } catch (const fm::error& e) {
-          if (e.code() != fm::errc::agent_lost && e.code() != fm::errc::disconnected) {
-            UNSCOPED_INFO(e.what());
-            ++other_errors;
-          }
+        switch (random >> 61) {
+          case 0:
+            mine[t][i] = h.make<gc_node>({.id = i});
+            values[t][i] = i;
+            break;
+          case 1:
+          case 2:
+            mine[t][i].write()->id = values[t][i] + each;
+            values[t][i] += each;
+            break;
+          default:
+            if (mine[t][i]->id != values[t][i]) ++wrong;
         }
-        ++rounds;
-      }
-    });
-  const auto passes = [&](std::uint64_t n) {
-    const auto give_up = fm::clock::now() + std::chrono::minutes(10);
-    for (const std::uint64_t from = rounds; rounds < from + n && fm::clock::now() < give_up;) std::this_thread::yield();
-  };
-  passes(20'000);
+      },
+      [](const fm::error& e) { return e.code() == fm::errc::agent_lost || e.code() == fm::errc::disconnected; });
+  threads.pass(20'000);
   second.die();
   require_rehomed(h, 1);
-  passes(200'000);
-  stop = true;
-  for (auto& t : threads) t.join();
+  threads.pass(200'000);
+  threads.stop();
   REQUIRE(wrong == 0);
-  REQUIRE(other_errors == 0);
+  REQUIRE(threads.unexpected().empty());
   std::uint64_t lost = 0;
   for (std::size_t t = 0; t < 4; ++t)
     for (std::uint64_t i = 0; i < each; ++i) {

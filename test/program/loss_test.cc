@@ -11,6 +11,7 @@
 
 #include "live_agent.h"
 #include "support/await.h"
+#include "support/busy_threads.h"
 
 using namespace agent_test;
 using namespace fm::literals;
@@ -85,6 +86,47 @@ std::optional<std::uint64_t> look(const fm::ptr<item>& p) {
   }
 }
 
+/// Objects that four threads read and write, each its own, and what they should hold.
+class used_items {
+ public:
+  static constexpr std::size_t threads = 4;
+  static constexpr std::uint64_t each = 5'000;
+
+  explicit used_items(fm::heap& h) : mine_(threads), values_(threads) {
+    for (std::size_t t = 0; t < threads; ++t)
+      for (std::uint64_t i = 0; i < each; ++i) {
+        mine_[t].push_back(h.make<item>({.id = i}));
+        values_[t].push_back(i);
+      }
+  }
+  void use(std::size_t t, std::uint64_t random) {
+    const std::uint64_t i = (random >> 33) % each;
+    if (random >> 62 == 0) {
+      mine_[t][i].write()->id = values_[t][i] + each;
+      values_[t][i] += each;
+    } else if (mine_[t][i]->id != values_[t][i]) {
+      ++wrong;
+    }
+  }
+  /// How many are lost; all others must hold what was written last.
+  [[nodiscard]] std::uint64_t count_lost() const {
+    std::uint64_t lost = 0;
+    for (std::size_t t = 0; t < threads; ++t)
+      for (std::uint64_t i = 0; i < each; ++i) {
+        const auto is = look(mine_[t][i]);
+        if (is) REQUIRE(*is == values_[t][i]);
+        lost += !is;
+      }
+    return lost;
+  }
+
+  std::atomic<std::uint64_t> wrong{0};
+
+ private:
+  std::vector<std::vector<fm::ptr<item>>> mine_;
+  std::vector<std::vector<std::uint64_t>> values_;
+};
+
 /// Regions of agents that a process has mapped, by their inodes.
 std::set<std::string> mapped_regions(const std::string& process) {
   std::ifstream in("/proc/" + process + "/maps");
@@ -102,60 +144,23 @@ TEST_CASE("one of two agents is killed beside four threads, and the other takes 
   live_agent first(modest), second(modest);
   told events;
   fm::heap h(over({first.url(scheme), second.url(scheme)}, events));
-  constexpr std::size_t threads_n = 4;
-  constexpr std::uint64_t each = 5'000;
-  std::vector<std::vector<fm::ptr<item>>> mine(threads_n);
-  std::vector<std::vector<std::uint64_t>> values(threads_n);
-  for (std::size_t t = 0; t < threads_n; ++t)
-    for (std::uint64_t i = 0; i < each; ++i) {
-      mine[t].push_back(h.make<item>({.id = i}));
-      values[t].push_back(i);
-    }
-  std::atomic<bool> stop{false};
-  std::atomic<std::uint64_t> rounds{0}, wrong{0}, unexpected{0};
-  std::vector<std::thread> threads;
-  for (std::size_t t = 0; t < threads_n; ++t)
-    threads.emplace_back([&, t] {
-      std::uint64_t random = t + 1;
-      for (; !stop; ++rounds) {
-        random = random * 6364136223846793005 + 1442695040888963407;
-        const std::uint64_t i = (random >> 33) % each;
-        try {
-          if (random >> 62 == 0) {
-            mine[t][i].write()->id = values[t][i] + each;
-            values[t][i] += each;
-          } else if (mine[t][i]->id != values[t][i]) {
-            ++wrong;
-          }
-        } catch (const fm::error& e) {
-          unexpected += e.code() != fm::errc::agent_lost;
-        }
-      }
-    });
-  const auto pass = [&](std::uint64_t n) {
-    const auto give_up = fm::clock::now() + std::chrono::milliseconds(wait_ms);
-    for (const std::uint64_t from = rounds; rounds < from + n && fm::clock::now() < give_up;) std::this_thread::yield();
-  };
-  pass(10'000);
+  used_items items(h);
+  fm::test::busy_threads threads(
+      used_items::threads, [&](std::size_t t, std::uint64_t random) { items.use(t, random); },
+      [](const fm::error& e) { return e.code() == fm::errc::agent_lost; });
+  threads.pass(10'000);
   CHECK(second.program->end(SIGKILL) == -SIGKILL);
   const fm::agent_event e = events.await(fm::agent_change::rehomed, second.url(scheme));
-  pass(50'000);
-  stop = true;
-  for (auto& t : threads) t.join();
-  CHECK(wrong == 0);
-  CHECK(unexpected == 0);
+  threads.pass(50'000);
+  threads.stop();
+  CHECK(items.wrong == 0);
+  CHECK(threads.unexpected().empty());
   CHECK(e.tablets > 0);
   CHECK(e.lost_objects > 0);
   CHECK(events.changes_of(second.url(scheme)) ==
         std::vector{fm::agent_change::silent, fm::agent_change::lost, fm::agent_change::rehomed});
   CHECK(events.changes_of(first.url(scheme)).empty());
-  std::uint64_t lost = 0;
-  for (std::size_t t = 0; t < threads_n; ++t)
-    for (std::uint64_t i = 0; i < each; ++i) {
-      const auto is = look(mine[t][i]);
-      if (is) REQUIRE(*is == values[t][i]);
-      lost += !is;
-    }
+  const std::uint64_t lost = items.count_lost();
   CHECK(lost > 0);
   CHECK(lost <= e.lost_objects);
   const fm::heap_stats s = h.stats();
@@ -258,4 +263,40 @@ TEST_CASE("a heap does not keep the memory of an agent mapped that it has lost",
   CHECK(fm::test::await([&] { return kept() == 0; }));
   // Nor their places, once the other agent has its tablets.
   if (has_another) CHECK(fm::test::await([&] { return mapped_regions("self").size() == h.stats().regions; }));
+}
+
+TEST_CASE("an agent with replicas is killed, or falls silent, and no thread sees an error", "[agent]") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  const int how = GENERATE(SIGKILL, SIGSTOP);
+  INFO(scheme << ", signal " << how);
+  live_agent first(modest), second(modest), third(modest);
+  told events;
+  auto o = over({first.url(scheme), second.url(scheme), third.url(scheme)}, events);
+  o.replicas = 2;
+  o.suspect_within = 2s;
+  o.reconnect_within = std::chrono::milliseconds(wait_ms);
+  fm::heap h(o);
+  used_items items(h);
+  fm::test::busy_threads threads(
+      used_items::threads, [&](std::size_t t, std::uint64_t random) { items.use(t, random); },
+      [](const fm::error&) { return false; });
+  threads.pass(10'000);
+  second.program->send(how);
+  const fm::agent_event e = events.await(fm::agent_change::rehomed, second.url(scheme));
+  threads.pass(20'000);
+  threads.stop();
+  CHECK(items.wrong == 0);
+  CHECK(threads.unexpected().empty());
+  CHECK(e.tablets > 0);
+  CHECK(e.promoted_tablets == e.tablets);
+  CHECK(e.lost_objects == 0);
+  events.await(fm::agent_change::replicated, "");
+  second.program->send(SIGCONT);  // it is not asked any more
+  CHECK(items.count_lost() == 0);
+  CHECK(h.stats().tablets_degraded == 0);
+  CHECK(h.collect("after the loss").ok());
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const auto v = h.verify();
+  for (const auto& m : v.messages) UNSCOPED_INFO(m);
+  CHECK(v.ok());
 }

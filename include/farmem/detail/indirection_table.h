@@ -24,6 +24,8 @@ class object_cache;
 struct tablet_info {
   std::atomic<object_cache*> heap{nullptr};
   std::atomic<std::uint32_t> agent{0};  ///< index of the agent within the heap
+  /// The other agents that store it (src/cache/replica_set.h); 0: there are none.
+  std::atomic<std::uint64_t> replicas{0};
 };
 
 /// One page of the table: 512 words.
