@@ -47,14 +47,19 @@ char choice(std::uint64_t random) {
 /// One heap over three agents, and what happens to them.
 class round {
  public:
-  round(const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents, std::uint64_t seed)
-      : agents_(agents), random_(seed), heap_(options()), program_(heap_, {.seed = seed}, agents) {}
+  round(const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents, std::uint64_t seed, std::uint32_t replicas)
+      : agents_(agents),
+        replicas_(replicas),
+        random_(seed),
+        heap_(options()),
+        program_(heap_, {.seed = seed, .has_replicas = replicas > 1}, agents) {}
 
   void run() {
     program_.build();
     program_.begin();
     go_on("beginning");
     for (int events = 0; events < 4; ++events) {
+      if (!await_whole()) break;
       switch (choice(random_())) {
         case 's': stop(); break;
         case 'k': kill(false); break;
@@ -75,6 +80,7 @@ class round {
     fm::heap_options o;
     o.cache = 1_MiB;  // a quarter of the items
     o.agents = {agents_[0]->url(), agents_[1]->url(), agents_[2]->url()};
+    o.replicas = replicas_;
     o.name = "chaos";
     o.segment = 16_KiB;
     o.reconnect_within = reconnect_within;
@@ -100,6 +106,18 @@ class round {
   /// Operations a second over the next 5,000, of which those count that end within 0.3 s.
   double rate() { return program_.rate(5'000, 300ms); }
 
+  /// Nothing is lost if one more agent dies now. False when too few are left for that.
+  bool await_whole() {
+    if (replicas_ == 1) return true;
+    fm::heap_stats s;
+    REQUIRE(fm::test::await([&] {
+      s = heap_.stats();
+      const auto died = std::count_if(agents_.begin(), agents_.end(), [](const auto& a) { return a->died(); });
+      return s.tablets_degraded == 0 || s.agents_lost == 2 || died == 2;
+    }));
+    return s.tablets_degraded == 0;
+  }
+
   chaos::chaos_agent* one_that_runs(std::size_t but_leave) {
     std::vector<chaos::chaos_agent*> all;
     for (const auto& a : agents_)
@@ -110,7 +128,7 @@ class round {
   void stop() {
     chaos::chaos_agent* const a = one_that_runs(0);
     if (a == nullptr) return;
-    a->stop(reconnect_within / 4, [&] { (void)program_.rate(random_() % 5'000, 200ms); });
+    a->stop(replicas_ > 1 ? 300ms : reconnect_within / 4, [&] { (void)program_.rate(random_() % 5'000, 200ms); });
     go_on("an agent was stopped");
   }
   void kill(bool comes_back) {
@@ -131,16 +149,17 @@ class round {
   }
 
   const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents_;
+  const std::uint32_t replicas_;
   std::mt19937_64 random_;
   fm::heap heap_;
   chaos::program program_;
 };
 
-void chaos_over(const std::string& transport) {
+void chaos_over(const std::string& transport, std::uint32_t replicas = 1) {
   std::vector<std::unique_ptr<chaos::chaos_agent>> agents;
   for (int i = 0; i < 3; ++i)
     agents.push_back(std::make_unique<chaos::chaos_agent>(
-        transport, std::vector<std::string>{"--memory", "12MiB", "--region", "256KiB"}));
+        transport, std::vector<std::string>{"--memory", replicas == 1 ? "12MiB" : "36MiB", "--region", "256KiB"}));
   std::mt19937_64 choices(seed());
   const fm::time_point end =
       fm::clock::now() + std::chrono::duration_cast<fm::duration>(std::chrono::duration<double>(seconds()));
@@ -149,10 +168,10 @@ void chaos_over(const std::string& transport) {
     const std::uint64_t s = choices();
     INFO("round " << rounds << ", its seed " << s);
     for (const auto& a : agents) a->forget();
-    round(agents, s).run();
+    round(agents, s, replicas).run();
     ++rounds;
   } while (fm::clock::now() < end);
-  std::fprintf(stderr, "%d rounds over %s\n", rounds, transport.c_str());
+  std::fprintf(stderr, "%d rounds over %s, replicas: %u\n", rounds, transport.c_str(), replicas);
 }
 
 }  // namespace
@@ -162,4 +181,10 @@ TEST_CASE("agents die, stop, fill and return over shm, and a program sees right 
 }
 TEST_CASE("agents die, stop, fill and return over tcp, and a program sees right data or a typed error") {
   chaos_over("tcp");
+}
+TEST_CASE("agents die, stop, fill and return over shm, and a program with replicas sees right data") {
+  chaos_over("shm", 2);
+}
+TEST_CASE("agents die, stop, fill and return over tcp, and a program with replicas sees right data") {
+  chaos_over("tcp", 2);
 }

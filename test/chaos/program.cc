@@ -115,7 +115,7 @@ void program::step(std::mt19937_64& random) {
 }
 
 bool program::may_be_lost(std::uint32_t agent_at_birth, fm::detail::slot_t slot) const {
-  return agents_[agent_at_birth]->died() || agents_[agent_of(slot)]->died();
+  return !plan_.has_replicas && (agents_[agent_at_birth]->died() || agents_[agent_of(slot)]->died());
 }
 
 template <class Access>

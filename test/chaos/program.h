@@ -3,7 +3,7 @@
 //
 // An access ends in one of two ways: it sees exactly what the oracle says, or it throws a typed error that the world
 // explains. `agent_lost` is explained by the death of the agent that kept the object; an object of an agent that never
-// died is never lost. An object that was lost stays lost. Everything else is a fault.
+// died is never lost. An object that was lost stays lost. Everything else is a fault. With replicas nothing is ever lost.
 //
 // Whoever reads or writes an item holds the lock of its number, so that the oracle is exact.
 #pragma once
@@ -37,6 +37,7 @@ struct plan {
   std::uint32_t items = 20'000;
   int threads = 4;
   std::uint64_t seed = 1;
+  bool has_replicas = false;  ///< then no death explains an error
 };
 
 /// How operations ended that did not see the right data.

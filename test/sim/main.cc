@@ -83,6 +83,11 @@ constexpr named_mutation mutations[] = {
     {"gather_unpinned", mutation::gather_unpinned},
     {"link_clean", mutation::link_clean},
     {"queue_unrooted", mutation::queue_unrooted},
+    {"acknowledge_before_all", mutation::acknowledge_before_all},
+    {"release_at_primary_only", mutation::release_at_primary_only},
+    {"believe_old_hints", mutation::believe_old_hints},
+    {"import_over", mutation::import_over},
+    {"join_unfinished", mutation::join_unfinished},
     {"pretended_finding", mutation::none, ending::finding},
     {"pretended_error", mutation::none, ending::error},
     {"pretended_check", mutation::none, ending::check},
@@ -117,6 +122,7 @@ std::optional<faults> faults_of(const std::string& name) {
   if (name == "some") return faults::some;
   if (name == "breaks") return faults::breaks;
   if (name == "deaths") return faults::deaths;
+  if (name == "replicas") return faults::replicas;
   return std::nullopt;
 }
 

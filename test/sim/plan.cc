@@ -112,6 +112,19 @@ void lean_towards(detail::mutation m, plan& p) {
     p.cache = 16 * p.segment;
     p.net.mapped = false;
     p.death_after_ns = 100'000 + p.seed * 7919 % 3'000'000;
+  } else if (m == mutation::acknowledge_before_all || m == mutation::believe_old_hints || m == mutation::import_over ||
+             m == mutation::join_unfinished) {
+    // Agents die while much is written and little is near, and the next one when all is whole again.
+    p.agents = 3;
+    p.cache = 16 * p.segment;
+    p.breaks = p.automatic = p.verify_cycles = p.two_heaps = false;
+    p.steps = 2500;
+    p.net.refuse_one_in = 0;
+    p.death_after_ns = 100'000 + p.seed * 7919 % 5'000'000;
+  } else if (m == mutation::release_at_primary_only) {
+    p.death_after_ns = 1'000'000'000'000;  // what is left behind is counted at the end
+    p.rest_ns = 0;
+    p.cache = 16 * p.segment;
   } else if (m == mutation::read_past_acknowledged) {
     p.elastic = true;
     p.net.mapped = false;
@@ -166,10 +179,16 @@ plan plan_of(std::uint64_t seed, const setting& s) {
   p.elastic = one_of({0, 1, 1}) != 0;
   p.breaks = f != faults::some || one_of({0, 1}) != 0;
   p.break_every_ns = f == faults::some ? pick(1'000'000, 20'000'000) : pick(100'000, 3'000'000);
-  p.death = f == faults::deaths;
+  p.death = f == faults::deaths || f == faults::replicas;
   p.death_after_ns = pick(100'000, 20'000'000);
   p.rest_ns = one_of({0, 0, 100'000});
   if (p.death) p.agents = pick(2, 3);
+  if (f == faults::replicas) {
+    p.agents = pick(2, 4) == 2 ? 2 : 3;
+    p.replicas = 2;
+    p.agent_memory *= 4;
+    p.breaks = one_of({0, 0, 1}) != 0;
+  }
   p.talk = one_of({0, 1, 1, 1}) != 0;
   p.references_max = one_of({64, 1 << 18});
   p.home_at_the_end = one_of({0, 1}) != 0;
@@ -199,7 +218,7 @@ plan plan_of(std::uint64_t seed, const setting& s) {
     p.pins = 0;
   }
   p.post.breaks = p.breaks;
-  p.post.may_lose_agents = p.death;
+  p.post.may_lose_agents = p.loses_agents();
   return p;
 }
 

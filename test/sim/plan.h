@@ -16,6 +16,7 @@ struct plan {
   std::uint64_t seed = 0, steps = 0, threads = 0, agents = 0;
   std::uint64_t cache = 0, segment = 0, agent_memory = 0, hit = 0;
   bool elastic = true, breaks = false, death = false;
+  std::uint64_t replicas = 1;  ///< with more, a death takes nothing along, and others follow when all is whole again
   std::uint64_t break_every_ns = 0, death_after_ns = 0, rest_ns = 0;
   std::uint64_t young = 5;  ///< collections of young objects after a cycle, at most
   bool talk = true;         ///< agents to each other
@@ -34,6 +35,9 @@ struct plan {
   favour favours = favour::nothing;   ///< of mutators
   bool letters = false;               ///< mutators send graphs over channels
   letter_options post;                ///< of these
+
+  /// A death takes objects along.
+  [[nodiscard]] bool loses_agents() const noexcept { return death && replicas == 1; }
 };
 
 /// Of a seed. The plan leans towards a mutation whether or not it is chosen: so a run without it has the same plan.

@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include "agent/service/service.h"
+#include "cache/object_cache.h"
 #include "protocol/paged_messages.h"
 #include "protocol/pool_messages.h"
 #include "remote/agent_session.h"
@@ -9,8 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -47,26 +50,32 @@ std::unique_ptr<fm::agent::store> make_store(const plan& p, const std::string& n
 /// What goes wrong beside the program, on a thread of its own.
 class bad_luck {
  public:
-  bad_luck(const plan& p, std::vector<agent>& agents) : plan_(p), agents_(agents), thread_([this] { run(); }) {}
+  /// `is_whole`: no object would be lost if one more agent died.
+  bad_luck(const plan& p, std::vector<agent>& agents, std::function<bool()> is_whole)
+      : plan_(p), agents_(agents), is_whole_(std::move(is_whole)), thread_([this] { run(); }) {}
   ~bad_luck() { end(); }
   void end() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
   }
+  [[nodiscard]] std::uint64_t dead() const noexcept { return dead_; }
 
  private:
   void run() {
     name_thread("bad-luck");
     const moment death = now() + plan_.death_after_ns;
-    while (!stop_ && (plan_.breaks || (plan_.death && !dead_))) {
+    while (!stop_ && (plan_.breaks || may_die())) {
       sleep_until(now() + 1 + random() % (2 * plan_.break_every_ns));
       if (plan_.breaks && !stop_ && breaks_ < breaks_max) {
         ++breaks_;
         network::get().break_one();
       }
-      if (!plan_.death || dead_ || now() < death) continue;
-      dead_ = true;
-      agent& a = agents_[random() % agents_.size()];
+      if (!may_die() || now() < death || (dead_ != 0 && !is_whole_())) continue;
+      ++dead_;
+      std::size_t which = random() % agents_.size();
+      while (has_died_[which]) which = (which + 1) % agents_.size();
+      has_died_[which] = true;
+      agent& a = agents_[which];
       network::get().remove(a.host);
       a.store.reset();
       if (!one_in(2)) continue;
@@ -75,12 +84,18 @@ class bad_luck {
       network::get().add(a.host, *a.store);
     }
   }
+  // One, or all but one where each death is made good before the next.
+  [[nodiscard]] bool may_die() const noexcept {
+    return plan_.death && dead_ < (plan_.replicas > 1 ? plan_.agents - 1 : 1);
+  }
   const plan& plan_;
   std::vector<agent>& agents_;
+  const std::function<bool()> is_whole_;
   std::atomic<bool> stop_{false};
   static constexpr int breaks_max = 50;  // then there is peace, or nothing would ever end
   int breaks_ = 0;
-  bool dead_ = false;
+  std::atomic<std::uint64_t> dead_ = 0;
+  std::array<bool, 8> has_died_{};
   std::thread thread_;
 };
 
@@ -156,6 +171,8 @@ heap_options options_of(const plan& p, const std::vector<agent>& agents, const c
   for (const agent& a : agents) urls.push_back("sim://" + a.host);
   return {.cache = p.cache,
           .agents = urls,
+          .replicas = static_cast<std::uint32_t>(p.replicas),
+          .suspect_within = std::chrono::milliseconds(200),
           .name = name,
           .segment = p.segment,
           .slots = 1ull << 24,
@@ -166,9 +183,9 @@ heap_options options_of(const plan& p, const std::vector<agent>& agents, const c
           .agents_talk = p.talk,
           .evacuation = {.order = p.in_traversal_order ? evacuation_order::depth_first : evacuation_order::address},
           .elastic = p.elastic,
-          .access_within = p.death ? std::chrono::seconds(2) : std::chrono::seconds(100),
-          .memory_within = p.death ? std::chrono::milliseconds(5) : std::chrono::milliseconds(100'000),
-          .reconnect_within = p.death ? std::chrono::milliseconds(100) : std::chrono::seconds(100)};
+          .access_within = p.loses_agents() ? std::chrono::seconds(2) : std::chrono::seconds(100),
+          .memory_within = p.loses_agents() ? std::chrono::milliseconds(5) : std::chrono::milliseconds(100'000),
+          .reconnect_within = p.loses_agents() ? std::chrono::milliseconds(100) : std::chrono::seconds(100)};
 }
 
 /// A heap with its mutators, and what its collections did.
@@ -182,11 +199,11 @@ class world {
     work_.push_back(std::make_unique<mutator>(heap_, shared_,
                                               mutator_options{.number = number,
                                                               .seed = plan_.seed,
-                                                              .may_lose_agents = plan_.death,
+                                                              .may_lose_agents = plan_.loses_agents(),
                                                               .pins_max = number < plan_.pins ? 1u : 0u,
                                                               .pins_by_mail = plan_.pins > 1,
                                                               .large = plan_.large,
-                                                              .map = plan_.maps && !plan_.death,
+                                                              .map = plan_.maps && !plan_.loses_agents(),
                                                               .favours = plan_.favours,
                                                               .outbox = outbox,
                                                               .inbox = inbox,
@@ -207,8 +224,14 @@ class world {
     require(r, plan_.death || r.status == errc::timed_out);
     died_young_ += r.freed;
   }
-  void finish();
+  void finish(std::uint64_t dead);
   [[nodiscard]] std::string text();
+  /// So many agents have died, and each object is on as many agents as it should be, or as there are.
+  [[nodiscard]] bool is_whole(std::uint64_t dead) {
+    const heap_stats s = heap_.stats();
+    return s.agents_lost == dead && !heap_.cache().any_stranded() &&
+           (s.tablets_degraded == 0 || plan_.agents - dead < plan_.replicas);
+  }
 
  private:
   void note_parts(const cycle_report& r) {
@@ -229,8 +252,9 @@ class world {
 };
 
 // With everybody still, a cycle marks exactly what the shadows reach. With everything at home, agents do most of it.
-void world::finish() {
+void world::finish(std::uint64_t dead) {
   shared_.mail.clear();
+  while (plan_.replicas > 1 && !is_whole(dead)) sleep_until(now() + 1'000'000);
   ptr<hop> hops;
   if (plan_.home_at_the_end && !plan_.death) {
     hops = back_and_forth(heap_, plan_.agents);
@@ -238,7 +262,7 @@ void world::finish() {
   }
   const cycle_report last = heap_.collect("at the end");
   note_parts(last);
-  if (!plan_.death) compare(last, hops);
+  if (!plan_.loses_agents()) compare(last, hops);
   for (const auto& w : work_) w->compare_all();
 }
 
@@ -274,10 +298,11 @@ std::string world::text() {
       "{} objects made, {} freed in {} cycles ({} failed) of {}, {} young, {} deaths told, weak {} locked {} gone; "
       "{} remote references through the owner, {} to agents, {} not reached; {} written, "
       "{} misses, {} by slot, {} neighbours, {} relocations; {} regions retired, {} pages given back, {} steps "
-      "failed; ",
+      "failed; {} agents lost, {} tablets taken over, {} replicated anew; ",
       s.allocated_objects, freed_, cycles_, failed_, s.collections, died_young_, shared_.dead.told(), locked, gone,
       remote_references_, sent_, peers_lost_, s.written_objects, s.misses, s.misses_by_slot, s.elastic_installs,
-      s.relocations, s.regions_retired, s.hit_pages_given_back, lost);
+      s.relocations, s.regions_retired, s.hit_pages_given_back, lost, s.agents_lost, s.tablets_promoted,
+      s.tablets_replicated);
 }
 
 /// From each heap to the next one, which may be the same.
@@ -317,7 +342,9 @@ std::string run_heaps(const plan& p, std::vector<agent>& agents) {
     const std::size_t w = t % worlds.size();
     work.push_back(&worlds[w]->add_mutator(t, letters->out_of(w), t < worlds.size() ? letters->into(w) : nullptr));
   }
-  bad_luck luck(p, agents);
+  bad_luck luck(p, agents, [&] {
+    return std::all_of(worlds.begin(), worlds.end(), [&](const auto& w) { return w->is_whole(luck.dead()); });
+  });
   std::atomic<std::uint64_t> working{p.threads};
   std::vector<std::thread> threads;
   for (mutator* m : work)
@@ -344,7 +371,7 @@ std::string run_heaps(const plan& p, std::vector<agent>& agents) {
   for (mutator* m : work) m->compare_letters();
   std::string text = fmt::format("{} threads, {} agents; ", p.threads, p.agents) + letters->text();
   letters.reset();
-  for (const auto& w : worlds) w->finish();
+  for (const auto& w : worlds) w->finish(luck.dead());
   for (const auto& w : worlds) text += w->text();
   const network::counters& n = network::get().counts;
   return text + fmt::format("{} requests, {} repeated, {} breaks, {} answers lost", n.requests, n.repeated, n.breaks,

@@ -10,9 +10,10 @@
 namespace fm::sim {
 
 enum class faults : std::uint8_t {
-  some,    ///< connections break in half of the runs
-  breaks,  ///< connections break all the time
-  deaths,  ///< and an agent dies
+  some,      ///< connections break in half of the runs
+  breaks,    ///< connections break all the time
+  deaths,    ///< and an agent dies
+  replicas,  ///< agents die, and replicas take their place
 };
 
 struct setting {
