@@ -58,8 +58,8 @@ class evictor {
   /// The agent is lost: no batch that was to go to it, among others perhaps, is unacknowledged when this returns true. False at
   /// the deadline.
   bool end_batches(std::uint32_t agent, time_point deadline) noexcept;
-  /// Calls `change`, which stores other replica sets, between two steps. What is copied out from then on goes to the new
-  /// sets; what was before is in batches of at most the number that is returned. Outside of sections.
+  /// Calls `change`, which stores other replica sets, between two steps. Objects that are copied out from then on go to the
+  /// new sets; those from before are in batches of at most the number that is returned. Outside of sections.
   template <class Change>
   std::uint64_t change_sets(Change&& change) {
     const std::lock_guard lock(mutex_);

@@ -3,8 +3,8 @@
 //   1  The new member is told that it is a backup, and forgets what it had of the tablet, if anything (a member that was
 //      dropped while it joined).
 //   2  The set is stored with the member joining: every batch that is opened from now on goes there as well.
-//   3  Every batch that the primary was sent before is settled. What was copied out before step 2 is in the primary's
-//      entries now, or is sent to both.
+//   3  Every batch that the primary was sent before is settled. An object that was copied out before step 2 is in the
+//      primary's entries now, or is sent to both.
 //   4  The primary's entries are read, and what they name is read one-sidedly and sent as imports, which give way to what
 //      the member has already.
 //   5  The member's entries are read: it must have every slot that the primary had in step 4.

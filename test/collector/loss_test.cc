@@ -8,6 +8,7 @@
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
 #include "support/busy_threads.h"
+#include "used_nodes.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -125,49 +126,26 @@ TEST_CASE("four threads go on while an agent dies, and read what they wrote or t
   o.collect = true;
   o.verify_cycles = false;
   fm::heap h(o);
-  constexpr std::uint64_t each = 15'000;
-  std::atomic<std::uint64_t> wrong{0};
-  std::vector<std::vector<fm::ptr<gc_node>>> mine(4);
-  std::vector<std::vector<std::uint64_t>> values(4);
-  for (std::size_t t = 0; t < 4; ++t) {
-    mine[t] = make_some(h, each);
-    for (std::uint64_t i = 0; i < each; ++i) values[t].push_back(i);
-  }
+  used_nodes used(h);
   fm::test::busy_threads threads(
-      4,
-      [&](std::size_t t, std::uint64_t random) {
-        const std::uint64_t i = (random >> 33) % each;
-        switch (random >> 61) {
-          case 0:
-            mine[t][i] = h.make<gc_node>({.id = i});
-            values[t][i] = i;
-            break;
-          case 1:
-          case 2:
-            mine[t][i].write()->id = values[t][i] + each;
-            values[t][i] += each;
-            break;
-          default:
-            if (mine[t][i]->id != values[t][i]) ++wrong;
-        }
-      },
+      used_nodes::threads, [&](std::size_t t, std::uint64_t random) { used.use(t, random); },
       [](const fm::error& e) { return e.code() == fm::errc::agent_lost || e.code() == fm::errc::disconnected; });
   threads.pass(20'000);
   second.die();
   require_rehomed(h, 1);
   threads.pass(200'000);
   threads.stop();
-  REQUIRE(wrong == 0);
+  REQUIRE(used.wrong == 0);
   REQUIRE(threads.unexpected().empty());
   std::uint64_t lost = 0;
-  for (std::size_t t = 0; t < 4; ++t)
-    for (std::uint64_t i = 0; i < each; ++i) {
-      const auto is = look(mine[t][i]);
-      if (is) REQUIRE(*is == values[t][i]);
+  for (std::size_t t = 0; t < used_nodes::threads; ++t)
+    for (std::uint64_t i = 0; i < used_nodes::each; ++i) {
+      const auto is = look(used.nodes()[t][i]);
+      if (is) REQUIRE(*is == used.values()[t][i]);
       lost += !is;
     }
   REQUIRE(lost > 0);
-  REQUIRE(lost < 2 * each);
+  REQUIRE(lost < 2 * used_nodes::each);
   require_ok(h.collect("after it"));
   require_sound_at_home(h);
 }

@@ -7,6 +7,7 @@
 #include "meddled_agent.h"
 #include "support/await.h"
 #include "support/busy_threads.h"
+#include "used_nodes.h"
 
 #include <stdlib.h>
 
@@ -106,46 +107,18 @@ TEST_CASE("an agent dies beside four threads that read, write and make objects, 
   auto o = twice({first.url(), second.url(), third.url()});
   o.collect = true;
   fm::heap h(o);
-  constexpr std::uint64_t each = 15'000;
-  std::atomic<std::uint64_t> wrong{0};
-  std::vector<std::vector<fm::ptr<gc_node>>> mine(4);
-  std::vector<std::vector<std::uint64_t>> values(4, numbers_of(each));
-  for (auto& m : mine) m = make_some(h, each);
+  used_nodes used(h);
   fm::test::busy_threads threads(
-      4,
-      [&](std::size_t t, std::uint64_t random) {
-        const std::uint64_t i = (random >> 33) % each;
-        switch (random >> 61) {
-          case 0:
-            mine[t][i] = h.make<gc_node>({.id = i});
-            values[t][i] = i;
-            break;
-          case 1:
-          case 2:
-            mine[t][i].write()->id = values[t][i] + each;
-            values[t][i] += each;
-            break;
-          case 3: {
-            // A scope that holds an object cannot be left: it waits inside.
-            fm::scope s;
-            const gc_node* const held = mine[t][i].get(s);
-            const std::uint64_t other = (i + 7919) % each;
-            if (mine[t][other].get(s)->id != values[t][other] || held->id != values[t][i]) ++wrong;
-            break;
-          }
-          default:
-            if (mine[t][i]->id != values[t][i]) ++wrong;
-        }
-      },
+      used_nodes::threads, [&](std::size_t t, std::uint64_t random) { used.use(t, random); },
       [](const fm::error&) { return false; });
   threads.pass(20'000);
   second.die();
   require_taken_over(h, 1);
   threads.pass(50'000);
   threads.stop();
-  REQUIRE(wrong == 0);
+  REQUIRE(used.wrong == 0);
   REQUIRE(threads.unexpected().empty());
-  for (std::size_t t = 0; t < 4; ++t) require_numbers(mine[t], values[t]);
+  for (std::size_t t = 0; t < used_nodes::threads; ++t) require_numbers(used.nodes()[t], used.values()[t]);
   require_whole(h);
   CHECK(h.stats().tablets_promoted > 0);
   CHECK(h.stats().tablets_replicated > 0);
@@ -154,7 +127,7 @@ TEST_CASE("an agent dies beside four threads that read, write and make objects, 
   // The sets are whole again, so the next one may die, too.
   first.die();
   require_taken_over(h, 2);
-  for (std::size_t t = 0; t < 4; ++t) require_numbers(mine[t], values[t]);
+  for (std::size_t t = 0; t < used_nodes::threads; ++t) require_numbers(used.nodes()[t], used.values()[t]);
   require_ok(h.collect("with one"));
   require_sound_at_home(h);
   CHECK(h.stats().tablets_degraded > 0);
