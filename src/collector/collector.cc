@@ -363,6 +363,7 @@ cycle_report collector::last(generation of) const {
 
 void collector::run() noexcept {
   std::unique_lock lock(mutex_);
+  bool replicated = false;  // since the last collection
   for (;;) {
     const auto rehomes = [this] { return rehome_at_ <= clock::now(); };
     const auto replicates = [this] { return replicate_at_ <= clock::now(); };
@@ -386,7 +387,9 @@ void collector::run() noexcept {
       if (cache_.options().replicas > 1) replicate_at_ = clock::now();
       continue;
     }
-    if (replicates()) {
+    // A collection that is wanted has its turn between two tablets.
+    if (replicates() && !(replicated && !(wanted_.empty() && young_wanted_.empty()))) {
+      replicated = true;
       lock.unlock();
       const time_point next = replicate();
       lock.lock();
@@ -394,6 +397,7 @@ void collector::run() noexcept {
       continue;
     }
     if (wanted_.empty() && young_wanted_.empty()) continue;
+    replicated = false;
     // Who waits for either kind gets it in turn.
     if (wanted_.empty() || (young_callers_ != 0 && !young_wanted_.empty() && !young_last_)) {
       young_last_ = true;
