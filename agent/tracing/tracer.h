@@ -20,7 +20,7 @@
 //   - A remote reference is in an outbox or under way until its receiver has marked and queued it. If an agent may not
 //     have received it, that agent is lost, and the reference goes to the owner. It may arrive twice, which changes
 //     nothing.
-//   - A reference from another agent is counted only when it is marked and queued (src/collector/termination.h).
+//   - A reference from another agent is counted only when it is marked and queued (src/collector/marking/termination.h).
 //   - A region stays entered until the end of the step at most, so that retiring regions are freed soon.
 //   - A reference is loaded once, and everything that came from a home copy is checked: its owner may change the
 //     bytes.

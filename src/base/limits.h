@@ -163,7 +163,7 @@ constexpr std::size_t census_samples_max = 64;
 /// A round rests so many times as long as it took: cycles may follow each other at once.
 constexpr int rest_after_census = 9;
 
-// Messages to agents (src/collector/agent_marking.cc, src/collector/sweep.cc).
+// Messages to agents (src/collector/marking/agent_marking.cc, src/collector/sweep.cc).
 
 /// Slots to mark in one message: 256 KiB.
 constexpr std::size_t slots_per_message = 32768;
@@ -182,7 +182,7 @@ constexpr auto look_again_most = std::chrono::milliseconds(5);
 /// An agent that does not hear of the end of a failed cycle throws the marks away when the next one begins.
 constexpr auto end_failed_within = std::chrono::milliseconds(200);
 
-// Tracing on the compute node (src/collector/compute_tracer.cc).
+// Tracing on the compute node (src/collector/marking/compute_tracer.cc).
 
 /// Room on the mark stack for dirty objects; what overflows is found again by tablet.
 constexpr std::size_t local_stack_slots = simulated ? 8 : 1 << 20;

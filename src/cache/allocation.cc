@@ -4,8 +4,8 @@
 // Invariant: a slot is taken from its run, its word published and its object rooted in one section, so that no snapshot
 // lies between. Its frame is bumped in that section, too, or its segment counts it as being fetched until then. An
 // object is young and dirty from the moment at which its word is published.
-#include "access_wait.h"
-#include "evictor.h"
+#include "cache/eviction/evictor.h"
+#include "cache/memory/access_wait.h"
 #include "object_cache.h"
 #include <fmt/format.h>
 

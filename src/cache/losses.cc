@@ -3,9 +3,9 @@
 // Invariant: a tablet is on the list exactly while it has a lost object, so that a heap without losses looks at one
 // counter.
 #include "losses.h"
-#include "access_wait.h"
+#include "cache/memory/access_wait.h"
+#include "cache/tablets/replica_set.h"
 #include "object_cache.h"
-#include "replica_set.h"
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 // it frees.
 #pragma once
 
-#include "slot_marks.h"
+#include "cache/tablets/slot_marks.h"
 #include <array>
 #include <atomic>
 #include <memory>

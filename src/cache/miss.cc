@@ -3,8 +3,8 @@
 // Invariant: a hint is corrected only over the word that was noted before the question was asked. So an answer never
 // replaces anything newer than itself.
 #include "miss.h"
-#include "access_wait.h"
-#include "evictor.h"
+#include "cache/eviction/evictor.h"
+#include "cache/memory/access_wait.h"
 #include "object_cache.h"
 #include <fmt/format.h>
 

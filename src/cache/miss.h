@@ -16,8 +16,8 @@
 // object_cache::resolve calls it, inside a section.
 #pragma once
 
+#include "cache/frames/elastic.h"
 #include "cache/frames/ghosts.h"
-#include "elastic.h"
 #include "mutator.h"
 #include <farmem/detail/access.h>
 #include <farmem/histogram.h>

@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cache/frames/shared_segments.h"
+#include "cache/tablets/slot_marks.h"
 #include "fetch.h"
-#include "slot_marks.h"
 #include "table/table.h"
 #include <array>
 #include <atomic>

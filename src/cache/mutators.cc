@@ -4,7 +4,7 @@
 // that table is taken by heaps that open or close, by threads that end, and at the memory gate. In a child after fork
 // the numbers of its parent's heaps stay taken, so that a thread never finds one of its own heaps by them.
 #include "mutators.h"
-#include "access_wait.h"
+#include "cache/memory/access_wait.h"
 #include "object_cache.h"
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // Invariant: closing goes from the outside in. First nothing is evicted. Then no thread finds the heap by its slots.
 // Then no section is left that had found it; a second is allowed for that. Only then do its words and numbers go back.
 #include "object_cache.h"
-#include "evictor.h"
-#include "holders.h"
+#include "cache/eviction/evictor.h"
+#include "cache/memory/holders.h"
 #include <farmem/detail/section_break.h>
 #include <fmt/format.h>
 

@@ -27,22 +27,22 @@
 // coroutines name the part that they mean.
 #pragma once
 
+#include "cache/collections/collection.h"
+#include "cache/collections/collection_requests.h"
+#include "cache/collections/detached.h"
+#include "cache/collections/young.h"
+#include "cache/eviction/retirements.h"
+#include "cache/frames/new_objects.h"
+#include "cache/memory/frames.h"
+#include "cache/memory/leases.h"
+#include "cache/memory/pressure.h"
 #include "cache_options.h"
-#include "collection.h"
-#include "collection_requests.h"
-#include "detached.h"
-#include "frames.h"
-#include "leases.h"
 #include "losses.h"
 #include "miss.h"
 #include "mutators.h"
-#include "new_objects.h"
 #include "object/object.h"
-#include "pressure.h"
-#include "retirements.h"
 #include "slots.h"
 #include "table/pages.h"
-#include "young.h"
 #include <farmem/detail/access.h>
 
 namespace fm::detail {

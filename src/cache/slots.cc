@@ -3,10 +3,9 @@
 // Invariant: locks are taken in this order: sources, the evictor, the tablets, the mutators. Who holds a source and wants another one
 // only tries it. No section waits for any of them (access_wait.h).
 #include "slots.h"
-#include "evictor.h"
+#include "cache/eviction/evictor.h"
+#include "cache/tablets/replica_set.h"
 #include "object_cache.h"
-#include "rehoming.h"
-#include "replica_set.h"
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -10,8 +10,8 @@
 // for the tablets.
 #pragma once
 
-#include "placement.h"
-#include "slot_marks.h"
+#include "cache/tablets/placement.h"
+#include "cache/tablets/slot_marks.h"
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -13,10 +13,10 @@
 // Called by heap_core. Its collections and evacuation use the part at the end of the public section.
 #pragma once
 
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
-#include "cache/rehoming.h"
-#include "cache/replication.h"
+#include "cache/replicas/rehoming.h"
+#include "cache/replicas/replication.h"
 #include "collector/options.h"
 #include "collector/stored_types.h"
 #include "collector/triggers.h"

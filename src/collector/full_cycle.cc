@@ -2,7 +2,7 @@
 #include "collector/full_cycle.h"
 
 #include "base/limits.h"
-#include "cache/replica_set.h"
+#include "cache/tablets/replica_set.h"
 #include "collector/sweep.h"
 #include <algorithm>
 #include <cstring>

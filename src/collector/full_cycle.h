@@ -21,9 +21,9 @@
 // Run by the collector's thread, one at a time in a process. Evacuation follows it (evacuation.h).
 #pragma once
 
-#include "collector/agent_marking.h"
 #include "collector/cycle_agents.h"
-#include "collector/local_marking.h"
+#include "collector/marking/agent_marking.h"
+#include "collector/marking/local_marking.h"
 #include "collector/snapshot.h"
 #include "collector/verify_cycle.h"
 #include <memory>

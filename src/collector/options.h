@@ -3,7 +3,7 @@
 // Also: who traces.
 #pragma once
 
-#include "cache/rehoming.h"
+#include "cache/replicas/rehoming.h"
 #include <cstdint>
 #include <farmem/collect.h>
 #include <farmem/options.h>
@@ -32,7 +32,7 @@ struct collector_options {
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
 };
 
-/// Who traces. Anything but `agents` is for tests and benchmarks (src/collector/compute_tracer.h).
+/// Who traces. Anything but `agents` is for tests and benchmarks (src/collector/marking/compute_tracer.h).
 enum class tracing : std::uint8_t {
   agents,
   compute_node,  ///< the collector's thread, through the cache

@@ -17,9 +17,9 @@
 // Called by the collector's thread.
 #pragma once
 
-#include "cache/collection.h"
+#include "cache/collections/collection.h"
 #include "collector/collector.h"
-#include "collector/mark_strategy.h"
+#include "collector/marking/mark_strategy.h"
 #include <memory>
 #include <span>
 #include <vector>

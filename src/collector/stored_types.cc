@@ -2,8 +2,8 @@
 #include "collector/stored_types.h"
 
 #include "base/log.h"
+#include "cache/collections/object_counts.h"
 #include "cache/object_cache.h"
-#include "cache/object_counts.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Audits of a running heap, for collections; see verify_cycle.h.
 #include "collector/verify_cycle.h"
 
-#include "cache/object_counts.h"
+#include "cache/collections/object_counts.h"
 
 #include "base/limits.h"
 #include "base/log.h"

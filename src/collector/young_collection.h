@@ -36,7 +36,7 @@
 // that was not proven dead.
 #pragma once
 
-#include "collector/local_marking.h"
+#include "collector/marking/local_marking.h"
 #include "collector/snapshot.h"
 #include "collector/verify_cycle.h"
 #include <memory>

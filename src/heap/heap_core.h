@@ -7,7 +7,7 @@
 // Used by fm::heap only (heap.cc); tests look behind it.
 #pragma once
 
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include "collector/collector.h"
 #include "fabric/server/server.h"

@@ -3,7 +3,7 @@
 //
 // Invariant owned here: an object that lives all the while is counted once. A step is a few thousand slots. Nothing is
 // held between two steps but the pages of the table, which are not given back meanwhile.
-#include "cache/object_counts.h"
+#include "cache/collections/object_counts.h"
 #include "heap/heap_core.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // fm::prefetch of many slots: fetches are posted chunk by chunk (farmem/prefetch.h). Called by the templates of that
 // header.
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include <farmem/prefetch.h>
 

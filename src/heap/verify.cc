@@ -12,7 +12,7 @@
 //   resident, never written   the agent's entry is 0, or older
 //   weak cell                 its slot is allocated, and its index leads to the cell
 #include "cache/frames/frame_contents.h"
-#include "cache/replica_set.h"
+#include "cache/tablets/replica_set.h"
 #include "collector/roots/weak_cells.h"
 #include "heap/heap_core.h"
 #include "table/young_bits.h"

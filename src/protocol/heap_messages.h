@@ -26,7 +26,7 @@
 // opens a session of its own with the other one by open_peer, and sends it `remote_references`. They are marked and queued before
 // they are answered. An agent is `idle` only if all that it has sent was answered so. If a reference cannot be sent,
 // or is not answered in time, it goes to the owner, and so do all later ones for that agent in the cycle. When every
-// agent is idle at one moment and the owner has nothing left, marking is over; src/collector/termination.h says how
+// agent is idle at one moment and the owner has nothing left, marking is over; src/collector/marking/termination.h says how
 // the owner finds such a moment. Agents that do not talk become busy only by messages of the owner.
 //
 // Releasing. The owner alone says which slots are dead, since it alone knows which were allocated at the snapshot: it
@@ -39,7 +39,7 @@
 // agent a backup and empties the tablet there first, so a member that comes again never keeps what it had.
 // A reference to a backup's tablet is a remote reference. The owner fills a new backup beside its own batches: a batch
 // with the flag `index_import` brings copies of objects as another member has them, and where the slot has an entry
-// already, that is newer. `promote_tablets` makes the agent the primary. src/cache/replica_set.h has the owner's half.
+// already, that is newer. `promote_tablets` makes the agent the primary. src/cache/tablets/replica_set.h has the owner's half.
 //
 // Evacuating. The owner asks for it after a cycle, with a number that grows. If it asks again with the same number,
 // the answer says how far the evacuation is. The agent moves live objects out of sparse sealed regions, lowest live

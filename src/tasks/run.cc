@@ -7,7 +7,7 @@
 //     far the heaps and the bell are, so an end that comes after its look ends the wait.
 //
 // Called by fm::run, fm::run_all and co_await.
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include <farmem/run.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // "Page give-back": which pages of the HIT go, what becomes of their words, and who holds a page back.
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include <farmem/farmem.h>
 

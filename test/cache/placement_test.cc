@@ -1,12 +1,12 @@
 // Where new objects go, by numbers that the test gives and in a heap, and how long collections rest that were in vain.
-#include "cache/placement.h"
+#include "cache/tablets/placement.h"
 
 #include <farmem/farmem.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "cache/collection_requests.h"
+#include "cache/collections/collection_requests.h"
 #include "cache/object_cache.h"
 #include "heap/heap_core.h"
 

@@ -1,5 +1,5 @@
 // The order in which threads get memory.
-#include "cache/waiting_line.h"
+#include "cache/memory/waiting_line.h"
 
 #include <catch2/catch.hpp>
 #include <deque>

@@ -1,7 +1,7 @@
 // An agent dies and the others go on: its tablets get other agents, what was resident goes there, and every other object
 // of them is lost and says so.
 #include "base/limits.h"
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include "collector/stored_types.h"
 #include "heap/agent_events.h"

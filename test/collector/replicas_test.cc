@@ -1,8 +1,8 @@
 // Replica sets: every object is on two agents, one of which may die. Nothing is lost, no access fails, and the sets are
 // completed from what is left.
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
-#include "cache/replica_set.h"
+#include "cache/tablets/replica_set.h"
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
 #include "support/await.h"

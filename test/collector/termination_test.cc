@@ -1,5 +1,5 @@
-// When marking by agents is over, by what they answer; src/collector/termination.h says why.
-#include "collector/termination.h"
+// When marking by agents is over, by what they answer; src/collector/marking/termination.h says why.
+#include "collector/marking/termination.h"
 
 #include <catch2/catch.hpp>
 

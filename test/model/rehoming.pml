@@ -1,4 +1,4 @@
-/* What happens to one slot while the agent of its tablet is lost and its tablet gets another one; see src/cache/rehoming.h.
+/* What happens to one slot while the agent of its tablet is lost and its tablet gets another one; see src/cache/replicas/rehoming.h.
  *
  * Proved for every interleaving, without bounds on operations: the newest version of the object is resident, or the tablet's
  * agent has it, or it is on the list of the lost. What is on that list is never read again. A read goes to the agent whose

@@ -5,7 +5,7 @@
  * Proved for every interleaving within the bounds, for every heap of four objects with one reference each (up to symmetry):
  * when marking ends, everything that is reachable from a root, or from what was overwritten while marking, is marked.
  *
- * The protocol is that of store/protocol.h, "Collecting" and "Agents that talk", and the end that of src/collector/termination.h. An agent has a
+ * The protocol is that of store/protocol.h, "Collecting" and "Agents that talk", and the end that of src/collector/marking/termination.h. An agent has a
  * handler, which takes messages and answers; a tracer, which takes an object in hand, looks at its reference, and passes remote references on
  * later; and a courier, which brings remote references to the other agent, one message at a time: it is sent, queued there, and
  * acknowledged, which are steps of their own. They share the agent's lock, so what is done under it is one step. Messages of

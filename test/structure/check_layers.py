@@ -6,7 +6,8 @@ include; `<!-- open: ... -->` names folders and headers that every folder may in
 
   - a file includes files of its own folder, of the folders in its row, and what is open, unless its own folder is open;
   - every folder with sources has a row, and every row has a folder and names none that it does not include;
-  - the arrows of the table, and the includes of files, have no cycles (include/farmem and all of its detail/ count as one folder);
+  - the arrows of the table, and the includes of files, have no cycles (include/farmem and all of its detail/ count as one
+    folder, and so do the parts of the cache and of the collector that ONE_FOLDER names);
   - an installed header includes installed headers only, and none that users need not have (fmt, spdlog), but for
     farmem/fmt.h, which is for those who have fmt, and which no other header includes;
   - installed headers lie in include/farmem, its detail/ and the folders of that which are named here, and nowhere else.
@@ -21,7 +22,11 @@ FOR_FMT = "include/farmem/fmt.h"
 OVERVIEW = "docs/internals/overview.md"
 DETAIL = "include/farmem/detail"
 INSTALLED = ("include/farmem", DETAIL, *(f"{DETAIL}/{of}" for of in ("graph", "hash", "tree", "vector")))
-ONE_FOLDER = {folder: "include/farmem" for folder in INSTALLED}
+# Folders whose files know each other: parts of one class, or what it and its parts are made of.
+ONE_FOLDER = {folder: "include/farmem" for folder in INSTALLED} | {
+    **{f"src/cache/{of}": "src/cache" for of in ("collections", "eviction", "memory")},
+    "src/collector/marking": "src/collector",
+}
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 bad = []
 

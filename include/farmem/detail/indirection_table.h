@@ -24,7 +24,7 @@ class object_cache;
 struct tablet_info {
   std::atomic<object_cache*> heap{nullptr};
   std::atomic<std::uint32_t> agent{0};  ///< index of the agent within the heap
-  /// The other agents that store it (src/cache/replica_set.h); 0: there are none.
+  /// The other agents that store it (src/cache/tablets/replica_set.h); 0: there are none.
   std::atomic<std::uint64_t> replicas{0};
 };
 

@@ -7,7 +7,7 @@
 //   - A name is looked up after the marks of the cycle: it sees the marks, or what the cycle did to the cell.
 #include "weak_cells.h"
 
-#include "cache/evictor.h"
+#include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include "os/os.h"
 #include <farmem/detail/deletion_barrier.h>

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "base/limits.h"
-#include "cache/slot_marks.h"
+#include "cache/tablets/slot_marks.h"
 #include <array>
 #include <atomic>
 #include <farmem/detail/weak_cell.h>
