@@ -44,6 +44,14 @@ errc heap::replicate(std::uint32_t first, std::uint32_t count) {
   return e;
 }
 
+errc heap::leave(std::uint32_t first, std::uint32_t count) {
+  for (std::uint32_t t = first; t < first + count; ++t)
+    if (std::atomic<std::uint64_t>& word = tablet_word(t); word.load(std::memory_order_relaxed) != 0)
+      word.fetch_or(is_backup, std::memory_order_acq_rel);
+  forget_backups(first, count);
+  return errc::ok;
+}
+
 void heap::forget_backups(std::uint32_t first, std::uint32_t count) {
   slot_bits all{};
   std::fill(std::begin(all.bits), std::end(all.bits), ~std::uint64_t{0});
@@ -167,6 +175,18 @@ void heap::drop_live(region& r, word_t w) {
     r.state = region_state::retiring;
     send_notice(r);
   }
+}
+
+bool heap::send_drain_notice(bool drains) {
+  const struct {
+    message_head head;
+    drain_notice body;
+  } notice{{static_cast<std::uint16_t>(message_type::drain), 0, sizeof(drain_notice)}, {drains ? 1u : 0u, 0}};
+  if (!owner->peer.notify({reinterpret_cast<const std::byte*>(&notice), sizeof notice})) return false;
+  told_to_leave = drains;
+  was_told = true;
+  tell_again = false;
+  return true;
 }
 
 void heap::send_notice(region& r) {

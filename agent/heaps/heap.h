@@ -83,7 +83,11 @@ struct heap {
   time_point lease_until = time_point::max();
   std::uint64_t applied_seq = 0;
   std::vector<region*> regions;
-  bool notices_pending = false;  ///< some region's owner has not been told that it retires
+  bool notices_pending = false;   ///< some region's owner has not been told that it retires
+  std::uint16_t owner_minor = 0;  ///< of the protocol that the owner speaks
+  bool told_to_leave = false;     ///< the owner was told that the agent is drained, and not that it is not any more
+  bool tell_again = false;        ///< in this session it was told nothing yet, and in an earlier one it was
+  bool was_told = false;
   std::unordered_map<std::uint32_t, heap_type> types;
   std::uint64_t type_bytes = 0;
   std::map<std::uint32_t, os::reservation> tablet_blocks;  ///< by first tablet
@@ -223,6 +227,8 @@ struct heap {
   errc replicate(std::uint32_t first, std::uint32_t count);
   /// Of backups, and of what is the agent's own already; errc::not_found if one is not granted.
   errc promote(std::uint32_t first, std::uint32_t count);
+  /// Forgets everything of the tablets, of which it is the primary of none from now on. O(entries).
+  errc leave(std::uint32_t first, std::uint32_t count);
   /// errc::layout_mismatch when the number is taken by something else, too_large when there are too many.
   errc learn_type(std::uint32_t id, heap_type t);
   /// Makes all tablets part of the new cycle. No cycle runs.
@@ -245,6 +251,8 @@ struct heap {
   void drop_live(region& r, word_t w);
   /// Tells the owner of a retiring region, if it is connected.
   void send_notice(region& r);
+  /// Tells the owner that the agent is drained, or is not any more. False: its queue is full.
+  bool send_drain_notice(bool drains);
   /// The owner agreed: the memory goes back to the pool.
   void free_region(region& r);
   /// Gives everything back; the heap is dead afterwards.

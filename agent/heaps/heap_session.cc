@@ -23,6 +23,7 @@ errc heap_session::message(message_type type, body b, fabric::answer& out) {
     case message_type::grant_tablets: return take_tablets(type, &heap::grant, b, out);
     case message_type::replicate_tablets: return take_tablets(type, &heap::replicate, b, out);
     case message_type::promote_tablets: return take_tablets(type, &heap::promote, b, out);
+    case message_type::leave_tablets: return take_tablets(type, &heap::leave, b, out);
     case message_type::open_region: return open_region(b, out);
     case message_type::region_info: return region_info(b, out);
     case message_type::seal_region: return seal_region(b, out);

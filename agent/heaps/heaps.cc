@@ -52,6 +52,7 @@ errc heaps::open(session& s, body b, fabric::answer& out) {
         kept = at->second;
       } else {
         if (m.resume == 1) return refuse(out, type, errc::not_found, "no such heap here; its lease may have run out");
+        if (is_drained()) return refuse(out, type, errc::refused, "the agent is being drained");
         if (by_id_.size() >= agent_.options.heaps_max)
           return refuse(out, type, errc::agent_full, fmt::format("the agent has {} heaps, its limit", by_id_.size()));
         kept = std::make_shared<heap>(regions_, m, quota, lease);
@@ -88,6 +89,8 @@ std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, const 
   open_heap_answer a{regions_.region_bytes(),         h.quota_bytes, 0, h.lease_ms, protocol_minor,
                      zone_number(agent_.options.zone)};
   h.owner = &s;
+  h.owner_minor = m.minor;
+  h.tell_again = h.was_told;
   h.lease_until = time_point::max();
   a.applied_seq = h.applied_seq;
   for (region* r : h.regions)  // notices sent to an earlier session may never have arrived
@@ -144,6 +147,9 @@ time_point heaps::send_lost_notices() {
   bool left = false;
   for (const auto& h : all()) {
     std::lock_guard lock(h->mutex);
+    if (h->owner != nullptr && h->owner_minor >= minor_of_leaving &&
+        (h->told_to_leave != is_drained() || h->tell_again))
+      left = !h->send_drain_notice(is_drained()) || left;
     if (!h->notices_pending || h->owner == nullptr) continue;
     for (region* r : h->regions)
       if (r->notice_pending) {
@@ -155,6 +161,16 @@ time_point heaps::send_lost_notices() {
     left = left || h->notices_pending;
   }
   return left ? agent_.now() + limits::notice_retry : time_point::max();
+}
+
+void heaps::drain(bool on) noexcept {
+  drains_.store(on, std::memory_order_release);
+  agent_.wake();
+}
+
+std::size_t heaps::count() const {
+  const std::lock_guard lock(mutex_);
+  return by_id_.size();
 }
 
 std::shared_ptr<heap> heaps::find(const std::uint64_t (&id)[2]) const {

@@ -67,6 +67,8 @@ errc heap_session::take_tablets(message_type type, errc (heap::*how)(std::uint32
     return errc::bad_frame;
   std::lock_guard lock(h_.mutex);
   if (h_.owner != &s_) return not_the_owner(h_, out, type);
+  if (of_.is_drained() && (type == message_type::grant_tablets || type == message_type::replicate_tablets))
+    return refuse(out, type, errc::agent_full, "the agent is being drained");
   if (const errc e = (h_.*how)(m.first, m.count); e != errc::ok)
     return refuse(out, type, e,
                   fmt::format("{} tablets from {} of heap {}, which has {}", m.count, m.first, h_.name, h_.tablets));

@@ -1,7 +1,7 @@
 // The admin socket, both ends; see admin.h.
 // Invariant owned here: one client is served at a time and has a deadline, so that a stuck one delays the others for a
 // moment only.
-// The server is main's; the client is the program's `status`.
+// The server is main's; the clients are the program's `--status` and `--drain`.
 #include "admin.h"
 
 #include "base/log.h"
@@ -76,8 +76,8 @@ bool somebody_serves(const sockaddr_un& a) {
 
 }  // namespace
 
-admin_server::admin_server(std::string path, std::function<std::string()> status)
-    : path_(std::move(path)), status_(std::move(status)) {
+admin_server::admin_server(std::string path, std::function<std::string(std::string_view)> answer)
+    : path_(std::move(path)), answer_(std::move(answer)) {
   const sockaddr_un a = address_of(path_);
   const auto failed = [&](const char* what) {
     const int e = errno;
@@ -149,19 +149,21 @@ void admin_server::serve(int fd) {
   }
   line.resize(line.find('\n'));
   try {
-    send_all(fd, line == "status" ? status_() : "error: unknown command\n", deadline);
+    const std::string document = answer_(line);
+    send_all(fd, !document.empty() ? document : "error: unknown command\n", deadline);
   } catch (const std::exception& e) {
     log::error("admin socket {}: {}", path_, e.what());
   }
 }
 
-std::string query_status(const std::string& path) {
+std::string ask_agent(const std::string& path, std::string_view command) {
   const sockaddr_un a = address_of(path);
   const descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0 || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0)
     throw error(errc::unreachable, fmt::format("admin socket {}: {}", path, std::strerror(errno)));
   const time_point deadline = clock::now() + 2 * limits::admin_deadline;
-  if (!send_all(fd.get(), "status\n", deadline)) throw error(errc::timed_out, fmt::format("admin socket {}", path));
+  if (!send_all(fd.get(), std::string(command) + '\n', deadline))
+    throw error(errc::timed_out, fmt::format("admin socket {}", path));
   std::string document;
   for (;;) {
     if (!ready(fd.get(), POLLIN, deadline)) throw error(errc::timed_out, fmt::format("admin socket {}", path));

@@ -264,6 +264,10 @@ const std::vector<setting>& settings() {
        }},
       {"zone", "TEXT", "the agent's failure domain: heaps put replicas on agents of different zones (default none)",
        false, [](config& c, text v) { c.store.zone = v; }},
+      {"drain-on-term", "TIME",
+       "SIGTERM has all heaps leave first, and waits so long; a second signal ends the agent (default: it ends at "
+       "once)",
+       false, [](config& c, text v) { c.drain_on_term = std::chrono::milliseconds(parse_milliseconds(v)); }},
       {"name", "TEXT", "the agent's name in logs and statistics", false, [](config& c, text v) { c.store.name = v; }},
       {"log-level", "LEVEL", "trace, debug, info, warning, error or off (default info)", false,
        [](config& c, text v) {

@@ -22,6 +22,7 @@ struct config {
   std::string admin;              ///< path of the admin socket; empty: none
   bool admin_is_default = false;  ///< nobody asked for it, so doing without is no error
   std::string log_level = "info";
+  duration drain_on_term{};  ///< SIGTERM drains the agent first, for so long at most; 0: it ends at once
 };
 
 /// One setting: its flag is "--name", its variable FARMEM_AGENT_NAME, its key in the file name with underscores.

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <thread>
 
 #include "admin.h"
 #include "base/log.h"
@@ -30,6 +31,8 @@ struct arguments {
   std::vector<agent::flag_values> flags;
   bool check_config = false;
   bool status = false;
+  std::string drain;  ///< for how long to wait; empty: not asked for
+  bool stay = false;
   bool doctor = false;
   bool json = false;
   int ready_fd = -1;
@@ -60,6 +63,48 @@ void announce(const arguments& a, const std::vector<std::unique_ptr<fabric::list
   }
 }
 
+std::string answer_admin(agent::store& store, std::string_view command) {
+  if (command == "status") return store.statistics();
+  if (command != "drain" && command != "stay" && command != "left") return {};
+  if (command != "left") store.drain(command == "drain");
+  return fmt::format(R"({{"heaps":{}}})", store.heaps_left());
+}
+
+/// Waits until no heap is left, for a second signal, or for `within`.
+void drain_first(agent::store& store, duration within, const sigset_t& signals) {
+  fm::log::info("SIGTERM: draining, for {} s at most",
+                std::chrono::duration_cast<std::chrono::seconds>(within).count());
+  store.drain(true);
+  const time_point deadline = clock::now() + within;
+  const timespec look{0, 100'000'000};
+  while (store.heaps_left() != 0 && clock::now() < deadline)
+    if (sigtimedwait(&signals, nullptr, &look) > 0) break;
+  if (const std::size_t left = store.heaps_left(); left != 0)
+    fm::log::warn("{} heaps are left: what they have here is lost", left);
+}
+
+/// Has the running agent drained, and waits for it; the exit code.
+int drain_agent(const std::string& admin, duration within) {
+  const auto left = [&](const char* command) {
+    const std::string json = agent::ask_agent(admin, command);
+    constexpr std::string_view before = R"({"heaps":)";
+    if (!json.starts_with(before)) throw error(errc::refused, fmt::format("admin socket {}: {}", admin, json));
+    return std::stoul(json.substr(before.size()));
+  };
+  const time_point deadline = clock::now() + within;
+  unsigned long heaps = left("drain");
+  while (heaps != 0 && clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    heaps = left("left");
+  }
+  if (heaps == 0) {
+    fmt::print("the agent is drained: it takes no heaps, and stores none\n");
+    return 0;
+  }
+  fmt::print(stderr, "farmem-agent: {} heaps still store objects here; the agent goes on\n", left("stay"));
+  return 1;
+}
+
 int serve(const agent::config& c, const arguments& a) {
   // Before any thread exists, so that all inherit it: the signals are for sigwait below.
   sigset_t signals;
@@ -72,7 +117,8 @@ int serve(const agent::config& c, const arguments& a) {
   const auto store = fm::agent::store::create(c.store);
   std::unique_ptr<agent::admin_server> admin;
   if (!c.admin.empty()) try {
-      admin = std::make_unique<agent::admin_server>(c.admin, [&] { return store->statistics(); });
+      admin = std::make_unique<agent::admin_server>(
+          c.admin, [&](std::string_view command) { return answer_admin(*store, command); });
     } catch (const error& e) {
       if (!c.admin_is_default) throw;
       fm::log::warn("{}; going on without an admin socket", e.what());
@@ -89,6 +135,7 @@ int serve(const agent::config& c, const arguments& a) {
   int signal = 0;
   while (sigwait(&signals, &signal) != 0) {
   }
+  if (signal == SIGTERM && c.drain_on_term > duration{}) drain_first(*store, c.drain_on_term, signals);
   fm::log::info("{}: shutting down", signal == SIGTERM ? "SIGTERM" : "SIGINT");
   admin.reset();
   listeners.clear();  // every peer is disconnected when this returns; the store may go
@@ -103,6 +150,9 @@ void declare(CLI::App& app, arguments& a, std::vector<agent::flag_values>& given
       ->type_name("FILE");
   app.add_flag("--check-config", a.check_config, "read all settings, say whether they are right, and exit");
   app.add_flag("--status", a.status, "print what the running agent behind --admin has, and exit");
+  app.add_option("--drain", a.drain, "have all heaps leave the running agent behind --admin, wait so long, and exit")
+      ->type_name("TIME");
+  app.add_flag("--stay", a.stay, "the running agent behind --admin is not to be drained any more, and exit");
   app.add_flag("--doctor", a.doctor, "say what of this machine verbs:// needs and what is wrong with it, and exit");
   app.add_flag("--json", a.json, "with --status: print JSON");
   app.add_option("--ready-fd", a.ready_fd, "write the addresses served to this descriptor, one a line, and close it")
@@ -155,8 +205,19 @@ int run(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(c.log_level));
   if (a.status) {
     if (c.admin.empty()) throw error(errc::bad_config, "--status needs --admin PATH, the running agent's admin socket");
-    const std::string json = agent::query_status(c.admin);
+    const std::string json = agent::ask_agent(c.admin, "status");
     fmt::print("{}", a.json ? json + '\n' : agent::readable(json));
+    return 0;
+  }
+  if (!a.drain.empty() || a.stay) {
+    if (c.admin.empty())
+      throw error(errc::bad_config, "--drain and --stay need --admin PATH, the running agent's admin socket");
+    if (!a.drain.empty()) try {
+        return drain_agent(c.admin, std::chrono::milliseconds(agent::parse_milliseconds(a.drain)));
+      } catch (const std::string& wrong) {
+        throw error(errc::bad_config, fmt::format("--drain: {}", wrong));
+      }
+    agent::ask_agent(c.admin, "stay");
     return 0;
   }
   agent::check_config(c);

@@ -43,6 +43,8 @@ class agent_store final : public store {
   void memory_done(fabric::peer& p, std::uint32_t region) noexcept override;
 
   [[nodiscard]] std::string statistics() const override;
+  void drain(bool on) noexcept override { heaps_.drain(on); }
+  [[nodiscard]] std::size_t heaps_left() const override { return heaps_.count(); }
   bool maintain() override;
 
  private:

@@ -40,6 +40,7 @@
 // A reference to a backup's tablet is a remote reference. The owner fills a new backup beside its own batches: a batch
 // with the flag `index_import` brings copies of objects as another member has them, and where the slot has an entry
 // already, that is newer. `promote_tablets` makes the agent the primary. src/cache/tablets/replica_set.h has the owner's half.
+// `leave_tablets` ends the agent's part in them: it forgets what it has, and is the empty backup of nobody.
 //
 // Evacuating. The owner asks for it after a cycle, with a number that grows. If it asks again with the same number,
 // the answer says how far the evacuation is. The agent moves live objects out of sparse sealed regions, lowest live
@@ -55,8 +56,9 @@ namespace fm::protocol {
 
 constexpr std::uint16_t protocol_major = 2;
 constexpr std::uint16_t protocol_minor =
-    4;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer; 4: replicas
+    5;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer; 4: replicas; 5: agents that are left
 constexpr std::uint16_t minor_of_replicas = 4;
+constexpr std::uint16_t minor_of_leaving = 5;
 
 enum class message_type : std::uint16_t {
   open_heap = 1,        ///< open_heap_body -> open_heap_answer
@@ -92,6 +94,8 @@ enum class message_type : std::uint16_t {
       27,  ///< remote_references_body + u64 slots[] -> {}, of such a session: they are marked and queued
   replicate_tablets = 28,  ///< grant_tablets_body -> {}: the agent is a backup of them, and has nothing of them
   promote_tablets = 29,    ///< grant_tablets_body -> {}: it is their primary from now on
+  leave_tablets = 30,      ///< grant_tablets_body -> {}: it stores nothing of them any more, whatever it was
+  drain = 31,              ///< notice agent -> owner, drain_notice: it wants to be left, or not any more
 
   // Of pools; the bodies are in protocol/pool_messages.h.
   pool_open = 64,        ///< pool_open_body -> pool_open_answer
@@ -182,10 +186,15 @@ struct type_record {
   std::uint32_t zero;
 };
 
-/// Of grants, replicas and promotions. At most as many tablets as the heap's quota is worth (1024, and one more for every 16 KiB), else quota_exceeded.
+/// Of grants, replicas, promotions and leaving. At most as many tablets as the heap's quota is worth (1024, and one more for every 16 KiB), else quota_exceeded.
 struct grant_tablets_body {
   std::uint32_t first;
   std::uint32_t count;
+};
+
+struct drain_notice {
+  std::uint32_t drains;  ///< 1: the owner is to move its tablets away and close the heap; 0: it may stay
+  std::uint32_t zero;
 };
 
 struct region_name {

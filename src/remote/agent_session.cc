@@ -53,11 +53,11 @@ void agent_session_impl::end(ended how, errc why) noexcept {
   deliver();
 }
 
-void agent_session_impl::close() noexcept {
-  std::call_once(closed_once_, [this] {
+void agent_session_impl::close_as(ended how) noexcept {
+  std::call_once(closed_once_, [this, how] {
     if (!session_owner_) return;
-    end(ended::closed, errc::heap_closed);
-    if (!lost() && session_owner_->state() == fabric::session_state::up) {
+    end(how, errc::heap_closed);
+    if (ended_.load() == how && session_owner_->state() == fabric::session_state::up) {
       auto message = frame_empty(message_type::close_heap);
       fabric::request r;
       make_message(r, fabric::lane::control, &message, sizeof message);

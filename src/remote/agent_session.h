@@ -12,6 +12,7 @@
 #include "fabric/client/client.h"
 #include "object/object.h"
 #include "protocol/heap_messages.h"
+#include <atomic>
 #include <memory>
 
 namespace fm::remote {
@@ -46,7 +47,7 @@ struct batch {
 };
 
 /// What a session tells of its agent, beside its loss.
-enum class agent_news : std::uint8_t { silent, back, full };
+enum class agent_news : std::uint8_t { silent, back, full, leaving, staying };
 
 struct agent_session_options {
   fabric::session_options session;
@@ -111,7 +112,35 @@ class agent_session {
   [[nodiscard]] virtual std::uint64_t region_bytes() const noexcept = 0;
   /// What the agent gives this heap.
   [[nodiscard]] virtual std::uint64_t quota_bytes() const noexcept = 0;
+  /// It has ended for good: the agent does not have the heap any more, or the owner has left it.
   [[nodiscard]] virtual bool lost() const noexcept = 0;
+  /// The owner has left it (leave).
+  [[nodiscard]] virtual bool left() const noexcept = 0;
+  /// It knows leave_tablets: what it was the primary of may be another agent's.
+  [[nodiscard]] virtual bool can_be_left() const noexcept = 0;
+  /// See agent_session_options::suspect_within.
+  virtual void set_suspect_within(duration within) noexcept = 0;
+  // An agent is being left while it asks for that, or somebody of the owner does. No new tablets go there meanwhile. Once
+  // the owner is going, none of them can take it back.
+  [[nodiscard]] bool is_leaving() const noexcept { return leaving_.load(std::memory_order_acquire) != 0; }
+  /// The agent asks for it, or not any more. False: it has said so before, or the owner is going.
+  bool set_asks_to_be_left(bool asks) noexcept {
+    return change_leaving([=](std::uint32_t w) { return asks ? w | agent_asks : w & ~agent_asks; });
+  }
+  /// One more of the owner wants to leave, until end_leaving. Both are false if the owner is going.
+  bool begin_leaving() noexcept {
+    return change_leaving([](std::uint32_t w) { return w + one_owner; });
+  }
+  bool end_leaving() noexcept {
+    return change_leaving([](std::uint32_t w) { return w - one_owner; });
+  }
+  /// The owner goes, unless stay() comes before leave(). False: nobody wants to leave.
+  bool begin_going() noexcept {
+    return change_leaving([](std::uint32_t w) { return w != 0 ? w | going : w; });
+  }
+  void stay() noexcept { leaving_.fetch_and(~going, std::memory_order_acq_rel); }
+  /// Bytes of new objects that may go there. Wait-free.
+  [[nodiscard]] std::uint64_t room_bytes() const noexcept { return lost() || is_leaving() ? 0 : left_bytes(); }
   /// It has been connected and answers, as far as is known. Wait-free.
   [[nodiscard]] virtual bool up() const noexcept = 0;
   /// Its failure domain (protocol open_heap_answer::zone).
@@ -129,6 +158,8 @@ class agent_session {
   virtual errc replicate_tablets(std::uint32_t first, std::uint32_t count) noexcept = 0;
   /// The agent becomes the primary of tablets that it is a backup of.
   virtual errc promote_tablets(std::uint32_t first, std::uint32_t count) noexcept = 0;
+  /// The agent forgets what it has of the tablets, of which it was the primary or a backup. unsupported: it is too old.
+  virtual errc leave_tablets(std::uint32_t first, std::uint32_t count) noexcept = 0;
 
   // ---- reading ----
   /// Current generation of a region as the owner knows it; 0 when unknown or retired. Wait-free.
@@ -203,6 +234,21 @@ class agent_session {
 
   /// Closes the heap on the agent (its memory is freed at once) and the session. Idempotent.
   virtual void close() noexcept = 0;
+  /// The same while the heap goes on without the agent, which stores nothing of it any more: lost() from then on.
+  virtual void leave() noexcept = 0;
+
+ private:
+  static constexpr std::uint32_t agent_asks = 1, going = 2, one_owner = 4;
+  /// False: the owner is going, or nothing changes.
+  template <class Next>
+  bool change_leaving(Next&& next) noexcept {
+    for (std::uint32_t w = leaving_.load(std::memory_order_acquire);;) {
+      const std::uint32_t then = next(w);
+      if ((w & going) != 0 || then == w) return false;
+      if (leaving_.compare_exchange_weak(w, then, std::memory_order_acq_rel)) return true;
+    }
+  }
+  std::atomic<std::uint32_t> leaving_{0};
 };
 
 }  // namespace fm::remote

@@ -87,7 +87,17 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   [[nodiscard]] std::uint64_t quota_bytes() const noexcept override { return quota_bytes_; }
   // seq_cst: an owner that opens says where it is to be told, and looks here; a session that ends does it the other way
   // round. One of them sees the other.
-  [[nodiscard]] bool lost() const noexcept override { return ended_.load() == ended::lost; }
+  [[nodiscard]] bool lost() const noexcept override {
+    const ended how = ended_.load();
+    return how == ended::lost || how == ended::left;
+  }
+  [[nodiscard]] bool left() const noexcept override { return ended_.load() == ended::left; }
+  [[nodiscard]] bool can_be_left() const noexcept override { return minor_ >= minor_of_leaving; }
+  void set_suspect_within(duration within) noexcept override {
+    suspect_within_.store(within.count(), std::memory_order_relaxed);
+    const lock_type lock(mutex_);
+    wake_keeper();
+  }
   [[nodiscard]] bool up() const noexcept override { return usable(); }
   [[nodiscard]] std::uint16_t zone() const noexcept override { return zone_; }
   [[nodiscard]] std::uint64_t left_bytes() const noexcept override { return left_.load(std::memory_order_relaxed); }
@@ -103,6 +113,9 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   }
   errc promote_tablets(std::uint32_t first, std::uint32_t count) noexcept override {
     return place_tablets(message_type::promote_tablets, first, count);
+  }
+  errc leave_tablets(std::uint32_t first, std::uint32_t count) noexcept override {
+    return minor_ < minor_of_leaving ? errc::unsupported : place_tablets(message_type::leave_tablets, first, count);
   }
   [[nodiscard]] std::uint32_t region_generation(std::uint32_t region) const noexcept override {
     return table_.generation(region);
@@ -144,7 +157,8 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
               std::vector<census_record>& out) noexcept override;
   errc statistics(std::string& json) noexcept override;
   [[nodiscard]] agent_session_stats stats() const noexcept override;
-  void close() noexcept override;
+  void close() noexcept override { close_as(ended::closed); }
+  void leave() noexcept override { close_as(ended::left); }
 
   // ---- fabric::session_events ----
   errc connected(fabric::session& s, std::uint32_t g) override;
@@ -152,11 +166,11 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   void lost(fabric::session& s, errc why) noexcept override;
   void notice(fabric::session& s, std::span<const std::byte> payload) noexcept override;
   [[nodiscard]] duration reconnect_for(duration usual) const noexcept override {
-    return is_replaceable() ? std::min(options_.suspect_within, usual) : usual;
+    return is_replaceable() ? std::min(suspect_within(), usual) : usual;
   }
 
  private:
-  enum class ended : std::uint8_t { no, lost, closed };
+  enum class ended : std::uint8_t { no, lost, closed, left };
   using lock_type = std::unique_lock<std::mutex>;
 
   // reconnect.cc
@@ -164,6 +178,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   errc reattach(fabric::session& s);
   void resume_batches(std::uint64_t applied_seq);
   void end(ended how, errc why) noexcept;
+  void close_as(ended how) noexcept;
 
   // batches.cc
   using send_list = std::vector<fabric::request*>;
@@ -207,7 +222,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   void watch_oldest(time_point now);
   void watch_silence(lock_type& lock, time_point now);
   [[nodiscard]] bool is_replaceable() const noexcept {
-    return options_.suspect_within > duration{} && options_.is_replaceable && options_.is_replaceable(options_.context);
+    return suspect_within() > duration{} && options_.is_replaceable && options_.is_replaceable(options_.context);
   }
   /// Something that came on the connection of generation `g`, or did not come in time, costs it: with the mutex. What
   /// completes late tells nothing of a later connection, which is left alone.
@@ -275,7 +290,13 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
       heard_at_.store(at, std::memory_order_relaxed);
   }
 
+  [[nodiscard]] duration suspect_within() const noexcept {
+    return duration(suspect_within_.load(std::memory_order_relaxed));
+  }
+  bool take_drain(const message_head& head, std::span<const std::byte> body) noexcept;
+
   const agent_session_options options_;
+  std::atomic<duration::rep> suspect_within_{options_.suspect_within.count()};
   std::string url_;
   std::uint64_t region_bytes_ = 0, quota_bytes_ = 0;
   std::uint16_t minor_ = 0, zone_ = 0;  ///< of the agent

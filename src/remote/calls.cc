@@ -33,6 +33,7 @@ errc agent_session_impl::wait_until_usable(time_point deadline) noexcept {
       lock, deadline, [this] { return usable() || ended_.load(std::memory_order_relaxed) != ended::no; });
   switch (ended_.load(std::memory_order_relaxed)) {
     case ended::lost: return errc::agent_lost;
+    case ended::left: return errc::agent_lost;
     case ended::closed: return errc::heap_closed;
     case ended::no: break;
   }

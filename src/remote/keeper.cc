@@ -62,7 +62,7 @@ time_point agent_session_impl::next_wake(time_point now) const {
   if (renewing_) t = time_point::max();
   if (!opening_region_ && (want_region_ || book_.wants_region())) t = std::min(t, open_again_at_);
   if (!flights_.empty()) t = std::min(t, now + options_.session.operation_within);
-  if (options_.suspect_within > duration{}) t = std::min(t, silence_at_);
+  if (suspect_within() > duration{}) t = std::min(t, silence_at_);
   return t;
 }
 
@@ -78,11 +78,11 @@ void agent_session_impl::watch_oldest(time_point now) {
 // Whoever waits for nothing hears nothing: the agent is asked for a sign of life at each look. A look that comes late counts
 // nothing, because then this process was not scheduled, and the agent may be as well as ever.
 void agent_session_impl::watch_silence(lock_type& lock, time_point now) {
-  if (options_.suspect_within <= duration{} || !usable()) {
+  if (suspect_within() <= duration{} || !usable()) {
     silent_looks_ = 0;
     return;
   }
-  const duration between = options_.suspect_within / detail::limits::silent_looks;
+  const duration between = suspect_within() / detail::limits::silent_looks;
   if (now < silence_at_) return;
   const bool in_time = now < silence_at_ + between;
   silence_at_ = now + between;

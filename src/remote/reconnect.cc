@@ -167,6 +167,16 @@ void agent_session_impl::lost(fabric::session& s, errc why) noexcept {
   s.forget_memory();
 }
 
+bool agent_session_impl::take_drain(const message_head& head, std::span<const std::byte> body) noexcept {
+  drain_notice n;
+  if (head.type != static_cast<std::uint16_t>(message_type::drain) || head.zero != 0 || head.body_bytes != sizeof n ||
+      !take(body, n) || !body.empty() || n.drains > 1 || n.zero != 0)
+    return false;
+  if (set_asks_to_be_left(n.drains == 1) && options_.on_news)
+    options_.on_news(options_.context, n.drains == 1 ? agent_news::leaving : agent_news::staying);
+  return true;
+}
+
 void agent_session_impl::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
   message_head head;
   region_name name;
@@ -178,6 +188,7 @@ void agent_session_impl::notice(fabric::session& s, std::span<const std::byte> p
       return;
     }
   }
+  if (rest = payload; take(rest, head) && take_drain(head, rest)) return;
   if (!take(payload, head) || head.type != static_cast<std::uint16_t>(message_type::retire_region) ||
       head.body_bytes != sizeof name || !take(payload, name) || !payload.empty() ||
       name.region >= detail::home_address::region_limit || name.generation == 0 ||

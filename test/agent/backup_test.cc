@@ -113,3 +113,48 @@ TEST_CASE(
   REQUIRE(o.end(2).ok());
   o.audit();
 }
+
+TEST_CASE("an agent forgets the tablets that it leaves, as a primary or a backup, and may be asked again", "[store]") {
+  auto s = fm::agent::store::create(small());
+  owner o(*s);
+  o.open_ready();
+  const auto leave = [&](std::uint32_t first, std::uint32_t count) {
+    return o.send(message_type::leave_tablets, grant_tablets_body{first, count});
+  };
+  const region_answer r = o.open_region();
+  REQUIRE(replicate(o, 1, 1).ok());
+  batch_builder b;
+  b.object(type_line, 1, 8, 1).object(type_line, backed, 8, 2);
+  REQUIRE(o.append(b, r, 0).ok());
+  REQUIRE(leave(0, 2).ok());
+  REQUIRE(leave(0, 2).ok());
+  CHECK(leave(0, 0).returned == errc::bad_frame);
+  CHECK(o.entry(1) == 0);
+  CHECK(o.entry(backed) == 0);
+  CHECK(o.audit().objects == 0);
+  REQUIRE(o.grant(0, 1).ok());
+  REQUIRE(replicate(o, 1, 1).ok());
+  REQUIRE(leave(7, 1).ok());  // it never had it
+}
+
+TEST_CASE("an agent that is drained takes no heaps and no tablets, and what it has can be written and read",
+          "[store]") {
+  auto s = fm::agent::store::create(small());
+  owner o(*s);
+  o.open_ready();
+  const region_answer r = o.open_region();
+  s->drain(true);
+  CHECK(s->heaps_left() == 1);
+  CHECK(o.grant(5, 1).code == errc::agent_full);
+  CHECK(replicate(o, 5, 1).code == errc::agent_full);
+  batch_builder b;
+  b.object(type_line, 1, 8, 1);
+  REQUIRE(o.append(b, r, 0).ok());
+  CHECK(o.value(1) == 1);
+  owner late(*s, 2);
+  CHECK(late.open().code == errc::refused);
+  s->drain(false);
+  CHECK(o.grant(5, 1).ok());
+  CHECK(late.open().ok());
+  CHECK(s->heaps_left() == 2);
+}

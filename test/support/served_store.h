@@ -16,6 +16,7 @@ namespace fm::test {
 class served_store : public fabric::service {
  public:
   [[nodiscard]] const std::string& url() const { return listener_->url(); }
+  [[nodiscard]] fm::agent::store& store() noexcept { return *store_; }
 
   errc connected(fabric::peer& p) noexcept override { return store_->connected(p); }
   void disconnected(fabric::peer& p) noexcept override { store_->disconnected(p); }
