@@ -183,6 +183,23 @@ class heap {
   /// Counters and histograms since the heap was opened. O(threads). With detail_level::types also the objects by type:
   /// O(slots) here and on the agents, in small steps that hold nothing up. Thread-safe.
   [[nodiscard]] heap_stats stats(detail_level level = detail_level::counters);
+  /// Adds an agent. New objects go there by room, sets that lack members get it, and while agents are very unevenly full
+  /// it takes objects over (heap_options::rebalance). Waits for the agent, and for a collection that runs. Thread-safe,
+  /// outside of long scopes. Throws invalid_argument (it is one already, or its regions are too small), and as the
+  /// constructor, and scope_misuse.
+  void add_agent(const std::string& url);
+  /// Moves all objects away from the agent, beside the program, and closes the heap there. Returns when that is done. At the
+  /// end of `within` the agent stays, with what it still has: timed_out. Throws invalid_argument if the agents that are left
+  /// are fewer than replicas, or the agent is none of the heap's, and unsupported of an old one. If the agent is lost
+  /// meanwhile, it is as in any other loss. O(objects stored there). Thread-safe, outside of long scopes
+  /// (scope_misuse). RAMCloud and Rocksteady move
+  /// tablets between servers as well; here it is a new member of the set, and then one less.
+  void remove_agent(const std::string& url, duration within = std::chrono::minutes(10));
+  /// Each object is to be stored on `n` agents from now on. Sets are completed, or made smaller, in the background:
+  /// heap_stats::tablets_degraded, agent_change::replicated. Throws invalid_argument. Thread-safe. O(agents).
+  void set_replicas(std::uint32_t n);
+  /// URLs of the agents that the heap has now. O(agents). Thread-safe.
+  [[nodiscard]] std::vector<std::string> agents() const;
   /// Checks roots, words, frames, the agents' entries and their accounts against each other. Only while no other thread
   /// uses the heap. O(slots).
   [[nodiscard]] verify_report verify();

@@ -19,6 +19,10 @@ enum class agent_change : std::uint8_t {
   full,        ///< it refuses memory; told again only after it gave some
   lost,        ///< it answered without the heap, or was gone for heap_options::reconnect_within
   rehomed,     ///< it was lost, and its slots have other agents; objects that only it had are lost
+  leaving,     ///< it asks to be left (farmem-agent --drain): its objects move to the others
+  staying,     ///< it does not ask for that any more
+  left,        ///< it stores nothing of the heap any more, and the heap is closed there
+  added,       ///< it is an agent of the heap from now on
   replicated,  ///< of all agents: each object is stored on heap_options::replicas of them again
 };
 
@@ -60,6 +64,13 @@ struct heap_options {
   /// If fewer agents than this store an object, what is written to it stays in the cache until there are enough again. 1:
   /// the heap goes on with fewer. Accesses that find no room then throw cache_full; evict_all returns under_replicated.
   std::uint32_t min_replicas = 1;
+  /// With `replicas` of 2 and more: no two agents of one zone (farmem-agent --zone) store an object. A heap that has too few
+  /// zones is not opened (invalid_argument); one that loses a zone stores objects on fewer agents. Otherwise replicas share
+  /// a zone where it cannot be helped, and a warning says so.
+  bool strict_zones = false;
+  /// Moves objects from the fullest agent to the emptiest one when their shares of memory in use differ by a fifth, after an
+  /// agent was added, say. Beside the program, after a collection, and to agents of other zones only where that was so.
+  bool rebalance = true;
   /// With `replicas` of 2 and more: an agent that is silent or cannot be reached for so long is given up if the agents that
   /// have its objects answer. It is lost then, even if it comes back.
   duration suspect_within = std::chrono::milliseconds(500);

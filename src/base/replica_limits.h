@@ -23,6 +23,18 @@ constexpr std::uint32_t imports_in_flight = 4;
 constexpr auto import_within = std::chrono::seconds(5);
 /// Sets that found no new member are looked at again after so long.
 constexpr auto replicate_again_after = std::chrono::seconds(1);
+/// A tablet that is handed over is closed until the sections of all threads have ended, at first and at most for so long.
+/// Threads that want an object of it wait meanwhile, so the first attempts are short.
+constexpr auto handover_readers_first = std::chrono::milliseconds(20);
+constexpr auto handover_batches_within =
+    std::chrono::seconds(1);  ///< ... and until batches are settled that were just sent
+constexpr auto handover_readers_most = std::chrono::seconds(2);
+/// Agents of a heap, those that it has left or lost included. A word's region and generation name 64 agents' memory and
+/// more; so many are some kilobytes of records, and three bytes short of what a packed set could name.
+constexpr std::uint32_t agents_max = 256;
+/// Rebalancing begins when the fullest agent has so much larger a share of its memory in use than the emptiest one. It
+/// makes them equal, so that it begins again only after as much has changed.
+constexpr double rebalance_from = 0.2;
 /// The share of a core that copying to new members takes while the program asks the cache for something.
 constexpr double replication_share = 0.5;
 

@@ -19,6 +19,8 @@ struct cache_options {
   std::uint64_t hit_bytes = 0;                        ///< of the HIT that may be in memory; 0: all of it
   std::uint32_t hit_residents_max = 64;  ///< a page of the HIT that names more resident objects is not given back
   std::uint32_t replicas = 1;            ///< agents that store an object
+  bool strict_zones = false;             ///< no two agents of a zone store an object
+  bool rebalances = true;                ///< moves tablets from agents that are much fuller than others
   std::uint32_t min_replicas = 1;        ///< what is stored on fewer stays dirty
   bool elastic = true;
   bool background_evictor = true;

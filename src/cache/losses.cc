@@ -21,17 +21,23 @@ bool lost_agents::has_replica(slot_t slot) const noexcept {
   return live;
 }
 
-bool lost_agents::await_replica(slot_t slot, std::uint32_t agent) {
-  if (!cache_.agents()[agent]->lost()) return false;
+bool lost_agents::await_home(slot_t slot, const tablet_home& home) {
+  const auto is_lost = [&](const tablet_home& h) { return cache_.agents()[h.agent()]->lost(); };
+  if (home.is_open() && home.is_still() && !is_lost(home)) return false;
   const time_point deadline = clock::now() + limits::failover_within;
   const access_wait wait(cache_.pressure(), slot);
   std::optional<reading_nothing> reads_nothing;
   if (!wait.outside()) reads_nothing.emplace();
   for (;;) {
     const std::uint32_t seen = moved_.load(std::memory_order_seq_cst);
-    if (object_cache::agent_of(slot) != agent) return true;
+    const tablet_home now(slot);
+    if (now.is_open() && (now.agent() != home.agent() || !is_lost(now))) return true;
     if (cache_.closed()) throw error(errc::heap_closed, "the heap was closed while a thread waited for a replica");
-    if (!has_replica(slot) || clock::now() >= deadline) return object_cache::agent_of(slot) != agent;
+    if (now.is_open() && !has_replica(slot)) {
+      if (now.is_still()) return false;
+      continue;  // another agent has it since
+    }
+    if (clock::now() >= deadline) return false;
     os::futex_wait(moved_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(10)));
   }
 }
@@ -64,7 +70,7 @@ std::uint64_t lost_agents::degraded_tablets() const {
     const replica_set set = replica_set::of_tablet(t);
     std::uint32_t live = !links[set.primary()]->lost();
     set.for_each_whole_backup([&](std::uint32_t a) { live += !links[a]->lost(); });
-    n += live < cache_.options().replicas;
+    n += live < cache_.replicas();
   }
   return n;
 }

@@ -6,7 +6,8 @@
 //             used as ever, everything else of them answers agent_lost at once, and nothing new is placed there
 //   left      its tablets have other agents (rehoming.h); nobody asks it anything again, even if it answers
 //
-// An access to a stranded tablet that has a backup does not fail: it waits until the backup is the primary.
+// An access to a stranded tablet that has a backup does not fail: it waits until the backup is the primary. So does one
+// to a tablet that is being handed over.
 //
 // Invariant owned here: an object that is neither resident nor stored at its tablet's agent is on the list of the lost
 // until a collection has found it dead. The list is the owner's, and not the new agent's: it costs one bit a slot of
@@ -17,6 +18,7 @@
 #pragma once
 
 #include "cache/tablets/slot_marks.h"
+#include "cache/tablets/tablet_home.h"
 #include <array>
 #include <atomic>
 #include <memory>
@@ -36,9 +38,10 @@ class lost_agents {
   [[nodiscard]] bool stranded(slot_t slot) const noexcept;
   /// Whether another agent that lives stores the slot's object, too. O(1).
   [[nodiscard]] bool has_replica(slot_t slot) const noexcept;
-  /// An access failed at `agent`. If that is lost, and a replica is left, waits until another agent has the slot, outside
-  /// of sections where it can: true. False: the access has failed for good, or it takes too long. Throws heap_closed.
-  bool await_replica(slot_t slot, std::uint32_t agent);
+  /// An access failed that saw the slot's tablet at `home`. If its agent is lost, and a replica is left, or if the tablet
+  /// is being handed over, waits until the slot has a home, outside of sections where it can: true. False: the access has
+  /// failed for good, or it takes too long. Throws heap_closed.
+  bool await_home(slot_t slot, const tablet_home& home);
   /// Tablets have other agents: those who wait look again.
   void note_moved() noexcept;
   /// Whether each object that the agent stores is on another agent that answers. O(tablets).

@@ -53,6 +53,12 @@ void take_hold(object_cache& cache, fetch& f) noexcept {
   f.posted_at.store(this_thread.epoch.load(std::memory_order_relaxed), std::memory_order_seq_cst);
 }
 
+/// The tablet of the slot is the agent's, and is not being handed over: in one section with what follows.
+bool is_at(slot_t slot, std::uint32_t agent) noexcept {
+  const tablet_home home(slot);
+  return home.agent() == agent && home.is_open();
+}
+
 /// Waiting for an agent while a fetch of this thread is in flight.
 class wait_in_fetch {
  public:
@@ -85,9 +91,7 @@ void let_go(fetch& f) noexcept {
 
 }  // namespace
 
-void miss_handler::open(std::size_t agents) {
-  for (std::size_t i = 0; i < agents; ++i) windows_.push_back(std::make_unique<elastic_windows>());
-}
+void miss_handler::add_agent() { windows_.push_back(std::make_unique<elastic_windows>()); }
 
 void miss_handler::note_back(slot_t slot, char* payload) noexcept {
   if (!left_.take(slot)) return;
@@ -104,9 +108,10 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   const time_point begin = clock::now();
   mutator& m = cache_.here();
   // Before the word belongs to the fetch, and in one section with that: see "Re-homing", rehoming.h.
-  const std::uint32_t agent = object_cache::agent_of(slot);
+  const tablet_home tablet(slot);
+  const std::uint32_t agent = tablet.agent();
   remote::agent_session& link = *cache_.agents()[agent];
-  if (link.lost()) throw_access(errc::agent_lost, slot, link);
+  if (link.lost() || !tablet.is_open()) throw_access(errc::agent_lost, slot, link);
   const home_address at = home_address::unpack(seen);
   if (!is_possible_size(cache_, at))
     throw error(errc::corrupt, fmt::format("slot {:#x} on {} is said to have {} bytes", slot, link.url(),
@@ -121,7 +126,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   f.bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
   if (left) take_hold(cache_, f);  // others may have its piece by now
   word_t expected = seen;
-  const bool moved = left && (object_cache::agent_of(slot) != agent || link.lost());
+  const bool moved = !tablet.is_still() || link.lost();  // while this thread waited for a frame, in a section or not
   if (moved || !word.compare_exchange_strong(expected, word::fetching(&f), std::memory_order_acq_rel)) {
     cache_.frames().unbump(m.fetched, payload);
     let_go(f);
@@ -263,16 +268,18 @@ word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
 void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   const time_point begin = clock::now();
   mutator& m = cache_.here();
-  remote::agent_session& link = cache_.link_of(slot);
+  const tablet_home tablet(slot);
+  remote::agent_session& link = *cache_.agents()[tablet.agent()];
   const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
   cache_.pages().open(slot);
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
-  if (link.lost()) throw_access(errc::agent_lost, slot, link);
+  if (link.lost() || !tablet.is_open()) throw_access(errc::agent_lost, slot, link);
   cache_.losses().check(slot);
   const remote::slot_answer a = [&] {
     const access_wait wait(cache_.pressure(), slot);
     return link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
   }();
+  if (!tablet.is_still()) return;  // who was asked is asked no more
   if (a.status != errc::ok) throw_access(a.status, slot, link);
   if (!word::is_remote(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
@@ -307,7 +314,8 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   note_back(slot, payload);
   m.counters.fetched_bytes += a.copy.size();
   expected = a.entry;
-  if (!word.compare_exchange_strong(expected, word::resident(payload, word::clean_bit), std::memory_order_acq_rel)) {
+  if (!tablet.is_still() ||
+      !word.compare_exchange_strong(expected, word::resident(payload, word::clean_bit), std::memory_order_acq_rel)) {
     frame::prefix(payload).header.store(0, std::memory_order_relaxed);
     cache_.frames().unbump(m.fetched, payload);
     return;
@@ -339,7 +347,7 @@ std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, 
     const home_address here{first.region, first.generation, static_cast<std::uint32_t>(first.offset + at),
                             size_class::of(copy)};
     if (slot != 0 && slot < hit.slots && tablet_info_of(slot).heap.load(std::memory_order_acquire) == &cache_ &&
-        tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) {
+        is_at(slot, agent)) {
       std::atomic<word_t>& word = word_at(slot);
       word_t w = word.load(std::memory_order_relaxed);
       // One that refers to what the heap does not have stays remote: whoever wants it hears of that.

@@ -16,6 +16,8 @@
 // object_cache::resolve calls it, inside a section.
 #pragma once
 
+#include "base/growing_list.h"
+#include "base/replica_limits.h"
 #include "cache/frames/elastic.h"
 #include "cache/frames/ghosts.h"
 #include "mutator.h"
@@ -30,7 +32,7 @@ class miss_handler {
  public:
   miss_handler(object_cache& cache, std::uint64_t capacity_bytes) : cache_(cache), left_(capacity_bytes) {}
   /// Elastic windows for each of the heap's agents. Once, before anything is fetched.
-  void open(std::size_t agents);
+  void add_agent();
 
   /// Makes the object resident, or tries to: the caller looks at the word again. Throws agent_lost, timed_out,
   /// not_found, corrupt, cache_full.
@@ -62,7 +64,7 @@ class miss_handler {
                                    std::uint32_t window);
 
   object_cache& cache_;
-  std::vector<std::unique_ptr<elastic_windows>> windows_;
+  growing_list<elastic_windows> windows_{limits::agents_max};
   ghosts left_;
 };
 

@@ -16,8 +16,7 @@ namespace fm::detail {
 object_cache::object_cache(const cache_options& options, links& agents) : options_(options), links_(agents) {
   object_bytes_max_ = std::min<std::uint64_t>(home_address::offset_limit, options.capacity_bytes / 4);
   for (auto& link : links_) object_bytes_max_ = std::min(object_bytes_max_, link->region_bytes() / 2);
-  slots_.open(links_.size());
-  misses_.open(links_.size());
+  for (std::size_t i = 0; i < links_.size(); ++i) slots_.add_agent(), misses_.add_agent();
   mutators_.open();
   // Where a device reads and writes memory by itself, what misses fetch lands in the frames. A segment is registered at
   // a time, because that is what the arena gives back.
@@ -28,6 +27,15 @@ object_cache::object_cache(const cache_options& options, links& agents) : option
   });
   evictor_ = std::make_unique<evictor>(*this);
   evictor_->start();
+}
+
+void object_cache::expect_agent(remote::agent_session& next) {
+  slots_.add_agent();
+  misses_.add_agent();
+  next.session().lend(memory().address_space(), memory().address_space_bytes(), memory().segment_bytes());
+  leases_.for_each_staging([&](std::byte* buffer) {
+    next.session().lend(buffer, elastic_windows::window_max, elastic_windows::window_max);
+  });
 }
 
 object_cache::~object_cache() {
@@ -121,11 +129,11 @@ char* object_cache::resolve_here(slot_t slot, access how) {
       // All threads that waited for a fetch that failed would try in turn, and wait for each other's.
       if (waited_since != time_point{} && clock::now() >= waited_since + options_.access_within)
         throw_access(errc::timed_out, slot, link_of(slot));
-      const std::uint32_t agent = agent_of(slot);
+      const tablet_home home(slot);
       try {
         misses_.miss(slot, word, w);
       } catch (const error& e) {
-        if (e.code() != errc::agent_lost || !losses_.await_replica(slot, agent)) throw;
+        if (e.code() != errc::agent_lost || !losses_.await_home(slot, home)) throw;
       }
     }
   }

@@ -27,6 +27,7 @@
 // coroutines name the part that they mean.
 #pragma once
 
+#include "base/growing_list.h"
 #include "cache/collections/collection.h"
 #include "cache/collections/collection_requests.h"
 #include "cache/collections/detached.h"
@@ -51,10 +52,13 @@ class evictor;
 
 class object_cache {
  public:
-  using links = std::vector<std::unique_ptr<remote::agent_session>>;
+  using links = const growing_list<remote::agent_session>;
 
   /// The heap opens the agent sessions; the cache owns their use, not their life.
   object_cache(const cache_options& options, links& agents);
+  /// Makes ready for one more agent, which is then added to the list: its number is that of agents so far. By the
+  /// collector's thread, between two collections. Throws bad_alloc.
+  void expect_agent(remote::agent_session& next);
   ~object_cache();
   object_cache(const object_cache&) = delete;
   object_cache& operator=(const object_cache&) = delete;
@@ -101,6 +105,9 @@ class object_cache {
   }
   void begin_stranded() noexcept { unusual_.fetch_or(has_stranded, std::memory_order_acq_rel); }
   void end_stranded() noexcept { unusual_.fetch_and(~has_stranded, std::memory_order_acq_rel); }
+  /// Agents that are to store each object.
+  void set_replicas(std::uint32_t n) noexcept { replicas_.store(n, std::memory_order_release); }
+  [[nodiscard]] std::uint32_t replicas() const noexcept { return replicas_.load(std::memory_order_acquire); }
   [[nodiscard]] const cache_options& options() const noexcept { return options_; }
   links& agents() noexcept { return links_; }
   /// Acquires what was done to the tablet's words before the agent got it.
@@ -147,6 +154,7 @@ class object_cache {
   cache_options options_;
   links& links_;
   std::uint64_t object_bytes_max_ = 0;
+  std::atomic<std::uint32_t> replicas_{options_.replicas};
   enum unusual_bits : std::uint32_t { is_closed = 1, has_stranded = 2 };
   std::atomic<std::uint32_t> unusual_{0};  ///< one look tells an allocation that all is as usual
   mutator_list mutators_{*this};

@@ -39,16 +39,20 @@ void for_each_page(slot_t at, slot_t end, const Visit& visit) {
 
 }  // namespace
 
-void slot_sources::open(std::size_t agents) {
-  for (std::size_t i = 0; i < agents; ++i) sources_.push_back(std::make_unique<slot_source>());
-  placement_.open(agents);
+void slot_sources::add_agent() {
+  auto source = std::make_unique<slot_source>();
+  {
+    const std::lock_guard lock(placement_mutex_);
+    placement_.open(sources_.size() + 1);
+  }
+  sources_.push_back(std::move(source));
 }
 
 std::optional<std::uint32_t> slot_sources::place(std::uint64_t bytes) noexcept {
   object_cache::links& links = cache_.agents();
   if (links.size() == 1) return std::nullopt;
   const std::lock_guard lock(placement_mutex_);
-  const auto left = [&](std::uint32_t i) { return links[i]->lost() ? 0 : links[i]->left_bytes(); };
+  const auto left = [&](std::uint32_t i) { return i < links.size() ? links[i]->room_bytes() : 0; };
   return placement_.next(left, cache_.options().capacity_bytes / links.size(), links.front()->region_bytes(), bytes);
 }
 
@@ -62,7 +66,7 @@ void slot_sources::charge(std::uint32_t agent, std::int64_t bytes) noexcept {
 std::uint64_t slot_sources::run_bytes_most() const noexcept {
   std::uint64_t least = ~std::uint64_t{0};
   for (const auto& link : cache_.agents())
-    if (const std::uint64_t left = link->lost() ? 0 : link->left_bytes(); left != 0) least = std::min(least, left);
+    if (const std::uint64_t left = link->room_bytes(); left != 0) least = std::min(least, left);
   return std::max(limits::run_bytes_min, least / limits::runs_in_room);
 }
 
@@ -108,14 +112,18 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
         attempt == 0 && chosen ? *chosen : static_cast<std::uint32_t>(m.next_agent++ % links.size());
     slot_source& source = *sources_[agent];
     const std::lock_guard lock(source.mutex);
-    if (links[agent]->lost()) {  // nothing new is placed there
+    // No new tablets are granted by an agent that is being left; free slots of those that it has move with them.
+    const bool is_left = links[agent]->is_leaving() && source.next == source.end && source.free_pages.empty();
+    if (links[agent]->lost() || is_left) {
+      if (is_left && !links[agent]->lost() && refused == errc::agent_lost)
+        refused = errc::agent_full, refused_by = agent;
       if (attempt < links.size()) continue;
       if (refused == errc::agent_lost) throw error(refused, links[agent]->url());
       throw error(refused, fmt::format("{} grants no tablets", links[refused_by]->url()));
     }
     if (source.next == source.end && source.free_pages.empty()) {
       const std::uint32_t first = take_tablets(&cache_, agent, limits::tablets_per_grant);
-      if (cache_.options().replicas > 1) grant_backups(agent, first, limits::tablets_per_grant);
+      if (cache_.replicas() > 1) grant_backups(agent, first, limits::tablets_per_grant);
       if (const errc e = links[agent]->grant_tablets(first, limits::tablets_per_grant); e != errc::ok) {
         // Who was not heard of may have granted them: they are nobody's then, for good. With another agent they could
         // be the same slots twice, and each would take references to the other's for its own.
@@ -165,11 +173,11 @@ void slot_sources::grant_backups(std::uint32_t primary, std::uint32_t first, std
   std::uint64_t refused = 0;
   const auto n = static_cast<std::uint32_t>(links.size());
   const auto zone = [&](std::uint32_t a) { return links[a]->zone(); };
-  while (set.backups() + 1 < cache_.options().replicas) {
+  while (set.backups() + 1 < cache_.replicas()) {
     const std::uint32_t to = next_member(
-        set, n,
+        set, n, cache_.options().strict_zones,
         [&](std::uint32_t a) {
-          return links[a]->up() && links[a]->left_bytes() != 0 && (a >= 64 || (refused >> a & 1) == 0);
+          return links[a]->up() && links[a]->room_bytes() != 0 && (a >= 64 || (refused >> a & 1) == 0);
         },
         zone);
     if (to == n) break;
@@ -215,9 +223,15 @@ std::vector<std::uint32_t> slot_sources::tablets_of(std::uint32_t lost_agent) {
   return all;
 }
 
-void slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move> moves) {
+std::uint64_t slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move> moves) {
+  // Free slots go from one source to those of the new primaries. Nobody holds a source and waits for another one.
+  std::vector<std::uint32_t> concerned{from};
+  for (const tablet_move& m : moves) concerned.push_back(m.to);
+  std::sort(concerned.begin(), concerned.end());
+  concerned.erase(std::unique(concerned.begin(), concerned.end()), concerned.end());
   std::vector<std::unique_lock<std::mutex>> locks;
-  for (auto& source : sources_) locks.emplace_back(source->mutex);
+  locks.reserve(concerned.size());
+  for (const std::uint32_t agent : concerned) locks.emplace_back(sources_[agent]->mutex);
   slot_source& old = *sources_[from];
   // Memory first: when a tablet names its new agent nothing may fail any more.
   const std::uint64_t all = old.free_pages.size() + (old.end - old.next) / page_slots + 2;
@@ -232,7 +246,7 @@ void slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move>
   old.next = old.end = 0;
   std::swap(pages, old.free_pages);
   const object_cache::links& links = cache_.agents();
-  cache_.eviction().change_sets([&] {
+  const std::uint64_t before = cache_.eviction().change_sets([&] {
     for (const tablet_move& m : moves)
       for (std::uint32_t t = m.first; t < m.first + m.count; ++t) {
         replica_set set = replica_set::of_tablet(t);
@@ -240,9 +254,11 @@ void slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move>
           if (a == m.to || links[a]->lost()) set.remove(a);
         set.set_primary(m.to);
         set.store(t);
+        hit.tablets[t].handovers.fetch_add(2, std::memory_order_release);  // open, or closed, as before
       }
   });
   for (const slot_page& p : pages) sources_[object_cache::agent_of(p.first)]->free_pages.push_back(p);
+  return before;
 }
 
 void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> pages) {
@@ -372,7 +388,8 @@ slot_hold::slot_hold(slot_sources& sources, mutator_list& mutators) : mutators_(
       locks_.push_back(std::move(lock));
     }
   }
-  for (auto& source : sources.sources_) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto& source = sources.sources_[i];
     if (source->next < source->end) free_runs_.push_back({source->next, source->end});
     free_pages_.insert(free_pages_.end(), source->free_pages.begin(), source->free_pages.end());
   }

@@ -10,8 +10,11 @@
 // for the tablets.
 #pragma once
 
+#include "base/growing_list.h"
+#include "base/replica_limits.h"
 #include "cache/tablets/placement.h"
 #include "cache/tablets/slot_marks.h"
+#include "cache/tablets/tablet_home.h"
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,13 +26,12 @@ namespace fm::detail {
 class object_cache;
 class mutator;
 class mutator_list;
-struct tablet_move;
 
 class slot_sources {
  public:
   explicit slot_sources(object_cache& cache) noexcept : cache_(cache) {}
-  /// One source for each of the heap's agents. Once, before anything is allocated.
-  void open(std::size_t agents);
+  /// A source for one more of the heap's agents, before anybody can see that. Throws bad_alloc.
+  void add_agent();
 
   /// Gives the thread a run of slots. May wait for an agent to grant tablets, so outside of sections when avoidable.
   /// Throws agent_lost, agent_full, quota_exceeded, slots_exhausted.
@@ -48,7 +50,8 @@ class slot_sources {
   [[nodiscard]] std::vector<std::uint32_t> tablets_of(std::uint32_t lost_agent);
   /// The tablets have other primaries from now on, which are no backups any more, and what is free of them is on offer
   /// there. Agents that are lost are no members any more.
-  void move_tablets(std::uint32_t from, std::span<const tablet_move> moves);
+  /// Objects that were copied out before are in batches of at most the number that is returned.
+  std::uint64_t move_tablets(std::uint32_t from, std::span<const tablet_move> moves);
   /// The thread's run and its free slots are on offer again, with the lock of leases.h. False: they stay for now,
   /// because the source is in use.
   bool take_back(mutator& m) noexcept;
@@ -91,8 +94,8 @@ class slot_sources {
     std::mutex mutex;
   };
   object_cache& cache_;
-  std::vector<std::unique_ptr<slot_source>> sources_;  ///< one per agent
-  std::mutex placement_mutex_;                         ///< no other lock is taken with it
+  growing_list<slot_source> sources_{limits::agents_max};  ///< one per agent
+  std::mutex placement_mutex_;                             ///< no other lock is taken with it
   placement placement_;
   mutable std::mutex tablets_mutex_;
   std::vector<std::uint32_t> tablets_;

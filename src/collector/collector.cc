@@ -88,7 +88,8 @@ collector::collector(object_cache& cache, const collector_options& options)
   cache_.requests().collect_with(options.automatic ? tell : nullptr, this);
   cache_.young().log_with(log_overwritten);
   triggers_.arm({});
-  if (cache.options().replicas > 1) replicate_at_ = clock::now() + limits::replicate_again_after;
+  if (cache.agents().size() > 1) members_at_ = clock::now() + limits::replicate_again_after;
+  members_.on_left = options_.on_left;
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
     this_thread.collects = true;
@@ -183,17 +184,61 @@ std::uint64_t demand_of(object_cache& cache) {
 
 }  // namespace
 
-time_point collector::replicate() noexcept {
+time_point collector::keep_members() noexcept {
   const time_point begun = clock::now();
   const std::uint64_t demand = demand_of(cache_);
-  const replication::outcome o = replication_.step();
-  const bool whole = o == replication::outcome::whole;
-  if (whole && !sets_are_whole_ && options_.on_replicated) options_.on_replicated();
-  sets_are_whole_ = whole;
+  const set_members::outcome o = members_.step();
+  const bool settled = o == set_members::outcome::settled;
+  if (settled && !sets_are_whole_ && options_.on_replicated) options_.on_replicated();
+  sets_are_whole_ = settled;
   const time_point ended = clock::now();
-  if (o != replication::outcome::joined) return ended + limits::replicate_again_after;
+  if (settled && cache_.agents().size() == 1) return time_point::max();
+  if (o != set_members::outcome::moved) return ended + limits::replicate_again_after;
   if (demand_of(cache_) == demand) return ended;  // nobody minds
   return ended + std::chrono::duration_cast<duration>((ended - begun) * (1 / limits::replication_share - 1));
+}
+
+void collector::look_at_members() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    members_at_ = clock::now();
+  }
+  changed_.notify_all();
+  traced();
+}
+
+void collector::require_other_thread(const char* what) const {
+  if (std::this_thread::get_id() == thread_.get_id())
+    throw error(errc::scope_misuse, fmt::format("{} in a notice of a dead object waits for its own thread", what));
+}
+
+bool collector::run_between(const std::function<void()>& what) {
+  errand mine{what, nullptr};
+  std::unique_lock lock(mutex_);
+  errands_.push_back(&mine);
+  changed_.notify_all();
+  traced();
+  // One that has begun is done, whatever happens.
+  changed_.wait(lock, [&] { return mine.done || (stopping_.load() && std::erase(errands_, &mine) != 0); });
+  if (mine.failure) std::rethrow_exception(mine.failure);
+  return mine.done;
+}
+
+// Those who wait hold them.
+void collector::run_errands(std::unique_lock<std::mutex>& lock) noexcept {
+  while (!errands_.empty() && !stopping_.load()) {
+    errand& e = *errands_.back();
+    errands_.pop_back();
+    lock.unlock();
+    try {
+      e.what();
+    } catch (...) {
+      e.failure = std::current_exception();
+    }
+    lock.lock();
+    e.done = true;
+    changed_.notify_all();
+  }
 }
 
 void collector::ask_as_due() noexcept {
@@ -311,16 +356,17 @@ cycle_report collector::last(generation of) const {
 
 void collector::run() noexcept {
   std::unique_lock lock(mutex_);
-  bool replicated = false;  // since the last collection
+  bool kept = false;  // since the last collection
   for (;;) {
     const auto rehomes = [this] { return rehome_at_ <= clock::now(); };
-    const auto replicates = [this] { return replicate_at_ <= clock::now(); };
+    const auto keeps = [this] { return members_at_ <= clock::now(); };
     const auto called = [&] {
-      return !wanted_.empty() || !young_wanted_.empty() || stopping_.load() || rehomes() || replicates();
+      return !wanted_.empty() || !young_wanted_.empty() || stopping_.load() || rehomes() || keeps() ||
+             !errands_.empty();
     };
     const bool continuous = options_.automatic && options_.continuous;
     const time_point rested = continuous ? clock::now() + limits::longest_rest : time_point::max();
-    const time_point until = std::min({rested, rehome_at_, replicate_at_});
+    const time_point until = std::min({rested, rehome_at_, members_at_});
     if (until == time_point::max())
       changed_.wait(lock, called);
     else if (!changed_.wait_until(lock, until, called) && until == rested)
@@ -332,20 +378,22 @@ void collector::run() noexcept {
       lock.unlock();
       rehome();
       lock.lock();
-      if (cache_.options().replicas > 1) replicate_at_ = clock::now();
+      if (cache_.agents().size() > 1) members_at_ = clock::now();
       continue;
     }
+    run_errands(lock);
     // A collection that is wanted has its turn between two tablets.
-    if (replicates() && !(replicated && !(wanted_.empty() && young_wanted_.empty()))) {
-      replicated = true;
+    if (keeps() && !(kept && !(wanted_.empty() && young_wanted_.empty()))) {
+      kept = true;
+      members_at_ = time_point::max();  // who wants another look meanwhile gets it
       lock.unlock();
-      const time_point next = replicate();
+      const time_point next = keep_members();
       lock.lock();
-      replicate_at_ = next;
+      members_at_ = std::min(members_at_, next);
       continue;
     }
     if (wanted_.empty() && young_wanted_.empty()) continue;
-    replicated = false;
+    kept = false;
     // Who waits for either kind gets it in turn.
     if (wanted_.empty() || (young_callers_ != 0 && !young_wanted_.empty() && !young_last_)) {
       young_last_ = true;
@@ -425,6 +473,7 @@ cycle_report collector::run_cycle(std::string why, evacuate what) noexcept {
   const time_point begin = clock::now();
   cache_.requests().cycle_begins();
   run_timed<full_cycle>(r);
+  if (r.ok()) members_.look_at_room();
   // Before the evacuation, which may take longer than the rest: it gives way to the next cycle.
   triggers_.arm(r);
   cache_.requests().collected(made_room(r), triggers_.short_of_room(), clock::now() - begin,

@@ -15,8 +15,8 @@
 
 #include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
+#include "cache/replicas/members.h"
 #include "cache/replicas/rehoming.h"
-#include "cache/replicas/replication.h"
 #include "collector/options.h"
 #include "collector/stored_types.h"
 #include "collector/triggers.h"
@@ -69,6 +69,13 @@ class collector {
   void traced() noexcept;
   /// An agent is lost: its tablets are to have others. From any thread.
   void agent_lost() noexcept;
+  /// Agents or what is wanted of replica sets has changed: they are looked at now. From any thread.
+  void look_at_members() noexcept;
+  /// Throws scope_misuse if this is the collector's own thread, which runs notices: who waits there waits for itself.
+  void require_other_thread(const char* what) const;
+  /// Runs `what` on the collector's thread, between two collections, and waits for it; from other threads, outside of
+  /// sections. False: the heap closes, and it does not run. What it throws comes out here.
+  bool run_between(const std::function<void()>& what);
   /// Ends the thread; a cycle that runs is given up.
   void stop() noexcept;
 
@@ -101,14 +108,15 @@ class collector {
   void rest(duration at_most) noexcept { wait_traced(times_traced(), at_most); }
   /// Gives the tablets of lost agents others. Between two collections.
   void rehome() noexcept;
-  [[nodiscard]] const replication::counters& replicated() const noexcept { return replication_.counts; }
+  [[nodiscard]] set_members& members() noexcept { return members_; }
   /// Marks that sections may be looking at: lock() of a weak handle, eviction. They stay until those have ended.
   void keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept;
 
  private:
   void run() noexcept;
-  /// Gives a tablet a new member; when the next one is due.
-  time_point replicate() noexcept;
+  /// One step towards the replica sets that are wanted; when the next one is due.
+  time_point keep_members() noexcept;
+  void run_errands(std::unique_lock<std::mutex>& lock) noexcept;
   /// Enough was allocated for a collection, or the agents are full.
   void ask_as_due() noexcept;
   cycle_report run_cycle(std::string why, evacuate what) noexcept;
@@ -137,9 +145,15 @@ class collector {
   std::uint64_t young_begun_ = 0, young_ended_ = 0;  ///< collections of young objects
   std::uint32_t young_callers_ = 0;                  ///< in collect_young
   cycle_report last_, last_young_;
-  time_point replicate_at_ = time_point::max();  ///< when replica sets are looked at
-  rehoming rehoming_{cache_, stopping_};         ///< the collector's thread's
-  replication replication_{cache_, stopping_};
+  time_point members_at_ = time_point::max();  ///< when replica sets are looked at
+  struct errand {
+    const std::function<void()>& what;
+    std::exception_ptr failure;
+    bool done = false;
+  };
+  std::vector<errand*> errands_;          ///< of those who wait in run_between
+  rehoming rehoming_{cache_, stopping_};  ///< the collector's thread's
+  set_members members_{cache_, stopping_};
   bool sets_are_whole_ = true;  ///< the collector's thread's
   stored_types types_{cache_};  ///< the collector's thread's
   bool young_last_ = false;     ///< the last collection was of young objects; the collector's thread's

@@ -39,6 +39,8 @@ cycle_agents::agent* cycle_agents::of_tablet(std::uint32_t tablet) const noexcep
 }
 
 void cycle_agents::check_all_are_traced(const slot_marks& marks) const {
+  if (!owner_.members().forget_left())
+    throw error(errc::timed_out, "an agent that was the primary of a tablet does not answer that it is not any more");
   for (const std::uint32_t t : marks.tablets())
     if (!of_tablet(t) && owner_.cache().losses().has_replica(std::uint64_t{t} * tablet_slots))
       throw error(errc::agent_lost, fmt::format("{} is lost, and its backups have not taken over yet",

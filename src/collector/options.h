@@ -20,7 +20,6 @@ struct collector_options {
   bool young = true;        ///< if automatic: collections of young objects in between
   bool continuous = false;  ///< if automatic: at most limits::least_between_continuous, and no longer than a second
   double share = 1;         ///< of a core, while nothing waits for the cycle
-  std::uint64_t quota = 0;  ///< bytes of all agents together
   bool verify = false;      ///< before, within and after every cycle: src/collector/verify_cycle.h
   bool agents_talk = true;  ///< agents send references to each other's objects to each other, where they can
   evacuation_options evacuation;
@@ -28,6 +27,8 @@ struct collector_options {
   std::function<void(const rehomed::from&, std::vector<lost_type> lost_types)> on_rehomed;
   /// After tablets lacked members of their replica sets, none does any more; on the collector's thread.
   std::function<void()> on_replicated;
+  /// An agent stores nothing of the heap any more, and is left; on the collector's thread.
+  std::function<void(std::uint32_t agent)> on_left;
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
 };

@@ -6,6 +6,17 @@
 
 namespace fm::detail {
 
+// The same agent may be named twice.
+std::uint64_t collection_triggers::quota_of_all() const noexcept {
+  object_cache::links& links = cache_.agents();
+  std::uint64_t sum = 0;
+  for (const auto* link = links.begin(); link != links.end(); ++link) {
+    const auto is_same = [&](const auto& other) { return !other->lost() && other->url() == (*link)->url(); };
+    if (!(*link)->lost() && std::none_of(links.begin(), link, is_same)) sum += (*link)->quota_bytes();
+  }
+  return sum;
+}
+
 // A heap may grow to twice what was live, so that the work of a cycle is paid for by as much allocation, and garbage
 // may fill half of the cache, where it costs nothing; but a cycle begins early enough that the other half of the room
 // is left for what is allocated while it runs.
@@ -14,11 +25,12 @@ void collection_triggers::arm(const cycle_report& r) noexcept {
   for (const cycle_part& a : r.agents) live += a.live_bytes;
   std::uint64_t between = options_.every;
   if (between == 0) {
-    const auto usable = static_cast<std::uint64_t>(limits::most_used * double(options_.quota));
+    const std::uint64_t quota = quota_of_all();
+    const auto usable = static_cast<std::uint64_t>(limits::most_used * double(quota));
     const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
     between = std::max(std::min(std::max({live, limits::least_between, cache_.options().capacity_bytes / 2}), room),
                        limits::least_between_full);
-    short_of_room_ = !options_.continuous && room <= std::max(limits::least_between_full, options_.quota / 64);
+    short_of_room_ = !options_.continuous && room <= std::max(limits::least_between_full, quota / 64);
   }
   between_ = between;
   due_at_.store(grown() + (options_.continuous ? std::min(between, limits::least_between_continuous) : between),

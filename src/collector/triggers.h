@@ -38,6 +38,8 @@ class collection_triggers {
   [[nodiscard]] bool hurried() const noexcept;
 
  private:
+  /// Bytes that the agents of the heap give it together. O(agents²).
+  [[nodiscard]] std::uint64_t quota_of_all() const noexcept;
   void arm_next() noexcept;
   /// Bytes between young collections: before a cycle is due, where little may be allocated between cycles.
   [[nodiscard]] std::uint64_t young_base() const noexcept;

@@ -19,6 +19,10 @@ std::string_view to_string(agent_change change) noexcept {
     case agent_change::full: return "full";
     case agent_change::lost: return "lost";
     case agent_change::rehomed: return "rehomed";
+    case agent_change::leaving: return "leaving";
+    case agent_change::staying: return "staying";
+    case agent_change::left: return "left";
+    case agent_change::added: return "added";
     case agent_change::replicated: return "replicated";
   }
   return "unknown";

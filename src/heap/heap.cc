@@ -34,6 +34,10 @@ cycle_report heap::collect(std::string_view why, evacuate what) { return own(*co
 
 cycle_report heap::collect_young(std::string_view why) { return own(*core_).collect_young(why); }
 
+void heap::add_agent(const std::string& url) { own(*core_).add_agent(url); }
+void heap::remove_agent(const std::string& url, duration within) { own(*core_).remove_agent(url, within); }
+void heap::set_replicas(std::uint32_t n) { own(*core_).set_replicas(n); }
+std::vector<std::string> heap::agents() const { return own(*core_).agents(); }
 void heap::collect_soon(std::string_view why) { own(*core_).collect_soon(why); }
 
 void heap::watch(detail::slot_t slot, std::function<void()> notice) { own(*core_).on_dead(slot, std::move(notice)); }

@@ -38,7 +38,7 @@ void check_replicas(const heap_options& o) {
                   fmt::format("heap_options::agents names {} twice: replicas need agents of their own", url));
 }
 
-void tell_of_replicas(const heap_options& o, const std::vector<std::unique_ptr<remote::agent_session>>& links) {
+void tell_of_replicas(const heap_options& o, const growing_list<remote::agent_session>& links) {
   if (o.replicas == 1) {
     if (links.size() > 1) log::info("an agent that dies takes its objects along: heap_options::replicas is 1");
     return;
@@ -50,14 +50,20 @@ void tell_of_replicas(const heap_options& o, const std::vector<std::unique_ptr<r
       ++without;
     else
       zones.insert(link->zone());
-  if (zones.size() + without < o.replicas)
-    log::warn("{} agents are in {} zones: some replicas of an object are in one zone", links.size(), zones.size());
+  if (zones.size() + without >= o.replicas) return;
+  const std::string text = fmt::format("{} agents are in {} zones, and each object is stored on {}", links.size(),
+                                       zones.size() + without, o.replicas);
+  if (o.strict_zones) throw error(errc::invalid_argument, "heap_options::strict_zones: " + text);
+  log::warn("{}: some replicas of an object are in one zone", text);
 }
 
 }  // namespace
 
-heap_core::heap_core(const heap_options& options) {
+heap_core::heap_core(const heap_options& options) : options_(options) {
   if (options.agents.empty()) throw error(errc::invalid_argument, "heap_options::agents is empty");
+  if (options.agents.size() > limits::agents_max)
+    throw error(errc::invalid_argument, fmt::format("heap_options::agents names {} agents: {} are possible",
+                                                    options.agents.size(), limits::agents_max));
   if (!(options.collect_share > 0 && options.collect_share <= 1))
     throw error(
         errc::invalid_argument,
@@ -79,17 +85,16 @@ heap_core::heap_core(const heap_options& options) {
   }
 }
 
-void heap_core::tell(std::uint32_t agent, agent_change change) noexcept {
+void heap_core::tell(const std::string& url, agent_change change) noexcept {
   try {
-    events_.post({.change = change, .agent = urls_[agent]});
+    events_.post({.change = change, .agent = url});
   } catch (const std::bad_alloc&) {
-    log::warn("{} is {}, and there is no memory to say so", urls_[agent], to_string(change));
+    log::warn("{} is {}, and there is no memory to say so", url, to_string(change));
   }
 }
 
 void heap_core::open(const heap_options& options) {
-  urls_ = options.agents;
-  remote::agent_session_options lo;
+  remote::agent_session_options& lo = session_options_;
   lo.session.connect_within = options.connect_within;
   lo.session.reconnect_for = options.reconnect_within;
   lo.session.operation_within = options.access_within;
@@ -117,27 +122,22 @@ void heap_core::open(const heap_options& options) {
   events_.start(options.on_agent_event);
   lo.on_news = [](void* context, remote::agent_news what) noexcept {
     const auto& c = *static_cast<link_context*>(context);
-    constexpr agent_change changes[] = {agent_change::silent, agent_change::back, agent_change::full};
-    c.heap->tell(c.agent, changes[static_cast<int>(what)]);
+    constexpr agent_change changes[] = {agent_change::silent, agent_change::back, agent_change::full,
+                                        agent_change::leaving, agent_change::staying};
+    c.heap->tell(c.url, changes[static_cast<int>(what)]);
+    collector* const gc = c.heap->collector_for_links_.load(std::memory_order_acquire);
+    if (!gc || (what != remote::agent_news::leaving && what != remote::agent_news::full)) return;
+    if (what == remote::agent_news::full) gc->members().look_at_room();
+    gc->look_at_members();
   };
   lo.on_lost = [](void* context, errc) noexcept {
     const auto& c = *static_cast<link_context*>(context);
-    c.heap->tell(c.agent, agent_change::lost);
+    c.heap->tell(c.url, agent_change::lost);
     // seq_cst here and below: see agent_session_impl::lost.
     if (object_cache* cache = c.heap->cache_for_links_.load()) cache->begin_stranded();
     if (collector* gc = c.heap->collector_for_links_.load()) gc->agent_lost();
   };
-  for (const std::string& url : options.agents) {
-    if (url.starts_with("local:") && !local_) {
-      local_ = agent::start_embedded({agent::embedded_for::heap, options.local_memory, options.local_region});
-    }
-    contexts_.push_back(
-        std::make_unique<link_context>(link_context{this, static_cast<std::uint32_t>(contexts_.size())}));
-    lo.context = contexts_.back().get();
-    lo.in_process = local_.get();
-    lo.heap_id[1] += 1;  // the same agent may be named twice
-    links_.push_back(remote::agent_session::open(url, lo));
-  }
+  for (const std::string& url : options.agents) links_.push_back(open_session(url));
   tell_of_replicas(options, links_);
   cache_options co;
   co.capacity_bytes = options.cache;
@@ -150,6 +150,8 @@ void heap_core::open(const heap_options& options) {
   co.hit_bytes = options.hit;
   co.hit_residents_max = options.hit_residents;
   co.replicas = options.replicas;
+  co.rebalances = options.rebalance;
+  co.strict_zones = options.strict_zones;
   co.min_replicas = options.min_replicas;
   co.elastic = options.elastic;
   co.background_evictor = options.background_evictor;
@@ -168,9 +170,6 @@ void heap_core::open(const heap_options& options) {
   go.call_within = options.access_within;
   go.evacuation = options.evacuation;
   go.agents_talk = options.agents_talk;
-  std::set<std::string> counted;  // the same agent may be named twice
-  for (const auto& link : links_)
-    if (counted.insert(link->url()).second) go.quota += link->quota_bytes();
   go.on_rehomed = [this](const rehomed::from& a, std::vector<lost_type> lost_types) {
     tablets_rehomed_.fetch_add(a.tablets, std::memory_order_relaxed);
     tablets_promoted_.fetch_add(a.promoted, std::memory_order_relaxed);
@@ -180,6 +179,10 @@ void heap_core::open(const heap_options& options) {
                   .promoted_tablets = a.promoted,
                   .lost_objects = a.lost_objects,
                   .lost_types = std::move(lost_types)});
+  };
+  go.on_left = [this](std::uint32_t agent) {
+    tell(links_[agent]->url(), agent_change::left);
+    members_changed_.notify_all();
   };
   go.on_replicated = [this] { events_.post({.change = agent_change::replicated}); };
   collector_ = std::make_unique<collector>(*cache_, go);
@@ -202,6 +205,8 @@ void heap_core::collect_soon(std::string_view why) { collector_->ask(why); }
 void heap_core::on_dead(slot_t slot, std::function<void()> notice) { collector_->on_dead(slot, std::move(notice)); }
 
 void heap_core::close() noexcept {
+  closing_.store(true);
+  members_changed_.notify_all();  // an event's function may be waiting to leave an agent
   events_.stop();
   if (collector_) collector_->stop();
   if (cache_ && !cache_->closed()) {
@@ -285,14 +290,17 @@ heap_stats heap_core::stats(detail_level level) {
     s.regions_retired += l.retired;
     s.bytes_bounced += l.bytes_bounced;
     s.buffer_bytes += l.buffer_bytes;
-    s.agents_lost += link->lost();
+    s.agents_lost += link->lost() && !link->left();
+    s.agents_left += link->left();
   }
   s.tablets_rehomed = tablets_rehomed_.load(std::memory_order_relaxed);
   s.tablets_promoted = tablets_promoted_.load(std::memory_order_relaxed);
   s.tablets_degraded = c.losses().degraded_tablets();
-  s.tablets_replicated = collector_->replicated().joined.load(std::memory_order_relaxed);
-  s.replicated_objects = collector_->replicated().objects.load(std::memory_order_relaxed);
-  s.replicated_bytes = collector_->replicated().bytes.load(std::memory_order_relaxed);
+  const replication::counters& joined = collector_->members().joined();
+  s.tablets_replicated = joined.joined.load(std::memory_order_relaxed);
+  s.replicated_objects = joined.objects.load(std::memory_order_relaxed);
+  s.replicated_bytes = joined.bytes.load(std::memory_order_relaxed);
+  s.tablets_handed_over = collector_->members().moved().handed_over.load(std::memory_order_relaxed);
   s.lost_objects = c.losses().objects();
   s.collections = collector_->counts.cycles.load(std::memory_order_relaxed);
   s.collections_failed = collector_->counts.failed.load(std::memory_order_relaxed);
@@ -342,7 +350,7 @@ std::string heap_stats::text() const {
       "stalls    {} for memory, {} expired, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects; {} lost, {} tablets re-homed, {} objects lost; {} bytes copied "
       "on their way to or from a device\n"
-      "replicas  {} tablets degraded, {} taken over, {} replicated anew with {} objects, {} bytes\n"
+      "replicas  {} tablets degraded, {} taken over, {} handed over, {} replicated anew with {} objects, {} bytes\n"
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
       "{} collections of young objects, {} failed; {} objects, {} bytes freed; "
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
@@ -358,9 +366,9 @@ std::string heap_stats::text() const {
       hit_words_aside, named_bytes(), cache_memory_bytes, hit_bytes, hit_record_bytes, handle_bytes, book_bytes,
       buffer_bytes, stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses,
       pauses_abandoned, regions, regions_retired, reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced,
-      tablets_degraded, tablets_promoted, tablets_replicated, replicated_objects, replicated_bytes, collections,
-      collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes, emptied_regions,
-      young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
+      tablets_degraded, tablets_promoted, tablets_handed_over, tablets_replicated, replicated_objects, replicated_bytes,
+      collections, collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes,
+      emptied_regions, young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
       us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count,
       us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), blocked_in_scopes, bmu(std::chrono::milliseconds(10)));
 }

@@ -34,6 +34,11 @@ class heap_core {
   cycle_report collect_young(std::string_view why);
   void collect_soon(std::string_view why);
   void on_dead(slot_t slot, std::function<void()> notice);
+  // src/heap/members.cc; see farmem/heap.h.
+  void add_agent(const std::string& url);
+  void remove_agent(const std::string& url, duration within);
+  void set_replicas(std::uint32_t n);
+  [[nodiscard]] std::vector<std::string> agents() const;
   void close() noexcept;
   /// This is a child, after fork, of the process that opened the heap: its threads and connections are not here.
   [[nodiscard]] bool is_parents() const noexcept { return opened_in_ != os::fork_depth(); }
@@ -43,21 +48,29 @@ class heap_core {
   /// Fills in heap_stats::types (src/heap/object_counts.cc).
   void count_types(heap_stats& s);
 
-  /// Of a session, by its number.
-  void tell(std::uint32_t agent, agent_change change) noexcept;
+  void tell(const std::string& url, agent_change change) noexcept;
+  /// The session with one more agent; not in links_ yet.
+  std::unique_ptr<remote::agent_session> open_session(const std::string& url);
+  [[nodiscard]] remote::agent_session* find_agent(const std::string& url) noexcept;
+  [[nodiscard]] std::size_t agents_that_stay() const noexcept;
 
   struct link_context {
     heap_core* heap;
     std::uint32_t agent;
+    std::string url;
   };
   const time_point opened_ = clock::now();
   const std::uint32_t opened_in_ = os::fork_depth();
   std::atomic<std::uint64_t> tablets_rehomed_{0}, tablets_promoted_{0};
-  std::vector<std::string> urls_;           ///< of the agents, for who is told of them while they are being opened
+  const heap_options options_;
   agent_events events_;                     ///< outlives who posts
   std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
+  remote::agent_session_options session_options_;
+  std::mutex members_mutex_;  ///< one change of agents is begun at a time; no section is waited for with it
+  std::condition_variable members_changed_;
+  std::atomic<bool> closing_{false};
   std::vector<std::unique_ptr<link_context>> contexts_;
-  std::vector<std::unique_ptr<remote::agent_session>> links_;
+  growing_list<remote::agent_session> links_{limits::agents_max};
   std::atomic<object_cache*> cache_for_links_{nullptr};
   std::unique_ptr<object_cache> cache_;
   std::atomic<collector*> collector_for_links_{nullptr};

@@ -78,7 +78,8 @@ void verify_frames(object_cache& cache, findings& out) {
             out.fault("slot {:#x}: as at home, and refers to slot {:#x}, which is young", slot, r);
       }
       // After a promotion nobody knows where the new primary has it.
-      const bool may_be_unknown = cache.options().replicas > 1 && px.home.load() == word::unknown;
+      const bool is_replaced = tablet_info_of(slot).handovers.load() != 0;
+      const bool may_be_unknown = is_replaced && px.home.load() == word::unknown;
       if (word::is_clean(w) && !in_flight && !may_be_unknown && !word::is_remote(px.home.load()))
         out.fault("slot {:#x}: clean without a home copy", slot);
     }

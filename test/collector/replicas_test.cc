@@ -237,6 +237,32 @@ TEST_CASE("replicas go to agents of other zones where there are such") {
   }
 }
 
+TEST_CASE("with strict zones, no two agents of a zone store an object, and a heap with too few zones is not opened") {
+  const auto in_zone = [](const char* zone) {
+    auto o = agent_options();
+    o.zone = zone;
+    return o;
+  };
+  meddled_agent a("tcp://127.0.0.1:0", in_zone("a")), also_a("tcp://127.0.0.1:0", in_zone("a")),
+      b("tcp://127.0.0.1:0", in_zone("b"));
+  auto o = twice({a.url(), also_a.url()});
+  o.strict_zones = true;
+  const auto refused = fm::heap::open(o);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().code() == fm::errc::invalid_argument);
+  CHECK(std::string(refused.error().what()).find("strict_zones: 2 agents are in 1 zones") != std::string::npos);
+  o.agents.push_back(b.url());
+  fm::heap h(o);
+  const auto all = make_some(h, 60'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  // The other zone is gone: nobody takes its place.
+  b.die();
+  require_taken_over(h, 1);
+  require_numbers(all, numbers_of(all.size()));
+  for (const std::uint32_t t : h.cache().slots().tablets()) CHECK(replica_set::of_tablet(t).backups() == 0);
+  CHECK(h.stats().tablets_degraded > 0);
+}
+
 TEST_CASE("options of replicas that cannot be are refused by name") {
   meddled_agent only;
   const auto text_of = [&](std::uint32_t replicas, std::uint32_t least) {

@@ -300,3 +300,61 @@ TEST_CASE("an agent with replicas is killed, or falls silent, and no thread sees
   for (const auto& m : v.messages) UNSCOPED_INFO(m);
   CHECK(v.ok());
 }
+
+TEST_CASE("an agent is drained by its administrator, or by SIGTERM, beside threads that see no error", "[agent]") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  const bool by_signal = GENERATE(false, true);
+  INFO(scheme << (by_signal ? ", SIGTERM" : ", --drain"));
+  auto settings = modest;
+  settings.insert(settings.end(), {"--drain-on-term", "5min"});
+  live_agent first(modest), second(settings);
+  told events;
+  fm::heap h(over({first.url(scheme), second.url(scheme)}, events));
+  used_items items(h);
+  fm::test::busy_threads threads(
+      used_items::threads, [&](std::size_t t, std::uint64_t random) { items.use(t, random); },
+      [](const fm::error&) { return false; });
+  threads.pass(10'000);
+  if (by_signal) {
+    CHECK(second.program->end(SIGTERM) == 0);
+  } else {
+    process drain({FARMEM_AGENT, "--drain", "5min", "--admin", second.admin()}, second.where / "drain");
+    CHECK(drain.end() == 0);
+    CHECK(text_of(second.where / "drain").find("the agent is drained") != std::string::npos);
+  }
+  events.await(fm::agent_change::leaving, second.url(scheme));
+  events.await(fm::agent_change::left, second.url(scheme));
+  threads.pass(20'000);
+  threads.stop();
+  CHECK(items.wrong == 0);
+  CHECK(threads.unexpected().empty());
+  CHECK(items.count_lost() == 0);
+  CHECK(h.agents() == std::vector{first.url(scheme)});
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const auto v = h.verify();
+  for (const auto& m : v.messages) UNSCOPED_INFO(m);
+  CHECK(v.ok());
+  if (by_signal) return;
+  // It takes no heap until that is taken back, and is as good as any other then.
+  CHECK_FALSE(fm::heap::open({.agents = {second.url(scheme)}}).has_value());
+  process stay({FARMEM_AGENT, "--stay", "--admin", second.admin()}, second.where / "stay");
+  CHECK(stay.end() == 0);
+  h.add_agent(second.url(scheme));
+  CHECK(h.agents().size() == 2);
+}
+
+TEST_CASE("an agent that a heap cannot leave says so, and stays", "[agent]") {
+  live_agent only(modest);
+  told events;
+  fm::heap h(over({only.url("tcp")}, events));
+  const auto p = h.make<item>({.id = 7});
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  process drain({FARMEM_AGENT, "--drain", "1s", "--admin", only.admin()}, only.where / "drain");
+  CHECK(drain.end() == 1);
+  CHECK(text_of(only.where / "drain").find("1 heaps still store objects here") != std::string::npos);
+  events.await(fm::agent_change::staying, only.url("tcp"));
+  CHECK(p->id == 7);
+  for (std::uint64_t i = 0; i < 100'000; ++i) (void)h.make<item>({.id = i});  // more slots than it had
+  process wrong({FARMEM_AGENT, "--drain", "soon", "--admin", only.admin()}, only.where / "wrong");
+  CHECK(wrong.end() == 2);
+}

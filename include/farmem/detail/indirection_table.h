@@ -26,6 +26,8 @@ struct tablet_info {
   std::atomic<std::uint32_t> agent{0};  ///< index of the agent within the heap
   /// The other agents that store it (src/cache/tablets/replica_set.h); 0: there are none.
   std::atomic<std::uint64_t> replicas{0};
+  /// Counts how `agent` was handed over to another one; odd while that happens (src/cache/tablets/tablet_home.h).
+  std::atomic<std::uint32_t> handovers{0};
 };
 
 /// One page of the table: 512 words.

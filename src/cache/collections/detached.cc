@@ -44,14 +44,16 @@ fetch* detached_fetches::free_record(mutator& m) {
   }
 }
 
-detached_fetches::posting detached_fetches::post_detached(mutator& m, remote::agent_session& link, slot_t slot,
+detached_fetches::posting detached_fetches::post_detached(mutator& m, const tablet_home& home, slot_t slot,
                                                           std::atomic<word_t>& word, word_t seen, std::uint32_t leave,
                                                           posted_list* together) {
+  remote::agent_session& link = *cache_.agents()[home.agent()];
   fetch* const f = free_record(m);
   if (!f) return posting::no_record;
   const home_address at = home_address::unpack(seen);
   if (!is_possible_size(cache_, at)) return posting::unreadable;
-  if (link.lost()) return posting::unreadable;  // in one section with what follows: see "Re-homing", rehoming.h
+  if (link.lost() || !home.is_open())
+    return posting::unreadable;  // in one section with what follows: see "Re-homing", rehoming.h
   f->slot = slot;
   f->hint = seen;
   f->bytes = static_cast<std::uint32_t>(size_class::bytes(at.size_class));
@@ -92,7 +94,7 @@ std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
     std::atomic<word_t>& word = word_at(slot);
     const word_t w = word.load(std::memory_order_acquire);
     if (!word::is_remote(w)) continue;  // resident, on its way, or unknown: then one round trip by slot is due anyway
-    const posting p = post_detached(m, cache_.link_of(slot), slot, word, w, cache_.frames().reserve() + 1, &together);
+    const posting p = post_detached(m, tablet_home(slot), slot, word, w, cache_.frames().reserve() + 1, &together);
     if (p == posting::no_record || p == posting::no_memory) break;
     if (p == posting::posted) m.counters.prefetches += 1;
   }
@@ -175,7 +177,8 @@ char* detached_fetches::look_here(awaited& a) {
       continue;
     }
     if (w == word::free) throw error(errc::not_found, fmt::format("slot {:#x} holds no object", a.slot));
-    remote::agent_session& link = cache_.link_of(a.slot);
+    const tablet_home home(a.slot);
+    remote::agent_session& link = *cache_.agents()[home.agent()];
     if (now == time_point{}) now = clock::now();
     if (a.begun == time_point{}) a.begun = now;
     const bool late = now >= a.begun + cache_.options().access_within;
@@ -187,10 +190,12 @@ char* detached_fetches::look_here(awaited& a) {
                                                                                                : holdup::others_fetch;
       return nullptr;
     }
-    if (link.lost() && cache_.losses().has_replica(a.slot) && !late) {
+    const bool moves = !home.is_open() || (link.lost() && cache_.losses().has_replica(a.slot));
+    if (moves && !late) {
       a.why = holdup::connection;
       return nullptr;
     }
+    if (link.lost() && !home.is_still()) continue;
     if (w != word::unknown && link.lost()) throw_access(errc::agent_lost, a.slot, link);
     if (late && a.memory_short == time_point{}) throw_access(errc::timed_out, a.slot, link);
     if (link.session().state() != fabric::session_state::up) {
@@ -202,7 +207,7 @@ char* detached_fetches::look_here(awaited& a) {
     if (w == word::unknown || (w == a.tried && generation == a.generation))
       return pinned(cache_.resolve_here(a.slot, access::read));
     mutator& m = cache_.here();
-    const posting p = post_detached(m, link, a.slot, word, w, cache_.frames().reserve_of_reads());
+    const posting p = post_detached(m, home, a.slot, word, w, cache_.frames().reserve_of_reads());
     if (p == posting::posted || p == posting::unreadable) {
       a.tried = w;
       a.generation = generation;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "cache/mutator.h"
+#include "cache/tablets/tablet_home.h"
 #include <array>
 #include <utility>
 
@@ -50,7 +51,7 @@ class detached_fetches {
   enum class posting : std::uint8_t { posted, changed, unreadable, no_record, no_memory };
   /// Posts a fetch for a remote word, leaving `leave` segments; or adds it to `together`, which the caller posts in the
   /// same section. Inside a section.
-  posting post_detached(mutator& m, remote::agent_session& link, slot_t slot, std::atomic<word_t>& word, word_t seen,
+  posting post_detached(mutator& m, const tablet_home& home, slot_t slot, std::atomic<word_t>& word, word_t seen,
                         std::uint32_t leave, posted_list* together = nullptr);
   fetch* free_record(mutator& m);
   char* look_here(awaited& a);

@@ -14,9 +14,9 @@ namespace fm::detail {
 evictor::evictor(object_cache& cache)
     : cache_(cache),
       arena_(cache.memory()),
-      open_(cache.agents().size(), nullptr),
-      denied_(cache.agents().size(), 0),
-      refusals_(cache.agents().size()) {
+      open_(limits::agents_max, nullptr),
+      denied_(limits::agents_max, 0),
+      refusals_(limits::agents_max) {
   const std::uint32_t n = arena_.capacity_segments();
   low_ = std::max(3u, n / 16);
   high_ = std::max(low_ + 1, n / 8);
@@ -72,8 +72,9 @@ void evictor::run() noexcept {
     // An agent that takes nothing more is asked again now and then, not in a loop.
     // Beside others that take something it is asked when a step has moved nothing, or what they take would come late.
     const auto refuses = [](const auto& r) { return r.load(std::memory_order_relaxed) != 0; };
-    const bool all = std::all_of(refusals_.begin(), refusals_.end(), refuses);
-    const bool some = all || std::any_of(refusals_.begin(), refusals_.end(), refuses);
+    const auto end = refusals_.begin() + static_cast<std::ptrdiff_t>(cache_.agents().size());
+    const bool all = std::all_of(refusals_.begin(), end, refuses);
+    const bool some = all || std::any_of(refusals_.begin(), end, refuses);
     if (!moved || all) os::futex_wait(work_, seen, some ? clock::now() + limits::asked_again_after : again_at);
   }
 }

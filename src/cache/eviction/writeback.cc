@@ -4,6 +4,7 @@
 // Invariant: the bytes of an object stay dirty, whatever happens to its batch, until it is acknowledged as indexed:
 // `clean` is set when they are copied, under `writing`, and taken back when the batch fails.
 #include "cache/eviction/evictor.h"
+#include "cache/tablets/tablet_home.h"
 #include "table/young_bits.h"
 
 #include <algorithm>
@@ -25,7 +26,8 @@ bool evictor::waits_for_home(slot_t slot) noexcept {
 bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   frame_prefix& px = frame::prefix(payload);
   const std::uint64_t h = px.header.load(std::memory_order_relaxed);
-  if (waits_for_home(header::slot(h))) {
+  // One that is being handed over has no batches under way then: see handover.h.
+  if (waits_for_home(header::slot(h)) || !tablet_home(header::slot(h)).is_open()) {
     ++dirty_kept_;
     return true;
   }
@@ -151,7 +153,7 @@ void evictor::close(std::size_t agent) noexcept { closed_.push_back(*std::exchan
 
 bool evictor::close_open_batches() noexcept {
   sweeps_since_submit_ = 0;
-  for (std::size_t i = 0; i < open_.size(); ++i)
+  for (std::size_t i = 0; i < cache_.agents().size(); ++i)
     if (open_[i]) close(i);
   return !closed_.empty();
 }
@@ -211,7 +213,7 @@ bool evictor::end_batches(std::uint32_t agent, time_point deadline) noexcept {
 errc evictor::last_error() const noexcept {
   errc some = errc::ok;
   if (!cache_.frames().keeps_for_reads()) return some;
-  for (std::size_t i = 0; i < refusals_.size() && !is_full(some); ++i)
+  for (std::size_t i = 0; i < cache_.agents().size() && !is_full(some); ++i)
     if (const errc e = refusal(i); e != errc::ok) some = e;
   return some;
 }
@@ -229,7 +231,7 @@ void evictor::note_refusal(std::size_t agent, errc why) noexcept {
 // left that could be written back to it.
 void evictor::forget_old_refusals() noexcept {
   if (!cache_.frames().keeps_for_reads()) return;
-  for (std::size_t i = 0; i < refusals_.size(); ++i)
+  for (std::size_t i = 0; i < cache_.agents().size(); ++i)
     if (is_full(refusal(i)) && cache_.agents()[i]->left_bytes() != 0) note_refusal(i, errc::ok);
 }
 
@@ -378,7 +380,7 @@ void evictor::give_back_record(batch_record* r) noexcept {
 
 errc evictor::drain(time_point deadline) {
   FM_CHECK(this_thread.depth == 0, "drain inside a scope would wait for itself");
-  for (std::size_t i = 0; i < refusals_.size(); ++i)  // what was before does not end this; a loss is for good
+  for (std::size_t i = 0; i < cache_.agents().size(); ++i)  // what was before does not end this; a loss is for good
     if (refusal(i) != errc::agent_lost) note_refusal(i, errc::ok);
   for (;;) {
     bool moved = false, empty = false;

@@ -35,6 +35,7 @@ std::string memory_pressure::text_of_agents() {
   std::string s;
   for (std::size_t i = 0; i < cache_.agents().size(); ++i) {
     remote::agent_session& a = *cache_.agents()[i];
+    if (a.left()) continue;
     const errc why = cache_.eviction().refusal(i);
     s += fmt::format(
         "{}{} holds {} bytes of the {} that it gives this heap, and {}", s.empty() ? "" : "; ", a.url(),

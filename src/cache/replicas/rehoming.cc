@@ -20,9 +20,11 @@ bool is_refusal(errc e) noexcept {
          e == errc::refused || e == errc::access_denied || e == errc::agent_lost;
 }
 
-}  // namespace
+bool is_of(std::uint32_t agent, std::uint32_t tablet) noexcept {
+  return hit.tablets[tablet].agent.load(std::memory_order_relaxed) == agent;
+}
 
-bool rehoming::ends() const noexcept { return stopping_.load(std::memory_order_acquire) || cache_.closed(); }
+}  // namespace
 
 rehomed rehoming::run() noexcept {
   rehomed out;
@@ -36,8 +38,8 @@ rehomed rehoming::run() noexcept {
     return out;
   }
   bool all = true;
-  for (std::uint32_t agent = 0; agent < links.size() && !ends(); ++agent) {
-    if (!links[agent]->lost() || left_[agent]) continue;
+  for (std::uint32_t agent = 0; agent < links.size() && !sweep_.ends(); ++agent) {
+    if (!links[agent]->lost() || links[agent]->left() || left_[agent]) continue;
     try {
       left_[agent] = leave(agent, out);
     } catch (const std::exception& e) {
@@ -48,7 +50,7 @@ rehomed rehoming::run() noexcept {
   if (all) cache_.end_stranded();
   // One that was lost meanwhile has said so before, or says so after this look.
   for (std::uint32_t agent = 0; agent < links.size(); ++agent)
-    if (links[agent]->lost() && !left_[agent]) {
+    if (links[agent]->lost() && !links[agent]->left() && !left_[agent]) {
       cache_.begin_stranded();
       out.again = cache_.losses().survivors();
       if (!out.again) cache_.eviction().note_lost(agent);
@@ -68,13 +70,13 @@ bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   rehomed::from told{agent, cache_.agents()[agent]->url(), promoted_[agent], promoted_[agent], 0};
   if (!moves.empty()) {
     const held_pages held(cache_.collections());  // words only return to the table
-    open_pages_aside(agent);
+    sweep_.open_pages_aside([&](std::uint32_t t) { return is_of(agent, t); });
     const std::unique_ptr<slot_marks> allocated = stop_threads();
     if (!allocated) return false;
     for (const tablet_move& m : moves)
       for (std::uint32_t t = m.first; t < m.first + m.count; ++t, ++told.tablets)
         told.lost_objects += sweep_tablet(agent, t, *allocated);
-    if (ends()) return false;
+    if (sweep_.ends()) return false;
     cache_.slots().move_tablets(agent, moves);
     cache_.losses().note_moved();
   }
@@ -129,67 +131,17 @@ bool rehoming::promote(std::uint32_t agent, std::uint64_t& tablets) {
   for (const tablet_move& m : moves)
     if (cache_.agents()[m.to]->promote_tablets(m.first, m.count) != errc::ok) return false;
   const held_pages held(cache_.collections());  // words only return to the table
-  open_pages_aside(agent);
-  if (!mutated(mutation::rehome_without_grace) && !await_readers()) return false;
+  sweep_.open_pages_aside([&](std::uint32_t t) { return is_of(agent, t); });
+  if (!mutated(mutation::rehome_without_grace) && !sweep_.await_readers(clock::now() + limits::rehoming_pause_within))
+    return false;
   for (const tablet_move& m : moves)
     for (std::uint32_t t = m.first; t < m.first + m.count; ++t)
-      if (!mutated(mutation::believe_old_hints)) forget_addresses(t);
-  if (ends()) return false;
+      if (!mutated(mutation::believe_old_hints)) sweep_.forget_addresses(t, time_point::max());  // they fail
+  if (sweep_.ends()) return false;
   cache_.slots().move_tablets(agent, moves);
   cache_.losses().note_moved();
   for (const tablet_move& m : moves) tablets += m.count;
   return true;
-}
-
-bool rehoming::await_readers() {
-  const time_point deadline = clock::now() + limits::rehoming_pause_within;
-  const std::uint64_t stamp = epochs::stamp();
-  os::nap nap(limits::pass_nap_first, limits::pass_nap_most);
-  while (!epochs::readers_passed(stamp)) {
-    if (clock::now() >= deadline || ends()) return false;
-    // The ends of sections are not announced.
-    std::atomic<std::uint32_t> never{0};
-    os::futex_wait(never, 0, clock::now() + nap.next());
-  }
-  return true;
-}
-
-void rehoming::forget_addresses(std::uint32_t tablet) {
-  const slot_t first = std::uint64_t{tablet} * tablet_slots;
-  for (slot_t from = first; from < first + tablet_slots; from += page_slots) {
-    if (page_of(from).state.load(std::memory_order_acquire) == page_given_back) continue;  // nothing of it is near
-    for (slot_t slot = from; slot < from + page_slots;) {
-      {
-        const auto no_step = cache_.eviction().hold();
-        const section in_section;
-        while (slot < from + page_slots && forget_address(slot)) ++slot;
-      }
-      if (slot < from + page_slots) await_fetch(slot);
-      if (ends()) return;
-    }
-  }
-}
-
-bool rehoming::forget_address(slot_t slot) noexcept {
-  std::atomic<word_t>& word = word_at(slot);
-  for (word_t w = word.load(std::memory_order_acquire);;) {
-    if (w == word::free || w == word::unknown) return true;
-    if (word::is_fetching(w)) return mutated(mutation::rehome_without_grace);
-    if (word::is_remote(w)) {
-      if (word.compare_exchange_weak(w, word::unknown, std::memory_order_acq_rel)) return true;
-      continue;
-    }
-    if (word::is_busy(w)) {
-      cpu_relax();
-      w = word.load(std::memory_order_acquire);
-      continue;
-    }
-    if (!word::is_clean(w)) return true;  // it gets another address before it is clean
-    if (!word.compare_exchange_weak(w, w | word::busy_bit, std::memory_order_acq_rel)) continue;
-    frame::prefix(word::payload(w)).home.store(word::unknown, std::memory_order_relaxed);
-    word.fetch_and(~word::busy_bit, std::memory_order_acq_rel);
-    return true;
-  }
 }
 
 // ---- who takes them ----
@@ -217,13 +169,15 @@ bool rehoming::find_home(std::uint32_t agent, tablet_move& m) {
   m.granted = false;
   // By room first. When none has any the tablets still go to a survivor: room may come.
   std::vector<bool> refused(links.size());
-  const auto left = [&](std::uint32_t a) { return alive(a) && !refused[a] ? links[a]->left_bytes() : 0; };
-  while (!ends()) {
+  const auto left = [&](std::uint32_t a) { return alive(a) && !refused[a] ? links[a]->room_bytes() : 0; };
+  while (!sweep_.ends()) {
     if (!alive(m.to)) m.to = homes_.next(left, 0, links[agent]->region_bytes()).value_or(tablet_move::nobody);
     for (std::uint32_t a = 0; a < links.size() && !alive(m.to); ++a)
       if (alive(a) && !refused[a]) m.to = a;
     if (!alive(m.to)) return false;
-    const errc e = links[m.to]->grant_tablets(m.first, m.count);
+    // It may have been a member before, and be owed the message to forget (handover.h): what it had is old.
+    errc e = links[m.to]->leave_tablets(m.first, m.count);
+    if (e == errc::ok || e == errc::unsupported) e = links[m.to]->grant_tablets(m.first, m.count);
     m.granted = e == errc::ok;
     if (m.granted) return true;
     if (!is_refusal(e)) return false;
@@ -254,7 +208,7 @@ std::unique_ptr<slot_marks> rehoming::stop_threads() {
     // The gate closes again when the sections that this attempt met have ended: others would stand at it for nothing.
     const std::uint64_t stamp = epochs::stamp();
     do {
-      if (clock::now() >= deadline || ends()) return nullptr;
+      if (clock::now() >= deadline || sweep_.ends()) return nullptr;
       std::this_thread::sleep_for(backoff);
     } while (!epochs::try_pass(stamp));
     backoff = std::min<duration>(backoff * 2, limits::backoff_most);
@@ -262,18 +216,6 @@ std::unique_ptr<slot_marks> rehoming::stop_threads() {
 }
 
 // ---- the words ----
-
-// The words of resident objects return to the table. Nothing else of a page that is given back is near.
-void rehoming::open_pages_aside(std::uint32_t agent) {
-  std::vector<slot_t> aside;
-  cache_.pages().for_each_sided([&](slot_t slot, word_t) {
-    if (tablet_info_of(slot).agent.load(std::memory_order_relaxed) == agent) aside.push_back(slot);
-  });
-  for (const slot_t slot : aside) {
-    const section in_section;
-    cache_.pages().open(slot);
-  }
-}
 
 std::uint64_t rehoming::sweep_tablet(std::uint32_t agent, std::uint32_t tablet, const slot_marks& allocated) {
   const slot_t first = std::uint64_t{tablet} * tablet_slots;
@@ -297,8 +239,8 @@ std::uint64_t rehoming::sweep_tablet(std::uint32_t agent, std::uint32_t tablet, 
           ++n;
         }
       }
-      if (waits) await_fetch(slot);
-      if (ends()) return 0;
+      if (waits) sweep_.await_fetch(slot);
+      if (sweep_.ends()) return 0;
     }
   }
   cache_.losses().add(tablet, agent, lost);
@@ -328,19 +270,6 @@ bool rehoming::sweep_word(slot_t slot, bool& gone) noexcept {
     note_dirty(slot);
     return true;
   }
-}
-
-// Every request of the lost agent has failed, or does so now; a detached one is completed by whoever polls.
-void rehoming::await_fetch(slot_t slot) noexcept {
-  for (auto& link : cache_.agents()) link->session().poll();
-  const word_t w = word_at(slot).load(std::memory_order_acquire);
-  if (!word::is_fetching(w)) return;
-  auto* const f = word::fetch_of<fetch>(w);
-  f->waiters.fetch_add(1, std::memory_order_seq_cst);
-  const std::uint32_t sequence = f->sequence.load(std::memory_order_seq_cst);
-  if (word_at(slot).load(std::memory_order_acquire) == w)
-    os::futex_wait(f->sequence, sequence, clock::now() + std::chrono::milliseconds(1));
-  f->waiters.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace fm::detail

@@ -40,8 +40,10 @@
 // The collector's thread alone calls it, between two collections, outside of sections.
 #pragma once
 
+#include "cache/replicas/address_sweep.h"
 #include "cache/tablets/placement.h"
 #include "cache/tablets/slot_marks.h"
+#include "cache/tablets/tablet_home.h"
 #include <atomic>
 #include <map>
 #include <memory>
@@ -63,18 +65,10 @@ struct rehomed {
   std::vector<from> left;  ///< agents that have no tablets any more
 };
 
-/// Tablets that go to one agent.
-struct tablet_move {
-  static constexpr std::uint32_t nobody = ~0u;
-  std::uint32_t first, count;
-  std::uint32_t to = nobody;
-  bool granted = false;
-};
-
 class rehoming {
  public:
   /// `stopping`: the heap closes, and nothing is waited for any more.
-  rehoming(object_cache& cache, const std::atomic<bool>& stopping) noexcept : cache_(cache), stopping_(stopping) {}
+  rehoming(object_cache& cache, const std::atomic<bool>& stopping) noexcept : cache_(cache), sweep_(cache, stopping) {}
   /// Leaves all agents that are lost, as far as survivors take their tablets. Waits for answers, and for sections.
   rehomed run() noexcept;
 
@@ -85,23 +79,15 @@ class rehoming {
   /// Of its tablets that have a live backup; false when it is to be tried again. Adds up how many.
   bool promote(std::uint32_t agent, std::uint64_t& tablets);
   [[nodiscard]] std::vector<tablet_move> promotions(std::uint32_t agent);
-  bool await_readers();
-  void forget_addresses(std::uint32_t tablet);
-  /// The word and the frame hold no address of a home copy afterwards. False when the word belongs to a fetch.
-  static bool forget_address(slot_t slot) noexcept;
   bool find_homes(std::uint32_t agent);
   bool find_home(std::uint32_t agent, tablet_move& m);
   std::unique_ptr<slot_marks> stop_threads();
-  void open_pages_aside(std::uint32_t agent);
   std::uint64_t sweep_tablet(std::uint32_t agent, std::uint32_t tablet, const slot_marks& allocated);
   /// False when the word belongs to a fetch.
   static bool sweep_word(slot_t slot, bool& gone) noexcept;
-  void await_fetch(slot_t slot) noexcept;
-
-  [[nodiscard]] bool ends() const noexcept;
 
   object_cache& cache_;
-  const std::atomic<bool>& stopping_;
+  address_sweep sweep_;
   std::map<std::uint32_t, std::vector<tablet_move>> moves_;  ///< by the agent that is being left
   std::map<std::uint32_t, std::uint64_t> promoted_;          ///< tablets, by the agent that is being left
   std::vector<bool> left_;                                   ///< by agent

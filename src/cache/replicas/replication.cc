@@ -103,38 +103,6 @@ replication::~replication() = default;
 
 bool replication::ends() const noexcept { return stopping_.load(std::memory_order_acquire) || cache_.closed(); }
 
-replication::outcome replication::step() noexcept try {
-  if (cache_.options().replicas < 2) return outcome::whole;
-  std::uint32_t tablet = 0, member = 0;
-  if (!find(tablet, member)) return cache_.losses().degraded_tablets() == 0 ? outcome::whole : outcome::postponed;
-  if (join(tablet, member)) {
-    counts.joined.fetch_add(1, std::memory_order_relaxed);
-    return outcome::joined;
-  }
-  counts.failed.fetch_add(1, std::memory_order_relaxed);
-  return outcome::postponed;
-} catch (const std::exception& e) {
-  log::warn("replica sets are not completed now: {}", e.what());
-  return outcome::postponed;
-}
-
-// Where it went on the last time, so that one tablet for which it fails holds up no other.
-bool replication::find(std::uint32_t& tablet, std::uint32_t& member) {
-  object_cache::links& links = cache_.agents();
-  const auto n = static_cast<std::uint32_t>(links.size());
-  const std::vector<std::uint32_t> tablets = cache_.slots().tablets();
-  for (std::size_t looked = 0; looked < tablets.size(); ++looked) {
-    tablet = tablets[++next_ % tablets.size()];
-    const replica_set set = replica_set::of_tablet(tablet);
-    if (!links[set.primary()]->up() || set.backups() + 1 >= cache_.options().replicas) continue;
-    member = next_member(
-        set, n, [&](std::uint32_t a) { return links[a]->up() && links[a]->left_bytes() != 0; },
-        [&](std::uint32_t a) { return links[a]->zone(); });
-    if (member != n) return true;
-  }
-  return false;
-}
-
 bool replication::join(std::uint32_t tablet, std::uint32_t member) {
   evictor& eviction = cache_.eviction();
   remote::agent_session& to = *cache_.agents()[member];
@@ -165,8 +133,10 @@ bool replication::join(std::uint32_t tablet, std::uint32_t member) {
   if (!wrong) {
     set.end_joining();
     eviction.change_sets([&] { set.store(tablet); });
+    counts.joined.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
+  counts.failed.fetch_add(1, std::memory_order_relaxed);
   eviction.change_sets([&] { without.store(tablet); });
   if (!to.lost()) to.replicate_tablets(tablet, 1);  // leaves nothing behind
   log::warn("{} does not become a replica of tablet {} of {}: {}", to.url(), tablet, from.url(), wrong);

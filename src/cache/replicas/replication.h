@@ -1,4 +1,4 @@
-// Completing replica sets: a tablet that fewer agents store than it should gets a new member, beside the program.
+// A new member of a tablet's replica set, beside the program. Which one, and when, is decided in members.h.
 //
 //   1  The new member is told that it is a backup, and forgets what it had of the tablet, if anything (a member that was
 //      dropped while it joined).
@@ -43,13 +43,8 @@ class replication {
   replication(object_cache& cache, const std::atomic<bool>& stopping) noexcept;
   ~replication();
 
-  enum class outcome : std::uint8_t {
-    whole,     ///< no tablet lacks a member
-    joined,    ///< one has got one; perhaps others lack one
-    postponed  ///< one lacks a member, and none is to be had now
-  };
-  /// One tablet. Waits for agents.
-  outcome step() noexcept;
+  /// The agent becomes a backup of the tablet, with everything. False: nothing has happened. Waits for agents.
+  bool join(std::uint32_t tablet, std::uint32_t member);
 
   struct counters {
     std::atomic<std::uint64_t> joined{0}, failed{0}, objects{0}, bytes{0};
@@ -63,8 +58,6 @@ class replication {
   struct imports;  ///< batches on their way to the new member
   void abandon(std::unique_ptr<imports> given_up) noexcept;
 
-  bool find(std::uint32_t& tablet, std::uint32_t& member);
-  bool join(std::uint32_t tablet, std::uint32_t member);
   /// What went wrong; null: nothing did.
   const char* copy(std::uint32_t tablet, remote::agent_session& from, remote::agent_session& to);
   bool read_entries(std::uint32_t tablet, remote::agent_session& of);
@@ -77,7 +70,6 @@ class replication {
 
   object_cache& cache_;
   const std::atomic<bool>& stopping_;
-  std::size_t next_ = 0;  ///< where the search for a tablet goes on
   std::vector<stored> all_;
   std::vector<word_t> entries_;
   std::vector<std::byte> buffer_;

@@ -102,10 +102,11 @@ class replica_set {
 };
 
 /// The agent that the ring has next for a set: the first one after the primary that `may_join(agent)`, of a zone that no
-/// member has, or else of any; `agents` if there is none. `zone_of(agent)` is 0 for an agent without one, which is a zone
+/// member has, or else, unless `strict`, of any; `agents` if there is none. `zone_of(agent)` is 0 for an agent without one, which is a zone
 /// of its own.
 template <class MayJoin, class ZoneOf>
-std::uint32_t next_member(const replica_set& set, std::uint32_t agents, MayJoin&& may_join, ZoneOf&& zone_of) {
+std::uint32_t next_member(const replica_set& set, std::uint32_t agents, bool strict, MayJoin&& may_join,
+                          ZoneOf&& zone_of) {
   std::uint32_t other_zone = agents, any = agents;
   for (std::uint32_t step = 1; step < agents && other_zone == agents; ++step) {
     const std::uint32_t a = (set.primary() + step) % agents;
@@ -117,7 +118,7 @@ std::uint32_t next_member(const replica_set& set, std::uint32_t agents, MayJoin&
     set.for_each_backup([&](std::uint32_t b) { same |= is_same(b); });
     if (!same) other_zone = a;
   }
-  return other_zone != agents ? other_zone : any;
+  return other_zone != agents || strict ? other_zone : any;
 }
 
 }  // namespace fm::detail

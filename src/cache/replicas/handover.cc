@@ -1,0 +1,126 @@
+// The steps of handing over and dropping; see handover.h.
+//
+// Invariant: a tablet that was closed is open again when run returns or throws.
+#include "cache/replicas/handover.h"
+#include "base/log.h"
+#include "base/replica_limits.h"
+#include "cache/collections/collection.h"
+#include "cache/eviction/evictor.h"
+#include "cache/replicas/rehoming.h"
+#include "cache/tablets/replica_set.h"
+
+#include <algorithm>
+#include <array>
+
+namespace fm::detail {
+
+namespace {
+
+/// Nobody asks the tablet's agent while it lives.
+class closed_tablet {
+ public:
+  closed_tablet(object_cache& cache, std::uint32_t tablet) noexcept
+      : cache_(cache), count_(hit.tablets[tablet].handovers) {
+    if (!mutated(mutation::hand_over_open)) count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  closed_tablet(const closed_tablet&) = delete;
+  closed_tablet& operator=(const closed_tablet&) = delete;
+  ~closed_tablet() {
+    count_.fetch_add(mutated(mutation::hand_over_open) ? 2 : 1, std::memory_order_seq_cst);
+    cache_.losses().note_moved();
+  }
+
+ private:
+  object_cache& cache_;
+  std::atomic<std::uint32_t>& count_;
+};
+
+}  // namespace
+
+bool handover::settle(std::uint32_t agent, duration within) noexcept {
+  if (mutated(mutation::hand_over_unsettled)) return true;
+  return cache_.eviction().await_batches(cache_.eviction().change_sets([] {}), agent, clock::now() + within);
+}
+
+bool handover::forget_addresses(std::uint32_t tablet) {
+  // A program that stays in its sections for long waits for itself: it gets a little more time with each attempt.
+  const duration within = std::min<duration>(limits::handover_readers_first * (1u << std::min(in_vain_, 10u)),
+                                             limits::handover_readers_most);
+  const held_pages held(cache_.collections());  // words only return to the table
+  sweep_.open_pages_aside([&](std::uint32_t t) { return t == tablet; });
+  if (!sweep_.await_readers(clock::now() + within)) {
+    ++in_vain_;
+    return false;
+  }
+  in_vain_ = 0;
+  return sweep_.forget_addresses(tablet, clock::now() + limits::handover_readers_most) && !sweep_.ends();
+}
+
+bool handover::run(std::uint32_t tablet, std::uint32_t to) {
+  left_.reserve(left_.size() + 1);
+  const bool done = hand_over(tablet, to);
+  (done ? counts.handed_over : counts.failed).fetch_add(1, std::memory_order_relaxed);
+  return done;
+}
+
+bool handover::hand_over(std::uint32_t tablet, std::uint32_t to) {
+  const replica_set set = replica_set::of_tablet(tablet);
+  const std::uint32_t from = set.primary();
+  remote::agent_session& next = *cache_.agents()[to];
+  // Before anybody waits for it: most batches, and a look whether the next one answers.
+  std::vector<word_t> entry;
+  if (!settle(from, limits::batches_end_within)) return false;
+  if (next.read_entries(std::uint64_t{tablet} * tablet_slots, 1, entry) != errc::ok) return false;
+  std::uint64_t before = 0;
+  {
+    const closed_tablet closed(cache_, tablet);
+    if (!settle(from, limits::handover_batches_within)) return false;
+    if (!forget_addresses(tablet) || next.lost()) return false;
+    const auto goes_without = [&] {
+      replica_set without = set;
+      without.remove(to);
+      before = cache_.eviction().change_sets([&] { without.store(tablet); });
+      left_.push_back({tablet, to, before});  // perhaps it takes itself for the primary
+    };
+    if (const errc e = next.promote_tablets(tablet, 1); e != errc::ok) {
+      log::warn("{} does not take tablet {} over: {}", next.url(), tablet, to_string(e));
+      goes_without();
+      return false;
+    }
+    FM_ASSERT(sweep_.holds_no_address(tablet), "nothing names the old primary's memory when there is a new one");
+    const std::array move{tablet_move{.first = tablet, .count = 1, .to = to, .granted = true}};
+    try {
+      before = cache_.slots().move_tablets(from, move);
+    } catch (const std::bad_alloc&) {
+      goes_without();
+      throw;
+    }
+  }
+  left_.push_back({tablet, from, before});
+  return true;
+}
+
+void handover::drop(std::uint32_t tablet, std::uint32_t backup) {
+  left_.reserve(left_.size() + 1);
+  replica_set set = replica_set::of_tablet(tablet);
+  set.remove(backup);
+  const std::uint64_t before = cache_.eviction().change_sets([&] { set.store(tablet); });
+  left_.push_back({tablet, backup, before});
+  counts.dropped.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool handover::forgets(const leaver& l) noexcept {
+  remote::agent_session& agent = *cache_.agents()[l.agent];
+  if (agent.lost() || replica_set::of_tablet(l.tablet).has(l.agent)) return true;  // a member again, which began empty
+  // A batch that names the tablet there would be refused as a whole, or fill it again.
+  if (!cache_.eviction().await_batches(l.batch, l.agent, clock::now() + limits::batches_end_within)) return false;
+  const errc e = agent.leave_tablets(l.tablet, 1);
+  return e == errc::ok || e == errc::unsupported || agent.lost();  // an old one keeps what it has as a backup
+}
+
+bool handover::forget_left() noexcept {
+  while (!left_.empty() && (mutated(mutation::forget_nothing_left) || forgets(left_.back()))) left_.pop_back();
+  return left_.empty();
+}
+
+}  // namespace fm::detail

@@ -1,0 +1,78 @@
+// Which agents are to store a tablet, and the next step from those that do: a new member (replication.h), or one less
+// (handover.h).
+//
+//   short of members        a new one joins: the next one of the ring, or, of a heap without replicas, the one with most room
+//   a member is leaving     it goes when the set is whole without it; a primary hands over first. A set that has no field
+//                           left for one more member is short of one for as long as that takes
+//   more members than told  the one on the fullest agent goes
+//   all sets are whole      an agent that is leaving, and is in none, is left: its heap there is closed
+//   agents unevenly full    a member of the fullest joins on the emptiest, and is then one too many (rebalancing)
+//
+// A tablet at a time, so that a collection that is wanted has its turn in between.
+//
+// Rebalancing goes by the memory that agents say is in use, and what was moved from one shows there only after a collection
+// and the cleaning behind it. So a round moves what makes two agents equal, and the next one waits for a collection, or for
+// an agent that is full. That one need not be a limit for objects of which it is one member among others.
+//
+// Invariant owned here: a set has as many members that stay as it should have before one that is leaving goes, unless it
+// has no field for another. Then one at a time goes.
+//
+// The collector's thread alone calls it, between two collections, outside of sections.
+#pragma once
+
+#include "cache/replicas/handover.h"
+#include "cache/replicas/replication.h"
+#include "cache/tablets/replica_set.h"
+#include <functional>
+
+namespace fm::detail {
+
+class set_members {
+ public:
+  /// `stopping`: the heap closes, and nothing is waited for any more.
+  set_members(object_cache& cache, const std::atomic<bool>& stopping) noexcept
+      : cache_(cache), replication_(cache, stopping), handover_(cache, stopping) {}
+
+  enum class outcome : std::uint8_t {
+    settled,   ///< nothing is to be done
+    moved,     ///< a step was made; perhaps there are more
+    postponed  ///< something is to be done, and cannot be now
+  };
+  /// One step, for one tablet. Waits for agents. O(tablets).
+  outcome step() noexcept;
+  /// Agents that have left a set have forgotten the tablet. No collection begins before.
+  bool forget_left() noexcept { return handover_.forget_left(); }
+  /// A collection has told how full agents are, or one is full, or there is a new one. From any thread.
+  void look_at_room() noexcept { room_is_new_.store(true, std::memory_order_relaxed); }
+  /// Who is told of an agent that was left.
+  std::function<void(std::uint32_t agent)> on_left;
+
+  [[nodiscard]] const replication::counters& joined() const noexcept { return replication_.counts; }
+  [[nodiscard]] const handover::counters& moved() const noexcept { return handover_.counts; }
+
+ private:
+  enum class mended : std::uint8_t { nothing, done, not_now };
+  mended mend(std::uint32_t tablet);
+  mended take_out(std::uint32_t tablet, const replica_set& set, std::uint32_t member);
+  [[nodiscard]] std::uint32_t next_for(const replica_set& set) const;
+  [[nodiscard]] std::uint32_t fullest_of(const replica_set& set) const;
+  [[nodiscard]] bool stays(std::uint32_t agent) const noexcept;
+  [[nodiscard]] double used_share(std::uint32_t agent) const noexcept;
+  /// False: one that is leaving is a member of some set yet.
+  bool leave_agents();
+  bool rebalance();
+  /// The fullest and the emptiest agent, if they are far apart.
+  bool find_uneven() noexcept;
+
+  object_cache& cache_;
+  replication replication_;
+  handover handover_;
+  std::size_t next_ = 0;  ///< where the search for a tablet goes on
+  std::atomic<bool> room_is_new_{false};
+  struct {
+    std::uint32_t from = 0, to = 0;
+    std::uint64_t bytes = 0;  ///< that are still to be moved
+  } uneven_;
+};
+
+}  // namespace fm::detail
