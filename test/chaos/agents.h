@@ -32,6 +32,7 @@ class chaos_agent {
 
   void kill() {
     died_.store(true);
+    was_stopped_ = false;
     live_->program->end(SIGKILL);
     running_ = false;
   }
@@ -42,7 +43,7 @@ class chaos_agent {
     const fm::time_point deadline = fm::clock::now() + harmless;
     live_->program->send(SIGSTOP);
     meanwhile();
-    if (fm::clock::now() > deadline) died_.store(true);
+    if (fm::clock::now() > deadline) died_.store(true), was_stopped_ = true;
     live_->program->send(SIGCONT);
   }
   /// Starts the program again at the same address. Its memory is another incarnation's.
@@ -50,6 +51,8 @@ class chaos_agent {
     live_->start(tcp_);
     running_ = true;
   }
+  /// It may have died because it was stopped for too long.
+  [[nodiscard]] bool was_stopped() const noexcept { return was_stopped_; }
   [[nodiscard]] bool running() const noexcept { return running_; }
   /// A new round: an agent that runs is as good as new for a new heap.
   void forget() {
@@ -62,7 +65,7 @@ class chaos_agent {
   std::vector<std::string> settings_;
   std::unique_ptr<agent_test::live_agent> live_;
   std::string url_, tcp_;
-  bool running_ = true;
+  bool running_ = true, was_stopped_ = false;
   std::atomic<bool> died_{false};
 };
 

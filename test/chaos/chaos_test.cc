@@ -3,7 +3,9 @@
 // thread must get on with its work; no access may see anything but the right data or a typed error that the event explains.
 //
 //   FARMEM_CHAOS_SECONDS=...  how long rounds are begun; 2
-//   FARMEM_CHAOS_EVENTS=...   letters of the events to choose from: stop, kill, return, fill; skrf
+//   FARMEM_CHAOS_EVENTS=...   letters of the events to choose from: stop, kill, return, fill; skrf. With replicas also
+//                             exchange: the heap leaves an agent, and takes it in again; skrfe
+//   FARMEM_CHAOS_ROUND=...    events of a round, 4
 //   FARMEM_SEED=...           the choices of a run, 1; `random` takes another each time, and prints it
 //
 // The report, on standard error, tells how many operations a second the survivors' objects had before and after an agent
@@ -15,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cache/object_cache.h"
 #include "program.h"
 #include "support/await.h"
 
@@ -38,9 +41,14 @@ std::uint64_t seed() {
   return s;
 }
 
-char choice(std::uint64_t random) {
+int events_of_a_round() {
+  const char* text = std::getenv("FARMEM_CHAOS_ROUND");
+  return text ? static_cast<int>(std::strtol(text, nullptr, 10)) : 4;
+}
+
+char choice(std::uint64_t random, bool has_replicas) {
   const char* text = std::getenv("FARMEM_CHAOS_EVENTS");
-  const std::string_view events = text && *text ? text : "skrf";
+  const std::string_view events = text && *text ? text : has_replicas ? "skrfe" : "skrf";
   return events[random % events.size()];
 }
 
@@ -58,9 +66,10 @@ class round {
     program_.build();
     program_.begin();
     go_on("beginning");
-    for (int events = 0; events < 4; ++events) {
-      if (!await_whole()) break;
-      switch (choice(random_())) {
+    for (int events = 0; events < events_of_a_round(); ++events) {
+      await_whole();
+      switch (choice(random_(), replicas_ > 1)) {
+        case 'e': exchange(); break;
         case 's': stop(); break;
         case 'k': kill(false); break;
         case 'r': kill(true); break;
@@ -106,16 +115,25 @@ class round {
   /// Operations a second over the next 5,000, of which those count that end within 0.3 s.
   double rate() { return program_.rate(5'000, 300ms); }
 
-  /// Nothing is lost if one more agent dies now. False when too few are left for that.
-  bool await_whole() {
-    if (replicas_ == 1) return true;
-    fm::heap_stats s;
+  /// With replicas: nothing is lost if one more agent dies now. The heap has three agents, of which some came again.
+  void await_whole() {
+    if (replicas_ == 1) return;
+    for (const auto& a : agents_)  // the heap need not know yet of one that was killed
+      if (a->died() && !a->was_stopped()) REQUIRE(fm::test::await([&] { return !is_used(*a); }));
     REQUIRE(fm::test::await([&] {
-      s = heap_.stats();
-      const auto died = std::count_if(agents_.begin(), agents_.end(), [](const auto& a) { return a->died(); });
-      return s.tablets_degraded == 0 || s.agents_lost == 2 || died == 2;
+      for (const auto& a : agents_)
+        if (!is_used(*a) && !heap_.cache().any_stranded()) take_in(*a);
+      return heap_.agents().size() == agents_.size() && heap_.stats().tablets_degraded == 0;
     }));
-    return s.tablets_degraded == 0;
+    for (const auto& a : agents_) a->forget();
+  }
+  [[nodiscard]] bool is_used(const chaos::chaos_agent& a) {
+    const std::vector<std::string> all = heap_.agents();
+    return std::find(all.begin(), all.end(), a.url()) != all.end();
+  }
+  void take_in(chaos::chaos_agent& a) {
+    a.forget();
+    heap_.add_agent(a.url());
   }
 
   chaos::chaos_agent* one_that_runs(std::size_t but_leave) {
@@ -141,6 +159,18 @@ class round {
     go_on(comes_back ? "an agent was started again" : "an agent died");
     std::fprintf(stderr, "%s: %.0f operations/s before, %.0f right afterwards, %.0f then, %.0f when all go on\n",
                  comes_back ? "died and was started again" : "died", before, first, second, rate());
+  }
+  void exchange() {
+    chaos::chaos_agent* const a = one_that_runs(0);
+    if (a == nullptr) return;
+    const double before = rate();
+    const fm::time_point begin = fm::clock::now();
+    heap_.remove_agent(a->url());
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(fm::clock::now() - begin).count();
+    heap_.add_agent(a->url());
+    go_on("an agent was left and taken in again");
+    std::fprintf(stderr, "left in %lld ms and taken in again: %.0f operations/s before, %.0f then\n",
+                 static_cast<long long>(ms), before, rate());
   }
   void fill() {
     (void)program_.fill(64_MiB);
@@ -171,7 +201,8 @@ void chaos_over(const std::string& transport, std::uint32_t replicas = 1) {
     round(agents, s, replicas).run();
     ++rounds;
   } while (fm::clock::now() < end);
-  std::fprintf(stderr, "%d rounds over %s, replicas: %u\n", rounds, transport.c_str(), replicas);
+  std::fprintf(stderr, "%d rounds of %d events over %s, replicas: %u\n", rounds, events_of_a_round(), transport.c_str(),
+               replicas);
 }
 
 }  // namespace

@@ -88,6 +88,9 @@ constexpr named_mutation mutations[] = {
     {"believe_old_hints", mutation::believe_old_hints},
     {"import_over", mutation::import_over},
     {"join_unfinished", mutation::join_unfinished},
+    {"hand_over_open", mutation::hand_over_open},
+    {"hand_over_unsettled", mutation::hand_over_unsettled},
+    {"forget_nothing_left", mutation::forget_nothing_left},
     {"pretended_finding", mutation::none, ending::finding},
     {"pretended_error", mutation::none, ending::error},
     {"pretended_check", mutation::none, ending::check},
@@ -123,6 +126,7 @@ std::optional<faults> faults_of(const std::string& name) {
   if (name == "breaks") return faults::breaks;
   if (name == "deaths") return faults::deaths;
   if (name == "replicas") return faults::replicas;
+  if (name == "members") return faults::members;
   return std::nullopt;
 }
 

@@ -121,6 +121,28 @@ void lean_towards(detail::mutation m, plan& p) {
     p.steps = 2500;
     p.net.refuse_one_in = 0;
     p.death_after_ns = 100'000 + p.seed * 7919 % 5'000'000;
+  } else if (m == mutation::hand_over_open || m == mutation::hand_over_unsettled ||
+             m == mutation::forget_nothing_left) {
+    // Agents are exchanged all the time, much is written, and little is near. The collector must get through its words.
+    p.threads = 4;
+    p.young = 0;
+    p.rest_ns = 0;
+    p.scheduling.points_mean = 64;
+    p.scheduling.freeze_one_in = 64;
+    p.scheduling.freeze_bits_max = 17;
+    p.net.delay_min = 200;
+    p.net.delay_max = 20'000;
+    p.net.control_slow_one_in = 0;
+    p.net.slow_one_in = 16;
+    p.net.slow_max = 200'000;
+    p.agents = 3;
+    p.replicas = 2;
+    p.changes = 150;
+    p.cache = 16 * p.segment;
+    p.breaks = p.verify_cycles = p.two_heaps = false;
+    p.steps = 2500;
+    p.net.refuse_one_in = 0;
+    p.net.mapped = false;
   } else if (m == mutation::release_at_primary_only) {
     p.death_after_ns = 1'000'000'000'000;  // what is left behind is counted at the end
     p.rest_ns = 0;
@@ -189,6 +211,13 @@ plan plan_of(std::uint64_t seed, const setting& s) {
     p.agent_memory *= 4;
     p.breaks = one_of({0, 0, 1}) != 0;
   }
+  if (f == faults::members) {
+    p.agents = pick(1, 3);
+    p.replicas = p.agents == 1 ? 1 : pick(1, 2);
+    p.agent_memory *= 4;
+    p.breaks = one_of({0, 0, 1}) != 0;
+    p.changes = pick(2, 40);
+  }
   p.talk = one_of({0, 1, 1, 1}) != 0;
   p.references_max = one_of({64, 1 << 18});
   p.home_at_the_end = one_of({0, 1}) != 0;
@@ -209,6 +238,7 @@ plan plan_of(std::uint64_t seed, const setting& s) {
   p.post.window_parts = static_cast<std::uint32_t>(one_of({4, 8, 64}));
   p.post.changes = one_of({0, 0, 0, 1}) != 0;
   p.post.streams = one_of({0, 1}) != 0;
+  if (p.changes != 0) p.home_at_the_end = false;
   if (s.leaning != detail::mutation::none) p.letters = false;
   if (p.letters) p.agent_memory *= 2;
   lean_towards(s.leaning, p);

@@ -17,6 +17,7 @@ struct plan {
   std::uint64_t cache = 0, segment = 0, agent_memory = 0, hit = 0;
   bool elastic = true, breaks = false, death = false;
   std::uint64_t replicas = 1;  ///< with more, a death takes nothing along, and others follow when all is whole again
+  std::uint64_t changes = 0;   ///< of the heaps' agents, one after the other
   std::uint64_t break_every_ns = 0, death_after_ns = 0, rest_ns = 0;
   std::uint64_t young = 5;  ///< collections of young objects after a cycle, at most
   bool talk = true;         ///< agents to each other

@@ -14,6 +14,7 @@ enum class faults : std::uint8_t {
   breaks,    ///< connections break all the time
   deaths,    ///< and an agent dies
   replicas,  ///< agents die, and replicas take their place
+  members,   ///< agents come and go, and the number of replicas changes
 };
 
 struct setting {
