@@ -129,6 +129,8 @@ class users {
     for (const counter& c : counters_) sum += c.n.load(std::memory_order_relaxed);
     return sum;
   }
+  /// Of all operations so far.
+  [[nodiscard]] fm::histogram_snapshot times() const { return times_.snapshot(); }
   /// Of a thread, since the last call.
   double longest_ms() {
     double most = 0;
@@ -160,6 +162,7 @@ class users {
         if (failed_.fetch_add(1) == 0) std::fprintf(stderr, "an operation: %s\n", e.what());
       }
       const std::uint64_t now = now_ns();
+      times_.add(now - last);
       if (now - last > mine.longest.load(std::memory_order_relaxed)) mine.longest.store(now - last);
       last = now;
     }
@@ -167,6 +170,7 @@ class users {
 
   const std::vector<fm::ptr<blob<Bytes>>>& objects_;
   std::array<counter, threads> counters_;
+  fm::detail::histogram times_;
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> failed_{0}, wrong_{0};
   std::vector<std::thread> all_;
@@ -234,6 +238,43 @@ outcome lose_one(program& p, const std::string& binary, const std::string& url, 
   return result;
 }
 
+// ---- an agent is left ----
+
+struct left {
+  double mb_s = 0, share = 0, p999_before_ms = 0, p999_ms = 0, longest_ms = 0, failed = 0, wrong = 0;
+};
+
+// Each of three agents holds a third of the objects, of 1 KiB.
+left leave_one(program& p, const std::string& binary, const std::string& url, std::uint64_t objects) {
+  left result;
+  const three_agents agents(p, binary, url, "8GiB");
+  fm::heap h(over(agents, std::max<std::uint64_t>(objects * frame_bytes<1024> / 4, 16 << 20), 1));
+  const auto all = make_objects<1024>(h, objects * 1024);
+  if (const fm::errc e = h.evict_all(); e != fm::errc::ok) throw fm::error(e, "writing everything back");
+  double before = 0;
+  {
+    users<1024> u(all);
+    std::this_thread::sleep_for(1s);
+    const std::uint64_t from = now_ns(), done = u.done();
+    std::this_thread::sleep_for(3s);  // the window that is measured
+    before = double(u.done() - done) / (double(now_ns() - from) * 1e-9);
+    result.p999_before_ms = double(u.times().quantile_ns(0.999)) * 1e-6;
+    result.failed += double(u.failed()), result.wrong += double(u.wrong());
+  }
+  for (const auto& o : all) o.write()->more[0] = 0;  // as users expect it
+  if (const fm::errc e = h.evict_all(); e != fm::errc::ok) throw fm::error(e, "writing everything back");
+  users<1024> u(all);
+  const std::uint64_t from = now_ns(), done = u.done(), bytes = h.stats().replicated_bytes;
+  h.remove_agent(agents.urls()[1], std::chrono::minutes(30));
+  const double seconds = double(now_ns() - from) * 1e-9;
+  result.share = double(u.done() - done) / seconds / before;
+  result.mb_s = double(h.stats().replicated_bytes - bytes) * 1e-6 / seconds;
+  result.p999_ms = double(u.times().quantile_ns(0.999)) * 1e-6;
+  result.longest_ms = u.longest_ms();
+  result.failed += double(u.failed()), result.wrong += double(u.wrong());
+  return result;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -260,6 +301,18 @@ int main(int argc, char** argv) {
           p.wants("throughput_beside")) {
         tell("killed", lose_one<64>(p, binary, url, objects, SIGKILL, false), true);
         tell("silent", lose_one<64>(p, binary, url, objects, SIGSTOP, false), false);
+      }
+      if (p.wants("leave")) {
+        const auto held = p.sized<std::uint64_t>(3 << 20, 30'000);
+        const std::vector<std::pair<std::string, std::string>> parameters{{"transport", transport},
+                                                                          {"objects", std::to_string(held)}};
+        const left l = leave_one(p, binary, url, held);
+        p.measure({"leave", parameters, "MB/s", {}}, l.mb_s);
+        p.measure({"leave_throughput", parameters, "of before", {goal_kind::value_at_least, 0.8}}, l.share);
+        p.measure({"leave_p999_beyond", parameters, "ms", {goal_kind::value_at_most, 5}}, l.p999_ms - l.p999_before_ms);
+        p.measure({"leave_longest", parameters, "ms", {}}, l.longest_ms);
+        p.measure({"leave_failed", parameters, "operations", {goal_kind::value_at_most, 0}}, l.failed);
+        p.measure({"leave_wrong", parameters, "operations", {goal_kind::value_at_most, 0}}, l.wrong);
       }
       if (p.wants("rebuild_at_rest"))
         p.measure({"rebuild_at_rest", {{"transport", transport}}, "MB/s", {goal_kind::value_at_least, 300}},
