@@ -90,6 +90,8 @@ class round {
     o.cache = 1_MiB;  // a quarter of the items
     o.agents = {agents_[0]->url(), agents_[1]->url(), agents_[2]->url()};
     o.replicas = replicas_;
+    o.rebalance =
+        replicas_ > 1;  // without replicas, the oracle knows of an item's agents the one at its birth and the last
     o.name = "chaos";
     o.segment = 16_KiB;
     o.reconnect_within = reconnect_within;
