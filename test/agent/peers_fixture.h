@@ -5,31 +5,15 @@
 #include <unistd.h>
 
 #include <condition_variable>
-#include <filesystem>
 #include <functional>
 #include <memory>
 
+#include "support/temporary_folder.h"
 #include "trace_fixture.h"
 
 namespace store_test {
 
 constexpr std::uint32_t tablets_each = 3;
-
-/// A directory for sockets, which goes away.
-struct socket_directory {
-  std::string path;
-  socket_directory() {
-    char name[] = "/tmp/fm-peers-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-  }
-  socket_directory(const socket_directory&) = delete;
-  socket_directory& operator=(const socket_directory&) = delete;
-  ~socket_directory() { std::filesystem::remove_all(path); }
-  [[nodiscard]] std::string url(const std::string& scheme, std::size_t i) const {
-    return scheme == "shm" ? "shm://" + path + "/" + std::to_string(i) : "tcp://127.0.0.1:0";
-  }
-};
 
 /// Agents with threads, tablets [3i, 3i + 3) on the ith. With scheme "owner" they do not talk.
 class talking_agents {
@@ -150,7 +134,7 @@ class talking_agents {
 
  private:
   const bool talk_;
-  socket_directory sockets_;
+  fm::test::temporary_folder sockets_;
   std::map<std::size_t, std::vector<slot_t>> pending_;
 };
 

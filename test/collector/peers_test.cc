@@ -2,10 +2,10 @@
 // carries none of it where they reach each other.
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
+#include "support/temporary_folder.h"
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <random>
 
 using namespace gc_test;
@@ -16,27 +16,17 @@ namespace {
 
 /// Agents behind a transport, for which a busy machine is no lost peer.
 struct several_agents {
-  std::string folder;
+  fm::test::temporary_folder folder;
   std::vector<std::unique_ptr<meddled_agent>> all;
   several_agents(
       std::size_t count, const std::string& scheme,
       const std::function<void(std::size_t, fm::agent::store_options&)>& change = [](std::size_t, auto&) {}) {
-    char name[] = "/tmp/fm-gc-peers-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    folder = name;
     for (std::size_t i = 0; i < count; ++i) {
       auto o = agent_options();
       o.peer_within = std::chrono::seconds(20);
       change(i, o);
-      all.push_back(std::make_unique<meddled_agent>(
-          scheme == "shm" ? "shm://" + folder + "/" + std::to_string(i) : "tcp://127.0.0.1:0", o));
+      all.push_back(std::make_unique<meddled_agent>(folder.url(scheme, i), o));
     }
-  }
-  several_agents(const several_agents&) = delete;
-  several_agents& operator=(const several_agents&) = delete;
-  ~several_agents() {
-    all.clear();
-    std::filesystem::remove_all(folder);
   }
   [[nodiscard]] fm::heap_options options() const {
     std::vector<std::string> urls;

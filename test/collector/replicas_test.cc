@@ -1,37 +1,19 @@
 // Replica sets: every object is on two agents, one of which may die. Nothing is lost, no access fails, and the sets are
 // completed from what is left.
 #include "cache/eviction/evictor.h"
-#include "cache/object_cache.h"
-#include "cache/tablets/replica_set.h"
 #include "heap/heap_core.h"
-#include "meddled_agent.h"
-#include "support/await.h"
+#include "replicas_fixture.h"
 #include "support/busy_threads.h"
+#include "support/temporary_folder.h"
 #include "used_nodes.h"
-
-#include <stdlib.h>
 
 #include <array>
 #include <atomic>
-#include <filesystem>
 #include <string>
 
 using namespace gc_test;
-using fm::detail::replica_set;
 
 namespace {
-
-struct temporary_folder {
-  temporary_folder() {
-    char name[] = "/tmp/fm-replicas-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  temporary_folder& operator=(const temporary_folder&) = delete;
-  ~temporary_folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 fm::heap_options twice(const std::vector<std::string>& agents) {
   auto o = over(agents);
@@ -39,30 +21,6 @@ fm::heap_options twice(const std::vector<std::string>& agents) {
   o.suspect_within = std::chrono::seconds(1);
   o.cache = 2_MiB;
   return o;
-}
-
-std::vector<fm::ptr<gc_node>> make_some(fm::heap& h, std::uint64_t n) {
-  std::vector<fm::ptr<gc_node>> all;
-  for (std::uint64_t i = 0; i < n; ++i) all.push_back(h.make<gc_node>({.id = i}));
-  return all;
-}
-
-/// Waits until no tablet names an agent that is lost.
-void require_taken_over(fm::heap& h, std::uint32_t lost) {
-  REQUIRE(fm::test::await([&] { return h.stats().agents_lost == lost && !h.cache().any_stranded(); }));
-  REQUIRE(h.stats().lost_objects == 0);
-}
-void require_whole(fm::heap& h) {
-  REQUIRE(fm::test::await([&] { return h.stats().tablets_degraded == 0; }));
-}
-
-void require_numbers(const std::vector<fm::ptr<gc_node>>& all, const std::vector<std::uint64_t>& numbers) {
-  for (std::size_t i = 0; i < all.size(); ++i) REQUIRE(all[i]->id == numbers[i]);
-}
-std::vector<std::uint64_t> numbers_of(std::uint64_t n) {
-  std::vector<std::uint64_t> all(n);
-  for (std::uint64_t i = 0; i < n; ++i) all[i] = i;
-  return all;
 }
 
 }  // namespace
@@ -99,11 +57,8 @@ TEST_CASE("an object is on two agents, and either has the newest version") {
 
 TEST_CASE("an agent dies beside four threads that read, write and make objects, and none sees an error") {
   const std::string scheme = GENERATE("tcp", "shm");
-  const temporary_folder folder;
-  const auto at = [&](int i) {
-    return scheme == "tcp" ? std::string("tcp://127.0.0.1:0") : "shm://" + folder.path + "/" + std::to_string(i);
-  };
-  meddled_agent first(at(1)), second(at(2)), third(at(3));
+  const fm::test::temporary_folder folder;
+  meddled_agent first(folder.url(scheme, 1)), second(folder.url(scheme, 2)), third(folder.url(scheme, 3));
   auto o = twice({first.url(), second.url(), third.url()});
   o.collect = true;
   fm::heap h(o);
@@ -222,11 +177,6 @@ TEST_CASE("without min_replicas a heap goes on with the agent that is left") {
 }
 
 TEST_CASE("replicas go to agents of other zones where there are such") {
-  const auto in_zone = [](const char* zone) {
-    auto o = agent_options();
-    o.zone = zone;
-    return o;
-  };
   meddled_agent a("tcp://127.0.0.1:0", in_zone("a")), also_a("tcp://127.0.0.1:0", in_zone("a")),
       b("tcp://127.0.0.1:0", in_zone("b"));
   fm::heap h(twice({a.url(), also_a.url(), b.url()}));
@@ -238,11 +188,6 @@ TEST_CASE("replicas go to agents of other zones where there are such") {
 }
 
 TEST_CASE("with strict zones, no two agents of a zone store an object, and a heap with too few zones is not opened") {
-  const auto in_zone = [](const char* zone) {
-    auto o = agent_options();
-    o.zone = zone;
-    return o;
-  };
   meddled_agent a("tcp://127.0.0.1:0", in_zone("a")), also_a("tcp://127.0.0.1:0", in_zone("a")),
       b("tcp://127.0.0.1:0", in_zone("b"));
   auto o = twice({a.url(), also_a.url()});

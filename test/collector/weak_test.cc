@@ -3,10 +3,10 @@
 #include "collector/roots/weak_cells.h"
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
+#include "support/temporary_folder.h"
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <thread>
 
 using namespace gc_test;
@@ -89,23 +89,17 @@ TEST_CASE("weak fields become null with their objects, and never name who gets t
 
 TEST_CASE("weak fields become null over transports, between agents that talk to each other") {
   for (const std::string scheme : {"tcp", "shm"}) {
-    char name[] = "/tmp/fm-gc-weak-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    {
-      std::vector<std::unique_ptr<meddled_agent>> agents;
-      auto o = small();
-      o.agents.clear();
-      for (int i = 0; i < 2; ++i) {
-        agents.push_back(std::make_unique<meddled_agent>(
-            scheme == "shm" ? std::string("shm://") + name + "/" + std::to_string(i) : "tcp://127.0.0.1:0"));
-        o.agents.push_back(agents.back()->url());
-      }
-      o.verify_cycles = true;
-      fm::heap h(o);
-      die_and_come_again(h, 300);
-      h.close();
+    const fm::test::temporary_folder folder;
+    std::vector<std::unique_ptr<meddled_agent>> agents;
+    auto o = small();
+    o.agents.clear();
+    for (std::size_t i = 0; i < 2; ++i) {
+      agents.push_back(std::make_unique<meddled_agent>(folder.url(scheme, i)));
+      o.agents.push_back(agents.back()->url());
     }
-    std::filesystem::remove_all(name);
+    o.verify_cycles = true;
+    fm::heap h(o);
+    die_and_come_again(h, 300);
   }
 }
 

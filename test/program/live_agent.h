@@ -2,6 +2,7 @@
 // itself with, ended by a signal. Every wait has a deadline; whatever a test does, the process is gone afterwards.
 #pragma once
 
+#include "support/temporary_folder.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,7 +14,6 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -77,20 +77,6 @@ class process {
   pid_t pid_ = -1;
 };
 
-/// A directory that goes away with everything in it.
-struct directory {
-  std::string path;
-  directory() {
-    char name[] = "/tmp/farmem-agent-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-  }
-  directory(const directory&) = delete;
-  directory& operator=(const directory&) = delete;
-  ~directory() { std::filesystem::remove_all(path); }
-  [[nodiscard]] std::string operator/(const char* name) const { return path + "/" + name; }
-};
-
 inline std::string text_of(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -104,7 +90,7 @@ class live_agent {
   void start(const std::string& tcp) {
     const int notify = ::inotify_init1(IN_CLOEXEC);
     REQUIRE(notify >= 0);
-    REQUIRE(::inotify_add_watch(notify, where.path.c_str(), IN_MOVED_TO) >= 0);
+    REQUIRE(::inotify_add_watch(notify, where.path().c_str(), IN_MOVED_TO) >= 0);
     std::vector<std::string> a{FARMEM_AGENT,    "--listen", tcp,     "--listen",    shm(), "--ready-file",
                                where / "ready", "--admin",  admin(), "--log-level", "info"};
     a.insert(a.end(), more_.begin(), more_.end());
@@ -132,7 +118,7 @@ class live_agent {
     return text_of(to);
   }
 
-  directory where;
+  fm::test::temporary_folder where;
   std::vector<std::string> urls;  ///< tcp, shm
   std::unique_ptr<process> program;
 
