@@ -1,5 +1,6 @@
 // The collector's thread, who waits for it, and the notices of dead objects; see collector.h.
 #include "collector/collector.h"
+#include "collector/collection_turns.h"
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -20,49 +21,6 @@ namespace fm {
 namespace detail {
 
 namespace {
-
-/// Whose collection runs: one at a time in a process, in the order in which they came. Outermost. A fork does not wait
-/// for a collection: in the child none runs, and nobody waits.
-class collection_turns {
- public:
-  collection_turns() { waiting_.reserve(heaps_max); }
-  void lock() noexcept { mutex_.lock(); }
-  void unlock() noexcept { mutex_.unlock(); }
-  void begin_again_in_child() noexcept {
-    waiting_.clear();
-    running_ = false;
-    new (&changed_) std::condition_variable;
-    mutex_.unlock();
-  }
-  void begin(collector& c) noexcept {
-    std::unique_lock lock(mutex_);
-    waiting_.push_back(&c);
-    changed_.wait(lock, [&] { return !running_ && waiting_.front() == &c; });
-    waiting_.erase(waiting_.begin());
-    running_ = true;
-  }
-  void end() noexcept {
-    {
-      const std::lock_guard lock(mutex_);
-      running_ = false;
-    }
-    changed_.notify_all();
-  }
-  /// Whether somebody waits for a collection that waits for its turn.
-  [[nodiscard]] bool holds_somebody_up() noexcept {
-    const std::lock_guard lock(mutex_);
-    return std::any_of(waiting_.begin(), waiting_.end(), [](const collector* c) { return c->is_waited_for(); });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<collector*> waiting_;  ///< one of a heap at most; the first one is next
-  bool running_ = false;
-} turns;
-const os::fork_guard turns_at_fork(
-    os::fork_rank::pauses, []() noexcept { turns.lock(); }, []() noexcept { turns.unlock(); },
-    []() noexcept { turns.begin_again_in_child(); });
 
 void log_report(bool is_quiet, const cycle_report& r) noexcept {
   const log_level level = is_quiet ? log_level::debug : log_level::warn;
@@ -121,7 +79,9 @@ bool collector::is_waited_for() const noexcept {
 }
 
 // One that rests holds other heaps up.
-bool collector::urgent() const noexcept { return is_waited_for() || turns.holds_somebody_up(); }
+bool collector::urgent() const noexcept {
+  return is_waited_for() || collection_turns::of_process().holds_somebody_up();
+}
 
 void collector::wait_traced(std::uint32_t seen, duration at_most) noexcept {
   os::futex_wait(traced_, seen, clock::now() + at_most);
@@ -437,9 +397,9 @@ void collector::run_timed(cycle_report& r) {
   triggers_.begins(r.of);
   const time_point begin = clock::now();
   const std::uint64_t cpu_before = os::thread_cpu_ns();
-  turns.begin(*this);
+  collection_turns::of_process().begin(*this);
   run_reported(r, [&] { Collection(*this, r).run(); });
-  turns.end();
+  collection_turns::of_process().end();
   r.cpu_ns = os::thread_cpu_ns() - cpu_before;
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
   if (r.faults != 0 && r.status == errc::ok)
