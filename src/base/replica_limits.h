@@ -23,14 +23,14 @@ constexpr std::uint32_t imports_in_flight = 4;
 constexpr auto import_within = std::chrono::seconds(5);
 /// Sets that found no new member are looked at again after so long.
 constexpr auto replicate_again_after = std::chrono::seconds(1);
-/// A tablet that is handed over is closed until the sections of all threads have ended, at first and at most for so long.
-/// Threads that want an object of it wait meanwhile, so the first attempts are short.
+/// A tablet that is handed over is closed until batches are settled that were just sent, and until the sections of all
+/// threads have ended. Threads that want an object of it wait meanwhile. So the first attempts are short, and the longest
+/// one is no longer than a failover takes.
+constexpr auto handover_batches_within = std::chrono::seconds(1);
 constexpr auto handover_readers_first = std::chrono::milliseconds(20);
-constexpr auto handover_batches_within =
-    std::chrono::seconds(1);  ///< ... and until batches are settled that were just sent
 constexpr auto handover_readers_most = std::chrono::seconds(2);
-/// Agents of a heap, those that it has left or lost included. A word's region and generation name 64 agents' memory and
-/// more; so many are some kilobytes of records, and three bytes short of what a packed set could name.
+/// Agents of a heap, those that it has left or lost included: their records are never given back, and take some kilobytes
+/// together.
 constexpr std::uint32_t agents_max = 256;
 /// Rebalancing begins when the fullest agent has so much larger a share of its memory in use than the emptiest one. It
 /// makes them equal, so that it begins again only after as much has changed.

@@ -22,7 +22,12 @@ std::unique_ptr<remote::agent_session> heap_core::open_session(const std::string
   session_options_.context = contexts_.back().get();
   session_options_.in_process = local_.get();
   session_options_.heap_id[1] += 1;  // the same agent may be named twice
-  return remote::agent_session::open(url, session_options_);
+  try {
+    return remote::agent_session::open(url, session_options_);
+  } catch (...) {
+    contexts_.pop_back();
+    throw;
+  }
 }
 
 remote::agent_session* heap_core::find_agent(const std::string& url) noexcept {
@@ -54,12 +59,14 @@ void heap_core::add_agent(const std::string& url) {
     throw error(errc::invalid_argument,
                 fmt::format("{}: the heap has had {} agents, and counts those that it has left", url, links_.size()));
   std::unique_ptr<remote::agent_session> session = open_session(url);
-  if (session->region_bytes() / 2 < cache_->object_bytes_max())
-    throw error(
-        errc::invalid_argument,
-        fmt::format("{} has regions of {} bytes, and objects of this heap may have {}: regions twice as large are "
-                    "needed",
-                    url, session->region_bytes(), cache_->object_bytes_max()));
+  if (const std::uint64_t region = session->region_bytes(), most = cache_->object_bytes_max(); region / 2 < most) {
+    session.reset();
+    contexts_.pop_back();
+    throw error(errc::invalid_argument,
+                fmt::format("{} has regions of {} bytes, and objects of this heap may have {}: regions twice as large "
+                            "are needed",
+                            url, region, most));
+  }
   const auto add = [&] {
     cache_->expect_agent(*session);
     links_.push_back(std::move(session));
