@@ -77,8 +77,8 @@ TEST_CASE("a newer program takes what an older one sends: added fields, another 
   fm::heap here(small());
   {
     fm::channel_listener listener(here, fresh_url(transport));
-    const agent_test::directory d;
-    agent_test::process child({CHANNEL_EVOLVED_CHILD, "send", listener.url()}, d.path + "/output");
+    const fm::test::temporary_folder d;
+    agent_test::process child({CHANNEL_EVOLVED_CHILD, "send", listener.url()}, d / "output");
     fm::channel c = listener.accept();
     REQUIRE(c.next_is<account>(std::chrono::seconds(30)));
     REQUIRE_FALSE(c.next_is<node>());
@@ -100,8 +100,8 @@ TEST_CASE("an older program refuses what a newer one sends, if fields would be l
   INFO(transport);
   fm::heap here(small());
   fm::channel_listener listener(here, fresh_url(transport));
-  const agent_test::directory d;
-  agent_test::process child({CHANNEL_EVOLVED_CHILD, "receive", listener.url()}, d.path + "/output");
+  const fm::test::temporary_folder d;
+  agent_test::process child({CHANNEL_EVOLVED_CHILD, "receive", listener.url()}, d / "output");
   fm::channel c = listener.accept();
   const thrown t = thrown_by([&] { c.send(here.make<account>()); });
   INFO(t.text);

@@ -29,8 +29,8 @@ TEST_CASE("a sender that is killed half way leaves nothing behind, and the recei
   INFO(transport);
   fm::heap to(small());
   fm::channel_listener listener(to, fresh_url(transport), {.window = 256_KiB, .part = 32_KiB});
-  const agent_test::directory d;
-  agent_test::process child({CHANNEL_CHILD, "send", listener.url(), "100000"}, d.path + "/output");
+  const fm::test::temporary_folder d;
+  agent_test::process child({CHANNEL_CHILD, "send", listener.url(), "100000"}, d / "output");
   fm::channel rx = listener.accept();
   REQUIRE(rx.readable(std::chrono::minutes(10)));  // a part is here, and there is no credit for the whole
   REQUIRE(child.end(SIGKILL) == -SIGKILL);
@@ -47,8 +47,8 @@ TEST_CASE("a receiver that is killed ends what is sent to it") {
   INFO(transport);
   fm::heap from(small());
   fm::channel_listener listener(from, fresh_url(transport));
-  const agent_test::directory d;
-  agent_test::process child({CHANNEL_CHILD, "receive", listener.url(), "0"}, d.path + "/output");
+  const fm::test::temporary_folder d;
+  agent_test::process child({CHANNEL_CHILD, "receive", listener.url(), "0"}, d / "output");
   fm::channel tx = listener.accept();
   const auto list = make_list(from, 20000);
   tx.send(list);

@@ -27,8 +27,8 @@ TEST_CASE("programs with other layouts of a type refuse each other's graphs, bot
   INFO(transport << " " << role);
   fm::heap here(small());
   fm::channel_listener listener(here, fresh_url(transport));
-  const agent_test::directory d;
-  agent_test::process child({CHANNEL_OTHER_CHILD, role, listener.url()}, d.path + "/output");
+  const fm::test::temporary_folder d;
+  agent_test::process child({CHANNEL_OTHER_CHILD, role, listener.url()}, d / "output");
   fm::channel c = listener.accept();
   thrown t;
   if (role == "send")

@@ -55,10 +55,10 @@ inline fm::errc walk_nodes(const fm::ptr<node>& head, std::uint64_t n) {
 class lab_agent {
  public:
   explicit lab_agent(const std::string& listen = here(), std::vector<std::string> more = {})
-      : process_(arguments(listen, std::move(more)), directory_.path + "/log") {
+      : process_(arguments(listen, std::move(more)), directory_.path() + "/log") {
     const fm::time_point deadline = fm::clock::now() + std::chrono::minutes(10);
     while (url_.empty()) {
-      std::ifstream in(directory_.path + "/ready");
+      std::ifstream in(directory_.path() + "/ready");
       std::getline(in, url_);
       if (fm::clock::now() > deadline) FAIL("the agent does not say that it is ready");
       std::this_thread::yield();
@@ -68,7 +68,7 @@ class lab_agent {
   int end(int signal) { return process_.end(signal); }
 
   [[nodiscard]] bool said(const char* what) const {
-    std::ifstream in(directory_.path + "/log");
+    std::ifstream in(directory_.path() + "/log");
     return std::string(std::istreambuf_iterator<char>(in), {}).find(what) != std::string::npos;
   }
 
@@ -81,15 +81,15 @@ class lab_agent {
                                     "--memory",
                                     "32MiB",
                                     "--ready-file",
-                                    directory_.path + "/ready",
+                                    directory_.path() + "/ready",
                                     "--admin",
-                                    directory_.path + "/admin"};
+                                    directory_.path() + "/admin"};
     if (more.empty()) more = {"--region", "1MiB"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
 
-  agent_test::directory directory_;
+  fm::test::temporary_folder directory_;
   agent_test::process process_;
   std::string url_;
 };
