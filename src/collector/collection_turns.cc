@@ -12,19 +12,15 @@ namespace fm::detail {
 
 namespace {
 
-collection_turns& turns() noexcept { return collection_turns::of_process(); }
-const collection_turns& made_before_main = turns();  // while there is memory
+collection_turns turns;
 
 const os::fork_guard turns_at_fork(
-    os::fork_rank::pauses, []() noexcept { turns().lock(); }, []() noexcept { turns().unlock(); },
-    []() noexcept { turns().begin_again_in_child(); });
+    os::fork_rank::pauses, []() noexcept { turns.lock(); }, []() noexcept { turns.unlock(); },
+    []() noexcept { turns.begin_again_in_child(); });
 
 }  // namespace
 
-collection_turns& collection_turns::of_process() noexcept {
-  static collection_turns all;
-  return all;
-}
+collection_turns& collection_turns::of_process() noexcept { return turns; }
 
 collection_turns::collection_turns() { waiting_.reserve(heaps_max); }
 

@@ -15,6 +15,8 @@ class collector;
 class collection_turns {
  public:
   static collection_turns& of_process() noexcept;
+  /// Of a process, once: of_process.
+  collection_turns();
 
   /// Waits until no other collection runs and it is this one's turn. Until end().
   void begin(collector& c) noexcept;
@@ -28,8 +30,6 @@ class collection_turns {
   void begin_again_in_child() noexcept;
 
  private:
-  collection_turns();
-
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<collector*> waiting_;  ///< one of a heap at most; the first one is next

@@ -71,7 +71,8 @@ class bad_luck {
         ++breaks_;
         network::get().break_one();
       }
-      if (!may_die() || now() < death || (dead_ != 0 && !is_whole_())) continue;
+      // With replicas: a set that is short of one, because an agent was silent when it was made, would lose objects.
+      if (!may_die() || now() < death || ((plan_.replicas > 1 || dead_ != 0) && !is_whole_())) continue;
       ++dead_;
       std::size_t which = random() % agents_.size();
       while (has_died_[which]) which = (which + 1) % agents_.size();
