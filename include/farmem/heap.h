@@ -200,8 +200,8 @@ class heap {
   void set_replicas(std::uint32_t n);
   /// URLs of the agents that the heap has now. O(agents). Thread-safe.
   [[nodiscard]] std::vector<std::string> agents() const;
-  /// Checks roots, words, frames, the agents' entries and their accounts against each other. Only while no other thread
-  /// uses the heap. O(slots).
+  /// Checks roots, words, frames, the agents' entries and their accounts against each other, between two collections.
+  /// Only while no other thread uses the heap, outside of long scopes and of notices (scope_misuse). O(slots).
   [[nodiscard]] verify_report verify();
   /// Writes back and evicts all objects. For tests and measurements. Segments that other threads are filling stay.
   /// Returns timed_out if an object could not leave in time, such as one that is pinned or that the caller's scope has

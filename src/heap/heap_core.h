@@ -48,6 +48,8 @@ class heap_core {
   /// Fills in heap_stats::types (src/heap/object_counts.cc).
   void count_types(heap_stats& s);
 
+  /// Between two collections.
+  verify_report verify_now();
   void tell(const std::string& url, agent_change change) noexcept;
   /// The session with one more agent; not in links_ yet.
   std::unique_ptr<remote::agent_session> open_session(const std::string& url);

@@ -96,7 +96,9 @@ void heap_core::remove_agent(const std::string& url, duration within) {
                 fmt::format("without {} the heap has {} agents, and each object is stored on {}", url, others, needed));
   bool is_going = !link->begin_leaving();
   collector_->look_at_members();
-  while (!link->lost() && !closing_.load()) {
+  // It is lost to the heap at once, and gone when the agent has been told.
+  const auto has_ended = [&] { return link->left() ? link->is_gone() : link->lost(); };
+  while (!has_ended() && !closing_.load()) {
     if (!is_going && clock::now() >= deadline && link->end_leaving()) break;
     is_going = is_going || clock::now() >= deadline;  // too late to stay: it is a moment
     members_changed_.wait_for(lock, std::chrono::milliseconds(is_going ? 1 : 100));

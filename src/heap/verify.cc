@@ -1,5 +1,6 @@
-// heap.verify(): walks frames, words and entries, and compares what the owner and the agents believe. Called by
-// fm::heap while no other thread uses the heap.
+// heap.verify(): walks frames, words and entries, and compares what the owner and the agents believe. Called while no
+// thread of the program uses the heap. It runs on the collector's thread: no collection looks at words meanwhile, and no
+// tablet gets another home.
 //
 // Conditions that hold when nothing runs
 //   frame that a word names   header names the slot, type known, size fits; clean -> home is an address
@@ -171,6 +172,16 @@ void verify_weak_cells(const slot_marks& nothing_marked, findings& out) {
 }  // namespace
 
 verify_report heap_core::verify() {
+  collector_->require_other_thread("verifying");
+  const section_break outside;
+  section_break::require_left("verifying");
+  verify_report report;
+  if (!collector_->run_between([&] { report = verify_now(); }))
+    throw error(errc::heap_closed, "the heap was closed while it was verified");
+  return report;
+}
+
+verify_report heap_core::verify_now() {
   verify_report report;
   findings out{report};
   std::unique_ptr<slot_marks> allocated;

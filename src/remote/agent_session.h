@@ -139,6 +139,9 @@ class agent_session {
     return change_leaving([](std::uint32_t w) { return w != 0 ? w | going : w; });
   }
   void stay() noexcept { leaving_.fetch_and(~going, std::memory_order_acq_rel); }
+  /// leave() has ended: the agent has forgotten the heap, or cannot be told.
+  void set_gone() noexcept { leaving_.fetch_or(gone, std::memory_order_acq_rel); }
+  [[nodiscard]] bool is_gone() const noexcept { return (leaving_.load(std::memory_order_acquire) & gone) != 0; }
   /// Bytes of new objects that may go there. Wait-free.
   [[nodiscard]] std::uint64_t room_bytes() const noexcept { return lost() || is_leaving() ? 0 : left_bytes(); }
   /// It has been connected and answers, as far as is known. Wait-free.
@@ -238,7 +241,7 @@ class agent_session {
   virtual void leave() noexcept = 0;
 
  private:
-  static constexpr std::uint32_t agent_asks = 1, going = 2, one_owner = 4;
+  static constexpr std::uint32_t agent_asks = 1, going = 2, gone = 4, one_owner = 8;
   /// False: the owner is going, or nothing changes.
   template <class Next>
   bool change_leaving(Next&& next) noexcept {

@@ -161,7 +161,9 @@ TEST_CASE("children are forked while threads of the parent make, read, evict and
   for (auto& t : busy) t.join();
   REQUIRE(codes == std::vector<int>(6, 0));
   REQUIRE(wrong.load() == 0);
-  REQUIRE(h.verify().ok());
+  const fm::verify_report found = h.verify();
+  CAPTURE(found.messages);
+  REQUIRE(found.ok());
 }
 
 TEST_CASE(

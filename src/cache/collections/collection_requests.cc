@@ -23,7 +23,7 @@ void collection_requests::collected(bool made_room, bool is_short, duration took
   }
   if (!made_room) in_vain_.fetch_add(1, std::memory_order_acq_rel);
   ended_.fetch_add(1, std::memory_order_release);
-  awaited_.store(false, std::memory_order_relaxed);
+  awaited_.store(false, std::memory_order_release);  // who sees that nobody waits sees what this cycle did
 }
 
 void collection_requests::report(mutator& m) noexcept {

@@ -131,6 +131,7 @@ bool set_members::leave_agents() {
     }
     a.leave();
     a.detach_all();
+    a.set_gone();
     cache_.eviction().forget_refusal(agent);
     cache_.memory().wake_waiters();
     log::info("{} is left: it stores nothing of this heap any more", a.url());
