@@ -198,6 +198,14 @@ class heap {
   /// Each object is to be stored on `n` agents from now on. Sets are completed, or made smaller, in the background:
   /// heap_stats::tablets_degraded, agent_change::replicated. Throws invalid_argument. Thread-safe. O(agents).
   void set_replicas(std::uint32_t n);
+  /// The cache is to have `bytes`, rounded down to segments, 8 segments to heap_options::cache_max. A larger one is there
+  /// at once. For a smaller one objects are evicted first: the call returns when the memory has gone back to the system,
+  /// and threads that allocate meanwhile come before it. The last call decides; an earlier one returns early. Objects are
+  /// limited to a quarter of the cache from then on, and one that there was stays within it (invalid_argument). Throws
+  /// cache_full after `within`, with what pins and scopes hold, and agent_full or agent_lost if agents refuse what is
+  /// written back: the cache then keeps the size that it has come to (heap_stats::cache_bytes). Thread-safe, outside of
+  /// long scopes (scope_misuse). O(objects that leave).
+  void resize_cache(std::uint64_t bytes, duration within = std::chrono::minutes(1));
   /// URLs of the agents that the heap has now. O(agents). Thread-safe.
   [[nodiscard]] std::vector<std::string> agents() const;
   /// Checks roots, words, frames, the agents' entries and their accounts against each other, between two collections.
@@ -210,7 +218,8 @@ class heap {
   /// Frees all objects on the agents and closes the connections. Idempotent. No other thread may use the heap.
   void close() noexcept;
 
-  /// Bytes of the largest object, header included: half of the smallest region, and at most `cache / 4`. O(1).
+  /// Bytes of the largest object, header included: half of the smallest region, and at most a quarter of the cache as it
+  /// is and as it was opened. O(1).
   [[nodiscard]] std::uint64_t object_bytes_max() const noexcept;
 
   /// The untyped heap, for containers and tests.

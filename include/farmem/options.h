@@ -54,6 +54,9 @@ struct agent_event {
 struct heap_options {
   /// Bytes of local memory for objects, at least 8 segments. Frames of resident objects live here.
   std::uint64_t cache = 256ull << 20;
+  /// Bytes that heap::resize_cache may give the cache at most. 0: `cache`. Costs address space, four times as much, and
+  /// records of about a thousandth of it. `verbs://` without on-demand paging locks no more than the cache has.
+  std::uint64_t cache_max = 0;
   /// URLs of the agents: `local:` (an agent in this process), `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`.
   /// Objects are spread over all of them.
   std::vector<std::string> agents = {"local:"};

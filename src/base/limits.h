@@ -249,6 +249,8 @@ constexpr std::uint8_t looks_until_quiet = 64;
 
 /// A cache has at least so many segments: some for its queues, and some in reserve.
 constexpr std::uint32_t segments_min = 8;
+/// A cache has room for so many of the largest objects: the one that is made, one that is read, and what else runs.
+constexpr std::uint32_t objects_of_cache = 4;
 /// Address space beyond the capacity, so that runs for large objects are found although the memory is scattered.
 constexpr std::uint64_t address_space_factor = 4;
 /// Bytes of cache from which on it is kept in huge pages; below, a page more or less matters.
@@ -285,8 +287,10 @@ constexpr std::uint64_t good_portion = 4 << 10;
 constexpr std::uint64_t leases_between_rounds = 16;
 /// Threads that one attempt looks at, of those who leased longest ago.
 constexpr std::size_t asked_together = 64;
-/// The part of the segments that may be in filling at a time. Beyond it, the oldest are closed.
+/// The part of the segments that may be in filling at a time, and how many may in any cache: one of each kind, and one
+/// more. Beyond it, the oldest are closed.
 constexpr std::uint32_t filling_share = 8;
+constexpr std::size_t filling_min = 4;
 /// Room that is not worth keeping for another thread.
 constexpr std::uint64_t tail_min = 256;
 /// Tails that are kept, and of those the newest, which are looked at for a piece.

@@ -55,14 +55,17 @@ std::uint64_t object_cache::checked_payload_bytes(const type_descriptor& type, s
     slots_.leave_lost(here());
   }
   // Checked before the size is computed, which could overflow.
-  if (type.kind == type_kind::array && type.bytes != 0 && length > object_bytes_max_ / type.bytes)
-    throw error(errc::too_large,
-                fmt::format("{} of {} elements: an object has at most {} bytes (half a region); use fm::vector",
-                            type.name, length, object_bytes_max_));
+  if (type.kind == type_kind::array && type.bytes != 0 && length > object_bytes_max() / type.bytes)
+    throw error(
+        errc::too_large,
+        fmt::format(
+            "{} of {} elements: an object has at most {} bytes (half a region, a quarter of the cache); use fm::vector",
+            type.name, length, object_bytes_max()));
   const std::uint64_t payload_bytes = type.payload_bytes(length);
-  if (payload_bytes + header::bytes > object_bytes_max_)
-    throw error(errc::too_large, fmt::format("{} of {} bytes: an object has at most {} bytes (half a region)",
-                                             type.name, payload_bytes, object_bytes_max_));
+  if (payload_bytes + header::bytes > object_bytes_max())
+    throw error(errc::too_large,
+                fmt::format("{} of {} bytes: an object has at most {} bytes (half a region, a quarter of the cache)",
+                            type.name, payload_bytes, object_bytes_max()));
   return payload_bytes;
 }
 

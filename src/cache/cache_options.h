@@ -11,7 +11,8 @@
 namespace fm::detail {
 
 struct cache_options {
-  std::uint64_t capacity_bytes = 256ull << 20;
+  std::uint64_t capacity_bytes = 256ull << 20;  ///< as it is opened; see arena::capacity_segments
+  std::uint64_t capacity_bytes_most = 0;        ///< that it may have later; 0: not more
   std::uint64_t segment_bytes = 1ull << 20;
   replacement_policy policy;
   duration memory_within = std::chrono::seconds(5);   ///< nothing has moved for so long: cache_full

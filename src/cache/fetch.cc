@@ -27,7 +27,7 @@ void check_references(const object_cache& cache, std::uint64_t h, const char* pa
 }
 
 bool is_possible_size(const object_cache& cache, const home_address& hint) noexcept {
-  return hint.size_class <= size_class::of(cache.object_bytes_max());
+  return hint.size_class <= size_class::of(cache.stored_bytes_max());
 }
 
 std::uint32_t readable_bytes(const remote::agent_session& link, const home_address& from, std::uint32_t bytes) {

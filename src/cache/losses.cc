@@ -84,7 +84,7 @@ bool lost_agents::may_change(slot_t slot) const noexcept {
   const word_t w = word_at(slot).load(std::memory_order_acquire);
   if (!word::is_resident(w)) return true;
   const std::uint64_t bytes = frame::total_bytes_of(word::payload(w));
-  const std::uint64_t limit = cache_.options().capacity_bytes / limits::stranded_share;
+  const std::uint64_t limit = cache_.capacity_bytes() / limits::stranded_share;
   return changed_bytes_.load(std::memory_order_relaxed) + bytes <= limit;
 }
 

@@ -303,7 +303,7 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
       header::slot(h) == slot
           ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
           : 0;
-  if (bytes == 0 || bytes > a.copy.size() || bytes > cache_.object_bytes_max()) throw_access(errc::corrupt, slot, link);
+  if (bytes == 0 || bytes > a.copy.size() || bytes > cache_.stored_bytes_max()) throw_access(errc::corrupt, slot, link);
   check_references(cache_, h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, slot, link);
   // If the section is left, the copy is good as long as the word names the place that it came from.
   bool left = false;

@@ -53,7 +53,7 @@ std::optional<std::uint32_t> slot_sources::place(std::uint64_t bytes) noexcept {
   if (links.size() == 1) return std::nullopt;
   const std::lock_guard lock(placement_mutex_);
   const auto left = [&](std::uint32_t i) { return i < links.size() ? links[i]->room_bytes() : 0; };
-  return placement_.next(left, cache_.options().capacity_bytes / links.size(), links.front()->region_bytes(), bytes);
+  return placement_.next(left, cache_.capacity_bytes() / links.size(), links.front()->region_bytes(), bytes);
 }
 
 void slot_sources::charge(std::uint32_t agent, std::int64_t bytes) noexcept {

@@ -28,7 +28,7 @@ void collection_triggers::arm(const cycle_report& r) noexcept {
     const std::uint64_t quota = quota_of_all();
     const auto usable = static_cast<std::uint64_t>(limits::most_used * double(quota));
     const std::uint64_t room = usable > live ? (usable - live) / 2 : 0;
-    between = std::max(std::min(std::max({live, limits::least_between, cache_.options().capacity_bytes / 2}), room),
+    between = std::max(std::min(std::max({live, limits::least_between, cache_.capacity_bytes() / 2}), room),
                        limits::least_between_full);
     short_of_room_ = !options_.continuous && room <= std::max(limits::least_between_full, quota / 64);
   }
@@ -41,7 +41,7 @@ void collection_triggers::arm(const cycle_report& r) noexcept {
 }
 
 std::uint64_t collection_triggers::young_base() const noexcept {
-  return std::min(cache_.options().capacity_bytes / limits::young_share, between_.load() / 2);
+  return std::min(cache_.capacity_bytes() / limits::young_share, between_.load() / 2);
 }
 
 bool collection_triggers::looks_for_large() const noexcept { return young_base() > limits::young_large_between; }

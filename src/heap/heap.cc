@@ -1,5 +1,6 @@
 // fm::heap: the typed handle of a program on heap_core. Every operation that needs no type argument is here, so that
 // programs do not see the cache, the collector or the sessions with agents.
+#include "cache/memory/resize.h"
 #include "heap/heap_core.h"
 #include <farmem/heap.h>
 
@@ -37,6 +38,9 @@ cycle_report heap::collect_young(std::string_view why) { return own(*core_).coll
 void heap::add_agent(const std::string& url) { own(*core_).add_agent(url); }
 void heap::remove_agent(const std::string& url, duration within) { own(*core_).remove_agent(url, within); }
 void heap::set_replicas(std::uint32_t n) { own(*core_).set_replicas(n); }
+void heap::resize_cache(std::uint64_t bytes, duration within) {
+  detail::resize_cache(own(*core_).cache(), bytes, clock::now() + within);
+}
 std::vector<std::string> heap::agents() const { return own(*core_).agents(); }
 void heap::collect_soon(std::string_view why) { own(*core_).collect_soon(why); }
 

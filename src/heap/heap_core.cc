@@ -60,6 +60,9 @@ void tell_of_replicas(const heap_options& o, const growing_list<remote::agent_se
 }  // namespace
 
 heap_core::heap_core(const heap_options& options) : options_(options) {
+  if (options.cache_max != 0 && options.cache_max < options.cache)
+    throw error(errc::invalid_argument, fmt::format("heap_options::cache_max is {}, and the cache has {} bytes",
+                                                    options.cache_max, options.cache));
   if (options.agents.empty()) throw error(errc::invalid_argument, "heap_options::agents is empty");
   if (options.agents.size() > limits::agents_max)
     throw error(errc::invalid_argument, fmt::format("heap_options::agents names {} agents: {} are possible",
@@ -141,6 +144,7 @@ void heap_core::open(const heap_options& options) {
   tell_of_replicas(options, links_);
   cache_options co;
   co.capacity_bytes = options.cache;
+  co.capacity_bytes_most = options.cache_max;
   if (options.segment != 0) {
     co.segment_bytes = options.segment;
   } else {

@@ -23,7 +23,7 @@ segment* take(arena& a, std::uint32_t span) {
 }  // namespace
 
 TEST_CASE("a run that was released is taken again, the last one first") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   segment* const first = take(a, 4);
   segment* const second = take(a, 4);
   segment* const third = take(a, 7);
@@ -39,7 +39,7 @@ TEST_CASE("a run that was released is taken again, the last one first") {
 }
 
 TEST_CASE("a segment that a frame will be used in is swept after the section in which that happens") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   segment* const held = take(a, 1);
   segment* const other = take(a, 1);
   for (segment* s : {held, other}) a.retire(*s, 8, false);
@@ -75,7 +75,7 @@ TEST_CASE("a segment that a frame will be used in is swept after the section in 
 }
 
 TEST_CASE("single segments do not take runs apart while there are others") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   segment* const alone = take(a, 1);
   segment* const run = take(a, 8);
   a.release(*run);
@@ -85,7 +85,7 @@ TEST_CASE("single segments do not take runs apart while there are others") {
 }
 
 TEST_CASE("an empty arena has room for the largest run, whatever has become of its memory") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   std::vector<segment*> kept;
   for (int round = 0; round < 25; ++round) {
     kept.push_back(take(a, 2));
@@ -106,7 +106,7 @@ TEST_CASE("an empty arena has room for the largest run, whatever has become of i
 TEST_CASE("runs of all lengths come and go, and what is available can be had") {
   std::mt19937_64 random(7);
   for (int world = 0; world < 20; ++world) {
-    arena a(64 * segment_bytes, segment_bytes, false);
+    arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
     std::vector<segment*> held;
     std::uint32_t used = 0;
     for (int step = 0; step < 2'000; ++step) {

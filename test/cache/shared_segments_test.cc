@@ -41,7 +41,7 @@ std::uint64_t tiled(arena& a) {
 }  // namespace
 
 TEST_CASE("a bump that is alone goes on in the same piece, and fills its segment") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   shared_segments shared(a, {});
   piece p;
   REQUIRE(shared.exchange(p, fill_kind::made, 240, 1024, 0) == shared_segments::got::segment);
@@ -58,7 +58,7 @@ TEST_CASE("a bump that is alone goes on in the same piece, and fills its segment
 }
 
 TEST_CASE("what one piece does not use is the next piece's") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   shared_segments shared(a, {});
   piece idle, busy;
   shared.exchange(idle, fill_kind::made, 48, 4096, 0);
@@ -75,7 +75,7 @@ TEST_CASE("what one piece does not use is the next piece's") {
 }
 
 TEST_CASE("a bump that may wait takes nothing of what another one has opened that may not") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   shared_segments shared(a, {});
   while (a.available() > 10) a.take(1, 0);
   piece urgent, patient;
@@ -86,7 +86,7 @@ TEST_CASE("a bump that may wait takes nothing of what another one has opened tha
 }
 
 TEST_CASE("one object of each of thousands of bumps costs what the objects cost") {
-  arena a(64 * segment_bytes, segment_bytes, false);
+  arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
   shared_segments shared(a, {});
   for (int i = 0; i < 5000; ++i) {
     piece p;
@@ -100,7 +100,7 @@ TEST_CASE("one object of each of thousands of bumps costs what the objects cost"
 TEST_CASE("segments are tiled by frames, whatever pieces came back in which order") {
   std::mt19937_64 random(11);
   for (int world = 0; world < 20; ++world) {
-    arena a(64 * segment_bytes, segment_bytes, false);
+    arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
     shared_segments shared(a, {});
     std::array<std::vector<piece>, 3> pieces;
     for (auto& of_kind : pieces) of_kind.resize(1 + random() % 12);

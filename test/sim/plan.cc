@@ -217,6 +217,7 @@ plan plan_of(std::uint64_t seed, const setting& s) {
     p.agent_memory *= 4;
     p.breaks = one_of({0, 0, 1}) != 0;
     p.changes = pick(2, 40);
+    p.scheduling.decisions_max *= 5;  // many tablets, of which each cycle is verified, and answers that are lost
   }
   p.talk = one_of({0, 1, 1, 1}) != 0;
   p.references_max = one_of({64, 1 << 18});

@@ -172,6 +172,7 @@ heap_options options_of(const plan& p, const std::vector<agent>& agents, const c
   std::vector<std::string> urls;
   for (const agent& a : agents) urls.push_back("sim://" + a.host);
   return {.cache = p.cache,
+          .cache_max = p.changes != 0 ? 2 * p.cache : 0,
           .agents = urls,
           .replicas = static_cast<std::uint32_t>(p.replicas),
           .suspect_within = std::chrono::milliseconds(200),
@@ -326,7 +327,9 @@ class coming_and_going {
     for (std::uint64_t i = 0; i < plan_.agents; ++i) there_.push_back(i);
     for (std::uint64_t n = 0; n < plan_.changes && !stop_; ++n) {
       sleep_until(now() + 1 + random() % 100'000);
-      if (there_.size() <= replicas_ || one_in(3))
+      if (one_in(4))
+        other_cache();
+      else if (there_.size() <= replicas_ || one_in(3))
         come();
       else if (one_in(4))
         other_replicas();
@@ -362,6 +365,12 @@ class coming_and_going {
   void other_replicas() {
     replicas_ = 1 + random() % std::min<std::uint64_t>(there_.size(), 3);
     for (const auto& w : worlds_) w->own().set_replicas(static_cast<std::uint32_t>(replicas_));
+  }
+
+  /// What is pinned, and the largest object, fit into the smallest.
+  void other_cache() {
+    for (const auto& w : worlds_)
+      w->own().resize_cache(plan_.cache + plan_.segment * (random() % (plan_.cache / plan_.segment + 1)));
   }
 
   const plan& plan_;

@@ -16,11 +16,7 @@ evictor::evictor(object_cache& cache)
       arena_(cache.memory()),
       open_(limits::agents_max, nullptr),
       denied_(limits::agents_max, 0),
-      refusals_(limits::agents_max) {
-  const std::uint32_t n = arena_.capacity_segments();
-  low_ = std::max(3u, n / 16);
-  high_ = std::max(low_ + 1, n / 8);
-}
+      refusals_(limits::agents_max) {}
 
 evictor::~evictor() { stop(); }
 
@@ -152,8 +148,9 @@ bool evictor::short_of_memory() const noexcept {
   // Room for the makers' next object, and one segment more; beside an agent that refuses, room for the largest object, which
   // would otherwise wait beside clean frames.
   const frame_space& frames = cache_.frames();
+  if (arena_.is_shrinking()) return true;
   const std::uint32_t of_makers = frames.reserve_of_new() + (frames.keeps_for_reads() ? frames.span_most() : 1) + 1;
-  return arena_.available() < std::max({high_, 2 * arena_.gate_level() + 2, of_makers});
+  return arena_.available() < std::max({high(), 2 * arena_.gate_level() + 2, of_makers});
 }
 
 bool evictor::step() noexcept {
@@ -162,7 +159,11 @@ bool evictor::step() noexcept {
   cache_.retirements().acknowledge();
   forget_old_refusals();
   const bool released = release_passed();
-  const bool gave_back = cache_.pages().step([this] { return cache_.slots().tablets(); }) || released;
+  // What the next maker needs stays.
+  const bool shrank =
+      arena_.is_shrinking() && arena_.shrink(cache_.frames().reserve_of_new() + cache_.frames().span_most());
+  if (shrank) cache_.frames().note_capacity();
+  const bool gave_back = cache_.pages().step([this] { return cache_.slots().tablets(); }) || released || shrank;
   if (job_ == job::none) {
     if (!draining_ && !short_of_memory()) return gave_back;
     // Segments may be short because threads hold pieces of many.
@@ -188,8 +189,8 @@ segment* evictor::to_sweep() noexcept {
       mutated(mutation::evict_without_grace) ? ~std::uint64_t{0} : epochs::passed_.load(std::memory_order_acquire);
   if (segment* s = arena_.next_written(passed)) return s;
   if (coolings_due_ != 0) return nullptr;
-  const bool is_needed = draining_ || (cache_.pressure().has_waiters() && arena_.available() < low_);
-  if (!is_needed && arena_.await_stamp(passed) >= std::max(limits::segments_await_stamp_min, low_ / 2)) return nullptr;
+  const bool is_needed = draining_ || (cache_.pressure().has_waiters() && arena_.available() < low());
+  if (!is_needed && arena_.await_stamp(passed) >= std::max(limits::segments_await_stamp_min, low() / 2)) return nullptr;
   // Active may be all pinned, or dirty beside agents that are full.
   const bool trial_first = futile_ % 2 != 0;
   return arena_.next_to_sweep(passed, trial_first);

@@ -165,6 +165,9 @@ class evictor {
   [[nodiscard]] static bool is_full(errc e) noexcept { return e == errc::agent_full || e == errc::quota_exceeded; }
   /// Objects and segments that have left, or are on their way.
   [[nodiscard]] std::uint64_t left_so_far() const noexcept;
+  /// Segments that are available when eviction begins to hurry, and when it rests.
+  [[nodiscard]] std::uint32_t low() const noexcept { return std::max(3u, arena_.capacity_segments() / 16); }
+  [[nodiscard]] std::uint32_t high() const noexcept { return std::max(low() + 1, arena_.capacity_segments() / 8); }
   [[nodiscard]] bool short_of_memory() const noexcept;
   bool release_passed() noexcept;
   bool pick_job();
@@ -230,10 +233,9 @@ class evictor {
   std::uint32_t coolings_due_ = 0;  ///< before the next sweep
   std::uint32_t sweeps_since_submit_ = 0;
   os::nap rest_{limits::memory_nap_first, limits::memory_nap_most};
-  bool in_vain_ = false;          ///< the last step moved nothing ...
-  std::uint32_t in_vain_at_ = 0;  ///< ... at this count of work_ ...
-  time_point again_at_{};         ///< ... and the next one is worth it from then on
-  std::uint32_t low_ = 0, high_ = 0;
+  bool in_vain_ = false;                  ///< the last step moved nothing ...
+  std::uint32_t in_vain_at_ = 0;          ///< ... at this count of work_ ...
+  time_point again_at_{};                 ///< ... and the next one is worth it from then on
   bump moved_{fill_kind::kept, nullptr};  ///< where objects are moved to
   time_point no_pause_before_{};
   std::vector<batch_record*> open_;  ///< per primary

@@ -145,7 +145,7 @@ void evictor::after_sweep(bool released) {
   coolings_due_ = limits::coolings_each_sweep;
   const arena::counts q = arena_.queue_lengths();
   const bool going_round = futile_ > q.filled + q.trial + q.active;
-  if (going_round || draining_ || sweeps_since_submit_ >= limits::sweeps_per_batch || arena_.available() < low_ ||
+  if (going_round || draining_ || sweeps_since_submit_ >= limits::sweeps_per_batch || arena_.available() < low() ||
       arena_.awaited())
     submit_open_batches();
   // All that can be swept was swept in vain: whoever steps waits for pins, sections or acknowledgements, and not in a

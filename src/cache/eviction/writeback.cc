@@ -39,7 +39,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   }
   // The payload is not looked at before the word is busy: until then a touch may move the object and retire the frame.
   const std::uint64_t room = frame::total_bytes_of(payload) - sizeof(frame_prefix) + header::bytes;
-  const std::uint64_t bytes_max = std::min(room, cache_.object_bytes_max());
+  const std::uint64_t bytes_max = std::min(room, cache_.stored_bytes_max());
   const replica_set set = replica_set::of(header::slot(h));
   batch_record*& open = open_[set.primary()];
   if (open && (open->set != set || !open->fits(bytes_max))) close(set.primary());

@@ -59,19 +59,21 @@ bool arena_ranges::contains(std::uintptr_t at) const noexcept {
 
 bool is_managed(const void* address) noexcept { return ranges.contains(reinterpret_cast<std::uintptr_t>(address)); }
 
-arena::arena(std::uint64_t capacity, std::uint64_t segment_bytes, bool dumped) {
+arena::arena(std::uint64_t capacity, std::uint64_t capacity_most, std::uint64_t segment_bytes, bool dumped) {
   FM_CHECK(is_power_of_two(segment_bytes) && segment_bytes >= page_bytes, "segment size");
   shift_ = std::countr_zero(segment_bytes);
-  capacity_ = static_cast<std::uint32_t>(capacity >> shift_);
-  const std::uint64_t space = std::uint64_t{capacity_} * limits::address_space_factor << shift_;
+  capacity_ = wanted_capacity_ = static_cast<std::uint32_t>(capacity >> shift_);
+  capacity_most_ = static_cast<std::uint32_t>(std::max(capacity, capacity_most) >> shift_);
+  const std::uint64_t space = std::uint64_t{capacity_most_} * limits::address_space_factor << shift_;
   memory_ = os::reservation(space, std::max(segment_bytes, os::huge_page_bytes));
   if (dumped) os::reservation::set_dumped(memory_.base(), space, true);
   // Objects are scattered over all of it, so that every access of a large cache would miss the TLB as well.
-  if (capacity >= limits::huge_pages_from) os::reservation::prefer_huge_pages(memory_.base(), space);
+  if (space >= limits::address_space_factor * limits::huge_pages_from)
+    os::reservation::prefer_huge_pages(memory_.base(), space);
   base_ = reinterpret_cast<char*>(memory_.base());
-  segments_ = std::vector<segment>(std::size_t{capacity_} * limits::address_space_factor);
+  segments_ = std::vector<segment>(std::size_t{capacity_most_} * limits::address_space_factor);
   for (std::size_t i = 0; i < segments_.size(); ++i) segments_[i].base = base_ + (i << shift_);
-  available_ = capacity_;
+  available_ = capacity_segments();
   freed_.reserve(segments_.size());
   free_runs_.reserve(limits::free_runs_max);
   ranges.add(reinterpret_cast<std::uintptr_t>(base_), reinterpret_cast<std::uintptr_t>(base_) + space);
@@ -100,6 +102,14 @@ void arena::update_gate() {
     else
       epochs::gate.fetch_and(~std::uint32_t{epochs::gate_memory}, std::memory_order_seq_cst);
   }
+}
+
+// With mutex_ held. More is available: a level that was given up counts again if it is reached.
+void arena::reach_gate_level() {
+  if (const std::uint32_t wanted = gate_wanted_.load(std::memory_order_relaxed);
+      gate_level() < wanted && available() >= wanted)
+    gate_level_.store(wanted, std::memory_order_relaxed);
+  update_gate();
 }
 
 void arena::give_up_gate_level() {
@@ -163,7 +173,14 @@ segment* arena::take_run(run r) {
       ++fresh;
     s->state.store(segment_state::filling, std::memory_order_relaxed);
   }
-  while (backed_ + fresh > capacity_) {
+  discard_free(capacity_segments() - fresh);
+  backed_ += fresh;
+  return &segments_[r.first];
+}
+
+// With mutex_ held.
+void arena::discard_free(std::uint32_t backed_most) {
+  while (backed_ > backed_most) {
     FM_CHECK(!free_.empty(), "backed segments are accounted for");
     segment& f = free_.front();
     free_.pop_front();
@@ -171,8 +188,37 @@ segment* arena::take_run(run r) {
     f.state.store(segment_state::unbacked, std::memory_order_relaxed);
     --backed_;
   }
-  backed_ += fresh;
-  return &segments_[r.first];
+}
+
+void arena::set_capacity(std::uint32_t segments) {
+  FM_CHECK(segments <= capacity_most_, "there is address space for so many segments");
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_capacity_.store(segments, std::memory_order_release);
+    if (segments <= capacity_segments()) return;
+    available_.fetch_add(segments - capacity_segments(), std::memory_order_relaxed);
+    capacity_.store(segments, std::memory_order_relaxed);
+    reach_gate_level();
+  }
+  wake_waiters();
+}
+
+bool arena::shrink(std::uint32_t keep) {
+  const std::lock_guard lock(mutex_);
+  const std::uint32_t capacity = capacity_segments(), available = available_.load(std::memory_order_relaxed);
+  if (available <= keep || wanted_capacity() >= capacity) return false;
+  const std::uint32_t fewer = std::min(available - keep, capacity - wanted_capacity());
+  available_.store(available - fewer, std::memory_order_relaxed);
+  capacity_.store(capacity - fewer, std::memory_order_relaxed);
+  discard_free(capacity - fewer);
+  update_gate();
+  return true;
+}
+
+void arena::stop_shrinking(std::uint32_t segments) {
+  const std::lock_guard lock(mutex_);
+  if (wanted_capacity() == segments && segments < capacity_segments())
+    wanted_capacity_.store(capacity_segments(), std::memory_order_release);
 }
 
 // With mutex_ held. By next fit: where nothing has memory, and if there is no such place, anywhere.
@@ -269,10 +315,7 @@ void arena::release(segment& s) {
       free_runs_.push_back({first, span});
     }
     available_.fetch_add(span, std::memory_order_relaxed);
-    if (const std::uint32_t wanted = gate_wanted_.load(std::memory_order_relaxed);
-        gate_level() < wanted && available() >= wanted)
-      gate_level_.store(wanted, std::memory_order_relaxed);
-    update_gate();
+    reach_gate_level();
     released_.fetch_add(1, std::memory_order_release);
   }
   if (waiters_.load(std::memory_order_seq_cst) != 0) os::futex_wake(released_, 1 << 30);
@@ -346,7 +389,7 @@ segment* arena::oldest_passed(queue& from, std::uint64_t passed_below) {
 
 segment* arena::next_to_sweep(std::uint64_t passed_below, bool trial_first) {
   const std::lock_guard lock(mutex_);
-  trial_first |= on_trial_.load(std::memory_order_relaxed) >= replacement_policy::trial_target(capacity_);
+  trial_first |= on_trial_.load(std::memory_order_relaxed) >= replacement_policy::trial_target(capacity_segments());
   segment* const s = oldest_passed(trial_first ? trial_ : active_, passed_below);
   return s ? s : oldest_passed(trial_first ? active_ : trial_, passed_below);
 }

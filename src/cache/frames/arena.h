@@ -17,7 +17,11 @@
 //   writing    what is left in it waits for acknowledgements, or was used and was cooled again: it moves on when that
 //              stamp has passed
 //
-// Invariant: backed segments never exceed the capacity. The queues' lock is taken once per segment, not per object.
+// Invariants
+//   - Backed segments never exceed the capacity. It grows at once. It shrinks by what is available: a segment of address
+//     space stays, its memory goes.
+//   - The queues' lock is taken once per segment, not per object.
+//
 // frame_space takes and retires segments, the evictor moves them on, and collections note the frames that they freed.
 // Which queue the next segment to be swept comes from: policy.h.
 #pragma once
@@ -98,9 +102,9 @@ struct segment : boost::intrusive::list_base_hook<> {
 
 class arena {
  public:
-  /// `capacity` bytes of memory at most, in segments of `segment_bytes` (power of two). Throws out_of_memory.
-  /// `dumped`: core dumps have it.
-  arena(std::uint64_t capacity, std::uint64_t segment_bytes, bool dumped);
+  /// `capacity` bytes of memory at most, in segments of `segment_bytes` (power of two); it may grow to `capacity_most`.
+  /// Throws out_of_memory. `dumped`: core dumps have it.
+  arena(std::uint64_t capacity, std::uint64_t capacity_most, std::uint64_t segment_bytes, bool dumped);
   ~arena();
 
   /// All of its address space, and: `give_up` is called before memory of it goes back to the system, by whole segments
@@ -116,7 +120,7 @@ class arena {
   segment* take(std::uint32_t span, std::uint32_t leave);
   /// More is on trial than the policy wants: what has been used again leaves room.
   [[nodiscard]] bool trial_overflows() const noexcept {
-    return on_trial_.load(std::memory_order_relaxed) > 2 * replacement_policy::trial_target(capacity_);
+    return on_trial_.load(std::memory_order_relaxed) > 2 * replacement_policy::trial_target(capacity_segments());
   }
   /// The share of bytes that were used, of what was at active's old end when it was looked at: 0 to 1, a mean over the
   /// last segments.
@@ -141,7 +145,20 @@ class arena {
     return static_cast<const char*>(p) >= base_ && static_cast<const char*>(p) < base_ + (segments_.size() << shift_);
   }
   [[nodiscard]] std::uint64_t segment_bytes() const noexcept { return std::uint64_t{1} << shift_; }
-  [[nodiscard]] std::uint32_t capacity_segments() const noexcept { return capacity_; }
+  [[nodiscard]] std::uint32_t capacity_segments() const noexcept { return capacity_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t capacity_bytes() const noexcept { return std::uint64_t{capacity_segments()} << shift_; }
+  [[nodiscard]] std::uint32_t capacity_most() const noexcept { return capacity_most_; }
+  /// What the capacity is to become. At most capacity_most. A larger one is there at once; a smaller one when shrink has
+  /// been called often enough, and while it is not, eviction goes on.
+  void set_capacity(std::uint32_t segments);
+  [[nodiscard]] std::uint32_t wanted_capacity() const noexcept {
+    return wanted_capacity_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool is_shrinking() const noexcept { return wanted_capacity() < capacity_segments(); }
+  /// Takes what is available beyond `keep` away, as far as the capacity is to shrink. Whether there was any.
+  bool shrink(std::uint32_t keep);
+  /// The capacity stays what it is by now, if it was to become `segments` still.
+  void stop_shrinking(std::uint32_t segments);
   /// Free or not yet backed segments, within the capacity. Wait-free.
   [[nodiscard]] std::uint32_t available() const noexcept { return available_.load(std::memory_order_relaxed); }
 
@@ -249,7 +266,9 @@ class arena {
   std::function<void(std::byte*, std::uint64_t)> before_discard_;
   char* base_ = nullptr;
   int shift_ = 0;
-  std::uint32_t capacity_ = 0;
+  std::uint32_t capacity_most_ = 0;
+  std::atomic<std::uint32_t> capacity_{0};         ///< segments, changed with mutex_ held, as what is wanted
+  std::atomic<std::uint32_t> wanted_capacity_{0};  ///< less than capacity_: it shrinks
   std::vector<segment> segments_;
   std::mutex mutex_;
   queue free_, filled_, trial_, active_, writing_, dead_;
@@ -265,6 +284,7 @@ class arena {
   segment* take_free_run(std::uint32_t span) noexcept;
   segment* take_any_run(std::uint32_t span);
   segment* take_run(run r);
+  void discard_free(std::uint32_t backed_most);
   std::uint32_t backed_ = 0;  ///< segments with memory: everything but unbacked
   std::uint32_t next_unbacked_ = 0;
   std::atomic<std::uint32_t> available_{0};
@@ -275,6 +295,7 @@ class arena {
   bool left_gate_ = false;        ///< for good
   bool short_of_memory_ = false;  ///< counted in the process-wide gate, under the lock
   void update_gate();
+  void reach_gate_level();
   void enter(segment& s, segment_state state, queue& to);
   void leave(segment& s, queue& from);
   segment* oldest_passed(queue& from, std::uint64_t passed_below);

@@ -22,11 +22,8 @@ void make_filler(char* at, std::uint64_t bytes) noexcept {
 }
 
 shared_segments::shared_segments(arena& memory, const replacement_policy& policy) noexcept
-    : arena_(memory),
-      policy_(policy),
-      shares_(memory.capacity_segments() < limits::segments_of_kept_from),
-      filling_max_(std::max<std::size_t>(4, memory.capacity_segments() / limits::filling_share)) {
-  filling_.reserve(memory.capacity_segments() + std::size_t{2});
+    : arena_(memory), policy_(policy) {
+  filling_.reserve(memory.capacity_most() + std::size_t{2});
   tails_.reserve(limits::tails_max);
 }
 
@@ -98,7 +95,7 @@ bool shared_segments::open_next(fill_kind kind, std::uint32_t leave) {
   segment* const full = std::exchange(open, s);
   filling_.push_back(s);
   if (full) retire_if_done(*full);
-  for (std::size_t i = 0; filling_.size() > filling_max_ && i < filling_.size();) {
+  for (std::size_t i = 0; filling_.size() > filling_max() && i < filling_.size();) {
     segment& oldest = *filling_[i];
     const std::size_t before = filling_.size();
     if (!is_open(oldest) && !oldest.closing) start_closing(oldest);

@@ -61,13 +61,15 @@ class shared_segments {
   }
   /// In a small cache the evictor shares segments with allocation, so that fewer are half full.
   [[nodiscard]] fill_kind kind_of(fill_kind wanted) const noexcept {
-    return wanted == fill_kind::kept && shares_ ? fill_kind::made : wanted;
+    return wanted == fill_kind::kept && arena_.capacity_segments() < limits::segments_of_kept_from ? fill_kind::made
+                                                                                                   : wanted;
+  }
+  [[nodiscard]] std::size_t filling_max() const noexcept {
+    return std::max<std::size_t>(limits::filling_min, arena_.capacity_segments() / limits::filling_share);
   }
 
   arena& arena_;
   const replacement_policy policy_;
-  const bool shares_;
-  std::size_t filling_max_;
   std::uint64_t random_ = 0x9e3779b97f4a7c15;
   std::array<segment*, 3> open_{};  ///< by kind
   std::vector<segment*> filling_;   ///< the oldest first

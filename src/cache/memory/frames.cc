@@ -16,12 +16,12 @@
 namespace fm::detail {
 
 frame_space::frame_space(object_cache& cache, const cache_options& options)
-    : cache_(cache), arena_(options.capacity_bytes, options.segment_bytes, options.dumped) {
+    : cache_(cache),
+      arena_(options.capacity_bytes, options.capacity_bytes_most, options.segment_bytes, options.dumped) {
   if (arena_.capacity_segments() < limits::segments_min)
     throw error(errc::invalid_argument,
                 fmt::format("cache of {} bytes: at least {} segments of {} bytes are needed", options.capacity_bytes,
                             limits::segments_min, options.segment_bytes));
-  share_of_reads_ = std::max(limits::read_segments_min, arena_.capacity_segments() / limits::read_share);
   expect_threads(0, 0);
 }
 
@@ -29,11 +29,23 @@ frame_space::frame_space(object_cache& cache, const cache_options& options)
 // so now, a portion of one.
 void frame_space::expect_threads(std::size_t threads, std::size_t filling) noexcept {
   const std::lock_guard lock(reserve_mutex_);
+  threads_ = threads;
+  filling_ = filling;
+  reserve_for_threads();
+}
+
+void frame_space::note_capacity() noexcept {
+  const std::lock_guard lock(reserve_mutex_);
+  reserve_for_threads();
+}
+
+// With reserve_mutex_ held.
+void frame_space::reserve_for_threads() noexcept {
   const std::uint32_t n = arena_.capacity_segments();
-  const std::uint64_t some = std::min<std::uint64_t>(threads, n / limits::reserve_share_of_few);
+  const std::uint64_t some = std::min<std::uint64_t>(threads_, n / limits::reserve_share_of_few);
   const std::uint64_t more =
-      (filling - std::min<std::uint64_t>(filling, some)) * limits::reserve_of_one_of_many / arena_.segment_bytes();
-  const std::uint64_t wanted = std::max<std::uint64_t>(std::max(2u, n / 32), threads == 0 ? 0 : 2 + some + more);
+      (filling_ - std::min<std::uint64_t>(filling_, some)) * limits::reserve_of_one_of_many / arena_.segment_bytes();
+  const std::uint64_t wanted = std::max<std::uint64_t>(std::max(2u, n / 32), threads_ == 0 ? 0 : 2 + some + more);
   for_threads_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(n / 4, wanted));
   set_reserve();
 }

@@ -28,13 +28,15 @@ class frame_space {
   frame_space(object_cache& cache, const cache_options& options);
 
   arena& memory() noexcept { return arena_; }
+  [[nodiscard]] std::uint64_t capacity_bytes() const noexcept { return arena_.capacity_bytes(); }
   /// Segments that are left for misses inside sections that cannot wait.
   [[nodiscard]] std::uint32_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
   /// Segments that are left by what is new: the reserve, and the readers' share. Dirty frames cannot leave while an agent
   /// refuses what is written back, and clean ones must have somewhere to go then.
   /// The least share is kept only then: a cache of few segments has none to spare.
   [[nodiscard]] std::uint32_t reserve_of_new() const noexcept {
-    return reserve() + (keeps_for_reads() ? share_of_reads_ : arena_.capacity_segments() / limits::read_share);
+    const std::uint32_t share = arena_.capacity_segments() / limits::read_share;
+    return reserve() + (keeps_for_reads() ? std::max(limits::read_segments_min, share) : share);
   }
   /// Segments that are left by what is read. While an agent refuses, clean frames go round in the readers' share and in a
   /// part of the reserve, as it was before: threads that come later make it no larger than what dirty frames have left.
@@ -49,6 +51,8 @@ class frame_space {
   /// So many threads use the heap, and of these so many fill pieces now: each may need room inside a section that cannot
   /// wait.
   void expect_threads(std::size_t threads, std::size_t filling) noexcept;
+  /// The arena has another capacity.
+  void note_capacity() noexcept;
   /// Objects of that size are used: a user's section begins only with room for one of them, until the cache has turned
   /// over without one.
   void expect_large(std::uint64_t payload_bytes) noexcept;
@@ -90,6 +94,7 @@ class frame_space {
   /// The cold half of bump_frame: where the frame begins.
   char* room_for(bump& b, std::uint64_t total, std::uint32_t leave, bool in_turn);
   void settle_large(bump& b) noexcept;
+  void reserve_for_threads() noexcept;
   void set_reserve() noexcept;
   /// Below so many available segments a user's section waits before it begins. Those that only read go round in less
   /// while an agent refuses: they would wait there for what does not come.
@@ -98,6 +103,7 @@ class frame_space {
   object_cache& cache_;
   arena arena_;
   std::mutex reserve_mutex_;
+  std::size_t threads_ = 0, filling_ = 0;          ///< see expect_threads, under the lock
   std::uint32_t for_threads_ = 0, for_large_ = 0;  ///< parts of the reserve, under the lock
   std::uint32_t at_gate_ = 0;                      ///< wanted_at_gate that the arena knows, under the lock
   std::atomic<std::uint32_t> large_until_{0};      ///< arena::release_count at which for_large_ ends
@@ -106,7 +112,6 @@ class frame_space {
   std::atomic<std::uint32_t> reserve_before_{1};  ///< the least since an agent began to refuse
   std::atomic<std::uint32_t> span_most_{1};
   std::atomic<std::uint32_t> refusing_{0};  ///< agents
-  std::uint32_t share_of_reads_ = 0;        ///< segments
 };
 
 }  // namespace fm::detail

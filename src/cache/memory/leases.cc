@@ -13,7 +13,7 @@
 namespace fm::detail {
 
 lease_book::lease_book(object_cache& cache, const cache_options& options)
-    : cache_(cache), budget_(options.capacity_bytes / limits::lease_share), segments_(cache.memory(), options.policy) {}
+    : cache_(cache), segments_(cache.memory(), options.policy) {}
 
 lease_book::~lease_book() { lessees_.clear(); }
 
@@ -35,6 +35,11 @@ void lease_book::end(mutator& m) noexcept {
 }
 
 // ---- leasing ----
+
+std::uint64_t lease_book::left() const noexcept {
+  const std::uint64_t budget = cache_.capacity_bytes() / limits::lease_share;
+  return budget - std::min(budget, leased_);
+}
 
 // The budget is divided so that whoever comes later gets something, too. What is left when it is used up is nothing:
 // then the idle ones are taken from, if enough has happened since that was tried.

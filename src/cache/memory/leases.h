@@ -107,7 +107,7 @@ class lease_book {
                                          boost::intrusive::constant_time_size<true>>;
 
   // All with mutex_ held.
-  [[nodiscard]] std::uint64_t left() const noexcept { return budget_ - std::min(budget_, leased_); }
+  [[nodiscard]] std::uint64_t left() const noexcept;
   std::uint64_t portion(std::uint64_t need) noexcept;
   void account(mutator& m, bool is_newest) noexcept;
   void round_of_idle() noexcept;
@@ -120,7 +120,6 @@ class lease_book {
   static void restore(mutator& m) noexcept;
 
   object_cache& cache_;
-  const std::uint64_t budget_;
   std::mutex mutex_;
   shared_segments segments_;
   lessees lessees_;  ///< who leased longest ago comes first

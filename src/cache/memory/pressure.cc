@@ -20,7 +20,7 @@ void memory_pressure::throw_cache_full(std::uint64_t bytes) {
   if (const errc why = cache_.eviction().last_error(); why != errc::ok)
     throw_refused(why, fmt::format("no memory for {} bytes", bytes));
   throw error(errc::cache_full, fmt::format("no frame for {} bytes: the cache of {} bytes is full; {}", bytes,
-                                            cache_.options().capacity_bytes, describe_holders(cache_)));
+                                            cache_.capacity_bytes(), describe_holders(cache_)));
 }
 
 void memory_pressure::throw_refused(errc why, const std::string& what) {

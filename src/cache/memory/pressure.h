@@ -87,13 +87,14 @@ class memory_pressure {
   bool ask_for_room() noexcept;
   /// `bytes`: what was asked for. The text says who holds the memory (holders.h).
   [[noreturn]] void throw_cache_full(std::uint64_t bytes);
+  /// What could not be done, because agents refuse what is written back.
+  [[noreturn]] void throw_refused(errc why, const std::string& what);
 
   histogram stall_ns;
   /// Waits for memory, at the gate or for a fetch that their deadline ended.
   std::atomic<std::uint64_t> expired{0};
 
  private:
-  [[noreturn]] void throw_refused(errc why, const std::string& what);
   [[nodiscard]] std::string text_of_agents();
   [[nodiscard]] bool is_share_free() const noexcept;
   class awaited_collection;
