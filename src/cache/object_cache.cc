@@ -31,13 +31,13 @@ object_cache::object_cache(const cache_options& options, links& agents) : option
   evictor_->start();
 }
 
-void object_cache::expect_agent(remote::agent_session& next) {
+void object_cache::expect_agent(remote::agent_session& next, const std::function<void()>& add) {
   slots_.add_agent();
   misses_.add_agent();
-  next.session().lend(memory().address_space(), memory().address_space_bytes(), memory().segment_bytes());
-  leases_.for_each_staging([&](std::byte* buffer) {
-    next.session().lend(buffer, elastic_windows::window_max, elastic_windows::window_max);
-  });
+  fabric::session& session = next.session();
+  session.lend(memory().address_space(), memory().address_space_bytes(), memory().segment_bytes());
+  leases_.lend_staging(
+      [&](std::byte* buffer) { session.lend(buffer, elastic_windows::window_max, elastic_windows::window_max); }, add);
 }
 
 object_cache::~object_cache() {

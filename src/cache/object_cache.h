@@ -56,9 +56,9 @@ class object_cache {
 
   /// The heap opens the agent sessions; the cache owns their use, not their life.
   object_cache(const cache_options& options, links& agents);
-  /// Makes ready for one more agent, which is then added to the list: its number is that of agents so far. By the
+  /// Makes ready for one more agent, whose number is that of agents so far; `add` adds it to the list. By the
   /// collector's thread, between two collections. Throws bad_alloc.
-  void expect_agent(remote::agent_session& next);
+  void expect_agent(remote::agent_session& next, const std::function<void()>& add);
   ~object_cache();
   object_cache(const object_cache&) = delete;
   object_cache& operator=(const object_cache&) = delete;

@@ -68,7 +68,9 @@ class heap_core {
   agent_events events_;                     ///< outlives who posts
   std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
   remote::agent_session_options session_options_;
-  std::mutex members_mutex_;  ///< one change of agents is begun at a time; no section is waited for with it
+  std::mutex adding_mutex_;  ///< one agent is added at a time; held while the collector is waited for
+  /// One change of agents or replicas is begun at a time; nobody is waited for with it. Taken after adding_mutex_.
+  std::mutex members_mutex_;
   std::condition_variable members_changed_;
   std::atomic<bool> closing_{false};
   std::vector<std::unique_ptr<link_context>> contexts_;

@@ -52,7 +52,7 @@ void heap_core::add_agent(const std::string& url) {
   collector_->require_other_thread("adding an agent");
   const section_break outside;
   section_break::require_left("adding an agent");
-  const std::lock_guard lock(members_mutex_);
+  const std::lock_guard one_at_a_time(adding_mutex_);
   if (closing_.load()) throw error(errc::heap_closed, "the heap is closed");
   if (find_agent(url)) throw error(errc::invalid_argument, fmt::format("{} is an agent of the heap already", url));
   if (links_.size() == limits::agents_max)
@@ -68,8 +68,8 @@ void heap_core::add_agent(const std::string& url) {
                             url, region, most));
   }
   const auto add = [&] {
-    cache_->expect_agent(*session);
-    links_.push_back(std::move(session));
+    const std::lock_guard lock(members_mutex_);
+    cache_->expect_agent(*session, [&] { links_.push_back(std::move(session)); });
     collector_->members().look_at_room();
     if (!(*(links_.end() - 1))->lost()) return;
     cache_->begin_stranded();  // it was lost before anybody could be told

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "partitions.h"
 #include "program/live_agent.h"
 
 namespace chaos {
@@ -46,12 +47,22 @@ class chaos_agent {
     if (fm::clock::now() > deadline) died_.store(true), was_stopped_ = true;
     live_->program->send(SIGCONT);
   }
+  /// Drops packets to or from it while `meanwhile()` runs. If that took more than `harmless`, the heap may have given the
+  /// agent up. Over tcp, in a network of the test's own.
+  template <class Meanwhile>
+  void cut_off(cut which, fm::duration harmless, Meanwhile&& meanwhile) {
+    const fm::time_point deadline = fm::clock::now() + harmless;
+    network::drop(tcp_.substr(tcp_.rfind(':') + 1), which);
+    meanwhile();
+    if (fm::clock::now() > deadline) died_.store(true), was_stopped_ = true;
+    network::mend();
+  }
   /// Starts the program again at the same address. Its memory is another incarnation's.
   void start() {
     live_->start(tcp_);
     running_ = true;
   }
-  /// It may have died because it was stopped for too long.
+  /// It may have died because it was stopped, or cut off, for too long.
   [[nodiscard]] bool was_stopped() const noexcept { return was_stopped_; }
   [[nodiscard]] bool running() const noexcept { return running_; }
   /// A new round: an agent that runs is as good as new for a new heap.

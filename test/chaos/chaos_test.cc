@@ -4,7 +4,8 @@
 //
 //   FARMEM_CHAOS_SECONDS=...  how long rounds are begun; 2
 //   FARMEM_CHAOS_EVENTS=...   letters of the events to choose from: stop, kill, return, fill; skrf. With replicas also
-//                             exchange: the heap leaves an agent, and takes it in again; skrfe
+//                             exchange: the heap leaves an agent, and takes it in again; skrfe. In a network of the
+//                             test's own also partition: packets to an agent, from it, or both are dropped; skrep
 //   FARMEM_CHAOS_ROUND=...    events of a round, 4
 //   FARMEM_SEED=...           the choices of a run, 1; `random` takes another each time, and prints it
 //
@@ -46,18 +47,20 @@ int events_of_a_round() {
   return text ? static_cast<int>(std::strtol(text, nullptr, 10)) : 4;
 }
 
-char choice(std::uint64_t random, bool has_replicas) {
+char choice(std::uint64_t random, std::string_view usual) {
   const char* text = std::getenv("FARMEM_CHAOS_EVENTS");
-  const std::string_view events = text && *text ? text : has_replicas ? "skrfe" : "skrf";
+  const std::string_view events = text && *text ? text : usual;
   return events[random % events.size()];
 }
 
 /// One heap over three agents, and what happens to them.
 class round {
  public:
-  round(const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents, std::uint64_t seed, std::uint32_t replicas)
+  round(const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents, std::uint64_t seed, std::uint32_t replicas,
+        std::string_view events)
       : agents_(agents),
         replicas_(replicas),
+        events_(events),
         random_(seed),
         heap_(options()),
         program_(heap_, {.seed = seed, .has_replicas = replicas > 1}, agents) {}
@@ -68,8 +71,9 @@ class round {
     go_on("beginning");
     for (int events = 0; events < events_of_a_round(); ++events) {
       await_whole();
-      switch (choice(random_(), replicas_ > 1)) {
+      switch (choice(random_(), events_)) {
         case 'e': exchange(); break;
+        case 'p': partition(); break;
         case 's': stop(); break;
         case 'k': kill(false); break;
         case 'r': kill(true); break;
@@ -151,6 +155,32 @@ class round {
     a->stop(replicas_ > 1 ? 300ms : reconnect_within / 4, [&] { (void)program_.rate(random_() % 5'000, 200ms); });
     go_on("an agent was stopped");
   }
+  /// For a moment, which is as if nothing had been; or until the heap has given the agent up, while the program goes on.
+  void partition() {
+    chaos::chaos_agent* const a = one_that_runs(1);
+    if (a == nullptr) return;
+    const auto which = static_cast<chaos::cut>(1 + random_() % 3);
+    if (random_() % 2 == 0) {
+      a->cut_off(which, 300ms, [&] { (void)program_.rate(random_() % 5'000, 200ms); });
+      return go_on("an agent was cut off for a moment");
+    }
+    const double before = rate();
+    double meanwhile = 0;
+    const fm::time_point begin = fm::clock::now();
+    fm::duration given_up{};
+    a->cut_off(which, {}, [&] {
+      go_on("an agent was cut off");
+      REQUIRE(fm::test::await([&] { return !is_used(*a); }));
+      given_up = fm::clock::now() - begin;
+      meanwhile = rate();
+    });
+    go_on("an agent that was cut off is back");
+    std::fprintf(stderr,
+                 "cut off (%u) and given up after %lld ms: %.0f operations/s before, %.0f meanwhile, %.0f then\n",
+                 static_cast<unsigned>(which),
+                 static_cast<long long>(std::chrono::duration_cast<std::chrono::milliseconds>(given_up).count()),
+                 before, meanwhile, rate());
+  }
   void kill(bool comes_back) {
     chaos::chaos_agent* const a = one_that_runs(1);
     if (a == nullptr) return;
@@ -182,12 +212,13 @@ class round {
 
   const std::vector<std::unique_ptr<chaos::chaos_agent>>& agents_;
   const std::uint32_t replicas_;
+  const std::string_view events_;
   std::mt19937_64 random_;
   fm::heap heap_;
   chaos::program program_;
 };
 
-void chaos_over(const std::string& transport, std::uint32_t replicas = 1) {
+void chaos_over(const std::string& transport, std::uint32_t replicas, std::string_view events) {
   std::vector<std::unique_ptr<chaos::chaos_agent>> agents;
   for (int i = 0; i < 3; ++i)
     agents.push_back(std::make_unique<chaos::chaos_agent>(
@@ -200,7 +231,7 @@ void chaos_over(const std::string& transport, std::uint32_t replicas = 1) {
     const std::uint64_t s = choices();
     INFO("round " << rounds << ", its seed " << s);
     for (const auto& a : agents) a->forget();
-    round(agents, s, replicas).run();
+    round(agents, s, replicas, events).run();
     ++rounds;
   } while (fm::clock::now() < end);
   std::fprintf(stderr, "%d rounds of %d events over %s, replicas: %u\n", rounds, events_of_a_round(), transport.c_str(),
@@ -210,14 +241,21 @@ void chaos_over(const std::string& transport, std::uint32_t replicas = 1) {
 }  // namespace
 
 TEST_CASE("agents die, stop, fill and return over shm, and a program sees right data or a typed error") {
-  chaos_over("shm");
+  chaos_over("shm", 1, "skrf");
 }
 TEST_CASE("agents die, stop, fill and return over tcp, and a program sees right data or a typed error") {
-  chaos_over("tcp");
+  chaos_over("tcp", 1, "skrf");
 }
 TEST_CASE("agents die, stop, fill and return over shm, and a program with replicas sees right data") {
-  chaos_over("shm", 2);
+  chaos_over("shm", 2, "skrfe");
 }
 TEST_CASE("agents die, stop, fill and return over tcp, and a program with replicas sees right data") {
-  chaos_over("tcp", 2);
+  chaos_over("tcp", 2, "skrfe");
+}
+TEST_CASE("agents are cut off, die and return, and a program with replicas sees right data") {
+  if (const std::string why = chaos::network::enter(); !why.empty()) {
+    WARN("no agent is cut off here: " << why);
+    return;
+  }
+  chaos_over("tcp", 2, "skrepp");
 }

@@ -102,6 +102,14 @@ class lease_book {
     for (auto& s : buffers_) visit(s.get());
   }
 
+  /// Lends all buffers to one more agent, and adds it with `add`: a buffer that is made later is lent to it as to others.
+  template <class Lend, class Add>
+  void lend_staging(Lend&& lend, Add&& add) {
+    const std::lock_guard lock(mutex_);
+    for (auto& s : buffers_) lend(s.get());
+    add();
+  }
+
  private:
   using lessees = boost::intrusive::list<mutator, boost::intrusive::base_hook<lessee_hook>,
                                          boost::intrusive::constant_time_size<true>>;

@@ -37,7 +37,9 @@ set_members::outcome set_members::step() noexcept try {
     switch (mend(tablets[++next_ % tablets.size()])) {
       case mended::nothing: break;
       case mended::done: return outcome::moved;
-      case mended::not_now: return outcome::postponed;
+      case mended::not_now:
+        (void)leave_agents();  // another one, which stores nothing any more
+        return outcome::postponed;
     }
   }
   if (!leave_agents() || cache_.losses().degraded_tablets() != 0) return outcome::postponed;
