@@ -54,6 +54,7 @@ enum class mutation : std::uint8_t {
   believe_old_hints,             ///< a promotion leaves the hints to the old primary as they are
   import_over,                   ///< what a new backup is given replaces newer copies
   join_unfinished,               ///< a new backup counts as whole before it has everything
+  renew_in_use,                  ///< a tablet with objects is taken for one that has none
   hand_over_open,                ///< a tablet is read from its old primary while it is handed over
   hand_over_unsettled,           ///< a tablet is handed over while batches of it are under way
   forget_nothing_left,           ///< an agent that was the primary of a tablet goes on taking itself for it

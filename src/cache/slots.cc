@@ -267,6 +267,26 @@ void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> 
   source.free_pages.insert(source.free_pages.end(), pages.begin(), pages.end());
 }
 
+std::vector<slot_page> slot_sources::withdraw(std::uint32_t tablet) {
+  const slot_t first = std::uint64_t{tablet} * tablet_slots;
+  slot_source& source = *sources_[object_cache::agent_of(first)];
+  const std::lock_guard lock(source.mutex);
+  const auto is_of_it = [&](const slot_page& p) { return tablet_of(p.first) == tablet; };
+  std::vector<slot_page> all;
+  if (source.next < first + tablet_slots && first < source.end) {
+    source.free_pages.reserve(source.free_pages.size() + (source.end - source.next) / page_slots + 2);
+    for_each_page(source.next, source.end, [&](const slot_page& p) { source.free_pages.push_back(p); });
+    source.next = source.end = 0;
+  }
+  std::copy_if(source.free_pages.begin(), source.free_pages.end(), std::back_inserter(all), is_of_it);
+  std::uint64_t free = 0;
+  for (const slot_page& p : all)
+    for (const std::uint64_t w : p.bits) free += static_cast<std::uint64_t>(std::popcount(w));
+  if (free != tablet_slots && !(mutated(mutation::renew_in_use) && free != 0)) return {};
+  std::erase_if(source.free_pages, is_of_it);
+  return all;
+}
+
 // So many of the newest page of free slots; all of them when it has no more.
 slot_page slot_sources::take_page(slot_source& source, std::uint64_t slots) {
   slot_page& from = source.free_pages.back();

@@ -59,6 +59,9 @@ class slot_sources {
   void offer(mutator& m) noexcept;
   /// These slots may be allocated again: their agent has forgotten them, or never heard of them.
   void return_slots(std::uint32_t agent, std::span<const slot_page> pages);
+  /// All slots of the tablet, which nobody can allocate then until they are returned; none if one of them is not free. By
+  /// the collector's thread, between two collections. Throws bad_alloc; then the same.
+  [[nodiscard]] std::vector<slot_page> withdraw(std::uint32_t tablet);
   /// Tablets in use.
   [[nodiscard]] std::vector<std::uint32_t> tablets() const;
 

@@ -215,8 +215,8 @@ TEST_CASE("the number of replicas changes while threads run, and agents may die 
 
 TEST_CASE("an agent is left while a message about a tablet is lost, and its answer") {
   using type = fm::protocol::message_type;
-  const type at = GENERATE(type::replicate_tablets, type::index, type::read_entries, type::promote_tablets,
-                           type::leave_tablets, type::close_heap);
+  const type at = GENERATE(type::grant_tablets, type::replicate_tablets, type::index, type::read_entries,
+                           type::promote_tablets, type::leave_tablets, type::close_heap);
   const meddling how = GENERATE(meddling::lose_message, meddling::lose_answer);
   meddled_agent first, second, third;
   fm::heap h(on({first.url(), second.url(), third.url()}));
@@ -226,6 +226,34 @@ TEST_CASE("an agent is left while a message about a tablet is lost, and its answ
   h.remove_agent(first.url());
   require_some(all);
   for (meddled_agent* a : {&first, &second, &third}) a->let_go();
+  collect(h, "after it");
+  require_sound_at_home(h);
+}
+
+TEST_CASE("tablets without objects have other agents at once, and nothing of them is read") {
+  const std::uint32_t replicas = GENERATE(1u, 2u);
+  meddled_agent first, second, third;
+  fm::heap h(on({first.url(), second.url(), third.url()}, replicas));
+  std::vector<fm::ptr<gc_node>> all;
+  {
+    const auto dies = make_some(h, 300'000);  // of all tablets
+    all = make_some(h, 20'000);
+  }
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const std::uint64_t tablets = tablets_with(h, 0);
+  collect(h, "what was made first dies");
+  h.remove_agent(first.url());
+  CHECK(stores_nothing(first));
+  const auto& moved = h.core().gc().members().moved();
+  CHECK(moved.renewed > 0);
+  CHECK(moved.renewed + moved.handed_over >= tablets / replicas);
+  first.die();
+  require_some(all);
+  // Their slots are used again, at the agents that they are with now.
+  const auto more = make_some(h, 300'000);
+  require_some(more);
+  require_some(all);
+  require_whole(h);
   collect(h, "after it");
   require_sound_at_home(h);
 }

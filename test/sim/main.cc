@@ -89,6 +89,7 @@ constexpr named_mutation mutations[] = {
     {"import_over", mutation::import_over},
     {"join_unfinished", mutation::join_unfinished},
     {"hand_over_open", mutation::hand_over_open},
+    {"renew_in_use", mutation::renew_in_use},
     {"hand_over_unsettled", mutation::hand_over_unsettled},
     {"forget_nothing_left", mutation::forget_nothing_left},
     {"pretended_finding", mutation::none, ending::finding},

@@ -121,7 +121,7 @@ void lean_towards(detail::mutation m, plan& p) {
     p.steps = 2500;
     p.net.refuse_one_in = 0;
     p.death_after_ns = 100'000 + p.seed * 7919 % 5'000'000;
-  } else if (m == mutation::hand_over_open || m == mutation::hand_over_unsettled ||
+  } else if (m == mutation::renew_in_use || m == mutation::hand_over_open || m == mutation::hand_over_unsettled ||
              m == mutation::forget_nothing_left) {
     // Agents are exchanged all the time, much is written, and little is near. The collector must get through its words.
     p.threads = 4;

@@ -109,6 +109,51 @@ void handover::drop(std::uint32_t tablet, std::uint32_t backup) {
   counts.dropped.fetch_add(1, std::memory_order_relaxed);
 }
 
+handover::renewed handover::renew(std::uint32_t tablet, const replica_set& next) {
+  left_.reserve(left_.size() + limits::replicas_max + 1);
+  const replica_set old = replica_set::of_tablet(tablet);
+  const std::uint32_t from = old.primary(), to = next.primary();
+  const std::vector<slot_page> slots = cache_.slots().withdraw(tablet);
+  if (slots.empty()) return renewed::in_use;
+  const auto leave = [&](std::uint32_t agent, std::uint64_t before) { left_.push_back({tablet, agent, before}); };
+  const auto stays = [&] {
+    replica_set without = old;
+    without.remove(to);
+    leave(to,
+          cache_.eviction().change_sets([&] { without.store(tablet); }));  // perhaps it takes itself for the primary
+    cache_.slots().return_slots(from, slots);
+  };
+  if (to != from)
+    if (const errc e = cache_.agents()[to]->grant_tablets(tablet, 1); e != errc::ok) {
+      log::warn("{} does not take tablet {} over: {}", cache_.agents()[to]->url(), tablet, to_string(e));
+      stays();
+      return renewed::failed;
+    }
+  replica_set set;
+  set.set_primary(from);
+  next.for_each_backup([&](std::uint32_t a) {
+    if (old.has(a) || cache_.agents()[a]->replicate_tablets(tablet, 1) == errc::ok) set.add(a);
+  });
+  std::uint64_t before = cache_.eviction().change_sets([&] { set.store(tablet); });
+  if (to != from) {
+    const std::array move{tablet_move{.first = tablet, .count = 1, .to = to, .granted = true}};
+    try {
+      before = cache_.slots().move_tablets(from, move);
+    } catch (const std::bad_alloc&) {
+      stays();
+      throw;
+    }
+    leave(from, before);
+  }
+  cache_.slots().return_slots(to, slots);
+  old.for_each_backup([&](std::uint32_t a) {
+    if (!next.has(a)) leave(a, before);
+  });
+  if (replica_set::of_tablet(tablet) != next) return renewed::failed;
+  counts.renewed.fetch_add(1, std::memory_order_relaxed);
+  return renewed::done;
+}
+
 bool handover::forgets(const leaver& l) noexcept {
   remote::agent_session& agent = *cache_.agents()[l.agent];
   if (agent.lost() || replica_set::of_tablet(l.tablet).has(l.agent)) return true;  // a member again, which began empty

@@ -12,6 +12,9 @@
 //   5  The backup is told that it is the primary.
 //   6  The set is stored with it as the primary, and without the old one; the tablet is open.
 //   7  The old primary is told to forget the tablet.
+// A tablet without objects needs none of this (renew). Its slots are withdrawn from their source first, so that nothing is
+// made in it. No word of it holds an address, and no batch names it: a slot is free when all members have released it.
+//
 // Until step 5 everything can be taken back by opening the tablet again: words that hold no address cost a question.
 //
 // Invariant owned here: no collection begins while two agents may take themselves for the primary of a tablet
@@ -21,6 +24,7 @@
 #pragma once
 
 #include "cache/replicas/address_sweep.h"
+#include "cache/tablets/replica_set.h"
 #include <cstdint>
 #include <vector>
 
@@ -35,11 +39,19 @@ class handover {
   bool run(std::uint32_t tablet, std::uint32_t to);
   /// The backup is no member any more. Throws bad_alloc before anything has changed.
   void drop(std::uint32_t tablet, std::uint32_t backup);
+  enum class renewed : std::uint8_t {
+    in_use,  ///< an object is in the tablet, and nothing has changed
+    failed,  ///< not all of the new members have answered: the set has those that have, or is what it was
+    done
+  };
+  /// If no object is in the tablet, these are its members from now on, and nothing is copied. Throws bad_alloc; then it is
+  /// as after a failure.
+  renewed renew(std::uint32_t tablet, const replica_set& next);
   /// Agents that were members forget what they had. False: some have not answered yet. O(tablets that were left).
   bool forget_left() noexcept;
 
   struct counters {
-    std::atomic<std::uint64_t> handed_over{0}, dropped{0}, failed{0};
+    std::atomic<std::uint64_t> handed_over{0}, dropped{0}, renewed{0}, failed{0};
   } counts;
 
  private:

@@ -58,6 +58,12 @@ set_members::mended set_members::mend(std::uint32_t tablet) {
     staying += stays(a);
     if (leaving == nobody && cache_.agents()[a]->is_leaving()) leaving = a;
   });
+  if (staying < wanted || leaving != nobody)
+    if (const auto next = without_leavers(set); next && *next != set) switch (handover_.renew(tablet, *next)) {
+        case handover::renewed::in_use: break;
+        case handover::renewed::failed: return mended::not_now;
+        case handover::renewed::done: return mended::done;
+      }
   const bool has_field = set.backups() + 1 < limits::replicas_max;
   if (staying < wanted && has_field) {
     const std::uint32_t member = next_for(set);
@@ -67,6 +73,27 @@ set_members::mended set_members::mend(std::uint32_t tablet) {
   if (leaving != nobody) return take_out(tablet, set, leaving);
   if (staying > wanted) return take_out(tablet, set, fullest_of(set));
   return mended::nothing;
+}
+
+std::optional<replica_set> set_members::without_leavers(const replica_set& set) const {
+  const auto serves = [&](std::uint32_t a) {
+    return stays(a) && cache_.agents()[a]->up() && cache_.agents()[a]->can_be_left();
+  };
+  std::uint32_t primary = stays(set.primary()) ? set.primary() : nobody;
+  set.for_each_whole_backup([&](std::uint32_t a) {
+    if (primary == nobody && serves(a)) primary = a;
+  });
+  if (primary == nobody) primary = next_for(set);
+  if (primary == nobody || (primary != set.primary() && !cache_.agents()[set.primary()]->can_be_left()))
+    return std::nullopt;
+  replica_set next;
+  next.set_primary(primary);
+  set.for_each_whole_backup([&](std::uint32_t a) {
+    if (a != primary && stays(a)) next.add(a);
+  });
+  for (std::uint32_t more = 0; next.backups() + 1 < cache_.replicas() && (more = next_for(next)) != nobody;)
+    next.add(more);
+  return next;
 }
 
 set_members::mended set_members::take_out(std::uint32_t tablet, const replica_set& set, std::uint32_t member) {

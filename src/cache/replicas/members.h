@@ -5,6 +5,7 @@
 //   a member is leaving     it goes when the set is whole without it; a primary hands over first. A set that has no field
 //                           left for one more member is short of one for as long as that takes
 //   more members than told  the one on the fullest agent goes
+//   no object is in it      agents that stay, and new ones, are its members at once; nothing is copied
 //   all sets are whole      an agent that is leaving, and is in none, is left: its heap there is closed
 //   agents unevenly full    a member of the fullest joins on the emptiest, and is then one too many (rebalancing)
 //
@@ -24,6 +25,7 @@
 #include "cache/replicas/replication.h"
 #include "cache/tablets/replica_set.h"
 #include <functional>
+#include <optional>
 
 namespace fm::detail {
 
@@ -53,6 +55,8 @@ class set_members {
  private:
   enum class mended : std::uint8_t { nothing, done, not_now };
   mended mend(std::uint32_t tablet);
+  /// The set as it should be, for a tablet without objects; none if no agent can be its primary.
+  [[nodiscard]] std::optional<replica_set> without_leavers(const replica_set& set) const;
   mended take_out(std::uint32_t tablet, const replica_set& set, std::uint32_t member);
   [[nodiscard]] std::uint32_t next_for(const replica_set& set) const;
   [[nodiscard]] std::uint32_t fullest_of(const replica_set& set) const;
