@@ -242,8 +242,7 @@ std::uint64_t slot_sources::move_tablets(std::uint32_t from, std::span<const tab
     std::vector<slot_page>& to = sources_[m.to]->free_pages;
     to.reserve(to.size() + all);
   }
-  for_each_page(old.next, old.end, [&](const slot_page& p) { old.free_pages.push_back(p); });
-  old.next = old.end = 0;
+  end_first_use(old);
   std::swap(pages, old.free_pages);
   const object_cache::links& links = cache_.agents();
   const std::uint64_t before = cache_.eviction().change_sets([&] {
@@ -267,6 +266,21 @@ void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> 
   source.free_pages.insert(source.free_pages.end(), pages.begin(), pages.end());
 }
 
+void slot_sources::return_unused(std::uint32_t agent, std::span<const slot_page> pages) {
+  slot_source& source = *sources_[agent];
+  const std::lock_guard lock(source.mutex);
+  source.free_pages.insert(source.free_pages.begin(), pages.begin(), pages.end());
+}
+
+// There is room. What was never used is taken last: so tablets without objects stay without, and are quick to move.
+void slot_sources::end_first_use(slot_source& source) noexcept {
+  const std::size_t used = source.free_pages.size();
+  for_each_page(source.next, source.end, [&](const slot_page& p) { source.free_pages.push_back(p); });
+  source.next = source.end = 0;
+  std::rotate(source.free_pages.begin(), source.free_pages.begin() + static_cast<std::ptrdiff_t>(used),
+              source.free_pages.end());
+}
+
 std::vector<slot_page> slot_sources::withdraw(std::uint32_t tablet) {
   const slot_t first = std::uint64_t{tablet} * tablet_slots;
   slot_source& source = *sources_[object_cache::agent_of(first)];
@@ -275,8 +289,7 @@ std::vector<slot_page> slot_sources::withdraw(std::uint32_t tablet) {
   std::vector<slot_page> all;
   if (source.next < first + tablet_slots && first < source.end) {
     source.free_pages.reserve(source.free_pages.size() + (source.end - source.next) / page_slots + 2);
-    for_each_page(source.next, source.end, [&](const slot_page& p) { source.free_pages.push_back(p); });
-    source.next = source.end = 0;
+    end_first_use(source);
   }
   std::copy_if(source.free_pages.begin(), source.free_pages.end(), std::back_inserter(all), is_of_it);
   std::uint64_t free = 0;

@@ -62,6 +62,8 @@ class slot_sources {
   /// All slots of the tablet, which nobody can allocate then until they are returned; none if one of them is not free. By
   /// the collector's thread, between two collections. Throws bad_alloc; then the same.
   [[nodiscard]] std::vector<slot_page> withdraw(std::uint32_t tablet);
+  /// As return_slots, of a tablet without objects: these slots are allocated last.
+  void return_unused(std::uint32_t agent, std::span<const slot_page> pages);
   /// Tablets in use.
   [[nodiscard]] std::vector<std::uint32_t> tablets() const;
 
@@ -89,6 +91,7 @@ class slot_sources {
   void grant_backups(std::uint32_t primary, std::uint32_t first, std::uint32_t count) noexcept;
   struct slot_source;
   static void make_room(slot_source& source);
+  static void end_first_use(slot_source& source) noexcept;
   static slot_page take_page(slot_source& source, std::uint64_t slots);
 
   struct slot_source {

@@ -121,7 +121,7 @@ handover::renewed handover::renew(std::uint32_t tablet, const replica_set& next)
     without.remove(to);
     leave(to,
           cache_.eviction().change_sets([&] { without.store(tablet); }));  // perhaps it takes itself for the primary
-    cache_.slots().return_slots(from, slots);
+    cache_.slots().return_unused(from, slots);
   };
   if (to != from)
     if (const errc e = cache_.agents()[to]->grant_tablets(tablet, 1); e != errc::ok) {
@@ -145,7 +145,7 @@ handover::renewed handover::renew(std::uint32_t tablet, const replica_set& next)
     }
     leave(from, before);
   }
-  cache_.slots().return_slots(to, slots);
+  cache_.slots().return_unused(to, slots);
   old.for_each_backup([&](std::uint32_t a) {
     if (!next.has(a)) leave(a, before);
   });
