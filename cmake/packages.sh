@@ -13,7 +13,7 @@ test_packages=(catch2 ccache util-linux clang-format-14 redis-tools python3)
 
 # What test/run --full needs besides.
 full_packages=(
-  spin doxygen graphviz gdb valgrind nftables
+  spin doxygen graphviz gdb valgrind
   clang-14 libclang-rt-14-dev clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
@@ -26,6 +26,9 @@ sanitizer_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
 # Compilers and standard libraries of users' programs, which the tests try where there are such (test/compilers).
 compiler_packages=(clang-19 libc++-19-dev libc++abi-19-dev)
+
+# Drops packets in a network namespace; test/chaos says so where there is none.
+partition_packages=(nftables)
 
 # What test/rdma/lab needs: a machine emulator, what its file system is made of, and programs to compare with.
 lab_packages=(
