@@ -198,13 +198,14 @@ class heap {
   /// Each object is to be stored on `n` agents from now on. Sets are completed, or made smaller, in the background:
   /// heap_stats::tablets_degraded, agent_change::replicated. Throws invalid_argument. Thread-safe. O(agents).
   void set_replicas(std::uint32_t n);
-  /// The cache is to have `bytes`, rounded down to segments, 8 segments to heap_options::cache_max. A larger one is there
-  /// at once. For a smaller one objects are evicted first: the call returns when the memory has gone back to the system,
-  /// and threads that allocate meanwhile come before it. The last call decides; an earlier one returns early. Objects are
-  /// limited to a quarter of the cache from then on, and one that there was stays within it (invalid_argument). Throws
-  /// cache_full after `within`, with what pins and scopes hold, and agent_full or agent_lost if agents refuse what is
-  /// written back: the cache then keeps the size that it has come to (heap_stats::cache_bytes). Thread-safe, outside of
-  /// long scopes (scope_misuse). O(objects that leave).
+  /// The cache is to have `bytes`, rounded down to segments: at least 8 of them, at most heap_options::cache_max. A larger
+  /// cache is there at once. For a smaller one objects are evicted first, and threads that allocate meanwhile come before
+  /// it; the call returns when the memory has gone back to the system. The last call decides; an earlier one returns
+  /// early. New objects are limited to a quarter of the cache. Throws invalid_argument if `bytes` is outside of the
+  /// bounds, or if four of the largest object that the heap has made would not fit. Throws cache_full after `within`, with
+  /// what pins and scopes hold, or agent_full or agent_lost if agents refuse what is written back: the cache then keeps
+  /// the size that it has come to (heap_stats::cache_bytes). Thread-safe, outside of long scopes (scope_misuse).
+  /// O(objects that leave).
   void resize_cache(std::uint64_t bytes, duration within = std::chrono::minutes(1));
   /// URLs of the agents that the heap has now. O(agents). Thread-safe.
   [[nodiscard]] std::vector<std::string> agents() const;

@@ -55,7 +55,7 @@ struct heap_options {
   /// Bytes of local memory for objects, at least 8 segments. Frames of resident objects live here.
   std::uint64_t cache = 256ull << 20;
   /// Bytes that heap::resize_cache may give the cache at most. 0: `cache`. Costs address space, four times as much, and
-  /// records of about a thousandth of it. `verbs://` without on-demand paging locks no more than the cache has.
+  /// records: 480 bytes for each segment, and up to 8 KiB for each MiB. `verbs://` without on-demand paging locks no more than the cache has.
   std::uint64_t cache_max = 0;
   /// URLs of the agents: `local:` (an agent in this process), `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`.
   /// Objects are spread over all of them.

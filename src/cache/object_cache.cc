@@ -17,7 +17,6 @@ object_cache::object_cache(const cache_options& options, links& agents) : option
   stored_bytes_max_ =
       std::min<std::uint64_t>(home_address::offset_limit, options.capacity_bytes / limits::objects_of_cache);
   for (auto& link : links_) stored_bytes_max_ = std::min(stored_bytes_max_, link->region_bytes() / 2);
-  object_bytes_max_ = stored_bytes_max_;
   for (std::size_t i = 0; i < links_.size(); ++i) slots_.add_agent(), misses_.add_agent();
   mutators_.open();
   // Where a device reads and writes memory by itself, what misses fetch lands in the frames. A segment is registered at

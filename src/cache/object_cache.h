@@ -99,14 +99,10 @@ class object_cache {
 
   /// Of objects that are made now; and of those that were made before, when the cache was larger, perhaps.
   [[nodiscard]] std::uint64_t object_bytes_max() const noexcept {
-    return object_bytes_max_.load(std::memory_order_relaxed);
+    return std::min(stored_bytes_max_, frames_.wanted_bytes() / limits::objects_of_cache);
   }
   [[nodiscard]] std::uint64_t stored_bytes_max() const noexcept { return stored_bytes_max_; }
   [[nodiscard]] std::uint64_t capacity_bytes() const noexcept { return frames_.capacity_bytes(); }
-  /// The cache is to have another size; see memory/resize.h. Thread-safe.
-  void note_capacity(std::uint64_t bytes) noexcept {
-    object_bytes_max_.store(std::min(stored_bytes_max_, bytes / limits::objects_of_cache), std::memory_order_relaxed);
-  }
   [[nodiscard]] bool closed() const noexcept { return (unusual_.load(std::memory_order_acquire) & is_closed) != 0; }
   /// Tablets of a lost agent wait for a new one (losses.h); a hint that costs no look at the sessions.
   [[nodiscard]] bool any_stranded() const noexcept {
@@ -163,7 +159,6 @@ class object_cache {
   cache_options options_;
   links& links_;
   std::uint64_t stored_bytes_max_ = 0;
-  std::atomic<std::uint64_t> object_bytes_max_{0};
   std::atomic<std::uint32_t> replicas_{options_.replicas};
   enum unusual_bits : std::uint32_t { is_closed = 1, has_stranded = 2 };
   std::atomic<std::uint32_t> unusual_{0};  ///< one look tells an allocation that all is as usual

@@ -267,13 +267,16 @@ void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> 
   source.free_pages.insert(source.free_pages.end(), pages.begin(), pages.end());
 }
 
-void slot_sources::return_unused(std::uint32_t agent, std::span<const slot_page> pages) {
-  slot_source& source = *sources_[agent];
+void slot_sources::return_unused(std::span<const slot_page> pages) noexcept try {
+  if (pages.empty()) return;
+  slot_source& source = *sources_[object_cache::agent_of(pages.front().first)];
   const std::lock_guard lock(source.mutex);
   source.free_pages.insert(source.free_pages.begin(), pages.begin(), pages.end());
+} catch (const std::bad_alloc&) {
 }
 
-// There is room. What was never used is taken last: so tablets without objects stay without, and are quick to move.
+// The caller has reserved room. Slots that no object has used go to the front, and allocation takes pages from the back:
+// so a tablet without objects stays without, and other agents can have it at once (handover::renew).
 void slot_sources::end_first_use(slot_source& source) noexcept {
   const std::size_t used = source.free_pages.size();
   for_each_page(source.next, source.end, [&](const slot_page& p) { source.free_pages.push_back(p); });

@@ -62,8 +62,9 @@ class slot_sources {
   /// All slots of the tablet, which nobody can allocate then until they are returned; none if one of them is not free. By
   /// the collector's thread, between two collections. Throws bad_alloc; then the same.
   [[nodiscard]] std::vector<slot_page> withdraw(std::uint32_t tablet);
-  /// As return_slots, of a tablet without objects: these slots are allocated last.
-  void return_unused(std::uint32_t agent, std::span<const slot_page> pages);
+  /// What withdraw gave is on offer at the tablet's primary, and is allocated last. Without memory for that, the next
+  /// collection finds that there are no objects. By the same thread.
+  void return_unused(std::span<const slot_page> pages) noexcept;
   /// Tablets in use.
   [[nodiscard]] std::vector<std::uint32_t> tablets() const;
 

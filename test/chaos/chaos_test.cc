@@ -5,7 +5,7 @@
 //   FARMEM_CHAOS_SECONDS=...  how long rounds are begun; 2
 //   FARMEM_CHAOS_EVENTS=...   letters of the events to choose from: stop, kill, return, fill; skrf. With replicas also
 //                             exchange: the heap leaves an agent, and takes it in again; skrfe. In a network of the
-//                             test's own also partition: packets to an agent, from it, or both are dropped; skrep
+//                             test's own also partition: packets to an agent, from it, or both are dropped; skrepp
 //   FARMEM_CHAOS_ROUND=...    events of a round, 4
 //   FARMEM_SEED=...           the choices of a run, 1; `random` takes another each time, and prints it
 //

@@ -1,3 +1,4 @@
+// Namespaces, and rules of nft; see partitions.h.
 #include "partitions.h"
 
 #include <fcntl.h>

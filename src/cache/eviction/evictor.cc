@@ -145,10 +145,10 @@ void evictor::give_pages_back() noexcept {
 }
 
 bool evictor::short_of_memory() const noexcept {
+  if (arena_.is_shrinking()) return true;
   // Room for the makers' next object, and one segment more; beside an agent that refuses, room for the largest object, which
   // would otherwise wait beside clean frames.
   const frame_space& frames = cache_.frames();
-  if (arena_.is_shrinking()) return true;
   const std::uint32_t of_makers = frames.reserve_of_new() + (frames.keeps_for_reads() ? frames.span_most() : 1) + 1;
   return arena_.available() < std::max({high(), 2 * arena_.gate_level() + 2, of_makers});
 }

@@ -29,6 +29,10 @@ class frame_space {
 
   arena& memory() noexcept { return arena_; }
   [[nodiscard]] std::uint64_t capacity_bytes() const noexcept { return arena_.capacity_bytes(); }
+  /// What it is to become.
+  [[nodiscard]] std::uint64_t wanted_bytes() const noexcept {
+    return arena_.wanted_capacity() * arena_.segment_bytes();
+  }
   /// Segments that are left for misses inside sections that cannot wait.
   [[nodiscard]] std::uint32_t reserve() const noexcept { return reserve_.load(std::memory_order_relaxed); }
   /// Segments that are left by what is new: the reserve, and the readers' share. Dirty frames cannot leave while an agent

@@ -45,25 +45,20 @@ void resize_cache(object_cache& cache, std::uint64_t bytes, time_point deadline)
   const auto segments =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / memory.segment_bytes(), ~std::uint32_t{0}));
   check(cache, segments, bytes);
-  cache.note_capacity(bytes);
   memory.set_capacity(segments);
   cache.frames().note_capacity();
   cache.give_back_pieces();
   os::nap nap(limits::memory_nap_first, limits::memory_nap_most);
-  const auto stop = [&] {
-    memory.stop_shrinking(segments);
-    cache.note_capacity(std::uint64_t{memory.wanted_capacity()} * memory.segment_bytes());
-  };
   cache.leases().take_back_all();
   while (memory.is_shrinking() && memory.wanted_capacity() == segments) {
     try {
       check(cache, segments, bytes);  // who had asked for the limit before it was less makes such an object meanwhile
     } catch (...) {
-      stop();
+      memory.stop_shrinking(segments);
       throw;
     }
     if (cache.closed() || clock::now() >= deadline) {
-      stop();
+      memory.stop_shrinking(segments);
       throw_late(cache, bytes);
     }
     const std::uint32_t seen = memory.release_count();

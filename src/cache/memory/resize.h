@@ -3,7 +3,8 @@
 // Invariants
 //   - A cache that grows has its memory at once. One that shrinks gives memory back as eviction makes it available, and
 //     always leaves what the next maker needs: threads that allocate are slowed down, and do not fail for it.
-//   - Every object that the heap has made fits into the cache still (limits::objects_of_cache of the largest one).
+//   - Every object that the heap has made fits into the cache still (limits::objects_of_cache of the largest one), but for
+//     one whose maker asked for the old limit and takes its frame when the cache has become smaller.
 //   - The last caller decides. One whose size is no longer wanted returns.
 //
 // What depends on the size is computed from the arena's capacity where it is used; the reserve follows with

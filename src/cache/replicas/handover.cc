@@ -35,6 +35,21 @@ class closed_tablet {
   std::atomic<std::uint32_t>& count_;
 };
 
+/// Nobody makes an object in the tablet. In the end its primary, whoever that is then, has its slots on offer.
+class withdrawn_slots {
+ public:
+  withdrawn_slots(slot_sources& from, std::uint32_t tablet) : sources_(from), pages_(from.withdraw(tablet)) {}
+  withdrawn_slots(const withdrawn_slots&) = delete;
+  withdrawn_slots& operator=(const withdrawn_slots&) = delete;
+  ~withdrawn_slots() { sources_.return_unused(pages_); }
+  /// An object is in the tablet.
+  [[nodiscard]] bool empty() const noexcept { return pages_.empty(); }
+
+ private:
+  slot_sources& sources_;
+  const std::vector<slot_page> pages_;
+};
+
 }  // namespace
 
 bool handover::settle(std::uint32_t agent, duration within) noexcept {
@@ -76,57 +91,52 @@ bool handover::hand_over(std::uint32_t tablet, std::uint32_t to) {
     const closed_tablet closed(cache_, tablet);
     if (!settle(from, limits::handover_batches_within)) return false;
     if (!forget_addresses(tablet) || next.lost()) return false;
-    const auto goes_without = [&] {
-      replica_set without = set;
-      without.remove(to);
-      before = cache_.eviction().change_sets([&] { without.store(tablet); });
-      left_.push_back({tablet, to, before});  // perhaps it takes itself for the primary
-    };
-    if (const errc e = next.promote_tablets(tablet, 1); e != errc::ok) {
-      log::warn("{} does not take tablet {} over: {}", next.url(), tablet, to_string(e));
-      goes_without();
-      return false;
-    }
+    if (const errc e = next.promote_tablets(tablet, 1); e != errc::ok) return refused(tablet, to, e);
     FM_ASSERT(sweep_.holds_no_address(tablet), "nothing names the old primary's memory when there is a new one");
-    const std::array move{tablet_move{.first = tablet, .count = 1, .to = to, .granted = true}};
-    try {
-      before = cache_.slots().move_tablets(from, move);
-    } catch (const std::bad_alloc&) {
-      goes_without();
-      throw;
-    }
+    before = make_primary(tablet, to);
   }
   left_.push_back({tablet, from, before});
   return true;
 }
 
+// As long as it may take itself for the primary, no collection begins.
+bool handover::refused(std::uint32_t tablet, std::uint32_t by, errc why) noexcept {
+  log::warn("{} does not take tablet {} over: {}", cache_.agents()[by]->url(), tablet, to_string(why));
+  take_out(tablet, by);
+  return false;
+}
+
+std::uint64_t handover::make_primary(std::uint32_t tablet, std::uint32_t to) {
+  const std::array move{tablet_move{.first = tablet, .count = 1, .to = to, .granted = true}};
+  try {
+    return cache_.slots().move_tablets(replica_set::of_tablet(tablet).primary(), move);
+  } catch (const std::bad_alloc&) {
+    take_out(tablet, to);
+    throw;
+  }
+}
+
+void handover::take_out(std::uint32_t tablet, std::uint32_t member) noexcept {
+  replica_set set = replica_set::of_tablet(tablet);
+  set.remove(member);
+  left_.push_back({tablet, member, cache_.eviction().change_sets([&] { set.store(tablet); })});
+}
+
 void handover::drop(std::uint32_t tablet, std::uint32_t backup) {
   left_.reserve(left_.size() + 1);
-  replica_set set = replica_set::of_tablet(tablet);
-  set.remove(backup);
-  const std::uint64_t before = cache_.eviction().change_sets([&] { set.store(tablet); });
-  left_.push_back({tablet, backup, before});
+  take_out(tablet, backup);
   counts.dropped.fetch_add(1, std::memory_order_relaxed);
 }
 
 handover::renewed handover::renew(std::uint32_t tablet, const replica_set& next) {
   left_.reserve(left_.size() + limits::replicas_max + 1);
+  const withdrawn_slots slots(cache_.slots(), tablet);
+  if (slots.empty()) return renewed::in_use;
   const replica_set old = replica_set::of_tablet(tablet);
   const std::uint32_t from = old.primary(), to = next.primary();
-  const std::vector<slot_page> slots = cache_.slots().withdraw(tablet);
-  if (slots.empty()) return renewed::in_use;
-  const auto leave = [&](std::uint32_t agent, std::uint64_t before) { left_.push_back({tablet, agent, before}); };
-  const auto stays = [&] {
-    replica_set without = old;
-    without.remove(to);
-    leave(to,
-          cache_.eviction().change_sets([&] { without.store(tablet); }));  // perhaps it takes itself for the primary
-    cache_.slots().return_unused(from, slots);
-  };
   if (to != from)
     if (const errc e = cache_.agents()[to]->grant_tablets(tablet, 1); e != errc::ok) {
-      log::warn("{} does not take tablet {} over: {}", cache_.agents()[to]->url(), tablet, to_string(e));
-      stays();
+      refused(tablet, to, e);
       return renewed::failed;
     }
   replica_set set;
@@ -136,18 +146,11 @@ handover::renewed handover::renew(std::uint32_t tablet, const replica_set& next)
   });
   std::uint64_t before = cache_.eviction().change_sets([&] { set.store(tablet); });
   if (to != from) {
-    const std::array move{tablet_move{.first = tablet, .count = 1, .to = to, .granted = true}};
-    try {
-      before = cache_.slots().move_tablets(from, move);
-    } catch (const std::bad_alloc&) {
-      stays();
-      throw;
-    }
-    leave(from, before);
+    before = make_primary(tablet, to);
+    left_.push_back({tablet, from, before});
   }
-  cache_.slots().return_unused(to, slots);
   old.for_each_backup([&](std::uint32_t a) {
-    if (!next.has(a)) leave(a, before);
+    if (!next.has(a)) left_.push_back({tablet, a, before});
   });
   if (replica_set::of_tablet(tablet) != next) return renewed::failed;
   counts.renewed.fetch_add(1, std::memory_order_relaxed);

@@ -12,10 +12,10 @@
 //   5  The backup is told that it is the primary.
 //   6  The set is stored with it as the primary, and without the old one; the tablet is open.
 //   7  The old primary is told to forget the tablet.
+// Until step 5 everything can be taken back by opening the tablet again: words that hold no address cost a question.
+//
 // A tablet without objects needs none of this (renew). Its slots are withdrawn from their source first, so that nothing is
 // made in it. No word of it holds an address, and no batch names it: a slot is free when all members have released it.
-//
-// Until step 5 everything can be taken back by opening the tablet again: words that hold no address cost a question.
 //
 // Invariant owned here: no collection begins while two agents may take themselves for the primary of a tablet
 // (forget_left): each would take references to its objects for its own, and the other's would be freed.
@@ -60,6 +60,13 @@ class handover {
     std::uint64_t batch;  ///< the last one that can name the tablet there
   };
   bool hand_over(std::uint32_t tablet, std::uint32_t to);
+  // Each of these adds to left_ at most once, where room for it has been reserved.
+  /// False. The agent is no member any more: it may have taken the tablet over all the same.
+  bool refused(std::uint32_t tablet, std::uint32_t by, errc why) noexcept;
+  /// It knows that it is the primary. The last batch that can name the tablet at the old one, which is no member any more.
+  /// Throws bad_alloc; then the new one is none.
+  std::uint64_t make_primary(std::uint32_t tablet, std::uint32_t to);
+  void take_out(std::uint32_t tablet, std::uint32_t member) noexcept;
   bool settle(std::uint32_t agent, duration within) noexcept;
   bool forget_addresses(std::uint32_t tablet);
   bool forgets(const leaver& l) noexcept;

@@ -58,12 +58,11 @@ set_members::mended set_members::mend(std::uint32_t tablet) {
     staying += stays(a);
     if (leaving == nobody && cache_.agents()[a]->is_leaving()) leaving = a;
   });
-  if (staying < wanted || leaving != nobody)
-    if (const auto next = without_leavers(set); next && *next != set) switch (handover_.renew(tablet, *next)) {
-        case handover::renewed::in_use: break;
-        case handover::renewed::failed: return mended::not_now;
-        case handover::renewed::done: return mended::done;
-      }
+  if (staying < wanted || leaving != nobody) {
+    const std::optional<replica_set> next = without_leavers(set);
+    const handover::renewed how = next && *next != set ? handover_.renew(tablet, *next) : handover::renewed::in_use;
+    if (how != handover::renewed::in_use) return how == handover::renewed::done ? mended::done : mended::not_now;
+  }
   const bool has_field = set.backups() + 1 < limits::replicas_max;
   if (staying < wanted && has_field) {
     const std::uint32_t member = next_for(set);
