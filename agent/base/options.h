@@ -32,10 +32,11 @@ struct store_options {
   std::uint32_t heaps_max = 64;
   std::uint32_t lease_default_ms = 15000;
   std::uint32_t lease_max_ms = 600000;
-  double clean_below_live_ratio = 0.75;  ///< sealed regions sparser than this are cleaned when memory is short
-  double clean_reserve = 0.05;           ///< share of the memory that only the cleaner may use
-  std::uint32_t trace_threads = 1;       ///< 1 to 64; without a background thread there is none
-  int trace_nice = 10;                   ///< of those threads, 0 to 19: fetches are served first
+  std::uint64_t keep_max_ms = 24ull * 3600'000;  ///< for which a heap that was detached stays without an owner
+  double clean_below_live_ratio = 0.75;          ///< sealed regions sparser than this are cleaned when memory is short
+  double clean_reserve = 0.05;                   ///< share of the memory that only the cleaner may use
+  std::uint32_t trace_threads = 1;               ///< 1 to 64; without a background thread there is none
+  int trace_nice = 10;                           ///< of those threads, 0 to 19: fetches are served first
   /// A heap's objects that are marked and not scanned; beyond: rescans. And those that an evacuation in traversal order
   /// has come across and not moved; beyond: they are met later, out of order.
   std::uint64_t trace_queue_slots = 1u << 20;

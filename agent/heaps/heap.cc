@@ -26,12 +26,14 @@ heap::heap(region_pool& p, const open_heap_body& b, std::uint64_t quota, std::ui
 heap::~heap() = default;
 
 errc heap::grant(std::uint32_t first, std::uint32_t count) {
+  changes();
   forget_backups(first, count);
   if (const errc e = reserve_tablets(first, count); e != errc::ok) return e;
   return promote(first, count);
 }
 
 errc heap::replicate(std::uint32_t first, std::uint32_t count) {
+  changes();
   for (std::uint32_t t = first; t < first + count; ++t) {
     const std::uint64_t word = tablet_word(t).load(std::memory_order_relaxed);
     if (word != 0 && (word & is_backup) == 0) return errc::refused;
@@ -45,6 +47,7 @@ errc heap::replicate(std::uint32_t first, std::uint32_t count) {
 }
 
 errc heap::leave(std::uint32_t first, std::uint32_t count) {
+  changes();
   for (std::uint32_t t = first; t < first + count; ++t)
     if (std::atomic<std::uint64_t>& word = tablet_word(t); word.load(std::memory_order_relaxed) != 0)
       word.fetch_or(is_backup, std::memory_order_acq_rel);
@@ -94,6 +97,7 @@ errc heap::reserve_tablets(std::uint32_t first, std::uint32_t count) {
 }
 
 errc heap::promote(std::uint32_t first, std::uint32_t count) {
+  changes();
   for (std::uint32_t t = first; t < first + count; ++t)
     if (tablet_word(t).load(std::memory_order_relaxed) == 0) return errc::not_found;
   for (std::uint32_t t = first; t < first + count; ++t) tablet_word(t).fetch_and(~is_backup, std::memory_order_acq_rel);
@@ -108,6 +112,7 @@ errc heap::learn_type(std::uint32_t id, heap_type t) {
     return same ? errc::ok : errc::layout_mismatch;
   }
   const std::uint64_t bytes = sizeof(heap_type) + 64 + t.name.size() + t.ref_offsets.size() * 4;
+  changes();
   if (types.size() >= limits::types_max || type_bytes + bytes > limits::type_bytes_max) return errc::too_large;
   const std::uint64_t size = type_known | (t.kind == 1 ? type_array : 0) | t.bytes;
   const heap_type& known = types.emplace(id, std::move(t)).first->second;
@@ -219,6 +224,7 @@ void heap::close() {
 }
 
 void heap::begin_cycle(std::shared_ptr<heap_cycle> t) {
+  changes();
   for (const auto& [first, block] : tablet_blocks)
     for (std::uint32_t i = 0; i < block.bytes() / tablet_block; ++i)
       if (std::atomic<std::uint64_t>& word = tablet_word(first + i);
@@ -297,7 +303,7 @@ void heap::release(const slot_bits& p, release_answer& a) {
 
 std::uint64_t heap::metadata_bytes() const noexcept {
   std::uint64_t n = sizeof(heap) + entry_pages * detail::page_bytes + std::uint64_t{tablets} * detail::page_bytes;
-  n += type_bytes + scratch.capacity() * sizeof(item);
+  n += type_bytes + detached.record.capacity() + scratch.capacity() * sizeof(item);
   if (const auto c = running_cycle()) n += c->memory_bytes();
   for (const region* r : regions) n += sizeof(region) + r->extents.capacity() * sizeof(extent);
   return n;

@@ -41,6 +41,16 @@ struct evacuation {
   evacuate_answer told{};
 };
 
+/// What the owner of a heap that it has detached left for the next one (protocol/heap_messages.h, "Detaching").
+struct detachment {
+  std::string name, secret;
+  std::uint64_t lineage[2] = {0, 0};
+  std::uint64_t keep_ms = 0;
+  std::vector<std::byte> record;  ///< empty: nobody can attach the heap, which has changed since or was claimed
+  bool attached = false;          ///< by the owner that it has now or had last
+  std::string owner;              ///< the name of that one, for who comes later
+};
+
 /// What is kept of a type beyond its size.
 struct heap_type {
   std::uint32_t kind = 0;
@@ -66,7 +76,7 @@ struct heap {
   ~heap();
 
   region_pool& regions_pool;
-  const owner_key key;
+  owner_key key;  ///< its incarnation changes when the heap is attached, under the mutex
   const std::string name;
   const std::uint64_t quota_bytes;
   const std::uint32_t lease_ms;
@@ -88,6 +98,7 @@ struct heap {
   bool told_to_leave = false;     ///< the owner was told that the agent is drained, and not that it is not any more
   bool tell_again = false;        ///< in this session it was told nothing yet, and in an earlier one it was
   bool was_told = false;
+  detachment detached;  ///< without a name: the heap was never detached
   std::unordered_map<std::uint32_t, heap_type> types;
   std::uint64_t type_bytes = 0;
   std::map<std::uint32_t, os::reservation> tablet_blocks;  ///< by first tablet
@@ -221,6 +232,10 @@ struct heap {
 
   // ---- changes; the caller holds the mutex ----
 
+  /// What was left for a next owner does not describe the heap any more. Everything calls it that an owner changes.
+  void changes() noexcept {
+    if (!detached.record.empty()) detached.record = std::vector<std::byte>();
+  }
   /// errc::ok also for tablets that are granted already. What a tablet had as a backup is forgotten.
   errc grant(std::uint32_t first, std::uint32_t count);
   /// The same as a backup. errc::refused if the agent is the primary.

@@ -34,6 +34,8 @@ errc heap_session::message(message_type type, body b, fabric::answer& out) {
     case message_type::audit: return audit(b, out);
     case message_type::statistics: return statistics(b, out);
     case message_type::census: return census(b, out);
+    case message_type::detach_heap: return detach_heap(b, out);
+    case message_type::claim_heap: return claim_heap(b, out);
     case message_type::renew:
       if (!b.empty()) return errc::bad_frame;
       begin_answer(out, type, nullptr, 0);
@@ -72,10 +74,16 @@ void heap_session::disconnected() noexcept {
   std::lock_guard lock(h_.mutex);
   if (h_.owner != &s_) return;
   h_.owner = nullptr;
-  h_.lease_until = agent_.now() + std::chrono::milliseconds(h_.lease_ms);
-  if (!h_.closed.load())
+  const detachment& d = h_.detached;
+  const std::uint64_t kept_ms = d.record.empty() ? h_.lease_ms : d.keep_ms;
+  h_.lease_until = agent_.now() + std::chrono::milliseconds(kept_ms);
+  if (h_.closed.load()) return;
+  if (d.record.empty())
     log::at(agent_.heap_level(), "store {}: heap {} lost its owner {}; it has {} ms to come back", agent_.options.name,
-            h_.name, s_.peer.name(), h_.lease_ms);
+            h_.name, s_.peer.name(), kept_ms);
+  else
+    log::at(agent_.heap_level(), "store {}: heap {} was left by {} as {}, for {} ms", agent_.options.name, h_.name,
+            s_.peer.name(), d.name, kept_ms);
 }
 
 }  // namespace fm::agent

@@ -31,7 +31,9 @@ class heap_session final : public tenant {
   errc read_entries(body b, fabric::answer& out);
   errc audit(body b, fabric::answer& out);
   errc statistics(body b, fabric::answer& out);
-  errc census(body b, fabric::answer& out);  ///< object_counts.cc
+  errc census(body b, fabric::answer& out);       ///< object_counts.cc
+  errc detach_heap(body b, fabric::answer& out);  ///< detachment.cc, as the next
+  errc claim_heap(body b, fabric::answer& out);
 
   // ---- region_messages.cc ----
   errc open_region(body b, fabric::answer& out);

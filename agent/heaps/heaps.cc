@@ -80,25 +80,35 @@ std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, const 
   // An owner that never got the answer to its first open asks again as if for the first time.
   if (m.resume == 0 && (h.applied_seq != 0 || !h.regions.empty()))
     return refuse(out, type, errc::refused, "the heap exists already; resume it");
-  if (h.owner != nullptr) {
-    h.owner->revoked.store(true);
-    h.owner->peer.close(errc::stale, "the heap was resumed on another connection");
-    if (h.owner->in_flight.load() != 0)
-      return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
-  }
-  open_heap_answer a{regions_.region_bytes(),         h.quota_bytes, 0, h.lease_ms, protocol_minor,
-                     zone_number(agent_.options.zone)};
-  h.owner = &s;
-  h.owner_minor = m.minor;
-  h.tell_again = h.was_told;
-  h.lease_until = time_point::max();
-  a.applied_seq = h.applied_seq;
-  for (region* r : h.regions)  // notices sent to an earlier session may never have arrived
-    if (r->state == region_state::retiring) r->notice_pending = h.notices_pending = true;
+  if (!revoke_owner(h, "the heap was resumed on another connection"))
+    return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
+  hand_over(h, s, m.minor);
+  const open_heap_answer a = opened_answer(h);
   begin_answer(out, type, &a, sizeof a);
   s.open(std::move(opened));
   agent_.wake();  // the notices follow the answer
   return errc::ok;
+}
+
+bool heaps::revoke_owner(heap& h, const char* why) {
+  if (h.owner == nullptr) return true;
+  h.owner->revoked.store(true);
+  h.owner->peer.close(errc::stale, why);
+  return h.owner->in_flight.load() == 0;
+}
+
+void heaps::hand_over(heap& h, session& s, std::uint16_t owner_minor) {
+  h.owner = &s;
+  h.owner_minor = owner_minor;
+  h.tell_again = h.was_told;
+  h.lease_until = time_point::max();
+  for (region* r : h.regions)  // notices sent to an earlier session may never have arrived
+    if (r->state == region_state::retiring) r->notice_pending = h.notices_pending = true;
+}
+
+open_heap_answer heaps::opened_answer(const heap& h) const {
+  return {regions_.region_bytes(),         h.quota_bytes, h.applied_seq, h.lease_ms, protocol_minor,
+          zone_number(agent_.options.zone)};
 }
 
 std::vector<std::shared_ptr<heap>> heaps::all() const {

@@ -44,6 +44,8 @@ class heaps {
   void add(heap_part& p) { parts_.push_back(&p); }
   /// Opens or resumes a heap for a session that has opened nothing; session::opening is held.
   errc open(session& s, body b, fabric::answer& out);
+  /// Gives a heap that was detached to such a session, or shows it what was left of it (detachment.cc).
+  errc attach(session& s, body b, fabric::answer& out);
   [[nodiscard]] std::vector<std::shared_ptr<heap>> all() const;
   /// Null: there is none.
   [[nodiscard]] std::shared_ptr<heap> find(const std::uint64_t (&id)[2]) const;
@@ -69,6 +71,13 @@ class heaps {
   /// Gives the heap to the session. None: it was closed meanwhile.
   std::optional<errc> take_over(session& s, const open_heap_body& m, const std::shared_ptr<heap>& kept, bool fresh,
                                 fabric::answer& out);
+  /// heap.mutex, of both. The earlier owner's session speaks for the heap no more; false: its operations still run.
+  static bool revoke_owner(heap& h, const char* why);
+  void hand_over(heap& h, session& s, std::uint16_t owner_minor);
+  [[nodiscard]] open_heap_answer opened_answer(const heap& h) const;
+  /// The heap that waits for an owner under that name, or else, unless `only_waiting`, one that has been attached since.
+  /// names_mutex_ is held.
+  [[nodiscard]] std::shared_ptr<heap> find_detached(const std::string& name, bool only_waiting) const;
   struct id_hash {
     std::size_t operator()(const std::pair<std::uint64_t, std::uint64_t>& k) const noexcept {
       return k.first ^ (k.second * 0x9e3779b97f4a7c15ull);
@@ -79,6 +88,8 @@ class heaps {
   region_pool& regions_;
   std::vector<heap_part*> parts_;
 
+  /// Held while a heap is looked up by its name, or gets one; taken before the mutexes of heaps, and never with the map's.
+  std::mutex names_mutex_;
   mutable std::mutex mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<heap>, id_hash> by_id_;
   std::uint64_t expired_ = 0;

@@ -87,6 +87,7 @@ errc index_batch(heap& h, region& r, const index_body& b, const char*& why) {
     }
     h.objects_indexed += n;
   }
+  h.changes();
   ++h.batches;
   h.batch_bytes += b.length;
   h.applied_seq = b.seq;

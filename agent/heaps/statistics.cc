@@ -34,14 +34,15 @@ std::string heap_json(const heap& h, time_point now, heap_sums& total) {
                                    std::chrono::duration_cast<std::chrono::milliseconds>(h.lease_until - now).count());
   const auto cycle = h.running_cycle();
   return fmt::format(
-      R"({{"name":{},"id":"{:016x}{:016x}","connected":{},"lease_ms":{},"lease_left_ms":{},"quota_bytes":{},)"
+      R"({{"name":{},"detached_as":{},"id":"{:016x}{:016x}","connected":{},"lease_ms":{},"lease_left_ms":{},"quota_bytes":{},)"
       R"("region_memory_bytes":{},"live_bytes":{},"garbage_bytes":{},"metadata_bytes":{},"objects":{},"tablets":{},"types":{},)"
       R"("regions":{},"regions_open":{},"regions_sealed":{},"regions_retiring":{},"regions_unwalkable":{},)"
       R"("batches":{},"batch_bytes":{},"objects_indexed":{},"applied_seq":{},)"
       R"("regions_retired":{},"regions_cleaned":{},"bytes_cleaned":{},"cleaner_lost":{},)"
       R"("evacuating":{},"regions_evacuated":{},"bytes_evacuated":{},"objects_evacuated":{},)"
       R"("cycle":{},"cycle_marked":{},"cycle_tracing_ns":{},"trace_faults":{},"slots_released":{}}})",
-      quoted(h.name), h.key.heap_id[0], h.key.heap_id[1], h.owner != nullptr, h.lease_ms, left, h.quota_bytes,
+      quoted(h.name), quoted(h.detached.record.empty() ? std::string() : h.detached.name), h.key.heap_id[0],
+      h.key.heap_id[1], h.owner != nullptr, h.lease_ms, left, h.quota_bytes,
       h.regions.size() * h.regions_pool.region_bytes(), live, garbage, h.metadata_bytes(), h.objects, h.tablets,
       h.types.size(), h.regions.size(), open, sealed, retiring, unwalkable, h.batches, h.batch_bytes, h.objects_indexed,
       h.applied_seq, h.regions_retired, h.regions_cleaned, h.bytes_cleaned, h.cleaner_lost, h.evacuation_runs.load(),

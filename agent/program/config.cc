@@ -184,9 +184,10 @@ void apply_environment(config& c, char** environment) {
 
 std::uint64_t parse_bytes(const std::string& text) { return parse_with_unit(text, byte_units, "4GiB"); }
 
-std::uint32_t parse_milliseconds(const std::string& text) {
+std::uint32_t parse_milliseconds(const std::string& text, std::uint32_t hours_most) {
   const std::uint64_t ms = parse_with_unit(text, time_units, "15s");
-  if (ms == 0 || ms > 24ull * 3600'000) throw fmt::format("'{}' is not between 1ms and 24h", text);
+  if (ms == 0 || ms > std::uint64_t{hours_most} * 3600'000)
+    throw fmt::format("'{}' is not between 1ms and {}h", text, hours_most);
   return static_cast<std::uint32_t>(ms);
 }
 
@@ -224,6 +225,8 @@ const std::vector<setting>& settings() {
          c.store.lease_default_ms = parse_milliseconds(v);
          c.store.lease_max_ms = std::max(c.store.lease_max_ms, c.store.lease_default_ms);
        }},
+      {"keep-detached", "TIME", "how long a heap that was detached is kept for its next owner at most (default 24h)",
+       false, [](config& c, text v) { c.store.keep_max_ms = parse_milliseconds(v, 720); }},
       {"clean-below", "SHARE", "regions with a smaller live share are cleaned when memory is short (default 0.75)",
        false, [](config& c, text v) { c.store.clean_below_live_ratio = parse_share(v); }},
       {"clean-reserve", "SHARE", "share of the memory that only the cleaner may use (default 0.05)", false,

@@ -51,6 +51,6 @@ void check_config(const config& c);
 /// "4GiB", "512MiB", "65536": bytes. Throws std::string.
 std::uint64_t parse_bytes(const std::string& text);
 /// "15s", "500ms", "2min": milliseconds. Throws std::string.
-std::uint32_t parse_milliseconds(const std::string& text);
+std::uint32_t parse_milliseconds(const std::string& text, std::uint32_t hours_most = 24);
 
 }  // namespace fm::agent

@@ -135,12 +135,14 @@ errc agent_store::answer_of(session& s, message_type type, body b, fabric::answe
 }
 
 errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer& out) {
-  const bool is_heap = type == message_type::open_heap, is_pool = type == message_type::pool_open,
-             is_peer = type == message_type::open_peer, is_space = type == as_type(paged_message::open_space);
-  if (is_heap || is_pool || is_peer || is_space) {
+  const bool is_heap = type == message_type::open_heap, is_detached = type == message_type::attach_heap,
+             is_pool = type == message_type::pool_open, is_peer = type == message_type::open_peer,
+             is_space = type == as_type(paged_message::open_space);
+  if (is_heap || is_detached || is_pool || is_peer || is_space) {
     const std::lock_guard one(s.opening);
     if (s.opened() != nullptr) return errc::bad_frame;
     if (is_heap) return heaps_.open(s, b, out);
+    if (is_detached) return heaps_.attach(s, b, out);
     if (is_pool) return pools_.open(s, b, out);
     return is_peer ? peers_.open(s, b, out) : spaces_.open(s, b, out);
   }

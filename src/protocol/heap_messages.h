@@ -42,6 +42,12 @@
 // already, that is newer. `promote_tablets` makes the agent the primary. src/cache/tablets/replica_set.h has the owner's half.
 // `leave_tablets` ends the agent's part in them: it forgets what it has, and is the empty backup of nobody.
 //
+// Detaching. A heap may outlive its owner: `detach_heap` leaves a record, which is the owner's own and which the agent does
+// not read, under a name and a secret. When the session ends, the heap stays for `keep_ms` in place of its lease.
+// `attach_heap` gives the record to whoever knows both, and with `take` makes the sender the heap's owner, whose batches
+// go on with the next number. The record is gone as soon as the heap changes, or by `claim_heap`: an attempt that fails
+// before that leaves the heap to the next one. src/heap/detach.cc has the owner's half.
+//
 // Evacuating. The owner asks for it after a cycle, with a number that grows. If it asks again with the same number,
 // the answer says how far the evacuation is. The agent moves live objects out of sparse sealed regions, lowest live
 // ratio first, into regions of its own. It does so beside its other work, and whether or not the owner asks again or
@@ -56,9 +62,11 @@ namespace fm::protocol {
 
 constexpr std::uint16_t protocol_major = 2;
 constexpr std::uint16_t protocol_minor =
-    5;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer; 4: replicas; 5: agents that are left
+    6;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer; 4: replicas; 5: agents that are left;
+        ///< 6: heaps that are detached
 constexpr std::uint16_t minor_of_replicas = 4;
 constexpr std::uint16_t minor_of_leaving = 5;
+constexpr std::uint16_t minor_of_detaching = 6;
 
 enum class message_type : std::uint16_t {
   open_heap = 1,        ///< open_heap_body -> open_heap_answer
@@ -96,6 +104,9 @@ enum class message_type : std::uint16_t {
   promote_tablets = 29,    ///< grant_tablets_body -> {}: it is their primary from now on
   leave_tablets = 30,      ///< grant_tablets_body -> {}: it stores nothing of them any more, whatever it was
   drain = 31,              ///< notice agent -> owner, drain_notice: it wants to be left, or not any more
+  detach_heap = 32,        ///< detach_heap_body + record -> {}, see "Detaching"
+  attach_heap = 33,        ///< attach_heap_body -> attach_heap_answer + record
+  claim_heap = 34,         ///< {} -> {}: nobody attaches the heap any more
 
   // Of pools; the bodies are in protocol/pool_messages.h.
   pool_open = 64,        ///< pool_open_body -> pool_open_answer
@@ -160,6 +171,37 @@ struct open_heap_answer {
   std::uint32_t lease_ms;
   std::uint16_t minor;  ///< protocol_minor of the agent; 0: less than minor_of_replicas
   std::uint16_t zone;   ///< a number for the name of its failure domain; 0: it has none
+};
+
+constexpr std::uint32_t heap_name_bytes = 64;  ///< of a name and of a secret, zeros behind it; at least one
+constexpr std::uint32_t heap_record_bytes_max = (1u << 20) - 4096;  ///< one message, under the transports' default cap
+
+/// Refused as conflict if another heap waits for an owner under the name. One of the same lineage gives way, unless it is
+/// being attached: that is what this agent had of the heap when it was last detached, if it was left out since.
+struct detach_heap_body {
+  char name[heap_name_bytes];
+  char secret[heap_name_bytes];
+  std::uint64_t lineage[2];  ///< random; the same from owner to owner
+  std::uint64_t keep_ms;     ///< wanted, from the end of the owner's session; at most what the agent allows
+  std::uint32_t record_bytes;
+  std::uint32_t zero;
+};
+
+/// Refused as not_found, access_denied (the secret is another one) or conflict (the heap has an owner, whom the text names).
+struct attach_heap_body {
+  std::uint16_t major, minor;
+  std::uint32_t take;  ///< 0: the record alone; the session has opened nothing then
+  char name[heap_name_bytes];
+  char secret[heap_name_bytes];
+  std::uint64_t incarnation;  ///< of the new owner
+  char owner[48];             ///< its name, for logs and for who comes later, zero-terminated
+};
+
+struct attach_heap_answer {
+  std::uint64_t heap_id[2];
+  open_heap_answer opened;  ///< of no meaning unless `take`
+  std::uint32_t left;       ///< as region_answer::left
+  std::uint32_t record_bytes;
 };
 
 /// Of a zone's name; 0 of an empty one. Two names may have one number: then they count as one zone, which is the safe side.
@@ -443,6 +485,7 @@ constexpr std::uint32_t batch_magic = 0x31424d46;  // "FMB1"
 
 static_assert(sizeof(open_heap_body) == 96 && sizeof(type_record) == 32 && sizeof(index_body) == 48);
 static_assert(sizeof(peer_record) == 40 && sizeof(remote_references_body) == 48 && sizeof(open_peer_body) == 56);
+static_assert(sizeof(detach_heap_body) == 160 && sizeof(attach_heap_body) == 192 && sizeof(attach_heap_answer) == 56);
 static_assert(sizeof(batch_header) == 24 && sizeof(region_answer) == 32 && sizeof(audit_answer) == 40);
 
 }  // namespace fm::protocol

@@ -76,6 +76,32 @@ class hostile_owner {
     seq_ = answer.applied_seq + 1;
   }
 
+  // One of three names and two secrets, most often to go on as this owner.
+  void attach(input& in) {
+    attach_heap_body b{protocol_major, protocol_minor, in.below(3) == 0 ? 0u : 1u, {}, {}, 77, "fuzz"};
+    b.name[0] = static_cast<char>('a' + in.below(3));
+    b.secret[0] = static_cast<char>('s' + in.below(2));
+    if (in.below(8) == 0) b.incarnation = in.name();
+    if (in.below(16) == 0) std::memset(b.name, 'x', sizeof b.name);
+    if (in.below(2) == 0) reconnect();  // a session opens one heap
+    const auto a = send(message_type::attach_heap, b);
+    attach_heap_answer answer{};
+    if (a.size() < sizeof answer) return;
+    std::memcpy(&answer, a.data(), sizeof answer);
+    FM_CHECK(a.size() == sizeof answer + answer.record_bytes, "an attach answer of a wrong length");
+    if (b.take == 1) seq_ = answer.opened.applied_seq + 1;
+  }
+  void detach(input& in) {
+    std::vector<std::byte> m;
+    const std::uint32_t bytes = in.below(16) == 0 ? in.name() : 1 + in.below(40);
+    detach_heap_body b{{}, {}, {in.below(2), 0}, in.word(), bytes, 0};
+    b.name[0] = static_cast<char>('a' + in.below(3));
+    b.secret[0] = static_cast<char>('s' + in.below(2));
+    append(m, b);
+    m.resize(m.size() + std::min(bytes, 4096u));
+    send(message_type::detach_heap, m);
+  }
+
   // An object of one reference, one of eight words, an array of bytes; bent or any number of others now and then.
   void types(input& in) {
     std::vector<std::byte> b;
@@ -304,9 +330,9 @@ class hostile_owner {
 };
 
 void step(input& in, hostile_owner& owner, fm::agent::store& s, std::int64_t& now_ns) {
-  switch (in.below(22)) {
+  switch (in.below(25)) {
     case 0: owner.send_raw(in.bytes(in.below(64))); break;
-    case 1: owner.send(static_cast<message_type>(in.below(30)), in.bytes(in.below(100))); break;
+    case 1: owner.send(static_cast<message_type>(in.below(36)), in.bytes(in.below(100))); break;
     case 2: owner.open(in); break;
     case 3: owner.types(in); break;
     case 4: owner.send(message_type::grant_tablets, grant_tablets_body{in.name(), in.name()}); break;
@@ -332,6 +358,8 @@ void step(input& in, hostile_owner& owner, fm::agent::store& s, std::int64_t& no
     case 16: owner.batch(in); break;
     case 17:
     case 18: owner.evacuate(in); break;
+    case 19: owner.detach(in); break;
+    case 20: owner.attach(in); break;
     default: owner.cycle(in);
   }
 }
