@@ -134,9 +134,7 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
         if (attempt < links.size()) continue;
         throw error(e, fmt::format("{} grants no tablets", links[agent]->url()));
       }
-      if (cache_.options().dumped)
-        os::reservation::set_dumped(hit.words + first * tablet_slots,
-                                    limits::tablets_per_grant * tablet_slots * sizeof(word_t), true);
+      set_dumped(first, limits::tablets_per_grant);
       const std::lock_guard tablets_lock(tablets_mutex_);
       for (std::uint32_t t = first; t < first + limits::tablets_per_grant; ++t) tablets_.push_back(t);
       source.next = first * tablet_slots;
@@ -163,6 +161,22 @@ void slot_sources::take_run(mutator& m, std::uint64_t together) {
     next_run(m);
     return;
   }
+}
+
+void slot_sources::set_dumped(std::uint32_t first, std::uint32_t count) const noexcept {
+  if (cache_.options().dumped)
+    os::reservation::set_dumped(hit.words + first * tablet_slots, count * tablet_slots * sizeof(word_t), true);
+}
+
+void slot_sources::adopt(std::uint32_t first, std::uint32_t count, const replica_set& set) {
+  const std::lock_guard lock(tablets_mutex_);
+  tablets_.reserve(tablets_.size() + count);
+  take_stored_tablets(&cache_, first, count);
+  for (std::uint32_t t = first; t < first + count; ++t) {
+    set.store(t);
+    tablets_.push_back(t);
+  }
+  set_dumped(first, count);
 }
 
 // Nobody knows of the tablets yet, so their sets may be stored without holding eviction back. A set that stays short of

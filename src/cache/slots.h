@@ -24,6 +24,7 @@
 namespace fm::detail {
 
 class object_cache;
+class replica_set;
 class mutator;
 class mutator_list;
 
@@ -65,6 +66,9 @@ class slot_sources {
   /// What withdraw gave is on offer at the tablet's primary, and is allocated last. Without memory for that, the next
   /// collection finds that there are no objects. By the same thread.
   void return_unused(std::span<const slot_page> pages) noexcept;
+  /// Tablets of a heap that another process has stored, with their sets, before anybody uses this one. All of their slots
+  /// count as allocated: the first collection finds those that are free. Throws slots_exhausted.
+  void adopt(std::uint32_t first, std::uint32_t count, const replica_set& set);
   /// Tablets in use.
   [[nodiscard]] std::vector<std::uint32_t> tablets() const;
 
@@ -90,6 +94,7 @@ class slot_sources {
   [[nodiscard]] std::uint64_t run_bytes_most() const noexcept;
   /// Makes agents the backups of tablets that are about to be granted to the primary: as many as there are.
   void grant_backups(std::uint32_t primary, std::uint32_t first, std::uint32_t count) noexcept;
+  void set_dumped(std::uint32_t first, std::uint32_t count) const noexcept;
   struct slot_source;
   static void make_room(slot_source& source);
   static void end_first_use(slot_source& source) noexcept;

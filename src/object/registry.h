@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <farmem/detail/type_descriptor.h>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -39,11 +40,16 @@ class type_registry {
   /// a description that contradicts itself, too_large when the numbers are used up.
   const type_descriptor& add(type_descriptor d);
 
+  /// See register_stored_types. Throws as add, and layout_mismatch; then nothing has changed, unless there is no memory.
+  void add_stored(std::span<const type_descriptor> types);
+
   /// For fork: nobody registers a type meanwhile.
   void lock() noexcept { mutex_.lock(); }
   void unlock() noexcept { mutex_.unlock(); }
 
  private:
+  /// With mutex_, of a valid description that nobody has.
+  const type_descriptor& append(type_descriptor d, std::string key);
   static constexpr std::uint32_t block_types = 4096;
   static constexpr std::uint32_t blocks = (max_types + 1) / block_types;
   struct block {

@@ -123,6 +123,48 @@ std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_
   return first;
 }
 
+void take_stored_tablets(object_cache* heap, std::uint32_t first, std::uint32_t count) {
+  const std::lock_guard lock(tablets_mutex);
+  const std::uint64_t end = std::uint64_t{first} + count, most = hit.slots / tablet_slots;
+  if (first == 0 || end > most)
+    throw error(errc::slots_exhausted,
+                fmt::format("a stored heap has tablets up to {}, and this process has room for {}: raise "
+                            "heap_options::slots or FARMEM_SLOTS",
+                            end, most));
+  if (!free_runs.empty()) {
+    if (const auto last = std::prev(free_runs.end()); last->first + last->second == next_tablet) {
+      next_tablet = last->first;
+      free_runs.erase(last);
+    }
+  }
+  // So all numbers are free from next_tablet on, or in one run of those that were given back.
+  auto run = free_runs.upper_bound(first);
+  if (first >= next_tablet) {
+    if (first > next_tablet) free_runs.emplace(next_tablet, first - next_tablet);
+    next_tablet = static_cast<std::uint32_t>(end);
+  } else {
+    if (run != free_runs.begin()) --run;
+    const bool is_free =
+        run != free_runs.end() && run->first <= first && end <= std::uint64_t{run->first} + run->second;
+    if (!is_free)
+      throw error(errc::slots_exhausted,
+                  fmt::format("tablets {} to {} of a stored heap are another heap's in this process: attach it before "
+                              "other heaps are opened",
+                              first, end - 1));
+    const std::uint32_t run_first = run->first, run_end = run->first + run->second;
+    if (run_end > end) free_runs.emplace(static_cast<std::uint32_t>(end), run_end - static_cast<std::uint32_t>(end));
+    if (run_first == first)
+      free_runs.erase(run_first);
+    else
+      free_runs[run_first] = first - run_first;
+  }
+  for (std::uint32_t t = first; t < end; ++t) {
+    hit.tablets[t].agent.store(0, std::memory_order_relaxed);
+    hit.tablets[t].replicas.store(0, std::memory_order_relaxed);
+    hit.tablets[t].heap.store(heap, std::memory_order_release);
+  }
+}
+
 void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept {
   const std::lock_guard lock(tablets_mutex);
   for (std::uint32_t t = first; t < first + count; ++t) hit.tablets[t].heap.store(nullptr, std::memory_order_release);

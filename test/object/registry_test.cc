@@ -54,6 +54,40 @@ TEST_CASE("a type registered again is the same type") {
   CHECK(array.id == 2);
 }
 
+TEST_CASE("types of a stored heap keep their numbers, and the program's own join them") {
+  type_registry r;
+  const type_descriptor& first = r.add(described("a"));
+  const std::vector<type_descriptor> stored{described("a"), described("b"), described("c")};
+  r.add_stored(stored);
+  CHECK(r.count() == 3);
+  CHECK(r.find(1) == &first);
+  CHECK(r.add(described("c")).id == 3);
+  CHECK(&r.add(described("c")) == r.find(3));
+  r.add_stored(stored);
+  CHECK(r.count() == 3);
+  CHECK(r.add(described("d")).id == 4);
+}
+
+TEST_CASE("types of a stored heap whose numbers or layouts are others' are refused, and nothing is registered") {
+  type_registry r(4);
+  r.add(described("a"));
+  r.add(described("b"));
+  const auto refused = [&](const std::vector<type_descriptor>& stored) {
+    const errc e = code_of([&] { r.add_stored(stored); });
+    CHECK(r.count() == 2);
+    return e;
+  };
+  CHECK(refused({described("b"), described("a")}) == errc::layout_mismatch);
+  CHECK(refused({described("c")}) == errc::layout_mismatch);
+  CHECK(refused({described("a"), described("c"), described("b")}) == errc::layout_mismatch);
+  CHECK(refused({described("a", 2)}) == errc::layout_mismatch);
+  CHECK(refused({described("a"), described("b"), described("c"), described("c")}) == errc::invalid_argument);
+  CHECK(refused({described("a"), described("b"), described("c"), described("d"), described("e")}) == errc::too_large);
+  type_descriptor bad = described("c");
+  bad.ref_offsets = {4};
+  CHECK(refused({described("a"), described("b"), bad}) == errc::invalid_argument);
+}
+
 TEST_CASE("another layout under a known name is a typed error that names both layouts") {
   type_registry r;
   r.add(described("shop::basket"));

@@ -86,6 +86,9 @@ void prefer_small_hit_pages() noexcept;
 
 /// Takes `count` consecutive unused tablet numbers for a heap; returns the first. Throws fm::errc::slots_exhausted.
 std::uint32_t take_tablets(object_cache* heap, std::uint32_t agent, std::uint32_t count);
+/// Takes those numbers, which stored references already name. Throws fm::errc::slots_exhausted if they are beyond the table,
+/// or if one of them is in use; then none is taken.
+void take_stored_tablets(object_cache* heap, std::uint32_t first, std::uint32_t count);
 /// Gives tablets back: their words become unknown, and the numbers may be used by another heap.
 void give_back_tablets(std::uint32_t first, std::uint32_t count) noexcept;
 

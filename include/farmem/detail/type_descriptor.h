@@ -39,6 +39,9 @@ std::uint32_t type_count() noexcept;
 /// Registers a description (the id is filled in) and returns the permanent copy; the same name and kind with the same
 /// layout gives the descriptor that is there already, with another layout throws fm::errc::layout_mismatch.
 const type_descriptor& register_type(type_descriptor d);
+/// Gives the types of a heap that another process has stored the numbers 1, 2 and so on that they have there. The program's
+/// own descriptions join them when they are registered. Throws layout_mismatch if a type has another layout or number here.
+void register_stored_types(std::span<const type_descriptor> types);
 /// Throws wrong_type: an object is of type number `is`, and not what was `wanted`.
 [[noreturn]] void throw_wrong_type(std::uint32_t is, std::string_view wanted);
 
