@@ -9,6 +9,7 @@
 #include <farmem/collect.h>
 #include <farmem/detail/describe.h>
 #include <farmem/detail/holds_root.h>
+#include <farmem/object.h>
 #include <farmem/options.h>
 #include <farmem/ptr.h>
 #include <farmem/stats.h>
@@ -22,6 +23,9 @@ namespace fm {
 namespace detail {
 class heap_core;
 }
+
+template <class T>
+struct attached_heap;
 
 /// A managed heap of one process. Objects are made in it, are reached through fm::ptr, and live in the local cache or
 /// on the agents. Thread-safe. Closing or destroying it frees all objects; handles to them become null.
@@ -42,6 +46,25 @@ class heap {
 
   /// Opens a heap as the constructor does; returns errors instead of throwing them.
   [[nodiscard]] static result<std::unique_ptr<heap>> open(const heap_options& options);
+
+  /// Takes over a heap that another process has left by detach: `auto [h, root] = fm::heap::attach<index>({.name = "index"},
+  /// {.agents = {"tcp://10.0.0.2:7070"}});`. The cache is empty at first. Objects are fetched when they are used, so this
+  /// takes a few messages to each agent, and none for objects.
+  ///
+  /// heap_options::agents names at least one agent that has the heap; the heap knows the others, by the URLs that the
+  /// earlier process used. Options are this process's own, but for `quota`; `replicas` should be the same as before. The types need the
+  /// same layouts. Handles and numbers of slots and types belong to a process, so attach before other heaps are opened and
+  /// before channels and pools are used.
+  ///
+  /// Throws not_found (no such heap, or its time is over), access_denied (another secret), conflict (another process has
+  /// it: the text names that one), stale (an agent has an older state), wrong_type (the root is no T), layout_mismatch,
+  /// slots_exhausted, agent_lost (a tablet has no agent left), and as the constructor. The heap stays as it was then, and
+  /// can be attached again. O(tablets + types).
+  template <class T>
+  [[nodiscard]] static attached_heap<T> attach(const attach_options& which, const heap_options& options);
+  /// As attach, without exceptions: the heap and its root, or the error.
+  template <class T>
+  [[nodiscard]] static result<attached_heap<T>> try_attach(const attach_options& which, const heap_options& options);
 
   /// Makes a T, an aggregate of managed fields: `h.make<node>(1)`. O(1), but waits up to heap_options::memory_within
   /// for memory. Throws fm::error cache_full, too_large, agent_lost, agent_full, quota_exceeded or slots_exhausted.
@@ -216,6 +239,18 @@ class heap {
   /// Returns timed_out if an object could not leave in time, such as one that is pinned or that the caller's scope has
   /// shown. In a scope that has shown more than 64 objects, throws scope_misuse. O(cache).
   errc evict_all(duration within = std::chrono::seconds(30));
+  /// Writes everything home and closes the heap here, as close does, but leaves it at its agents, so that another process
+  /// can attach it: what is reachable from `root` is there, and the rest is garbage. Handles become null; weak handles and
+  /// notices end with the process. No other thread may use the heap.
+  ///
+  /// Throws null_handle, invalid_argument (a name or a secret that is too long, or `root` is of another heap), conflict
+  /// (another heap has the name), unsupported (an agent in this process, or an old one), timed_out (a pin or an open scope
+  /// holds an object, or `within` has passed), agent_lost, agent_full, too_large (more than about 60,000 runs of tablets
+  /// with different agents), scope_misuse. The heap stays open then. O(dirty objects + tablets).
+  template <class T>
+  void detach(const detach_options& how, const ptr<T>& root) {
+    leave(how, root.slot());
+  }
   /// Frees all objects on the agents and closes the connections. Idempotent. No other thread may use the heap.
   void close() noexcept;
 
@@ -229,6 +264,12 @@ class heap {
   detail::object_cache& cache() noexcept { return *cache_; }
 
  private:
+  explicit heap(std::unique_ptr<detail::heap_core> core);
+  /// `root`: what it must be, registered only when the heap's types have their numbers; null: anything.
+  [[nodiscard]] static std::unique_ptr<heap> take_over(const attach_options& which, const heap_options& options,
+                                                       const detail::type_descriptor& (*root)());
+  [[nodiscard]] detail::slot_t stored_root() const noexcept;
+  void leave(const detach_options& how, detail::slot_t root);
   template <class T>
   ptr<T> place(const T& init) {
     FM_ASSERT(detail::names_objects(*cache_, detail::descriptor_of<T>(), &init),
@@ -241,5 +282,26 @@ class heap {
   std::unique_ptr<detail::heap_core> core_;
   detail::object_cache* cache_;  ///< core_'s, as long as core_
 };
+
+/// A heap that was attached, and its root.
+template <class T>
+struct attached_heap {
+  std::unique_ptr<fm::heap> heap;  ///< never null
+  ptr<T> root;                     ///< what the earlier process gave to detach; T is fm::object for any type
+};
+
+template <class T>
+attached_heap<T> heap::attach(const attach_options& which, const heap_options& options) {
+  const detail::type_descriptor& (*root)() = nullptr;
+  if constexpr (!std::same_as<T, object>) root = &detail::descriptor_behind<T>;
+  attached_heap<T> a{take_over(which, options, root), {}};
+  a.root = ptr<T>::from_slot(a.heap->stored_root());
+  return a;
+}
+
+template <class T>
+result<attached_heap<T>> heap::try_attach(const attach_options& which, const heap_options& options) {
+  return attempt([&] { return attach<T>(which, options); });
+}
 
 }  // namespace fm

@@ -50,6 +50,30 @@ struct agent_event {
   std::uint64_t missed = 0;  ///< events before this one that nobody was told of, because too many waited
 };
 
+/// How heap::detach leaves a heap at its agents.
+struct detach_options {
+  /// The name by which it is found again, 1 to 63 bytes. An agent has one heap of a name.
+  std::string name;
+  /// Who attaches the heap has to know it; up to 63 bytes. It travels as it is: on a network that others read it protects
+  /// from mistakes alone.
+  std::string secret;
+  /// How long the agents keep the heap without an owner; at most what farmem-agent --keep-detached says.
+  duration keep_for = std::chrono::hours(24);
+  /// How long what has changed may take to be written home.
+  duration within = std::chrono::minutes(10);
+};
+
+/// Which heap heap::attach takes over, and how.
+struct attach_options {
+  /// As detach_options::name.
+  std::string name;
+  /// As detach_options::secret.
+  std::string secret;
+  /// URLs of agents that stored the heap and do not answer any more. Their objects are had from replicas. A heap is not
+  /// attached without all of its other agents.
+  std::vector<std::string> lost;
+};
+
 /// Options of fm::heap. Every field has a default that works on any machine. Sizes are bytes.
 struct heap_options {
   /// Bytes of local memory for objects, at least 8 segments. Frames of resident objects live here.

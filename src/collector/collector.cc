@@ -48,6 +48,7 @@ collector::collector(object_cache& cache, const collector_options& options)
   triggers_.arm({});
   if (cache.agents().size() > 1) members_at_ = clock::now() + limits::replicate_again_after;
   members_.on_left = options_.on_left;
+  begun_ = ended_ = options_.cycles_before;
   thread_ = std::thread([this] {
     os::name_thread("fm-collector");
     this_thread.collects = true;
@@ -60,7 +61,7 @@ collector::~collector() { stop(); }
 void collector::stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_.exchange(true)) return;
+    stopping_.store(true);
   }
   changed_.notify_all();
   traced();
@@ -173,7 +174,14 @@ void collector::require_other_thread(const char* what) const {
 }
 
 bool collector::run_between(const std::function<void()>& what) {
-  errand mine{what, nullptr};
+  return run_errand({.what = what, .is_last = false, .failure = nullptr});
+}
+
+bool collector::run_last(const std::function<void()>& what) {
+  return run_errand({.what = what, .is_last = true, .failure = nullptr});
+}
+
+bool collector::run_errand(errand mine) {
   std::unique_lock lock(mutex_);
   errands_.push_back(&mine);
   changed_.notify_all();
@@ -197,6 +205,7 @@ void collector::run_errands(std::unique_lock<std::mutex>& lock) noexcept {
     }
     lock.lock();
     e.done = true;
+    if (e.is_last && !e.failure) stopping_.store(true);
     changed_.notify_all();
   }
 }
@@ -342,6 +351,7 @@ void collector::run() noexcept {
       continue;
     }
     run_errands(lock);
+    if (stopping_.load()) break;
     // A collection that is wanted has its turn between two tablets.
     if (keeps() && !(kept && !(wanted_.empty() && young_wanted_.empty()))) {
       kept = true;

@@ -76,6 +76,10 @@ class collector {
   /// Runs `what` on the collector's thread, between two collections, and waits for it; from other threads, outside of
   /// sections. False: the heap closes, and it does not run. What it throws comes out here.
   bool run_between(const std::function<void()>& what);
+  /// The same, and if `what` does not throw, no collection and no notice comes after it: as after stop().
+  bool run_last(const std::function<void()>& what);
+  /// The number of the last cycle. On the collector's thread.
+  [[nodiscard]] std::uint64_t cycles_begun() const noexcept { return begun_; }
   /// Ends the thread; a cycle that runs is given up.
   void stop() noexcept;
 
@@ -148,9 +152,11 @@ class collector {
   time_point members_at_ = time_point::max();  ///< when replica sets are looked at
   struct errand {
     const std::function<void()>& what;
+    bool is_last = false;
     std::exception_ptr failure;
     bool done = false;
   };
+  bool run_errand(errand mine);
   std::vector<errand*> errands_;          ///< of those who wait in run_between
   rehoming rehoming_{cache_, stopping_};  ///< the collector's thread's
   set_members members_{cache_, stopping_};

@@ -29,6 +29,7 @@ struct collector_options {
   std::function<void()> on_replicated;
   /// An agent stores nothing of the heap any more, and is left; on the collector's thread.
   std::function<void(std::uint32_t agent)> on_left;
+  std::uint64_t cycles_before = 0;                   ///< of an earlier owner of the heap: the agents know these numbers
   duration call_within = std::chrono::seconds(10);   ///< one message; an agent that makes no progress for so long
   duration pause_within = std::chrono::seconds(10);  ///< all attempts at one pause together
 };

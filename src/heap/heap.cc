@@ -23,6 +23,17 @@ heap::~heap() {
   if (core_->is_parents()) (void)core_.release();  // nothing of it can be ended here
 }
 
+heap::heap(std::unique_ptr<detail::heap_core> core) : core_(std::move(core)), cache_(&core_->cache()) {}
+
+std::unique_ptr<heap> heap::take_over(const attach_options& which, const heap_options& options,
+                                      const detail::type_descriptor& (*root)()) {
+  return std::unique_ptr<heap>(new heap(detail::heap_core::attach(which, options, root)));
+}
+
+detail::slot_t heap::stored_root() const noexcept { return core_->stored_root(); }
+
+void heap::leave(const detach_options& how, detail::slot_t root) { own(*core_).detach(how, root); }
+
 result<std::unique_ptr<heap>> heap::open(const heap_options& options) {
   try {
     return std::make_unique<heap>(options);

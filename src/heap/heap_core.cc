@@ -59,7 +59,7 @@ void tell_of_replicas(const heap_options& o, const growing_list<remote::agent_se
 
 }  // namespace
 
-heap_core::heap_core(const heap_options& options) : options_(options) {
+heap_core::heap_core(const heap_options& options, const attachment* attaches) : options_(options) {
   if (options.cache_max != 0 && options.cache_max < options.cache)
     throw error(errc::invalid_argument, fmt::format("heap_options::cache_max is {}, and the cache has {} bytes",
                                                     options.cache_max, options.cache));
@@ -81,7 +81,7 @@ heap_core::heap_core(const heap_options& options) : options_(options) {
   let_go_of_parents();
   reserve_hit(options.slots);
   try {
-    open(options);
+    open(options, attaches);
   } catch (...) {
     close();
     throw;
@@ -96,7 +96,7 @@ void heap_core::tell(const std::string& url, agent_change change) noexcept {
   }
 }
 
-void heap_core::open(const heap_options& options) {
+void heap_core::open(const heap_options& options, const attachment* attaches) {
   remote::agent_session_options& lo = session_options_;
   lo.session.connect_within = options.connect_within;
   lo.session.reconnect_for = options.reconnect_within;
@@ -106,6 +106,8 @@ void heap_core::open(const heap_options& options) {
   lo.heap_id[0] = random_word();
   lo.heap_id[1] = random_word();
   lo.incarnation = random_word();
+  lineage_[0] = lo.heap_id[0];
+  lineage_[1] = lo.heap_id[1];
   lo.quota_bytes = options.quota;
   lo.on_retire = [](void* context, std::uint32_t region, std::uint32_t generation) noexcept {
     const auto& c = *static_cast<link_context*>(context);
@@ -140,7 +142,9 @@ void heap_core::open(const heap_options& options) {
     if (object_cache* cache = c.heap->cache_for_links_.load()) cache->begin_stranded();
     if (collector* gc = c.heap->collector_for_links_.load()) gc->agent_lost();
   };
+  if (attaches) lo.attaches = &attaches->from;
   for (const std::string& url : options.agents) links_.push_back(open_session(url));
+  lo.attaches = nullptr;
   tell_of_replicas(options, links_);
   cache_options co;
   co.capacity_bytes = options.cache;
@@ -165,6 +169,10 @@ void heap_core::open(const heap_options& options) {
   cache_ = std::make_unique<object_cache>(co, links_);
   cache_for_links_.store(cache_.get());
   collector_options go;
+  if (attaches) {
+    adopt(*attaches);
+    go.cycles_before = attaches->record.cycles;
+  }
   go.automatic = options.collect;
   go.every = options.collect_every;
   go.young = options.collect_young;

@@ -12,16 +12,25 @@
 #include "collector/collector.h"
 #include "fabric/server/server.h"
 #include "heap/agent_events.h"
+#include "heap/heap_record.h"
 #include <farmem/options.h>
 #include <farmem/stats.h>
 #include <memory>
 
 namespace fm::detail {
 
+/// A heap that is attached, as src/heap/detach.cc has found it.
+struct attachment {
+  remote::detached_heap from;
+  heap_record record;
+  std::vector<std::string> lost;          ///< its agents that are done without
+  const type_descriptor* root = nullptr;  ///< what the root must be, or null
+};
+
 class heap_core {
  public:
-  /// Opens every agent. Throws fm::error naming the URL or the option.
-  explicit heap_core(const heap_options& options);
+  /// Opens every agent, or takes a heap over there. Throws fm::error naming the URL or the option.
+  explicit heap_core(const heap_options& options, const attachment* attaches = nullptr);
   ~heap_core();
   heap_core(const heap_core&) = delete;
   heap_core& operator=(const heap_core&) = delete;
@@ -39,12 +48,23 @@ class heap_core {
   void remove_agent(const std::string& url, duration within);
   void set_replicas(std::uint32_t n);
   [[nodiscard]] std::vector<std::string> agents() const;
+  // src/heap/detach.cc; see farmem/heap.h.
+  void detach(const detach_options& how, slot_t root);
+  [[nodiscard]] static std::unique_ptr<heap_core> attach(const attach_options& which, const heap_options& options,
+                                                         const type_descriptor& (*root)());
+  /// Of a heap that was attached.
+  [[nodiscard]] slot_t stored_root() const noexcept { return stored_root_; }
   void close() noexcept;
   /// This is a child, after fork, of the process that opened the heap: its threads and connections are not here.
   [[nodiscard]] bool is_parents() const noexcept { return opened_in_ != os::fork_depth(); }
 
  private:
-  void open(const heap_options& options);
+  void open(const heap_options& options, const attachment* attaches);
+  /// Takes tablets over: between the opening of the sessions and the start of the collector.
+  void adopt(const attachment& from);
+  /// What is written down for a next owner. On the collector's thread, when everything is at home.
+  [[nodiscard]] heap_record record_of(slot_t root);
+  void check_nothing_is_here() const;
   /// Fills in heap_stats::types (src/heap/object_counts.cc).
   void count_types(heap_stats& s);
 
@@ -61,6 +81,9 @@ class heap_core {
     std::uint32_t agent;
     std::string url;
   };
+  slot_t stored_root_ = 0;
+  std::uint64_t lineage_[2] = {0, 0};  ///< of the heap and whatever it is attached as
+  std::uint64_t detached_before_ = 0;  ///< how often the heap was detached
   const time_point opened_ = clock::now();
   const std::uint32_t opened_in_ = os::fork_depth();
   std::atomic<std::uint64_t> tablets_rehomed_{0}, tablets_promoted_{0};

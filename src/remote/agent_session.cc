@@ -57,7 +57,8 @@ void agent_session_impl::close_as(ended how) noexcept {
   std::call_once(closed_once_, [this, how] {
     if (!session_owner_) return;
     end(how, errc::heap_closed);
-    if (ended_.load() == how && session_owner_->state() == fabric::session_state::up) {
+    const bool keeps = how == ended::closed && keeps_heap_.load(std::memory_order_relaxed);
+    if (ended_.load() == how && !keeps && session_owner_->state() == fabric::session_state::up) {
       auto message = frame_empty(message_type::close_heap);
       fabric::request r;
       make_message(r, fabric::lane::control, &message, sizeof message);

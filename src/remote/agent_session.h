@@ -46,6 +46,13 @@ struct batch {
   }
 };
 
+/// A heap that an earlier owner has detached (protocol/heap_messages.h, "Detaching").
+struct detached_heap {
+  std::string name, secret;
+  std::vector<std::byte> record;  ///< what the earlier owner left: the agent must have the same
+  std::uint64_t lineage[2] = {0, 0};
+};
+
 /// What a session tells of its agent, beside its loss.
 enum class agent_news : std::uint8_t { silent, back, full, leaving, staying };
 
@@ -54,8 +61,9 @@ struct agent_session_options {
   std::string heap_name;
   std::uint64_t heap_id[2] = {0, 0};
   std::uint64_t incarnation = 0;
-  std::uint64_t quota_bytes = 0;  ///< 0: the agent's default
-  std::uint32_t lease_ms = 0;     ///< 0: the agent's default
+  const detached_heap* attaches = nullptr;  ///< in place of opening heap_id; only until the session is open
+  std::uint64_t quota_bytes = 0;            ///< 0: the agent's default
+  std::uint32_t lease_ms = 0;               ///< 0: the agent's default
   std::uint32_t batch_bytes = 256 << 10;
   std::uint32_t batches_in_flight = 16;  ///< begin_batch waits beyond this
   fabric::service* in_process = nullptr;
@@ -118,6 +126,8 @@ class agent_session {
   [[nodiscard]] virtual bool left() const noexcept = 0;
   /// It knows leave_tablets: what it was the primary of may be another agent's.
   [[nodiscard]] virtual bool can_be_left() const noexcept = 0;
+  /// It knows detach_heap.
+  [[nodiscard]] virtual bool can_be_detached() const noexcept = 0;
   /// See agent_session_options::suspect_within.
   virtual void set_suspect_within(duration within) noexcept = 0;
   // An agent is being left while it asks for that, or somebody of the owner does. No new tablets go there meanwhile. Once
@@ -235,6 +245,12 @@ class agent_session {
   virtual errc statistics(std::string& json) noexcept = 0;
   [[nodiscard]] virtual agent_session_stats stats() const noexcept = 0;
 
+  /// The agent keeps the heap for a next owner, as it is now, until it changes. conflict: another heap has the name.
+  virtual errc detach_heap(const detached_heap& left, std::uint64_t keep_ms, std::string& why) noexcept = 0;
+  /// What detach_heap left is of no use to anybody any more.
+  virtual errc claim_heap() noexcept = 0;
+  /// Whether close() leaves the heap where it is.
+  virtual void keep_heap(bool keep) noexcept = 0;
   /// Closes the heap on the agent (its memory is freed at once) and the session. Idempotent.
   virtual void close() noexcept = 0;
   /// The same while the heap goes on without the agent, which stores nothing of it any more: lost() from then on.
@@ -253,5 +269,10 @@ class agent_session {
   }
   std::atomic<std::uint32_t> leaving_{0};
 };
+
+/// Reads what the owner of a detached heap has left at that agent; `options` are those of a session. Throws fm::error with
+/// the URL: what the agent says (not_found, access_denied, conflict), or as opening a session.
+std::vector<std::byte> read_record(const std::string& url, const std::string& name, const std::string& secret,
+                                   const agent_session_options& options);
 
 }  // namespace fm::remote

@@ -82,7 +82,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   void start(const std::string& url);
 
   [[nodiscard]] const std::string& url() const noexcept override { return url_; }
-  [[nodiscard]] std::span<const std::uint64_t, 2> heap_id() const noexcept override { return options_.heap_id; }
+  [[nodiscard]] std::span<const std::uint64_t, 2> heap_id() const noexcept override { return heap_id_; }
   [[nodiscard]] std::uint64_t region_bytes() const noexcept override { return region_bytes_; }
   [[nodiscard]] std::uint64_t quota_bytes() const noexcept override { return quota_bytes_; }
   // seq_cst: an owner that opens says where it is to be told, and looks here; a session that ends does it the other way
@@ -93,6 +93,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   }
   [[nodiscard]] bool left() const noexcept override { return ended_.load() == ended::left; }
   [[nodiscard]] bool can_be_left() const noexcept override { return minor_ >= minor_of_leaving; }
+  [[nodiscard]] bool can_be_detached() const noexcept override { return minor_ >= minor_of_detaching; }
   void set_suspect_within(duration within) noexcept override {
     suspect_within_.store(within.count(), std::memory_order_relaxed);
     const lock_type lock(mutex_);
@@ -157,6 +158,9 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
               std::vector<census_record>& out) noexcept override;
   errc statistics(std::string& json) noexcept override;
   [[nodiscard]] agent_session_stats stats() const noexcept override;
+  errc detach_heap(const detached_heap& left, std::uint64_t keep_ms, std::string& why) noexcept override;
+  errc claim_heap() noexcept override;
+  void keep_heap(bool keep) noexcept override { keeps_heap_.store(keep, std::memory_order_relaxed); }
   void close() noexcept override { close_as(ended::closed); }
   void leave() noexcept override { close_as(ended::left); }
 
@@ -175,6 +179,13 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
 
   // reconnect.cc
   errc open_heap(fabric::session& s, bool resume);
+  /// Sends what opens the heap; the answer's body. Any other code is what connected() returns.
+  errc ask_to_open(fabric::session& s, bool resume, message_type type, void* message, std::size_t bytes,
+                   std::vector<std::byte>& body);
+  errc opened(bool resume, const open_heap_answer& a);
+  /// The answer cannot be believed, or means that there is no heap.
+  errc refused_to_open(bool resume, errc code, const std::string& why);
+  errc attach_heap(fabric::session& s);  ///< detached.cc
   errc reattach(fabric::session& s);
   void resume_batches(std::uint64_t applied_seq);
   void end(ended how, errc why) noexcept;
@@ -296,6 +307,8 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   bool take_drain(const message_head& head, std::span<const std::byte> body) noexcept;
 
   const agent_session_options options_;
+  std::uint64_t heap_id_[2] = {options_.heap_id[0], options_.heap_id[1]};
+  std::atomic<bool> keeps_heap_{options_.attaches != nullptr};
   std::atomic<duration::rep> suspect_within_{options_.suspect_within.count()};
   std::string url_;
   std::uint64_t region_bytes_ = 0, quota_bytes_ = 0;

@@ -10,64 +10,79 @@
 
 namespace fm::remote::internal {
 
+errc agent_session_impl::refused_to_open(bool resume, errc code, const std::string& why) {
+  // Whatever the reason, asking again gives the same answer. On resume it means that the heap is not there any more.
+  if (!resume) {
+    refused_ = code;
+    refusal_ = why;
+    return errc::refused;
+  }
+  log::warn("{}: heap {} cannot be resumed: {}: {}", url_, options_.heap_name, to_string(code), why);
+  return errc::agent_lost;
+}
+
+errc agent_session_impl::ask_to_open(fabric::session& s, bool resume, message_type type, void* message,
+                                     std::size_t bytes, std::vector<std::byte>& body) {
+  fabric::request r;
+  make_message(r, fabric::lane::control, message, bytes);
+  s.post(r);
+  s.wait(r);
+  if (r.status != errc::ok) return r.status;
+  const answer_view a = parse_answer(r.reply, type);
+  if (a.code == errc::timed_out) return a.code;  // the agent is not through with the previous connection
+  if (a.code != errc::ok)
+    return refused_to_open(resume, a.code, a.code == errc::bad_frame ? "the answer is malformed" : a.text());
+  body.assign(a.body.begin(), a.body.end());
+  return errc::ok;
+}
+
 errc agent_session_impl::open_heap(fabric::session& s, bool resume) {
+  if (!resume && options_.attaches) return attach_heap(s);
   open_heap_body body{};
   body.major = protocol_major;
   body.minor = protocol_minor;
-  std::copy(std::begin(options_.heap_id), std::end(options_.heap_id), std::begin(body.heap_id));
+  std::copy(std::begin(heap_id_), std::end(heap_id_), std::begin(body.heap_id));
   body.incarnation = options_.incarnation;
   body.quota_bytes = options_.quota_bytes;
   body.lease_ms = options_.lease_ms;
   body.resume = resume;
   options_.heap_name.copy(body.name, sizeof body.name - 1);
   auto message = frame(message_type::open_heap, body);
+  std::vector<std::byte> answer;
+  if (const errc e = ask_to_open(s, resume, message_type::open_heap, &message, sizeof message, answer); e != errc::ok)
+    return e;
+  open_heap_answer a;
+  std::span<const std::byte> rest = answer;
+  if (!take(rest, a) || !rest.empty() || (!resume && a.applied_seq != 0))
+    return refused_to_open(resume, errc::bad_frame, "the answer to open_heap is out of range");
+  return opened(resume, a);
+}
 
-  fabric::request r;
-  make_message(r, fabric::lane::control, &message, sizeof message);
-  s.post(r);
-  s.wait(r);
-  if (r.status != errc::ok) return r.status;
-  answer_view a = parse_answer(r.reply, message_type::open_heap);
-  if (a.code == errc::timed_out) return a.code;  // the agent is not through with the previous connection
-  if (a.code != errc::ok) {
-    // Whatever the reason, asking again gives the same answer. On resume it means that the heap is not there any more.
-    const std::string why = a.code == errc::bad_frame ? "the answer to open_heap is malformed" : a.text();
-    if (!resume) {
-      refused_ = a.code;
-      refusal_ = why;
-    } else {
-      log::warn("{}: heap {} cannot be resumed: {}: {}", url_, options_.heap_name, to_string(a.code), why);
-    }
-    return resume ? errc::agent_lost : errc::refused;
-  }
-  open_heap_answer opened;
-  const bool good = take(a.body, opened) && a.body.empty() && detail::is_power_of_two(opened.region_bytes) &&
-                    opened.region_bytes >= 64_KiB && opened.region_bytes <= detail::home_address::offset_limit;
-  if (!good || (!resume && opened.applied_seq != 0)) {
-    refused_ = errc::bad_frame;
-    refusal_ = "the answer to open_heap is out of range";
-    if (resume) log::warn("{}: heap {} cannot be resumed: {}", url_, options_.heap_name, refusal_);
-    return resume ? errc::agent_lost : errc::refused;
-  }
+errc agent_session_impl::opened(bool resume, const open_heap_answer& a) {
+  if (!detail::is_power_of_two(a.region_bytes) || a.region_bytes < 64_KiB ||
+      a.region_bytes > detail::home_address::offset_limit)
+    return refused_to_open(resume, errc::bad_frame, "the agent's regions have a size that is out of range");
   const lock_type lock(mutex_);
   if (!resume) {
-    region_bytes_ = opened.region_bytes;
-    minor_ = opened.minor;
-    zone_ = opened.zone;
-    quota_bytes_ = opened.quota_bytes;
+    region_bytes_ = a.region_bytes;
+    minor_ = a.minor;
+    zone_ = a.zone;
+    quota_bytes_ = a.quota_bytes;
     left_.store(quota_bytes_, std::memory_order_relaxed);
     book_.configure(static_cast<std::uint32_t>(region_bytes_), options_.batch_bytes);
+    next_seq_ = a.applied_seq + 1;
+    told_ = a.applied_seq;
     opened_ = true;
-  } else if (opened.region_bytes != region_bytes_ || opened.applied_seq < applied_ || opened.applied_seq >= next_seq_) {
+  } else if (a.region_bytes != region_bytes_ || a.applied_seq < applied_ || a.applied_seq >= next_seq_) {
     // Another agent, or one that has forgotten what it acknowledged.
     log::warn(
         "{}: heap {} cannot be resumed: batch {} was acknowledged and {} is the last sent, the agent has applied {}",
-        url_, options_.heap_name, applied_, next_seq_ - 1, opened.applied_seq);
+        url_, options_.heap_name, applied_, next_seq_ - 1, a.applied_seq);
     return errc::agent_lost;
   }
-  applied_ = opened.applied_seq;
+  applied_ = a.applied_seq;
   // Four tries before the lease ends; the floor keeps a tiny lease from becoming a busy loop.
-  renew_after_ = std::max<duration>(std::chrono::milliseconds(opened.lease_ms) / 4, std::chrono::milliseconds(5));
+  renew_after_ = std::max<duration>(std::chrono::milliseconds(a.lease_ms) / 4, std::chrono::milliseconds(5));
   heard();
   return errc::ok;
 }
