@@ -31,12 +31,16 @@ struct term {
 class dictionary {
  public:
   explicit dictionary(fm::heap& h);
+  /// One of `size` terms in buckets that were made before.
+  dictionary(fm::heap& h, const fm::vector<fm::ref<term>>& buckets, std::uint64_t size)
+      : heap_(h), buckets_(buckets), buckets_count_(buckets.size()), size_(size) {}
 
   /// The term of `word`, or null. One chain of about one term.
   [[nodiscard]] fm::ptr<term> find(std::string_view word, std::uint64_t hash) const;
   /// The same; makes it when it is not there.
   fm::ptr<term> get_or_insert(std::string_view word, std::uint64_t hash);
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] const fm::vector<fm::ref<term>>& buckets() const noexcept { return buckets_; }
 
  private:
   [[nodiscard]] std::uint64_t bucket_of(std::uint64_t hash) const noexcept { return hash & (buckets_count_ - 1); }

@@ -7,6 +7,27 @@ inverted_index::inverted_index(fm::heap& h) : heap_(h), files_(h) {
   for (std::size_t i = 0; i < shards_count; ++i) shards_.push_back(std::make_unique<shard>(h));
 }
 
+inverted_index::inverted_index(fm::heap& h, const fm::ptr<kept_index>& kept)
+    : heap_(h), files_(kept->files), postings_count_(kept->postings), words_count_(kept->words) {
+  files_count_ = files_.size();
+  for (std::size_t i = 0; i < shards_count; ++i) {
+    const fm::vector<fm::ref<term>> buckets = kept->shards[i].buckets;
+    shards_.push_back(std::make_unique<shard>(h, buckets, kept->shards[i].terms));
+  }
+}
+
+fm::ptr<kept_index> inverted_index::keep() const {
+  return heap_.make_with<kept_index>([&](kept_index& k) {
+    for (std::size_t i = 0; i < shards_count; ++i) {
+      k.shards[i].buckets = shards_[i]->words.buckets();
+      k.shards[i].terms = shards_[i]->words.size();
+    }
+    k.files = files_;
+    k.postings = postings();
+    k.words = words();
+  });
+}
+
 std::uint32_t inverted_index::add_file(std::string_view path) {
   const auto name = fm::string(heap_, path);
   const auto record = heap_.make<source_file>();

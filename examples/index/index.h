@@ -26,9 +26,24 @@ struct source_file {
   fm::ref<fm::string> path;  ///< below the root of the tree
 };
 
+/// The root of an index that is kept at its agents: what another process needs to go on with it.
+struct kept_index {
+  struct part {
+    fm::ref<fm::vector<fm::ref<term>>> buckets;
+    std::uint64_t terms = 0;
+  };
+  std::array<part, 64> shards;
+  fm::ref<fm::vector<fm::ref<source_file>>> files;
+  std::uint64_t postings = 0, words = 0;
+};
+
 class inverted_index {
  public:
   explicit inverted_index(fm::heap& h);
+  /// Goes on with one that was kept. O(shards).
+  inverted_index(fm::heap& h, const fm::ptr<kept_index>& kept);
+  /// Makes the root that the other constructor takes. While nobody adds anything. O(shards).
+  [[nodiscard]] fm::ptr<kept_index> keep() const;
 
   /// Makes the record of a file, whose words are added then. Its number. Thread-safe. Throws fm::error as allocation and
   /// misses do; so does add_words.
@@ -58,7 +73,8 @@ class inverted_index {
 
  private:
   struct shard {
-    explicit shard(fm::heap& h) : words(h) {}
+    template <class... A>
+    explicit shard(fm::heap& h, const A&... kept) : words(h, kept...) {}
     mutable std::mutex lock;
     dictionary words;
   };

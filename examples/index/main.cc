@@ -27,6 +27,7 @@ struct arguments {
   machine_options machine;
   unsigned threads = std::min(2u, std::max(1u, std::thread::hardware_concurrency()));
   std::vector<std::string> queries;
+  std::string keep, attach, secret;
   bool check = false;
   bool interactive = true;
 };
@@ -39,9 +40,20 @@ void declare_flags(CLI::App& app, arguments& a) {
       ->type_name("WORDS")
       ->take_all()
       ->expected(1);
+  app.add_option("--at", a.machine.agents.at, "agents that run already, in place of starting some; repeatable")
+      ->type_name("URL")
+      ->take_all()
+      ->expected(1);
+  app.add_option("--keep", a.keep, "leave the index at the agents of --at, by this name")->type_name("NAME");
+  app.add_option("--attach", a.attach, "answer from an index that was kept, and keep it again")->type_name("NAME");
+  app.add_option("--secret", a.secret, "who attaches the index has to know it")->type_name("TEXT");
   app.add_flag("--check", a.check,
                "compare 200 random words with a plain scan, verify the heap, and fail on a difference");
   app.add_flag("!--no-interactive", a.interactive, "do not read queries from the terminal");
+}
+
+double milliseconds_since(fm::time_point begin) {
+  return std::chrono::duration<double, std::milli>(fm::clock::now() - begin).count();
 }
 
 void converse(const inverted_index& index, const arguments& a) {
@@ -81,7 +93,46 @@ bool check(const inverted_index& index, fm::heap& h, const arguments& a, const s
   return verify_home(h) && r.differences == 0 && r.words != 0;
 }
 
+/// Answers the queries; false if the program was interrupted.
+bool answer_all(const inverted_index& index, const arguments& a) {
+  static const std::vector<std::string> built_in = {"mutex lock timeout", "socket address bind listen",
+                                                    "virtual memory page protection",
+                                                    "copy constructor noexcept iterator"};
+  for (const std::string& q : a.queries.empty() ? built_in : a.queries)
+    if (!stop_requested) answer(index, a.directory, q);
+  if (!stop_requested) converse(index, a);
+  if (stop_requested) fmt::print(stderr, "index: interrupted\n");
+  return !stop_requested;
+}
+
+void keep(fm::heap& h, const inverted_index& index, const arguments& a, const std::string& name) {
+  const fm::time_point begin = fm::clock::now();
+  h.detach({.name = name, .secret = a.secret}, index.keep());
+  fmt::print("\nkept as {} in {:.0f} ms: --attach {} finds it\n", name, milliseconds_since(begin), name);
+}
+
+/// Goes on with an index that another process has kept.
+int run_attached(const arguments& a) {
+  const fm::time_point begin = fm::clock::now();
+  auto [h, kept] = fm::heap::attach<kept_index>({.name = a.attach, .secret = a.secret},
+                                                {.cache = a.machine.cache_bytes != 0 ? a.machine.cache_bytes : 64_MiB,
+                                                 .agents = a.machine.agents.at,
+                                                 .name = "index"});
+  const inverted_index index(*h, kept);
+  fmt::print("attached {} in {:.1f} ms: {} files, {} different words, {} postings\n", a.attach,
+             milliseconds_since(begin), index.files(), index.terms(), index.postings());
+  const bool answered = answer_all(index, a);
+  const bool agrees = !answered || !a.check || check(index, *h, a, list_files(a.directory));
+  keep(*h, index, a, a.attach);
+  return !answered ? 130 : agrees ? 0 : 1;
+}
+
 int run(arguments& a) {
+  if ((!a.keep.empty() || !a.attach.empty()) && a.machine.agents.at.empty())
+    throw fm::error(
+        fm::errc::invalid_argument,
+        "--keep and --attach need agents that outlive this program: start farmem-agent, and name it by --at");
+  if (!a.attach.empty()) return run_attached(a);
   const std::vector<std::string> paths = list_files(a.directory);
   const survey s = survey_files(a.directory, paths, a.threads, memory_watch());
   const memory_plan p = make_plan(a.machine, s.index_bytes(), s.index_objects(), 3, local_bytes_of(paths, a.threads));
@@ -95,18 +146,11 @@ int run(arguments& a) {
   inverted_index index(h);
   const memory_watch watch(p.local_bytes);
   const double seconds = index_files(index, a.directory, paths, a.threads, watch);
-  if (a.queries.empty())
-    a.queries = {"mutex lock timeout", "socket address bind listen", "virtual memory page protection",
-                 "copy constructor noexcept iterator"};
-  for (const std::string& q : a.queries)
-    if (!stop_requested) answer(index, a.directory, q);
-  if (!stop_requested) converse(index, a);
-  if (stop_requested) {
-    fmt::print(stderr, "index: interrupted\n");
-    return 130;
-  }
+  if (!answer_all(index, a)) return 130;
   summarize(index, h, s, p, limit, agents, seconds);
-  return !a.check || check(index, h, a, paths) ? 0 : 1;
+  const bool agrees = !a.check || check(index, h, a, paths);
+  if (!a.keep.empty()) keep(h, index, a, a.keep);
+  return agrees ? 0 : 1;
 }
 
 }  // namespace

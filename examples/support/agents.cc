@@ -47,6 +47,10 @@ std::string find_program(const std::string& wanted) {
 }  // namespace
 
 agent_processes::agent_processes(const agent_options& options) {
+  if (!options.at.empty()) {
+    urls_ = options.at;
+    return;
+  }
   const std::string program = find_program(options.program);
   const char* base = std::getenv("TMPDIR");
   directory_ = fmt::format("{}/farmem-{}-XXXXXX", base != nullptr && *base != 0 ? base : "/tmp", options.owner);

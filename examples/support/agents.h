@@ -20,6 +20,7 @@ struct agent_options {
   std::uint64_t memory_bytes = 1u << 30;  ///< of each
   std::uint64_t region_bytes = 0;         ///< 0: the agent's own default
   std::string program;                    ///< empty: beside this program, above it, or in PATH
+  std::vector<std::string> at;            ///< agents that run already: none are started
 };
 
 class agent_processes {

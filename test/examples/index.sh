@@ -58,6 +58,28 @@ private=$(sed -n 's/^  this process  *\([0-9]*\)\.[0-9]* MiB private.*/\1/p' <<<
 echo "--local ${least}MiB: $private MiB private"
 [ "$private" -lt "$least" ]
 
+# An index that is kept is another process's: the same answers, and the plain scan agrees with it.
+"$agent" --listen "shm://$tree/kept.sock" --memory 256MiB --ready-file "$tree/ready" --log-level warning &
+keeper=$!
+trap 'kill "$keeper" 2>/dev/null || true; wait; rm -rf "$tree"' EXIT
+for _ in $(seq 200); do [ -e "$tree/ready" ] && break; sleep 0.05; done
+mkdir "$tree/text" && mv "$tree"/*.h "$tree/text"
+at=(--at "shm://$tree/kept.sock" --secret quiet --no-interactive --query "word1 part2")
+"$index" "$tree/text" "${at[@]}" --keep tree >"$tree/built"
+grep -q "^kept as tree in " "$tree/built"
+for _ in 1 2; do
+  out=$("$index" "$tree/text" "${at[@]}" --attach tree --cache 4MiB --check) || { echo "$out"; exit 1; }
+  grep -E "^attached tree in " <<<"$out"
+  grep -q "^check: 200 random words .*: no difference$" <<<"$out"
+  [ "$(grep "^  word1 in" <<<"$out" | sed 's/ (.*//')" = "$(grep "^  word1 in" "$tree/built" | sed 's/ (.*//')" ]
+done
+status=0
+"$index" "$tree/text" --at "shm://$tree/kept.sock" --attach tree --no-interactive 2>"$tree/err" || status=$?
+[ "$status" -eq 1 ] && grep -q "access_denied" "$tree/err"
+status=0
+"$index" "$tree/text" --keep tree 2>"$tree/err" || status=$?
+[ "$status" -eq 1 ] && grep -q "need agents that outlive this program" "$tree/err"
+
 status=0
 "$index" "$tree/absent" --agent "$agent" 2>"$tree/err" || status=$?
 [ "$status" -eq 1 ] && grep -q "not_found: no directory $tree/absent" "$tree/err"
