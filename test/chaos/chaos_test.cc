@@ -4,7 +4,8 @@
 //
 //   FARMEM_CHAOS_SECONDS=...  how long rounds are begun; 2
 //   FARMEM_CHAOS_EVENTS=...   letters of the events to choose from: stop, kill, return, fill; skrf. With replicas also
-//                             exchange: the heap leaves an agent, and takes it in again; skrfe. In a network of the
+//                             exchange: the heap leaves an agent, and takes it in again; and hand on: the heap is
+//                             detached, and attached by the next program; skrfeh. In a network of the
 //                             test's own also partition: packets to an agent, from it, or both are dropped; skrepp
 //   FARMEM_CHAOS_ROUND=...    events of a round, 4
 //   FARMEM_SEED=...           the choices of a run, 1; `random` takes another each time, and prints it
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "cache/object_cache.h"
 #include "program.h"
@@ -62,8 +64,8 @@ class round {
         replicas_(replicas),
         events_(events),
         random_(seed),
-        heap_(options()),
-        program_(heap_, {.seed = seed, .has_replicas = replicas > 1}, agents) {}
+        heap_(std::make_unique<fm::heap>(options())),
+        program_(*heap_, {.seed = seed, .has_replicas = replicas > 1}, agents) {}
 
   void run() {
     program_.build();
@@ -73,6 +75,7 @@ class round {
       await_whole();
       switch (choice(random_(), events_)) {
         case 'e': exchange(); break;
+        case 'h': hand_on(); break;
         case 'p': partition(); break;
         case 's': stop(); break;
         case 'k': kill(false); break;
@@ -83,7 +86,7 @@ class round {
     program_.end();
     program_.compare();
     if (program_.wrong.any()) {
-      UNSCOPED_INFO(heap_.stats().text());
+      UNSCOPED_INFO(heap_->stats().text());
       FAIL(program_.wrong.text());
     }
   }
@@ -113,7 +116,7 @@ class round {
         if (now[t] < from[t] + 100) return false;
       return true;
     });
-    INFO("after " << after << "\n" << heap_.stats().text());
+    INFO("after " << after << "\n" << heap_->stats().text());
     if (program_.wrong.any()) FAIL(program_.wrong.text());
     REQUIRE(all);
   }
@@ -128,18 +131,18 @@ class round {
       if (a->died() && !a->was_stopped()) REQUIRE(fm::test::await([&] { return !is_used(*a); }));
     REQUIRE(fm::test::await([&] {
       for (const auto& a : agents_)
-        if (!is_used(*a) && !heap_.cache().any_stranded()) take_in(*a);
-      return heap_.agents().size() == agents_.size() && heap_.stats().tablets_degraded == 0;
+        if (!is_used(*a) && !heap_->cache().any_stranded()) take_in(*a);
+      return heap_->agents().size() == agents_.size() && heap_->stats().tablets_degraded == 0;
     }));
     for (const auto& a : agents_) a->forget();
   }
   [[nodiscard]] bool is_used(const chaos::chaos_agent& a) {
-    const std::vector<std::string> all = heap_.agents();
+    const std::vector<std::string> all = heap_->agents();
     return std::find(all.begin(), all.end(), a.url()) != all.end();
   }
   void take_in(chaos::chaos_agent& a) {
     a.forget();
-    heap_.add_agent(a.url());
+    heap_->add_agent(a.url());
   }
 
   chaos::chaos_agent* one_that_runs(std::size_t but_leave) {
@@ -197,16 +200,48 @@ class round {
     if (a == nullptr) return;
     const double before = rate();
     const fm::time_point begin = fm::clock::now();
-    heap_.remove_agent(a->url());
+    heap_->remove_agent(a->url());
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(fm::clock::now() - begin).count();
-    heap_.add_agent(a->url());
+    heap_->add_agent(a->url());
     go_on("an agent was left and taken in again");
     std::fprintf(stderr, "left in %lld ms and taken in again: %.0f operations/s before, %.0f then\n",
                  static_cast<long long>(ms), before, rate());
   }
+  /// An agent may die when nobody has the heap.
+  void hand_on() {
+    const double before = rate();
+    fm::time_point begin = fm::clock::now();
+    const auto ms = [&] {
+      return std::chrono::duration<double, std::milli>(fm::clock::now() - std::exchange(begin, fm::clock::now()))
+          .count();
+    };
+    double detached = 0, attached = 0;
+    fm::attached_heap<chaos::kept_items> next;
+    program_.change_heap(
+        [&](const fm::ptr<chaos::kept_items>& root) {
+          begin = fm::clock::now();
+          heap_->detach({.name = "chaos"}, root);
+          detached = ms();
+        },
+        [&]() -> fm::attached_heap<chaos::kept_items>& {
+          fm::attach_options which{.name = "chaos"};
+          if (chaos::chaos_agent* const a = random_() % 2 == 0 ? one_that_runs(1) : nullptr) {
+            a->kill();
+            which.lost.push_back(a->url());
+          }
+          begin = fm::clock::now();
+          next = fm::heap::attach<chaos::kept_items>(which, options());
+          attached = ms();
+          return next;
+        });
+    heap_ = std::move(next.heap);
+    go_on("the heap was handed on");
+    std::fprintf(stderr, "detached in %.0f ms, attached in %.0f ms: %.0f operations/s before, %.0f then\n", detached,
+                 attached, before, rate());
+  }
   void fill() {
     (void)program_.fill(64_MiB);
-    (void)heap_.collect("the ballast is dropped");
+    (void)heap_->collect("the ballast is dropped");
     go_on("the agents were filled");
   }
 
@@ -214,7 +249,7 @@ class round {
   const std::uint32_t replicas_;
   const std::string_view events_;
   std::mt19937_64 random_;
-  fm::heap heap_;
+  std::unique_ptr<fm::heap> heap_;
   chaos::program program_;
 };
 
@@ -247,10 +282,10 @@ TEST_CASE("agents die, stop, fill and return over tcp, and a program sees right 
   chaos_over("tcp", 1, "skrf");
 }
 TEST_CASE("agents die, stop, fill and return over shm, and a program with replicas sees right data") {
-  chaos_over("shm", 2, "skrfe");
+  chaos_over("shm", 2, "skrfeh");
 }
 TEST_CASE("agents die, stop, fill and return over tcp, and a program with replicas sees right data") {
-  chaos_over("tcp", 2, "skrfe");
+  chaos_over("tcp", 2, "skrfeh");
 }
 TEST_CASE("agents are cut off, die and return, and a program with replicas sees right data") {
   if (const std::string why = chaos::network::enter(); !why.empty()) {

@@ -44,7 +44,7 @@ bool passes_by_itself(fm::errc e) {
 }  // namespace
 
 program::program(fm::heap& h, const plan& p, const std::vector<std::unique_ptr<chaos_agent>>& agents)
-    : heap_(h), plan_(p), agents_(agents), items_(p.items), tallies_(static_cast<std::size_t>(p.threads)) {}
+    : heap_(&h), plan_(p), agents_(agents), items_(p.items), tallies_(static_cast<std::size_t>(p.threads)) {}
 
 program::~program() { end(); }
 
@@ -60,6 +60,23 @@ void program::end() {
   ending_.store(true);
   for (auto& t : threads_) t.join();
   threads_.clear();
+}
+
+void program::change_heap(const std::function<void(const fm::ptr<kept_items>&)>& detach,
+                          const std::function<fm::attached_heap<kept_items>&()>& attach) {
+  end();
+  {
+    fm::vector<fm::ref<item>> all(*heap_);
+    for (const record& r : items_) all.push_back(r.object);
+    const auto root = heap_->make_with<kept_items>([&](kept_items& k) { k.all = all; });
+    detach(root);
+  }
+  const fm::attached_heap<kept_items>& next = attach();
+  heap_ = next.heap.get();
+  const fm::vector<fm::ref<item>> all = next.root->all;
+  for (std::size_t i = 0; i < items_.size(); ++i) items_[i].object = all[i];
+  ending_.store(false);
+  begin();
 }
 
 std::vector<std::uint64_t> program::progress() const {
@@ -145,7 +162,7 @@ void program::make(std::uint32_t number) {
   i.number = number;
   i.birth = r.birth + 1;
   fill_in(i, 1);
-  r.object = heap_.make<item>(std::move(i));
+  r.object = heap_->make<item>(std::move(i));
   ++r.birth;
   r.version = 1;
   r.agent = agent_of(r.object.slot());
@@ -229,7 +246,7 @@ bool program::fill(std::uint64_t bytes_max) {
   std::vector<fm::ptr<std::uint64_t[]>> all;
   try {
     for (std::uint64_t bytes = 0; bytes < bytes_max; bytes += words * 8)
-      all.push_back(heap_.array<std::uint64_t>(words));
+      all.push_back(heap_->array<std::uint64_t>(words));
   } catch (const fm::error& e) {
     if (e.code() != fm::errc::agent_lost && !passes_by_itself(e.code()))
       wrong.add(fmt::format("filling: {}", e.what()));

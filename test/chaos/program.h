@@ -33,6 +33,11 @@ struct item {
   std::uint64_t check = 0;
 };
 
+/// The root of a heap that one program leaves to the next.
+struct kept_items {
+  fm::ref<fm::vector<fm::ref<item>>> all;
+};
+
 struct plan {
   std::uint32_t items = 20'000;
   int threads = 4;
@@ -58,6 +63,9 @@ class program {
   void begin();
   /// Ends the threads. Afterwards nobody uses the heap but the caller.
   void end();
+  /// The threads end, `detach` leaves the heap with all items under a root, and threads go on in the one that `attach` gives.
+  void change_heap(const std::function<void(const fm::ptr<kept_items>&)>& detach,
+                   const std::function<fm::attached_heap<kept_items>&()>& attach);
   /// Reads every item once.
   void compare();
   /// Makes arrays until the agents or the cache are full; true if they were. Then drops them.
@@ -102,7 +110,7 @@ class program {
   bool judged(std::uint32_t number, const char* who, Access&& access);
   [[nodiscard]] bool may_be_lost(std::uint32_t agent_at_birth, fm::detail::slot_t slot) const;
 
-  fm::heap& heap_;
+  fm::heap* heap_;
   plan plan_;
   const std::vector<std::unique_ptr<chaos_agent>>& agents_;
   std::vector<record> items_;
