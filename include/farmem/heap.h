@@ -213,11 +213,15 @@ class heap {
   void add_agent(const std::string& url);
   /// Moves all objects away from the agent, beside the program, and closes the heap there. Returns when that is done. At the
   /// end of `within` the agent stays, with what it still has: timed_out. Throws invalid_argument if the agents that are left
-  /// are fewer than replicas, or the agent is none of the heap's, and unsupported of an old one. If the agent is lost
+  /// are fewer than replicas, or the agent is none of the heap's, unsupported of an old one, and cancelled (keep_agent). If the agent is lost
   /// meanwhile, it is as in any other loss. O(objects stored there). Thread-safe, outside of long scopes
   /// (scope_misuse). RAMCloud and Rocksteady move
   /// tablets between servers as well; here it is a new member of the set, and then one less.
   void remove_agent(const std::string& url, duration within = std::chrono::minutes(10));
+  /// Calls of remove_agent that wait for that agent end with cancelled, and it stays with what it still has, unless it is a
+  /// moment from being left. Without such a call, nothing happens. Throws invalid_argument if the agent is none of the
+  /// heap's. Thread-safe. O(agents).
+  void keep_agent(const std::string& url);
   /// Each object is to be stored on `n` agents from now on. Sets are completed, or made smaller, in the background:
   /// heap_stats::tablets_degraded, agent_change::replicated. Throws invalid_argument. Thread-safe. O(agents).
   void set_replicas(std::uint32_t n);

@@ -48,6 +48,7 @@ cycle_report heap::collect_young(std::string_view why) { return own(*core_).coll
 
 void heap::add_agent(const std::string& url) { own(*core_).add_agent(url); }
 void heap::remove_agent(const std::string& url, duration within) { own(*core_).remove_agent(url, within); }
+void heap::keep_agent(const std::string& url) { own(*core_).keep_agent(url); }
 void heap::set_replicas(std::uint32_t n) { own(*core_).set_replicas(n); }
 void heap::resize_cache(std::uint64_t bytes, duration within) {
   detail::resize_cache(own(*core_).cache(), bytes, clock::now() + within);

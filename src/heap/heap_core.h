@@ -46,6 +46,7 @@ class heap_core {
   // src/heap/members.cc; see farmem/heap.h.
   void add_agent(const std::string& url);
   void remove_agent(const std::string& url, duration within);
+  void keep_agent(const std::string& url);
   void set_replicas(std::uint32_t n);
   [[nodiscard]] std::vector<std::string> agents() const;
   // src/heap/detach.cc; see farmem/heap.h.

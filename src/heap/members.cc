@@ -98,19 +98,30 @@ void heap_core::remove_agent(const std::string& url, duration within) {
   collector_->look_at_members();
   // It is lost to the heap at once, and gone when the agent has been told.
   const auto has_ended = [&] { return link->left() ? link->is_gone() : link->lost(); };
+  const std::uint32_t kept = link->times_kept();
+  const auto is_over = [&] { return clock::now() >= deadline || link->times_kept() != kept; };
   while (!has_ended() && !closing_.load()) {
-    if (!is_going && clock::now() >= deadline && link->end_leaving()) break;
-    is_going = is_going || clock::now() >= deadline;  // too late to stay: it is a moment
+    if (!is_going && is_over() && link->end_leaving()) break;
+    is_going = is_going || is_over();  // too late to stay: it is a moment
     members_changed_.wait_for(lock, std::chrono::milliseconds(is_going ? 1 : 100));
   }
   if (link->lost()) return;
   if (closing_.load()) throw error(errc::heap_closed, "the heap was closed while an agent was being left");
+  if (link->times_kept() != kept) throw error(errc::cancelled, fmt::format("{} is kept", url));
   std::uint64_t tablets = 0;
   for (const std::uint32_t t : cache_->slots().tablets()) {
     const replica_set set = replica_set::of_tablet(t);
     for (std::uint32_t a = 0; a < links_.size(); ++a) tablets += links_[a].get() == link && set.has(a);
   }
   throw error(errc::timed_out, fmt::format("{} still stores objects of {} tablets, and stays", url, tablets));
+}
+
+void heap_core::keep_agent(const std::string& url) {
+  const std::lock_guard lock(members_mutex_);
+  remote::agent_session* const link = find_agent(url);
+  if (!link) throw error(errc::invalid_argument, fmt::format("{} is no agent of the heap", url));
+  link->keep();
+  members_changed_.notify_all();
 }
 
 void heap_core::set_replicas(std::uint32_t n) {

@@ -149,6 +149,9 @@ class agent_session {
     return change_leaving([](std::uint32_t w) { return w != 0 ? w | going : w; });
   }
   void stay() noexcept { leaving_.fetch_and(~going, std::memory_order_acq_rel); }
+  /// Who waits until the agent is left is to give that up.
+  void keep() noexcept { kept_.fetch_add(1, std::memory_order_acq_rel); }
+  [[nodiscard]] std::uint32_t times_kept() const noexcept { return kept_.load(std::memory_order_acquire); }
   /// leave() has ended: the agent has forgotten the heap, or cannot be told.
   void set_gone() noexcept { leaving_.fetch_or(gone, std::memory_order_acq_rel); }
   [[nodiscard]] bool is_gone() const noexcept { return (leaving_.load(std::memory_order_acquire) & gone) != 0; }
@@ -268,6 +271,7 @@ class agent_session {
     }
   }
   std::atomic<std::uint32_t> leaving_{0};
+  std::atomic<std::uint32_t> kept_{0};
 };
 
 /// Reads what the owner of a detached heap has left at that agent; `options` are those of a session. Throws fm::error with

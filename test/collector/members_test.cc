@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <string>
+#include <thread>
 
 using namespace gc_test;
 using fm::test::code_of;
@@ -172,6 +173,18 @@ TEST_CASE("an agent that nobody can take over from stays, and says what it has")
   REQUIRE(h.evict_all() == fm::errc::ok);
   CHECK(code_of([&] { h.remove_agent(first.url(), std::chrono::seconds(2)); }) == fm::errc::timed_out);
   CHECK(h.agents().size() == 2);
+  // Nor does it stay only at a deadline: somebody may change their mind.
+  h.keep_agent(first.url());  // nobody leaves it
+  std::atomic<fm::errc> how{fm::errc::ok};
+  std::thread leaves([&] { how = code_of([&] { h.remove_agent(first.url()); }); });
+  REQUIRE(fm::test::await([&] {
+    h.keep_agent(first.url());
+    return how.load() != fm::errc::ok;
+  }));
+  leaves.join();
+  CHECK(how.load() == fm::errc::cancelled);
+  CHECK(h.agents().size() == 2);
+  CHECK(code_of([&] { h.keep_agent("tcp://127.0.0.1:9"); }) == fm::errc::invalid_argument);
   for (const auto& p : all) REQUIRE(p.read()->size() == 12);
   // It is as good as any other again.
   for (std::uint64_t i = 0; i < 50'000; ++i) all.push_back(h.array<std::uint64_t>(12));
