@@ -249,7 +249,7 @@ errc verbs_session::ask(const packet::region_request& q, packet::region_answer& 
   const time_point deadline = clock::now() + fabric_limits::region_within;
   errc e = send_all(control_.get(), std::as_bytes(std::span(&q, 1)), deadline);
   if (e == errc::ok) e = receive_all(control_.get(), std::as_writable_bytes(std::span(&a, 1)), deadline);
-  if (e == errc::ok && a.status > std::uint16_t(errc::scope_misuse)) e = errc::bad_frame;
+  if (e == errc::ok && a.status > wire::status_last) e = errc::bad_frame;
   if (e == errc::ok) return static_cast<errc>(a.status);
   break_connection(g, errc::disconnected);  // whatever comes later would be taken for the next answer
   return e == errc::unreachable ? errc::disconnected : e;

@@ -9,8 +9,6 @@ namespace {
 
 using wire::decoded;
 
-constexpr std::uint16_t errc_last = static_cast<std::uint16_t>(errc::scope_misuse);
-
 constexpr decoded bad(const char* reason) { return {errc::bad_frame, reason}; }
 
 template <class T>
@@ -84,7 +82,7 @@ decoded decode_welcome(std::span<const std::byte, sizeof(welcome)> bytes, welcom
   const auto w = read<welcome>(bytes);
   if (const auto d = check_head(w); d.code != errc::ok) return d;
   if (w.zero[0] != 0 || w.zero[1] != 0 || w.zero[2] != 0) return bad("reserved bytes are set");
-  if (w.status > errc_last) return bad("unknown status");
+  if (w.status > wire::status_last) return bad("unknown status");
   if (w.status == 0 && w.port == 0) return bad("no port");
   if (w.message_bytes_max > wire::message_bytes_limit) return {errc::too_large, "message_bytes_max over the limit"};
   out = w;

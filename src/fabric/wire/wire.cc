@@ -9,8 +9,6 @@
 namespace fm::fabric::wire {
 namespace {
 
-constexpr std::uint16_t errc_last = static_cast<std::uint16_t>(errc::scope_misuse);
-
 constexpr decoded bad(const char* reason) { return {errc::bad_frame, reason}; }
 
 /// What a type of frame may carry. Fields that are not allowed must be zero.
@@ -74,7 +72,7 @@ decoded decode_header(std::span<const std::byte, sizeof(frame_header)> bytes, re
   if (h.bytes > (h.type == std::uint8_t(frame_type::notice_ack) ? notices_max : chunk_bytes))
     return {errc::too_large, "byte count over its cap"};
   if (!r.status && h.status != 0) return bad("status where none belongs");
-  if (h.status > errc_last) return bad("unknown status");
+  if (h.status > status_last) return bad("unknown status");
   if (h.length != 0 && h.type == std::uint8_t(frame_type::answer) && h.status != 0)
     return bad("an error with a payload");
   if ((h.flags & flag_fd) != 0 && (h.flags & flag_key) == 0) return bad("a descriptor without a key");
@@ -109,7 +107,7 @@ decoded decode_welcome(std::span<const std::byte> payload, welcome_body& out) no
 }
 
 errc status_of(const frame_header& h) noexcept {
-  return h.status <= errc_last ? static_cast<errc>(h.status) : errc::bad_frame;
+  return h.status <= status_last ? static_cast<errc>(h.status) : errc::bad_frame;
 }
 
 }  // namespace fm::fabric::wire

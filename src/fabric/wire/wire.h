@@ -99,6 +99,9 @@ struct atomic_body {
 
 static_assert(sizeof(frame_header) == 48 && sizeof(hello_body) == 40 && sizeof(welcome_body) == 40);
 
+/// The last errc that a status can be.
+constexpr std::uint16_t status_last = static_cast<std::uint16_t>(errc::under_replicated);
+
 /// Features that this build knows; none are defined in 1.0.
 constexpr std::uint64_t features_known = 0;
 

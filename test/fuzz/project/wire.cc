@@ -71,8 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
       if (const decoded d = decode_hello(payload, b); d.code != errc::ok)
         check_refusal(d);
       else
-        FM_CHECK(b.lane <= std::uint16_t(lane::bulk) && b.generation != 0 &&
-                     b.message_bytes_max <= message_bytes_limit && std::memcmp(&b, payload.data(), sizeof b) == 0,
+        FM_CHECK(b.lane <= lane_stream && b.generation != 0 && b.message_bytes_max <= message_bytes_limit &&
+                     std::memcmp(&b, payload.data(), sizeof b) == 0,
                  "a hello that cannot be acted on");
     } else if (h.type == std::uint8_t(frame_type::welcome)) {
       welcome_body b{};
