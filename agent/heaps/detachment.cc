@@ -38,8 +38,8 @@ bool same_secret(const std::string& a, const char (&b)[heap_name_bytes]) {
 std::string text_of_owner(const heap& h, time_point now) {
   const std::string who = h.detached.attached ? h.detached.owner : h.name;
   if (h.owner != nullptr) return fmt::format("{} at {} has it", who, h.owner->peer.name());
-  return fmt::format("{} had it and is gone; its lease ends in {} ms", who,
-                     std::chrono::duration_cast<std::chrono::milliseconds>(h.lease_until - now).count());
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(h.lease_until - now).count();
+  return fmt::format("{} had it and is gone; its lease ends in {} ms", who, std::max<std::int64_t>(left, 0));
 }
 
 void forget_owners(heap& h) {

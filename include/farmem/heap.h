@@ -52,14 +52,14 @@ class heap {
   /// takes a few messages to each agent, and none for objects.
   ///
   /// heap_options::agents names at least one agent that has the heap; the heap knows the others, by the URLs that the
-  /// earlier process used. Options are this process's own, but for `quota`; `replicas` should be the same as before. The types need the
-  /// same layouts. Handles and numbers of slots and types belong to a process, so attach before other heaps are opened and
-  /// before channels and pools are used.
+  /// earlier process used. Options are this process's own, but for `quota`. `replicas` should be the same as before, and
+  /// `cache` four times the largest object. Types need the same layouts. Numbers of slots and types belong to a process, so
+  /// attach before other heaps are opened, and before channels and pools are used.
   ///
   /// Throws not_found (no such heap, or its time is over), access_denied (another secret), conflict (another process has
   /// it: the text names that one), stale (an agent has an older state), wrong_type (the root is no T), layout_mismatch,
   /// slots_exhausted, agent_lost (a tablet has no agent left), and as the constructor. The heap stays as it was then, and
-  /// can be attached again. O(tablets + types).
+  /// can be attached again; with attach_options::lost, only if backups have not taken over yet. O(tablets + types).
   template <class T>
   [[nodiscard]] static attached_heap<T> attach(const attach_options& which, const heap_options& options);
   /// As attach, without exceptions: the heap and its root, or the error.
@@ -213,10 +213,10 @@ class heap {
   void add_agent(const std::string& url);
   /// Moves all objects away from the agent, beside the program, and closes the heap there. Returns when that is done. At the
   /// end of `within` the agent stays, with what it still has: timed_out. Throws invalid_argument if the agents that are left
-  /// are fewer than replicas, or the agent is none of the heap's, unsupported of an old one, and cancelled (keep_agent). If the agent is lost
-  /// meanwhile, it is as in any other loss. O(objects stored there). Thread-safe, outside of long scopes
-  /// (scope_misuse). RAMCloud and Rocksteady move
-  /// tablets between servers as well; here it is a new member of the set, and then one less.
+  /// are fewer than replicas, or the agent is none of the heap's, unsupported of an old one, and cancelled (keep_agent). If
+  /// the agent is lost meanwhile, it is as in any other loss. O(objects stored there). Thread-safe, outside of long scopes
+  /// (scope_misuse). RAMCloud and Rocksteady move tablets between servers as well; here it is a new member of the set, and
+  /// then one less.
   void remove_agent(const std::string& url, duration within = std::chrono::minutes(10));
   /// Calls of remove_agent that wait for that agent end with cancelled, and it stays with what it still has, unless it is a
   /// moment from being left. Without such a call, nothing happens. Throws invalid_argument if the agent is none of the

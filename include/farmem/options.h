@@ -52,7 +52,7 @@ struct agent_event {
 
 /// How heap::detach leaves a heap at its agents.
 struct detach_options {
-  /// The name by which it is found again, 1 to 63 bytes. An agent has one heap of a name.
+  /// The name by which it is found again, 1 to 63 bytes. At an agent one heap waits under a name.
   std::string name;
   /// Who attaches the heap has to know it; up to 63 bytes. It travels as it is: on a network that others read it protects
   /// from mistakes alone.

@@ -23,6 +23,7 @@ struct cache_options {
   bool strict_zones = false;             ///< no two agents of a zone store an object
   bool rebalances = true;                ///< moves tablets from agents that are much fuller than others
   std::uint32_t min_replicas = 1;        ///< what is stored on fewer stays dirty
+  std::uint64_t stored_before_max = 0;   ///< bytes of an object that earlier owners of the heap may have stored
   bool elastic = true;
   bool background_evictor = true;
   bool dumped = false;  ///< core dumps have the segments and the used part of the HIT

@@ -26,6 +26,14 @@ void check_references(const object_cache& cache, std::uint64_t h, const char* pa
               fmt::format("slot {:#x} on {} refers to {:#x}, which is no slot of this heap", slot, link.url(), r));
 }
 
+void throw_size(const object_cache& cache, slot_t slot, const remote::agent_session& link, std::uint64_t bytes) {
+  if (size_class::of(bytes) <= size_class::of(cache.bytes_at_agents_max()))
+    throw error(errc::too_large,
+                fmt::format("slot {:#x} on {} has {} bytes, and this cache takes {}: attach the heap with a larger one",
+                            slot, link.url(), bytes, cache.stored_bytes_max()));
+  throw error(errc::corrupt, fmt::format("slot {:#x} on {} is said to have {} bytes", slot, link.url(), bytes));
+}
+
 bool is_possible_size(const object_cache& cache, const home_address& hint) noexcept {
   return hint.size_class <= size_class::of(cache.stored_bytes_max());
 }

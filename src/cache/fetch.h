@@ -42,7 +42,11 @@ void end_fetch(fetch& f) noexcept;
 void check_references(const object_cache& cache, std::uint64_t header, const char* payload, slot_t slot,
                       const remote::agent_session& link);
 
-/// Whether an object of the heap can be as large as the hint says.
+/// An object has more bytes than the cache takes: too_large if an earlier owner of the heap may have stored it, or else
+/// corrupt.
+[[noreturn]] void throw_size(const object_cache& cache, slot_t slot, const remote::agent_session& link,
+                             std::uint64_t bytes);
+/// Whether the cache takes an object as large as the hint says.
 bool is_possible_size(const object_cache& cache, const home_address& hint) noexcept;
 
 /// How many of `bytes` bytes at `from` may be read. A size class may reach beyond its object, into a batch that is just

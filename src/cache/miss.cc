@@ -113,9 +113,7 @@ void miss_handler::miss(slot_t slot, std::atomic<word_t>& word, word_t seen) {
   remote::agent_session& link = *cache_.agents()[agent];
   if (link.lost() || !tablet.is_open()) throw_access(errc::agent_lost, slot, link);
   const home_address at = home_address::unpack(seen);
-  if (!is_possible_size(cache_, at))
-    throw error(errc::corrupt, fmt::format("slot {:#x} on {} is said to have {} bytes", slot, link.url(),
-                                           size_class::bytes(at.size_class)));
+  if (!is_possible_size(cache_, at)) throw_size(cache_, slot, link, size_class::bytes(at.size_class));
   left_.prefetch(slot);
   bool left = false;
   char* payload = cache_.pressure().frame_in_section(m, slot, size_class::bytes(at.size_class) - header::bytes, left);
@@ -303,7 +301,8 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
       header::slot(h) == slot
           ? home_bytes(h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, a.copy.size())
           : 0;
-  if (bytes == 0 || bytes > a.copy.size() || bytes > cache_.stored_bytes_max()) throw_access(errc::corrupt, slot, link);
+  if (bytes == 0 || bytes > a.copy.size()) throw_access(errc::corrupt, slot, link);
+  if (bytes > cache_.stored_bytes_max()) throw_size(cache_, slot, link, bytes);
   check_references(cache_, h, reinterpret_cast<const char*>(a.copy.data()) + header::bytes, slot, link);
   // If the section is left, the copy is good as long as the word names the place that it came from.
   bool left = false;

@@ -102,6 +102,10 @@ class object_cache {
     return std::min(stored_bytes_max_, frames_.wanted_bytes() / limits::objects_of_cache);
   }
   [[nodiscard]] std::uint64_t stored_bytes_max() const noexcept { return stored_bytes_max_; }
+  /// Bytes of the largest object that agents may have, which may be more than this cache takes.
+  [[nodiscard]] std::uint64_t bytes_at_agents_max() const noexcept {
+    return std::max(stored_bytes_max_, options_.stored_before_max);
+  }
   [[nodiscard]] std::uint64_t capacity_bytes() const noexcept { return frames_.capacity_bytes(); }
   [[nodiscard]] bool closed() const noexcept { return (unusual_.load(std::memory_order_acquire) & is_closed) != 0; }
   /// Tablets of a lost agent wait for a new one (losses.h); a hint that costs no look at the sessions.

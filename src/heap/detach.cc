@@ -5,8 +5,9 @@
 // as anything changes.
 //
 // Taking over. First all agents are asked for their record: they must have the same one. Then they give the heap to this
-// process, in one order for all who try, so that one of two has it in the end. Nothing is changed before the root has been
-// looked at: until then, whoever fails leaves the heap as it was.
+// process, in one order for all who try, so that one of two has it in the end. Nothing is changed before everything is
+// there that the heap needs here: until then, whoever fails leaves it as it was. Backups that take the place of agents that
+// are done without are the exception. They must before a collection begins, and their agents' record is gone with that.
 //
 // | what would break it | what prevents it |
 // |---|---|
@@ -14,7 +15,8 @@
 // | the owner goes on, and its agent is taken from it in the state of then | a record is gone when the heap has changed (heap::changes, agent/heaps/heap.h) |
 // | an agent that was left out is added again, and has the name already when the heap is detached | what it had of the same lineage gives way |
 // | an agent that was left out comes back with an older record, and is asked first | the record with the largest number counts, and all must have it |
-// | a process attaches, reads, and dies; another one attaches | the record stays until something changes, and numbers of batches go on from what the agent has applied |
+// | a process dies while it attaches, and another one attaches | the record stays until the heap has changed or is claimed, and numbers of batches go on from what the agent has applied |
+// | a process claims the heap at some agents, and dies | as with any owner that dies: those free it when its lease ends |
 // | two processes have one heap, each of them some agents | each asks for the agents in the record's order, and gives back what it has got |
 // | a cycle of the earlier owner has a number that the next one uses again | numbers of cycles go on, too |
 //
@@ -95,6 +97,7 @@ heap_record heap_core::record_of(slot_t root) {
   std::copy(std::begin(lineage_), std::end(lineage_), std::begin(r.lineage));
   r.root = root;
   r.cycles = collector_->cycles_begun();
+  r.object_bytes = cache_->bytes_at_agents_max();
   std::vector<std::uint32_t> numbers;
   for (const auto& link : links_) {
     numbers.push_back(link->lost() ? no_agent : static_cast<std::uint32_t>(r.agents.size()));
@@ -109,10 +112,7 @@ heap_record heap_core::record_of(slot_t root) {
     if (links_[now.primary()]->lost() || !renumber(now, set, [&](std::uint32_t a) { return numbers[a]; }))
       throw error(errc::agent_lost,
                   fmt::format("{} is lost, and no other agent has its tablets yet", links_[now.primary()]->url()));
-    // One that is joining does not have everything, and would keep what it has for nobody.
-    if (now.is_joined() && !links_[now.joining()]->lost())
-      if (const errc e = links_[now.joining()]->leave_tablets(t, 1); e != errc::ok)
-        throw error(e, fmt::format("{} does not forget a tablet that it was getting", links_[now.joining()]->url()));
+    FM_ASSERT(!now.is_joined(), "a member joins within one step of this thread");
     if (!r.tablets.empty() && r.tablets.back().first + r.tablets.back().count == t && r.tablets.back().set == set)
       ++r.tablets.back().count;
     else
@@ -164,7 +164,7 @@ void heap_core::detach(const detach_options& how, slot_t root) {
 
 namespace {
 
-/// The latest record that the agents have which the program names. Throws what the last one says if none has any.
+/// The latest record that the agents have which the program names. If none has any, throws what says most of why.
 std::vector<std::byte> find_record(const attach_options& which, const heap_options& options,
                                    const remote::agent_session_options& session) {
   std::vector<std::byte> latest;
@@ -234,22 +234,24 @@ void heap_core::adopt(const attachment& from) {
   detached_before_ = from.record.number;
   if (const std::uint32_t type = type_number(stored_root_); from.root && type != from.root->id)
     throw_wrong_type(type, from.root->name);
-  // From here on the heap is this process's.
-  for (const auto& link : links_) {
-    link->keep_heap(false);
-    if (const errc e = link->claim_heap(); e != errc::ok)
-      log::warn("{} is not told that heap {} was attached: {}", link->url(), from.from.name, to_string(e));
-  }
   for (const heap_record::run& t : promoted) {
     remote::agent_session& next = *links_[t.set.primary()];
     const errc e = next.promote_tablets(t.first, t.count);
     if (e == errc::ok || next.lost()) continue;  // a loss like any other: the next backup takes its place (rehoming.h)
-    for (const auto& link : links_) link->keep_heap(true);  // for its lease
     throw error(e, fmt::format("{} does not become the primary of {} tablets", next.url(), t.count));
   }
   if (!promoted.empty())
     log::info("heap {}: backups have taken {} runs of tablets over from {} lost agents", from.from.name,
               promoted.size(), from.lost.size());
+}
+
+// From here on the heap is this process's. An agent that does not hear of it knows by the first change.
+void heap_core::claim() noexcept {
+  for (const auto& link : links_) {
+    link->keep_heap(false);
+    if (const errc e = link->claim_heap(); e != errc::ok)
+      log::warn("{} is not told that its heap was attached: {}", link->url(), to_string(e));
+  }
 }
 
 }  // namespace fm::detail

@@ -166,6 +166,7 @@ void heap_core::open(const heap_options& options, const attachment* attaches) {
   co.dumped = options.dump_cache;
   co.access_within = options.access_within;
   co.memory_within = options.memory_within;
+  if (attaches) co.stored_before_max = attaches->record.object_bytes;
   cache_ = std::make_unique<object_cache>(co, links_);
   cache_for_links_.store(cache_.get());
   collector_options go;
@@ -199,6 +200,7 @@ void heap_core::open(const heap_options& options, const attachment* attaches) {
   go.on_replicated = [this] { events_.post({.change = agent_change::replicated}); };
   collector_ = std::make_unique<collector>(*cache_, go);
   collector_for_links_.store(collector_.get());
+  if (attaches) claim();
   // One that was lost before the collector could be told.
   if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->lost(); })) {
     cache_->begin_stranded();

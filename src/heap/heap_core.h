@@ -63,6 +63,8 @@ class heap_core {
   void open(const heap_options& options, const attachment* attaches);
   /// Takes tablets over: between the opening of the sessions and the start of the collector.
   void adopt(const attachment& from);
+  /// Nobody else attaches the heap any more, and closing it frees it.
+  void claim() noexcept;
   /// What is written down for a next owner. On the collector's thread, when everything is at home.
   [[nodiscard]] heap_record record_of(slot_t root);
   void check_nothing_is_here() const;

@@ -3,7 +3,6 @@
 // and the root is in one of them.
 #include "heap/heap_record.h"
 
-#include "base/text.h"
 #include "protocol/heap_messages.h"
 #include <algorithm>
 #include <cstring>
@@ -19,7 +18,7 @@ constexpr std::uint32_t record_magic = 0x31524d46;  // "FMR1"
 struct record_head {
   std::uint32_t magic;
   std::uint32_t agents, types, runs;
-  std::uint64_t number, id, lineage[2], root, cycles;
+  std::uint64_t number, id, lineage[2], root, cycles, object_bytes;
 };
 struct type_head {
   std::uint32_t kind, bytes;
@@ -61,9 +60,13 @@ class record_reader {
     std::memcpy(&out, bytes(sizeof out).data(), sizeof out);
     return out;
   }
+  /// As it was written, because names are compared: without what would forge a line of a log.
   std::string text(std::size_t n) {
     const auto b = bytes(n);
-    return {reinterpret_cast<const char*>(b.data()), b.size()};
+    std::string s(reinterpret_cast<const char*>(b.data()), b.size());
+    if (std::any_of(s.begin(), s.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+      damaged("a name has control characters");
+    return s;
   }
   [[nodiscard]] bool at_end() const noexcept { return from_.empty(); }
   /// So many things of at least `each` bytes can follow.
@@ -89,8 +92,8 @@ type_descriptor read_type(record_reader& in) {
   d.layout_hash = h.layout_hash;
   in.expect(h.refs, sizeof(std::uint32_t), "references of a type");
   for (std::uint32_t i = 0; i < h.refs; ++i) d.ref_offsets.push_back(in.get<std::uint32_t>());
-  d.name = readable(in.text(h.name_bytes));
-  d.layout = readable(in.text(h.layout_bytes));
+  d.name = in.text(h.name_bytes);
+  d.layout = in.text(h.layout_bytes);
   return d;
 }
 
@@ -123,7 +126,8 @@ std::vector<std::byte> heap_record::bytes() const {
                     id,
                     {lineage[0], lineage[1]},
                     root,
-                    cycles});
+                    cycles,
+                    object_bytes});
   for (const std::string& url : agents) {
     w.put(static_cast<std::uint32_t>(url.size()));
     w.text(url);
@@ -161,8 +165,9 @@ heap_record heap_record::read(std::span<const std::byte> bytes) {
   r.lineage[1] = h.lineage[1];
   r.root = h.root;
   r.cycles = h.cycles;
+  r.object_bytes = h.object_bytes;
   if (h.agents == 0 || h.agents > limits::agents_max) damaged(fmt::format("{} agents", h.agents));
-  for (std::uint32_t i = 0; i < h.agents; ++i) r.agents.push_back(readable(in.text(in.get<std::uint32_t>())));
+  for (std::uint32_t i = 0; i < h.agents; ++i) r.agents.push_back(in.text(in.get<std::uint32_t>()));
   in.expect(h.types, sizeof(type_head), "types");
   for (std::uint32_t i = 0; i < h.types; ++i) r.types.push_back(read_type(in));
   in.expect(h.runs, sizeof(run_record), "runs of tablets");

@@ -24,6 +24,7 @@ struct heap_record {
   std::uint64_t lineage[2] = {0, 0};  ///< random; every record of the heap has it
   slot_t root = 0;
   std::uint64_t cycles = 0;         ///< the number of the last one, which agents know
+  std::uint64_t object_bytes = 0;   ///< of the largest object that agents may have
   std::vector<std::string> agents;  ///< in the order of their numbers in the sets
   std::vector<type_descriptor> types;
   struct run {

@@ -59,7 +59,7 @@ void heap_core::add_agent(const std::string& url) {
     throw error(errc::invalid_argument,
                 fmt::format("{}: the heap has had {} agents, and counts those that it has left", url, links_.size()));
   std::unique_ptr<remote::agent_session> session = open_session(url);
-  if (const std::uint64_t region = session->region_bytes(), most = cache_->stored_bytes_max(); region / 2 < most) {
+  if (const std::uint64_t region = session->region_bytes(), most = cache_->bytes_at_agents_max(); region / 2 < most) {
     session.reset();
     contexts_.pop_back();
     throw error(errc::invalid_argument,

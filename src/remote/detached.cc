@@ -15,7 +15,7 @@ namespace internal {
 namespace {
 
 void put_name(char (&field)[heap_name_bytes], const std::string& text) {
-  if (text.size() >= sizeof field) throw error(errc::invalid_argument, "a name or a secret is too long");
+  FM_CHECK(text.size() < sizeof field, "names and secrets were looked at");
   text.copy(field, sizeof field - 1);
 }
 
@@ -109,9 +109,6 @@ errc agent_session_impl::detach_heap(const detached_heap& left, std::uint64_t ke
   return r.code;
 } catch (const std::bad_alloc&) {
   return errc::out_of_memory;
-} catch (const error& e) {
-  why = e.what();
-  return e.code();
 }
 
 errc agent_session_impl::claim_heap() noexcept {

@@ -6,8 +6,11 @@
 #include "support/error_code.h"
 #include "support/temporary_folder.h"
 
+#include <array>
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 
 using namespace gc_test;
 using fm::test::code_of;
@@ -17,6 +20,11 @@ namespace {
 struct shelf {
   std::uint64_t books = 0;
   fm::ref<gc_node> first;
+};
+
+struct both {
+  fm::ref<std::uint64_t[]> large;
+  fm::ref<gc_node> list;
 };
 
 fm::heap_options on(const std::vector<std::string>& agents, std::uint32_t replicas = 1) {
@@ -112,6 +120,63 @@ TEST_CASE("two processes attach a heap, and the second is told who has it") {
   CHECK(code_of(again) == fm::errc::conflict);
   CHECK(text_of(again).find("the first one") != std::string::npos);
   require_shelf(root, 1'000);
+}
+
+TEST_CASE("of two threads that attach a heap at one moment, one has it") {
+  meddled_agent first, second;
+  const auto o = on({first.url(), second.url()});
+  {
+    fm::heap h(o);
+    h.detach(as_index, make_shelf(h, 1'000));
+  }
+  for (int round = 0; round < 20; ++round) {
+    std::array<fm::errc, 2> how{};
+    std::array<fm::attached_heap<shelf>, 2> got;
+    std::atomic<int> ready{0};
+    const auto attach = [&](std::size_t i) {
+      ready.fetch_add(1);
+      while (ready.load() != 2) {
+      }
+      how[i] = code_of([&] { got[i] = fm::heap::attach<shelf>(the_index, o); });
+    };
+    std::thread other(attach, 1);
+    attach(0);
+    other.join();
+    const std::size_t winner = how[0] == fm::errc::ok ? 0 : 1;
+    REQUIRE(how[winner] == fm::errc::ok);
+    REQUIRE(how[1 - winner] == fm::errc::conflict);
+    require_shelf(got[winner].root, 1'000);
+    got[winner].heap->detach(as_index, got[winner].root);
+  }
+}
+
+TEST_CASE("an object that is too large for the next owner's cache is a typed error, and the others are there") {
+  meddled_agent agent;
+  auto o = on({agent.url()});
+  {
+    o.cache = 8_MiB;
+    fm::heap h(o);
+    const auto large = h.array<std::uint64_t>(50'000);
+    const auto list = make_list(h, 100);
+    h.detach(as_index, h.make_with<both>([&](both& b) {
+      b.large = large;
+      b.list = list;
+    }));
+  }
+  o.cache = 512_KiB;
+  auto [h, root] = fm::heap::attach<both>(the_index, o);
+  const fm::ptr<std::uint64_t[]> large = root->large;
+  const fm::ptr<gc_node> list = root->list;
+  CHECK(code_of([&] { (void)large.read()->size(); }) == fm::errc::too_large);
+  require_list(list, 100);
+  require_ok(h->collect("beside it"));
+  require_sound_at_home(*h);
+  // It goes on to the next one, and is as it was where the cache takes it.
+  h->detach(as_index, root);
+  o.cache = 8_MiB;
+  auto [again, its] = fm::heap::attach<both>(the_index, o);
+  const fm::ptr<std::uint64_t[]> same = its->large;
+  CHECK(same.read()->size() == 50'000);
 }
 
 TEST_CASE("whoever has not the name and the secret, or wants another root, gets a typed error, and the heap stays") {
@@ -280,12 +345,24 @@ TEST_CASE("what was left of a heap is read again as it was written, and damage i
   CHECK(again.types.front().layout == r.types.front().layout);
   for (std::size_t n = 0; n < bytes.size(); ++n)
     REQUIRE(code_of([&] { (void)fm::detail::heap_record::read(std::span(bytes).first(n)); }) == fm::errc::corrupt);
+  // Whatever one byte becomes: an error, or a record that can be written.
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    for (const unsigned change : {1u, 0x80u, 0xffu}) {
+      std::vector<std::byte> other = bytes;
+      other[i] ^= static_cast<std::byte>(change);
+      std::vector<std::byte> written = other;
+      const fm::errc e = code_of([&] { written = fm::detail::heap_record::read(other).bytes(); });
+      REQUIRE((e == fm::errc::ok || e == fm::errc::corrupt));
+      REQUIRE(written == other);
+    }
   const auto damaged = [&](auto&& change) {
     auto other = r;
     change(other);
     return code_of([&] { (void)fm::detail::heap_record::read(other.bytes()); });
   };
   CHECK(damaged([](auto& d) { d.root = 4; }) == fm::errc::corrupt);
+  CHECK(damaged([](auto& d) { d.agents[0] += '\n'; }) == fm::errc::corrupt);
+  CHECK(damaged([](auto& d) { d.types[0].name = "b\u00fccher<\"x\">"; }) == fm::errc::ok);
   CHECK(damaged([](auto& d) { d.agents.pop_back(); }) == fm::errc::corrupt);
   CHECK(damaged([](auto& d) { d.agents.clear(); }) == fm::errc::corrupt);
   CHECK(damaged([](auto& d) { std::swap(d.tablets[0], d.tablets[1]); }) == fm::errc::corrupt);
