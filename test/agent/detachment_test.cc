@@ -45,15 +45,22 @@ region_answer make_heap(owner& o) {
   return r;
 }
 
+/// A heap that its owner has left, and somebody else.
+struct left_heap {
+  left_heap() {
+    next.incarnation = 78;
+    REQUIRE(detach(first).ok());
+  }
+  std::unique_ptr<fm::agent::store> s = fm::agent::store::create(small());
+  owner first{*s, 1}, next{*s, 2};
+  const region_answer region = make_heap(first);
+};
+
 }  // namespace
 
 TEST_CASE("a next owner gets the heap as it was left, and its batches go on", "[store]") {
-  auto s = fm::agent::store::create(small());
-  owner first(*s, 1);
-  const region_answer old = make_heap(first);
-  REQUIRE(detach(first).ok());
-  owner next(*s, 2);
-  next.incarnation = 78;
+  left_heap left;
+  owner &first = left.first, &next = left.next;
   CHECK(record_of(attach(next, false)) == "a record");
   CHECK(first.peer->closed() == errc::ok);  // that was a look
   CHECK(next.send(message_type::audit).returned == errc::bad_frame);
@@ -68,7 +75,7 @@ TEST_CASE("a next owner gets the heap as it was left, and its batches go on", "[
   CHECK(next.value(5) == 42);
   batch_builder late;
   late.object(type_line, 6, 8, 1);
-  CHECK_FALSE(next.write(old, 4096, late.bytes));  // its region takes nothing any more
+  CHECK_FALSE(next.write(left.region, 4096, late.bytes));  // its region takes nothing any more
   const region_answer fresh = next.open_region();
   batch_builder b;
   b.object(type_line, 6, 8, 43);
@@ -79,11 +86,9 @@ TEST_CASE("a next owner gets the heap as it was left, and its batches go on", "[
 }
 
 TEST_CASE("a heap is attached only in the state in which it was left", "[store]") {
-  auto s = fm::agent::store::create(small());
-  owner first(*s, 1), next(*s, 2);
-  next.incarnation = 78;
-  const region_answer r = make_heap(first);
-  REQUIRE(detach(first).ok());
+  left_heap left;
+  owner &first = left.first, &next = left.next;
+  const region_answer& r = left.region;
   SECTION("not after a batch") {
     batch_builder b;
     b.object(type_line, 6, 8, 1);
@@ -109,11 +114,9 @@ TEST_CASE("a heap is attached only in the state in which it was left", "[store]"
 }
 
 TEST_CASE("what reads changes nothing: the heap can still be attached", "[store]") {
-  auto s = fm::agent::store::create(small());
-  owner first(*s, 1), next(*s, 2);
-  next.incarnation = 78;
-  const region_answer r = make_heap(first);
-  REQUIRE(detach(first).ok());
+  left_heap left;
+  owner &first = left.first, &next = left.next;
+  const region_answer& r = left.region;
   REQUIRE(first.fetch(5, true).ok());
   REQUIRE(first.info(r.region).ok());
   REQUIRE(first.types().ok());  // the same again
@@ -123,13 +126,10 @@ TEST_CASE("what reads changes nothing: the heap can still be attached", "[store]
 }
 
 TEST_CASE("one owner has a heap, and leaves it to others if it has changed nothing", "[store]") {
-  auto s = fm::agent::store::create(small());
-  owner first(*s, 1), next(*s, 2), third(*s, 3);
-  next.incarnation = 78;
+  left_heap left;
+  owner &next = left.next, third(*left.s, 3);
   third.incarnation = 79;
-  make_heap(first);
-  REQUIRE(detach(first).ok());
-  first.disconnect();
+  left.first.disconnect();
   REQUIRE(attach(next, true).ok());
   const reply refused = attach(third, true);
   CHECK(refused.code == errc::conflict);
