@@ -215,10 +215,10 @@ std::unique_ptr<heap_core> heap_core::attach(const attach_options& which, const 
 
 void heap_core::adopt(const attachment& from) {
   std::vector<std::uint32_t> numbers;
-  std::uint32_t next = 0;
+  std::uint32_t alive = 0;
   for (const std::string& url : from.record.agents) {
     const bool is_lost = std::find(from.lost.begin(), from.lost.end(), url) != from.lost.end();
-    numbers.push_back(is_lost ? no_agent : next++);
+    numbers.push_back(is_lost ? no_agent : alive++);
   }
   std::vector<heap_record::run> promoted;
   for (const heap_record::run& t : from.record.tablets) {
