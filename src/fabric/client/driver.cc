@@ -219,6 +219,8 @@ errc driver::reconnect() noexcept {
   const time_point broken = clock::now();
   constexpr duration delay_max = std::chrono::milliseconds(250);
   duration delay = std::chrono::milliseconds(2);
+  // Asked anew before it is given up: what could be done without at first may be needed by now.
+  const auto is_over = [&] { return clock::now() >= broken + events_.reconnect_for(options_.reconnect_for); };
   for (;;) {
     const duration within = events_.reconnect_for(options_.reconnect_for);
     const time_point give_up = broken + within;
@@ -229,10 +231,13 @@ errc driver::reconnect() noexcept {
     // One attempt has time left at the end, however long the pause would be.
     pause_until(clock::now() < last ? std::min(next, last) : std::min(next, give_up));
     if (closing()) return errc::cancelled;
-    if (clock::now() >= give_up) return errc::agent_lost;
+    if (clock::now() >= give_up) {
+      if (is_over()) return errc::agent_lost;
+      continue;
+    }
     const errc e = attempt(std::min<duration>(give_up - clock::now(), options_.connect_within));
     if (e == errc::ok || closing() || is_final(e)) return e;
-    if (clock::now() >= give_up) return errc::agent_lost;
+    if (is_over()) return errc::agent_lost;
     delay = std::min<duration>(delay * 2, delay_max);
   }
 }
