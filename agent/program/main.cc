@@ -67,41 +67,47 @@ std::string answer_admin(agent::store& store, std::string_view command) {
   if (command == "status") return store.statistics();
   if (command != "drain" && command != "stay" && command != "left") return {};
   if (command != "left") store.drain(command == "drain");
-  return fmt::format(R"({{"heaps":{}}})", store.heaps_left());
+  return fmt::format(R"({{"heaps":{},"spaces":{}}})", store.heaps_left(), store.spaces_left());
 }
 
-/// Waits until no heap is left, for a second signal, or for `within`.
+/// Waits until no heap and no paged range is left, for a second signal, or for `within`.
 void drain_first(agent::store& store, duration within, const sigset_t& signals) {
   fm::log::info("SIGTERM: draining, for {} s at most",
                 std::chrono::duration_cast<std::chrono::seconds>(within).count());
   store.drain(true);
   const time_point deadline = clock::now() + within;
   const timespec look{0, 100'000'000};
-  while (store.heaps_left() != 0 && clock::now() < deadline)
+  while (store.heaps_left() + store.spaces_left() != 0 && clock::now() < deadline)
     if (sigtimedwait(&signals, nullptr, &look) > 0) break;
-  if (const std::size_t left = store.heaps_left(); left != 0)
-    fm::log::warn("{} heaps are left: what they have here is lost", left);
+  if (const std::size_t heaps = store.heaps_left(), spaces = store.spaces_left(); heaps + spaces != 0)
+    fm::log::warn("{} heaps and {} paged ranges are left: what they have here is lost", heaps, spaces);
 }
 
 /// Has the running agent drained, and waits for it; the exit code.
 int drain_agent(const std::string& admin, duration within) {
+  struct tenants {
+    unsigned long heaps = 0, spaces = 0;
+  };
   const auto left = [&](const char* command) {
     const std::string json = agent::ask_agent(admin, command);
-    constexpr std::string_view before = R"({"heaps":)";
-    if (!json.starts_with(before)) throw error(errc::refused, fmt::format("admin socket {}: {}", admin, json));
-    return std::stoul(json.substr(before.size()));
+    tenants t;
+    if (std::sscanf(json.c_str(), R"({"heaps":%lu,"spaces":%lu})", &t.heaps, &t.spaces) != 2)
+      throw error(errc::refused, fmt::format("admin socket {}: {}", admin, json));
+    return t;
   };
   const time_point deadline = clock::now() + within;
-  unsigned long heaps = left("drain");
-  while (heaps != 0 && clock::now() < deadline) {
+  tenants now = left("drain");
+  while (now.heaps + now.spaces != 0 && clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    heaps = left("left");
+    now = left("left");
   }
-  if (heaps == 0) {
-    fmt::print("the agent is drained: it takes no heaps, and stores none\n");
+  if (now.heaps + now.spaces == 0) {
+    fmt::print("the agent is drained: it takes no heaps and no paged ranges, and stores none\n");
     return 0;
   }
-  fmt::print(stderr, "farmem-agent: {} heaps still store objects here; the agent goes on\n", left("stay"));
+  now = left("stay");
+  fmt::print(stderr, "farmem-agent: {} heaps still store objects here, and {} paged ranges pages; the agent goes on\n",
+             now.heaps, now.spaces);
   return 1;
 }
 
@@ -150,7 +156,8 @@ void declare(CLI::App& app, arguments& a, std::vector<agent::flag_values>& given
       ->type_name("FILE");
   app.add_flag("--check-config", a.check_config, "read all settings, say whether they are right, and exit");
   app.add_flag("--status", a.status, "print what the running agent behind --admin has, and exit");
-  app.add_option("--drain", a.drain, "have all heaps leave the running agent behind --admin, wait so long, and exit")
+  app.add_option("--drain", a.drain,
+                 "have all heaps and paged ranges leave the running agent behind --admin, wait so long, and exit")
       ->type_name("TIME");
   app.add_flag("--stay", a.stay, "the running agent behind --admin is not to be drained any more, and exit");
   app.add_flag("--doctor", a.doctor, "say what of this machine verbs:// needs and what is wrong with it, and exit");

@@ -43,8 +43,12 @@ class agent_store final : public store {
   void memory_done(fabric::peer& p, std::uint32_t region) noexcept override;
 
   [[nodiscard]] std::string statistics() const override;
-  void drain(bool on) noexcept override { heaps_.drain(on); }
+  void drain(bool on) noexcept override {
+    heaps_.drain(on);
+    spaces_.drain(on);
+  }
   [[nodiscard]] std::size_t heaps_left() const override { return heaps_.count(); }
+  [[nodiscard]] std::size_t spaces_left() const override { return spaces_.count(); }
   bool maintain() override;
 
  private:

@@ -26,7 +26,8 @@ bool agent_store::maintain() {
 }
 
 bool agent_store::maintain_heaps() {
-  wake_at_ = std::min({wake_at_, heaps_.expire_leases(), heaps_.send_lost_notices(), spaces_.expire(agent_.now())});
+  wake_at_ = std::min({wake_at_, heaps_.expire_leases(), heaps_.send_lost_notices(), spaces_.expire(agent_.now()),
+                       spaces_.send_drain_notices()});
   const bool traced = !agent_.options.hooks.background && cycles_.step(0);
   const bool evacuated = !agent_.options.hooks.background && evacuations_.step();
   const bool sent = !agent_.options.hooks.background && peers_.step();

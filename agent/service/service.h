@@ -26,11 +26,13 @@ class store : public fabric::service {
   /// JSON: memory, heaps (name, bytes live/garbage/metadata, regions, objects, batches, lease), totals. Takes each
   /// heap's lock for a moment.
   [[nodiscard]] virtual std::string statistics() const = 0;
-  /// Asks the owners of all heaps to move their objects to other agents and to leave this one, or takes that back. New heaps
-  /// and tablets are refused meanwhile. Pools and paged spaces stay: their clients are not asked.
+  /// Asks the owners of all heaps and paged ranges to move what they have here to other agents and to leave this one, or
+  /// takes that back. New ones and their growth are refused meanwhile. Pools stay: their clients are not asked.
   virtual void drain(bool on) noexcept = 0;
   /// Heaps that are still open.
   [[nodiscard]] virtual std::size_t heaps_left() const = 0;
+  /// Spaces of paged ranges that are still open.
+  [[nodiscard]] virtual std::size_t spaces_left() const = 0;
   /// One bounded step of the work that the store's own threads do: expires leases, sends notices again that did not get
   /// through, cleans; and traces and evacuates, when there are no threads. True when there is more to do at once.
   /// Thread-safe.

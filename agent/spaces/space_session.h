@@ -23,6 +23,7 @@ class space_session final : public tenant {
   errc region_of(body b, fabric::answer& out);
   errc release(body b, fabric::answer& out);
   errc audit(body b, fabric::answer& out);
+  errc resize(body b, fabric::answer& out);
 
   spaces& of_;
   region_pool& regions_;

@@ -5,7 +5,8 @@
 //   - A region of a space is reached by that space's session alone: region::tenant names the space as long as the gate
 //     is open.
 //   - Two sessions never write to one space: the earlier one is revoked, and gone, before a later one is answered.
-//   - The size that an open space may grow to was checked against the memory that was there when it was opened.
+//   - What is promised to a space was there when it was promised, less what other spaces may still take; and a space has
+//     no more regions than that, unless less was promised later.
 //
 // Lock order: spaces_mutex_ before a space's mutex before that of the regions. Thread-safe; agent/service owns the one
 // object.
@@ -18,7 +19,6 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "agent/base/environment.h"
 #include "agent/base/session.h"
@@ -31,8 +31,6 @@ struct space {
   std::uint64_t id[2] = {};
   std::uint64_t incarnation = 0;
   std::string name;
-  std::uint64_t bytes = 0;
-  std::uint32_t regions_max = 0;
   std::uint32_t lease_ms = 0;
   std::atomic<bool> closed{false};
 
@@ -40,8 +38,14 @@ struct space {
   // ---- guarded ----
   session* owner = nullptr;
   time_point lease_until = time_point::max();
-  std::vector<region*> regions;  ///< by index; null: never asked for, or released
-  std::uint32_t regions_open = 0;
+  std::uint64_t bytes = 0;                             ///< promised
+  std::unordered_map<std::uint32_t, region*> regions;  ///< by index
+  bool told_to_leave = false;                          ///< the owner was, and not that it may stay
+
+  /// Regions that it may have in all.
+  [[nodiscard]] std::uint64_t regions_max(std::uint64_t region_bytes) const {
+    return (bytes + region_bytes - 1) / region_bytes;
+  }
 };
 
 class spaces {
@@ -55,6 +59,12 @@ class spaces {
   errc open(session& s, std::span<const std::byte> b, fabric::answer& out);
   /// Frees the spaces whose owners stayed away; returns when it wants to be called again.
   time_point expire(time_point now);
+  /// New spaces and growth are refused from here on, and owners are asked to leave; or not any more.
+  void drain(bool on) noexcept;
+  /// Tells owners that do not know it yet; returns when it wants to be called again.
+  time_point send_drain_notices();
+  /// Spaces that are stored here.
+  [[nodiscard]] std::size_t count() const;
   /// JSON: an array of spaces.
   [[nodiscard]] std::string statistics() const;
 
@@ -70,10 +80,15 @@ class spaces {
   void free_regions(space& sp);
   /// Takes it out of the map, whose mutex is held, and frees it; `why` is for the log.
   void forget(const std::shared_ptr<space>& sp, const char* why);
-  [[nodiscard]] std::uint64_t promised_regions() const;
+  /// Regions that other spaces may still take. spaces_mutex_.
+  [[nodiscard]] std::uint64_t promised_regions(const space* but) const;
+  /// Bytes that could be promised to a space beyond what it has; its mutex is not held, spaces_mutex_ is.
+  [[nodiscard]] std::uint64_t room_for(const space& sp) const;
+  [[nodiscard]] std::uint64_t most_bytes() const;
 
   environment& agent_;
   region_pool& regions_;
+  std::atomic<bool> drains_{false};
   mutable std::mutex spaces_mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<space>, id_hash> spaces_;
 };

@@ -11,6 +11,7 @@
 #include <memory>
 #include <memory_resource>
 #include <span>
+#include <string>
 
 namespace fm {
 
@@ -37,7 +38,7 @@ class paged {
   /// - invalid_argument: an option is out of its bounds
   /// - access_denied, unsupported: the process may not use userfaultfd, or the kernel is too old; the message states
   /// the remedy
-  /// - quota_exceeded, agent_full: an agent has less memory than its share of the capacity
+  /// - quota_exceeded, agent_full: the agents have less memory than the capacity, as often as there are replicas
   /// - unreachable, refused and others: a connection failed; the message names the URL
   explicit paged(const paged_options& options = {});
   /// As the constructor, without exceptions.
@@ -84,6 +85,20 @@ class paged {
   /// evicted. Throws invalid_argument below 8 blocks, and with n agents below 4/3 · (n - 1). Throws timed_out or the
   /// error of write-back if eviction fails; the new limit applies all the same.
   void resize_local(std::uint64_t bytes) const;
+
+  /// Adds an agent. Pages go there as they are written back, and until the agents have their shares, pages move there from
+  /// the others. Waits for the agent. Throws invalid_argument (it is one already, or local memory is too small for one
+  /// more), and as the constructor.
+  void add_agent(const std::string& url) const;
+  /// Moves all pages away from the agent, beside the program, and closes the range there. Returns when that is done. At
+  /// the end of `within` the agent stays, with what it still has: timed_out. Throws agent_full and quota_exceeded if the
+  /// others have too little room, invalid_argument if fewer than paged_options::replicas would be left, or the agent is
+  /// none of the range's, and cancelled (keep_agent). If the agent is lost meanwhile, it is as in any other loss. O(bytes
+  /// stored there). dcm (section 3.5) drains memory servers as well.
+  void remove_agent(const std::string& url, duration within = std::chrono::minutes(10)) const;
+  /// Calls of remove_agent that wait for that agent end with cancelled, and it stays. Without such a call, nothing
+  /// happens. Throws invalid_argument if the agent is none of the range's. O(agents).
+  void keep_agent(const std::string& url) const;
 
   /// Compares the state of every page with the kernel's, and clean pages with their home copies; asks the agents for an
   /// audit. No thread may use the range meanwhile. Returns the faults as text, empty if there are none. O(capacity).

@@ -49,8 +49,15 @@ struct paged_options {
   /// Bytes of the range that may be in local memory; at least 8 blocks, and with n agents 4/3 · (n - 1).
   std::uint64_t local = 256ull << 20;
   /// URLs of the agents: `local:`, `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`. Blocks are spread over all of
-  /// them.
+  /// them, evenly where they have the room.
   std::vector<std::string> agents = {"local:"};
+  /// Agents that store each page, 1 to 4. With 2, an agent may die: its pages are served by the others, no access fails,
+  /// and the range copies them to another agent. Each replica costs its share of the agents' memory, and a write-back of
+  /// every block once more.
+  std::uint32_t replicas = 1;
+  /// With `replicas` of 2 and more: an agent that is silent or cannot be reached for so long is given up if the agents that
+  /// have its pages answer. It is lost then, even if it comes back.
+  duration suspect_within = std::chrono::milliseconds(500);
   /// Name of the range in the agents' logs and status, at most 47 bytes. Empty: the name of the program.
   std::string name;
   /// Bytes of the largest block that is fetched and evicted as one: a power of two, 4 KiB to 2 MiB.

@@ -57,8 +57,12 @@ struct paged_stats {
       inactive_bytes = 0;              ///< gauge: bytes in the inactive queue, approximate
   std::uint64_t regions = 0;           ///< gauge: regions of the agents in use
   std::uint64_t agents_up = 0;         ///< gauge: agents that are connected
-  std::uint64_t reconnects = 0;        ///< connections to agents that were made again
-  histogram_snapshot fault_ns;         ///< durations of served faults, ns: from arrival at the library to the end
+  std::uint64_t agents_lost = 0;       ///< agents that were given up
+  std::uint64_t degraded_bytes = 0;  ///< gauge: of the range, that fewer agents store than paged_options::replicas says
+  std::uint64_t mended_bytes = 0;    ///< bytes copied from agent to agent: after a loss, to empty one, to even them out
+  std::uint64_t lost_pages = 0;      ///< pages that no agent had any more when theirs were lost
+  std::uint64_t reconnects = 0;      ///< connections to agents that were made again
+  histogram_snapshot fault_ns;       ///< durations of served faults, ns: from arrival at the library to the end
 
   /// Share, in [0, 1], of the pages fetched beside the requested ones that were used, estimated by samples. A sample
   /// speaks for the pages of its kind: those of blocks of one size, or those read ahead. A kind without samples does

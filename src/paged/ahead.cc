@@ -57,13 +57,14 @@ bool paged_core::fill_ahead(const ahead_job& job) noexcept {
       page_group& g = table_.group(page);
       g.lock();
       const page_word w = table_.get(page);
-      if (!w.absent() || w.poisoned()) {
+      if (!w.absent() || w.poisoned() || w.lost()) {
         g.unlock();
         ++page;
         continue;
       }
       const block b = choose(page, w);
-      if (has_late(home_.agent_of(b.first))) {  // others' blocks are still worth reading
+      if (const home::member m = home_.reader_of(b.first);
+          m.agent != nullptr && has_late(*m.agent)) {  // others' blocks are still worth reading
         g.unlock();
         page = b.first + b.pages();
         continue;
@@ -84,7 +85,7 @@ bool paged_core::fill_ahead(const ahead_job& job) noexcept {
       if (f.op.no_slot) {
         undo_fill(b, false);
         if (n != 0) break;  // end what is under way first
-        wait_for_slot(*f.op.agent, clock::now() + paged_limits::ahead_waits);
+        wait_for_slot(*f.op.agent, b.first, clock::now() + paged_limits::ahead_waits);
         if (!has_fetch_slot(*f.op.agent) && f.op.agent->up()) page = b.first + b.pages();
         good = !stopping_.load();
         continue;

@@ -24,6 +24,12 @@ paged_options paged_core::checked(paged_options o) {
     bad(fmt::format("capacity {}: 1 byte to 64 TiB are possible", o.capacity));
   o.capacity = round_up(o.capacity, o.block);
   if (o.agents.empty()) bad("agents is empty");
+  if (o.agents.size() > paged_limits::agents_max)
+    bad(fmt::format("agents has {}: {} are possible", o.agents.size(), paged_limits::agents_max));
+  if (o.replicas == 0 || o.replicas > paged_limits::replicas_max)
+    bad(fmt::format("replicas {}: 1 to {} are possible", o.replicas, paged_limits::replicas_max));
+  if (o.replicas > o.agents.size()) bad(fmt::format("replicas {}: there are {} agents", o.replicas, o.agents.size()));
+  if (o.replicas > 1 && o.suspect_within <= duration::zero()) bad("suspect_within is not positive");
   if (const std::size_t least = least_blocks(o.agents.size()); o.local / o.block < least)
     bad(fmt::format("local {}: at least {} blocks of {} bytes are needed with {} agents", o.local, least, o.block,
                     o.agents.size()));
@@ -49,8 +55,8 @@ paged_core::paged_core(const paged_options& options)
       policy_{.promote_probability = options_.promote_probability},
       process_(::getpid()),
       memory_(options_.capacity, options_.faults, options_.tracking),
-      table_(options_.capacity / page_bytes, order_max_),
-      home_(options_, table_.pages(), order_max_),
+      table_(options_.capacity / page_bytes, std::max<std::uint32_t>(order_max_, paged_limits::stripe_order_least)),
+      home_(options_, table_.pages(), table_.group_order(), mending_),
       streams_(std::min(options_.read_ahead, options_.local / 8) / page_bytes, std::uint64_t{1} << order_max_),
       limit_(std::min(options_.local, options_.capacity) / page_bytes),
       fetch_slots_(
@@ -80,7 +86,11 @@ paged_core::paged_core(const paged_options& options)
     s.core = this;
     at += options_.block;
   }
-  late_.reserve(options_.agents.size() * paged_limits::fetches_ahead);
+  late_.reserve(paged_limits::agents_max * paged_limits::fetches_ahead);
+  copies_.reserve(
+      std::clamp<std::size_t>(paged_limits::copies_bytes / home_.stripe_bytes(), 1, paged_limits::copies_most));
+  moved_away_.reserve(paged_limits::moved_away_most);
+  mend_staging_ = os::reservation(copies_.capacity() * home_.stripe_bytes(), page_bytes);
   fault_waiters_.reserve(options_.fault_threads);
   stop_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   parked_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -102,6 +112,7 @@ void paged_core::start_threads() {
   try {
     threads_.emplace_back([this] { run_evictor(); });
     threads_.emplace_back([this] { run_ahead(); });
+    threads_.emplace_back([this] { run_mender(); });
     for (std::uint32_t i = 0; options_.faults == fault_mode::threads && i < options_.fault_threads; ++i) {
       fault_waiters_.push_back(fault_waiter());
       threads_.emplace_back([this, waits = fault_waiters_.back()] { serve_faults(waits); });
@@ -116,13 +127,15 @@ void paged_core::stop() noexcept {
   work_.fetch_add(1);
   os::futex_wake(work_, INT32_MAX);
   ahead_.wake();
+  home_.agent_changed();
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(stop_fd_, &one, sizeof one);
   for (std::thread& t : threads_) t.join();
   threads_.clear();
   for (const int fd : fault_waiters_) ::close(fd);
   fault_waiters_.clear();
-  home_.close();  // whatever is in flight is done when this returns, and its callbacks have been called
+  home_.close(
+      options_.access_within);  // whatever is in flight is done when this returns, and its callbacks have been called
   leave_range(*this);
   for (int* const fd : {&stop_fd_, &parked_fd_}) {
     if (*fd >= 0) ::close(*fd);
@@ -140,7 +153,8 @@ void paged_core::check_process() const {
 }
 
 void paged_core::drop_connections() noexcept {
-  for (const auto& a : home_.agents()) a->session().drop_connection(a->session().generation());
+  for (std::uint32_t i = 0; i < home_.agents(); ++i)
+    home_.agent(i).session().drop_connection(home_.agent(i).session().generation());
 }
 
 paged_stats paged_core::stats(bool histogram) {
@@ -184,11 +198,17 @@ paged_stats paged_core::stats(bool histogram) {
   s.active_bytes = active_.pages() * page_bytes;
   s.proactive_bytes = proactive_.pages() * page_bytes;
   s.inactive_bytes = inactive_.pages() * page_bytes;
-  for (const auto& a : home_.agents()) {
-    s.regions += a->regions();
-    s.reconnects += a->reconnects();
-    s.agents_up += a->up();
+  for (std::uint32_t i = 0; i < home_.agents(); ++i) {
+    const home_agent& a = home_.agent(i);
+    s.reconnects += a.reconnects();
+    s.agents_lost += a.lost();
+    if (a.lost() || a.as.load() == home_agent::role::gone) continue;
+    s.regions += a.regions();
+    s.agents_up += a.up();
   }
+  s.degraded_bytes = home_.degraded() * home_.stripe_bytes();
+  s.mended_bytes = get(counts_.mended);
+  s.lost_pages = get(counts_.lost);
   s.fault_ns = fault_ns_.snapshot();
   return s;
 }
@@ -225,12 +245,13 @@ std::string paged_stats::text() const {
       "ahead     {} bytes; of samples {} of {} blocks and {} of {} pages were used, {:.2f} of all pages\n"
       "traffic   {} bytes fetched, {} written; {} blocks dropped clean, {} writes in vain, {} failed\n"
       "local     {} of {} bytes: {} active, {} proactive, {} inactive\n"
-      "agents    {} connected, {} regions, {} reconnects\n",
+      "agents    {} connected, {} lost, {} regions, {} reconnects; {} bytes degraded, {} mended, {} pages lost\n",
       faults, faults_remote, faults_new, faults_write, faults_near, hits_inactive, hits_writing, failed,
       us(fault_ns.quantile_ns(0.5)), us(fault_ns.quantile_ns(0.99)), us(fault_ns.max_ns), waits, waits_for_room, sizes,
       stretched, reduced, ahead_bytes, ahead_used, ahead_sampled, sum(sampled_used), sum(sampled_pages),
       prefetch_accuracy(), fetched_bytes, written_bytes, dropped_blocks, writes_cancelled, write_failures,
-      local_used_bytes, local_bytes, active_bytes, proactive_bytes, inactive_bytes, agents_up, regions, reconnects);
+      local_used_bytes, local_bytes, active_bytes, proactive_bytes, inactive_bytes, agents_up, agents_lost, regions,
+      reconnects, degraded_bytes, mended_bytes, lost_pages);
 }
 
 }  // namespace fm

@@ -5,7 +5,9 @@
 //   fill.cc     absent blocks: choosing, fetching, installing
 //   evict.cc    cooling, sweeping, write-back
 //   ahead.cc    sequential streams and prefetching
+//   mend.cc     stripes that change agents: after a loss, to empty an agent, to even them out
 //   members.cc  what fm::paged's own members do: populate, discard, resize_local, verify
+//   agents.cc   those that are about agents: add_agent, remove_agent, keep_agent
 //   core.cc     opening, closing, statistics, threads
 //
 // Invariants
@@ -30,6 +32,7 @@
 #include "paged_limits.h"
 #include "queue_policy.h"
 #include <array>
+#include <bitset>
 #include <farmem/paged_options.h>
 #include <farmem/paged_resource.h>
 #include <farmem/paged_stats.h>
@@ -75,6 +78,9 @@ class paged_core {
   void populate(std::span<const std::byte> some, bool for_writing);
   void discard(std::span<const std::byte> some);
   void resize_local(std::uint64_t bytes);
+  void add_agent(const std::string& url);
+  void remove_agent(const std::string& url, duration within);
+  void keep_agent(const std::string& url);
   void evict_all();
   [[nodiscard]] std::string verify();
   [[nodiscard]] paged_stats stats(bool histogram);
@@ -114,11 +120,22 @@ class paged_core {
   struct write_slot {
     enum : std::uint32_t { idle, preparing, posted, done, finishing };
     std::atomic<std::uint32_t> state{idle};
-    fabric::request request;
     std::byte* staging = nullptr;
     paged_core* core = nullptr;
     block_entry entry;
-    home_agent* agent = nullptr;
+    std::atomic<std::uint32_t> under_way{0};
+    std::uint32_t count = 0;  ///< of both
+    std::array<fabric::request, paged_limits::replicas_max> requests;
+    std::array<home_agent*, paged_limits::replicas_max> agents{};
+  };
+  /// A stripe on its way to another agent; see mend.cc.
+  struct stripe_copy {
+    std::uint64_t stripe = 0;
+    std::uint64_t first = 0, pages = 0;  ///< from the first page with a home copy to the last
+    home::member to, instead_of;
+    home::member at;  ///< of the transfer that is under way
+    bool is_posted = false;
+    std::bitset<(2u << 20) / page_bytes> busy;  ///< pages that may still be read from the old place
   };
   enum class begun : std::uint8_t { no, posted, done };
   /// Behaviour of write-back when an agent has no region yet for a block.
@@ -164,8 +181,9 @@ class paged_core {
     std::uint64_t evicted = 0;
     trouble why;
     // ---- while it is parked ----
-    bool fetching = false;        ///< `op` is under way
-    home_agent* queue = nullptr;  ///< it waits for a fetch slot of this agent, until the turn is its ticket's
+    bool fetching = false;          ///< `op` is under way
+    home_agent* slot_of = nullptr;  ///< the agent of which it found no fetch slot
+    home_agent* queue = nullptr;    ///< it waits for one of this agent, until the turn is its ticket's
     std::uint64_t ticket = 0;
     time_point again_at{};  ///< otherwise: when it is tried again
     fill_op op;
@@ -221,6 +239,8 @@ class paged_core {
   void claim(const block& b) noexcept;
   /// `overtakes`: takes a fetch slot also while accesses wait for their turn at one.
   void begin_fill(const block& b, fill_op& op, bool overtakes) noexcept;
+  /// How long an operation of an agent may take.
+  [[nodiscard]] duration answer_within(const home_agent& agent) const noexcept;
   errc end_fill(fill_op& op, const fill_how& how) noexcept;
   errc install(const fill_op& op, const fill_how& how) noexcept;
   void undo_fill(const block& b, bool remove) noexcept;
@@ -228,7 +248,7 @@ class paged_core {
   [[nodiscard]] bool has_fetch_slot(const home_agent& agent) const noexcept;
   fetch_slot* try_fetch_slot(home_agent& agent) noexcept;
   /// Waits until there may be one, or none is needed to see that the agent is not reached; ends at a close, and then.
-  void wait_for_slot(const home_agent& agent, time_point until = time_point::max()) noexcept;
+  void wait_for_slot(const home_agent& agent, std::uint64_t page, time_point until = time_point::max()) noexcept;
   void give_fetch_slot(fill_op& op) noexcept;
   std::uint64_t random() noexcept;
 
@@ -244,14 +264,18 @@ class paged_core {
   bool sweep(asking how) noexcept;
   bool harvest() noexcept;
   void balance() noexcept;
-  begun start_write(const block_entry& e, asking how) noexcept;
-  void fail_write(const block_entry& e, errc code, const home_agent* agent) noexcept;
+  [[nodiscard]] bool is_last_copy(const block_entry& e) noexcept;
+  begun start_write(const block_entry& e, const home::member_list& to, asking how) noexcept;
+  /// `refused`: that agent has no memory for what it promised.
+  void fail_write(const block_entry& e, errc code, home_agent* agent, bool refused = false) noexcept;
+  void note_failure(errc code, const home_agent* agent) noexcept;
   static void written(fabric::request& r) noexcept;
   /// True when the block can be removed now: it is busy.
   bool acknowledge(const block_entry& e) noexcept;
   void remove(std::span<block_entry> gone) noexcept;
   void enter(std::uint64_t first, page_queue q) noexcept;
-  write_slot* take_write_slot(home_agent& agent) noexcept;
+  /// For a write to each of these agents.
+  write_slot* take_write_slot(std::span<const home::member> to) noexcept;
   /// Of so many slots, those that one agent may have: the others together leave some.
   [[nodiscard]] std::uint32_t share_of(std::size_t slots) const noexcept;
   [[nodiscard]] bool writes_in_flight() const noexcept;
@@ -279,7 +303,35 @@ class paged_core {
   void break_up(std::uint64_t page, page_word w) noexcept;
   void shrink_to(std::uint64_t pages, bool everything);
   void verify_group(std::uint64_t first, std::uint64_t& present, std::string& faults);
+  void verify_homes(std::string& faults);
   [[noreturn]] void raise(const trouble& why, const char* what) const;
+
+  // ---- mend.cc ----
+  void run_mender() noexcept;
+  /// What there is to do to all stripes; true when something is left.
+  bool mend_all() noexcept;
+  bool mend(std::uint64_t stripe) noexcept;
+  /// Of a stripe all of whose agents are lost: goes on with what is here. False while somebody is at it.
+  bool lose(std::uint64_t stripe) noexcept;
+  /// Begins to copy what is at home to another agent, which becomes a member, perhaps in place of one. Copies go together:
+  /// end_copies ends all. False if one could not be made.
+  bool begin_copy(std::uint64_t stripe, const home::member* instead_of) noexcept;
+  bool end_copies() noexcept;
+  bool wait_to_copy(std::uint64_t stripe) noexcept;
+  errc begin_transfer(fabric::op_kind kind, std::size_t copy) noexcept;
+  errc end_transfer(std::size_t copy) noexcept;
+  void end_copy(stripe_copy& c, bool copied) noexcept;
+  /// When nobody reads there any more; false as long as somebody may.
+  bool give_old_place(stripe_copy& c) noexcept;
+  bool give_old_places() noexcept;
+  bool watch_agents() noexcept;
+  [[nodiscard]] std::optional<home::member> to_be_left(std::uint64_t stripe) const noexcept;
+  bool leave(home_agent& a) noexcept;
+
+  // ---- agents.cc ----
+  [[nodiscard]] home_agent& agent_named(const std::string& url) const;
+  void stay(home_agent& a);
+  void share_out_quietly();
 
   // ---- core.cc ----
   void start_threads();
@@ -298,6 +350,7 @@ class paged_core {
   const int process_;
   fault_fd memory_;
   page_table table_;
+  std::atomic<std::uint32_t> mending_{0};  ///< goes up to wake the mender
   home home_;
   stream_table streams_;
   block_record record_;
@@ -321,8 +374,21 @@ class paged_core {
   std::atomic<const home_agent*> last_error_agent_{nullptr};
 
   ahead_queue ahead_;
-  std::vector<ahead_fill> late_;                ///< of agents that are silent; under ahead_at_work_, with room for all
-  std::mutex ahead_at_work_, evictor_at_work_;  ///< held by those threads while they move blocks, and by verify
+  std::vector<ahead_fill> late_;  ///< of agents that are silent; under ahead_at_work_, with room for all
+  /// Held by those threads while they move blocks, and by verify.
+  std::mutex ahead_at_work_, evictor_at_work_, mender_at_work_;
+  std::mutex adds_agent_;               ///< one at a time
+  std::mutex agents_change_;            ///< held by whoever shares out anew, or leaves an agent
+  std::atomic<bool> evens_out_{false};  ///< an agent was added
+  // The mender's.
+  std::vector<stripe_copy> copies_;      ///< has room for as many as go together
+  std::vector<stripe_copy> moved_away_;  ///< their old places may still be read; has room
+  std::array<fabric::request, paged_limits::copies_most> copy_requests_;
+  os::reservation mend_staging_;
+  std::uint32_t agents_seen_ = 0,
+                agents_swept_ = 0;  ///< a number for what is lost and wants to be left; done with that
+  bool sweep_again_ = false, share_again_ = false, evens_out_now_ = false;
+  time_point ask_again_{};  ///< for room
   /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its
   /// thread gone on.
   std::atomic<std::uint32_t> faults_at_work_{0};
@@ -339,6 +405,7 @@ class paged_core {
     std::atomic<std::uint64_t> fetched_bytes{0}, written_bytes{0}, write_failures{0}, cancelled{0}, dropped{0}, room{0};
     std::atomic<std::uint64_t> promoted{0}, stretched{0}, reduced{0};
     std::array<std::atomic<std::uint64_t>, paged_stats::orders> beside_pages{}, sampled_pages{}, sampled_used{};
+    std::atomic<std::uint64_t> mended{0}, lost{0};
     std::atomic<std::uint64_t> ahead_pages{0}, ahead_sampled{0}, ahead_used{0}, ahead_bytes{0};
     std::array<std::atomic<std::uint64_t>, paged_stats::orders> filled{};
   } counts_;

@@ -117,6 +117,15 @@ bool paged_core::cool() noexcept {
   return true;
 }
 
+// Of a block whose home copies are lost: it will be dirty (mend.cc), if there is an agent to go on with.
+bool paged_core::is_last_copy(const block_entry& e) noexcept {
+  if (!home_.is_lost(home_.stripe_of(e.first()))) return false;
+  bool any = false;
+  for (std::uint64_t p = e.first(); p < e.first() + e.pages(); ++p) any = any || table_.get(p).home();
+  if (any && home_.serving() == 0) note_failure(errc::agent_lost, home_.reader_of(e.first()).agent);
+  return any;
+}
+
 bool paged_core::sweep(asking how) noexcept {
   std::array<block_entry, paged_limits::blocks_each_step> some, gone, later;
   const std::size_t n = inactive_.pop(some, table_);
@@ -131,15 +140,26 @@ bool paged_core::sweep(asking how) noexcept {
     } else if (head.writing_back()) {
       later[waiting++] = e;  // an earlier write of it, which became vain, has not ended
     } else if (head.dirty()) {
+      const std::uint64_t stripe = home_.stripe_of(e.first());
+      const home::outcome o = home_.is_copied(stripe) ? home::outcome() : home_.begin_write(stripe);
+      if (!o.begun) {
+        g.unlock();
+        note_failure(o.code, o.agent);
+        later[waiting++] = e;
+        continue;
+      }
       table_.update(e.first(), e.order(), [](page_word& w) { w.state(block_state::writing); });
       head = table_.get(e.first());
       head.writing_back(true);
       table_.set(e.first(), head);
+      const home::member_list to = home_.members(stripe);
       g.unlock();
-      const begun b = start_write(e, how);
+      const begun b = start_write(e, to, how);
       started += b != begun::no;
       if (b == begun::done && acknowledge(e)) gone[removing++] = e;
       continue;
+    } else if (is_last_copy(e)) {
+      later[waiting++] = e;
     } else {
       table_.update(e.first(), e.order(), [](page_word& w) { w.state(block_state::busy); });
       gone[removing++] = e;
@@ -192,13 +212,16 @@ void paged_core::remove(std::span<block_entry> gone) noexcept {
   give_room(pages);
 }
 
-paged_core::write_slot* paged_core::take_write_slot(home_agent& agent) noexcept {
-  if (agent.writes.fetch_add(1, std::memory_order_relaxed) < share_of(write_slots_.size()))
+paged_core::write_slot* paged_core::take_write_slot(std::span<const home::member> to) noexcept {
+  const std::uint32_t share = share_of(write_slots_.size());
+  bool may = true;
+  for (const home::member& m : to) may = m.agent->writes.fetch_add(1, std::memory_order_relaxed) < share && may;
+  if (may)
     for (write_slot& s : write_slots_) {
       std::uint32_t expected = write_slot::idle;
       if (s.state.compare_exchange_strong(expected, write_slot::preparing, std::memory_order_acquire)) return &s;
     }
-  agent.writes.fetch_sub(1, std::memory_order_relaxed);
+  for (const home::member& m : to) m.agent->writes.fetch_sub(1, std::memory_order_relaxed);
   return nullptr;
 }
 
@@ -207,53 +230,67 @@ bool paged_core::writes_in_flight() const noexcept {
                      [](const write_slot& s) { return s.state.load() != write_slot::idle; });
 }
 
-// The block is `writing`, and nobody else's until its write has ended. False when it could not begin.
-paged_core::begun paged_core::start_write(const block_entry& e, asking how) noexcept {
-  home_agent& agent = home_.agent_of(e.first());
-  const std::uint64_t at = home_.place(e.first()), bytes = e.pages() * page_bytes;
-  if (!agent.hold(at)) {  // for a moment
-    fail_write(e, errc::ok, nullptr);
-    return begun::no;
-  }
-  const auto fail = [&](errc why, const home_agent* whose) {
-    agent.drop(at, 1);
-    fail_write(e, why, whose);
+// The block is `writing`, and nobody else's until its write has ended, which all members must have. False when it could
+// not begin. `to` are all members; they may become fewer meanwhile, and not more.
+paged_core::begun paged_core::start_write(const block_entry& e, const home::member_list& to, asking how) noexcept {
+  const std::uint64_t bytes = e.pages() * page_bytes;
+  const auto fail = [&](errc why, home_agent* whose, bool refused = false) {
+    fail_write(e, why, whose, refused);
     return begun::no;
   };
   fabric::remote where;
-  if (how == asking::nothing && !agent.find(at, where)) return fail(errc::ok, nullptr);
-  const std::optional<errc> made = how == asking::waits ? agent.make(at) : agent.make_soon(at);
-  if (!made) return fail(errc::ok, nullptr);
-  if (*made != errc::ok) return fail(*made, &agent);
-  if (std::byte* const d = agent.begin_copying(at)) {
-    memory_.read(offset(e.first()), d, bytes);
-    agent.end_copying();
-    count(counts_.written_bytes, bytes);
-    return begun::done;
+  for (const home::member& m : to) {
+    const std::uint64_t at = home_.offset_in(m, e.first());
+    if (how == asking::nothing && !m.agent->find(at, where)) return fail(errc::ok, nullptr);
+    const std::optional<errc> made = how == asking::waits ? m.agent->make(at) : m.agent->make_soon(at);
+    if (!made) return fail(errc::ok, nullptr);
+    if (*made != errc::ok) return fail(*made, m.agent, *made == errc::agent_full || *made == errc::quota_exceeded);
   }
-  if (!agent.up() || !agent.find(at, where)) return fail(agent.lost() ? errc::agent_lost : errc::disconnected, &agent);
-  write_slot* const s = take_write_slot(agent);
+  home::member_list posted;
+  for (const home::member& m : to) {
+    if (std::byte* const d = m.agent->begin_copying(home_.offset_in(m, e.first()))) {
+      memory_.read(offset(e.first()), d, bytes);
+      m.agent->end_copying();
+      count(counts_.written_bytes, bytes);
+    } else {
+      posted.add(m);
+    }
+  }
+  if (posted.count == 0) return begun::done;
+  std::array<fabric::remote, paged_limits::replicas_max> places;
+  for (std::uint32_t i = 0; i < posted.count; ++i) {
+    home_agent& agent = *posted.at[i].agent;
+    if (!agent.up() || !agent.find(home_.offset_in(posted.at[i], e.first()), places[i]))
+      return fail(agent.lost() ? errc::agent_lost : errc::disconnected, &agent);
+  }
+  write_slot* const s = take_write_slot({posted.begin(), posted.end()});
   if (s == nullptr) return fail(errc::ok, nullptr);
   memory_.read(offset(e.first()), s->staging, bytes);
   s->entry = e;
-  s->agent = &agent;
-  fabric::request& r = s->request;
-  r.kind = fabric::op_kind::write;
-  r.on = fabric::lane::bulk;
-  r.fence = false;
-  r.sg_count = 1;
-  r.sg[0] = {s->staging, bytes};
-  r.where = where;
-  r.deadline = clock::now() + options_.access_within;
-  r.on_done = written;
-  r.context = s;
+  s->count = posted.count;
+  s->under_way.store(posted.count, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < posted.count; ++i) {
+    s->agents[i] = posted.at[i].agent;
+    fabric::request& r = s->requests[i];
+    r.kind = fabric::op_kind::write;
+    r.on = fabric::lane::bulk;
+    r.fence = false;
+    r.sg_count = 1;
+    r.sg[0] = {s->staging, bytes};
+    r.where = places[i];
+    r.deadline = clock::now() + answer_within(*posted.at[i].agent);
+    r.on_done = written;
+    r.context = s;
+  }
   s->state.store(write_slot::posted, std::memory_order_release);
-  agent.session().post(r);
+  for (std::uint32_t i = 0; i < posted.count; ++i)  // the last one may be done, and the slot another's, when it returns
+    posted.at[i].agent->session().post(s->requests[i]);
   return begun::posted;
 }
 
 void paged_core::written(fabric::request& r) noexcept {
   auto* const s = static_cast<write_slot*>(r.context);
+  if (s->under_way.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   paged_core* const core = s->core;
   s->state.store(write_slot::done, std::memory_order_release);
   core->moved_.fetch_add(1);
@@ -270,18 +307,23 @@ bool paged_core::harvest() noexcept {
     if (!s.state.compare_exchange_strong(expected, write_slot::finishing, std::memory_order_acquire)) continue;
     any = true;
     const block_entry e = s.entry;
-    const errc code = s.request.status;
-    home_agent* const agent = s.agent;
-    s.request.state.store(fabric::request::idle, std::memory_order_relaxed);
-    s.state.store(write_slot::idle, std::memory_order_release);
-    agent->writes.fetch_sub(1, std::memory_order_relaxed);
-    if (code != errc::ok) {
-      agent->drop(home_.place(e.first()), 1);
-      fail_write(e, code, agent);
-      continue;
+    errc code = errc::ok;
+    home_agent* whose = nullptr;
+    for (std::uint32_t i = 0; i < s.count; ++i) {
+      fabric::request& r = s.requests[i];
+      s.agents[i]->heard_of(r.status);
+      if (r.status == errc::ok)
+        count(counts_.written_bytes, e.pages() * page_bytes);
+      else if (code == errc::ok)
+        code = r.status, whose = s.agents[i];
+      r.state.store(fabric::request::idle, std::memory_order_relaxed);
+      s.agents[i]->writes.fetch_sub(1, std::memory_order_relaxed);
     }
-    count(counts_.written_bytes, e.pages() * page_bytes);
-    if (acknowledge(e)) gone[removing++] = e;
+    s.state.store(write_slot::idle, std::memory_order_release);
+    if (code != errc::ok)
+      fail_write(e, code, whose);
+    else if (acknowledge(e))
+      gone[removing++] = e;
   }
   remove({gone.data(), removing});
   return any;
@@ -295,31 +337,33 @@ bool paged_core::acknowledge(const block_entry& e) noexcept {
   head.writing_back(false);
   table_.set(e.first(), head);
   const bool untouched = head.state() == block_state::writing && e.holds(head);
-  home_agent& agent = home_.agent_of(e.first());
+  std::uint32_t fresh = 0;
   if (untouched) {
-    std::uint32_t fresh = 0;
     table_.update(e.first(), e.order(), [&](page_word& w) {
       fresh += !w.home();
       w.state(block_state::busy);
       w.dirty(false);
       w.home(true);
     });
-    agent.keep(home_.place(e.first()), fresh);
   }
-  agent.drop(home_.place(e.first()), 1);
+  home_.end_write(home_.stripe_of(e.first()), fresh, nullptr);
   g.unlock();
   g.changed();
   if (!untouched) count(counts_.cancelled);
   return untouched;
 }
 
-// The block goes back to where it was, to be written later.
-void paged_core::fail_write(const block_entry& e, errc code, const home_agent* agent) noexcept {
-  if (code != errc::ok) {
-    last_error_agent_.store(agent, std::memory_order_relaxed);
-    last_error_.store(static_cast<std::uint16_t>(code), std::memory_order_relaxed);
-    count(counts_.write_failures);
-  }
+void paged_core::note_failure(errc code, const home_agent* agent) noexcept {
+  if (code == errc::ok) return;
+  last_error_agent_.store(agent, std::memory_order_relaxed);
+  last_error_.store(static_cast<std::uint16_t>(code), std::memory_order_relaxed);
+  count(counts_.write_failures);
+}
+
+// The block goes back to where it was, to be written later. A lost agent's stripe has other members then, or it is given
+// up (mend.cc): that is no reason to give up.
+void paged_core::fail_write(const block_entry& e, errc code, home_agent* agent, bool refused) noexcept {
+  note_failure(code == errc::agent_lost && home_.serving() != 0 ? errc::ok : code, agent);
   page_group& g = table_.group(e.first());
   g.lock();
   page_word head = table_.get(e.first());
@@ -329,6 +373,7 @@ void paged_core::fail_write(const block_entry& e, errc code, const home_agent* a
     table_.update(e.first(), e.order(), [](page_word& w) { w.state(block_state::inactive); });
     enter(e.first(), page_queue::inactive);
   }
+  home_.end_write(home_.stripe_of(e.first()), 0, refused ? agent : nullptr);
   g.unlock();
   g.changed();
 }

@@ -38,7 +38,7 @@ paged_core::step paged_core::go_on(access& a) noexcept {
     if (s == step::again) continue;
     if (s == step::no_slot && a.may_park) return enter_queue(a);
     if (s == step::no_slot && !stopping_.load(std::memory_order_relaxed)) {
-      wait_for_slot(home_.agent_of(a.page));  // with a thread of its own, so it need not stand in the queue
+      wait_for_slot(*a.slot_of, a.page);  // with a thread of its own, so it need not stand in the queue
       continue;
     }
     leave_queue(a);
@@ -86,9 +86,10 @@ paged_core::step paged_core::park(access& a) noexcept {
 // There is no deadline for this: slots are taken by fetches, which have one, and the queue is first come, first served.
 paged_core::step paged_core::enter_queue(access& a) noexcept {
   a.room_until = {};
-  if (a.queue != nullptr) return step::parked;  // a thread that waits itself was quicker; its turn stays
+  if (a.queue == a.slot_of) return step::parked;  // a thread that waits itself was quicker; its turn stays
+  leave_queue(a);
   queued_.fetch_add(1);
-  a.queue = &home_.agent_of(a.page);
+  a.queue = a.slot_of;
   a.ticket = a.queue->tickets.fetch_add(1);
   return step::parked;
 }
@@ -132,9 +133,9 @@ paged_core::step paged_core::attempt(access& a) noexcept {
     }
     default: break;
   }
-  if (w.poisoned()) {
+  if (w.poisoned() || w.lost()) {
+    why = {errc::agent_lost, home_.blamed(page, w.lost()), false};
     g.unlock();
-    why = {errc::agent_lost, &home_.agent_of(page), false};
     return step::hopeless;
   }
   const block b = choose(page, w);
@@ -149,6 +150,7 @@ paged_core::step paged_core::attempt(access& a) noexcept {
   fill_op op;
   begin_fill(b, op, !a.may_park || a.queue != nullptr);
   if (op.no_slot) {
+    a.slot_of = op.agent;
     undo_fill(b, false);
     return step::no_slot;
   }
@@ -171,7 +173,9 @@ paged_core::step paged_core::end_attempt(access& a, const fill_how& how, fill_op
   const errc e = end_fill(op, how);
   if (e == errc::ok) return step::served;
   a.why = {e, op.agent, false};
-  return passes(e) && !(op.agent != nullptr && op.agent->lost()) ? step::failed : step::hopeless;
+  if (op.agent == nullptr || !op.agent->lost()) return passes(e) ? step::failed : step::hopeless;
+  const std::lock_guard lock(table_.group(a.page));
+  return home_.is_lost(home_.stripe_of(a.page)) ? step::hopeless : step::failed;  // another one has it
 }
 
 paged_core::step paged_core::serve_resident(std::uint64_t page, page_word w, bool write, trouble& why) noexcept {

@@ -31,7 +31,7 @@ paged_core::block paged_core::choose(std::uint64_t page, page_word w) const noex
     const std::uint64_t first = table_.head(page, order);
     bool all = true;
     for (std::uint64_t p = first; all && p < first + (std::uint64_t{1} << order); ++p)
-      all = table_.get(p).absent() && !table_.get(p).poisoned();
+      all = table_.get(p).absent() && !table_.get(p).poisoned() && !table_.get(p).lost();
     if (all) return {first, order};
   }
   return {page, 0};
@@ -42,8 +42,8 @@ void paged_core::claim(const block& b) noexcept {
 }
 
 std::uint32_t paged_core::share_of(std::size_t slots) const noexcept {
-  const std::size_t agents = home_.agents().size();
-  if (agents == 1) return static_cast<std::uint32_t>(slots);
+  const std::size_t agents = home_.serving();
+  if (agents <= 1) return static_cast<std::uint32_t>(slots);
   // Each fetch has taken its room.
   slots = std::min<std::size_t>(slots, limit_.load(std::memory_order_relaxed) >> order_max_);
   const std::size_t left = slots - slots / paged_limits::fetch_reserve_share;
@@ -77,10 +77,12 @@ paged_core::fetch_slot* paged_core::try_fetch_slot(home_agent& agent) noexcept {
 
 // Without room, so that those who wait for an agent that is silent leave it to others. Slots are taken by fetches, which
 // have a deadline. At a close some stay with accesses that are parked for good.
-void paged_core::wait_for_slot(const home_agent& agent, time_point until) noexcept {
+void paged_core::wait_for_slot(const home_agent& agent, std::uint64_t page, time_point until) noexcept {
   for (;;) {
     const std::uint32_t seen = fetch_slots_freed_.load();
-    if (has_fetch_slot(agent) || !agent.up() || stopping_.load(std::memory_order_relaxed)) return;
+    if (has_fetch_slot(agent) || !agent.up() || stopping_.load(std::memory_order_relaxed) ||
+        home_.reader_of(page).agent != &agent)  // another one has it, too
+      return;
     const time_point now = clock::now();
     if (now >= until) return;
     os::futex_wait(fetch_slots_freed_, seen, std::min<time_point>(until, now + std::chrono::milliseconds(20)));
@@ -97,9 +99,14 @@ void paged_core::give_fetch_slot(fill_op& op) noexcept {
   if (queued_.load() != 0) wake_parked();
 }
 
+// With replicas, one that is silent is found out soon. One that is slow has time the next time.
+duration paged_core::answer_within(const home_agent& agent) const noexcept {
+  return home_.replicas() > 1 && !agent.is_slow() ? std::min(options_.suspect_within, options_.access_within)
+                                                  : options_.access_within;
+}
+
 void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcept {
   op.what = b;
-  op.agent = &home_.agent_of(b.first);
   op.remote_first = op.remote_end = b.first;
   for (std::uint64_t p = b.first; p < b.first + b.pages(); ++p) {  // busy, so nobody else changes them
     if (!table_.get(p).home()) continue;
@@ -107,7 +114,9 @@ void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcep
     op.remote_end = p + 1;
   }
   if (op.remote_end == op.remote_first) return;
-  const std::uint64_t at = home_.place(op.remote_first);
+  const home::member from = home_.reader_of(b.first);
+  op.agent = from.agent;  // there is one: a page has its home copy
+  const std::uint64_t at = home_.offset_in(from, op.remote_first);
   if (const std::byte* d = op.agent->begin_copying(at)) {
     op.direct = d - offset(op.remote_first - b.first);
     return;
@@ -130,7 +139,7 @@ void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcep
   r.sg_count = 1;
   r.sg[0] = {op.slot->staging + offset(op.remote_first - b.first), offset(op.remote_end - op.remote_first)};
   r.where = where;
-  r.deadline = clock::now() + options_.access_within;
+  r.deadline = clock::now() + answer_within(*op.agent);
   op.slot->parked.store(fetch_slot::is_waited_for, std::memory_order_relaxed);
   op.agent->session().post(r);
 }
@@ -140,6 +149,7 @@ errc paged_core::end_fill(fill_op& op, const fill_how& how) noexcept {
   if (op.slot != nullptr) {
     op.agent->session().wait(op.slot->request);
     e = op.slot->request.status;
+    op.agent->heard_of(e);
   }
   bool partly = false;
   if (e == errc::ok) {

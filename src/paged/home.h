@@ -1,182 +1,178 @@
-// Where the pages of a range are at home: a session with every agent, the regions that each has for this range, and the
-// way from a page to its place. Regions come into being when something is first written to them, and go back to the
-// agent when everything in them was discarded.
+// Where the pages of a range are at home: its agents, and for each stripe of 2^stripe_order pages the agents that store
+// it (its members) with the place at each. So agents may be uneven, added, emptied and lost.
 //
-// Invariant: a region stays as long as a page has its home copy there, or a write to it is on its way
-// (home_agent::hold). So whoever reads a home copy needs to do nothing about its region.
+//   page -> stripe -> members, each {agent, place} -> {region index, offset}
 //
-// Stripes of 2^stripe_order pages go round the agents: page -> stripe -> {agent, stripe of the agent} -> {region index,
-// offset}. A block never crosses a stripe, nor a stripe a region.
+// A stripe gets its members when something of it is first written, and loses them when nothing of it is at home any
+// more. A block never crosses a stripe, nor a stripe a region. One operation adds a member (mend.cc copies to it
+// first), and one takes a member out: moving a stripe, copying it again after a loss and emptying an agent are made of
+// them (replicas of heaps are, too: docs/internals/replicas.md).
+//
+// Invariants
+//   - All members of a stripe have every home copy of it: a write counts when all have it, and none is added while a
+//     write is under way (begin_write, begin_copy).
+//   - So any member that answers can be read, and nobody decides who may be.
+//   - A place goes back only when nothing is read there: no page has its home copy in the stripe, or the pages that were
+//     busy when the member was taken out have been seen not to be (mend.cc).
+//   - A stripe never has two members on one agent.
+//
+// The lock of a stripe is that of its page group; what needs it says so. Members can be read without it by whoever has
+// made a page of the stripe busy, and by others as a guess.
 #pragma once
 
-#include "fabric/client/client.h"
-#include "fabric/server/server.h"
-#include "protocol/heap_messages.h"
-#include "protocol/paged_messages.h"
-#include <atomic>
-#include <farmem/paged_options.h>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <vector>
+#include "home_agent.h"
+#include "paged_limits.h"
+#include <array>
 
 namespace fm::detail {
 
-/// One agent's share of the range.
-class home_agent final : public fabric::session_events {
+class home final : public home_events {
  public:
-  /// Opens a space of `bytes`. Throws fm::error naming the agent.
-  home_agent(const std::string& url, const paged_options& options, std::uint64_t bytes, fabric::service* in_process);
-  ~home_agent() override;
-  home_agent(const home_agent&) = delete;
-  home_agent& operator=(const home_agent&) = delete;
+  /// `wakes`: a word that goes up, and is woken, when agents change.
+  home(const paged_options& options, std::uint64_t pages, std::uint32_t stripe_order,
+       std::atomic<std::uint32_t>& wakes);
 
-  [[nodiscard]] fabric::session& session() const noexcept { return *session_; }
-  [[nodiscard]] const char* url() const noexcept { return url_.c_str(); }
-  [[nodiscard]] std::uint64_t region_bytes() const noexcept { return region_bytes_; }
-  [[nodiscard]] bool up() const noexcept;
-  /// No connection will come any more.
-  [[nodiscard]] bool lost() const noexcept { return session_->state() == fabric::session_state::lost; }
+  ~home() override { close(options_.access_within); }
+  home(const home&) = delete;
+  home& operator=(const home&) = delete;
 
-  /// The place of a byte of this agent's share; false when its region is not there, or not known since the last break.
-  [[nodiscard]] bool find(std::uint64_t at, fabric::remote& where) const noexcept;
-  /// Its memory in this process, null where there is no such thing or the agent is not reached. Unless it is null, the
-  /// memory is the agent's until end_copying: that of an agent that is lost is let go of when nobody copies.
-  [[nodiscard]] std::byte* begin_copying(std::uint64_t at) noexcept;
-  void end_copying() noexcept;
-  /// Makes the region of a byte. Blocks for a message at most.
-  errc make(std::uint64_t at) noexcept;
-  /// The same without waiting for the agent: asks it, or looks whether it has answered. Nothing: not yet.
-  std::optional<errc> make_soon(std::uint64_t at) noexcept;
-  /// Before a write to a region, and until its end: the region stays. False while it is being given back.
-  [[nodiscard]] bool hold(std::uint64_t at) noexcept;
-  /// So many pages more have their home copies there. The caller holds the region.
-  void keep(std::uint64_t at, std::uint32_t pages) noexcept;
-  /// Ends one hold, or the home copies of so many pages.
-  void drop(std::uint64_t at, std::uint32_t n) noexcept;
-  /// Gives the region of a byte back when nothing holds it. Blocks for a message at most. When the agent cannot be told
-  /// now, it is told when the connection is taken up again, or by settle().
-  void release(std::uint64_t at) noexcept;
-  /// Tells the agent of what was given back while it could not be told. Blocks for messages; O(regions) when there is
-  /// something.
-  void settle() noexcept;
-  /// The same without waiting for the agent. Takes several calls.
-  void settle_soon() noexcept;
-  /// Home copies and holds, of all regions. O(regions)
-  [[nodiscard]] std::uint64_t held() const noexcept;
-  /// The agent's own audit. Throws what the message fails with.
-  protocol::audit_space_answer audit();
-  [[nodiscard]] std::uint64_t regions() const noexcept { return regions_open_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t reconnects() const noexcept { return reconnects_.load(std::memory_order_relaxed); }
-  /// Gives the space back and ends the session.
-  void close() noexcept;
-
-  // ---- paged_core's; see parked.cc ----
-  std::atomic<std::uint32_t> fetches{0}, writes{0};  ///< slots that what is under way has taken
-  std::atomic<std::uint64_t> tickets{0}, turn{0};    ///< of parked accesses that wait for a slot: given, and whose turn
-
- private:
-  errc connected(fabric::session& s, std::uint32_t g) override;
-  void disconnected(fabric::session& s, std::uint32_t g, errc why) noexcept override;
-  void lost(fabric::session& s, errc) noexcept override;
-  void notice(fabric::session&, std::span<const std::byte>) noexcept override {}
-
-  /// A message about a region that nobody waits for; the answer is taken when somebody comes by.
-  struct question {
-    bool is_posted = false;
-    protocol::paged_message type{};
-    std::uint32_t index = 0;
-#pragma pack(push, 1)
-    struct {
-      protocol::message_head head;
-      protocol::space_region_body body;
-    } message{};
-#pragma pack(pop)
-    fabric::request request;
+  struct member {
+    home_agent* agent = nullptr;
+    std::uint64_t place = 0;
   };
-  /// Posts a question; none is under way. mutex_.
-  void ask(protocol::paged_message type, std::uint32_t index, bool existing) noexcept;
-  /// Whether no question is under way (any more). `refused`: what an answer about that region said, if it came now.
-  /// mutex_.
-  bool may_ask(std::uint32_t index, errc& refused);
-  /// Waits for the answer to a question that is under way. mutex_.
-  void end_question();
-  errc take_answer_to(question& q);
+  /// In the order in which they are asked.
+  struct member_list {
+    std::array<member, paged_limits::replicas_max> at{};
+    std::uint32_t count = 0;
+    [[nodiscard]] const member* begin() const noexcept { return at.data(); }
+    [[nodiscard]] const member* end() const noexcept { return at.data() + count; }
+    void add(member m) noexcept { at[count++] = m; }
+  };
+  struct outcome {
+    bool begun = false;
+    errc code = errc::ok;  ///< why not; ok: it can be soon
+    const home_agent* agent = nullptr;
+  };
 
-  [[nodiscard]] std::byte* direct(std::uint64_t at) const noexcept;
-  errc open_space(fabric::session& s);
-  errc ask_region(fabric::session& s, std::uint32_t index, bool existing);
-  /// The agent's answer about a region: attaches it.
-  errc take_region(fabric::session& s, std::uint32_t index, bool existing, const std::vector<std::byte>& answer,
-                   fabric::memory_key& key);
-  errc tell_released(fabric::session& s, std::uint32_t index);
-  void untold(std::uint32_t index, bool is) noexcept;
-  /// Sends a message and takes its answer apart; the key, if one came, is the caller's.
-  errc call(fabric::session& s, protocol::paged_message type, const void* body, std::size_t bytes,
-            std::vector<std::byte>& answer, fabric::memory_key& key);
-  /// Takes the content of the reply to a message of that type.
-  static errc take_reply(fabric::request& r, protocol::paged_message type, std::vector<std::byte>& answer,
-                         fabric::memory_key& key);
-
-  const std::string url_;
-  const std::uint64_t bytes_;
-  const duration within_;
-  std::string name_;
-  std::uint64_t id_[2], incarnation_;
-  errc refused_ = errc::ok;  ///< why the agent refused the first open
-  std::string refusal_;
-
-  bool opened_ = false;  ///< of the session thread
-  std::uint64_t region_bytes_ = 0;
-  /// By index: generation << 32 | region + 1; 0: none. Written under mutex_, read without.
-  std::vector<std::atomic<std::uint64_t>> names_;
-  static constexpr std::uint32_t releasing = 1u << 31;
-  std::vector<std::atomic<std::uint32_t>> held_;  ///< by index: home copies and holds, or `releasing`
-  std::vector<bool> untold_;                      ///< by index: given back, but the agent may not know; under mutex_
-  std::atomic<std::uint32_t> untold_count_{0};    ///< written under mutex_
-  question question_;                             ///< under mutex_
-  std::atomic<bool> is_asked_{false};             ///< question_.is_posted, for a look without the lock
-  std::atomic<bool> is_lost_{false};
-  std::atomic<std::uint32_t> copying_{0};  ///< who copies through what is mapped here
-  std::atomic<std::uint32_t> usable_{0};   ///< generation of the session in which all regions are attached; 0: none
-  std::mutex mutex_;                       ///< regions are made and given back one at a time
-  std::atomic<std::uint64_t> regions_open_{0}, reconnects_{0};
-  std::atomic<bool> closing_{false};
-  std::unique_ptr<fabric::session> session_;
-};
-
-class home {
- public:
-  /// Opens all agents. `block_order`: of the largest block.
-  home(const paged_options& options, std::uint64_t pages, std::uint32_t block_order);
-
-  [[nodiscard]] home_agent& agent_of(std::uint64_t page) const noexcept {
-    return *agents_[(page >> stripe_order_) % agents_.size()];
+  [[nodiscard]] std::uint64_t stripe_of(std::uint64_t page) const noexcept { return page >> stripe_order_; }
+  [[nodiscard]] std::uint64_t stripes() const noexcept { return stripes_; }
+  [[nodiscard]] std::uint64_t stripe_bytes() const noexcept { return page_bytes << stripe_order_; }
+  [[nodiscard]] std::uint32_t replicas() const noexcept { return replicas_; }
+  [[nodiscard]] member_list members(std::uint64_t stripe) const noexcept;
+  /// The byte of a member's space at which a page of its stripe lies.
+  [[nodiscard]] std::uint64_t offset_in(const member& m, std::uint64_t page) const noexcept {
+    return ((m.place << stripe_order_) + (page & ((std::uint64_t{1} << stripe_order_) - 1))) * page_bytes;
   }
-  /// Where a page lies in its agent's share.
-  [[nodiscard]] std::uint64_t place(std::uint64_t page) const noexcept {
-    const std::uint64_t stripe = page >> stripe_order_;
-    return ((stripe / agents_.size()) << stripe_order_ | (page & ((std::uint64_t{1} << stripe_order_) - 1))) *
-           page_bytes;
+  /// The one to ask for a page; null if nobody stores its stripe. Of those that are lost if there is no other.
+  [[nodiscard]] member reader_of(std::uint64_t page) const noexcept;
+
+  // ---- with the stripe's lock ----
+  /// The agent to name when a page cannot be had: the one with which it was lost, or a member. May be null.
+  [[nodiscard]] const home_agent* blamed(std::uint64_t page, bool is_page_lost) const noexcept;
+  /// All members are lost. False without members.
+  [[nodiscard]] bool is_lost(std::uint64_t stripe) const noexcept;
+  /// Before a write to all members. Chooses them if there are none. A stripe that is being copied must not be written.
+  outcome begin_write(std::uint64_t stripe) noexcept;
+  /// `kept`: so many pages more have their home copies there. `refused`: that agent has no memory for what it promised.
+  void end_write(std::uint64_t stripe, std::uint32_t kept, home_agent* refused) noexcept;
+  /// So many pages have no home copy any more.
+  void drop(std::uint64_t stripe, std::uint32_t pages) noexcept;
+  [[nodiscard]] bool is_copied(std::uint64_t stripe) const noexcept { return state(stripe).copying; }
+  [[nodiscard]] std::uint32_t kept(std::uint64_t stripe) const noexcept { return state(stripe).kept; }
+  /// No write to it begins until end_copy. False while one is under way, or it is being copied.
+  [[nodiscard]] bool begin_copy(std::uint64_t stripe) noexcept;
+  /// `added`: the new member, which has every home copy. It may take the place of another one, whose place stays taken:
+  /// nothing may be read there any more before give_place().
+  void end_copy(std::uint64_t stripe, const member* added, const home_agent* instead_of) noexcept;
+  /// Takes members out that are lost, if others are left. Their places are of no consequence.
+  void remove_lost(std::uint64_t stripe) noexcept;
+  /// Takes all members out, which are lost and whose home copies nobody counts on any more. No write is under way.
+  void forget(std::uint64_t stripe) noexcept;
+
+  // ---- places ----
+  /// A place on an agent that is no member, for a copy; nothing if there is none. With `near` of its stripe.
+  [[nodiscard]] std::optional<member> take_place(std::uint64_t stripe, const member_list& but) noexcept;
+  static void give_place(const member& m) noexcept {
+    if (m.agent->places().give(m.place)) m.agent->emptied();
   }
-  [[nodiscard]] const std::vector<std::unique_ptr<home_agent>>& agents() const noexcept { return agents_; }
-  /// Gives the regions of these pages back that nothing is at home in any more.
-  void release_unused(std::uint64_t first, std::uint64_t end) const noexcept;
+
+  // ---- agents ----
+  [[nodiscard]] std::uint32_t agents() const noexcept { return count_.load(std::memory_order_acquire); }
+  /// Also those that are lost or gone.
+  [[nodiscard]] home_agent& agent(std::uint32_t number) const noexcept { return *agents_[number]; }
+  /// Stripes may go there.
+  [[nodiscard]] static bool takes(const home_agent& a) noexcept {
+    return !a.lost() && a.as.load() == home_agent::role::serves && !a.wants_to_be_left.load();
+  }
+  /// Those that are neither lost nor gone. O(agents)
+  [[nodiscard]] std::uint32_t serving() const noexcept;
+  /// Shares the range out anew among those that nothing is moved away from. Throws what an agent refuses, after all
+  /// others have promised theirs. Waits for each at most so long. With `asks`, all are asked first what room they have.
+  void share_out(duration within, bool asks);
+  /// Has an agent that is none of these promise a region beyond its share: where all that is left of the shares is on
+  /// members. False if none does. Blocks for a message each.
+  bool grow(const member_list& but, duration within) noexcept;
+  /// Agents promise no more than their shares from here on, if they store no more.
+  void give_back_promises(duration within) noexcept;
+  /// Throws fm::error. The caller makes sure that nobody else does.
+  home_agent& add(const std::string& url);
+  /// Stripes that fewer than replicas() agents store.
+  [[nodiscard]] std::uint64_t degraded() const noexcept { return degraded_.load(std::memory_order_relaxed); }
+  /// Share of what is stored that an agent should have, in stripes.
+  [[nodiscard]] std::uint64_t share_of(const home_agent& a) const noexcept {
+    return share_[a.number()].load(std::memory_order_relaxed);
+  }
+
+  void agent_changed() noexcept override;
+  [[nodiscard]] bool is_replaceable(const home_agent& a) const noexcept override;
+
+  void release_empty(duration within, bool waits) const noexcept;
+  /// begin_write found no place since this was told last.
+  [[nodiscard]] bool lacks_room() const noexcept { return lacks_room_.load(); }
+  void told_of_room() noexcept { lacks_room_.store(false); }
   /// For the thread that has nothing else to do; waits for no agent.
-  void settle_soon() const noexcept {
-    for (const auto& a : agents_) a->settle_soon();
-  }
-  void poll() const noexcept {
-    for (const auto& a : agents_) a->session().poll();
-  }
-  void close() noexcept {
-    for (const auto& a : agents_) a->close();
-  }
+  void settle_soon() const noexcept;
+  void poll() const noexcept;
+  void close(duration within) noexcept;
 
  private:
-  std::uint32_t stripe_order_;
+  struct stripe_state {
+    std::uint16_t kept = 0;     ///< pages with home copies
+    std::uint16_t writes = 0;   ///< under way
+    std::uint16_t lost_to = 0;  ///< number of an agent + 1: bytes of the stripe were lost with it
+    bool copying = false;
+    std::uint8_t spare = 0;
+  };
+  static_assert(sizeof(stripe_state) == 8);
+
+  /// A member as a word: 0, or place << 16 | number + 1.
+  [[nodiscard]] std::atomic<std::uint64_t>* words(std::uint64_t stripe) const noexcept {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(map_.base()) + stripe * replicas_;
+  }
+  [[nodiscard]] stripe_state& state(std::uint64_t stripe) const noexcept {
+    return reinterpret_cast<stripe_state*>(states_.base())[stripe];
+  }
+  void set_members(std::uint64_t stripe, const member_list& to) noexcept;
+  [[nodiscard]] home_agent* choose(std::uint64_t stripe, const member_list& but) const noexcept;
+  /// The place of a neighbour at that agent.
+  [[nodiscard]] std::uint64_t near(std::uint64_t stripe, const home_agent& agent) const noexcept;
+  void give_unused(std::uint64_t stripe) noexcept;
+  void make_turns();
+
+  const paged_options options_;
+  const std::uint32_t stripe_order_, replicas_;
+  const std::uint64_t stripes_;
+  std::atomic<std::uint32_t>& wakes_;
+  os::reservation map_, states_;
   std::unique_ptr<fabric::service> local_;  ///< the agent in this process; outlives the sessions
-  std::vector<std::unique_ptr<home_agent>> agents_;
+  std::atomic<std::uint32_t> count_{0};
+  std::array<std::unique_ptr<home_agent>, paged_limits::agents_max> agents_;
+  std::array<std::atomic<std::uint64_t>, paged_limits::agents_max> share_{};
+  /// Agents in turn, by their shares; new stripes go to `turns[stripe % size]`. Replaced as a whole; old ones are kept.
+  std::atomic<const std::vector<std::uint32_t>*> turns_{nullptr};
+  std::vector<std::unique_ptr<const std::vector<std::uint32_t>>> all_turns_;
+  std::atomic<std::uint64_t> degraded_{0};
+  std::atomic<bool> lacks_room_{false};
 };
 
 }  // namespace fm::detail

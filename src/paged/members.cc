@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
+#include <vector>
 
 #include "core.h"
 
@@ -68,7 +68,7 @@ void paged_core::break_up(std::uint64_t page, page_word w) noexcept {
 void paged_core::discard_page(std::uint64_t page) {
   page_group& g = table_.group(page);
   const auto leave_home = [&](page_word& w) {
-    if (w.home()) home_.agent_of(page).drop(home_.place(page), 1);
+    if (w.home()) home_.drop(home_.stripe_of(page), 1);
     w.home(false);
   };
   for (const time_point until = clock::now() + options_.access_within;;) {
@@ -80,6 +80,7 @@ void paged_core::discard_page(std::uint64_t page) {
     }
     if (w.absent()) {
       w.poisoned(false);
+      w.dirty(false);
       leave_home(w);
       w.state(block_state::untouched);
       table_.set(page, w);
@@ -115,7 +116,7 @@ void paged_core::discard_page(std::uint64_t page) {
 void paged_core::discard(std::span<const std::byte> some) {
   const page_range r = pages_of(some, true);
   for (std::uint64_t p = r.first; p < r.end; ++p) discard_page(p);
-  home_.release_unused(r.first, r.end);
+  home_.release_empty(options_.access_within, true);
 }
 
 void paged_core::shrink_to(std::uint64_t pages, bool everything) {
@@ -138,7 +139,7 @@ void paged_core::shrink_to(std::uint64_t pages, bool everything) {
 }
 
 void paged_core::resize_local(std::uint64_t bytes) {
-  const std::uint64_t blocks = least_blocks(options_.agents.size()), least = blocks * (page_bytes << order_max_);
+  const std::uint64_t blocks = least_blocks(home_.serving()), least = blocks * (page_bytes << order_max_);
   if (bytes < least)
     throw error(errc::invalid_argument,
                 fmt::format("paged range {}: {} bytes of local memory, at least {} blocks ({} bytes) are needed", name_,
@@ -152,7 +153,7 @@ void paged_core::resize_local(std::uint64_t bytes) {
 void paged_core::evict_all() { shrink_to(0, true); }
 
 void paged_core::verify_group(std::uint64_t first, std::uint64_t& present, std::string& faults) {
-  const std::uint64_t end = std::min(first + (std::uint64_t{1} << order_max_), table_.pages());
+  const std::uint64_t end = std::min(first + (std::uint64_t{1} << table_.group_order()), table_.pages());
   const auto fault = [&](std::uint64_t page, const std::string& what) {
     if (faults.size() < 4096) faults += fmt::format("page {} (word {:#x}): {}\n", page, table_.get(page).bits, what);
   };
@@ -186,28 +187,60 @@ void paged_core::verify_group(std::uint64_t first, std::uint64_t& present, std::
         fault(p, "is in a queue that its state is not of");
     }
     if (w.dirty()) continue;
-    // A clean page is its home copy, or zero.
+    // A clean page is its home copy on every member, or zero.
     memory_.read(offset(p), here.data(), page_bytes);
     there.fill(std::byte{0});
-    if (w.home()) {
-      home_agent& agent = home_.agent_of(p);
+    if (!w.home() && here != there) fault(p, "clean and without a home copy, but not zero");
+    for (const home::member& m : w.home() ? home_.members(home_.stripe_of(p)) : home::member_list()) {
+      home_agent& agent = *m.agent;
       fabric::request r;
       r.kind = fabric::op_kind::read;
       r.sg_count = 1;
       r.sg[0] = {there.data(), page_bytes};
       r.deadline = clock::now() + options_.access_within;
-      if (!agent.up() || !agent.find(home_.place(p), r.where)) raise({errc::disconnected, &agent, false}, "verifying");
+      if (!agent.up() || !agent.find(home_.offset_in(m, p), r.where))
+        raise({errc::disconnected, &agent, false}, "verifying");
       agent.session().post(r);
       agent.session().wait(r);
       if (r.status != errc::ok) raise({r.status, &agent, false}, "verifying");
+      if (here != there) fault(p, fmt::format("clean, but not its home copy on {}", agent.url()));
     }
-    if (here != there)
-      fault(p, w.home() ? "clean, but not its home copy" : "clean and without a home copy, but not zero");
+  }
+}
+
+// The books of stripes and places.
+void paged_core::verify_homes(std::string& faults) {
+  std::vector<std::uint64_t> places(home_.agents());
+  for (std::uint64_t s = 0; s < home_.stripes(); ++s) {
+    const std::uint64_t first = s << table_.group_order(),
+                        end = std::min(first + (std::uint64_t{1} << table_.group_order()), table_.pages());
+    std::uint32_t kept = 0;
+    for (std::uint64_t p = first; p < end; ++p) kept += table_.get(p).home();
+    const std::lock_guard lock(table_.group(first));
+    const home::member_list list = home_.members(s);
+    if (kept != home_.kept(s)) faults += fmt::format("stripe {}: {} home copies, {} known\n", s, kept, home_.kept(s));
+    if (kept != 0 && list.count == 0) faults += fmt::format("stripe {}: home copies, and no member\n", s);
+    for (const home::member& m : list) {
+      ++places[m.agent->number()];
+      if (!m.agent->places().is_taken(m.place)) faults += fmt::format("stripe {}: its place is free\n", s);
+      for (const home::member& o : list)
+        if (&o != &m && o.agent == m.agent) faults += fmt::format("stripe {}: twice on {}\n", s, m.agent->url());
+    }
+  }
+  for (std::uint32_t i = 0; i < home_.agents(); ++i) {
+    home_agent& a = home_.agent(i);
+    if (a.lost() || a.as.load() == home_agent::role::gone) continue;
+    if (places[i] != a.places().taken())
+      faults += fmt::format("{}: {} stripes, {} places\n", a.url(), places[i], a.places().taken());
+    const protocol::audit_space_answer audit = a.audit();
+    if (audit.faults != 0 || audit.regions != a.regions())
+      faults +=
+          fmt::format("{}: {} regions, {} are known; {} faults\n", a.url(), audit.regions, a.regions(), audit.faults);
   }
 }
 
 std::string paged_core::verify() {
-  const std::scoped_lock quiet(ahead_at_work_, evictor_at_work_);
+  const std::scoped_lock quiet(ahead_at_work_, evictor_at_work_, mender_at_work_);
   end_late(true);
   // First the fault threads, which may begin writes and end them.
   for (const time_point until = clock::now() + options_.access_within; clock::now() < until;) {
@@ -218,22 +251,12 @@ std::string paged_core::verify() {
   }
   std::string faults;
   std::uint64_t present = 0;
-  for (std::uint64_t first = 0; first < table_.pages(); first += std::uint64_t{1} << order_max_)
+  for (std::uint64_t first = 0; first < table_.pages(); first += std::uint64_t{1} << table_.group_order())
     verify_group(first, present, faults);
   if (present != used_.load()) faults += fmt::format("{} pages are present, {} are accounted\n", present, used_.load());
   if (const std::uint64_t kernel = memory_.present_bytes(); kernel != present * page_bytes)
     faults += fmt::format("{} bytes are present, the kernel says {}\n", present * page_bytes, kernel);
-  std::unordered_map<const home_agent*, std::uint64_t> at_home;
-  for (std::uint64_t p = 0; p < table_.pages(); ++p)
-    if (table_.get(p).home()) ++at_home[&home_.agent_of(p)];
-  for (const auto& a : home_.agents()) {
-    if (at_home[a.get()] != a->held())
-      faults += fmt::format("{}: {} pages are at home, {} are accounted\n", a->url(), at_home[a.get()], a->held());
-    const protocol::audit_space_answer audit = a->audit();
-    if (audit.faults != 0 || audit.regions != a->regions())
-      faults +=
-          fmt::format("{}: {} regions, {} are known; {} faults\n", a->url(), audit.regions, a->regions(), audit.faults);
-  }
+  verify_homes(faults);
   return faults;
 }
 

@@ -11,7 +11,7 @@
 //     resident   in local memory, and mapped, or about to be on its first touch
 //     inactive   in local memory and not mapped: a touch comes here
 //     writing    as inactive, and its write-back is under way
-//   dirty      the home copy, or zero without one, is not what is here
+//   dirty      the home copy, or zero without one, is not what is here; of an absent page: lost
 //   home       the agent has a copy, perhaps an old one
 //   order      a block is 2^order pages, aligned; all its pages have the same state, order and dirty bit, and the first one (the
 //              head) has queue, tag, sampled, read ahead and writing back for all. For absent pages it means nothing
@@ -47,6 +47,8 @@ struct page_word {
 
   [[nodiscard]] bool dirty() const noexcept { return flag(3); }
   void dirty(bool v) noexcept { flag(3, v); }
+  /// Of an absent page: no agent has its bytes any more.
+  [[nodiscard]] bool lost() const noexcept { return absent() && dirty(); }
   [[nodiscard]] bool home() const noexcept { return flag(4); }
   void home(bool v) noexcept { flag(4, v); }
   [[nodiscard]] bool mapped() const noexcept { return flag(5); }
@@ -116,12 +118,12 @@ class page_group {
 
 class page_table {
  public:
-  /// `group_order`: that of the largest block.
+  /// `group_order`: that of the largest block at least. The last group may have fewer pages.
   page_table(std::uint64_t pages, std::uint32_t group_order)
       : pages_(pages),
         group_order_(group_order),
         words_(pages * sizeof(std::uint32_t), page_bytes),
-        groups_((pages >> group_order) * sizeof(page_group), page_bytes) {}
+        groups_(((pages + (std::uint64_t{1} << group_order) - 1) >> group_order) * sizeof(page_group), page_bytes) {}
 
   [[nodiscard]] std::uint64_t pages() const noexcept { return pages_; }
   [[nodiscard]] std::uint32_t group_order() const noexcept { return group_order_; }

@@ -167,6 +167,7 @@ bool paged_core::is_due(const access& a, time_point now) const noexcept {
   if (a.fetching) return a.op.slot->request.done();
   if (a.queue == nullptr) return now >= a.again_at;
   // Without a connection no slot is needed to find that out.
+  if (home_.reader_of(a.page).agent != a.queue) return true;  // another one has it, too
   return a.queue->turn.load() == a.ticket && (has_fetch_slot(*a.queue) || !a.queue->up());
 }
 

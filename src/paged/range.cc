@@ -38,6 +38,9 @@ void paged::prefetch(std::span<const std::byte> some) const { core().prefetch(so
 void paged::populate(std::span<const std::byte> some, bool for_writing) const { core().populate(some, for_writing); }
 void paged::discard(std::span<std::byte> some) const { core().discard(some); }
 void paged::resize_local(std::uint64_t bytes) const { core().resize_local(bytes); }
+void paged::add_agent(const std::string& url) const { core().add_agent(url); }
+void paged::remove_agent(const std::string& url, duration within) const { core().remove_agent(url, within); }
+void paged::keep_agent(const std::string& url) const { core().keep_agent(url); }
 std::string paged::verify() const { return core().verify(); }
 paged_stats paged::stats(bool histogram) const {
   if (!core_) throw error(errc::cancelled, "the range was closed, or moved from");

@@ -78,6 +78,8 @@ TEST_CASE("options out of range are refused by name") {
   refused("agents", [](paged_options& o) { o.agents.clear(); });
   refused("fault_threads", [](paged_options& o) { o.fault_threads = 0; });
   refused("promote_probability", [](paged_options& o) { o.promote_probability = 2; });
+  refused("replicas", [](paged_options& o) { o.replicas = 0; });
+  refused("replicas", [](paged_options& o) { o.replicas = 2; });
   refused("name", [](paged_options& o) { o.name = std::string(100, 'n'); });
   refused("access_within", [](paged_options& o) { o.access_within = {}; });
   refused("block", [](paged_options& o) {

@@ -57,16 +57,26 @@ class hostile_owner {
   }
 
   void open(input& in) {
-    open_space_body b{
-        paged_protocol_major, paged_protocol_minor, 0, {id_, 9}, 77u + id_, 256u << 10, 0, in.below(2), "fuzz"};
+    open_space_body b{paged_protocol_major, paged_protocol_minor, 0, {id_, 9}, 77u + id_, 0, 0, in.below(2), "fuzz"};
     if (in.below(8) == 0) b.space_id[0] = in.below(4);
     if (in.below(8) == 0) b.incarnation = in.name();
-    if (in.below(8) == 0) b.bytes = in.word();
+    if (in.below(16) == 0) b.zero_bytes = in.word();
     if (in.below(8) == 0) b.lease_ms = in.name();
     if (in.below(16) == 0) b.major = static_cast<std::uint16_t>(in.name());
     if (in.below(16) == 0) b.zero = in.name();
     if (in.below(16) == 0) std::memset(b.name, 'x', sizeof b.name);
     send(paged_message::open_space, b);
+    if (in.below(4) != 0) send(paged_message::resize_space, resize_space_body{256u << 10});
+  }
+  void resize(input& in) {
+    const std::uint64_t bytes = in.below(4) == 0 ? in.word() : std::uint64_t{in.below(12)} * (16u << 10);
+    const auto a = send(paged_message::resize_space, resize_space_body{bytes});
+    if (a.empty()) return;
+    resize_space_answer answer{};
+    FM_CHECK(a.size() == sizeof answer, "a resize_space answer of a wrong length");
+    std::memcpy(&answer, a.data(), sizeof answer);
+    FM_CHECK(answer.promised_bytes == bytes && answer.promised_bytes + answer.room_bytes <= 9u * (64u << 10),
+             "more is promised than there is");
   }
   void region(input& in) {
     const auto a = send(paged_message::space_region, space_region_body{in.name(), in.below(4) == 0 ? in.name() : 0});
@@ -110,7 +120,7 @@ class hostile_owner {
 };
 
 void step(input& in, hostile_owner& owner, fm::agent::store& s, std::int64_t& now_ns) {
-  switch (in.below(12)) {
+  switch (in.below(14)) {
     case 0: {
       std::vector<std::byte> any(in.below(64));
       for (auto& b : any) b = std::byte{in.byte()};
@@ -136,7 +146,9 @@ void step(input& in, hostile_owner& owner, fm::agent::store& s, std::int64_t& no
       }
       break;
     case 9: owner.reconnect(); break;
-    case 10:
+    case 10: owner.resize(in); break;
+    case 11: s.drain(in.below(3) == 0); break;
+    case 12:
       if (in.below(4) == 0) owner.send(paged_message::close_space, nullptr, 0);
       break;
     default: owner.write(in);

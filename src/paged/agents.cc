@@ -1,0 +1,100 @@
+// The members of fm::paged that are about agents: add_agent, remove_agent, keep_agent; see farmem/paged.h. The moving is
+// the mender's (mend.cc).
+#include <fmt/format.h>
+
+#include "core.h"
+
+namespace fm::detail {
+
+home_agent& paged_core::agent_named(const std::string& url) const {
+  for (std::uint32_t i = 0; i < home_.agents(); ++i) {
+    home_agent& a = home_.agent(i);
+    if (url == a.url() && !a.lost() && a.as.load() != home_agent::role::gone) return a;
+  }
+  throw error(errc::invalid_argument, fmt::format("paged range {}: {} is none of its agents", name_, url));
+}
+
+void paged_core::add_agent(const std::string& url) {
+  const std::lock_guard one(adds_agent_);
+  for (std::uint32_t i = 0; i < home_.agents(); ++i)
+    if (home_agent& a = home_.agent(i); url == a.url() && !a.lost() && a.as.load() != home_agent::role::gone)
+      throw error(errc::invalid_argument, fmt::format("paged range {}: {} is one of its agents", name_, url));
+  const std::size_t least = least_blocks(home_.serving() + 1);
+  if (limit_.load() >> order_max_ < least || fetch_slots_.size() < least)
+    throw error(errc::invalid_argument,
+                fmt::format("paged range {}: {} blocks of local memory are needed with another agent, and {} at most "
+                            "with the agents that it was opened with",
+                            name_, least, fetch_slots_.size()));
+  home_agent& a = home_.add(url);  // nothing goes there before it serves
+  const std::lock_guard lock(agents_change_);
+  try {
+    home_.share_out(options_.connect_within, true);
+  } catch (...) {
+    a.as.store(home_agent::role::gone);
+    a.close(options_.connect_within);
+    share_out_quietly();
+    throw;
+  }
+  a.as.store(home_agent::role::serves);
+  evens_out_.store(true);
+  home_.agent_changed();
+}
+
+void paged_core::remove_agent(const std::string& url, duration within) {
+  const time_point until = clock::now() + within;
+  home_agent* leaving = nullptr;
+  {
+    const std::lock_guard lock(agents_change_);
+    home_agent& a = agent_named(url);
+    if (home_.serving() <= home_.replicas())
+      throw error(errc::invalid_argument, fmt::format("paged range {}: without {} it has fewer than {} agents", name_,
+                                                      url, std::max(home_.replicas(), 1u)));
+    a.as.store(home_agent::role::leaves);
+    try {
+      home_.share_out(options_.connect_within, true);
+    } catch (...) {
+      stay(a);
+      throw;
+    }
+    leaving = &a;
+  }
+  home_.agent_changed();
+  for (;;) {
+    const std::uint32_t seen = mending_.load();
+    const home_agent::role now = leaving->as.load();
+    if (now == home_agent::role::gone || leaving->lost()) return;
+    if (now == home_agent::role::serves)
+      throw error(errc::cancelled, fmt::format("paged range {}: {} stays", name_, url));
+    if (clock::now() >= until) break;
+    os::futex_wait(mending_, seen, std::min(until, clock::now() + paged_limits::look_at_close));
+  }
+  const std::lock_guard lock(agents_change_);
+  if (leaving->as.load() == home_agent::role::gone) return;
+  stay(*leaving);
+  throw error(errc::timed_out, fmt::format("paged range {}: {} still has {} bytes of it", name_, url,
+                                           leaving->places().taken() * home_.stripe_bytes()));
+}
+
+void paged_core::keep_agent(const std::string& url) {
+  const std::lock_guard lock(agents_change_);
+  home_agent& a = agent_named(url);
+  if (a.as.load() == home_agent::role::leaves) stay(a);
+}
+
+// It has promised what it had, and may have promised it to nobody else meanwhile.
+void paged_core::stay(home_agent& a) {
+  a.as.store(home_agent::role::serves);
+  share_out_quietly();
+  home_.agent_changed();
+}
+
+// Others promise what they can: as it was.
+void paged_core::share_out_quietly() {
+  try {
+    home_.share_out(options_.connect_within, false);
+  } catch (const error&) {
+    // Said before, or nothing has changed.
+  }
+}
+
+}  // namespace fm::detail
