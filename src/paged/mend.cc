@@ -12,6 +12,9 @@
 // What would break it, and why it does not:
 //   a write is acknowledged by the old members alone, after the copy was taken    none is under way, and none begins
 //   a discard gives the places back while the copy reads them                     not while it is copied (give_unused)
+//   a set is discarded, or chosen anew, between the look at it and begin_copy     what is seen after begin_copy counts
+//   the new member is lost while others of the batch are copied                   then the old one stays (end_copy)
+//   a set is read while it shrinks, and one member is seen twice                  writes go to what was seen under the lock
 //   an agent is left while somebody chooses a place there                         nothing is promised before its places
 //                                                                                are counted (leave)
 //   a lost agent comes back with old bytes                                        its session has ended for good
