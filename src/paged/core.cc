@@ -202,11 +202,13 @@ paged_stats paged_core::stats(bool histogram) {
     const home_agent& a = home_.agent(i);
     s.reconnects += a.reconnects();
     s.agents_lost += a.lost();
+    // What it stored is known to be somewhere else when all stripes have been looked at.
+    if (a.lost() && !a.is_swept.load()) s.degraded_bytes += a.places().taken() * home_.stripe_bytes();
     if (a.lost() || a.as.load() == home_agent::role::gone) continue;
     s.regions += a.regions();
     s.agents_up += a.up();
   }
-  s.degraded_bytes = home_.degraded() * home_.stripe_bytes();
+  s.degraded_bytes += home_.degraded() * home_.stripe_bytes();
   s.mended_bytes = get(counts_.mended);
   s.lost_pages = get(counts_.lost);
   s.fault_ns = fault_ns_.snapshot();

@@ -6,11 +6,11 @@ using namespace paged_test;
 
 TEST_CASE("with two replicas a range loses nothing, whatever happens to one agent at a time", "[replicas]") {
   const char* const asked = std::getenv("FARMEM_PAGED_EVENTS");
-  const int events = asked != nullptr ? std::atoi(asked) : 24;
+  const int events = asked != nullptr ? std::atoi(asked) : 16;
   for (const std::string t : {"shm", "tcp"}) {
     INFO(t);
     served w(t, 4, modes().front(), 2);
-    w.o.suspect_within = std::chrono::milliseconds(200);
+    w.o.suspect_within = served::soon;
     const paged p(w.o);
     users u(p);
     std::mt19937_64 random(std::random_device{}());
