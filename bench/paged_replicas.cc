@@ -133,7 +133,10 @@ class users {
   std::vector<std::thread> all_;
 };
 
-double throughput(const users& u, std::chrono::milliseconds window) {
+// From when blocks have adapted to the accesses: the range was filled in order.
+double throughput(program& p, const users& u) {
+  const std::chrono::milliseconds window = p.sized<std::chrono::milliseconds>(5s, 500ms);
+  std::this_thread::sleep_for(2 * window);
   const std::uint64_t from = now_ns(), done = u.done();
   std::this_thread::sleep_for(window);  // the window that is measured
   return double(u.done() - done) / (double(now_ns() - from) * 1e-9);
@@ -176,7 +179,7 @@ void lose_one(program& p, const std::string& binary, const std::string& transpor
   std::optional<users> u;
   if (!rests) u.emplace(w.range(), last);
   double before = 0;
-  if (u) before = throughput(*u, 3s);
+  if (u) before = throughput(p, *u);
   if (u) (void)u->longest_ms();
   const std::uint64_t mended = w.range().stats().mended_bytes;
   ::kill(w.pid(2), how);
@@ -208,7 +211,7 @@ void leave_one(program& p, const std::string& binary, const std::string& transpo
   double before = 0, p999 = 0;
   {
     users u(w.range(), last);
-    before = throughput(u, 5s);
+    before = throughput(p, u);
     p999 = u.p999_ms();
   }
   users u(w.range(), last);
