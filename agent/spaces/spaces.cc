@@ -19,10 +19,9 @@ spaces::~spaces() {
   }
 }
 
-std::uint64_t spaces::promised_regions(const space* but) const {
+std::uint64_t spaces::promised_regions() const {
   std::uint64_t promised = 0;
   for (const auto& [id, sp] : spaces_) {
-    if (sp.get() == but) continue;
     const std::lock_guard lock(sp->mutex);
     const std::uint64_t most = sp->regions_max(regions_.region_bytes());
     promised += most - std::min<std::uint64_t>(most, sp->regions.size());
@@ -37,7 +36,7 @@ std::uint64_t spaces::most_bytes() const {
 std::uint64_t spaces::room_for(const space& sp) const {
   if (drains_.load(std::memory_order_acquire)) return 0;
   const std::uint64_t usable = regions_.regions_max() - regions_.regions_reserved(), each = regions_.region_bytes(),
-                      taken = regions_.regions_in_use() + promised_regions(nullptr),
+                      taken = regions_.regions_in_use() + promised_regions(),
                       most = detail::round_down(most_bytes(), each), has = detail::round_up(sp.bytes, each);
   return std::min((usable - std::min(usable, taken)) * each, most - std::min(most, has));
 }

@@ -80,8 +80,8 @@ class spaces {
   void free_regions(space& sp);
   /// Takes it out of the map, whose mutex is held, and frees it; `why` is for the log.
   void forget(const std::shared_ptr<space>& sp, const char* why);
-  /// Regions that other spaces may still take. spaces_mutex_.
-  [[nodiscard]] std::uint64_t promised_regions(const space* but) const;
+  /// Regions that spaces may still take. spaces_mutex_.
+  [[nodiscard]] std::uint64_t promised_regions() const;
   /// Bytes that could be promised to a space beyond what it has; its mutex is not held, spaces_mutex_ is.
   [[nodiscard]] std::uint64_t room_for(const space& sp) const;
   [[nodiscard]] std::uint64_t most_bytes() const;

@@ -134,8 +134,8 @@ void paged_core::stop() noexcept {
   threads_.clear();
   for (const int fd : fault_waiters_) ::close(fd);
   fault_waiters_.clear();
-  home_.close(
-      options_.access_within);  // whatever is in flight is done when this returns, and its callbacks have been called
+  // Whatever is in flight is done when this returns, and its callbacks have been called.
+  home_.close(options_.access_within);
   leave_range(*this);
   for (int* const fd : {&stop_fd_, &parked_fd_}) {
     if (*fd >= 0) ::close(*fd);

@@ -128,6 +128,7 @@ class paged_core {
     std::array<fabric::request, paged_limits::replicas_max> requests;
     std::array<home_agent*, paged_limits::replicas_max> agents{};
   };
+  enum class agent_state : std::uint8_t { serves, wants_to_be_left, lost, gone };
   /// A stripe on its way to another agent; see mend.cc.
   struct stripe_copy {
     std::uint64_t stripe = 0;
@@ -385,8 +386,8 @@ class paged_core {
   std::vector<stripe_copy> moved_away_;  ///< their old places may still be read; has room
   std::array<fabric::request, paged_limits::copies_most> copy_requests_;
   os::reservation mend_staging_;
-  std::uint32_t agents_seen_ = 0,
-                agents_swept_ = 0;  ///< a number for what is lost and wants to be left; done with that
+  /// What each agent was when the range was shared out last, and when all stripes were looked at last.
+  std::array<agent_state, paged_limits::agents_max> agents_seen_{}, agents_swept_{};
   bool sweep_again_ = false, share_again_ = false, evens_out_now_ = false;
   time_point ask_again_{};  ///< for room
   /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its

@@ -65,12 +65,14 @@ void paged_core::run_mender() noexcept {
 // Agents that fall silent, are lost, or want to be left.
 bool paged_core::watch_agents() noexcept {
   bool left = false;
-  std::uint64_t state = 0;
-  std::string text;
+  auto states = agents_seen_;
   for (std::uint32_t i = 0; i < home_.agents(); ++i) {
     home_agent& a = home_.agent(i);
     const bool is_gone = a.as.load() == home_agent::role::gone;
-    state = state * 31 + (is_gone ? 3u : a.lost() ? 2u : a.wants_to_be_left.load() ? 1u : 0u);
+    states[i] = is_gone                     ? agent_state::gone
+                : a.lost()                  ? agent_state::lost
+                : a.wants_to_be_left.load() ? agent_state::wants_to_be_left
+                                            : agent_state::serves;
     if (is_gone || a.lost() || !a.up()) continue;
     if (a.promise_is_unknown() && !a.is_silent()) share_again_ = true;
     if (!a.is_silent() && !a.is_slow()) continue;
@@ -94,7 +96,7 @@ bool paged_core::watch_agents() noexcept {
     home_.told_of_room();
     ask_again_ = clock::now() + paged_limits::mend_again_after;
   }
-  if (std::exchange(agents_seen_, state) == state && !share_again_ && !lacks_room) return left;
+  if (std::exchange(agents_seen_, states) == states && !share_again_ && !lacks_room) return left;
   const std::unique_lock lock(agents_change_, std::try_to_lock);
   share_again_ = !lock.owns_lock();
   if (!share_again_ && home_.serving() != 0) try {
@@ -119,7 +121,7 @@ bool paged_core::mend_all() noexcept {
   evens_out_now_ = evens_out_.exchange(false);  // one that is added meanwhile is for the next pass
   const bool lacks = home_.degraded() != 0 && home_.serving() > 1;
   if (!leaving && !evens_out_now_ && !lacks && agents_swept_ == agents_seen_ && !sweep_again_) return false;
-  const std::uint64_t seen = agents_seen_;
+  const auto seen = agents_seen_;
   std::bitset<paged_limits::agents_max> lost;  // before the sweep
   for (std::uint32_t i = 0; i < home_.agents(); ++i) lost[i] = home_.agent(i).lost();
   bool left = false;
