@@ -29,6 +29,7 @@
 // that does not answer holds up the accesses to its own pages alone.
 #pragma once
 
+#include "paged/homes/home.h"
 #include "paged_limits.h"
 #include "queue_policy.h"
 #include <array>
@@ -42,7 +43,6 @@
 #include "block_queue.h"
 #include "block_record.h"
 #include "fault_fd.h"
-#include "home.h"
 #include "page_table.h"
 #include "streams.h"
 

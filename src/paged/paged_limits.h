@@ -1,7 +1,8 @@
 // Limits and tuning constants of paged ranges, with the reason beside each number; as base/limits.h, which has those of
-// the other layers. The files of paged_core read them.
+// the other layers. The files of paged_core read them. Those of a range's agents are in homes/home_limits.h.
 #pragma once
 
+#include "paged/homes/home_limits.h"
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -29,14 +30,7 @@ constexpr std::size_t fetch_reserve_share = 4;
 /// The thread that reads ahead waits so long for an agent of which nothing comes: some blocks of 2 MiB at 1 Gbit/s. Then
 /// it passes over that agent's blocks.
 constexpr auto ahead_waits = std::chrono::milliseconds(100);
-/// Pages of a stripe, 2^n of them: 64 KiB at least, so that the map is small beside what it is about.
-constexpr std::uint32_t stripe_order_least = 4;
-/// Agents that store a page, at most: as many as of a heap.
-constexpr std::uint32_t replicas_max = 4;
-/// Agents that a range counts, those that it has left or lost included: as many as a heap. Each keeps its records.
-constexpr std::size_t agents_max = 256;
-/// An agent that has no memory for what it promised is asked last for so long: other tenants' regions come back.
-constexpr auto full_for = std::chrono::seconds(1);
+
 /// Stripes that could not be mended, or moved, are tried again after so long: an agent may have come back.
 constexpr auto mend_again_after = std::chrono::milliseconds(50);
 constexpr auto mend_again_at_last = std::chrono::seconds(1);
@@ -57,7 +51,7 @@ constexpr auto mend_pause_least = std::chrono::milliseconds(1);
 constexpr std::uint64_t even_share = 16;
 /// An agent that was slow has so much longer to copy stripes.
 constexpr int slow_times = 4;
-/// An agent that does not answer is asked so often, within suspect_within each, before it is given up.
+/// An agent that does not answer is asked so often, within suspect_within in all, before it is given up.
 constexpr std::uint32_t silent_looks = 2;
 /// While a member waits for its agent, it looks so often whether the range is being closed.
 constexpr auto look_at_close = std::chrono::milliseconds(20);

@@ -1,5 +1,5 @@
 /* A stripe of a paged range that is written back, read, discarded and moved from agent to agent, while an agent may die
- * (src/paged/home.h, src/paged/mend.cc).
+ * (src/paged/homes/home.h, src/paged/mend.cc).
  *
  * Proved for every interleaving within the bounds: a page that is fetched has the bytes that were written last, and a page that
  * is at home can be fetched as long as fewer than REPLICAS agents have died. A move does not end without a living member if the

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <optional>
 
-#include "paged_limits.h"
+#include "home_limits.h"
 #include "places.h"
 
 namespace fm::detail {

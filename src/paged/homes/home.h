@@ -21,7 +21,7 @@
 #pragma once
 
 #include "home_agent.h"
-#include "paged_limits.h"
+#include "home_limits.h"
 #include <array>
 
 namespace fm::detail {
@@ -141,7 +141,6 @@ class home final : public home_events {
     std::uint16_t writes = 0;   ///< under way
     std::uint16_t lost_to = 0;  ///< number of an agent + 1: bytes of the stripe were lost with it
     bool copying = false;
-    std::uint8_t spare = 0;
   };
   static_assert(sizeof(stripe_state) == 8);
 

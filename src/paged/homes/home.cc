@@ -190,7 +190,7 @@ std::uint64_t home::near(std::uint64_t stripe, const home_agent& agent) const no
 home_agent* home::choose(std::uint64_t stripe, const member_list& but) const noexcept {
   const time_point now = clock::now();
   const auto rank = [&](home_agent& a) {  // 0: not at all
-    if (!takes(a) || a.places().left() == 0) return 0;
+    if (!takes(a)) return 0;
     bool other_zone = true;
     for (const member& m : but) {
       if (m.agent == &a) return 0;
@@ -203,8 +203,8 @@ home_agent* home::choose(std::uint64_t stripe, const member_list& but) const noe
   std::uint64_t room = 0;
   for (std::uint32_t i = 0; i < agents(); ++i) {
     home_agent& a = agent(static_cast<std::uint32_t>((stripe + i) % agents()));
-    const int r = rank(a);
     const std::uint64_t left = a.places().left();
+    const int r = left == 0 ? 0 : rank(a);
     if (r < best_rank || r == 0 || (r == best_rank && left <= room)) continue;
     best = &a;
     best_rank = r;
@@ -213,7 +213,7 @@ home_agent* home::choose(std::uint64_t stripe, const member_list& but) const noe
   if (but.count == 0 && best != nullptr)
     if (const auto* const turns = turns_.load(std::memory_order_acquire); turns != nullptr && !turns->empty()) {
       home_agent& mine = agent((*turns)[stripe % turns->size()]);
-      if (rank(mine) == best_rank) return &mine;
+      if (rank(mine) == best_rank && mine.places().left() != 0) return &mine;
     }
   return best;
 }
