@@ -12,6 +12,7 @@
 
 #include "heap/heap_core.h"
 #include "support/managed.h"
+#include "support/threads_at_work.h"
 
 namespace {
 
@@ -29,60 +30,20 @@ std::uint32_t agent_of(const fm::ptr<record>& object) {
   return fm::detail::tablet_info_of(object.slot()).agent.load(std::memory_order_relaxed);
 }
 
-/// Threads that use `objects` until this is destroyed.
-class users {
- public:
-  explicit users(const std::vector<fm::ptr<record>>& objects) : objects_(objects) {
-    for (int t = 0; t < threads; ++t) all_.emplace_back([this, t] { use(t); });
-  }
-  ~users() {
-    stop_.store(true);
-    for (std::thread& t : all_) t.join();
-  }
-  users(const users&) = delete;
-  users& operator=(const users&) = delete;
-
-  /// Operations a second in the next `window`, and errors.
-  double rate(std::chrono::milliseconds window) {
-    const std::uint64_t from = done();
-    const std::uint64_t begin = now_ns();
-    std::this_thread::sleep_for(window);  // the window that is measured
-    return double(done() - from) / (double(now_ns() - begin) * 1e-9);
-  }
-  [[nodiscard]] std::uint64_t failed() const noexcept { return failed_.load(); }
-
- private:
-  struct alignas(128) counter {
-    std::atomic<std::uint64_t> n{0};
+/// A tenth of the operations write.
+auto use(const std::vector<fm::ptr<record>>& objects) {
+  return [&objects](int thread) {
+    return [&objects, random = std::mt19937_64(std::uint64_t(thread) + 1),
+            any = std::uniform_int_distribution<std::size_t>(0, objects.size() - 1)]() mutable {
+      const fm::ptr<record>& object = objects[any(random)];
+      if (random() % 10 == 0)
+        ++object.write()->words[0];
+      else
+        keep(object->id);
+      return true;
+    };
   };
-  void use(int thread) {
-    std::mt19937_64 random(std::uint64_t(thread) + 1);
-    std::uniform_int_distribution<std::size_t> any(0, objects_.size() - 1);
-    while (!stop_.load(std::memory_order_relaxed)) {
-      const fm::ptr<record>& object = objects_[any(random)];
-      try {
-        if (random() % 10 == 0)
-          ++object.write()->words[0];
-        else
-          keep(object->id);
-        counters_[std::size_t(thread)].n.fetch_add(1, std::memory_order_relaxed);
-      } catch (const fm::error& e) {
-        if (failed_.fetch_add(1) == 0) std::fprintf(stderr, "a survivor's object: %s\n", e.what());
-      }
-    }
-  }
-  [[nodiscard]] std::uint64_t done() const noexcept {
-    std::uint64_t sum = 0;
-    for (const counter& c : counters_) sum += c.n.load(std::memory_order_relaxed);
-    return sum;
-  }
-
-  const std::vector<fm::ptr<record>>& objects_;
-  std::array<counter, threads> counters_;
-  std::atomic<bool> stop_{false};
-  std::atomic<std::uint64_t> failed_{0};
-  std::vector<std::thread> all_;
-};
+}
 
 struct outcome {
   double before = 0, first_second = 0, second_second = 0, rehomed = 0;
@@ -111,7 +72,7 @@ outcome lose_one(const std::string& binary, const std::string& url, int core, st
   for (const auto& object : lost) ++object.write()->words[1];
   outcome result;
   {
-    users u(survivors);
+    threads_at_work u(threads, use(survivors));
     (void)u.rate(1s);
     result.before = u.rate(1s);
     ::kill(dies.pid(), SIGKILL);  // over shm and tcp alike, the kernel resets the connection at once
@@ -120,7 +81,7 @@ outcome lose_one(const std::string& binary, const std::string& url, int core, st
     for (int i = 0; i < 60 && !rehomed.load(); ++i) (void)u.rate(100ms);
     (void)u.rate(500ms);
     result.rehomed = u.rate(1s);
-    result.failed = double(u.failed());
+    result.failed = u.failed();
   }
   // Ten times what the cache holds.
   for (std::uint64_t i = 0; i < objects / 4 * 10; ++i) {

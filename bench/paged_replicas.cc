@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "support/managed.h"
+#include "support/threads_at_work.h"
 
 namespace {
 
@@ -32,7 +33,8 @@ class world {
     }
     o.replicas = replicas;
     o.on_failure = [this](const fm::fault_failure& f) {
-      if (failed_.fetch_add(1) == 0) std::fprintf(stderr, "an access: %s %s\n", f.agent, fm::to_string(f.code));
+      if (failed_.fetch_add(1) == 0)
+        std::fprintf(stderr, "an access: %s %s\n", f.agent, std::string(fm::to_string(f.code)).c_str());
       return fm::fault_action::retry;
     };
     range_.emplace(o);
@@ -77,69 +79,24 @@ double read_ns(const fm::paged& p, std::uint64_t reads) {
   return double(now_ns() - begin) / double(reads);
 }
 
-/// Threads that use pages of their own: a tenth of the accesses write. `last` is what was written last to each page.
-class users {
- public:
-  users(const fm::paged& p, std::vector<std::uint64_t>& last) : p_(p), last_(last) {
-    for (int t = 0; t < threads; ++t) all_.emplace_back([this, t] { use(t); });
-  }
-  ~users() {
-    stop_.store(true);
-    for (std::thread& t : all_) t.join();
-  }
-  users(const users&) = delete;
-  users& operator=(const users&) = delete;
-
-  [[nodiscard]] std::uint64_t done() const noexcept {
-    std::uint64_t sum = 0;
-    for (const counter& c : counters_) sum += c.n.load(std::memory_order_relaxed);
-    return sum;
-  }
-  [[nodiscard]] double p999_ms() const { return double(times_.snapshot().quantile_ns(0.999)) * 1e-6; }
-  /// Of a thread, since the last call.
-  double longest_ms() {
-    double most = 0;
-    for (counter& c : counters_) most = std::max(most, double(c.longest.exchange(0)) * 1e-6);
-    return most;
-  }
-  [[nodiscard]] double wrong() const noexcept { return double(wrong_.load()); }
-
- private:
-  struct alignas(128) counter {
-    std::atomic<std::uint64_t> n{0}, longest{0};
-  };
-  void use(int thread) {
-    std::mt19937_64 random(std::uint64_t(thread) + 1);
-    const std::uint64_t share = p_.size() / page / threads, first = share * std::uint64_t(thread);
-    counter& mine = counters_[std::size_t(thread)];
-    for (std::uint64_t at = now_ns(); !stop_.load(std::memory_order_relaxed);) {
+/// A tenth of the accesses write. Each thread has pages of its own; `last` is what was written last to each.
+auto use(const fm::paged& p, std::vector<std::uint64_t>& last) {
+  return [&p, &last](int thread) {
+    const std::uint64_t share = p.size() / page / threads, first = share * std::uint64_t(thread);
+    return [&p, &last, share, first, random = std::mt19937_64(std::uint64_t(thread) + 1)]() mutable {
       const std::uint64_t i = first + random() % share;
-      if (word(p_, i) != last_[i]) wrong_.fetch_add(1);
-      if (random() % 10 == 0) word(p_, i) = ++last_[i];
-      mine.n.fetch_add(1, std::memory_order_relaxed);
-      const std::uint64_t now = now_ns();
-      times_.add(now - at);
-      if (now - at > mine.longest.load(std::memory_order_relaxed)) mine.longest.store(now - at);
-      at = now;
-    }
-  }
-
-  const fm::paged& p_;
-  std::vector<std::uint64_t>& last_;
-  std::array<counter, threads> counters_;
-  fm::detail::histogram times_;
-  std::atomic<bool> stop_{false};
-  std::atomic<std::uint64_t> wrong_{0};
-  std::vector<std::thread> all_;
-};
+      const bool right = word(p, i) == last[i];
+      if (random() % 10 == 0) word(p, i) = ++last[i];
+      return right;
+    };
+  };
+}
 
 // From when blocks have adapted to the accesses: the range was filled in order.
-double throughput(program& p, const users& u) {
+double throughput(program& p, const threads_at_work& u) {
   const std::chrono::milliseconds window = p.sized<std::chrono::milliseconds>(5s, 500ms);
   std::this_thread::sleep_for(2 * window);
-  const std::uint64_t from = now_ns(), done = u.done();
-  std::this_thread::sleep_for(window);  // the window that is measured
-  return double(u.done() - done) / (double(now_ns() - from) * 1e-9);
+  return u.rate(window);
 }
 
 void price(program& p, const std::string& binary, const std::string& transport, const std::string& url) {
@@ -176,8 +133,8 @@ void lose_one(program& p, const std::string& binary, const std::string& transpor
   world w(p, binary, url, bytes, 2);
   fill(w.range());
   std::vector<std::uint64_t> last(bytes / page);
-  std::optional<users> u;
-  if (!rests) u.emplace(w.range(), last);
+  std::optional<threads_at_work> u;
+  if (!rests) u.emplace(threads, use(w.range(), last));
   double before = 0;
   if (u) before = throughput(p, *u);
   if (u) (void)u->longest_ms();
@@ -210,11 +167,11 @@ void leave_one(program& p, const std::string& binary, const std::string& transpo
   std::vector<std::uint64_t> last(bytes / page);
   double before = 0, p999 = 0;
   {
-    users u(w.range(), last);
+    threads_at_work u(threads, use(w.range(), last));
     before = throughput(p, u);
     p999 = u.p999_ms();
   }
-  users u(w.range(), last);
+  threads_at_work u(threads, use(w.range(), last));
   const std::uint64_t from = now_ns(), done = u.done(), mended = w.range().stats().mended_bytes;
   w.range().remove_agent(w.url(1), std::chrono::minutes(30));
   const double seconds = double(now_ns() - from) * 1e-9;

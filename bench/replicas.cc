@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "support/managed.h"
+#include "support/threads_at_work.h"
 
 namespace {
 
@@ -111,70 +112,23 @@ void price(program& p, const std::string& binary, const std::string& transport, 
 
 // ---- an agent dies ----
 
+/// A tenth of the operations write. Each thread has its share of the objects, so it knows what it wrote last.
 template <std::size_t Bytes>
-class users {
- public:
-  explicit users(const std::vector<fm::ptr<blob<Bytes>>>& objects) : objects_(objects) {
-    for (int t = 0; t < threads; ++t) all_.emplace_back([this, t] { use(t); });
-  }
-  ~users() {
-    stop_.store(true);
-    for (std::thread& t : all_) t.join();
-  }
-  users(const users&) = delete;
-  users& operator=(const users&) = delete;
-
-  [[nodiscard]] std::uint64_t done() const noexcept {
-    std::uint64_t sum = 0;
-    for (const counter& c : counters_) sum += c.n.load(std::memory_order_relaxed);
-    return sum;
-  }
-  /// Of all operations so far.
-  [[nodiscard]] fm::histogram_snapshot times() const { return times_.snapshot(); }
-  /// Of a thread, since the last call.
-  double longest_ms() {
-    double most = 0;
-    for (counter& c : counters_) most = std::max(most, double(c.longest.exchange(0)) * 1e-6);
-    return most;
-  }
-  [[nodiscard]] std::uint64_t failed() const noexcept { return failed_.load(); }
-  [[nodiscard]] std::uint64_t wrong() const noexcept { return wrong_.load(); }
-
- private:
-  struct alignas(128) counter {
-    std::atomic<std::uint64_t> n{0}, longest{0};
-  };
-  // Each thread has its share of the objects, so it knows what it wrote last.
-  void use(int thread) {
-    std::mt19937_64 random(std::uint64_t(thread) + 1);
-    const std::size_t share = objects_.size() / threads, first = share * std::size_t(thread);
-    std::vector<std::uint32_t> versions(share);
-    counter& mine = counters_[std::size_t(thread)];
-    for (std::uint64_t last = now_ns(); !stop_.load(std::memory_order_relaxed);) {
+auto use(const std::vector<fm::ptr<blob<Bytes>>>& objects) {
+  return [&objects](int thread) {
+    const std::size_t share = objects.size() / threads, first = share * std::size_t(thread);
+    return [&objects, share, first, random = std::mt19937_64(std::uint64_t(thread) + 1),
+            versions = std::vector<std::uint32_t>(share)]() mutable {
       const std::size_t i = random() % share;
-      try {
-        if (random() % 10 == 0)
-          objects_[first + i].write()->more[0] = ++versions[i];
-        else if (const auto pin = objects_[first + i].read(); pin->number != first + i || pin->more[0] != versions[i])
-          wrong_.fetch_add(1);
-        mine.n.fetch_add(1, std::memory_order_relaxed);
-      } catch (const fm::error& e) {
-        if (failed_.fetch_add(1) == 0) std::fprintf(stderr, "an operation: %s\n", e.what());
+      if (random() % 10 == 0) {
+        objects[first + i].write()->more[0] = ++versions[i];
+        return true;
       }
-      const std::uint64_t now = now_ns();
-      times_.add(now - last);
-      if (now - last > mine.longest.load(std::memory_order_relaxed)) mine.longest.store(now - last);
-      last = now;
-    }
-  }
-
-  const std::vector<fm::ptr<blob<Bytes>>>& objects_;
-  std::array<counter, threads> counters_;
-  fm::detail::histogram times_;
-  std::atomic<bool> stop_{false};
-  std::atomic<std::uint64_t> failed_{0}, wrong_{0};
-  std::vector<std::thread> all_;
-};
+      const auto pin = objects[first + i].read();
+      return pin->number == first + i && pin->more[0] == versions[i];
+    };
+  };
+}
 
 /// When the heap told of something, in ns of now_ns.
 class news {
@@ -211,12 +165,10 @@ outcome lose_one(program& p, const std::string& binary, const std::string& url, 
   fm::heap h(o);
   const auto all = make_objects<Bytes>(h, objects * Bytes);
   if (const fm::errc e = h.evict_all(); e != fm::errc::ok) throw fm::error(e, "writing everything back");
-  std::optional<users<Bytes>> u;
-  if (!rests) u.emplace(all);
+  std::optional<threads_at_work> u;
+  if (!rests) u.emplace(threads, use(all));
   if (u) std::this_thread::sleep_for(1s);  // the window that is measured
-  const std::uint64_t from = now_ns(), done = u ? u->done() : 0;
-  if (u) std::this_thread::sleep_for(1s);
-  const double before = u ? double(u->done() - done) / (double(now_ns() - from) * 1e-9) : 0;
+  const double before = u ? u->rate(1s) : 0;
   if (u) (void)u->longest_ms();
   const std::uint64_t killed = now_ns();
   ::kill(agents.pid(2), how);
@@ -231,8 +183,8 @@ outcome lose_one(program& p, const std::string& binary, const std::string& url, 
   result.mb_s = double(h.stats().replicated_bytes - bytes_at) * 1e-6 / seconds;
   if (u) {
     result.share = double(u->done() - done_at) / (double(now_ns() - joined_from) * 1e-9) / before;
-    result.failed = double(u->failed());
-    result.wrong = double(u->wrong());
+    result.failed = u->failed();
+    result.wrong = u->wrong();
   }
   ::kill(agents.pid(2), SIGCONT);
   return result;
@@ -253,25 +205,23 @@ left leave_one(program& p, const std::string& binary, const std::string& url, st
   if (const fm::errc e = h.evict_all(); e != fm::errc::ok) throw fm::error(e, "writing everything back");
   double before = 0;
   {
-    users<1024> u(all);
+    threads_at_work u(threads, use(all));
     std::this_thread::sleep_for(1s);
-    const std::uint64_t from = now_ns(), done = u.done();
-    std::this_thread::sleep_for(3s);  // the window that is measured
-    before = double(u.done() - done) / (double(now_ns() - from) * 1e-9);
-    result.p999_before_ms = double(u.times().quantile_ns(0.999)) * 1e-6;
-    result.failed += double(u.failed()), result.wrong += double(u.wrong());
+    before = u.rate(3s);
+    result.p999_before_ms = u.p999_ms();
+    result.failed += u.failed(), result.wrong += u.wrong();
   }
-  for (const auto& o : all) o.write()->more[0] = 0;  // as users expect it
+  for (const auto& o : all) o.write()->more[0] = 0;  // as the threads expect it
   if (const fm::errc e = h.evict_all(); e != fm::errc::ok) throw fm::error(e, "writing everything back");
-  users<1024> u(all);
+  threads_at_work u(threads, use(all));
   const std::uint64_t from = now_ns(), done = u.done(), bytes = h.stats().replicated_bytes;
   h.remove_agent(agents.urls()[1], std::chrono::minutes(30));
   const double seconds = double(now_ns() - from) * 1e-9;
   result.share = double(u.done() - done) / seconds / before;
   result.mb_s = double(h.stats().replicated_bytes - bytes) * 1e-6 / seconds;
-  result.p999_ms = double(u.times().quantile_ns(0.999)) * 1e-6;
+  result.p999_ms = u.p999_ms();
   result.longest_ms = u.longest_ms();
-  result.failed += double(u.failed()), result.wrong += double(u.wrong());
+  result.failed += u.failed(), result.wrong += u.wrong();
   return result;
 }
 
