@@ -255,7 +255,8 @@ void home::share_out(duration within, bool asks) {
     if (takes(agent(i)) || agent(i).as.load() == home_agent::role::joins) mine.push_back(&agent(i));
   if (mine.empty()) throw error(errc::agent_lost, "all agents are lost, or want to be left");
   if (asks)
-    for (home_agent* const a : mine) static_cast<void>(a->promise(a->promised(), within, text));
+    for (home_agent* const a : mine)
+      if (!a->is_silent()) static_cast<void>(a->promise(a->promised(), within, text));
   const auto most = [](const home_agent& a) { return a.promised() + a.room(); };
   std::sort(mine.begin(), mine.end(), [&](const home_agent* a, const home_agent* b) { return most(*a) < most(*b); });
   const std::uint64_t copies = std::min<std::uint64_t>(replicas_, mine.size());
@@ -321,15 +322,18 @@ void home::make_turns() {
     n += share != 0;
   }
   if (n == 0) return;
-  auto turns = std::make_unique<std::vector<std::uint32_t>>();
+  std::vector<std::uint32_t> turns;
   for (std::uint32_t t = 0; t < n * (64 / n + 1); ++t) {
     for (std::uint32_t i = 0; i < agents(); ++i) credit[i] += static_cast<std::int64_t>(share_of(agent(i)));
     const auto most = static_cast<std::uint32_t>(std::max_element(credit.begin(), credit.end()) - credit.begin());
     credit[most] -= all;
-    turns->push_back(most);
+    turns.push_back(most);
   }
-  all_turns_.push_back(std::move(turns));
-  turns_.store(all_turns_.back().get(), std::memory_order_release);
+  // An agent that comes and goes brings the same ones again.
+  auto same = std::find_if(all_turns_.begin(), all_turns_.end(), [&](const auto& t) { return *t == turns; });
+  if (same == all_turns_.end())
+    same = all_turns_.insert(same, std::make_unique<const std::vector<std::uint32_t>>(std::move(turns)));
+  turns_.store(same->get(), std::memory_order_release);
 }
 
 void home::agent_changed() noexcept {

@@ -167,7 +167,8 @@ class home final : public home_events {
   std::atomic<std::uint32_t> count_{0};
   std::array<std::unique_ptr<home_agent>, paged_limits::agents_max> agents_;
   std::array<std::atomic<std::uint64_t>, paged_limits::agents_max> share_{};
-  /// Agents in turn, by their shares; new stripes go to `turns[stripe % size]`. Replaced as a whole; old ones are kept.
+  /// Agents in turn, by their shares; new stripes go to `turns[stripe % size]`. Replaced as a whole; each that there
+  /// was is kept once.
   std::atomic<const std::vector<std::uint32_t>*> turns_{nullptr};
   std::vector<std::unique_ptr<const std::vector<std::uint32_t>>> all_turns_;
   std::atomic<std::uint64_t> degraded_{0};
