@@ -196,7 +196,8 @@ void graph_reader::read_plain(const pending& p, const graph_type& t, std::uint64
   at_ += from;
   while (from < bytes) {
     if (available() == 0) {
-      if (bytes - from >= channel_limits::straight_from && !last_) {
+      // Also the end of an array that was sent from where it lay: what is read ahead with it would be the next one.
+      if ((bytes - from >= channel_limits::straight_from || bytes >= channel_limits::lent_from) && !last_) {
         const std::span<char> to(held_payload_ + from, bytes - from);
         const std::uint64_t n = source_.next_into(std::as_writable_bytes(to), last_);
         from += n;
