@@ -241,7 +241,8 @@ class heap {
   [[nodiscard]] verify_report verify();
   /// Writes back and evicts all objects. For tests and measurements. Segments that other threads are filling stay.
   /// Returns timed_out if an object could not leave in time, such as one that is pinned or that the caller's scope has
-  /// shown. In a scope that has shown more than 64 objects, throws scope_misuse. O(cache).
+  /// shown; agent_full or quota_exceeded as soon as an agent takes no more, which a collection may change. In a scope
+  /// that has shown more than 64 objects, throws scope_misuse. O(cache).
   errc evict_all(duration within = std::chrono::seconds(30));
   /// Writes everything home and closes the heap here, as close does, but leaves it at its agents, so that another process
   /// can attach it: what is reachable from `root` is there, and the rest is garbage. Handles become null; weak handles and
