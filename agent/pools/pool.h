@@ -24,9 +24,9 @@
 #include <string>
 
 #include "agent/base/session.h"
-#include "blocks.h"
+#include "agent/pools/blocks/blocks.h"
 #include "names.h"
-#include "structure_lock.h"
+#include "agent/pools/blocks/structure_lock.h"
 
 namespace fm::agent {
 

@@ -10,7 +10,7 @@
 //   maintain_mutex_    before everything below
 //   heap::mover        -> heap::mutex
 //   heaps' map         -> heap::mutex -> the tracer's, the tickets', the heap's cycle mutex -> regions' mutex
-//   pools' map         -> pool's structure -> a stream -> the pool's blocks (agent/pools/blocks.h) -> regions' mutex
+//   pools' map         -> pool's structure -> a stream -> the pool's blocks (agent/pools/blocks/blocks.h) -> regions' mutex
 //   spaces' map        -> space::mutex -> regions' mutex
 // No thread holds two of the three maps, or a map and a mover. A peer's notify and close may be called under any of
 // them; they return at once.

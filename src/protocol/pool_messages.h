@@ -12,7 +12,7 @@
 // have an unknown outcome.
 //
 // In time. A change carries its deadline, on the agent's clock. The agent refuses it with timed_out if it comes to it
-// later, and looks at its clock where it orders the changes of an object (agent/pools/blocks.h). So a change is made
+// later, and looks at its clock where it orders the changes of an object (agent/pools/blocks/blocks.h). So a change is made
 // before its client gives it up, or never: none lands after a change that another client made later, saw acknowledged,
 // and began after the first was given up. The client translates. Answers say what the agent's clock was at some moment
 // between the request and the answer; so at a later time t the agent's clock is at least that, and the time from the

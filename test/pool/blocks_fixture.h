@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/pools/blocks.h"
+#include "agent/pools/blocks/blocks.h"
 
 namespace blocks_test {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <random>
 
-#include "agent/pools/expiries.h"
+#include "agent/pools/blocks/expiries.h"
 #include "agent/pools/pool.h"
 #include "pool/blocks_fixture.h"
 

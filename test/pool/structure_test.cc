@@ -5,7 +5,7 @@
 #include <shared_mutex>
 #include <thread>
 
-#include "agent/pools/structure_lock.h"
+#include "agent/pools/blocks/structure_lock.h"
 #include "pool/blocks_fixture.h"
 #include "support/await.h"
 
