@@ -2,7 +2,7 @@
 // here changes how fast something goes or how much of it may wait, and never whether it is right. Numbers that belong
 // to a format on the wire or in memory stand beside the format, and what a program can set stands in its options. Each
 // layer reads its own section only. Those of paged ranges are in src/paged/paged_limits.h, those of channels in
-// src/base/channel_limits.h, those of replica sets in src/base/replica_limits.h.
+// src/base/channel_limits.h, those of replica sets in src/base/replica_limits.h, and those of pools in src/base/pool_limits.h.
 #pragma once
 
 #include "base/mutation.h"
@@ -16,6 +16,9 @@ namespace fm::fabric::fabric_limits {
 
 /// While requests are in flight the session thread looks so often for deadlines and for lanes that nobody attends.
 constexpr auto session_tick = std::chrono::milliseconds(10);
+/// Of a session with several addresses: how long one of them is waited for, and a pause when none was right.
+constexpr auto one_of_several_within = std::chrono::milliseconds(500);
+constexpr auto between_rounds = std::chrono::milliseconds(20);
 /// Ticks without anything in flight, after which the session thread sleeps without a timeout.
 constexpr int quiet_ticks_max = 10;
 /// How often a listener looks for connections whose deadline is over.
@@ -59,29 +62,6 @@ constexpr std::uint64_t locked_bytes_enough = 1ull << 30;
 }  // namespace fm::fabric::fabric_limits
 
 // ---- pool ----
-
-namespace fm::pool_detail::pool_limits {
-
-/// A session does not tell its owner when it is up; whoever waits for that looks again after so long.
-constexpr auto until_up = std::chrono::milliseconds(1);
-/// An object that could not keep its slot is in the next free one: one read looks at so many slots and bytes.
-constexpr std::uint32_t probe_bytes = 4096;
-constexpr std::uint32_t probe_slots_max = 16;
-/// Where a read is a copy, looking on is cheaper than asking, for so many slots; of objects above so many bytes the
-/// header alone.
-constexpr std::uint32_t seek_slots_max = 256;
-constexpr std::uint32_t seek_whole_upto = 256;
-/// Of a second, what the clocks of two machines may differ in rate: a thousandth, several times what crystals do and
-/// twice what daemons correct.
-constexpr std::int64_t clock_drift_share = 1000;
-/// Changes with payloads up to this go where somebody polls for requests, and where they are in the way of reads.
-constexpr std::size_t quick_upto = 16384;
-/// Reads of an object that met a writer each time, before the agent is asked.
-constexpr int torn_max = 32;
-/// Reads of read_many that are in flight at a time: with the largest objects, half of a session's credit of bytes.
-constexpr std::size_t read_many_round = 64;
-
-}  // namespace fm::pool_detail::pool_limits
 
 namespace fm::detail::limits {
 

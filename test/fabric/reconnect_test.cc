@@ -16,7 +16,7 @@ using fm::time_point;
 /// Connects once.
 class once final : public driver {
  public:
-  once(const session_options& o, session_events& e) : driver("test:once", o, e) { start(); }
+  once(const session_options& o, session_events& e) : driver("tcp://127.0.0.1:1", o, e) { start(); }
   ~once() override { close(); }
 
   using session::post;

@@ -3,6 +3,7 @@
 // derive from it.
 #include "driver.h"
 
+#include "base/limits.h"
 #include "base/log.h"
 #include <fmt/format.h>
 #include <poll.h>
@@ -49,9 +50,24 @@ errc without_throwing(F&& f) noexcept try {
 }  // namespace
 
 driver::driver(std::string url, const session_options& options, session_events& events)
-    : options_(options), url_(std::move(url)), events_(events), wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (wake_fd_ < 0) throw error(errc::out_of_memory, fmt::format("{}: eventfd: {}", url_, std::strerror(errno)));
+    : options_(options), events_(events), wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (wake_fd_ < 0) throw error(errc::out_of_memory, fmt::format("{}: eventfd: {}", url, std::strerror(errno)));
+  const auto add = [&](std::string at) {
+    address a = value_or_throw(parse_url(at));
+    if (!places_.empty() && a.scheme != places_.front().where.scheme)
+      throw error(errc::invalid_argument, fmt::format("{} and {} are of two kinds", places_.front().url, at));
+    places_.push_back({std::move(at), std::move(a)});
+  };
+  try {
+    add(std::move(url));
+    for (const std::string& other : options_.others) add(other);
+  } catch (...) {
+    ::close(wake_fd_);
+    throw;
+  }
 }
+
+void driver::go_on() noexcept { place_.store((place_.load() + 1) % places_.size(), std::memory_order_release); }
 
 driver::~driver() {
   FM_CHECK(!thread_.joinable(), "a transport closes its session before its own members are destroyed");
@@ -68,8 +84,9 @@ void driver::start() {
   }
   if (outcome == errc::ok) return;
   close();
-  throw error(outcome, explanation_.empty() ? fmt::format("connecting to {}", url_)
-                                            : fmt::format("connecting to {}: {}", url_, explanation_));
+  const std::string& to = places_.front().url;
+  throw error(outcome, explanation_.empty() ? fmt::format("connecting to {}", to)
+                                            : fmt::format("connecting to {}: {}", to, explanation_));
 }
 
 session_state driver::state() const noexcept {
@@ -235,10 +252,29 @@ errc driver::reconnect() noexcept {
       if (is_over()) return errc::agent_lost;
       continue;
     }
-    const errc e = attempt(std::min<duration>(give_up - clock::now(), options_.connect_within));
+    const errc e = attempt(std::min<duration>(give_up - clock::now(), step_within()));
     if (e == errc::ok || closing() || is_final(e)) return e;
+    go_on();
     if (is_over()) return errc::agent_lost;
     delay = std::min<duration>(delay * 2, delay_max);
+  }
+}
+
+/// One of several addresses is not waited for as long as one alone: another may answer.
+duration driver::step_within() const noexcept {
+  return places_.size() == 1 ? options_.connect_within
+                             : std::min<duration>(options_.connect_within, fabric_limits::one_of_several_within);
+}
+
+/// At all addresses in turn, as long as there is time; where there is one, once.
+errc driver::first_attempt() noexcept {
+  const time_point give_up = clock::now() + options_.connect_within;
+  for (std::size_t tried = 1;; ++tried) {
+    const errc e = attempt(step_within());
+    if (e == errc::ok || closing() || is_final(e) || places_.size() == 1) return e;
+    if (clock::now() >= give_up && tried >= places_.size()) return e;
+    go_on();
+    if (tried % places_.size() == 0) pause_until(std::min(give_up, clock::now() + fabric_limits::between_rounds));
   }
 }
 
@@ -253,7 +289,7 @@ void driver::finish_first(errc e) noexcept {
 void driver::run() noexcept {
   thread_id_.store(std::this_thread::get_id());
   os::name_thread("fm-session");
-  const errc first = attempt(options_.connect_within);
+  const errc first = first_attempt();
   finish_first(first);
   if (first != errc::ok) return;
   for (;;) {
@@ -271,13 +307,13 @@ void driver::run() noexcept {
       notices_.clear();
     }
     if (closing()) break;
-    log::info("{}: connection {} is gone: {}", url_, generation(), to_string(why));
+    log::info("{}: connection {} is gone: {}", url(), generation(), to_string(why));
     events_.disconnected(*this, generation(), why);
     const errc e = reconnect();
     if (closing()) break;
     if (e == errc::ok) continue;
     phase_.store(phase::lost, std::memory_order_seq_cst);
-    log::warn("{}: given up: {}{}{}", url_, to_string(e), explanation_.empty() ? "" : ": ", explanation_);
+    log::warn("{}: given up: {}{}{}", url(), to_string(e), explanation_.empty() ? "" : ": ", explanation_);
     events_.lost(*this, e);
     return;
   }

@@ -12,6 +12,7 @@
 // generation g is done; close() calls no event.
 #pragma once
 
+#include "fabric/wire/url.h"
 #include "os/os.h"
 #include "session.h"
 #include <condition_variable>
@@ -37,7 +38,9 @@ class driver : public session {
   [[nodiscard]] std::uint32_t generation() const noexcept override {
     return generation_.load(std::memory_order_acquire);
   }
-  [[nodiscard]] const std::string& url() const noexcept override { return url_; }
+  [[nodiscard]] const std::string& url() const noexcept override {
+    return places_[place_.load(std::memory_order_acquire)].url;
+  }
   void drop_connection(std::uint32_t g) noexcept override;
   void close() noexcept override;
   void progressed() noexcept override;
@@ -80,6 +83,8 @@ class driver : public session {
   bool queue_notice(std::uint32_t g, std::span<const std::byte> payload) noexcept;
   void complete(request& r, errc status) noexcept { completion_frame::complete(this, r, status); }
 
+  /// Where the attempt that is being made goes to; for the session thread.
+  [[nodiscard]] const address& destination() const noexcept { return places_[place_.load()].where; }
   [[nodiscard]] phase current() const noexcept { return phase_.load(std::memory_order_seq_cst); }
 
   const session_options options_;
@@ -99,7 +104,17 @@ class driver : public session {
   void finish_first(errc e) noexcept;
   [[nodiscard]] bool closing() const noexcept { return closing_.load(std::memory_order_acquire); }
 
-  const std::string url_;
+  struct place {
+    std::string url;
+    address where;
+  };
+  /// The next attempt goes to the next address.
+  void go_on() noexcept;
+  errc first_attempt() noexcept;
+  [[nodiscard]] duration step_within() const noexcept;
+
+  std::vector<place> places_;  ///< constant
+  std::atomic<std::size_t> place_{0};
   session_events& events_;
   int wake_fd_ = -1;
   std::atomic<phase> phase_{phase::connecting};

@@ -36,6 +36,9 @@ class session_events {
 };
 
 struct session_options {
+  /// Other addresses, of the same kind, at which whoever the session wants may be: an attempt that fails is followed by
+  /// one at the next.
+  std::vector<std::string> others{};
   duration connect_within = std::chrono::seconds(5);     ///< a step of an attempt: a lane's, an answer's to its owner
   duration reconnect_for = std::chrono::seconds(5);      ///< after that a broken session is lost
   duration operation_within = std::chrono::seconds(10);  ///< deadline of requests that name none

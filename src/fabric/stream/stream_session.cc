@@ -15,7 +15,6 @@ namespace fm::fabric {
 stream_session::stream_session(const address& to, const std::string& url, const session_options& options,
                                session_events& events)
     : lane_session(url, options, events, to.scheme == "shm" ? 0 : fetch_lanes_of(options), to.scheme == "shm"),
-      to_(to),
       shared_memory_(to.scheme == "shm"),
       regions_(options.writes_regions ? os::written_by::all : os::written_by::maker) {
   for (std::uint32_t i = 0; i < lane_count(); ++i)
@@ -60,7 +59,7 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) {
   std::vector<descriptor> sockets(lanes_.size());
   greeting known;
   for (std::uint32_t i = 0; i < lanes_.size(); ++i) {
-    if (const errc e = connect_socket(to_, deadline, sockets[i]); e != errc::ok) return e;
+    if (const errc e = connect_socket(destination(), deadline, sockets[i]); e != errc::ok) return e;
     const errc e = greet(sockets[i].get(), std::uint16_t(kind_of(i)), std::uint16_t(i), generation, deadline, known);
     if (e != errc::ok) return e;
     progressed();
@@ -76,7 +75,7 @@ errc stream_session::dial(std::uint32_t generation, time_point deadline) {
 errc stream_session::open_stream(std::uint16_t index, time_point deadline, descriptor& socket) noexcept {
   if (shared_memory_ || !on_session_thread()) return errc::unsupported;
   descriptor s;
-  if (const errc e = connect_socket(to_, deadline, s); e != errc::ok) return e;
+  if (const errc e = connect_socket(destination(), deadline, s); e != errc::ok) return e;
   greeting known = greeting_;
   const errc e = greet(s.get(), wire::lane_stream, index, std::max(generation(), 1u), deadline, known);
   if (e == errc::ok) socket = std::move(s);

@@ -34,7 +34,6 @@ class stream_session final : public lane_session {
              greeting& known) noexcept;
   stream_lane& lane_at(std::uint32_t index) noexcept { return static_cast<stream_lane&>(*lanes_[index]); }
 
-  const address to_;
   const bool shared_memory_;
   region_map regions_;  ///< shm only
   greeting greeting_;   ///< of the connection that was made last; the session thread's

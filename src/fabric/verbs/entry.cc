@@ -9,9 +9,9 @@
 namespace fm::fabric {
 namespace {
 
-std::unique_ptr<session> connect_verbs(const address& to, const std::string& url, const session_options& options,
+std::unique_ptr<session> connect_verbs(const address&, const std::string& url, const session_options& options,
                                        session_events& events, service*) {
-  auto s = std::make_unique<verbs::verbs_session>(to, url, options, events);
+  auto s = std::make_unique<verbs::verbs_session>(url, options, events);
   s->start();
   return s;
 }

@@ -16,9 +16,8 @@
 
 namespace fm::fabric::verbs {
 
-verbs_session::verbs_session(const address& to, const std::string& url, const session_options& options,
-                             session_events& events)
-    : lane_session(url, options, events, fetch_lanes_of(options), false), to_(to) {
+verbs_session::verbs_session(const std::string& url, const session_options& options, session_events& events)
+    : lane_session(url, options, events, fetch_lanes_of(options), false) {
   if (failure f = make_channel(events_); f.failed()) throw error(f.code, fmt::format("{}: {}", url, f.text));
   for (std::uint32_t i = 0; i < lane_count(); ++i)
     lanes_.push_back(std::make_unique<verbs_lane>(static_cast<lane_owner&>(*this), static_cast<lane_home&>(*this), i,
@@ -154,7 +153,7 @@ failure verbs_session::connect_lane(std::uint32_t index, const packet::welcome& 
 
 failure verbs_session::dial_lanes(std::uint32_t generation, time_point deadline) {
   descriptor socket;
-  if (const errc e = connect_socket(to_, deadline, socket); e != errc::ok) return {e, {}};
+  if (const errc e = connect_socket(destination(), deadline, socket); e != errc::ok) return {e, {}};
   {
     const std::lock_guard lock(end_mutex_);
     control_ = std::move(socket);

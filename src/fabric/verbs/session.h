@@ -17,7 +17,7 @@ namespace fm::fabric::verbs {
 
 class verbs_session final : public lane_session, private lane_home {
  public:
-  verbs_session(const address& to, const std::string& url, const session_options& options, session_events& events);
+  verbs_session(const std::string& url, const session_options& options, session_events& events);
   ~verbs_session() override;
 
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept override;
@@ -63,7 +63,6 @@ class verbs_session final : public lane_session, private lane_home {
   void watch(int fd, std::uint32_t index, std::uint32_t events) noexcept;
   verbs_lane& lane_at(std::uint32_t index) noexcept { return static_cast<verbs_lane&>(*lanes_[index]); }
 
-  const address to_;
   event_channel events_;
   device_share device_;
   protection_domain domain_;  ///< on it; kept from connection to connection, because memory is registered with it
