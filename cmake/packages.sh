@@ -5,7 +5,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   libboost1.81-dev libfmt-dev libspdlog-dev libexpected-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
-  libibverbs-dev librdmacm-dev libsqlite3-dev
+  libibverbs-dev librdmacm-dev libsqlite3-dev libcurl4-openssl-dev
 )
 
 # What test/run needs besides.
@@ -13,7 +13,7 @@ test_packages=(catch2 ccache util-linux clang-format-14 redis-tools python3)
 
 # What test/run --full needs besides.
 full_packages=(
-  spin doxygen graphviz gdb valgrind
+  spin doxygen graphviz gdb valgrind etcd-server
   clang-14 libclang-rt-14-dev clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler

@@ -121,7 +121,32 @@ constexpr std::uint32_t expired_at_once = 256;  ///< objects, and frames of thei
 /// Objects that expire within so long after the first of them are freed together: it bounds how often messages wait for
 /// that, and how long a one-sided read may still find them.
 constexpr duration expiry_tick = std::chrono::milliseconds(10);
+constexpr std::uint32_t generations_at_once = 16384;  ///< of virtual blocks, in one record of an image
 constexpr int structure_polls_max = 200;  ///< before a thread sleeps until others have left a pool's structure
+
+// ---- replicas of pools ----
+
+/// Records that a backup has not confirmed. Beyond, changes wait: the backup cannot keep up, or is gone.
+constexpr std::uint64_t log_bytes_max = 64u << 20;
+/// Of those, what an image may have in front of changes: they wait behind it.
+constexpr std::uint64_t image_bytes_max = 4u << 20;
+constexpr std::uint64_t image_bytes_at_once = 256u << 10;  ///< written with the pool's structure held: about 0.1 ms
+constexpr std::size_t records_bytes_max = 256u << 10;      ///< of one message, but for one record that is larger
+constexpr std::uint32_t records_in_flight = 8;             ///< messages: enough to fill a round trip
+constexpr int beats_a_tenure = 8;                          ///< a lost or late one costs nothing yet
+constexpr int takeover_after =
+    8;  ///< a backup waits for an eighth of a tenure more, so that a primary that lives goes first
+constexpr int teaching_tenures = 2;   ///< in which an agent that becomes a backup has to say something
+constexpr int return_tenures = 20;    ///< in which clients find a primary that serves again, and their leases rest
+constexpr int learning_tenures = 10;  ///< silence after which a copy that lacks some is dropped: it is of no use
+constexpr int tenure_drift_share =
+    500;  ///< of a tenure, by which the clocks of two machines may differ in it: twice clock_drift
+constexpr std::uint32_t tenure_ms_min = 200;     ///< the lag of a coarse clock, 10 ms, is well within an eighth of it
+constexpr std::uint32_t tenure_ms_max = 60'000;  ///< nobody waits longer for a pool whose primary is gone
+constexpr duration pair_retry =
+    std::chrono::milliseconds(100);          ///< between two tries to find a backup, or to ask who goes on
+constexpr std::size_t backup_urls_max = 16;  ///< of agents that may become it
+constexpr std::size_t backup_urls_bytes_max = 4096;
 
 // ---- the admin socket ----
 

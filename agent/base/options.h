@@ -5,8 +5,11 @@
 
 #include "base/base.h"
 
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "arbiter.h"
 
 namespace fm::agent {
 
@@ -52,9 +55,14 @@ struct store_options {
   bool peers_beyond_host = false;
   duration peer_within =
       std::chrono::seconds(3);  ///< a peer that acknowledges nothing for so long is given up for the cycle
-  std::string zone;             ///< its failure domain: replicas go to agents of different ones; empty: none
-  std::string name = "local";   ///< in logs
-  bool log_heaps = false;       ///< log heaps coming and going as info; otherwise as debug
+  /// How long a pool with replicas is served, at most, after its primary was heard of: 200 ms to a minute. A backup takes
+  /// over a little after that.
+  std::uint32_t pool_tenure_ms = 1000;
+  /// Says which agent of a pool with replicas goes on when they do not hear each other; null: an administrator does.
+  std::shared_ptr<pool_arbiter> arbiter;
+  std::string zone;            ///< its failure domain: replicas go to agents of different ones; empty: none
+  std::string name = "local";  ///< in logs
+  bool log_heaps = false;      ///< log heaps coming and going as info; otherwise as debug
   store_hooks hooks{};
 };
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "agent/base/limits.h"
+#include "agent/base/reachable.h"
 #include "protocol/heap_codec.h"
 
 namespace fm::agent {
@@ -201,14 +202,6 @@ void peer_links::settle(const letter& l, errc how) {
 
 // ---- sessions ----
 
-errc peer_links::may_connect(const std::string& url) const {
-  const auto a = fabric::parse_url(url);
-  if (!a) return a.error().code();
-  const auto& known = options_.peer_schemes;
-  if (std::find(known.begin(), known.end(), a->scheme) == known.end()) return errc::unknown_scheme;
-  return options_.peers_beyond_host || fabric::stays_on_host(*a) ? errc::ok : errc::access_denied;
-}
-
 peer_links::peer_link* peer_links::link_to(const std::string& url, errc& why) {
   if (const auto known = links_.find(url); known != links_.end()) {
     const fabric::session_state state = known->second->session->state();
@@ -232,7 +225,7 @@ peer_links::peer_link* peer_links::link_to(const std::string& url, errc& why) {
   }
   auto l = std::make_unique<peer_link>(*this);
   std::string text;
-  if ((why = may_connect(url)) != errc::ok) {
+  if ((why = may_connect(options_, url)) != errc::ok) {
     text = fmt::format("{}: {}: this agent's settings do not allow to connect there", to_string(why), url);
   } else {
     const time_point begin = clock::now();

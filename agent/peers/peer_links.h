@@ -58,8 +58,6 @@ class peer_links {
   void settle(const letter& l, errc how);
   /// The session for an address, or null and why there is none.
   peer_link* link_to(const std::string& url, errc& why);
-  /// What the options say of it.
-  [[nodiscard]] errc may_connect(const std::string& url) const;
   void leave_alone(const std::string& url, errc why, const std::string& text);
   using link_map = std::map<std::string, std::unique_ptr<peer_link>>;
   void forget(link_map::iterator which);

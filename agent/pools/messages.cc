@@ -32,9 +32,7 @@ bool is_change(message_type t) {
          is_of_names(t);
 }
 bool is_read(message_type t) { return t == message_type::pool_read || t == message_type::pool_read_version; }
-bool is_about_objects(message_type t) {
-  return is_change(t) || is_read(t) || t == message_type::pool_lookup || t == message_type::pool_list;
-}
+bool is_about_objects(message_type t) { return is_about_pool_objects(t); }
 
 errc refuse_write(fabric::answer& out, message_type type, errc e, const pool_object& o, std::uint32_t given,
                   std::uint32_t bytes) {
@@ -62,6 +60,39 @@ bool split_alloc(std::span<const std::byte> b, pool_alloc_expiring_body& fixed, 
 }  // namespace
 
 errc pool_session::message(message_type type, body b, fabric::answer& out) {
+  const pool& p = *pool_;
+  if (p.replicas == nullptr) return answer_to(type, b, out);
+  const auto refused = [&] {
+    if (!p.is_primary()) {
+      refuse(out, type, errc::stale, fmt::format("pool {}: this agent is not its primary any more", p.name));
+      return true;
+    }
+    if (p.serves(agent_.now()) && (!is_change(type) || p.replicas->log.bytes() < limits::log_bytes_max)) return false;
+    refuse(out, type, errc::under_replicated, fmt::format("pool {}: its backup does not answer", p.name));
+    return true;
+  };
+  if (refused()) return errc::ok;
+  errc e = errc::ok;
+  try {
+    e = answer_to(type, b, out);
+  } catch (const error& what) {
+    refuse(out, type, what.code(), what.what());
+  } catch (const std::bad_alloc&) {
+    refuse(out, type, errc::agent_full, "the agent is out of memory");
+  }
+  if (e != errc::ok) return e == errc::stale && refused() ? errc::ok : e;
+  // Again, now that it is done: what was read was still so.
+  if (!p.serves(agent_.now()))
+    return refuse(out, type, p.is_primary() ? errc::under_replicated : errc::stale,
+                  fmt::format("pool {}: this agent does not know whether it is its primary still", p.name));
+  if (is_about_objects(type)) {
+    const pool_number n{p.replicas->log.end()};
+    append_answer(out, &n, sizeof n);
+  }
+  return errc::ok;
+}
+
+errc pool_session::answer_to(message_type type, body b, fabric::answer& out) {
   pool& p = *pool_;
   pool_client& c = *client_;
   const auto may_speak = [&] { return !p.closed && !c.gone && c.owner == &s_; };
@@ -98,6 +129,7 @@ errc pool_session::structure_message(pool_client& c, pool& p, message_type type,
     case message_type::pool_tune: return tune(c, p, b, out);
     case message_type::pool_statistics: return b.empty() ? statistics(p, out) : errc::bad_frame;
     case message_type::pool_expiries: return b.empty() ? expiries(p, out) : errc::bad_frame;
+    case message_type::pool_replicas: return b.empty() ? replicas(p, out) : errc::bad_frame;
     case message_type::pool_audit: {
       if (!b.empty()) return errc::bad_frame;
       std::string text;
@@ -123,9 +155,11 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
   if (type == message_type::pool_list) return list(p, b, out);
   pool_change change;
   body rest;
-  if (!split(b, change, rest) || change.number == 0 || change.stream >= pool_streams_max || change.zero != 0 ||
-      change.deadline == 0 || change.deadline > INT64_MAX)
+  if (!split(b, change, rest) || change.number == 0 || change.stream >= pool_streams_max ||
+      (p.replicas == nullptr && change.agent != 0) || change.deadline == 0 || change.deadline > INT64_MAX)
     return errc::bad_frame;
+  if (p.replicas != nullptr && change.agent != static_cast<std::uint32_t>(p.replicas->self))
+    return refuse(out, type, errc::under_replicated, "the change is meant for the primary before");
   if (change.stream >= c.streams.size() || c.streams[change.stream] == nullptr) {
     if (how == held::shared) return {};
     if (change.stream >= c.streams.size()) c.streams.resize(change.stream + 1);
@@ -140,7 +174,9 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
     std::memcpy(&head, out.payload.data(), sizeof head);
     return head.type == static_cast<std::uint16_t>(type) ? errc::ok : errc::bad_frame;
   }
-  const change_deadline by{time_point(std::chrono::nanoseconds(change.deadline)), &agent_};
+  const asked_change by{time_point(std::chrono::nanoseconds(change.deadline)),
+                        &agent_,
+                        {{c.id[0], c.id[1]}, change.number, change.stream, static_cast<std::uint32_t>(type)}};
   const outcome e = is_alloc(type)                        ? alloc(p, type, b, out, how, by)
                     : type == message_type::pool_expire   ? expire(p, b, out, by)
                     : type == message_type::pool_write    ? write(p, b, out, by)
@@ -160,8 +196,7 @@ outcome pool_session::object_message(pool_client& c, pool& p, message_type type,
   return errc::ok;
 }
 
-outcome pool_session::alloc(pool& p, message_type type, body b, fabric::answer& out, held how,
-                            const change_deadline& by) {
+outcome pool_session::alloc(pool& p, message_type type, body b, fabric::answer& out, held how, const asked_change& by) {
   pool_alloc_expiring_body m{};
   body payload;
   if (!(type == message_type::pool_alloc ? split_alloc(b, m, payload) : split(b, m, payload)) ||
@@ -170,7 +205,7 @@ outcome pool_session::alloc(pool& p, message_type type, body b, fabric::answer& 
     return errc::bad_frame;
   if (by.has_passed()) return refuse(out, type, errc::timed_out, too_late);  // nobody else can know of the object
   pool_blocks::where at;
-  const outcome first = p.blocks->allocate(payload, m.arena, at, how, m.expires_ms);
+  const outcome first = p.blocks->allocate(payload, m.arena, at, how, m.expires_ms, by);
   if (!first) return {};
   errc e = *first;
   pool_alloc_answer a{};
@@ -185,7 +220,7 @@ outcome pool_session::alloc(pool& p, message_type type, body b, fabric::answer& 
     if (p.short_of_memory) p.compact();
     p.reclaim();
     const errc again =
-        p.blocks->allocate(payload, m.arena, at, held::exclusive, m.expires_ms).value_or(errc::agent_full);
+        p.blocks->allocate(payload, m.arena, at, held::exclusive, m.expires_ms, by).value_or(errc::agent_full);
     if (again != errc::ok && (p.short_of_memory || expires || p.blocks->graves() != 0)) {
       a.wait = 1;
       p.short_of_memory = true;
@@ -213,7 +248,7 @@ outcome pool_session::alloc(pool& p, message_type type, body b, fabric::answer& 
   return errc::ok;
 }
 
-errc pool_session::expire(pool& p, body b, fabric::answer& out, const change_deadline& by) const {
+errc pool_session::expire(pool& p, body b, fabric::answer& out, const asked_change& by) const {
   constexpr auto type = message_type::pool_expire;
   pool_expire_body m;
   if (!read_exactly(b, m) || m.object.zero != 0 || m.expires_ms > pool_expiry_ms_max) return errc::bad_frame;
@@ -252,7 +287,7 @@ errc pool_session::read(pool& p, message_type type, body b, fabric::answer& out)
   return errc::ok;
 }
 
-errc pool_session::write(pool& p, body b, fabric::answer& out, const change_deadline& by) {
+errc pool_session::write(pool& p, body b, fabric::answer& out, const asked_change& by) {
   constexpr auto type = message_type::pool_write;
   pool_write_body m;
   body payload;
@@ -268,7 +303,7 @@ errc pool_session::write(pool& p, body b, fabric::answer& out, const change_dead
   return errc::ok;
 }
 
-errc pool_session::write_if(pool& p, body b, fabric::answer& out, const change_deadline& by) {
+errc pool_session::write_if(pool& p, body b, fabric::answer& out, const asked_change& by) {
   constexpr auto type = message_type::pool_write_if;
   pool_write_if_body m;
   body payload;
@@ -286,7 +321,7 @@ errc pool_session::write_if(pool& p, body b, fabric::answer& out, const change_d
 }
 
 outcome pool_session::object_change(pool& p, message_type type, body b, fabric::answer& out, held how,
-                                    const change_deadline& by) {
+                                    const asked_change& by) {
   pool_object_body m;
   if (!read_exactly(b, m) || m.object.zero != 0) return errc::bad_frame;
   pool_blocks::where at = where_of(m.object);
@@ -332,13 +367,18 @@ errc pool_session::tune(const pool_client& c, pool& p, body b, fabric::answer& o
   std::copy(std::begin(m.compact_above), std::end(m.compact_above), above.begin());
   p.compact_classes_above(above);
   p.tuned = true;
+  p.write_down(p.note(record_kind::thresholds, above));
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }
 
 errc pool_session::pass(pool_client& c, pool& p, body b, fabric::answer& out) const {
   pool_pass_body m;
-  if (!read_exactly(b, m) || m.epoch > p.blocks->epoch() || m.gone > p.frames->gone()) return errc::bad_frame;
+  if (!read_exactly(b, m)) return errc::bad_frame;
+  if (m.epoch > p.blocks->epoch() || m.gone > p.frames->gone()) {
+    if (p.replicas == nullptr) return errc::bad_frame;
+    m = {};  // what the primary before has told
+  }
   if (m.gone > c.told) {
     c.told = m.gone;
     p.forget_regions();

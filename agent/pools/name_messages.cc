@@ -17,7 +17,7 @@ bool take_name(body rest, std::uint32_t bytes, std::string_view& name) {
 }  // namespace
 
 outcome pool_session::name_change(pool& p, message_type type, body b, fabric::answer& out, held how,
-                                  const change_deadline& by) {
+                                  const asked_change& by) {
   std::string_view name;
   pool_bind_body bound{};
   pool_unbind_body unbound{};
@@ -28,12 +28,15 @@ outcome pool_session::name_change(pool& p, message_type type, body b, fabric::an
     return errc::bad_frame;
   if (how == held::shared) return {};
   if (by.has_passed()) return refuse(out, type, errc::timed_out, too_late);
+  pool_log::entry note = p.note(binds ? record_kind::bind : record_kind::unbind,
+                                bind_record{by.origin, bound.who, bound.what}, std::as_bytes(std::span(name)));
   const errc e = binds ? p.names.bind(name, {bound.who, bound.what}, bound.replace == 1) : p.names.unbind(name);
   const std::string shown = detail::readable(name);
   if (e == errc::conflict) return refuse(out, type, e, fmt::format("the name {} is bound to another object", shown));
   if (e == errc::agent_full)
     return refuse(out, type, e, fmt::format("pool {} has {} names, its limit", p.name, limits::pool_names_max));
   if (e != errc::ok) return refuse(out, type, e, fmt::format("no object is named {}", shown));
+  p.write_down(std::move(note));
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }

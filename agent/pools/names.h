@@ -54,6 +54,11 @@ class pool_names {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &at->second;
   }
+  /// Calls `f(name, pointer)` for each. O(names).
+  template <class F>
+  void for_each(F&& f) const {
+    for (const auto& [name, at] : by_name_) f(name, at);
+  }
 
  private:
   std::map<std::string, pointer, std::less<>> by_name_;

@@ -3,6 +3,7 @@
 // Called with the pool's structure exclusively, by pools and by pool_session.
 #include "pool.h"
 #include "base/text.h"
+#include "pool_keeper.h"
 
 #include <algorithm>
 
@@ -22,9 +23,10 @@ pool_blocks::names names_of(const pool_settings& s) {
 }  // namespace
 
 pool::pool(const environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
-           std::uint32_t instance_number)
+           std::uint32_t instance_number, std::uint32_t slot_number)
     : name(detail::readable({b.name, sizeof b.name})),
       tenant{b.tenant[0], b.tenant[1]},
+      slot(slot_number),
       instance(instance_number),
       settings(b.settings),
       quota_bytes(quota),
@@ -42,6 +44,10 @@ pool::pool(const environment& agent, region_pool& regions, const pool_open_body&
   all.fill(settings.compact_above);
   compact_classes_above(all);
   std::copy(std::begin(b.client), std::end(b.client), maker);
+}
+
+pool::~pool() {
+  if (replicas != nullptr) replicas->keeper.reset();  // its thread uses all the rest
 }
 
 void pool::compact_classes_above(const pool_blocks::thresholds& above) {
@@ -131,6 +137,7 @@ bool pool::compact() {
 
 void pool::remove(pool_client& c, time_point now) {
   c.gone = true;
+  if (!closed) write_down(note(record_kind::client_gone, client_record{{c.id[0], c.id[1]}, c.lease_ms, 0}));
   std::erase_if(clients, [&](const auto& k) { return k.get() == &c; });
   if (clients.empty()) empty_since = now;
   if (closed) return;
@@ -138,8 +145,10 @@ void pool::remove(pool_client& c, time_point now) {
   forget_regions();
 }
 
-void pool::close() {
+void pool::close(bool ended) {
   closed = true;
+  if (replicas != nullptr && replicas->keeper != nullptr) replicas->keeper->stop(ended);
+  if (replicas != nullptr) replicas->log.show_in(nullptr);
   blocks.reset();
   frames.reset();
 }

@@ -14,7 +14,10 @@
 // `structure` held exclusively and read with it shared.
 // Messages about objects share the structure. When they turn out to change it, they come again with it exclusively
 // (blocks.h). All other messages take it exclusively, audits for long.
-// Order: the map of pools -> structure -> a stream -> the locks of blocks.h -> the regions' mutex.
+// Order: the map of pools -> structure -> a stream -> the locks of blocks.h -> the log, the regions' mutex.
+//
+// A pool with replicas is the same on two agents (membership.h): at the primary clients change it, at the backup what the
+// primary has written down (log.h, replication.cc).
 #pragma once
 
 #include "agent/base/protocol.h"
@@ -22,11 +25,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "agent/base/session.h"
 #include "agent/pools/blocks/blocks.h"
-#include "names.h"
 #include "agent/pools/blocks/structure_lock.h"
+#include "membership.h"
+#include "names.h"
 
 namespace fm::agent {
 
@@ -58,13 +63,30 @@ struct pool_counters {
   std::uint64_t steps = 0, step_ns_max = 0, fenced = 0;
 };
 
+class pool_keeper;
+
+/// Of a pool with replicas. The log belongs to its locks, the rest to the keeper.
+struct pool_replication {
+  pool_replication(std::uint64_t self_number, pair_role role, std::uint64_t term, duration tenure);
+  ~pool_replication();
+  pair_membership members;
+  pool_log log;
+  blocks::place word{};       ///< where the log's is; structure
+  const std::uint64_t self;   ///< this agent's number
+  std::uint64_t primary = 0;  ///< of a backup: the agent that it follows; constant
+  std::uint64_t applied = 0;  ///< of a backup: its last record; structure
+  std::unique_ptr<pool_keeper> keeper;
+};
+
 class pool {
  public:
   pool(const environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
-       std::uint32_t instance_number);
+       std::uint32_t instance_number, std::uint32_t slot_number = 0);
+  ~pool();
 
   const std::string name;
   const std::uint64_t tenant[2];
+  const std::uint32_t slot;  ///< 0: without replicas; else see pool_open_replicated
   const std::uint32_t instance;
   const pool_settings settings;
   const std::uint64_t quota_bytes;
@@ -73,9 +95,10 @@ class pool {
   bool closed = false;  ///< without memory; nothing is answered any more
   std::unique_ptr<pool_frames> frames;
   std::unique_ptr<pool_blocks> blocks;
-  pool_blocks::thresholds compact_above{};  ///< by size class
-  bool compacts = false;                    ///< one of them is not 0
-  std::uint64_t maker[2] = {};              ///< the client that made it, which may tune it once
+  std::unique_ptr<pool_replication> replicas;  ///< null: none; set before anybody else knows the pool
+  pool_blocks::thresholds compact_above{};     ///< by size class
+  bool compacts = false;                       ///< one of them is not 0
+  std::uint64_t maker[2] = {};                 ///< the client that made it, which may tune it once
   bool tuned = false;
   /// It is the one that may.
   [[nodiscard]] bool may_tune(const pool_client& c) const {
@@ -91,6 +114,7 @@ class pool {
   std::atomic<bool> round_in_vain{false};      ///< that round is over, and nothing was freed since
   pool_compact_answer round_began{};           ///< totals when the last round that was asked for began
   std::uint32_t stepped_back = 0;              ///< turns that background compaction left to others
+  bool was_silent = false;                     ///< a primary that did not serve when maintenance came by
   bool ask_again = false;                      ///< a client could not be asked to pass an epoch
   std::atomic<expiry> looks_again{no_expiry};  ///< maintenance comes back for objects that expire then, without a word
 
@@ -111,10 +135,39 @@ class pool {
   [[nodiscard]] bool expires_sooner();
   /// One bounded step of compaction; true when there is more to do in this round.
   bool compact();
+  /// What a client that follows its lease may be told: this agent is the pool's primary for long enough. With replicas
+  /// only; without, always.
+  [[nodiscard]] bool serves(time_point now) const noexcept {
+    return replicas == nullptr || replicas->members.serves(now, reading_lease());
+  }
+  /// For how long a client may read after it has heard of a primary with replicas.
+  [[nodiscard]] duration reading_lease() const noexcept { return replicas->members.tenure() / 4; }
+  /// This agent is the primary, or there are no replicas.
+  [[nodiscard]] bool is_primary() const noexcept { return replicas == nullptr || replicas->members.is_primary(); }
+  /// Memory for the word of the log; once. Errors: as pool_frames::take.
+  errc reserve_word();
+  /// From now on changes are numbered, after that number, and can be written down.
+  void begin_log(std::uint64_t after);
+  /// What is not in blocks, into an image: names and clients before those, and what clients were answered after them.
+  /// Throws bad_alloc.
+  void begin_image() const;
+  void end_image() const;
+  /// The record of a change that is not of an object, where there is to be one. Throws bad_alloc.
+  template <class Fixed>
+  [[nodiscard]] pool_log::entry note(record_kind kind, const Fixed& fixed, std::span<const std::byte> tail = {}) const {
+    return replicas != nullptr && replicas->log.is_recording() ? pool_log::make(kind, fixed, tail) : pool_log::entry();
+  }
+  void write_down(pool_log::entry e) noexcept {
+    if (replicas != nullptr) (void)replicas->log.append(std::move(e));
+  }
+  /// What the primary has written down. With the structure exclusively, as the next one. Errors as pool_blocks::apply.
+  errc apply(record_kind kind, std::uint64_t number, std::span<const std::byte> body, std::uint32_t clients_max);
+  /// The backup becomes the primary of a later term.
+  void take_over(std::uint64_t term, time_point now);
   /// The client is gone: what it held back is not held back any more.
   void remove(pool_client& c, time_point now);
-  /// Gives all memory back.
-  void close();
+  /// Gives all memory back. `ended`: because nobody wants it any more.
+  void close(bool ended = false);
 };
 
 }  // namespace fm::agent

@@ -25,19 +25,20 @@ class pool_session final : public tenant {
   void disconnected() noexcept override;
 
  private:
+  errc answer_to(message_type type, body b, fabric::answer& out);
+  static errc replicas(const pool& p, fabric::answer& out);  ///< statistics.cc
   static constexpr const char* too_late = "it came after its deadline, and was not made";
 
   // With the pool's structure as `how` says.
   outcome object_message(pool_client& c, pool& p, message_type type, body b, fabric::answer& out, held how);
   /// `type` is one of the two that allocate.
-  outcome alloc(pool& p, message_type type, body b, fabric::answer& out, held how, const change_deadline& by);
-  static errc write(pool& p, body b, fabric::answer& out, const change_deadline& by);
-  static errc write_if(pool& p, body b, fabric::answer& out, const change_deadline& by);
+  outcome alloc(pool& p, message_type type, body b, fabric::answer& out, held how, const asked_change& by);
+  static errc write(pool& p, body b, fabric::answer& out, const asked_change& by);
+  static errc write_if(pool& p, body b, fabric::answer& out, const asked_change& by);
   static outcome object_change(pool& p, message_type type, body b, fabric::answer& out, held how,
-                               const change_deadline& by);
-  errc expire(pool& p, body b, fabric::answer& out, const change_deadline& by) const;
-  static outcome name_change(pool& p, message_type type, body b, fabric::answer& out, held how,
-                             const change_deadline& by);
+                               const asked_change& by);
+  errc expire(pool& p, body b, fabric::answer& out, const asked_change& by) const;
+  static outcome name_change(pool& p, message_type type, body b, fabric::answer& out, held how, const asked_change& by);
   static errc list(pool& p, body b, fabric::answer& out);
   static errc lookup(pool& p, body b, fabric::answer& out);  ///< name_messages.cc, as name_change
   static errc read(pool& p, message_type type, body b, fabric::answer& out);

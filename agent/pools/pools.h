@@ -27,17 +27,31 @@ class pools {
   /// Leases of clients, notices again, pools without clients, and in each pool a step of freeing what has expired and one
   /// of compaction; true when there is more to do at once. Lowers `wake_at` to when it wants to be called again.
   bool maintain(time_point& wake_at);
+  /// For the session of another agent, whose pool this one is to back up; as open.
+  errc open_backup(session& s, std::span<const std::byte> b, fabric::answer& out);
+  /// An administrator says that this agent goes on with a part of a pool (pool_keeper::survive). What comes of it.
+  [[nodiscard]] std::string survive(std::uint32_t instance, std::uint64_t term);
   /// Closes all pools; no session is left.
   void close();
   /// JSON: the pools, separated by commas.
   [[nodiscard]] std::string statistics() const;
 
  private:
+  using pool_key = std::tuple<std::uint64_t, std::uint64_t, std::string, std::uint32_t>;  ///< tenant, name, slot
+  using pool_map = std::map<pool_key, std::shared_ptr<pool>>;
+  /// One that takes its place is made.
+  std::shared_ptr<pool> make(const pool_open_body& m, std::uint64_t quota, std::uint32_t instance, std::uint32_t slot,
+                             std::unique_ptr<pool_replication> replicas);
+  errc join(session& s, const std::shared_ptr<pool>& p, const pool_open_body& m, fabric::answer& out);
+  /// The bounded piece of maintain() for a pool; false: it has ended.
+  bool maintain(const std::shared_ptr<pool>& p, time_point at, time_point& wake_at, bool& more);
+
   environment& agent_;
   region_pool& regions_;
   mutable std::mutex mutex_;
-  std::map<std::tuple<std::uint64_t, std::uint64_t, std::string>, std::shared_ptr<pool>> by_name_;  ///< tenant, name
-  random_source random_;                                                                            ///< mutex_
+  pool_map by_name_;
+  random_source random_;    ///< mutex_
+  std::uint64_t self_ = 0;  ///< mutex_; the number of this agent; 0: not needed yet
 };
 
 }  // namespace fm::agent

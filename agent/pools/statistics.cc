@@ -3,6 +3,7 @@
 // Called by pool_session and by the agent's statistics.
 #include <fmt/format.h>
 
+#include "pool_keeper.h"
 #include "pool_session.h"
 #include "pools.h"
 
@@ -48,11 +49,32 @@ errc pool_session::statistics(pool& p, fabric::answer& out) {
   return errc::ok;
 }
 
+errc pool_session::replicas(const pool& p, fabric::answer& out) {
+  constexpr auto type = message_type::pool_replicas;
+  if (p.replicas == nullptr) return refuse(out, type, errc::unsupported, "the pool has no replicas");
+  const std::string backup = p.replicas->keeper->backup();
+  const pool_replicas_answer a{p.replicas->members.term(), backup.empty() ? 0u : 1u, 0};
+  begin_answer(out, type, &a, sizeof a);
+  append_answer(out, backup.data(), backup.size());
+  return errc::ok;
+}
+
 errc pool_session::expiries(const pool& p, fabric::answer& out) {
   const pool_expiries_answer a{p.blocks->expiring(), p.blocks->expired()};
   begin_answer(out, message_type::pool_expiries, &a, sizeof a);
   return errc::ok;
 }
+
+namespace {
+
+std::string replicas_of(const pool& p) {
+  if (p.replicas == nullptr) return {};
+  return fmt::format(R"(,"instance":"{:08x}","role":{},"term":{},"backup":{})", p.instance,
+                     quoted(to_string(p.replicas->members.role())), p.replicas->members.term(),
+                     quoted(p.replicas->keeper->backup()));
+}
+
+}  // namespace
 
 std::string pools::statistics() const {
   std::string all;
@@ -72,11 +94,11 @@ std::string pools::statistics() const {
     all += fmt::format(
         R"({{"name":{},"clients":{},"clients_fenced":{},"quota_bytes":{},"region_memory_bytes":{},"frame_bytes":{},)"
         R"("waiting_bytes":{},"books_bytes":{},"objects":{},"live_bytes":{},"merges":{},"allocations":{},"frees":{},"writes":{},"reads":{},)"
-        R"("expiring":{},"expired":{}}})",
+        R"("expiring":{},"expired":{}{}}})",
         quoted(p->name), p->clients.size(), p->count.fenced, p->quota_bytes,
         p->frames->regions() * p->frames->region_bytes(), p->frames->used_bytes(), p->blocks->grave_bytes(),
         p->blocks->books_bytes(), objects, bytes, merges, allocations, frees, p->count.writes.load(),
-        p->count.reads.load(), p->blocks->expiring(), p->blocks->expired());
+        p->count.reads.load(), p->blocks->expiring(), p->blocks->expired(), replicas_of(*p));
   }
   return all;
 }

@@ -113,7 +113,8 @@ std::string nearest(const std::string& key) {
 void apply(config& c, const setting& s, const std::vector<std::string>& values, const std::string& origin) {
   if (!s.repeatable && values.size() != 1)
     throw error(errc::bad_config, fmt::format("{}: one value is needed, not {}", origin, values.size()));
-  if (s.repeatable) c.listen.clear();  // a stronger source replaces what a weaker one said
+  // A stronger source replaces what a weaker one said.
+  if (s.repeatable) (s.name == std::string_view("etcd") ? c.etcd : c.listen).clear();
   for (const std::string& v : values) try {
       s.apply(c, v);
     } catch (const std::string& what) {
@@ -267,6 +268,13 @@ const std::vector<setting>& settings() {
        }},
       {"zone", "TEXT", "the agent's failure domain: heaps put replicas on agents of different zones (default none)",
        false, [](config& c, text v) { c.store.zone = v; }},
+      {"etcd", "URL",
+       "where it is decided which agent of a pool with replicas goes on when they do not hear each other, like "
+       "http://127.0.0.1:2379; repeatable (default: an administrator decides, --survive)",
+       true, [](config& c, text v) { c.etcd.push_back(v); }},
+      {"pool-tenure", "TIME",
+       "how long the primary of a pool with replicas serves at most after its backup has answered (default 1s)", false,
+       [](config& c, text v) { c.store.pool_tenure_ms = parse_milliseconds(v); }},
       {"drain-on-term", "TIME",
        "SIGTERM has all heaps leave first, and waits so long; a second signal ends the agent (default: it ends at "
        "once)",

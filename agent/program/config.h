@@ -21,6 +21,7 @@ struct config {
   fabric::listen_options fabric;
   std::string admin;              ///< path of the admin socket; empty: none
   bool admin_is_default = false;  ///< nobody asked for it, so doing without is no error
+  std::vector<std::string> etcd;  ///< endpoints; empty: an administrator decides about pools
   std::string log_level = "info";
   duration drain_on_term{};  ///< SIGTERM drains the agent first, for so long at most; 0: it ends at once
 };

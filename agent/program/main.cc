@@ -16,6 +16,7 @@
 #include "admin.h"
 #include "base/log.h"
 #include "config.h"
+#include "etcd.h"
 #include "fabric/doctor.h"
 
 #ifndef FARMEM_VERSION
@@ -31,7 +32,8 @@ struct arguments {
   std::vector<agent::flag_values> flags;
   bool check_config = false;
   bool status = false;
-  std::string drain;  ///< for how long to wait; empty: not asked for
+  std::string survive;  ///< instance and term; empty: not asked for
+  std::string drain;    ///< for how long to wait; empty: not asked for
   bool stay = false;
   bool doctor = false;
   bool json = false;
@@ -63,8 +65,25 @@ void announce(const arguments& a, const std::vector<std::unique_ptr<fabric::list
   }
 }
 
+/// "INSTANCE:TERM", the instance hexadecimal.
+bool parse_survivor(std::string_view text, std::uint32_t& instance, std::uint64_t& term) {
+  unsigned int i = 0;
+  unsigned long t = 0;
+  char rest = 0;
+  if (std::sscanf(std::string(text).c_str(), "%x:%lu%c", &i, &t, &rest) != 2) return false;
+  instance = i;
+  term = t;
+  return true;
+}
+
 std::string answer_admin(agent::store& store, std::string_view command) {
   if (command == "status") return store.statistics();
+  if (constexpr std::string_view survive = "survive "; command.starts_with(survive)) {
+    std::uint32_t instance = 0;
+    std::uint64_t term = 0;
+    if (!parse_survivor(command.substr(survive.size()), instance, term)) return {};
+    return fmt::format(R"({{"said":"{}"}})", store.survive(instance, term));
+  }
   if (command != "drain" && command != "stay" && command != "left") return {};
   if (command != "left") store.drain(command == "drain");
   return fmt::format(R"({{"heaps":{},"spaces":{}}})", store.heaps_left(), store.spaces_left());
@@ -120,7 +139,9 @@ int serve(const agent::config& c, const arguments& a) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 
-  const auto store = fm::agent::store::create(c.store);
+  agent::store_options options = c.store;
+  if (!c.etcd.empty()) options.arbiter = agent::make_etcd_arbiter(c.etcd);
+  const auto store = fm::agent::store::create(options);
   std::unique_ptr<agent::admin_server> admin;
   if (!c.admin.empty()) try {
       admin = std::make_unique<agent::admin_server>(
@@ -159,6 +180,10 @@ void declare(CLI::App& app, arguments& a, std::vector<agent::flag_values>& given
   app.add_option("--drain", a.drain,
                  "have all heaps and paged ranges leave the running agent behind --admin, wait so long, and exit")
       ->type_name("TIME");
+  app.add_option("--survive", a.survive,
+                 "the running agent behind --admin goes on with a part of a pool whose other agent is gone for good; "
+                 "--status says instance and term")
+      ->type_name("INSTANCE:TERM");
   app.add_flag("--stay", a.stay, "the running agent behind --admin is not to be drained any more, and exit");
   app.add_flag("--doctor", a.doctor, "say what of this machine verbs:// needs and what is wrong with it, and exit");
   app.add_flag("--json", a.json, "with --status: print JSON");
@@ -214,6 +239,16 @@ int run(int argc, char** argv) {
     if (c.admin.empty()) throw error(errc::bad_config, "--status needs --admin PATH, the running agent's admin socket");
     const std::string json = agent::ask_agent(c.admin, "status");
     fmt::print("{}", a.json ? json + '\n' : agent::readable(json));
+    return 0;
+  }
+  if (!a.survive.empty()) {
+    std::uint32_t instance = 0;
+    std::uint64_t term = 0;
+    if (!parse_survivor(a.survive, instance, term))
+      throw error(errc::bad_config, fmt::format("--survive: '{}' is not like 0123abcd:4", a.survive));
+    if (c.admin.empty())
+      throw error(errc::bad_config, "--survive needs --admin PATH, the running agent's admin socket");
+    fmt::print("{}", agent::readable(agent::ask_agent(c.admin, "survive " + a.survive)));
     return 0;
   }
   if (!a.drain.empty() || a.stay) {

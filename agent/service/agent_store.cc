@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "agent/base/limits.h"
+#include "agent/pools/backup_session.h"
 #include "agent/spaces/space_session.h"
 
 namespace fm::agent {
@@ -35,6 +36,9 @@ std::unique_ptr<store> store::create(const store_options& o) {
   const auto in_range = [](std::uint64_t n) { return n >= limits::trace_slots_min && n <= limits::trace_slots_max; };
   if (!in_range(o.trace_queue_slots))
     bad(fmt::format("trace_queue_slots {} is not in [64, 2^32]", o.trace_queue_slots));
+  if (o.pool_tenure_ms < limits::tenure_ms_min || o.pool_tenure_ms > limits::tenure_ms_max)
+    bad(fmt::format("a pool tenure of {} ms: {} to {} ms are possible", o.pool_tenure_ms, limits::tenure_ms_min,
+                    limits::tenure_ms_max));
   if (o.peer_within <= duration::zero()) bad("peer_within is not more than nothing");
   if (!in_range(o.trace_references_max))
     bad(fmt::format("trace_references_max {} is not in [64, 2^32]", o.trace_references_max));
@@ -137,13 +141,15 @@ errc agent_store::answer_of(session& s, message_type type, body b, fabric::answe
 errc agent_store::dispatch(session& s, message_type type, body b, fabric::answer& out) {
   const bool is_heap = type == message_type::open_heap, is_detached = type == message_type::attach_heap,
              is_pool = type == message_type::pool_open, is_peer = type == message_type::open_peer,
-             is_space = type == as_type(paged_message::open_space);
-  if (is_heap || is_detached || is_pool || is_peer || is_space) {
+             is_space = type == as_type(paged_message::open_space),
+             is_backup = type == as_type(backup_message::open_backup);
+  if (is_heap || is_detached || is_pool || is_peer || is_space || is_backup) {
     const std::lock_guard one(s.opening);
     if (s.opened() != nullptr) return errc::bad_frame;
     if (is_heap) return heaps_.open(s, b, out);
     if (is_detached) return heaps_.attach(s, b, out);
     if (is_pool) return pools_.open(s, b, out);
+    if (is_backup) return pools_.open_backup(s, b, out);
     return is_peer ? peers_.open(s, b, out) : spaces_.open(s, b, out);
   }
   tenant* const opened = s.opened();

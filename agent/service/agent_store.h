@@ -10,7 +10,8 @@
 //   maintain_mutex_    before everything below
 //   heap::mover        -> heap::mutex
 //   heaps' map         -> heap::mutex -> the tracer's, the tickets', the heap's cycle mutex -> regions' mutex
-//   pools' map         -> pool's structure -> a stream -> the pool's blocks (agent/pools/blocks/blocks.h) -> regions' mutex
+//   pools' map         -> pool's structure -> a stream -> the pool's blocks (agent/pools/blocks/blocks.h) -> its log, the
+//                         regions' mutex
 //   spaces' map        -> space::mutex -> regions' mutex
 // No thread holds two of the three maps, or a map and a mover. A peer's notify and close may be called under any of
 // them; they return at once.
@@ -49,6 +50,9 @@ class agent_store final : public store {
   }
   [[nodiscard]] std::size_t heaps_left() const override { return heaps_.count(); }
   [[nodiscard]] std::size_t spaces_left() const override { return spaces_.count(); }
+  [[nodiscard]] std::string survive(std::uint32_t instance, std::uint64_t term) override {
+    return pools_.survive(instance, term);
+  }
   bool maintain() override;
 
  private:

@@ -45,7 +45,7 @@ enum class errc : unsigned short {
   scope_misuse = 27,      ///< an operation suspends or blocks where an open fm::scope forbids it
   wrong_type = 28,        ///< an object is of another type than the one that was asked for
   conflict = 29,          ///< an object or a name is not in the state any more that the caller based its change on
-  under_replicated = 30,  ///< fewer agents store the object than heap_options::min_replicas asks for
+  under_replicated = 30,  ///< fewer agents store the object than are asked for, or one of them does not answer
 };
 
 /// The name of the enumerator, for logs and messages. O(1).

@@ -67,6 +67,7 @@ struct pool_read_item {
 /// - quota_exceeded, agent_full: no room on any agent, after compaction
 /// - timed_out, disconnected: the agent did not answer in time, or the connection broke
 /// - agent_lost: the agent is lost, was started again since the object was made, or is not one of the pool's
+/// - under_replicated: with replicas, the other agent of a part does not answer, and nobody has said who goes on
 /// - cancelled: the pool was closed
 ///
 /// If an allocation, write, free or other change ends with timed_out, it was made before the call returned, or it is never made: the
@@ -74,6 +75,10 @@ struct pool_read_item {
 /// one-sided read may still miss it for a moment; rpc_read, or a change of the object that succeeds, comes after it. If
 /// the call ends with disconnected, agent_lost or cancelled, it may be made until pool_options::access_within has passed
 /// since it began, and not after that. An object that an allocation may have made is freed with the pool.
+///
+/// With pool_options::replicas, what was acknowledged is kept when one agent is lost, and what a read has returned was
+/// acknowledged, or is. A change that ends with under_replicated may have been made. A call waits while agents change
+/// places, until pool_options::access_within has passed.
 ///
 /// That relies on the clocks of both machines advancing at the same rate within a thousandth, and not standing still
 /// while the machine is suspended.

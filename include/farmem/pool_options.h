@@ -84,6 +84,12 @@ struct pool_options {
   /// the pool. An empty one is refused with invalid_argument, because it would silently make a pool that nobody shares.
   pool_tenant tenant{};
 
+  /// Agents that store each object, 1 or 2. With 2, each of `agents` has a part of the pool and another one of them a
+  /// copy of that part: when an agent is lost, the other one goes on, and nothing that was acknowledged is lost. It costs
+  /// twice the memory, and each change a message between the agents. All processes name the same agents in the same
+  /// order, of one kind of address, none of them `local:`. See docs/how-to/replicas.md.
+  std::uint32_t replicas = 1;
+
   // ---- settings of the pool ----
   std::uint64_t quota = 0;  ///< bytes on each agent; 0: as many as the agent gives
   std::uint64_t block =

@@ -39,7 +39,9 @@ struct pool_class_stats {
 
 /// Statistics of a pool on one agent. Counters cover all clients since the pool was made.
 struct pool_agent_stats {
-  std::string url;                ///< URL of the agent
+  std::string url;         ///< URL of the agent; of a part with replicas: of its primary
+  std::string backup;      ///< of a part with replicas: URL of the agent that has a copy; empty: none has one now
+  std::uint64_t term = 0;  ///< of a part with replicas: how often its agents have changed, from 1
   std::uint64_t quota_bytes = 0;  ///< most bytes of regions that the pool may take from the agent
   std::uint64_t frame_bytes = 0;  ///< bytes of blocks and of the table: the pool's active memory
   std::uint64_t waiting_bytes =

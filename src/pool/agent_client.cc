@@ -1,7 +1,7 @@
 // Opening and closing, calls that are repeated across reconnects, and what the session reports; see agent_client.h for
 // the invariants. fm::pool calls it from any thread; the session calls back from its own.
 #include "agent_client.h"
-#include "base/limits.h"
+#include "base/pool_limits.h"
 
 #include "base/log.h"
 #include <ctime>
@@ -47,10 +47,18 @@ duration::rep coarse_now() noexcept {
 }  // namespace
 
 agent_client::agent_client(const std::string& url, const pool_options& options, fabric::service* in_process)
-    : url_(url),
+    : agent_client(0, {url}, options, in_process) {}
+
+agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options)
+    : agent_client(slot, urls, options, nullptr) {}
+
+agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
+                           fabric::service* in_process)
+    : urls_(urls),
+      slot_(slot),
       options_(options),
-      synchronous_(url.starts_with("local:") || url.starts_with("shm:")),
-      mapped_(url.starts_with("shm:")),
+      synchronous_(urls.front().starts_with("local:") || urls.front().starts_with("shm:")),
+      mapped_(urls.front().starts_with("shm:")),
       words_(std::uint64_t{blocks::vblock_limit} * 8, detail::page_bytes),
       chunks_(std::uint64_t{blocks::vblock_limit / blocks::chunk_words} * 8, detail::page_bytes),
       regions_(std::uint64_t{blocks::ordinal_limit} * sizeof(region_slot), detail::page_bytes) {
@@ -59,15 +67,18 @@ agent_client::agent_client(const std::string& url, const pool_options& options, 
   while (client_[0] == 0)
     if (::getrandom(client_, sizeof client_, 0) != sizeof client_)
       throw error(errc::unsupported, "the system has no random numbers");
+  has_not_.resize(urls_.size());
   fabric::session_options so;
+  so.others.assign(urls_.begin() + 1, urls_.end());
   so.connect_within = options.connect_within;
   so.reconnect_for = options.reconnect_within;
-  so.operation_within = options.access_within;
+  so.operation_within =
+      slot_ == 0 ? options.access_within : std::min<duration>(options.access_within, pool_limits::one_sided_within);
   so.writes_regions = false;
   try {
-    session_owner_ = fabric::connect(url, so, *this, in_process);
+    session_owner_ = fabric::connect(urls_.front(), so, *this, in_process);
   } catch (const error&) {
-    if (refused_ != errc::ok) throw error(refused_, url + ": " + refusal_);  // what the agent said
+    if (refused_ != errc::ok) throw error(refused_, urls_.front() + ": " + refusal_);  // what the agent said
     throw;
   }
   session_ = session_owner_.get();
@@ -151,12 +162,16 @@ reply agent_client::call_once(message_type type, std::span<const std::byte> fixe
   r.sg_count = payload.empty() ? 1 : 2;
   r.sg[0] = {head.data(), sizeof h + fixed.size()};
   if (!payload.empty()) r.sg[1] = {const_cast<std::byte*>(payload.data()), payload.size()};
+  reply out;
+  out.tenure = tenure();
   const time_point sent = clock::now();
-  r.deadline = std::min(deadline, sent + options_.access_within);
+  r.deadline = std::min(
+      deadline, sent + (slot_ == 0 ? options_.access_within : std::min<duration>(options_.access_within, silence())));
   session_->post(r);
   session_->wait(r);
-  reply out;
   if (r.status != errc::ok) {
+    // Another agent may be the primary by now.
+    if (slot_ != 0 && r.status == errc::timed_out) session_->drop_connection(r.generation);
     discard(r.reply_key);
     out.code = outcome_unknown(r.status) ? errc::disconnected : r.status;
     return out;
@@ -168,12 +183,18 @@ reply agent_client::call_once(message_type type, std::span<const std::byte> fixe
     discard(out.key);
     out.bytes.clear();
     session_->drop_connection(r.generation);
+  } else if (slot_ != 0 && (out.code == errc::stale || out.code == errc::under_replicated)) {
+    if (out.code == errc::stale) {
+      out.code = errc::disconnected;
+      session_->drop_connection(r.generation);
+    }
   } else {
+    take_number(out, type);
     heard(sent);
     if (protocol::pool_pass_answer a{};
         type == message_type::pool_pass && out.code == errc::ok && out.body().size() >= sizeof a) {
       std::memcpy(&a, out.body().data(), sizeof a);
-      learn_clock(a.now);
+      learn_clock(a.now, out.tenure);
     }
   }
   return out;
@@ -184,6 +205,7 @@ reply agent_client::call(message_type type, std::span<const std::byte> fixed, st
   const detail::section_break outside;
   for (;;) {
     reply r = call_once(type, fixed, payload, deadline, on);
+    if (slot_ != 0 && await_count(r, deadline)) continue;
     if (r.code != errc::disconnected) return r;
     if (clock::now() >= deadline) r.code = errc::timed_out;
     if (r.code == errc::disconnected) r.code = wait_until_up(deadline);
@@ -209,7 +231,7 @@ agent_client::open_change::~open_change() {
 // ---- the lease, and epochs ----
 
 void agent_client::heard(time_point sent) noexcept {
-  const duration::rep until = (sent + lease_).time_since_epoch().count();
+  const duration::rep until = (sent + lease()).time_since_epoch().count();
   duration::rep seen = lease_until_.load(std::memory_order_relaxed);
   while (seen < until && !lease_until_.compare_exchange_weak(seen, until, std::memory_order_acq_rel)) {
   }
@@ -222,26 +244,28 @@ duration::rep drift_in(duration d) noexcept { return d.count() / pool_limits::cl
 }  // namespace
 
 /// The answer that was fastest says most; but what an earlier one said loses by what the clocks may have drifted.
-void agent_client::learn_clock(std::uint64_t agents_ns) noexcept {
+void agent_client::learn_clock(std::uint64_t agents_ns, std::uint32_t tenure_then) noexcept {
   const time_point now = clock::now();
   const duration::rep ahead =
       static_cast<duration::rep>(std::min<std::uint64_t>(agents_ns, INT64_MAX / 2)) - now.time_since_epoch().count();
   const std::lock_guard lock(mutex_);
+  if (tenure() != tenure_then) return;  // another agent's
   const bool first = clock_learned_ == time_point{};
   agent_ahead_ = first ? ahead : std::max(ahead, agent_ahead_ - drift_in(now - clock_learned_));
   clock_learned_ = now;
 }
 
-std::uint64_t agent_client::on_the_agents_clock(time_point until) noexcept {
+void agent_client::set_deadline(protocol::pool_change& change, time_point until) noexcept {
   const std::lock_guard lock(mutex_);
   const duration::rep at =
       until.time_since_epoch().count() + agent_ahead_ - drift_in(std::max<duration>(until - clock_learned_, {}));
-  return static_cast<std::uint64_t>(std::max<duration::rep>(at, 1));
+  change.agent = agent_tag_;
+  change.deadline = static_cast<std::uint64_t>(std::max<duration::rep>(at, 1));
 }
 
 bool agent_client::lease_holds() const noexcept {
   // The coarse clock is up to a tick of 10 ms behind.
-  const duration margin = std::min<duration>(lease_ / 8, std::chrono::milliseconds(50));
+  const duration margin = std::min<duration>(lease() / 8, std::chrono::milliseconds(50));
   return coarse_now() + margin.count() < lease_until_.load(std::memory_order_acquire);
 }
 
@@ -263,7 +287,14 @@ void agent_client::pass_soon() noexcept {
 void agent_client::pass(std::uint64_t epoch) noexcept {
   {
     const std::lock_guard guard(pass_mutex_);
-    if (!sections_.pass(clock::now() + options_.access_within)) return;
+    const duration within = slot_ == 0 ? options_.access_within : std::min<duration>(options_.access_within, lease());
+    if (!sections_.pass(clock::now() + within)) {
+      // Reads of an agent that is silent: it is asked, so that it is left if it is.
+      if (slot_ != 0)
+        (void)call_once(message_type::pool_pass, std::as_bytes(std::span(&nothing_passed, 1)), {}, deadline(),
+                        fabric::lane::control);
+      return;
+    }
   }
   protocol::pool_pass_body b{epoch, 0};
   {
@@ -320,7 +351,7 @@ void agent_client::forget_all_regions() noexcept {
 
 void agent_client::keep() noexcept {
   os::name_thread("fm-pool");
-  const duration renew_every = std::max<duration>(lease_ / 4, std::chrono::milliseconds(5));
+  const duration renew_every = std::max<duration>(lease() / 4, std::chrono::milliseconds(5));
   time_point renew_at = clock::now() + renew_every;
   bool let_go = false;
   std::unique_lock lock(mutex_);

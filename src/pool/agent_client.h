@@ -16,7 +16,7 @@
 //     (detail/section_break.h). Reads of mapped memory wait for nothing, and stay in them.
 #pragma once
 
-#include "base/limits.h"
+#include "base/pool_limits.h"
 #include "base/text.h"
 #include "fabric/client/client.h"
 #include "os/os.h"
@@ -45,6 +45,8 @@ struct reply {
   errc code = errc::ok;
   std::vector<std::byte> bytes;
   fabric::memory_key key{};
+  std::uint32_t tenure = 0;  ///< agent_client::tenure() before it was asked
+  std::uint64_t number = 0;  ///< of a pool with replicas: of the last change before this was said
   [[nodiscard]] std::span<const std::byte> body() const noexcept {
     return std::span(bytes).subspan(std::min(bytes.size(), sizeof(protocol::answer_head)));
   }
@@ -67,6 +69,9 @@ class agent_client final : public fabric::session_events {
 
   /// Opens; throws fm::error naming the agent.
   agent_client(const std::string& url, const pool_options& options, fabric::service* in_process);
+  /// The same of a part of a pool with replicas: its slot, from 1, and the agents that may have it, of which the first one
+  /// makes it.
+  agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options);
   agent_client(const agent_client&) = delete;
   agent_client& operator=(const agent_client&) = delete;
   ~agent_client() override;
@@ -92,8 +97,15 @@ class agent_client final : public fabric::session_events {
     const std::uint32_t life = life_.load(std::memory_order_acquire);
     const auto on = payload.size() <= pool_limits::quick_upto ? fabric::lane::fetch : fabric::lane::control;
     for (;;) {
-      body.change = {opened.number, opened.stream, 0, on_the_agents_clock(deadline)};
+      // Of one agent, or of another one by the time that it is sent: then the agent finds that it is not meant.
+      body.change = {opened.number, opened.stream, 0, 0};
+      set_deadline(body.change, deadline);
       reply r = call_once(type, std::as_bytes(std::span(&body, 1)), payload, deadline, on);
+      if (slot_ != 0 && await_count(r, deadline)) {
+        if (life_.load(std::memory_order_acquire) == life) continue;
+        r.code = errc::disconnected;  // nobody knows whether it was made
+        return r;
+      }
       if (clock::now() >= deadline && (r.code == errc::disconnected || r.code == errc::timed_out))
         return {errc::timed_out, {}, {}};
       if (r.code == errc::timed_out) {  // refused, and the agent's clock is not known well enough
@@ -105,6 +117,26 @@ class agent_client final : public fabric::session_events {
       if (const errc e = wait_until_up(deadline); e != errc::ok) return {e, {}, {}};
       if (life_.load(std::memory_order_acquire) != life) return r;  // nobody knows whether it was made
     }
+  }
+
+  // ---- replicas (replicas.cc) ----
+  /// This client has made the part of the pool.
+  [[nodiscard]] bool has_made() const noexcept { return made_; }
+  struct replica_state {
+    std::uint64_t term = 0;
+    std::string backup;  ///< empty: there is none
+  };
+  /// Errors: as call; unsupported of a pool without replicas.
+  [[nodiscard]] result<replica_state> replicas() noexcept;
+  /// The state of an object that has that version, and was read in that tenure, counts: the backup has it. `looks`: asks
+  /// the primary's memory, if what is known does not tell. Not in a section then.
+  [[nodiscard]] bool counts(std::uint64_t version, std::uint32_t tenure_then, bool looks) noexcept {
+    if (slot_ == 0) return true;
+    const auto v = static_cast<std::uint32_t>(version);
+    const bool known =
+        static_cast<std::int32_t>(v - static_cast<std::uint32_t>(counted_.load(std::memory_order_acquire))) <= 0;
+    // The tenure is looked at afterwards: another primary gives the same versions to other states.
+    return (known || (looks && counts_now(v))) && tenure() == tenure_then;
   }
 
   // ---- the table ----
@@ -138,9 +170,9 @@ class agent_client final : public fabric::session_events {
   /// Reads `bytes` at an address of the pool; learns the region if need be. Not in a section.
   errc read_at(blocks::place at, std::span<std::byte> to) noexcept;
   /// The lease has not run out. A read counts only if it did not while the read was made: not at its end, and in the
-  /// same life.
+  /// same tenure.
   [[nodiscard]] bool lease_holds() const noexcept;
-  [[nodiscard]] std::uint32_t life() const noexcept { return life_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint32_t tenure() const noexcept { return tenure_.load(std::memory_order_acquire); }
   /// Renews the lease at once, when it ran out.
   errc renew() noexcept;
   [[nodiscard]] class sections& sections() noexcept { return sections_; }
@@ -158,7 +190,9 @@ class agent_client final : public fabric::session_events {
   /// Of the agent's version of the protocol.
   [[nodiscard]] std::uint16_t minor() const noexcept { return minor_; }
   [[nodiscard]] const blocks::layout& layout() const noexcept { return layout_; }
-  [[nodiscard]] const std::string& url() const noexcept { return url_; }
+  [[nodiscard]] const std::string& url() const noexcept {
+    return session_ != nullptr ? session_->url() : urls_.front();
+  }
   [[nodiscard]] time_point deadline() const noexcept { return clock::now() + options_.access_within; }
   /// Lets frames go that only this client holds back, as far as it is in its hands.
   void pass_soon() noexcept;
@@ -199,16 +233,34 @@ class agent_client final : public fabric::session_events {
   errc shake_hands(fabric::session& s);
   errc tune(fabric::session& s, bool allowed);
   void heard(time_point sent) noexcept;
+  [[nodiscard]] duration lease() const noexcept { return duration(lease_.load(std::memory_order_relaxed)); }
+  /// An agent of a pool with replicas that says nothing for so long is left.
+  [[nodiscard]] duration silence() const noexcept { return pool_limits::silent_leases * lease(); }
+  agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
+               fabric::service* in_process);
+
+  // ---- replicas ----
+  /// Waits until what was answered counts. True: nothing has come of it, ask again. Fills in `code` at the deadline.
+  bool await_count(reply& r, time_point deadline) noexcept;
+  bool counts_now(std::uint32_t version) noexcept;
+  /// Looks at the word; false: it could not be read.
+  bool look_at_word() noexcept;
+  /// What an agent has said that is not the primary; retried at the others.
+  errc not_here(fabric::session& s, errc code) noexcept;
+  /// Another agent than before is the primary, or it may be with other memory.
+  void begin_elsewhere() noexcept;
+  void take_number(reply& r, protocol::message_type type) noexcept;
   /// What the agent's clock was at some moment before now, and after the request was sent that it answers.
-  void learn_clock(std::uint64_t agents_ns) noexcept;
-  /// The agent's clock has passed that when this process's has passed `until`. Not zero.
-  [[nodiscard]] std::uint64_t on_the_agents_clock(time_point until) noexcept;
+  void learn_clock(std::uint64_t agents_ns, std::uint32_t tenure_then) noexcept;
+  /// The agent's clock has passed that when this process's has passed `until`. Not zero. And which agent's clock it is.
+  void set_deadline(protocol::pool_change& change, time_point until) noexcept;
   void keep() noexcept;
   void pass(std::uint64_t epoch) noexcept;
   void forget_regions(std::span<const std::uint32_t> ordinals) noexcept;
   void forget_all_regions() noexcept;
 
-  const std::string url_;
+  const std::vector<std::string> urls_;  ///< one; more of a pool with replicas
+  const std::uint32_t slot_;             ///< 0: no replicas
   const pool_options options_;
   const bool synchronous_, mapped_;
   std::uint64_t client_[2] = {};
@@ -219,11 +271,20 @@ class agent_client final : public fabric::session_events {
   std::uint32_t instance_ = 0;
   std::uint16_t minor_ = 0;  ///< of the agent's protocol
   blocks::layout layout_;
-  duration lease_{};
   errc refused_ = errc::ok;
   std::string refusal_;
 
+  std::atomic<duration::rep> lease_{0};
   std::atomic<std::uint32_t> life_{0};
+  /// Goes up when what was learned of the agent's memory means nothing any more: with each life, and each primary.
+  std::atomic<std::uint32_t> tenure_{0};
+
+  // ---- of a pool with replicas; the handshake's, but for what is atomic ----
+  std::atomic<bool> made_{false};
+  std::vector<bool> has_not_;  ///< by place in urls_: this agent has said that it does not have the part
+  std::uint64_t primary_ = 0, term_ = 0;
+  std::atomic<std::uint64_t> word_at_{0};  ///< place of the word of the log, as a word of the table
+  std::atomic<std::uint64_t> counted_{0};  ///< what it said last
   std::atomic<duration::rep> lease_until_{0};
 
   std::mutex mutex_;  ///< what follows; never held while posting or waiting
@@ -236,6 +297,7 @@ class agent_client final : public fabric::session_events {
   bool forget_all_ = false;        ///< the agent does not know any more what this client was told
   duration::rep agent_ahead_ = 0;  ///< its clock less this one's, at least, at `clock_learned_`
   time_point clock_learned_{};
+  std::uint32_t agent_tag_ = 0;  ///< low half of the number of the agent whose clock it is
   std::vector<std::uint32_t> free_streams_;
   std::array<std::uint64_t, protocol::pool_streams_max> last_number_{};  ///< of the stream's holder
 

@@ -38,7 +38,7 @@ struct async_read final : detail::pool_transfer {
     const std::shared_ptr<async_read> keep = std::move(mine.self);
     if (mine.failed.load(std::memory_order_relaxed))
       mine.how = pool_read::failed;
-    else if (!mine.agent->lease_holds() || mine.agent->life() != mine.attempt.life)
+    else if (!mine.agent->lease_holds() || mine.agent->tenure() != mine.attempt.tenure)
       mine.how = pool_read::torn;
     mine.section.reset();
     mine.happen();
@@ -85,7 +85,7 @@ std::shared_ptr<detail::pool_transfer> pool::start_read(const pool_address& p, s
   r.left.store(r.attempt.requests.count, std::memory_order_relaxed);
   r.self = read;
   r.section.emplace(r.agent->sections());
-  r.attempt.life = r.agent->life();
+  r.attempt.tenure = r.agent->tenure();
   r.attempt.post(r.agent->session());
   return read;
 }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <functional>
 
 #include "agent_client.h"
 #include "base/log.h"
@@ -64,8 +66,20 @@ errc agent_client::shake_hands(fabric::session& s) {
   struct {
     protocol::message_head head;
     protocol::pool_open_body body;
+    protocol::pool_open_replicated with;
   } message{};
-  message.head = {static_cast<std::uint16_t>(message_type::pool_open), 0, sizeof message.body};
+  std::string others;
+  if (slot_ != 0) {
+    const auto here = static_cast<std::size_t>(std::find(urls_.begin(), urls_.end(), s.url()) - urls_.begin());
+    for (std::size_t i = 1; i < urls_.size(); ++i) others += urls_[(here + i) % urls_.size()] + '\0';
+    // Only the first one makes it, and only if nobody has it.
+    const bool make = here == 0 && instance_ == 0 && std::all_of(has_not_.begin(), has_not_.end(), std::identity());
+    message.with = {slot_, make ? 1u : 0u, static_cast<std::uint32_t>(others.size()), 0};
+    made_ = make;
+  }
+  const std::size_t fixed = slot_ != 0 ? sizeof message : offsetof(decltype(message), with);
+  message.head = {static_cast<std::uint16_t>(message_type::pool_open), 0,
+                  static_cast<std::uint32_t>(fixed - sizeof message.head + others.size())};
   protocol::pool_open_body& b = message.body;
   b.major = protocol::pool_protocol_major;
   b.minor = protocol::pool_protocol_minor;
@@ -83,8 +97,9 @@ errc agent_client::shake_hands(fabric::session& s) {
   fabric::request r;
   r.kind = fabric::op_kind::message;
   r.on = fabric::lane::control;
-  r.sg_count = 1;
-  r.sg[0] = {&message, sizeof message};
+  r.sg_count = others.empty() ? 1 : 2;
+  r.sg[0] = {&message, fixed};
+  if (!others.empty()) r.sg[1] = {others.data(), others.size()};
   const time_point sent = clock::now();
   s.post(r);
   s.wait(r);
@@ -95,22 +110,31 @@ errc agent_client::shake_hands(fabric::session& s) {
   const std::span<const std::byte> body =
       std::span(r.reply).subspan(std::min(r.reply.size(), sizeof(protocol::answer_head)));
   protocol::pool_open_more more{};  // an agent of version 3.0 does not send it
-  const bool good = code == errc::ok && (body.size() == sizeof a || body.size() == sizeof a + sizeof more);
+  if (slot_ != 0 && (code == errc::stale || code == errc::not_found || code == errc::under_replicated)) {
+    refusal_ = detail::readable_text(body);
+    return not_here(s, code);
+  }
+  protocol::pool_open_replicas pair{};
+  const bool good = code == errc::ok && (slot_ != 0 ? body.size() == sizeof a + sizeof more + sizeof pair
+                                                    : body.size() == sizeof a || body.size() == sizeof a + sizeof more);
   if (good) {
     std::memcpy(&a, body.data(), sizeof a);
     if (body.size() != sizeof a) std::memcpy(&more, body.data() + sizeof a, sizeof more);
+    if (slot_ != 0) std::memcpy(&pair, body.data() + sizeof a + sizeof more, sizeof pair);
   }
   const auto sound = [&] {
     return a.instance != 0 && a.fresh <= 1 && detail::is_power_of_two(a.region_bytes) && a.region_bytes >= 64_KiB &&
            a.region_bytes <= detail::home_address::offset_limit && a.lease_ms != 0 &&
            detail::is_power_of_two(a.settings.block_bytes) && a.settings.block_bytes >= blocks::frame_bytes_min &&
            a.settings.block_bytes <= std::min(blocks::block_bytes_max, a.region_bytes) &&
-           (instance_ == 0 || a.instance == instance_);
+           (instance_ == 0 || a.instance == instance_) &&
+           (slot_ == 0 || (pair.ordinal < blocks::ordinal_limit && pair.offset <= a.region_bytes - 8 &&
+                           pair.agent != 0 && (instance_ == 0 || a.region_bytes == layout_.region_bytes)));
   };
   if (!good || !sound()) {
     refused_ = code == errc::ok ? errc::bad_frame : code;
     refusal_ = good || code == errc::bad_frame ? "the answer to pool_open makes no sense" : detail::readable_text(body);
-    if (instance_ != 0) log::warn("{}: pool {} is lost: {}", url_, options_.name, refusal_);
+    if (instance_ != 0) log::warn("{}: pool {} is lost: {}", s.url(), options_.name, refusal_);
     return instance_ != 0 ? errc::agent_lost : errc::refused;
   }
   const bool first = instance_ == 0;
@@ -118,21 +142,36 @@ errc agent_client::shake_hands(fabric::session& s) {
     instance_ = a.instance;
     minor_ = more.minor;
     layout_ = {a.region_bytes, a.settings.block_bytes, a.settings.versions_upto};
-    lease_ = std::chrono::milliseconds(a.lease_ms);
   } else {
     count.reconnects.fetch_add(1, std::memory_order_relaxed);
   }
+  lease_.store(duration(std::chrono::milliseconds(a.lease_ms)).count(), std::memory_order_relaxed);
+  const bool elsewhere = slot_ != 0 && (pair.agent != primary_ || pair.term != term_);
   if (a.fresh == 1) life_.fetch_add(1, std::memory_order_acq_rel);
-  learn_clock(a.now);
+  if (a.fresh == 1 || elsewhere) {
+    const std::lock_guard lock(mutex_);
+    tenure_.fetch_add(1, std::memory_order_acq_rel);
+    if (elsewhere) clock_learned_ = {};  // it has another clock
+    agent_tag_ = static_cast<std::uint32_t>(pair.agent);
+  }
+  if (slot_ != 0) {
+    refused_ = errc::ok;
+    primary_ = pair.agent;
+    term_ = pair.term;
+    word_at_.store(blocks::table_word(0, {pair.ordinal, pair.offset}, 0), std::memory_order_release);
+  }
+  if (elsewhere && !first) begin_elsewhere();
+  learn_clock(a.now, tenure());
   {
     const std::lock_guard lock(mutex_);
-    if (a.fresh == 1 && !first) forget_all_ = true;  // a client that begins has learned nothing yet
-    epoch_ = std::max(epoch_, a.epoch);
+    if ((a.fresh == 1 || elsewhere) && !first) forget_all_ = true;  // a client that begins has learned nothing yet
+    if (elsewhere) gone_ = 0;
+    epoch_ = elsewhere ? a.epoch : std::max(epoch_, a.epoch);
     pass_wanted_ = true;
     changed_.notify_all();
   }
   // Reads that began under an earlier lease are not saved by a new one: they compare what they began with.
-  lease_until_.store((sent + lease_).time_since_epoch().count(), std::memory_order_release);
+  lease_until_.store((sent + lease()).time_since_epoch().count(), std::memory_order_release);
   return options_.compact_above_by_class.empty() ? errc::ok : tune(s, more.may_tune == 1);
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/limits.h"
+#include "base/pool_limits.h"
 #include "pool_impl.h"
 
 namespace fm {
@@ -44,7 +44,7 @@ void fly(std::span<flight> round) {
     const bool first = std::none_of(round.begin(), round.begin() + static_cast<std::ptrdiff_t>(i),
                                     [&](const flight& before) { return before.posted && before.agent == f.agent; });
     if (first) held[i].emplace(f.agent->sections());
-    f.attempt.life = f.agent->life();
+    f.attempt.tenure = f.agent->tenure();
     f.attempt.post(f.agent->session());
   }
   for (flight& f : round) {
@@ -93,7 +93,7 @@ void pool::read_many_into(std::span<pool_read_item> items) {
         f.item->code = r.read(f.item->at, f.to, nullptr);
         continue;
       }
-      if (f.how == pool_read::ok) f.how = r.tenure_held(f.attempt.life) ? r.finish(f.attempt, f.to) : pool_read::torn;
+      if (f.how == pool_read::ok) f.how = r.tenure_held(f.attempt.tenure) ? r.finish(f.attempt, f.to) : pool_read::torn;
       if (f.how == pool_read::ok)
         f.agent->sections().mine().direct.fetch_add(1, std::memory_order_relaxed);
       else

@@ -38,6 +38,10 @@ pool_tenant pool_tenant::parse(const std::string& text) {
 
 pool::impl::impl(pool_options o) : options(std::move(o)) {
   check();
+  if (options.replicas > 1) {
+    open_replicated();
+    return;
+  }
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && options.in_process == nullptr && !local) {
       local = agent::start_embedded({agent::embedded_for::pool, options.local_memory, options.local_region});
@@ -47,6 +51,29 @@ pool::impl::impl(pool_options o) : options(std::move(o)) {
     for (std::size_t i = 0; i + 1 < agents.size(); ++i)
       if (agents[i]->instance() == agents.back()->instance())
         throw error(errc::invalid_argument, url + ": this agent is named twice");
+  }
+}
+
+/// A part for each agent, which the others may take over, in the order of the list.
+void pool::impl::open_replicated() {
+  const std::size_t n = options.agents.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    std::vector<std::string> urls(options.agents.begin() + static_cast<std::ptrdiff_t>(i), options.agents.end());
+    urls.insert(urls.end(), options.agents.begin(), options.agents.begin() + static_cast<std::ptrdiff_t>(i));
+    agents.push_back(std::make_unique<agent_client>(static_cast<std::uint32_t>(i + 1), urls, options));
+  }
+  // What is made here begins with all its replicas, or not at all. Later it may go on with fewer.
+  const time_point until = clock::now() + options.connect_within;
+  for (const auto& a : agents) {
+    while (a->has_made()) {
+      const result<agent_client::replica_state> now = a->replicas();
+      if (!now) throw error(now.error());
+      if (!now->backup.empty()) break;
+      if (clock::now() >= until)
+        throw error(errc::under_replicated,
+                    fmt::format("pool {}: no other agent becomes the backup of {}", options.name, a->url()));
+      std::this_thread::sleep_for(pool_limits::until_paired);
+    }
   }
 }
 
@@ -83,6 +110,26 @@ void pool::impl::check() const {
     if (i != 0 && t.slot_bytes <= options.compact_above_by_class[i - 1].slot_bytes)
       bad(fmt::format("compact_above_by_class: {} bytes after {}, which must rise", t.slot_bytes,
                       options.compact_above_by_class[i - 1].slot_bytes));
+  }
+  if (options.replicas < 1 || options.replicas > 2)
+    bad(fmt::format("replicas {}: 1 or 2 are possible", options.replicas));
+  if (options.replicas > 1) {
+    if (options.agents.size() < options.replicas || options.agents.size() > pool_limits::replicated_agents_max)
+      bad(fmt::format("replicas {}: {} to {} agents are needed, and {} are named", options.replicas, options.replicas,
+                      pool_limits::replicated_agents_max, options.agents.size()));
+    const auto kind = [](const std::string& url) { return url.substr(0, url.find(':')); };
+    for (std::size_t i = 0; i < options.agents.size(); ++i) {
+      if (kind(options.agents[i]) == "local") bad("replicas: a local: agent ends with this process");
+      if (kind(options.agents[i]) != kind(options.agents.front()))
+        bad("replicas: agents are of two kinds of addresses");
+      if (std::find(options.agents.begin(), options.agents.begin() + static_cast<std::ptrdiff_t>(i),
+                    options.agents[i]) != options.agents.begin() + static_cast<std::ptrdiff_t>(i))
+        bad(options.agents[i] + " is named twice");
+    }
+    const auto is_random = [](pool_identity i) { return i != pool_identity::birth && i != pool_identity::offset; };
+    if (is_random(options.identity) || std::any_of(options.identity_by_class.begin(), options.identity_by_class.end(),
+                                                   [&](const pool_class_identity& c) { return is_random(c.identity); }))
+      bad("replicas: random ids are of one agent: pool_identity::birth or offset is needed");
   }
   if (options.lease < std::chrono::milliseconds(1)) bad("lease is shorter than a millisecond");
   if (options.keep < duration::zero()) bad("keep is negative");
@@ -371,6 +418,12 @@ pool_stats pool::stats() const {
     g.longest_step_ns = n.step_ns_max;
     g.clients = n.clients;
     g.clients_fenced = n.clients_fenced;
+    if (impl_->options.replicas > 1) {
+      const result<agent_client::replica_state> now = a->replicas();
+      if (!now) throw error(now.error());
+      g.term = now->term;
+      g.backup = now->backup;
+    }
     const protocol::pool_expiries_answer e = expiries_of(*a);
     g.expiring = e.expiring;
     g.expired = e.expired;

@@ -60,6 +60,7 @@ class pool::impl {
 
  private:
   void check() const;
+  void open_replicated();
 };
 
 }  // namespace fm

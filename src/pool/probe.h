@@ -47,7 +47,7 @@ struct placement {
 };
 
 struct probe : placement {
-  std::uint32_t life = 0;  ///< agent_client::life() before it was posted
+  std::uint32_t tenure = 0;  ///< agent_client::tenure() before it was posted
   std::byte* staged = nullptr;
   blocks::object_header header{};
   std::array<blocks::object_header, 2> around{};

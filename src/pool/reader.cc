@@ -7,7 +7,7 @@
 // object has arrived. Where the agent's memory is mapped into this process, a read is made of loads, nothing is posted at
 // all, and the order of the loads takes the place of the checksum.
 #include "reader.h"
-#include "base/limits.h"
+#include "base/pool_limits.h"
 
 #include <algorithm>
 #include <atomic>
@@ -66,8 +66,8 @@ bool reader::post(request_set& set) noexcept {
   return good;
 }
 
-bool reader::tenure_held(std::uint32_t life) noexcept {
-  if (agent_.lease_holds() && agent_.life() == life) return true;
+bool reader::tenure_held(std::uint32_t tenure) noexcept {
+  if (agent_.lease_holds() && agent_.tenure() == tenure) return true;
   agent_.count.discarded.fetch_add(1, std::memory_order_relaxed);
   return false;
 }
@@ -120,21 +120,32 @@ void reader::fill(probe& q, const target& to, std::byte* staged) noexcept {
 pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id, target& to) noexcept {
   placement at;
   if (const pool_read how = prepare(at, word, slot, id, to); how != pool_read::ok) return how;
+  const std::uint32_t tenure = agent_.tenure();
+  const auto counted = [&](pool_read how) {
+    return how != pool_read::ok || agent_.counts(to.version, tenure, true) ? how : pool_read::torn;
+  };
   if (agent_.mapped())
-    return attempt_mapped(blocks::place_of(word), slot * blocks::slot_bytes(at.size_class), at.size_class, id, to);
+    return counted(
+        attempt_mapped(blocks::place_of(word), slot * blocks::slot_bytes(at.size_class), at.size_class, id, to));
   probe q{at};
   fill(q, to, q.contiguous ? nullptr : buffer(q.wanted).data());
   {
-    q.life = agent_.life();
+    q.tenure = agent_.tenure();
     const detail::section_break outside;
     const class sections::guard section(agent_.sections());
     if (!post(q.requests)) return pool_read::failed;
-    if (!tenure_held(q.life)) return pool_read::torn;
+    if (!tenure_held(q.tenure)) return pool_read::torn;
   }
-  return finish(q, to);
+  return counted(judged(q, to));
 }
 
+/// Within a section perhaps, where nobody looks at what counts.
 pool_read reader::finish(probe& q, target& to) noexcept {
+  const pool_read how = judged(q, to);
+  return how != pool_read::ok || agent_.counts(to.version, q.tenure, false) ? how : pool_read::torn;
+}
+
+pool_read reader::judged(probe& q, target& to) noexcept {
   object_header& h = q.header;
   if (!q.contiguous) std::memcpy(&h, q.staged, sizeof h);
   const auto same = [&](const object_header& o) {
@@ -171,7 +182,7 @@ pool_read reader::finish(probe& q, target& to) noexcept {
 pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
                                  const blocks::identity& id, target& to) noexcept {
   fabric::session& session = agent_.session();
-  const std::uint32_t life = agent_.life();
+  const std::uint32_t tenure = agent_.tenure();
   const class sections::guard section(agent_.sections());
   fabric::remote where;  // looked up within the section: from here on it stays mapped
   const std::byte* const base = agent_.locate(at.ordinal, where) && session.state() == fabric::session_state::up
@@ -202,7 +213,7 @@ pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::ui
       std::memcpy(data, from + blocks::header_bytes, h.bytes);
   }
   loads_in_order();
-  return whole && load(1) == state && tenure_held(life) ? how : pool_read::torn;
+  return whole && load(1) == state && tenure_held(tenure) ? how : pool_read::torn;
 }
 
 bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id, target& to,
@@ -215,7 +226,7 @@ bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, 
   std::byte* const read = buffer(bytes).data();
   blocks::place at = blocks::place_of(word);
   at.offset += slot * slot_bytes;
-  const std::uint32_t life = agent_.life();
+  const std::uint32_t tenure = agent_.tenure();
   if (agent_.read_at(at, {read, bytes}) != errc::ok) return false;
   for (std::uint32_t i = 0; i < slots; ++i) {
     object_header h;
@@ -227,8 +238,12 @@ bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, 
     how = seen;
     // Where the checksum proves it, what was read is good; else it is read again by itself.
     if (seen == pool_read::ok && layout.mode(c) == consistency::checksum &&
-        blocks::checksum(h, from + blocks::header_bytes) == h.crc && tenure_held(life)) {
+        blocks::checksum(h, from + blocks::header_bytes) == h.crc && tenure_held(tenure)) {
       to.version = blocks::version_of(h);
+      if (!agent_.counts(to.version, tenure, true)) {
+        how = pool_read::torn;
+        return true;
+      }
       if (to.any != nullptr) to.any->assign(from + blocks::header_bytes, from + blocks::header_bytes + h.bytes);
       if (to.any == nullptr && h.bytes != 0) std::memcpy(to.data, from + blocks::header_bytes, h.bytes);
       return true;

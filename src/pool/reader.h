@@ -48,9 +48,10 @@ class reader {
   static void fill(probe& q, const target& to, std::byte* staged) noexcept;
   /// The attempt's result, when all requests are done without an error, and tenure was held.
   [[nodiscard]] pool_read finish(probe& q, target& to) noexcept;
-  [[nodiscard]] bool tenure_held(std::uint32_t life) noexcept;
+  [[nodiscard]] bool tenure_held(std::uint32_t tenure) noexcept;
 
  private:
+  [[nodiscard]] pool_read judged(probe& q, target& to) noexcept;
   [[nodiscard]] pool_read judge(const blocks::object_header& h, const blocks::identity& id, std::uint32_t size_class,
                                 const target& to) const noexcept;
   [[nodiscard]] pool_read attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,

@@ -135,8 +135,11 @@ enum class message_type : std::uint16_t {
   pool_alloc_expiring = 85,  ///< pool_alloc_expiring_body + payload -> pool_alloc_answer
   pool_expire = 86,          ///< pool_expire_body -> {}: when the object expires, or that it does not
   pool_expiries = 87,        ///< {} -> pool_expiries_answer: counts
+  // Since version 3.3 of pools:
+  pool_replicas = 88,  ///< {} -> pool_replicas_answer + address of the backup
 
-  // 96 to 127 are those of paged ranges, in protocol/paged_messages.h.
+  // 96 to 103 are those of paged ranges, in protocol/paged_messages.h, and 104 to 111 those of the two agents of a pool
+  // with replicas, in protocol/pool_replica_messages.h.
 };
 
 #pragma pack(push, 1)

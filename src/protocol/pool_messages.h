@@ -29,6 +29,16 @@
 // agent makes the change. From that time on, each message finds the object freed. A one-sided read may find it until the
 // agent has freed it. A merge and pool_release leave the time as it is, and so do changes of the object, but pool_expire.
 //
+// Replicas. A pool with replicas has one part for each agent that its clients name: the agent's number in that list is the
+// part's slot, from 1. A part is on two agents, of which one, the primary, serves it; which one may change. A client asks
+// all agents in turn for the primary, and has the first one make the part only if all say that they do not have it.
+// The primary numbers its changes. Answers about objects end with the number of the last change that was made before
+// them (pool_number), and the word at pool_open_replicas says up to which number the changes count: the backup has them.
+// What is seen of later ones may be lost with the primary. So nobody tells his caller of an answer before its number
+// counts, nor of an object that was read one-sidedly before its version counts: versions are the low halves of numbers.
+// An agent that is not the primary (any more) refuses with stale, one that does not know whether it still is with
+// under_replicated. Such refusals do not renew a lease, and are no outcome of a change.
+//
 // Minor versions. The agent tells its own in what follows pool_open_answer, if the client's is not 0. A client sends
 // the messages of a later version only to agents that know it.
 //
@@ -50,7 +60,7 @@ namespace fm::protocol {
 
 constexpr std::uint16_t pool_protocol_major = 3;
 constexpr std::uint16_t pool_protocol_minor =
-    2;  ///< 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry
+    3;  ///< 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry; 3: replicas
 
 /// Streams of changes that a client may have.
 constexpr std::uint32_t pool_streams_max = 256;
@@ -106,6 +116,52 @@ struct pool_open_more {
   std::uint32_t may_tune;  ///< 1: this client has made the pool, and has sent no pool_tune yet
 };
 
+/// Follows pool_open_body if the pool is to have replicas; addresses of other agents that may store them follow this, each
+/// with a zero byte behind it.
+struct pool_open_replicated {
+  std::uint32_t slot;  ///< 1 and up
+  std::uint32_t make;  ///< 1: if there is no such part here, it is made
+  std::uint32_t url_bytes;
+  std::uint32_t zero;
+};
+/// Follows pool_open_more then.
+struct pool_open_replicas {
+  std::uint64_t agent;  ///< its number: with another one than before, the client knows nothing of its memory
+  std::uint64_t term;
+  std::uint64_t number;   ///< of the last change
+  std::uint32_t ordinal;  ///< where the word is
+  std::uint32_t offset;
+};
+/// Ends the answers to messages about objects then.
+struct pool_number {
+  std::uint64_t number;
+};
+struct pool_replicas_answer {
+  std::uint64_t term;
+  std::uint32_t has_backup;  ///< 1: it has all that counts
+  std::uint32_t zero;
+};
+
+/// Messages about objects, which several threads of an agent answer side by side.
+constexpr bool is_about_pool_objects(message_type t) noexcept {
+  switch (t) {
+    case message_type::pool_alloc:
+    case message_type::pool_alloc_expiring:
+    case message_type::pool_expire:
+    case message_type::pool_read:
+    case message_type::pool_read_version:
+    case message_type::pool_write:
+    case message_type::pool_write_if:
+    case message_type::pool_free:
+    case message_type::pool_release:
+    case message_type::pool_bind:
+    case message_type::pool_unbind:
+    case message_type::pool_lookup:
+    case message_type::pool_list: return true;
+    default: return false;
+  }
+}
+
 struct pool_object {
   std::uint32_t vblock;
   std::uint32_t generation;
@@ -115,9 +171,9 @@ struct pool_object {
 };
 
 struct pool_change {
-  std::uint64_t number;  ///< from 1, growing; the last one again asks for its answer
-  std::uint32_t stream;  ///< below pool_streams_max
-  std::uint32_t zero;
+  std::uint64_t number;    ///< from 1, growing; the last one again asks for its answer
+  std::uint32_t stream;    ///< below pool_streams_max
+  std::uint32_t agent;     ///< with replicas: the low half of the number of the agent whose clock is meant; else zero
   std::uint64_t deadline;  ///< on the agent's clock, ns: not made later; not zero
 };
 

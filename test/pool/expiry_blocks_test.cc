@@ -161,7 +161,7 @@ TEST_CASE("a time can be put off, brought forward, given to an object that has n
   // A write leaves the time as it is, and a change that comes too late does nothing.
   where f = w.make(5, 0, 10);
   w.write(f, 6);
-  const fm::agent::change_deadline late{time_point(std::chrono::nanoseconds(c.now_ns)), &c.agent};
+  const fm::agent::asked_change late{time_point(std::chrono::nanoseconds(c.now_ns)), &c.agent};
   CHECK(w.blocks.expire_after(f, 0, late) == errc::timed_out);
   CHECK(w.blocks.expire_after(f, 1000, late) == errc::timed_out);
   c.pass(10);

@@ -128,8 +128,9 @@ audit_answer pool_blocks::audit(std::string& text) const {
     }
   }
   if (mapped != vblocks_mapped_) fault(fmt::format("{} blocks are mapped, counted {}", vblocks_mapped_, mapped));
-  if (bytes + grave_bytes_ != frames_.used_bytes())
-    fault(fmt::format("{} bytes of frames in use, counted {}", frames_.used_bytes(), bytes + grave_bytes_));
+  if (bytes + grave_bytes_ + reserved_bytes_ != frames_.used_bytes())
+    fault(fmt::format("{} bytes of frames in use, counted {}", frames_.used_bytes(),
+                      bytes + grave_bytes_ + reserved_bytes_));
   if (const std::uint64_t all = books + graves_.size() * sizeof(frame); all != frame_books_)
     fault(fmt::format("{} bytes of frames' books, counted {}", frame_books_.load(), all));
   if (expiring != expiring_ || queued != expiry_queue_.size())

@@ -31,16 +31,11 @@ object_header pool_blocks::header_of(const frame& f, std::uint32_t slot) const {
 
 /// Readers see the header locked before the first byte changes, and unlocked after the last.
 void pool_blocks::store_object(frame& f, std::uint32_t slot, const blocks::identity& id,
-                               std::span<const std::byte> payload) {
+                               std::span<const std::byte> payload, std::uint32_t version) {
   if (merge_.running && merge_.from == f.number) merge_.changed.set(slot);
   const auto payload_bytes = static_cast<std::uint32_t>(payload.size());
-  object_header h{id.vblock,
-                  id.generation,
-                  id.index,
-                  blocks::flag_live | blocks::flag_locked,
-                  last_version_.fetch_add(1, std::memory_order_relaxed) + 1,
-                  payload_bytes,
-                  0};
+  object_header h{id.vblock, id.generation, id.index, blocks::flag_live | blocks::flag_locked,
+                  version,   payload_bytes, 0};
   const consistency how = layout().mode(f.size_class);
   std::byte* const at = slot_memory(f, slot);
   std::array<std::uint64_t, 3> words;
@@ -165,10 +160,16 @@ pool_blocks::found pool_blocks::locate(const where& at, frame_guard& inside) con
   return o;
 }
 
+// ---- the log ----
+
+pool_log::entry pool_blocks::note_object(const frame& f, std::span<const std::byte> payload) const {
+  return writes_down(f) ? pool_log::make(record_kind::object, object_record{}, payload) : pool_log::entry();
+}
+
 // ---- what clients ask for ----
 
 outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t arena_wanted, where& out, held how,
-                              std::uint64_t expires_ms) {
+                              std::uint64_t expires_ms, const asked_change& by) {
   const std::uint32_t c = payload.empty() ? blocks::class_count : layout().class_for(payload.size());
   if (c == blocks::class_count) return errc::too_large;
   size_class_state& k = classes_[c];
@@ -183,12 +184,16 @@ outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t 
     FM_CHECK(f != nullptr, "a frame that was added has room");
   }
   const std::uint32_t slot = free_slot(*f, f->cursor);
+  pool_log::entry note = note_object(*f, payload);
   blocks::identity id;
   if (const errc e = bear(*f, slot, id); e != errc::ok) return e;
+  if (note != nullptr)
+    pool_log::fill(note, object_record{by.origin, f->number, slot, id.vblock, id.generation, id.index, 0, 0,
+                                       static_cast<std::uint32_t>(object_change::allocated), expires_ms});
   take_slot(*f, slot);
   f->cursor = slot + 1 == f->slots ? 0 : slot + 1;
   ++f->live;
-  store_object(*f, slot, id, payload);
+  store_object(*f, slot, id, payload, static_cast<std::uint32_t>(write_down(std::move(note))));
   index_slot(*f, slot, id);
   if (expires_ms != 0) set_expiry(*f, slot, expiry_in(expires_ms));
   k.counts.allocated.fetch_add(1, std::memory_order_release);
@@ -212,7 +217,7 @@ std::uint32_t pool_blocks::bytes_of(const where& at) const {
   return find(at, inside).bytes;
 }
 
-errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const change_deadline& by,
+errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const asked_change& by,
                         std::optional<std::uint64_t> only_if) {
   frame_guard inside;
   const found o = find(at, inside);
@@ -221,7 +226,11 @@ errc pool_blocks::write(where& at, std::span<const std::byte> payload, std::uint
   if (bytes != payload.size()) return errc::layout_mismatch;
   if (by.has_passed()) return errc::timed_out;
   if (only_if && *only_if != o.version) return errc::conflict;
-  store_object(*o.f, o.slot, at.id, payload);
+  pool_log::entry note = note_object(*o.f, payload);
+  if (note != nullptr)
+    pool_log::fill(note, object_record{by.origin, o.f->number, o.slot, at.id.vblock, at.id.generation, at.id.index, 0,
+                                       0, static_cast<std::uint32_t>(object_change::written), 0});
+  store_object(*o.f, o.slot, at.id, payload, static_cast<std::uint32_t>(write_down(std::move(note))));
   at = where_of(o.slot, at.id);
   at.version = blocks::version_of(header_of(*o.f, o.slot));
   return errc::ok;
@@ -239,7 +248,16 @@ void pool_blocks::vacate(frame& f, std::uint32_t slot, const blocks::identity& i
   unbear(f, id);
 }
 
-outcome pool_blocks::free(const where& at, held how, const change_deadline& by) {
+void pool_blocks::vacate(frame& f, std::uint32_t slot, const blocks::identity& id, std::uint32_t bytes,
+                         const asked_change& by) {
+  pool_log::entry note;
+  if (writes_down(f))
+    note = pool_log::make(record_kind::vacate, vacate_record{by.origin, f.number, slot, id.vblock, id.index});
+  if (log_ != nullptr) (void)write_down(std::move(note));
+  vacate(f, slot, id, bytes);
+}
+
+outcome pool_blocks::free(const where& at, held how, const asked_change& by) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
@@ -247,7 +265,7 @@ outcome pool_blocks::free(const where& at, held how, const change_deadline& by) 
   const bool kept = classes_[f.size_class].arenas[f.arena]->empty == f.number;
   if (how == held::shared && (is_last_of_block(f, at.id.vblock) || (f.live == 1 && !kept))) return {};
   if (by.has_passed()) return errc::timed_out;
-  vacate(f, o.slot, at.id, o.bytes);
+  vacate(f, o.slot, at.id, o.bytes, by);
   const bool listed = f.listed;
   inside.unlock();
   if (!listed) list_room(f);
@@ -255,7 +273,7 @@ outcome pool_blocks::free(const where& at, held how, const change_deadline& by) 
   return errc::ok;
 }
 
-outcome pool_blocks::release(where& at, held how, const change_deadline& by) {
+outcome pool_blocks::release(where& at, held how, const asked_change& by) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
@@ -268,9 +286,13 @@ outcome pool_blocks::release(where& at, held how, const change_deadline& by) {
     if (by.has_passed()) return errc::timed_out;
     std::vector<std::byte> payload;
     if (const errc e = load_object(f, o.slot, payload); e != errc::ok) return e;
+    pool_log::entry note = note_object(f, payload);
     if (const errc e = bear(f, o.slot, id); e != errc::ok) return e;
+    if (note != nullptr)
+      pool_log::fill(note, object_record{by.origin, f.number, o.slot, id.vblock, id.generation, id.index, at.id.vblock,
+                                         at.id.index, static_cast<std::uint32_t>(object_change::renamed), 0});
     unindex_slot(f, o.slot, at.id);
-    store_object(f, o.slot, id, payload);
+    store_object(f, o.slot, id, payload, static_cast<std::uint32_t>(write_down(std::move(note))));
     index_slot(f, o.slot, id);
     unbear(f, at.id);
   }

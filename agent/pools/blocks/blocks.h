@@ -63,16 +63,18 @@
 #include "expiries.h"
 #include "frame_books.h"
 #include "frames.h"
+#include "log.h"
 
 namespace fm::agent {
 
 /// How the caller has the pool's structure lock.
 enum class held : std::uint8_t { shared, exclusive };
-/// Until when a change may be made. It is asked with the object's frame entered, so of two changes of an object the one
-/// that is found in time first is made first.
-struct change_deadline {
+/// A change that a client has asked for: until when it may be made, and who asks. The time is looked at with the object's
+/// frame entered, so of two changes of an object the one that is found in time first is made first.
+struct asked_change {
   time_point until = time_point::max();
   const environment* agent = nullptr;  ///< whose clock it is; null: none
+  record_origin origin{};              ///< for the log
   [[nodiscard]] bool has_passed() const { return agent != nullptr && agent->now() >= until; }
 };
 /// What came of an operation. None: it takes the structure lock exclusively, and nothing was done.
@@ -132,19 +134,19 @@ class pool_blocks {
   /// `arena` is a client's, taken modulo the pool's; the thread has such arenas of its own. Errors: too_large,
   /// quota_exceeded, agent_full. The object expires `expires_ms` from now; 0: not by itself.
   outcome allocate(std::span<const std::byte> payload, std::uint32_t arena, where& out, held how = held::exclusive,
-                   std::uint64_t expires_ms = 0);
+                   std::uint64_t expires_ms = 0, const asked_change& by = {});
   /// `at.id` and `at.slot` name the object; the rest is corrected. Errors: not_found; too_large; corrupt.
   errc read(where& at, std::vector<std::byte>& payload, std::uint32_t bytes_max = ~0u);
   /// Errors: not_found; timed_out; layout_mismatch when the object has another size, which goes to `bytes`; conflict
   /// when it has another version than `only_if`.
-  errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const change_deadline& by = {},
+  errc write(where& at, std::span<const std::byte> payload, std::uint32_t& bytes, const asked_change& by = {},
              std::optional<std::uint64_t> only_if = {});
   /// Errors: not_found; timed_out.
-  outcome free(const where& at, held how = held::exclusive, const change_deadline& by = {});
+  outcome free(const where& at, held how = held::exclusive, const asked_change& by = {});
   /// The object gets an identity of the block where it lives, if it has not one already. Errors as free; corrupt.
-  outcome release(where& at, held how = held::exclusive, const change_deadline& by = {});
+  outcome release(where& at, held how = held::exclusive, const asked_change& by = {});
   /// The object expires `ms` from now, whatever was said before; 0: not by itself. Errors: not_found; timed_out.
-  errc expire_after(const where& at, std::uint64_t ms, const change_deadline& by = {});
+  errc expire_after(const where& at, std::uint64_t ms, const asked_change& by = {});
   struct list_entry {
     blocks::identity id;
     std::uint16_t slot = 0;
@@ -159,6 +161,11 @@ class pool_blocks {
   bool list(position& from, std::size_t most, std::vector<list_entry>& out) const;
   /// Bytes of the object; 0 when there is none.
   [[nodiscard]] std::uint32_t bytes_of(const where& at) const;
+  /// The version of its state; 0 when there is none.
+  [[nodiscard]] std::uint64_t version_at(const where& at) const {
+    std::unique_lock<std::mutex> inside;
+    return locate(at, inside).version;
+  }
 
   // What follows takes the structure exclusively, but for what is said to be readable.
 
@@ -189,6 +196,27 @@ class pool_blocks {
   /// A class has a larger share of free slots than its entry of `above`, of 65536, and has lost enough objects for a round to be
   /// worth it.
   [[nodiscard]] bool is_sparse(const thresholds& above) const;
+
+  // ---- replicas ----
+  /// A frame of the least size, for whoever has the log.
+  errc reserve(blocks::place& at) {
+    const errc e = frames_.take(blocks::frame_bytes_min, at);
+    if (e == errc::ok) reserved_bytes_ += blocks::frame_bytes_min;
+    return e;
+  }
+  /// From now on changes are numbered and written down there.
+  void keep_log(pool_log& log) noexcept { log_ = &log; }
+  /// An image of all that is there goes into the log, a step at a time, and meanwhile nothing is merged (image.cc).
+  void begin_image();
+  /// Writes down about so many bytes; false: that was all.
+  bool image_step(std::uint64_t bytes);
+  void end_image() noexcept { imaging_ = false; }
+  [[nodiscard]] bool is_imaging() const noexcept { return imaging_; }
+  /// What the primary has written down is done here, too (mirror.cc). Errors: bad_frame if it contradicts what is here;
+  /// quota_exceeded, agent_full.
+  errc apply(record_kind kind, std::uint64_t number, std::span<const std::byte> body);
+  /// The primary's records have ended: births, frames and merges are this agent's from now on.
+  void stop_mirroring();
 
   // ---- frames that wait ----
   [[nodiscard]] std::uint64_t epoch() const noexcept { return epoch_; }
@@ -236,7 +264,8 @@ class pool_blocks {
     std::uint16_t arena = 0;
     frame_state state = frame_state::unused;
     std::uint8_t size_class = 0;
-    bool listed = false;  ///< in its arena's list
+    bool listed = false;    ///< in its arena's list
+    bool mirrored = false;  ///< the log has it: what changes here is written down; structure
     bitmap used;
     bitmap ids;  ///< random ids that are taken
     slot_index displaced;
@@ -356,13 +385,46 @@ class pool_blocks {
   /// Into f's `displaced`, and out of it, if the object is in another slot than its index's.
   void index_slot(frame& f, std::uint32_t slot, const blocks::identity& id);
   void unindex_slot(frame& f, std::uint32_t slot, const blocks::identity& id);
-  void store_object(frame& f, std::uint32_t slot, const blocks::identity& id, std::span<const std::byte> payload);
+  void store_object(frame& f, std::uint32_t slot, const blocks::identity& id, std::span<const std::byte> payload,
+                    std::uint32_t version);
   [[nodiscard]] errc load_object(const frame& f, std::uint32_t slot, std::vector<std::byte>& payload) const;
   void mark(const frame& f, std::uint32_t slot, std::uint16_t flags);
   /// The object is gone from its slot, and so is its time. The frame is entered.
   void vacate(frame& f, std::uint32_t slot, const blocks::identity& id, std::uint32_t bytes);
+  /// The same, written down.
+  void vacate(frame& f, std::uint32_t slot, const blocks::identity& id, std::uint32_t bytes, const asked_change& by);
   void bury(frame& f);
   void bury_if_empty(frame& f, bool all);
+
+  // ---- the log ----
+  [[nodiscard]] bool writes_down(const frame& f) const { return log_ != nullptr && log_->is_recording() && f.mirrored; }
+  /// Room for the record of an object, where it is to be written down. Throws std::bad_alloc.
+  [[nodiscard]] pool_log::entry note_object(const frame& f, std::span<const std::byte> payload) const;
+  [[nodiscard]] pool_log::entry note_frame(record_kind kind, bool wanted) const;
+  /// The number of a change that is made now, and its record. Of an object's new state its low half is the version.
+  std::uint64_t write_down(pool_log::entry e) noexcept {
+    return log_ != nullptr ? log_->append(std::move(e)) : last_version_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  void image_of(frame& f);
+  [[nodiscard]] std::uint64_t milliseconds_to_expiry(const frame& f, std::uint32_t slot) const;
+
+  // ---- of a mirror (mirror.cc) ----
+  /// The frame of that number, open, with that slot; null: there is none.
+  frame* mirrored_frame(std::uint32_t number, std::uint32_t slot = 0);
+  errc mirror_vblock(std::uint32_t vblock);
+  errc apply_frame(const frame_record& r);
+  errc apply_primary(const frame_record& r);
+  errc apply_block(const block_record& r);
+  errc apply_object(const object_record& r, std::uint32_t version, std::span<const std::byte> payload);
+  errc apply_stored(const stored_record& r, std::span<const std::byte> payload);
+  errc apply_vacate(const vacate_record& r);
+  errc apply_merge(const merge_record& r, std::span<const std::byte> pairs);
+  errc apply_bury(const bury_record& r);
+  errc apply_expiry(const expiry_record& r);
+  errc apply_generations(const generations_record& r, std::span<const std::byte> all);
+  /// A new object in a free slot.
+  errc place_object(frame& f, std::uint32_t slot, const blocks::identity& id, std::span<const std::byte> payload,
+                    std::uint32_t version, std::uint64_t expires_ms);
 
   // ---- times; the frame is entered ----
   /// The first moment of a whole ms that is not before `ms` from now.
@@ -417,6 +479,12 @@ class pool_blocks {
       0};  ///< no two states of any slot have the same one, but for 2^32 changes in between
   alignas(fm::detail::cache_line_bytes) std::uint64_t vblocks_mapped_ = 0;
   std::uint64_t vblocks_reused_ = 0, vblocks_retired_ = 0;
+  std::uint64_t reserved_bytes_ = 0;
+  pool_log* log_ = nullptr;         ///< of a primary with replicas
+  bool mirrors_ = false;            ///< a primary's records are applied: it says which numbers are used again
+  bool imaging_ = false;            ///< nothing is merged
+  std::uint32_t image_next_ = 0;    ///< frame
+  std::uint32_t image_vblock_ = 0;  ///< the frames are through
   plan plan_;
   std::uint64_t orders_made_ = 1;  ///< 0 is of frames that are in none
   std::uint64_t looked_at_ = 0;

@@ -50,6 +50,7 @@ bool pool_blocks::is_sparse(const thresholds& above) const {
 
 bool pool_blocks::compact_step(std::uint32_t objects, std::uint64_t bytes, std::uint32_t looks) {
   if (!plan_.running) return false;
+  if (imaging_) return true;
   if (!merge_.running) {
     if (plan_.collecting) {
       collect_some(looks);
@@ -229,6 +230,7 @@ void pool_blocks::finish_merge() {
   frame& to = *all_[merge_.to];
   const bool random = classes_[from.size_class].random();
   class_counts& c = classes_[from.size_class].counts;
+  std::vector<std::uint16_t> moves;  // for the log: a slot, and the one that it is now
   for (std::uint32_t s = 0; s < from.slots; ++s) {
     std::uint16_t& copy = merge_.copies[s];
     if (from.used.test(s)) {
@@ -237,6 +239,7 @@ void pool_blocks::finish_merge() {
       index_slot(to, copy, {h.vblock, h.generation, h.index});
       if (random) to.ids.set(h.index);
       move_expiry(from, s, to, copy);
+      if (writes_down(from)) moves.insert(moves.end(), {static_cast<std::uint16_t>(s), copy});
       ++c.objects_moved;
     } else if (copy != no_slot) {
       mark(to, copy, blocks::flag_freed);
@@ -244,6 +247,10 @@ void pool_blocks::finish_merge() {
       copy = no_slot;
     }
   }
+  if (writes_down(from))
+    (void)write_down(pool_log::make(
+        record_kind::merge, merge_record{from.number, to.number, static_cast<std::uint32_t>(moves.size() / 2), 0},
+        std::as_bytes(std::span(moves))));
   shared_memory::fence();
   for (std::uint32_t s = 0; s < from.slots; ++s)
     if (merge_.copies[s] != no_slot) mark(to, merge_.copies[s], blocks::flag_live);
@@ -269,6 +276,7 @@ void pool_blocks::finish_merge() {
   ++c.merges_made;
   c.slots_kept += merge_.kept;
   c.bytes_returned += layout().block(from.size_class);
+  from.mirrored = false;  // the record of the merge says it
   bury(from);
   to.state = frame_state::open;
   if (to.order == orders_made_) {  // it has more objects now

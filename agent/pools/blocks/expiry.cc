@@ -36,11 +36,14 @@ bool pool_blocks::has_expired(const frame& f, std::uint32_t slot) const {
   return at != no_expiry && at <= now_ms();
 }
 
-errc pool_blocks::expire_after(const where& at, std::uint64_t ms, const change_deadline& by) {
+errc pool_blocks::expire_after(const where& at, std::uint64_t ms, const asked_change& by) {
   frame_guard inside;
   const found o = find(at, inside);
   if (o.f == nullptr) return errc::not_found;
   if (by.has_passed()) return errc::timed_out;
+  pool_log::entry note;
+  if (writes_down(*o.f)) note = pool_log::make(record_kind::expiry, expiry_record{by.origin, o.f->number, o.slot, ms});
+  if (log_ != nullptr) (void)write_down(std::move(note));
   if (ms != 0)
     set_expiry(*o.f, o.slot, expiry_in(ms));
   else
@@ -128,7 +131,7 @@ bool pool_blocks::expire(std::uint32_t most) {
       drop_expiry(*f, slot);
       continue;
     }
-    vacate(*f, slot, id, h.bytes);
+    vacate(*f, slot, id, h.bytes, {});
     ++expired_;
     const bool listed = f->listed;
     inside.unlock();

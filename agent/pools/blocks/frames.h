@@ -35,6 +35,8 @@ class pool_frames {
   void give_back(blocks::place at, std::uint64_t bytes);
 
   [[nodiscard]] std::byte* memory(blocks::place at) const { return records_[at.ordinal].r->memory.base() + at.offset; }
+  /// There are never more.
+  [[nodiscard]] std::uint64_t most_frames() const noexcept { return quota_ / blocks::frame_bytes_min; }
   /// The region of that ordinal; null when it is gone or never was.
   [[nodiscard]] region* find(std::uint32_t ordinal) const {
     return ordinal < records_.size() ? records_[ordinal].r : nullptr;

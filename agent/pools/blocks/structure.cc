@@ -70,6 +70,7 @@ void pool_blocks::unmap(std::uint32_t v) {
   --vblocks_mapped_;
   --classes_[f.size_class].counts.vblocks;
   set_word(v, 0);
+  if (mirrors_) return;  // the primary says when it is used again
   if (b.last_generation == generation_max) {
     ++vblocks_retired_;
   } else {
@@ -78,7 +79,12 @@ void pool_blocks::unmap(std::uint32_t v) {
   }
 }
 
+pool_log::entry pool_blocks::note_frame(record_kind kind, bool wanted) const {
+  return wanted ? pool_log::make(kind, frame_record{}) : pool_log::entry();
+}
+
 errc pool_blocks::add_primary(frame& f) {
+  pool_log::entry note = note_frame(record_kind::primary, writes_down(f));
   std::uint32_t v = 0;
   if (unmapped_ != none) {
     v = unmapped_;
@@ -97,6 +103,10 @@ errc pool_blocks::add_primary(frame& f) {
     vblocks_.emplace_back();
     vblocks_[v].last_generation = options_.first_generation - 1;
   }
+  if (note != nullptr) {
+    pool_log::fill(note, frame_record{f.number, f.size_class, f.arena, v, vblocks_[v].last_generation, 0});
+    (void)write_down(std::move(note));
+  }
   const std::uint32_t before = f.primary;
   f.primary = v;
   map(v, f);
@@ -110,6 +120,7 @@ errc pool_blocks::add_primary(frame& f) {
 // ---- frames ----
 
 errc pool_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_number) {
+  pool_log::entry note = note_frame(record_kind::frame, log_ != nullptr && log_->is_recording());
   const std::uint32_t bytes = layout().block(size_class);
   blocks::place at;
   if (const errc e = frames_.take(bytes, at); e != errc::ok) return e;
@@ -134,6 +145,12 @@ errc pool_blocks::new_frame(std::uint32_t size_class, std::uint32_t arena_number
     frames_.give_back(at, bytes);
     all_[number].reset();
     return e;
+  }
+  if (note != nullptr) {
+    pool_log::fill(note,
+                   frame_record{number, size_class, arena_number, f.primary, vblocks_[f.primary].last_generation, 0});
+    (void)write_down(std::move(note));
+    f.mirrored = true;
   }
   unused_.pop_back();
   frame_books_.fetch_add(sizeof f + f.used.bytes() + f.ids.bytes(), std::memory_order_relaxed);
@@ -259,6 +276,7 @@ std::uint32_t pool_blocks::free_slot(const frame& f, std::uint32_t from) {
 void pool_blocks::bury(frame& f) {
   FM_ASSERT(f.live == 0, "a frame with live objects is buried");
   FM_ASSERT(f.expiries == nullptr, "a frame without objects has times of some");
+  if (writes_down(f)) (void)write_down(pool_log::make(record_kind::bury, bury_record{f.number, 0}));
   while (f.vblocks != none) unmap(f.vblocks);
   take_out_of_order(f);
   unlist(f);

@@ -1,0 +1,83 @@
+// A primary's session with its backup: messages in their order, their answers, and what a new connection begins with.
+//
+// Messages leave in the order in which they are posted, on one lane. A connection that breaks loses some, and the backup
+// refuses what comes after a gap. So what is not confirmed is sent again when all that was posted has ended, and the
+// backup skips what it has.
+// The keeper's thread owns it; the session calls it back from its own.
+#pragma once
+
+#include "agent/pools/pool.h"
+#include "fabric/client/client.h"
+
+#include <list>
+#include <string>
+
+namespace fm::agent {
+
+class backup_link final : public fabric::session_events {
+ public:
+  /// Connects, and opens the backup with nothing. Throws fm::error. `rung` is called with `context` when there is news.
+  backup_link(const std::string& url, const open_backup_body& hello, duration tenure, void (*rung)(void*) noexcept,
+              void* context);
+  backup_link(const backup_link&) = delete;
+  backup_link& operator=(const backup_link&) = delete;
+  ~backup_link() override;
+
+  errc connected(fabric::session& s, std::uint32_t) override;
+  void disconnected(fabric::session&, std::uint32_t, errc) noexcept override { rung_(context_); }
+  void lost(fabric::session&, errc) noexcept override { rung_(context_); }
+  void notice(fabric::session&, std::span<const std::byte>) noexcept override {}  // no backup sends any
+
+  /// Posts a message: `fixed`, and what follows it.
+  void post(backup_message type, std::span<const std::byte> fixed, std::span<const std::byte> tail = {});
+  struct news {
+    std::uint64_t applied = 0;  ///< the last record that the backup has said it has; 0: nothing new
+    time_point promised{};      ///< when the last message was sent that it has answered; the beginning of time: none
+    errc refusal = errc::ok;    ///< it has said that it is not the backup any more, and why
+    bool joined = false;        ///< it knows that it is the backup
+    bool begins_again = false;  ///< something was lost, and nothing is in flight: send what is not confirmed
+    std::string text;           ///< of the refusal
+  };
+  /// What has come since the last call.
+  [[nodiscard]] news look();
+  /// Another message may be posted.
+  [[nodiscard]] bool takes_more() const noexcept {
+    return is_up() && !lost_some_ && letters_.size() < limits::records_in_flight;
+  }
+  [[nodiscard]] bool is_idle() const noexcept { return letters_.empty(); }
+  [[nodiscard]] bool is_up() const noexcept { return session_->state() == fabric::session_state::up; }
+  [[nodiscard]] bool is_lost() const noexcept { return session_->state() == fabric::session_state::lost; }
+  /// The backup's number.
+  [[nodiscard]] std::uint64_t agent() const noexcept { return agent_; }
+  [[nodiscard]] const std::string& url() const noexcept { return url_; }
+  [[nodiscard]] time_point posted() const noexcept { return posted_; }
+  /// That a new connection names.
+  void set_term(std::uint64_t term) noexcept { term_.store(term, std::memory_order_relaxed); }
+
+ private:
+  struct letter {
+    std::vector<std::byte> message;
+    time_point sent{};
+    backup_message type{};
+    std::atomic<bool> done{false};
+    backup_link* of = nullptr;
+    fabric::request request;
+  };
+
+  const std::string url_;
+  open_backup_body hello_;
+  const duration tenure_;
+  void (*const rung_)(void*) noexcept;
+  void* const context_;
+  std::atomic<std::uint64_t> term_;
+  std::uint64_t agent_ = 0;  ///< set by the first connection
+  std::mutex mutex_;
+  errc refused_ = errc::ok;  ///< mutex_, as the next: it does not let itself be opened
+  std::string text_;
+  bool lost_some_ = false;  ///< the keeper's, as the rest
+  time_point posted_{};
+  std::list<letter> letters_;  ///< posted, not settled
+  std::unique_ptr<fabric::session> session_;
+};
+
+}  // namespace fm::agent

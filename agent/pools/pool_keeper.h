@@ -1,0 +1,108 @@
+// The thread of a pool with replicas on one of its two agents, `fm-replica`. At the primary it finds a backup, teaches it
+// what there is, sends it what changes, and asks for its promises. At the backup it waits for the primary to fall silent.
+// At both it asks the arbiter who goes on.
+//
+//   no backup ──open_backup──► teaching: an image beside all changes
+//             ──the image is out──► settling: only what the backup confirms counts
+//             ──all is confirmed──► the arbiter is told ──► backup_joined ──► following
+//   any of them ──the backup is silent, full, or has forgotten──► no backup, if nobody else goes on
+//
+// Invariants owned here
+//   - The arbiter's record names a backup only if that has confirmed all that ever counted. So whoever is told to go on
+//     has it.
+//   - While it is not known what the arbiter's record says, nothing counts that the backup has not confirmed, and a
+//     backup promises nothing.
+//   - A backup begins to take over only from silence, or because an administrator says so.
+// The thread holds the pool's structure for bounded steps, and no lock while it waits for anybody. `stop` and the calls of
+// sessions and of the administrator only leave word. Thread-safe.
+#pragma once
+
+#include "agent/base/arbiter.h"
+#include "agent/base/environment.h"
+#include "pool.h"
+
+#include <condition_variable>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fm::agent {
+
+class backup_link;
+
+class pool_keeper {
+ public:
+  /// `start` begins.
+  pool_keeper(environment& agent, pool& of);
+  pool_keeper(const pool_keeper&) = delete;
+  pool_keeper& operator=(const pool_keeper&) = delete;
+  ~pool_keeper();
+
+  /// Once, when the pool is complete. Throws fm::error (out_of_memory).
+  void start();
+  /// The thread ends soon. `ended`: and so does the pool, whose primary this is, and the backup is told.
+  void stop(bool ended) noexcept;
+  /// Agents that may become the backup, in the order in which they are tried; of a client that has just opened the pool.
+  void may_ask(std::vector<std::string> urls);
+  /// An administrator says that this agent goes on, and that the other one does not. `term` is the one that both are in.
+  /// What comes of it, for a reader.
+  [[nodiscard]] std::string survive(std::uint64_t term);
+  /// Address of the backup that has all that counts; empty: there is none.
+  [[nodiscard]] std::string backup() const;
+  /// Of the pool's record at the arbiter.
+  [[nodiscard]] std::string record_name() const;
+
+ private:
+  enum class stage : std::uint8_t { none, teaching, settling, following };
+
+  void run() noexcept;
+  bool step(time_point now, time_point& until);
+  bool lead(time_point now, time_point& until);
+  bool follow(time_point now, time_point& until);
+  void find_backup(time_point now, time_point& until);
+  bool teach();
+  bool send_records();
+  void join_backup(time_point now, time_point& until);
+  void tell_backup();
+  void lose_backup(time_point now, const std::string& why, time_point& until);
+  void drop_link(bool tell);
+  void end(const char* why);
+  /// Asks the arbiter. Without one, `free` changes are made, and others only if an administrator has said so.
+  errc decide(const pair_record& before, const pair_record& next, bool free, pair_record& now);
+  /// An administrator wants that term to be beaten here.
+  [[nodiscard]] bool is_by_hand(std::uint64_t term) const;
+  void ring() noexcept { replicas_.log.ring(); }
+  void set_backup(const std::string& url);
+
+  environment& agent_;
+  pool& pool_;
+  pool_replication& replicas_;
+  const std::uint64_t self_;
+  const std::uint32_t region_bytes_;
+  std::atomic<bool> stop_{false}, ended_{false};
+
+  mutable std::mutex mutex_;  ///< what others leave here
+  std::condition_variable decided_;
+  std::vector<std::string> urls_;
+  std::uint64_t by_hand_ = 0;  ///< the term that an administrator wants to be beaten
+  std::string backup_url_;
+
+  // ---- of the thread ----
+  stage stage_ = stage::none;
+  std::unique_ptr<backup_link> link_;
+  std::size_t next_url_ = 0;
+  time_point try_at_{};           ///< not before
+  time_point heard_{};            ///< when what the backup has answered last was sent
+  bool told_ = false;             ///< the backup knows that it is one
+  time_point round_at_{};         ///< the last one
+  std::uint64_t settled_at_ = 0;  ///< what the backup has to confirm before it joins
+  pair_record record_;            ///< what the arbiter's is, as far as this agent has set it
+  bool registered_ = false;       ///< the arbiter knows of the pool
+  bool asks_ = false;             ///< the arbiter was asked whether this agent goes on, and what it says is not known
+  bool image_begun_ = false;
+  bool warned_ = false;             ///< that nobody says who goes on
+  std::vector<std::byte> records_;  ///< that are being gathered
+  std::thread thread_;
+};
+
+}  // namespace fm::agent

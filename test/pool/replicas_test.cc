@@ -1,0 +1,277 @@
+// Pools whose parts are on two agents: what was acknowledged is there when one of them is gone, and no thread sees an
+// error. Agents are in this process; the real ones are in replicas_chaos_test.cc.
+#include "replicas_fixture.h"
+
+#include <set>
+
+using namespace pool_test;
+using fm::test::await;
+using fm::test::code_of;
+
+namespace {
+
+struct kept {
+  std::vector<pool_address> at;
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<pool_address> freed;
+};
+
+kept make_some(pool& p, std::size_t n) {
+  kept k;
+  for (std::size_t i = 0; i < n; ++i) {
+    k.bytes.push_back(pattern(20 + i % 5 * 150, i));
+    k.at.push_back(p.alloc_bytes(k.bytes.back()));
+  }
+  for (std::size_t i = 0; i < n; i += 3) {
+    k.bytes[i] = pattern(k.bytes[i].size(), i + n);
+    p.write_bytes(k.at[i], k.bytes[i]);
+  }
+  for (std::size_t i = 1; i < n; i += 3) {
+    p.free(pool_ptr<char>(k.at[i]));
+    k.freed.push_back(k.at[i]);
+    k.bytes[i].clear();
+  }
+  return k;
+}
+
+void require_kept(pool& p, kept& k) {
+  for (std::size_t i = 0; i < k.at.size(); ++i) {
+    if (k.bytes[i].empty()) continue;
+    REQUIRE(p.read_bytes(k.at[i]) == k.bytes[i]);
+    std::vector<std::byte> asked(k.bytes[i].size());
+    REQUIRE(p.rpc_read_into(k.at[i], asked) == errc::ok);
+    REQUIRE(asked == k.bytes[i]);
+  }
+  for (pool_address at : k.freed) {
+    std::vector<std::byte> to(20);
+    REQUIRE(p.read_into(at, to) == errc::not_found);
+  }
+  const pool_report r = p.verify();
+  INFO(r.text);
+  REQUIRE(r.faults == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a pool with replicas has all that was acknowledged when an agent is gone, and goes on") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  members w(scheme, 3);
+  pool p(w.o);
+  CHECK(members::is_whole(p));
+  kept k = make_some(p, 600);
+  p.bind("first", pool_ptr<char>(k.at[0]));
+  require_kept(p, k);
+  w.kill(0);
+  require_kept(p, k);
+  CHECK(p.lookup<char>("first").address() == k.at[0]);
+  kept more = make_some(p, 200);
+  require_kept(p, more);
+  // Two are left: each part has both.
+  CHECK(await([&] { return members::is_whole(p); }));
+  w.kill(1);
+  require_kept(p, k);
+  require_kept(p, more);
+  w.start(0);
+  w.start(1);
+  CHECK(await([&] { return members::is_whole(p); }));
+  w.kill(2);
+  require_kept(p, k);
+  require_kept(p, more);
+  kept last = make_some(p, 100);
+  require_kept(p, last);
+}
+
+TEST_CASE("a second process that opens a pool with replicas finds its parts where they are") {
+  members w("tcp", 3);
+  pool p(w.o);
+  kept k = make_some(p, 300);
+  w.kill(0);
+  pool q(w.o);
+  require_kept(q, k);
+  w.start(0);
+  pool r(w.o);
+  require_kept(r, k);
+  kept of_r = make_some(r, 100);
+  require_kept(p, of_r);
+}
+
+TEST_CASE("threads that use a pool with replicas see no error and nothing old while its agents die and return") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  members w(scheme, 3);
+  w.o.compact_above = 0.3;
+  pool p(w.o);
+  owners u(p);
+  for (std::size_t i = 0; i < 6; ++i) {
+    u.pass(3000);
+    w.kill(i % 3);
+    u.pass(1000);
+    w.start(i % 3);
+    CHECK(await([&] { return members::is_whole(p); }));
+  }
+  u.stop();
+  CHECK(u.wrong().empty());
+  INFO(u.wrong());
+  CHECK(p.verify().faults == 0);
+}
+
+TEST_CASE("a backup that is not heard is done without, and is one again") {
+  members w("tcp", 2);
+  pool p(w.o);
+  owners u(p);
+  for (int i = 0; i < 3; ++i) {
+    u.pass(500);
+    const std::uint64_t term = p.stats().agents[0].term;
+    w.all[1]->deaf = true;
+    CHECK(await([&] { return p.stats().agents[0].term > term; }));
+    u.pass(500);
+    CHECK(p.stats().agents[0].backup.empty());
+    w.all[1]->deaf = false;
+    CHECK(await([&] { return members::is_whole(p); }));
+  }
+  u.stop();
+  INFO(u.wrong());
+  CHECK(u.wrong().empty());
+}
+
+TEST_CASE("a backup that is told late that it is one, or not at all, has what counts and takes over") {
+  const int lost = GENERATE(3, 1'000'000);
+  members w("tcp", 2);
+  w.all[1]->forgets = lost;
+  pool p(w.o);
+  kept k = make_some(p, 200);
+  if (lost == 3) CHECK(await([&] { return w.all[1]->forgets == 0; }));
+  w.kill(0);
+  require_kept(p, k);
+}
+
+TEST_CASE(
+    "a primary whose backup is silent keeps what it has and who has it open, until somebody says that it goes on") {
+  members w("tcp", 2, false);
+  w.o.lease = std::chrono::milliseconds(300);
+  w.o.keep = std::chrono::milliseconds(10);
+  pool p(w.o);
+  kept k = make_some(p, 100);
+  std::set<std::uint32_t> parts;
+  for (const pool_address& a : k.at) parts.insert(a.instance());
+  w.kill(0);
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // more than any lease
+  for (const std::uint32_t instance : parts)
+    CHECK(await([&] { return w.all[1]->store().survive(instance, 2).find("goes on") != std::string::npos; }));
+  require_kept(p, k);
+}
+
+TEST_CASE("connections that break between clients and agents, and between agents, cost nothing") {
+  members w("tcp", 2);
+  pool p(w.o);
+  owners u(p);
+  for (int i = 0; i < 30; ++i) {
+    u.pass(200);
+    p.drop_connections();
+  }
+  u.stop();
+  INFO(u.wrong());
+  CHECK(u.wrong().empty());
+}
+
+TEST_CASE("as long as the arbiter is out of reach nobody goes on, and what was asked is done when it is back") {
+  members w("tcp", 2);
+  pool p(w.o);
+  kept k = make_some(p, 100);
+  w.arbiter->reachable = false;
+  const std::uint64_t asked = w.arbiter->asked;
+  w.kill(0);
+  CHECK(await([&] { return w.arbiter->asked > asked + 2; }));
+  pool_options impatient = w.o;
+  impatient.connect_within = std::chrono::milliseconds(300);
+  CHECK(code_of([&] { pool q(impatient); }) == errc::unreachable);
+  w.arbiter->reachable = true;
+  require_kept(p, k);
+}
+
+TEST_CASE("without an arbiter an administrator says who goes on, and nobody else does") {
+  members w("tcp", 2, false);
+  pool p(w.o);
+  kept k = make_some(p, 100);
+  std::set<std::uint32_t> parts;
+  for (const pool_address& a : k.at) parts.insert(a.instance());
+  REQUIRE(parts.size() == 2);
+  const auto survive = [&](std::uint32_t instance, std::uint64_t term) {
+    return w.all[1]->store().survive(instance, term);
+  };
+  CHECK(survive(*parts.begin(), 7).find("nothing was done") != std::string::npos);
+  CHECK(survive(*parts.begin() ^ 0x100, 2).find("no pool") != std::string::npos);
+  w.kill(0);
+  // One part has lost its primary, the other one its backup: both wait for somebody's word.
+  for (const std::uint32_t instance : parts)
+    CHECK(await([&] { return survive(instance, 2).find("goes on") != std::string::npos; }));
+  require_kept(p, k);
+}
+
+TEST_CASE("an alone primary without an arbiter is silent to its clients when its backup is, and says so") {
+  members w("tcp", 2, false);
+  w.o.access_within = std::chrono::milliseconds(1500);
+  pool p(w.o);
+  const auto bytes = pattern(64, 1);
+  pool_address a = p.alloc_bytes(bytes);
+  w.kill(0);
+  w.kill(1);
+  std::vector<std::byte> to(64);
+  const errc e = p.read_into(a, to);
+  CHECK((e == errc::timed_out || e == errc::under_replicated || e == errc::agent_lost));
+}
+
+TEST_CASE("what a pool with replicas cannot be made of is refused by name") {
+  members w("tcp", 2);
+  const auto refused = [&](auto&& spoil, errc code, const char* what) {
+    pool_options o = w.o;
+    spoil(o);
+    try {
+      pool q(o);
+      FAIL("it was opened");
+    } catch (const error& e) {
+      INFO(e.what());
+      CHECK(e.code() == code);
+      CHECK(std::string(e.what()).find(what) != std::string::npos);
+    }
+  };
+  refused([](pool_options& o) { o.replicas = 3; }, errc::invalid_argument, "replicas 3");
+  refused([](pool_options& o) { o.replicas = 0; }, errc::invalid_argument, "replicas 0");
+  refused([](pool_options& o) { o.agents.pop_back(); }, errc::invalid_argument, "agents");
+  refused([](pool_options& o) { o.agents[1] = o.agents[0]; }, errc::invalid_argument, "twice");
+  refused([](pool_options& o) { o.agents[1] = "local:"; }, errc::invalid_argument, "local");
+  refused([](pool_options& o) { o.agents[1] = "shm:///nowhere"; }, errc::invalid_argument, "two kinds");
+  refused([](pool_options& o) { o.identity = pool_identity::random_16; }, errc::invalid_argument, "random ids");
+  // An agent with another size of regions cannot be a backup.
+  fm::agent::store_options other;
+  other.memory_bytes = 64_MiB;
+  other.region_bytes = 2_MiB;
+  other.arbiter = w.arbiter;
+  member m("tcp://127.0.0.1:0", other);
+  refused(
+      [&](pool_options& o) {
+        o.agents[1] = m.url();
+        o.connect_within = std::chrono::seconds(1);
+        o.name = "two sizes";
+      },
+      errc::under_replicated, "backup");
+  pool p(w.o);
+  refused(
+      [](pool_options& o) {
+        o.replicas = 1;
+        o.agents.resize(1);
+      },
+      errc::invalid_argument, "with replicas");
+}
+
+TEST_CASE("a pool with replicas that nobody has open ends at both agents, and at the arbiter") {
+  members w("tcp", 2);
+  w.o.keep = std::chrono::milliseconds(50);
+  {
+    pool p(w.o);
+    (void)make_some(p, 50);
+    CHECK(w.arbiter->records() == 2);
+  }
+  for (std::size_t i = 0; i < 2; ++i)
+    CHECK(await([&] { return w.all[i]->store().statistics().find("\"replicated\"") == std::string::npos; }));
+  CHECK(await([&] { return w.arbiter->records() == 0; }));
+}
