@@ -44,8 +44,9 @@ constexpr std::uint64_t frame_bytes = (Bytes + 24 + 15) / 16 * 16;
 /// An agent of this build on the agents' core, counted into the rows' CPU time while it lives.
 class counted_agent {
  public:
-  counted_agent(program& p, const std::string& binary, const std::string& url, const std::string& memory)
-      : program_(&p), agent_(binary, url, p.agent_core(), {"--memory", memory, "--log-level", "warning"}) {
+  counted_agent(program& p, const std::string& binary, const std::string& url, const std::string& memory,
+                const std::vector<std::string>& more = {})
+      : program_(&p), agent_(binary, url, p.agent_core(), arguments(memory, more)) {
     p.count_cpu_of(agent_.pid());
   }
   ~counted_agent() { program_->forget_cpu_of(agent_.pid()); }
@@ -55,6 +56,11 @@ class counted_agent {
   [[nodiscard]] pid_t pid() const noexcept { return agent_.pid(); }
 
  private:
+  static std::vector<std::string> arguments(const std::string& memory, const std::vector<std::string>& more) {
+    std::vector<std::string> all{"--memory", memory, "--log-level", "warning"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
   program* program_;
   agent agent_;
 };
