@@ -162,9 +162,9 @@ bool pool_keeper::lead(time_point now, time_point& until) {
   }
   const duration tenure = replicas_.members.tenure();
   const backup_link::news news = link_->look();
-  if (news.applied != 0) replicas_.log.confirmed(news.applied);
   if (news.promised != time_point{}) {
-    heard_ = std::max(heard_, news.promised);
+    promised_ = news.promised;
+    heard_ = std::max(heard_, promised_);
     replicas_.members.promised(news.promised);
   }
   if (news.begins_again) replicas_.log.send_again_after(replicas_.log.confirmed());
@@ -235,7 +235,8 @@ void pool_keeper::find_backup(time_point now, time_point& until) {
   pool_.name.copy(hello.name, sizeof hello.name - 1);
   try {
     link_ = std::make_unique<backup_link>(
-        url, hello, replicas_.members.tenure(), [](void* k) noexcept { static_cast<pool_keeper*>(k)->ring(); }, this);
+        url, hello, replicas_.members.tenure(), replicas_.log,
+        [](void* k) noexcept { static_cast<pool_keeper*>(k)->ring(); }, this);
   } catch (const error& e) {
     log::debug("pool {}: {} does not become its backup: {}", pool_.name, url, e.what());
     return;
@@ -246,7 +247,7 @@ void pool_keeper::find_backup(time_point now, time_point& until) {
   }
   stage_ = stage::teaching;
   image_begun_ = false;
-  heard_ = now;
+  promised_ = heard_ = now;
 }
 
 bool pool_keeper::teach() {
@@ -292,7 +293,7 @@ void pool_keeper::join_backup(time_point now, time_point& until) {
   }
   // It serves under promises before it asks: once the record names the backup, that may take over whatever it has heard,
   // and whether or not the arbiter's answer comes. And not from now on: it has answered what was sent then.
-  if (replicas_.members.role() == pair_role::alone) replicas_.members.join(replicas_.members.term() + 1, heard_);
+  if (replicas_.members.role() == pair_role::alone) replicas_.members.join(replicas_.members.term() + 1, promised_);
   const std::uint64_t term = replicas_.members.term() - 1;
   pair_record is;
   const errc e = decide({term, self_, 0}, {term + 1, self_, link_->agent()}, true, is);

@@ -45,7 +45,7 @@ class pool_keeper {
   /// Agents that may become the backup, in the order in which they are tried; of a client that has just opened the pool.
   void may_ask(std::vector<std::string> urls);
   /// An administrator says that this agent goes on, and that the other one does not. `term` is the one that both are in.
-  /// What comes of it, for a reader.
+  /// Returns a text that says what this led to; waits for a second at most.
   [[nodiscard]] std::string survive(std::uint64_t term);
   /// Address of the backup that has all that counts; empty: there is none.
   [[nodiscard]] std::string backup() const;
@@ -92,7 +92,8 @@ class pool_keeper {
   std::unique_ptr<backup_link> link_;
   std::size_t next_url_ = 0;
   time_point try_at_{};           ///< not before
-  time_point heard_{};            ///< when what the backup has answered last was sent
+  time_point promised_{};         ///< when what the backup has answered last was sent
+  time_point heard_{};            ///< the same, later by what this thread was late itself: silence counts from here
   bool told_ = false;             ///< the backup knows that it is one
   time_point round_at_{};         ///< the last one
   std::uint64_t settled_at_ = 0;  ///< what the backup has to confirm before it joins
