@@ -43,11 +43,7 @@ class peer_links::peer_link final : public fabric::session_events {
     of_.options_.name.copy(hello.name, sizeof hello.name - 1);
     auto message = frame(message_type::open_peer, hello);
     fabric::request r;
-    make_message(r, fabric::lane::control, &message, sizeof message);
-    s.post(r);
-    s.wait(r);
-    codec::discard_key(r.reply_key);
-    if (r.status != errc::ok) return r.status;
+    if (const errc e = codec::ask(s, r, &message, sizeof message); e != errc::ok) return e;
     return parse_answer(r.reply, message_type::open_peer).code == errc::ok ? errc::ok : errc::refused;
   }
   void disconnected(fabric::session&, std::uint32_t, errc) noexcept override { of_.bell_.ring(); }

@@ -15,9 +15,9 @@ using codec::parse_answer;
 
 }  // namespace
 
-backup_link::backup_link(const std::string& url, const open_backup_body& hello, duration tenure,
+backup_link::backup_link(const std::string& url, const open_backup_body& hello, duration tenure, pool_log& log,
                          void (*rung)(void*) noexcept, void* context)
-    : url_(url), hello_(hello), tenure_(tenure), rung_(rung), context_(context), term_(hello.term) {
+    : url_(url), hello_(hello), tenure_(tenure), log_(log), rung_(rung), context_(context), term_(hello.term) {
   fabric::session_options o;
   o.connect_within = tenure;
   o.reconnect_for = tenure;
@@ -40,11 +40,7 @@ errc backup_link::connected(fabric::session& s, std::uint32_t) {
   message.body.term = term_.load(std::memory_order_relaxed);
   message.body.resume = agent_ != 0 ? 1 : 0;
   fabric::request r;
-  make_message(r, fabric::lane::control, &message, sizeof message);
-  s.post(r);
-  s.wait(r);
-  codec::discard_key(r.reply_key);
-  if (r.status != errc::ok) return r.status;
+  if (const errc e = codec::ask(s, r, &message, sizeof message); e != errc::ok) return e;
   answer_view v = parse_answer(r.reply, as_type(backup_message::open_backup));
   open_backup_answer a{};
   const bool good = v.code == errc::ok && v.body.size() == sizeof a && codec::take(v.body, a) && a.agent != 0 &&
@@ -80,6 +76,9 @@ void backup_link::post(backup_message type, std::span<const std::byte> fixed, st
     backup_link& of = *done.of;
     void (*const rung)(void*) noexcept = of.rung_;
     void* const context = of.context_;
+    // At once, and not when the keeper comes by: clients wait for it.
+    if (answer_view v = parse_answer(r.reply, as_type(done.type)); r.status == errc::ok && v.code == errc::ok)
+      if (backup_answer a{}; codec::take(v.body, a)) of.log_.confirmed(a.applied);
     done.done.store(true, std::memory_order_release);  // it may be gone from here on
     rung(context);
   };
@@ -104,7 +103,6 @@ backup_link::news backup_link::look() {
         n.refusal = v.code == errc::ok ? errc::bad_frame : v.code;
         n.text = v.text();
       } else if (tells) {
-        n.applied = std::max(n.applied, a.applied);
         n.joined = n.joined || l.type == backup_message::backup_joined;
         n.promised = std::max(n.promised, l.sent);
       }

@@ -16,9 +16,10 @@ namespace fm::agent {
 
 class backup_link final : public fabric::session_events {
  public:
-  /// Connects, and opens the backup with nothing. Throws fm::error. `rung` is called with `context` when there is news.
-  backup_link(const std::string& url, const open_backup_body& hello, duration tenure, void (*rung)(void*) noexcept,
-              void* context);
+  /// Connects, and opens the backup with nothing. Throws fm::error. The log is told what the backup confirms, and `rung` is
+  /// called with `context` when there is news.
+  backup_link(const std::string& url, const open_backup_body& hello, duration tenure, pool_log& log,
+              void (*rung)(void*) noexcept, void* context);
   backup_link(const backup_link&) = delete;
   backup_link& operator=(const backup_link&) = delete;
   ~backup_link() override;
@@ -31,7 +32,6 @@ class backup_link final : public fabric::session_events {
   /// Posts a message: `fixed`, and what follows it.
   void post(backup_message type, std::span<const std::byte> fixed, std::span<const std::byte> tail = {});
   struct news {
-    std::uint64_t applied = 0;  ///< the last record that the backup has said it has; 0: nothing new
     time_point promised{};      ///< when the last message was sent that it has answered; the beginning of time: none
     errc refusal = errc::ok;    ///< it has said that it is not the backup any more, and why
     bool joined = false;        ///< it knows that it is the backup
@@ -67,6 +67,7 @@ class backup_link final : public fabric::session_events {
   const std::string url_;
   open_backup_body hello_;
   const duration tenure_;
+  pool_log& log_;
   void (*const rung_)(void*) noexcept;
   void* const context_;
   std::atomic<std::uint64_t> term_;

@@ -29,7 +29,7 @@ class pools {
   bool maintain(time_point& wake_at);
   /// For the session of another agent, whose pool this one is to back up; as open.
   errc open_backup(session& s, std::span<const std::byte> b, fabric::answer& out);
-  /// An administrator says that this agent goes on with a part of a pool (pool_keeper::survive). What comes of it.
+  /// An administrator says that this agent goes on with a part of a pool. Returns what pool_keeper::survive does.
   [[nodiscard]] std::string survive(std::uint32_t instance, std::uint64_t term);
   /// Closes all pools; no session is left.
   void close();

@@ -34,7 +34,7 @@ class store : public fabric::service {
   /// Spaces of paged ranges that are still open.
   [[nodiscard]] virtual std::size_t spaces_left() const = 0;
   /// An administrator says that this agent goes on with the part of a pool that has that instance, and that the other agent
-  /// of the part does not. `term` is the one that is to be beaten. What comes of it, for a reader; waits for a second.
+  /// of the part does not. `term` is the one that is to be beaten. Returns a text that says what this led to; waits for a second.
   [[nodiscard]] virtual std::string survive(std::uint32_t instance, std::uint64_t term) = 0;
   /// One bounded step of the work that the store's own threads do: expires leases, sends notices again that did not get
   /// through, cleans; and traces and evacuates, when there are no threads. True when there is more to do at once.

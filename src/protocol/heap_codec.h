@@ -78,6 +78,17 @@ inline void make_message(fabric::request& r, fabric::lane on, void* data, std::s
   r.sg[0] = {.data = data, .bytes = bytes};
 }
 
+inline void discard_key(fabric::memory_key& key);
+
+/// Posts the first message of a connection, `bytes` at `data`, and waits for its answer, which is in `r` if it came.
+inline errc ask(fabric::session& s, fabric::request& r, void* data, std::size_t bytes) {
+  make_message(r, fabric::lane::control, data, bytes);
+  s.post(r);
+  s.wait(r);
+  discard_key(r.reply_key);
+  return r.status;
+}
+
 /// Gives up a key that nobody attaches.
 inline void discard_key(fabric::memory_key& key) {
   if (key.fd >= 0) ::close(key.fd);
