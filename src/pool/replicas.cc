@@ -9,6 +9,7 @@
 #include "agent_client.h"
 
 #include <cstring>
+#include <thread>
 
 namespace fm::pool_detail {
 
@@ -95,7 +96,7 @@ bool agent_client::await_count(reply& r, time_point deadline) noexcept {
       return false;
     }
     if (now < begin + pool_limits::count_spin_for) {
-      detail::cpu_relax();
+      std::this_thread::yield();
       continue;
     }
     std::unique_lock lock(mutex_);
