@@ -53,13 +53,13 @@ TEST_CASE("a pool with replicas over real agents and etcd loses nothing, whateve
         }
         case 2:  // is silent for a moment
           agent.program->stop();
-          std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
+          u.pass_within(random() % 200, std::chrono::milliseconds(300));
           agent.program->send(SIGCONT);
           break;
         case 3:  // nobody says who goes on for a while
           arbiter.process().stop();
           agent.program->stop();
-          std::this_thread::sleep_for(std::chrono::milliseconds(random() % 1500));
+          u.pass_within(random() % 500, std::chrono::milliseconds(1500));
           arbiter.process().send(SIGCONT);
           agent.program->send(SIGCONT);
           break;

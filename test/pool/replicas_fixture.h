@@ -73,6 +73,7 @@ class members {
   std::shared_ptr<test_arbiter> arbiter;
   std::vector<std::unique_ptr<member>> all;
   pool_options o;
+  std::atomic<duration::rep> ahead{0};  ///< of the agents' clocks, by which leases run out
 
   members(const std::string& scheme, std::size_t n, bool with_arbiter = true, std::uint32_t tenure_ms = 400)
       : scheme_(scheme), urls_(n) {
@@ -81,6 +82,8 @@ class members {
     store_.region_bytes = 1_MiB;
     store_.pool_tenure_ms = tenure_ms;
     store_.arbiter = arbiter;
+    store_.hooks.context = this;
+    store_.hooks.now = [](void* of) { return clock::now() + duration(static_cast<members*>(of)->ahead); };
     all.resize(n);
     for (std::size_t i = 0; i < n; ++i) start(i);
     o.agents = urls_;
@@ -132,6 +135,12 @@ class owners {
   void pass(std::uint64_t n) const {
     const std::uint64_t until = used_ + n;
     CHECK(fm::test::await([&] { return used_ >= until || failed_; }));
+  }
+  /// The same, but for so long at most: all of them may be waiting for what a test has stopped.
+  void pass_within(std::uint64_t n, duration within) const {
+    const std::uint64_t until = used_ + n;
+    const time_point enough = clock::now() + within;
+    (void)fm::test::await([&] { return used_ >= until || failed_ || clock::now() >= enough; });
   }
   void stop() {
     stop_ = true;

@@ -34,6 +34,19 @@ kept make_some(pool& p, std::size_t n) {
   return k;
 }
 
+/// Instances of the pool's parts.
+std::set<std::uint32_t> parts_of(const kept& k) {
+  std::set<std::uint32_t> parts;
+  for (const pool_address& a : k.at) parts.insert(a.instance());
+  return parts;
+}
+
+/// An administrator says that the agent goes on with all parts, whose term is 2.
+void let_survive(member& agent, const kept& k) {
+  for (const std::uint32_t instance : parts_of(k))
+    CHECK(await([&] { return agent.store().survive(instance, 2).find("goes on") != std::string::npos; }));
+}
+
 void require_kept(pool& p, kept& k) {
   for (std::size_t i = 0; i < k.at.size(); ++i) {
     if (k.bytes[i].empty()) continue;
@@ -135,7 +148,7 @@ TEST_CASE("a backup that is not heard is done without, and is one again") {
 
 TEST_CASE("a backup that is told late that it is one, or not at all, has what counts and takes over") {
   const int lost = GENERATE(3, 1'000'000);
-  members w("tcp", 2);
+  members w("tcp", 2, true, 200);
   w.all[1]->forgets = lost;
   pool p(w.o);
   kept k = make_some(p, 200);
@@ -151,12 +164,10 @@ TEST_CASE(
   w.o.keep = std::chrono::milliseconds(10);
   pool p(w.o);
   kept k = make_some(p, 100);
-  std::set<std::uint32_t> parts;
-  for (const pool_address& a : k.at) parts.insert(a.instance());
   w.kill(0);
-  std::this_thread::sleep_for(std::chrono::seconds(2));  // more than any lease
-  for (const std::uint32_t instance : parts)
-    CHECK(await([&] { return w.all[1]->store().survive(instance, 2).find("goes on") != std::string::npos; }));
+  w.ahead = duration(std::chrono::minutes(1)).count();  // more than any lease
+  (void)w.all[1]->store().maintain();
+  let_survive(*w.all[1], k);
   require_kept(p, k);
 }
 
@@ -192,8 +203,7 @@ TEST_CASE("without an arbiter an administrator says who goes on, and nobody else
   members w("tcp", 2, false);
   pool p(w.o);
   kept k = make_some(p, 100);
-  std::set<std::uint32_t> parts;
-  for (const pool_address& a : k.at) parts.insert(a.instance());
+  const std::set<std::uint32_t> parts = parts_of(k);
   REQUIRE(parts.size() == 2);
   const auto survive = [&](std::uint32_t instance, std::uint64_t term) {
     return w.all[1]->store().survive(instance, term);
@@ -201,9 +211,7 @@ TEST_CASE("without an arbiter an administrator says who goes on, and nobody else
   CHECK(survive(*parts.begin(), 7).find("nothing was done") != std::string::npos);
   CHECK(survive(*parts.begin() ^ 0x100, 2).find("no pool") != std::string::npos);
   w.kill(0);
-  // One part has lost its primary, the other one its backup: both wait for somebody's word.
-  for (const std::uint32_t instance : parts)
-    CHECK(await([&] { return survive(instance, 2).find("goes on") != std::string::npos; }));
+  let_survive(*w.all[1], k);  // one part has lost its primary, the other one its backup: both wait for somebody's word
   require_kept(p, k);
 }
 
