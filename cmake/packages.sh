@@ -9,19 +9,19 @@ build_packages=(
 )
 
 # What test/run needs besides.
-test_packages=(catch2 ccache util-linux clang-format-14 redis-tools python3)
+test_packages=(catch2 ccache lld util-linux clang-format-14 redis-tools python3)
 
 # What test/run --full needs besides.
 full_packages=(
   spin doxygen graphviz gdb valgrind etcd-server
-  clang-14 libclang-rt-14-dev clang-tidy-14
+  clang-14 clang-tidy-14
   libbenchmark-dev libmimalloc-dev libgc-dev
   libboost-serialization1.81-dev libcereal-dev protobuf-compiler libprotobuf-dev libflatbuffers-dev flatbuffers-compiler
   capnproto libcapnp-dev
 )
 
-# What the sanitizers need: clang (see CMakePresets.json), which takes half the time of g++ 12 for them, and
-# llvm-symbolizer, without which their reports have no names.
+# What the sanitizers and fuzzing need: clang 19 (see CMakePresets.json), which takes half the time of g++ 12 for sanitizers and a
+# third of that of clang 14 for fuzzing, and llvm-symbolizer, without which their reports have no names.
 sanitizer_packages=(clang-19 libclang-rt-19-dev llvm-19)
 
 # Compilers and standard libraries of users' programs, which the tests try where there are such (test/compilers).
