@@ -177,7 +177,8 @@ class Metric:
         self.goal = self.bound = self.met = self.margin = self.figure = None
         self.spread = ""
         if "left_out" in row:
-            self.note = self.note or "left out: the kernel killed the swapping peer"
+            killed = "wait status 9" in row["left_out"]
+            self.note = self.note or "left out: " + ("the kernel killed the swapping peer" if killed else row["left_out"])
             return
         if self.goal_text and not GOAL.match(self.goal_text):
             raise Problem(f"page.toml: {self.claim}: cannot read the goal '{self.goal_text}'")
