@@ -1,9 +1,12 @@
 // Two programs on channels, against the same with serializers over plain sockets: a key-value store with values of 1 KiB, and the shuffle
-// of a PageRank that two processes compute.
+// of a PageRank that two or three processes compute.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <thread>
 #include <unistd.h>
 
@@ -199,13 +202,15 @@ void kv_rows(program& p, fm::heap& h, const std::string& transport) {
 
 // ---- PageRank ----
 
-/// One half of a graph: vertices [first, first + count) of 2 * count, with the edges that lead to them.
-struct half {
-  std::size_t first = 0, count = 0;
+/// One part of a graph: vertices [first, first + count) of `parts * count`, with the edges that lead to them.
+struct part {
+  std::size_t number = 0, parts = 0, first = 0, count = 0;
   std::vector<std::uint32_t> begin, from;  ///< predecessors of the i-th: from[begin[i]] to from[begin[i + 1]]
   std::vector<float> rank, degree;
 
-  half(std::size_t vertices, std::size_t which) : first(which * vertices / 2), count(vertices / 2) {
+  part(std::size_t vertices, std::size_t which, std::size_t of)
+      : number(which), parts(of), first(which * (vertices / of)), count(vertices / of) {
+    vertices = count * parts;
     random_source random(7);
     const zipf_keys popular(vertices, 0.6);
     std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
@@ -228,111 +233,178 @@ struct half {
   void give(To&& to) const {
     for (std::size_t i = 0; i < count; ++i) to[i] = rank[i] / degree[i];
   }
-  template <class Mine, class Theirs>
-  void gather(const Mine& mine, const Theirs& theirs) {
-    const std::size_t low = first == 0 ? 0 : count;
+  /// `given`: what the vertices of each part give.
+  void gather(std::span<const float* const> given) {
     for (std::size_t i = 0; i < count; ++i) {
       float sum = 0;
       for (std::uint32_t e = begin[i]; e < begin[i + 1]; ++e) {
-        const std::size_t v = from[e];
-        sum += v - low < count ? mine[v - low] : theirs[v < count ? v : v - count];
+        std::size_t v = from[e], p = 0;
+        for (; v >= count; v -= count) ++p;
+        sum += given[p][v];
       }
-      rank[i] = 0.15f / float(2 * count) + 0.85f * sum;
+      rank[i] = 0.15f / float(parts * count) + 0.85f * sum;
     }
   }
   [[nodiscard]] double sum() const { return std::accumulate(rank.begin(), rank.end(), 0.0); }
 };
 
-void iterate(half& g, fm::heap& h, fm::channel& c, std::size_t iterations) {
+constexpr fm::send_options until_sent{.until = fm::delivery::sent, .within = std::chrono::seconds(60)};
+
+// `others`: by the number of their part; the own place is empty.
+void iterate(part& g, fm::heap& h, std::vector<fm::channel>& others, std::size_t iterations) {
   for (std::size_t i = 0; i < iterations; ++i) {
-    const auto mine = h.array<float>(g.count);
+    std::vector<fm::ptr<float[]>> all(g.parts);
+    all[g.number] = h.array<float>(g.count);
     {
-      const auto to = mine.write();
+      const auto to = all[g.number].write();
       g.give(*to);
     }
-    c.send(mine, {.until = fm::delivery::sent, .within = std::chrono::seconds(60)});
-    const auto here = mine.read(), theirs = c.recv<float[]>(patient).read();
-    g.gather(*here, *theirs);
+    for (std::size_t p = 0; p < g.parts; ++p)
+      if (p != g.number) others[p].send(all[g.number], until_sent);
+    for (std::size_t p = 0; p < g.parts; ++p)
+      if (p != g.number) all[p] = others[p].recv<float[]>(patient);
+    std::vector<fm::read_pin<float[]>> here;
+    std::vector<const float*> given;
+    for (const auto& values : all) given.push_back(here.emplace_back(values.read())->data());
+    g.gather(given);
   }
 }
 
-void iterate(half& g, coded_stream& c, std::size_t iterations) {
-  shape_data mine;
-  std::vector<float> theirs;
-  mine.floats.resize(g.count);
+void iterate(part& g, std::vector<std::unique_ptr<coded_stream>>& others, std::size_t iterations) {
+  std::vector<shape_data> all(g.parts);
+  all[g.number].floats.resize(g.count);
   for (std::size_t i = 0; i < iterations; ++i) {
-    g.give(mine.floats);
-    message_head h;
-    // The one sends first and the other receives first: both could fill their sockets otherwise.
-    if (g.first == 0) c.send(set, i, &mine);
-    if (!c.receive(h, theirs) || h.key != i) throw fm::error(fm::errc::corrupt, "another iteration was received");
-    if (g.first != 0) c.send(set, i, &mine);
-    g.gather(mine.floats, theirs);
+    g.give(all[g.number].floats);
+    // Of two parts, the first sends first and the second receives first: both could fill their sockets otherwise.
+    for (std::size_t p = 0; p < g.parts; ++p) {
+      if (p == g.number) continue;
+      message_head h;
+      if (g.number < p) others[p]->send(set, i, &all[g.number]);
+      if (!others[p]->receive(h, all[p].floats) || h.key != i)
+        throw fm::error(fm::errc::corrupt, "another iteration was received");
+      if (g.number > p) others[p]->send(set, i, &all[g.number]);
+    }
+    std::vector<const float*> given;
+    for (const shape_data& values : all) given.push_back(values.floats.data());
+    g.gather(given);
   }
 }
 
-// The worker `rank_channel shm|tcp VERTICES`: `iterate N`, and its ranks' sum.
+// Workers take these: `accept N` and `connect N PORT` make the connection to part N, `iterate N` answers the sum of the part's ranks.
+int rank_worker(part& g, double port, const std::function<void(std::size_t)>& accept,
+                const std::function<void(std::size_t, int)>& connect, const std::function<void(std::size_t)>& run) {
+  return serve_commands({{"port", port}}, [&](const std::vector<std::string>& words) {
+    const std::size_t number = std::stoull(words.at(1));
+    if (words.at(0) == "accept") accept(number);
+    if (words.at(0) == "connect") connect(number, std::stoi(words.at(2)));
+    if (words.at(0) == "iterate") run(number);
+    return figures{{"sum", g.sum()}};
+  });
+}
+
+// The worker `rank_channel shm|tcp VERTICES PART PARTS`.
 int rank_channel_main(const std::vector<std::string>& args) {
   fm::heap h(bench_heap());
-  half g(std::stoull(args.at(1)), 1);
+  part g(std::stoull(args.at(1)), std::stoull(args.at(2)), std::stoull(args.at(3)));
   fm::channel_listener listener(h,
                                 args.at(0) == "tcp" ? "tcp://127.0.0.1:0" : channel_url("rank", args.at(0), getpid()));
-  fm::channel c;
-  return serve_commands({{"port", number_in(listener.url(), args.at(0))}}, [&](const std::vector<std::string>& words) {
-    if (words.at(0) == "accept") c = listener.accept(patient.within);
-    if (words.at(0) == "iterate") iterate(g, h, c, std::stoull(words.at(1)));
-    return figures{{"sum", g.sum()}};
-  });
+  std::vector<fm::channel> others(g.parts);
+  return rank_worker(
+      g, number_in(listener.url(), args.at(0)), [&](std::size_t n) { others[n] = listener.accept(patient.within); },
+      [&](std::size_t n, int port) { others[n] = fm::channel::connect(h, channel_url("rank", args.at(0), port)); },
+      [&](std::size_t iterations) { iterate(g, h, others, iterations); });
 }
 
-// The worker `rank_peer shm|tcp VERTICES SERIALIZER`.
+// The worker `rank_peer shm|tcp VERTICES PART PARTS SERIALIZER`.
 int rank_peer_main(const std::vector<std::string>& args) {
-  half g(std::stoull(args.at(1)), 1);
+  part g(std::stoull(args.at(1)), std::stoull(args.at(2)), std::stoull(args.at(3)));
+  const std::string& name = args.at(4);
   stream_acceptor acceptor(socket_of(args.at(0)));
-  std::unique_ptr<coded_stream> c;
-  return serve_commands({{"port", double(acceptor.port())}}, [&](const std::vector<std::string>& words) {
-    if (words.at(0) == "accept") c = std::make_unique<coded_stream>(acceptor.accept(), args.at(2));
-    if (words.at(0) == "iterate") iterate(g, *c, std::stoull(words.at(1)));
-    return figures{{"sum", g.sum()}};
-  });
+  std::vector<std::unique_ptr<coded_stream>> others(g.parts);
+  return rank_worker(
+      g, acceptor.port(), [&](std::size_t n) { others[n] = std::make_unique<coded_stream>(acceptor.accept(), name); },
+      [&](std::size_t n, int port) {
+        others[n] = std::make_unique<coded_stream>(stream::connect(socket_of(args.at(0)), std::uint16_t(port)), name);
+      },
+      [&](std::size_t iterations) { iterate(g, others, iterations); });
 }
 
-void rank_rows(program& p, fm::heap& h, const std::string& transport) {
+// The other parts of one side, as workers, connected with one another and with part 0, which is this process.
+class rank_workers {
+ public:
+  rank_workers(program& p, const std::string& kind, std::vector<std::string> args, std::size_t parts,
+               const std::function<void(std::size_t, int)>& connect)
+      : program_(p) {
+    for (std::size_t n = 1; n < parts; ++n) {
+      std::vector<std::string> of = args;
+      of.insert(of.begin() + 2, {std::to_string(n), std::to_string(parts)});
+      all_.emplace_back(kind, of, p.agent_core());
+      p.count_cpu_of(all_.back().pid());
+    }
+    for (std::size_t n = 1; n < parts; ++n) {
+      const int port = int(port_of(n));
+      for (std::size_t from = 0; from < n; ++from) {
+        worker& to = all_[n - 1];
+        to.post(fmt::format("accept {}", from));
+        if (from == 0)
+          connect(n, port);
+        else
+          all_[from - 1].ask(fmt::format("connect {} {}", n, port));
+        to.answer("accept");
+      }
+    }
+  }
+  ~rank_workers() {
+    for (const worker& w : all_) program_.forget_cpu_of(w.pid());
+  }
+  rank_workers(const rank_workers&) = delete;
+  rank_workers& operator=(const rank_workers&) = delete;
+
+  // ms an iteration of all parts together; `mine` does the one of this process.
+  turn run(std::size_t iterations, const part& g, double& sum, const std::function<void()>& mine) {
+    return per_operation(double(iterations) * 1e6, [&] {
+      for (worker& w : all_) w.post(fmt::format("iterate {}", iterations));
+      mine();
+      sum = g.sum();
+      for (worker& w : all_) sum += w.answer("iterate").at("sum");
+    });
+  }
+
+ private:
+  [[nodiscard]] double port_of(std::size_t n) const { return all_[n - 1].ready().at("port"); }
+
+  program& program_;
+  std::vector<worker> all_;
+};
+
+void rank_rows(program& p, fm::heap& h, const std::string& transport, std::size_t parts) {
   if (!p.wants("pagerank")) return;
-  const std::size_t vertices = p.sized<std::size_t>(1 << 17, 1 << 10), iterations = p.sized<std::size_t>(50, 5);
+  const std::size_t vertices = parts * p.sized<std::size_t>(1 << 16, 1 << 9), iterations = p.sized<std::size_t>(50, 5);
   for (const std::string& name : serializer_names()) {
-    worker ours("rank_channel", {transport, std::to_string(vertices)}, p.agent_core());
-    worker theirs("rank_peer", {transport, std::to_string(vertices), name}, p.agent_core());
-    p.count_cpu_of(ours.pid());
-    p.count_cpu_of(theirs.pid());
-    half near(vertices, 0), near_peer(vertices, 0);
-    ours.post("accept");
-    fm::channel c = fm::channel::connect(h, channel_url("rank", transport, int(ours.ready().at("port"))));
-    ours.answer("accept");
-    theirs.post("accept");
-    coded_stream peer(stream::connect(socket_of(transport), std::uint16_t(theirs.ready().at("port"))), name);
-    theirs.answer("accept");
+    part near(vertices, 0, parts), near_peer(vertices, 0, parts);
+    std::vector<fm::channel> channels(parts);
+    std::vector<std::unique_ptr<coded_stream>> streams(parts);
+    rank_workers ours(p, "rank_channel", {transport, std::to_string(vertices)}, parts, [&](std::size_t n, int port) {
+      channels[n] = fm::channel::connect(h, channel_url("rank", transport, port));
+    });
+    rank_workers theirs(
+        p, "rank_peer", {transport, std::to_string(vertices), name}, parts, [&](std::size_t n, int port) {
+          streams[n] = std::make_unique<coded_stream>(stream::connect(socket_of(transport), std::uint16_t(port)), name);
+        });
     double sum = 0, peer_sum = 0;
-    const auto turn_of = [&](worker& w, half& g, double& total, auto&& work) {
-      return per_operation(double(iterations) * 1e6, [&] {
-        w.post(fmt::format("iterate {}", iterations));
-        work();
-        total = g.sum() + w.answer("iterate").at("sum");
-      });
-    };
     p.compare(
         {"pagerank",
          {{"transport", transport},
+          {"processes", std::to_string(parts)},
           {"vertices", std::to_string(vertices)},
-          {"sent_and_received", fmt::format("{} KiB", vertices / 2 * sizeof(float) / 1024)}},
+          {"sent_and_received", fmt::format("{} KiB", near.count * sizeof(float) / 1024)}},
          "ms an iteration",
          {},
          name},
-        [&] { return turn_of(ours, near, sum, [&] { iterate(near, h, c, iterations); }); },
-        [&] { return turn_of(theirs, near_peer, peer_sum, [&] { iterate(near_peer, peer, iterations); }); }, 5);
+        [&] { return ours.run(iterations, near, sum, [&] { iterate(near, h, channels, iterations); }); },
+        [&] { return theirs.run(iterations, near_peer, peer_sum, [&] { iterate(near_peer, streams, iterations); }); },
+        5);
     if (sum != peer_sum) throw fm::error(fm::errc::corrupt, "the two sides have computed other ranks");
-    p.forget_cpu_of(ours.pid());
-    p.forget_cpu_of(theirs.pid());
   }
 }
 
@@ -344,13 +416,14 @@ int main(int argc, char** argv) {
                           {"kv_peer", kv_peer_main},
                           {"rank_channel", rank_channel_main},
                           {"rank_peer", rank_peer_main}});
-  program p("channel_programs", "A key-value store and a PageRank of two processes, on channels and on serializers");
+  program p("channel_programs",
+            "A key-value store and a PageRank of two or three processes, on channels and on serializers");
   p.parse(argc, argv);
   return p.run([&] {
     fm::heap h(bench_heap());
     for (const std::string transport : {"shm", "tcp"}) {
       kv_rows(p, h, transport);
-      rank_rows(p, h, transport);
+      for (const std::size_t parts : {2, 3}) rank_rows(p, h, transport, parts);
     }
   });
 }

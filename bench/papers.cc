@@ -4,6 +4,7 @@
 
 #include "peers/bare_read.h"
 #include "peers/serializer_link.h"
+#include "peers/tcp.h"
 #include "support/channel_link.h"
 
 int main(int argc, char** argv) {
@@ -17,7 +18,8 @@ int main(int argc, char** argv) {
                           {"naos_echo", naos_echo_main},
                           {"naos_peer_echo", naos_peer_echo_main},
                           {"naos_taker", naos_taker_main},
-                          {"serializer_receiver", serializer_receiver_main}});
+                          {"serializer_receiver", serializer_receiver_main},
+                          {"tcp_server", tcp_server_main}});
   program p("papers", "Figures of the papers that farmem follows, scaled down, beside what the papers state");
   std::string binary;
   p.option("--agent", binary, "the farmem-agent to run");

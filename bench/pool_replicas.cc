@@ -129,7 +129,7 @@ void lose_one(program& p, const std::string& binary, const std::string& transpor
     };
     std::this_thread::sleep_for(1s);  // it is noticed by then
     while (!is_whole()) std::this_thread::sleep_for(5ms);
-    p.measure({"stall", parameters, "ms", {goal_kind::value_at_most, 2000}}, u.longest_ms());
+    p.measure({"stall", parameters, "ms", {goal_kind::value_at_most, 1000}}, u.longest_ms());
     p.measure({"failed", parameters, "calls", {goal_kind::value_at_most, 0}}, u.failed());
     p.measure({"wrong", parameters, "calls", {goal_kind::value_at_most, 0}}, u.wrong());
   }

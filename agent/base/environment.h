@@ -21,6 +21,7 @@ struct environment {
 
   const store_options options;
   std::atomic<std::uint32_t> work{0};  ///< goes up when there may be something to maintain
+  std::atomic<bool> drained{false};    ///< an administrator wants it to be empty: it takes nothing new
 
   [[nodiscard]] time_point now() const {
     return options.hooks.now != nullptr ? options.hooks.now(options.hooks.context) : clock::now();

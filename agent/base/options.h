@@ -57,7 +57,7 @@ struct store_options {
       std::chrono::seconds(3);  ///< a peer that acknowledges nothing for so long is given up for the cycle
   /// How long a pool with replicas is served, at most, after its primary was heard of: 200 ms to a minute. A backup takes
   /// over a little after that.
-  std::uint32_t pool_tenure_ms = 1000;
+  std::uint32_t pool_tenure_ms = 750;
   /// Says which agent of a pool with replicas goes on when they do not hear each other; null: an administrator does.
   std::shared_ptr<pool_arbiter> arbiter;
   std::string zone;            ///< its failure domain: replicas go to agents of different ones; empty: none

@@ -173,11 +173,6 @@ time_point heaps::send_lost_notices() {
   return left ? agent_.now() + limits::notice_retry : time_point::max();
 }
 
-void heaps::drain(bool on) noexcept {
-  drains_.store(on, std::memory_order_release);
-  agent_.wake();
-}
-
 std::size_t heaps::count() const {
   const std::lock_guard lock(mutex_);
   return by_id_.size();

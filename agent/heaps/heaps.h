@@ -51,10 +51,7 @@ class heaps {
   [[nodiscard]] std::shared_ptr<heap> find(const std::uint64_t (&id)[2]) const;
   /// Takes the heap out of the map and frees what it has; `why` is for the log.
   void free_heap(heap& h, const char* why, bool only_if_expired);
-  /// Owners are asked to move their tablets away and to close their heaps, or not any more. New heaps and tablets are
-  /// refused meanwhile.
-  void drain(bool on) noexcept;
-  [[nodiscard]] bool is_drained() const noexcept { return drains_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_drained() const noexcept { return agent_.drained.load(std::memory_order_acquire); }
   [[nodiscard]] std::size_t count() const;
   /// Both return when they want to be called again, at the latest.
   time_point expire_leases();
@@ -93,7 +90,6 @@ class heaps {
   mutable std::mutex mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<heap>, id_hash> by_id_;
   std::uint64_t expired_ = 0;
-  std::atomic<bool> drains_{false};
 };
 
 /// The heap was closed, or taken over by a later session, between the arrival of a message and its turn.

@@ -51,9 +51,16 @@ errc backup_link::connected(fabric::session& s, std::uint32_t) {
     text_ = v.code == errc::ok ? "its answer makes no sense" : v.text();
     return errc::refused;
   }
-  agent_ = a.agent;
+  if (agent_ == 0) {  // before the keeper knows the link
+    agent_ = a.agent;
+    zone_ = a.zone;
+  }
   rung_(context_);
   return errc::ok;
+}
+
+duration backup_link::reconnect_for(duration usual) const noexcept {
+  return insists_.load(std::memory_order_relaxed) ? std::max<duration>(usual, limits::leaving_reconnect_for) : usual;
 }
 
 void backup_link::post(backup_message type, std::span<const std::byte> fixed, std::span<const std::byte> tail) {
@@ -104,7 +111,11 @@ backup_link::news backup_link::look() {
         n.text = v.text();
       } else if (tells) {
         n.joined = n.joined || l.type == backup_message::backup_joined;
+        n.takes_over = n.takes_over || l.type == backup_message::take_over;
+        n.leaves = n.leaves || a.leaves != 0;
         n.promised = std::max(n.promised, l.sent);
+      } else {
+        n.left = true;
       }
     }
     letters_.pop_front();

@@ -26,6 +26,7 @@ class backup_link final : public fabric::session_events {
 
   errc connected(fabric::session& s, std::uint32_t) override;
   void disconnected(fabric::session&, std::uint32_t, errc) noexcept override { rung_(context_); }
+  duration reconnect_for(duration usual) const noexcept override;
   void lost(fabric::session&, errc) noexcept override { rung_(context_); }
   void notice(fabric::session&, std::span<const std::byte>) noexcept override {}  // no backup sends any
 
@@ -35,6 +36,9 @@ class backup_link final : public fabric::session_events {
     time_point promised{};      ///< when the last message was sent that it has answered; the beginning of time: none
     errc refusal = errc::ok;    ///< it has said that it is not the backup any more, and why
     bool joined = false;        ///< it knows that it is the backup
+    bool leaves = false;        ///< it wants to be one no longer
+    bool left = false;          ///< it is not one any more, as it was told
+    bool takes_over = false;    ///< it is the primary as soon as it may, as it was told
     bool begins_again = false;  ///< something was lost, and nothing is in flight: send what is not confirmed
     std::string text;           ///< of the refusal
   };
@@ -49,8 +53,13 @@ class backup_link final : public fabric::session_events {
   [[nodiscard]] bool is_lost() const noexcept { return session_->state() == fabric::session_state::lost; }
   /// The backup's number.
   [[nodiscard]] std::uint64_t agent() const noexcept { return agent_; }
+  /// Its failure domain (protocol::zone_number); 0: it has none.
+  [[nodiscard]] std::uint16_t zone() const noexcept { return zone_; }
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   [[nodiscard]] time_point posted() const noexcept { return posted_; }
+  /// A connection that breaks from here on is tried again for limits::leaving_reconnect_for: nobody else would say what this
+  /// link has to.
+  void insist() noexcept { insists_.store(true, std::memory_order_relaxed); }
   /// That a new connection names.
   void set_term(std::uint64_t term) noexcept { term_.store(term, std::memory_order_relaxed); }
 
@@ -71,7 +80,9 @@ class backup_link final : public fabric::session_events {
   void (*const rung_)(void*) noexcept;
   void* const context_;
   std::atomic<std::uint64_t> term_;
-  std::uint64_t agent_ = 0;  ///< set by the first connection
+  std::atomic<bool> insists_{false};
+  std::uint64_t agent_ = 0;  ///< set by the first connection, as the zone
+  std::uint16_t zone_ = 0;
   std::mutex mutex_;
   errc refused_ = errc::ok;  ///< mutex_, as the next: it does not let itself be opened
   std::string text_;

@@ -14,12 +14,14 @@ bool follows(const pool& p) {
 
 }  // namespace
 
-errc backup_session::stale(backup_message type, fabric::answer& out) {
-  return refuse(out, as_type(type), errc::stale, "this agent is not the backup of that primary any more");
+errc backup_session::stale(backup_message type, fabric::answer& out) const {
+  const bool is_over = pool_->replicas->members.role() == pair_role::over;
+  return refuse(out, as_type(type), is_over ? errc::not_found : errc::stale,
+                "this agent is not the backup of that primary any more");
 }
 
 errc backup_session::answer(backup_message type, fabric::answer& out) {
-  const backup_answer a{pool_->replicas->applied};
+  const backup_answer a{pool_->replicas->applied, agent_.drained.load(std::memory_order_acquire) ? 1u : 0u, 0};
   begin_answer(out, as_type(type), &a, sizeof a);
   return errc::ok;
 }
@@ -27,10 +29,12 @@ errc backup_session::answer(backup_message type, fabric::answer& out) {
 errc backup_session::message(message_type type, body b, fabric::answer& out) {
   const auto t = static_cast<backup_message>(type);
   // Before anything is done: what is answered later was promised for less long then.
-  if (t != backup_message::leave_backup && !pool_->replicas->members.hear(clock::now())) return stale(t, out);
+  const bool is_promise = t != backup_message::leave_backup && t != backup_message::take_over;
+  if (is_promise && !pool_->replicas->members.hear(clock::now())) return stale(t, out);
   switch (t) {
     case backup_message::backup_records: return records(b, out);
     case backup_message::backup_joined: return joined(b, out);
+    case backup_message::take_over: return take_over(b, out);
     case backup_message::backup_beat: {
       if (!b.empty()) return errc::bad_frame;
       const std::lock_guard lock(pool_->structure);
@@ -40,7 +44,7 @@ errc backup_session::message(message_type type, body b, fabric::answer& out) {
       if (!b.empty()) return errc::bad_frame;
       {
         const std::lock_guard lock(pool_->structure);
-        if (follows(*pool_)) pool_->replicas->members.end();
+        if (!pool_->replicas->members.let_go()) return stale(t, out);
       }
       agent_.wake();
       begin_answer(out, type, nullptr, 0);
@@ -56,6 +60,16 @@ errc backup_session::joined(body b, fabric::answer& out) {
   if (!read_exactly(b, m)) return errc::bad_frame;
   const std::lock_guard lock(pool_->structure);
   if (!follows(*pool_) || !pool_->replicas->members.become_backup(m.term, clock::now())) return stale(type, out);
+  pool_->replicas->log.ring();
+  return answer(type, out);
+}
+
+errc backup_session::take_over(body b, fabric::answer& out) {
+  constexpr auto type = backup_message::take_over;
+  take_over_body m;
+  if (!read_exactly(b, m)) return errc::bad_frame;
+  const std::lock_guard lock(pool_->structure);
+  if (pool_->closed || !pool_->replicas->members.primary_has_left(m.term)) return stale(type, out);
   pool_->replicas->log.ring();
   return answer(type, out);
 }

@@ -24,8 +24,10 @@ class backup_session final : public tenant {
  private:
   errc records(body b, fabric::answer& out);
   errc joined(body b, fabric::answer& out);
+  errc take_over(body b, fabric::answer& out);
   errc answer(backup_message type, fabric::answer& out);
-  static errc stale(backup_message type, fabric::answer& out);
+  /// It follows that primary no more: not_found if it never will again.
+  errc stale(backup_message type, fabric::answer& out) const;
 
   environment& agent_;
   const std::shared_ptr<pool> pool_;

@@ -9,6 +9,7 @@ const char* to_string(pair_role r) noexcept {
   switch (r) {
     case pair_role::alone: return "alone";
     case pair_role::paired: return "primary";
+    case pair_role::leaving: return "leaving";
     case pair_role::learning: return "learning";
     case pair_role::backup: return "backup";
     case pair_role::over: break;
@@ -40,9 +41,16 @@ void pair_membership::promised(time_point sent) noexcept {
   serves_until_.store(std::max(serves_until_.load(std::memory_order_relaxed), until), std::memory_order_release);
 }
 
+bool pair_membership::leave() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (role() != pair_role::paired) return false;
+  set(pair_role::leaving, 0);
+  return true;
+}
+
 void pair_membership::go_on_alone(std::uint64_t term) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!is_primary() || term <= this->term()) return;
+  if ((!is_primary() && role() != pair_role::leaving) || term <= this->term()) return;
   term_.store(term, std::memory_order_release);
   set(pair_role::alone, forever);
 }
@@ -68,6 +76,27 @@ bool pair_membership::become_backup(std::uint64_t term, time_point now) noexcept
   promised_until_ = std::max(promised_until_, now + tenure_);
   set(pair_role::backup, 0);
   return true;
+}
+
+bool pair_membership::primary_has_left(std::uint64_t term) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (is_primary()) return term < this->term();
+  if (role() != pair_role::backup || term != this->term()) return false;
+  takes_over_ = left_ = true;
+  return true;
+}
+
+bool pair_membership::let_go() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (role() == pair_role::over) return true;
+  if (takes_over_ || !follows()) return false;
+  set(pair_role::over, 0);
+  return true;
+}
+
+bool pair_membership::is_left() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return left_;
 }
 
 time_point pair_membership::silent_until() const noexcept {

@@ -2,7 +2,9 @@
 // serving at one time. Nothing here waits or sends.
 //
 //   alone ──joined──► paired ──nobody answers, and it goes on alone──► alone, a later term
-//                        └────── the backup goes on ──► over
+//                        ├────── the backup goes on ──► over
+//                        └─it leaves─► leaving ──the backup goes on──► over
+//                                         └──nobody answers, and it goes on alone──► alone, a later term
 //   learning ──joined──► backup ──the primary is silent, and this one goes on──► alone, a later term
 //   (so does one that is learning if the arbiter says that it has everything: the message that says so was lost)
 //                           └───── the primary went on alone ──► over
@@ -15,6 +17,9 @@
 // The backup does not take over by itself: it asks who goes on (agent/base/arbiter.h), and so does a primary whose backup
 // is silent. One of both is told that it does. While a backup asks, it promises nothing and applies nothing; else a
 // primary could go on meanwhile, under a promise of a backup that is the next primary.
+// A primary that leaves serves no more. When the last lease that it has given is over, it tells its backup to ask, which
+// need not wait for silence then. One of the two ends only when it is certain that the other one does not: a primary not
+// while it asks itself, and a backup that asks does not let itself be sent away.
 //
 // Invariants owned here
 //   - serves() is true of at most one agent at a time.
@@ -33,6 +38,7 @@ namespace fm::agent {
 enum class pair_role : std::uint8_t {
   alone,     ///< the primary, and nobody else has all that it has
   paired,    ///< the primary; a change counts when the backup has it
+  leaving,   ///< it was the primary, and the backup is to be it
   learning,  ///< to become the backup: it lacks some
   backup,    ///< it has all that counts
   over,      ///< it is not a member any more
@@ -61,6 +67,8 @@ class pair_membership {
   void join(std::uint64_t term, time_point sent) noexcept;
   /// The backup has answered what was sent at `sent`.
   void promised(time_point sent) noexcept;
+  /// It serves no more, so that the backup can be the primary. False: it has no backup.
+  bool leave() noexcept;
   /// Nobody else takes over any more.
   void go_on_alone(std::uint64_t term) noexcept;
   /// Another one goes on, or the pool has ended. For good.
@@ -70,6 +78,12 @@ class pair_membership {
   /// False: it is not one of this term's primary any more. Otherwise it promises not to take over for a while.
   bool hear(time_point now) noexcept;
   bool become_backup(std::uint64_t term, time_point now) noexcept;
+  /// The primary of that term serves no more, and nobody reads from it: as if it was silent. False: this is not the backup of
+  /// that term, nor the primary of a later one.
+  bool primary_has_left(std::uint64_t term) noexcept;
+  /// It is not a member any more, as the primary says. False: it may be the primary already, or be told to be.
+  bool let_go() noexcept;
+  [[nodiscard]] bool is_left() const noexcept;
   /// The primary is silent for longer than was promised: from here on nothing is promised.
   bool begin_taking_over(time_point now) noexcept;
   /// When that will be so, if nothing is heard until then.
@@ -89,6 +103,7 @@ class pair_membership {
   std::atomic<duration::rep> serves_until_;
   time_point promised_until_{};  ///< mutex_
   bool takes_over_ = false;      ///< mutex_
+  bool left_ = false;            ///< mutex_; by its primary
 };
 
 }  // namespace fm::agent

@@ -364,7 +364,7 @@ errc pool_session::tune(const pool_client& c, pool& p, body b, fabric::answer& o
     return errc::bad_frame;
   if (!p.may_tune(c)) return refuse(out, type, errc::access_denied, fmt::format("pool {} has its settings", p.name));
   pool_blocks::thresholds above{};
-  std::copy(std::begin(m.compact_above), std::end(m.compact_above), above.begin());
+  for (std::uint32_t k = 0; k < above.size(); ++k) above[k] = m.compact_above[blocks::line_class(k)];
   p.compact_classes_above(above);
   p.tuned = true;
   p.write_down(p.note(record_kind::thresholds, above));

@@ -16,7 +16,7 @@ owner_key key_of(const pool_open_body& b) { return {{b.tenant[0], b.tenant[1]}, 
 
 pool_blocks::names names_of(const pool_settings& s) {
   pool_blocks::names all{};
-  for (std::uint32_t c = 0; c < all.size(); ++c) all[c] = static_cast<blocks::naming>(s.naming[c]);
+  for (std::uint32_t c = 0; c < all.size(); ++c) all[c] = static_cast<blocks::naming>(s.naming[blocks::line_class(c)]);
   return all;
 }
 
@@ -32,7 +32,8 @@ pool::pool(const environment& agent, region_pool& regions, const pool_open_body&
       quota_bytes(quota),
       frames(std::make_unique<pool_frames>(regions, key_of(b), this, quota)),
       blocks(std::make_unique<pool_blocks>(
-          *frames, pool_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto},
+          *frames, pool_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto,
+                                         b.settings.shares_lines == 1},
                                         b.settings.arenas,
                                         names_of(b.settings),
                                         static_cast<blocks::fallback>(b.settings.fallback),

@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "agent/base/reachable.h"
-#include "backup_link.h"
 
 namespace fm::agent {
 
@@ -124,7 +123,10 @@ bool pool_keeper::step(time_point now, time_point& until) {
   const duration lag = round_at_ == time_point{} ? duration{} : now - round_at_;
   if (lag > replicas_.members.tenure() / limits::beats_a_tenure && heard_ != time_point{} && stage_ != stage::none)
     heard_ = std::min(now, heard_ + lag);
-  const bool more = replicas_.members.is_primary() ? lead(now, until) : follow(now, until);
+  const pair_membership& members = replicas_.members;
+  const bool more = members.is_primary()                   ? lead(now, until)
+                    : members.role() == pair_role::leaving ? hand_over(now, until)
+                                                           : follow(now, until);
   round_at_ = more ? now : std::min(until, clock::now() + limits::sleep_max);
   return more;
 }
@@ -150,10 +152,37 @@ void pool_keeper::drop_link(bool tell) {
   }
   link_.reset();
   stage_ = stage::none;
+  lets_go_ = let_go_ = asked_over_ = ever_asked_over_ = takes_over_ = false;
   set_backup({});
 }
 
 // ---- the primary ----
+
+backup_link::news pool_keeper::hear_backup() {
+  backup_link::news news = link_->look();
+  if (news.promised != time_point{}) {
+    promised_ = news.promised;
+    heard_ = std::max(heard_, promised_);
+    replicas_.members.promised(news.promised);
+  }
+  if (news.begins_again) {
+    replicas_.log.send_again_after(replicas_.log.confirmed());
+    lets_go_ = asked_over_ = false;
+  }
+  told_ = told_ || news.joined;
+  left_ = left_ || (let_go_ && (news.left || news.refusal == errc::not_found));
+  takes_over_ = takes_over_ || news.takes_over || (ever_asked_over_ && news.refusal == errc::refused);
+  return news;
+}
+
+std::string pool_keeper::why_lost(const backup_link::news& news) const {
+  return left_ ? "its agent is drained" : news.refusal != errc::ok ? news.text : "it does not answer";
+}
+
+bool pool_keeper::has_third() const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(urls_.begin(), urls_.end(), [&](const std::string& u) { return u != link_->url(); });
+}
 
 bool pool_keeper::lead(time_point now, time_point& until) {
   if (stage_ == stage::none) {
@@ -161,35 +190,73 @@ bool pool_keeper::lead(time_point now, time_point& until) {
     return stage_ != stage::none;
   }
   const duration tenure = replicas_.members.tenure();
-  const backup_link::news news = link_->look();
-  if (news.promised != time_point{}) {
-    promised_ = news.promised;
-    heard_ = std::max(heard_, promised_);
-    replicas_.members.promised(news.promised);
-  }
-  if (news.begins_again) replicas_.log.send_again_after(replicas_.log.confirmed());
-  if (news.joined) told_ = true;
+  const backup_link::news news = hear_backup();
   const bool follows = stage_ == stage::following;
   const bool silent =
       follows ? now >= heard_ + tenure / 2 || is_by_hand(replicas_.members.term())
               : now >= heard_ + limits::teaching_tenures * tenure || replicas_.log.bytes() >= limits::log_bytes_max;
-  if (news.refusal != errc::ok || silent || asks_) {
+  if (news.refusal != errc::ok || silent || asks_ || left_) {
     if (asks_ && stage_ == stage::settling)
       join_backup(now, until);
     else
-      lose_backup(now, news.refusal != errc::ok ? news.text : "it does not answer", until);
+      lose_backup(now, why_lost(news), until);
     if (link_ == nullptr || replicas_.members.role() == pair_role::over) return false;
   }
+  if (stage_ == stage::following && told_ && !asks_ && !lets_go_ && link_->takes_more() && has_third()) {
+    if (agent_.drained.load(std::memory_order_acquire) && replicas_.members.leave()) {
+      log::info("pool {}: this agent is drained, and gives it to {}", pool_.name, link_->url());
+      const duration lease = pool_.reading_lease();
+      leases_until_ = clock::now() + lease + lease / limits::tenure_drift_share;
+      if (agent_.options.arbiter == nullptr) link_->insist();
+      return true;
+    }
+    if (news.leaves) {
+      lets_go_ = let_go_ = true;
+      link_->post(backup_message::leave_backup, {});
+    }
+  }
+  const duration beat = tenure / limits::beats_a_tenure;
+  until = std::min({until, now + beat, heard_ + tenure / 2 > now ? heard_ + tenure / 2 : now + beat});
+  if (lets_go_) return false;  // what changes goes to the next one
   bool more = false;
   if (stage_ == stage::teaching) more = teach() || more;
   more = send_records() || more;
   if (stage_ == stage::settling && !asks_ && replicas_.log.confirmed() >= settled_at_) join_backup(now, until);
   if (link_ != nullptr && stage_ == stage::following && !told_ && link_->is_idle() && link_->takes_more())
     tell_backup();
-  const duration beat = tenure / limits::beats_a_tenure;
   if (link_ != nullptr && link_->is_idle() && link_->takes_more() && now >= link_->posted() + beat)
     link_->post(backup_message::backup_beat, {});
-  until = std::min({until, now + beat, heard_ + tenure / 2 > now ? heard_ + tenure / 2 : now + beat});
+  return more;
+}
+
+/// Whatever counts is at the backup: this only has to be said, when nobody reads here any more.
+bool pool_keeper::hand_over(time_point now, time_point& until) {
+  const duration tenure = replicas_.members.tenure();
+  const backup_link::news news = hear_backup();
+  // Not while it is asked whether this agent goes on: the answer may be that, whatever the backup has said.
+  if (takes_over_ && !asks_) {
+    log::info("pool {}: {} is its primary now", pool_.name, link_->url());
+    replicas_.members.end();
+    agent_.wake();
+    return false;
+  }
+  // It may be gone, or it has forgotten, or it takes over and that was not heard: whoever says who goes on knows. An
+  // administrator does not, as long as the backup may be about to.
+  const bool by_hand = !ever_asked_over_ && is_by_hand(replicas_.members.term());
+  if (news.refusal != errc::ok || asks_ || now >= heard_ + tenure / 2 || by_hand) {
+    lose_backup(now, why_lost(news), until);
+    if (link_ == nullptr || replicas_.members.role() != pair_role::leaving || asks_) return false;
+  }
+  const bool more = send_records();
+  const duration beat = tenure / limits::beats_a_tenure;
+  if (now >= leases_until_ && !asked_over_ && link_->takes_more()) {
+    const take_over_body b{replicas_.members.term()};
+    link_->post(backup_message::take_over, std::as_bytes(std::span(&b, 1)));
+    asked_over_ = ever_asked_over_ = true;
+  } else if (link_->is_idle() && link_->takes_more() && now >= link_->posted() + beat) {
+    link_->post(backup_message::backup_beat, {});
+  }
+  until = std::min({until, now + beat, std::max(leases_until_, now + limits::pair_retry)});
   return more;
 }
 
@@ -209,6 +276,7 @@ void pool_keeper::find_backup(time_point now, time_point& until) {
     registered_ = true;
   }
   std::string url;
+  bool tried_all = false;
   {
     const std::lock_guard lock(mutex_);
     if (urls_.empty()) {
@@ -216,6 +284,7 @@ void pool_keeper::find_backup(time_point now, time_point& until) {
       return;
     }
     url = urls_[next_url_++ % urls_.size()];
+    tried_all = ++tried_ > urls_.size();
   }
   if (may_connect(agent_.options, url) != errc::ok) return;
   open_backup_body hello{};
@@ -245,6 +314,8 @@ void pool_keeper::find_backup(time_point now, time_point& until) {
     link_.reset();
     return;
   }
+  // Of its own zone only if there was none of another one.
+  if (!tried_all && link_->zone() != 0 && link_->zone() == zone_number(agent_.options.zone)) return drop_link(true);
   stage_ = stage::teaching;
   image_begun_ = false;
   promised_ = heard_ = now;
@@ -312,6 +383,7 @@ void pool_keeper::join_backup(time_point now, time_point& until) {
   told_ = false;
   tell_backup();
   stage_ = stage::following;
+  tried_ = 0;
   set_backup(link_->url());
   log::info("pool {}: {} is its backup, term {}", pool_.name, link_->url(), term + 1);
 }
@@ -330,7 +402,7 @@ void pool_keeper::lose_backup(time_point now, const std::string& why, time_point
     }
     const std::uint64_t term = replicas_.members.term();
     pair_record is;
-    const errc e = decide({term, self_, link_->agent()}, {term + 1, self_, 0}, false, is);
+    const errc e = decide({term, self_, link_->agent()}, {term + 1, self_, 0}, left_, is);
     if (e == errc::conflict) return end("its backup has taken over");
     // By hand, what was said once is done; the backup may answer again before anybody says so.
     asks_ = e != errc::ok && agent_.options.arbiter != nullptr;
@@ -358,7 +430,7 @@ void pool_keeper::lose_backup(time_point now, const std::string& why, time_point
   }
   asks_ = warned_ = false;
   try_at_ = now + limits::pair_retry;
-  drop_link(true);
+  drop_link(!std::exchange(left_, false));
 }
 
 // ---- the backup ----
@@ -367,8 +439,9 @@ bool pool_keeper::follow(time_point now, time_point& until) {
   pair_membership& members = replicas_.members;
   const time_point silent = members.silent_until();
   const bool learns = members.role() == pair_role::learning, has_arbiter = agent_.options.arbiter != nullptr;
-  const time_point from = learns ? silent + limits::learning_tenures * members.tenure() : silent;
-  if (now < from || (!has_arbiter && !learns && !is_by_hand(members.term()))) {
+  const bool left = members.is_left();
+  const time_point from = left ? time_point{} : learns ? silent + limits::learning_tenures * members.tenure() : silent;
+  if (now < from || (!has_arbiter && !learns && !left && !is_by_hand(members.term()))) {
     until = std::min(until, std::max(from, now + members.tenure() / limits::beats_a_tenure));
     return false;
   }
@@ -383,7 +456,7 @@ bool pool_keeper::follow(time_point now, time_point& until) {
   // One that is learning has everything if the record names it: its primary was lost when it was about to say so.
   const std::uint64_t term = members.term() + (learns ? 1 : 0);
   pair_record is;
-  const errc e = decide({term, replicas_.primary, self_}, {term + 1, self_, 0}, false, is);
+  const errc e = decide({term, replicas_.primary, self_}, {term + 1, self_, 0}, left, is);
   if (e == errc::conflict) {
     end(learns ? "its primary is gone, and it has not everything" : "its primary goes on without it");
     return false;
@@ -401,7 +474,8 @@ bool pool_keeper::follow(time_point now, time_point& until) {
   }
   warned_ = false;
   registered_ = true;
-  log::warn("pool {}: its primary is gone; this agent is the primary now, term {}", pool_.name, term + 1);
+  log::at(left ? log_level::info : log_level::warn, "pool {}: its primary {}; this agent is the primary now, term {}",
+          pool_.name, left ? "has left" : "is gone", term + 1);
   {
     const std::lock_guard lock(mutex_);
     by_hand_ = 0;

@@ -6,6 +6,11 @@
 //             ──the image is out──► settling: only what the backup confirms counts
 //             ──all is confirmed──► the arbiter is told ──► backup_joined ──► following
 //   any of them ──the backup is silent, full, or has forgotten──► no backup, if nobody else goes on
+//   following ──the backup's agent is drained──► leave_backup ──► no backup, and another one is looked for
+//   following ──this agent is drained──► leaving: nothing is served
+//             ──leases are over──► take_over ──► the backup is the primary
+//
+// An agent that is drained leaves only if a third one could take its place. Until that has everything there is one copy.
 //
 // Invariants owned here
 //   - The arbiter's record names a backup only if that has confirmed all that ever counted. So whoever is told to go on
@@ -19,6 +24,7 @@
 
 #include "agent/base/arbiter.h"
 #include "agent/base/environment.h"
+#include "backup_link.h"
 #include "pool.h"
 
 #include <condition_variable>
@@ -27,8 +33,6 @@
 #include <vector>
 
 namespace fm::agent {
-
-class backup_link;
 
 class pool_keeper {
  public:
@@ -59,6 +63,12 @@ class pool_keeper {
   bool step(time_point now, time_point& until);
   bool lead(time_point now, time_point& until);
   bool follow(time_point now, time_point& until);
+  bool hand_over(time_point now, time_point& until);
+  /// What lead and hand_over do with the backup's answers.
+  backup_link::news hear_backup();
+  [[nodiscard]] std::string why_lost(const backup_link::news& news) const;
+  /// Another agent than the two could be a backup.
+  [[nodiscard]] bool has_third() const;
   void find_backup(time_point now, time_point& until);
   bool teach();
   bool send_records();
@@ -91,10 +101,18 @@ class pool_keeper {
   stage stage_ = stage::none;
   std::unique_ptr<backup_link> link_;
   std::size_t next_url_ = 0;
+  std::size_t tried_ = 0;         ///< of the URLs, since one was taken
   time_point try_at_{};           ///< not before
   time_point promised_{};         ///< when what the backup has answered last was sent
   time_point heard_{};            ///< the same, later by what this thread was late itself: silence counts from here
   bool told_ = false;             ///< the backup knows that it is one
+  bool lets_go_ = false;          ///< the backup was told that it is none any more, because it leaves
+  bool let_go_ = false;           ///< the same, but maybe on a connection that has broken since
+  bool left_ = false;             ///< and it has answered, or has forgotten
+  time_point leases_until_{};     ///< of a primary that leaves: then nobody reads from it
+  bool asked_over_ = false;       ///< and the backup was told to take over
+  bool ever_asked_over_ = false;  ///< the same, but maybe on a connection that has broken since
+  bool takes_over_ = false;       ///< and it has answered that it does
   time_point round_at_{};         ///< the last one
   std::uint64_t settled_at_ = 0;  ///< what the backup has to confirm before it joins
   pair_record record_;            ///< what the arbiter's is, as far as this agent has set it

@@ -23,7 +23,8 @@ bool sound(const pool_settings& s, std::uint64_t region_bytes) {
   return detail::is_power_of_two(s.block_bytes) && s.block_bytes >= blocks::frame_bytes_min &&
          s.block_bytes <= std::min(blocks::block_bytes_max, region_bytes) && s.arenas >= 1 &&
          s.arenas <= limits::pool_arenas_max && s.compact_above <= 65536 &&
-         s.fallback <= static_cast<std::uint8_t>(blocks::fallback::none) &&
+         s.fallback <= static_cast<std::uint8_t>(blocks::fallback::none) && s.shares_lines <= 1 &&
+         (s.shares_lines == 0 || s.versions_upto == 0) &&
          std::all_of(std::begin(s.naming), std::end(s.naming),
                      [](std::uint8_t n) { return blocks::exists(static_cast<blocks::naming>(n)); }) &&
          std::all_of(std::begin(s.zero), std::end(s.zero), [](std::uint8_t z) { return z == 0; });
@@ -91,7 +92,7 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
     return refuse(out, type, errc::version_mismatch,
                   fmt::format("the agent speaks pool protocol {}.{}, the client {}.{}", pool_protocol_major,
                               pool_protocol_minor, m.major, m.minor));
-  if (!sound(m.settings, regions_.region_bytes()))
+  if (!sound(m.settings, regions_.region_bytes()) || m.settings.shares_lines != 0)  // which is the agent's to say
     return refuse(
         out, type, errc::invalid_argument,
         fmt::format("settings of pool {}: blocks of {} bytes, {} arenas, identities {} and others, fallback {}; with "
@@ -128,6 +129,8 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
     if (m.resume == 1 || (with.slot != 0 && with.make == 0))
       return refuse(out, type, errc::not_found,
                     fmt::format("pool {} is not there{}", shown, m.resume == 1 ? " any more" : ""));
+    if (agent_.drained.load(std::memory_order_acquire))
+      return refuse(out, type, errc::refused, "the agent is being drained");
     if (by_name_.size() >= agent_.options.pools_max)
       return refuse(out, type, errc::agent_full, fmt::format("the agent has {} pools, its limit", by_name_.size()));
     std::uint32_t instance = 0;
@@ -142,10 +145,17 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
       replicas = std::make_unique<pool_replication>(self_, pair_role::alone, 1,
                                                     std::chrono::milliseconds(agent_.options.pool_tenure_ms));
     }
+    m.settings.shares_lines =
+        m.minor >= minor_of_shared_lines && m.settings.versions_upto == 0 && !names_ids(m.settings) ? 1 : 0;
     p = make(m, quota, instance, with.slot, std::move(replicas));
     log::at(agent_.heap_level(), "store {}: pool {} made by {}, quota {} bytes", agent_.options.name, shown,
             s.peer.name(), quota);
   }
+  if (p->settings.shares_lines == 1 && m.minor < minor_of_shared_lines)
+    return refuse(
+        out, type, errc::version_mismatch,
+        fmt::format("pool {} has slots that version {}.{} of the protocol brought, and the client speaks {}.{}", shown,
+                    pool_protocol_major, minor_of_shared_lines, m.major, m.minor));
   if (p->replicas != nullptr && p->is_primary()) p->replicas->keeper->may_ask(std::move(urls));
   return join(s, p, m, out);
 }
@@ -237,16 +247,24 @@ errc pools::open_backup(session& s, std::span<const std::byte> b, fabric::answer
   std::shared_ptr<pool> p = found == by_name_.end() ? nullptr : found->second;
   if (m.primary == self_) {  // it has found itself; it looks at the number
   } else if (m.resume == 1) {
-    const bool same = p != nullptr && p->instance == m.instance && p->replicas->primary == m.primary &&
-                      p->replicas->members.term() <= m.term;
-    if (!same || !p->replicas->members.hear(clock::now()))
+    // Whoever asks has left, and needs to know that this was heard.
+    const bool is_same = p != nullptr && p->instance == m.instance && p->replicas->primary == m.primary;
+    const pair_role role = is_same ? p->replicas->members.role() : pair_role::over;
+    if (role == pair_role::over)
+      return refuse(out, type, errc::not_found, fmt::format("pool {}: it has no backup here any more", shown));
+    if (p->is_primary() || p->replicas->members.is_left())
+      return refuse(out, type, errc::refused, fmt::format("pool {}: this agent is its primary now", shown));
+    if (p->replicas->members.term() > m.term || !p->replicas->members.hear(clock::now()))
       return refuse(out, type, errc::stale, fmt::format("pool {}: it has no backup here", shown));
   } else {
+    if (agent_.drained.load(std::memory_order_acquire))
+      return refuse(out, type, errc::refused, "the agent is being drained");
     if (p != nullptr) {
       const std::lock_guard lock(p->structure);
       const pair_membership& members = p->replicas->members;
       // What it has may be what counts: then somebody else has to say that it does not.
-      if (members.is_primary() || (members.role() == pair_role::backup && members.term() >= m.term))
+      const bool has_all = members.role() == pair_role::backup || members.role() == pair_role::leaving;
+      if (members.is_primary() || (has_all && members.term() >= m.term))
         return refuse(out, type, errc::stale,
                       fmt::format("pool {}: this agent has it, as {}, term {}", shown, to_string(members.role()),
                                   members.term()));
@@ -272,7 +290,7 @@ errc pools::open_backup(session& s, std::span<const std::byte> b, fabric::answer
     p = make(as, std::min(m.quota_bytes, most), m.instance, m.slot, std::move(replicas));
     log::at(agent_.heap_level(), "store {}: pool {} is learned from {}", agent_.options.name, shown, s.peer.name());
   }
-  open_backup_answer a{self_, 0};
+  open_backup_answer a{self_, 0, zone_number(agent_.options.zone), {}};
   if (m.primary != self_) {
     const std::lock_guard lock(p->structure);
     a.applied = p->replicas->applied;
@@ -296,6 +314,7 @@ std::string pools::survive(std::uint32_t instance, std::uint64_t term) {
 bool pools::maintain(const std::shared_ptr<pool>& p, time_point at, time_point& wake_at, bool& more) {
   std::lock_guard lock(p->structure);
   if (p->replicas != nullptr && !p->is_primary()) {  // its primary sees to it
+    p->was_silent = p->was_silent || p->replicas->members.role() == pair_role::leaving;
     if (p->replicas->members.role() != pair_role::over) return true;
     p->close();
     return false;
@@ -372,6 +391,17 @@ bool pools::maintain(time_point& wake_at) {
     }
   }
   return more;
+}
+
+void pools::drain() {
+  const std::lock_guard pools_lock(mutex_);
+  for (const auto& [key, p] : by_name_)
+    if (p->replicas != nullptr) p->replicas->log.ring();
+}
+
+std::size_t pools::count() const {
+  const std::lock_guard pools_lock(mutex_);
+  return by_name_.size();
 }
 
 void pools::close() {

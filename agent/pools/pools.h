@@ -31,6 +31,10 @@ class pools {
   errc open_backup(session& s, std::span<const std::byte> b, fabric::answer& out);
   /// An administrator says that this agent goes on with a part of a pool. Returns what pool_keeper::survive does.
   [[nodiscard]] std::string survive(std::uint32_t instance, std::uint64_t term);
+  /// The agent is drained, or is not any more (environment::drained).
+  void drain();
+  /// Pools without replicas, and parts of pools.
+  [[nodiscard]] std::size_t count() const;
   /// Closes all pools; no session is left.
   void close();
   /// JSON: the pools, separated by commas.

@@ -13,7 +13,7 @@ errc pool_session::statistics(pool& p, fabric::answer& out) {
   const pool_blocks& k = *p.blocks;
   std::uint64_t allocations = 0, frees = 0;
   std::vector<pool_class_record> classes;
-  for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
+  for (const std::uint32_t c : blocks::classes_in_order) {
     const auto& n = k.counts(c);
     allocations += n.allocated;
     frees += n.freed;

@@ -266,15 +266,15 @@ const std::vector<setting>& settings() {
          c.admin = v;
          c.admin_is_default = false;
        }},
-      {"zone", "TEXT", "the agent's failure domain: heaps put replicas on agents of different zones (default none)",
+      {"zone", "TEXT", "the agent's failure domain: replicas are put on agents of different zones (default none)",
        false, [](config& c, text v) { c.store.zone = v; }},
       {"etcd", "URL",
        "where it is decided which agent of a pool with replicas goes on when they do not hear each other, like "
        "http://127.0.0.1:2379; repeatable (default: an administrator decides, --survive)",
        true, [](config& c, text v) { c.etcd.push_back(v); }},
       {"pool-tenure", "TIME",
-       "how long the primary of a pool with replicas serves at most after its backup has answered (default 1s)", false,
-       [](config& c, text v) { c.store.pool_tenure_ms = parse_milliseconds(v); }},
+       "how long the primary of a pool with replicas serves at most after its backup has answered (default 750ms)",
+       false, [](config& c, text v) { c.store.pool_tenure_ms = parse_milliseconds(v); }},
       {"drain-on-term", "TIME",
        "SIGTERM has all heaps leave first, and waits so long; a second signal ends the agent (default: it ends at "
        "once)",

@@ -86,47 +86,53 @@ std::string answer_admin(agent::store& store, std::string_view command) {
   }
   if (command != "drain" && command != "stay" && command != "left") return {};
   if (command != "left") store.drain(command == "drain");
-  return fmt::format(R"({{"heaps":{},"spaces":{}}})", store.heaps_left(), store.spaces_left());
+  return fmt::format(R"({{"heaps":{},"spaces":{},"pools":{}}})", store.heaps_left(), store.spaces_left(),
+                     store.pools_left());
 }
 
-/// Waits until no heap and no paged range is left, for a second signal, or for `within`.
+/// Waits until no heap, no paged range and no pool is left, for a second signal, or for `within`.
 void drain_first(agent::store& store, duration within, const sigset_t& signals) {
   fm::log::info("SIGTERM: draining, for {} s at most",
                 std::chrono::duration_cast<std::chrono::seconds>(within).count());
   store.drain(true);
   const time_point deadline = clock::now() + within;
   const timespec look{0, 100'000'000};
-  while (store.heaps_left() + store.spaces_left() != 0 && clock::now() < deadline)
+  while (store.heaps_left() + store.spaces_left() + store.pools_left() != 0 && clock::now() < deadline)
     if (sigtimedwait(&signals, nullptr, &look) > 0) break;
-  if (const std::size_t heaps = store.heaps_left(), spaces = store.spaces_left(); heaps + spaces != 0)
-    fm::log::warn("{} heaps and {} paged ranges are left: what they have here is lost", heaps, spaces);
+  const std::size_t heaps = store.heaps_left(), spaces = store.spaces_left(), pools = store.pools_left();
+  if (heaps + spaces + pools != 0)
+    fm::log::warn("{} heaps, {} paged ranges and {} pools are left: what they have here alone is lost", heaps, spaces,
+                  pools);
 }
 
 /// Has the running agent drained, and waits for it; the exit code.
 int drain_agent(const std::string& admin, duration within) {
   struct tenants {
-    unsigned long heaps = 0, spaces = 0;
+    unsigned long heaps = 0, spaces = 0, pools = 0;
+    [[nodiscard]] unsigned long all() const { return heaps + spaces + pools; }
   };
   const auto left = [&](const char* command) {
     const std::string json = agent::ask_agent(admin, command);
     tenants t;
-    if (std::sscanf(json.c_str(), R"({"heaps":%lu,"spaces":%lu})", &t.heaps, &t.spaces) != 2)
+    if (std::sscanf(json.c_str(), R"({"heaps":%lu,"spaces":%lu,"pools":%lu})", &t.heaps, &t.spaces, &t.pools) != 3)
       throw error(errc::refused, fmt::format("admin socket {}: {}", admin, json));
     return t;
   };
   const time_point deadline = clock::now() + within;
   tenants now = left("drain");
-  while (now.heaps + now.spaces != 0 && clock::now() < deadline) {
+  while (now.all() != 0 && clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     now = left("left");
   }
-  if (now.heaps + now.spaces == 0) {
-    fmt::print("the agent is drained: it takes no heaps and no paged ranges, and stores none\n");
+  if (now.all() == 0) {
+    fmt::print("the agent is drained: it takes no heaps, paged ranges or pools, and stores none\n");
     return 0;
   }
   now = left("stay");
-  fmt::print(stderr, "farmem-agent: {} heaps still store objects here, and {} paged ranges pages; the agent goes on\n",
-             now.heaps, now.spaces);
+  fmt::print(stderr,
+             "farmem-agent: {} heaps still store objects here, {} paged ranges pages, and {} pools are here; the agent "
+             "goes on\n",
+             now.heaps, now.spaces, now.pools);
   return 1;
 }
 
@@ -178,7 +184,8 @@ void declare(CLI::App& app, arguments& a, std::vector<agent::flag_values>& given
   app.add_flag("--check-config", a.check_config, "read all settings, say whether they are right, and exit");
   app.add_flag("--status", a.status, "print what the running agent behind --admin has, and exit");
   app.add_option("--drain", a.drain,
-                 "have all heaps and paged ranges leave the running agent behind --admin, wait so long, and exit")
+                 "have heaps, paged ranges and pools with replicas leave the running agent behind --admin, wait so "
+                 "long, and exit")
       ->type_name("TIME");
   app.add_option("--survive", a.survive,
                  "the running agent behind --admin goes on with a part of a pool whose other agent is gone for good; "

@@ -9,7 +9,7 @@
 
 #include "fabric/server/server.h"
 #include "os/os.h"
-#include <farmem/detail/word.h>
+#include <farmem/detail/barriers/word.h>
 
 #include <algorithm>
 #include <atomic>

@@ -45,11 +45,13 @@ class agent_store final : public store {
 
   [[nodiscard]] std::string statistics() const override;
   void drain(bool on) noexcept override {
-    heaps_.drain(on);
-    spaces_.drain(on);
+    agent_.drained.store(on, std::memory_order_release);
+    agent_.wake();
+    pools_.drain();
   }
   [[nodiscard]] std::size_t heaps_left() const override { return heaps_.count(); }
   [[nodiscard]] std::size_t spaces_left() const override { return spaces_.count(); }
+  [[nodiscard]] std::size_t pools_left() const override { return pools_.count(); }
   [[nodiscard]] std::string survive(std::uint32_t instance, std::uint64_t term) override {
     return pools_.survive(instance, term);
   }

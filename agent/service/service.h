@@ -26,13 +26,16 @@ class store : public fabric::service {
   /// JSON: memory, heaps (name, bytes live/garbage/metadata, regions, objects, batches, lease), totals. Takes each
   /// heap's lock for a moment.
   [[nodiscard]] virtual std::string statistics() const = 0;
-  /// Asks the owners of all heaps and paged ranges to move what they have here to other agents and to leave this one, or
-  /// takes that back. New ones and their growth are refused meanwhile. Pools stay: their clients are not asked.
+  /// Asks the owners of all heaps and paged ranges to move what they have here to other agents and to leave this one, and
+  /// gives parts of pools with replicas to other agents; or takes that back. New ones, and growth of heaps and ranges, are
+  /// refused meanwhile. Pools without replicas stay.
   virtual void drain(bool on) noexcept = 0;
   /// Heaps that are still open.
   [[nodiscard]] virtual std::size_t heaps_left() const = 0;
   /// Spaces of paged ranges that are still open.
   [[nodiscard]] virtual std::size_t spaces_left() const = 0;
+  /// Pools without replicas, and parts of pools with replicas, as their primary or their backup.
+  [[nodiscard]] virtual std::size_t pools_left() const = 0;
   /// An administrator says that this agent goes on with the part of a pool that has that instance, and that the other agent
   /// of the part does not. `term` is the one that is to be beaten. Returns a text that says what this led to; waits for a second.
   [[nodiscard]] virtual std::string survive(std::uint32_t instance, std::uint64_t term) = 0;

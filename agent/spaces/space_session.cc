@@ -53,7 +53,7 @@ errc space_session::region_of(body b, fabric::answer& out) {
   region*& r = sp_.regions.try_emplace(m.index, nullptr).first->second;
   if (r == nullptr) {
     if (m.existing == 0 && sp_.regions.size() <= sp_.regions_max(regions_.region_bytes()) &&
-        !of_.drains_.load(std::memory_order_acquire))
+        !of_.agent_.drained.load(std::memory_order_acquire))
       try {
         r = regions_.take(nullptr, {{sp_.id[0], sp_.id[1]}, sp_.incarnation}, region_use::owner);
       } catch (...) {
@@ -63,7 +63,7 @@ errc space_session::region_of(body b, fabric::answer& out) {
     if (r == nullptr) {
       sp_.regions.erase(m.index);
       if (m.existing == 1) return refuse_new(errc::not_found, fmt::format("region {} of space {}", m.index, sp_.name));
-      if (of_.drains_.load(std::memory_order_acquire))
+      if (of_.agent_.drained.load(std::memory_order_acquire))
         return refuse_new(errc::agent_full, "the agent is being drained");
       if (sp_.regions.size() >= sp_.regions_max(regions_.region_bytes()))
         return refuse_new(errc::quota_exceeded, fmt::format("space {} was promised {} bytes", sp_.name, sp_.bytes));

@@ -34,7 +34,7 @@ std::uint64_t spaces::most_bytes() const {
 }
 
 std::uint64_t spaces::room_for(const space& sp) const {
-  if (drains_.load(std::memory_order_acquire)) return 0;
+  if (agent_.drained.load(std::memory_order_acquire)) return 0;
   const std::uint64_t usable = regions_.regions_max() - regions_.regions_reserved(), each = regions_.region_bytes(),
                       taken = regions_.regions_in_use() + promised_regions(),
                       most = detail::round_down(most_bytes(), each), has = detail::round_up(sp.bytes, each);
@@ -59,7 +59,7 @@ errc spaces::open(session& s, std::span<const std::byte> b, fabric::answer& out)
   if (kept == nullptr) {
     if (m.resume == 1)
       return refuse_space(out, type, errc::not_found, "no such space here; its lease may have run out");
-    if (drains_.load(std::memory_order_acquire))
+    if (agent_.drained.load(std::memory_order_acquire))
       return refuse_space(out, type, errc::refused, "the agent is being drained");
     if (spaces_.size() >= agent_.options.heaps_max)
       return refuse_space(out, type, errc::agent_full,
@@ -96,7 +96,7 @@ errc spaces::open(session& s, std::span<const std::byte> b, fabric::answer& out)
   const std::lock_guard lock(sp.mutex);
   sp.owner = &s;
   sp.lease_until = time_point::max();
-  sp.told_to_leave = drains_.load(std::memory_order_acquire);
+  sp.told_to_leave = agent_.drained.load(std::memory_order_acquire);
   const open_space_answer a{.region_bytes = regions_.region_bytes(),
                             .promised_bytes = sp.bytes,
                             .room_bytes = room,
@@ -128,18 +128,13 @@ void spaces::forget(const std::shared_ptr<space>& sp, const char* why) {
   log::debug("store {}: space {} freed with {} regions: {}", agent_.options.name, sp->name, regions, why);
 }
 
-void spaces::drain(bool on) noexcept {
-  drains_.store(on, std::memory_order_release);
-  agent_.wake();
-}
-
 std::size_t spaces::count() const {
   const std::lock_guard lock(spaces_mutex_);
   return spaces_.size();
 }
 
 time_point spaces::send_drain_notices() {
-  const bool drains = drains_.load(std::memory_order_acquire);
+  const bool drains = agent_.drained.load(std::memory_order_acquire);
   const struct {
     message_head head;
     drain_notice body;

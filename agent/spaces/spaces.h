@@ -59,8 +59,6 @@ class spaces {
   errc open(session& s, std::span<const std::byte> b, fabric::answer& out);
   /// Frees the spaces whose owners stayed away; returns when it wants to be called again.
   time_point expire(time_point now);
-  /// New spaces and growth are refused from here on, and owners are asked to leave; or not any more.
-  void drain(bool on) noexcept;
   /// Tells owners that do not know it yet; returns when it wants to be called again.
   time_point send_drain_notices();
   /// Spaces that are stored here.
@@ -88,7 +86,6 @@ class spaces {
 
   environment& agent_;
   region_pool& regions_;
-  std::atomic<bool> drains_{false};
   mutable std::mutex spaces_mutex_;
   std::unordered_map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<space>, id_hash> spaces_;
 };

@@ -1,4 +1,4 @@
-// Transitions of the HIT word (farmem/detail/word.h), one object each: the touch of a cold one, the first write to a clean one,
+// Transitions of the HIT word (farmem/detail/barriers/word.h), one object each: the touch of a cold one, the first write to a clean one,
 // the miss of a remote one by hint and by slot, eviction. The fast paths, which make none, are in handles.cc.
 //
 // Bits are set here by hand, where the cache would set them in the course of evicting: cold as cooling does, clean as the end of a

@@ -1,4 +1,4 @@
-// CoRM (Taranov, Di Girolamo, Hoefler, SIGMOD 2021): figures 9 and 10, 12 to 14, 15 and 16. Objects are a hundredth of the paper's.
+// CoRM (Taranov, Di Girolamo, Hoefler, SIGMOD 2021): figures 9 and 10, 12 to 17. Objects are a hundredth of the paper's.
 #include <array>
 #include <atomic>
 #include <fstream>
@@ -256,28 +256,82 @@ void fragmented(program& p, const std::string& binary) {
       [&] { return read(full, packed); }, [&] { return read(half, sparse); }, 5);
 }
 
-// Figure 15: blocks with one object each, one for each of 16 allocating threads; µs for each block that is emptied.
+// Figure 15: so many threads allocate one object each, which makes as many blocks. µs of the call `compact`, and the merges that it made.
+std::pair<double, double> compaction_of(pool& pool, std::size_t blocks) {
+  pointers made(blocks);
+  for (pointer& q : made) std::thread([&] { q = pool.alloc(value_of(1)); }).join();
+  const std::uint64_t begin = now_ns();
+  const pool_compaction c = pool.compact();
+  const double us = double(now_ns() - begin) / 1000;
+  if (c.merges_made == 0) throw error(errc::not_found, "no block was merged: all objects were in one");
+  for (const pointer& q : made) pool.free(q);
+  return {us, double(c.merges_made)};
+}
+
+pool pool_of_arenas(const counted_agent& agent, std::uint32_t block, std::uint32_t arenas) {
+  pool_options o = options_for(agent.url(), "compaction " + std::to_string(block) + " " + std::to_string(arenas));
+  o.block = block;
+  o.arenas = arenas;
+  return pool(o);
+}
+
 void compaction_time(program& p, const std::string& binary) {
+  if (!p.wants("corm_15") && !p.wants("corm_15_threads")) return;
   const counted_agent agent(p, binary, "shm://", "1GiB");
   for (const auto& [block, at_most] : {std::pair{4u << 10, 100.0}, {64u << 10, 1'000.0}, {1u << 20, 12'000.0}}) {
     // The paper's text has a time for the smallest and the largest.
     const goal g = block == 64u << 10 ? goal{} : goal{goal_kind::value_at_most, at_most};
-    const row_spec spec{"corm_15", {{"block", std::to_string(block >> 10) + " KiB"}, {"blocks", "16"}}, "us", g, {}};
-    if (!p.wants(spec.name)) return;
-    pool_options o = options_for(agent.url(), "compaction " + std::to_string(block));
-    o.block = block;
-    o.arenas = 16;
-    pool pool(o);
-    p.measure(spec, [&] {
-      pointers made(16);
-      for (pointer& q : made) std::thread([&] { q = pool.alloc(value_of(1)); }).join();
-      const std::uint64_t begin = now_ns();
-      const pool_compaction c = pool.compact();
-      const double us = double(now_ns() - begin) / 1000;
-      if (c.merges_made == 0) throw error(errc::not_found, "no block was merged: all objects were in one");
-      for (const pointer& q : made) pool.free(q);
-      return turn{us / double(c.merges_made), {}, 0};
+    pool pool = pool_of_arenas(agent, block, 16);
+    p.measure({"corm_15", {{"block", std::to_string(block >> 10) + " KiB"}, {"blocks", "16"}}, "us", g, {}}, [&] {
+      const auto [us, merges] = compaction_of(pool, 16);
+      return turn{us / merges, {}, 0};
     });
+  }
+  // By the number of threads: the paper's collection of blocks, 10 µs for 2 and 31 µs for 16, and 100 µs for each block that is merged.
+  for (const auto& [threads, at_most] : {std::pair{2u, 110.0}, {4u, 0.0}, {8u, 0.0}, {16u, 1'531.0}}) {
+    pool pool = pool_of_arenas(agent, 4u << 10, threads);
+    p.measure({"corm_15_threads",
+               {{"threads", std::to_string(threads)}, {"block", "4 KiB"}},
+               "us",
+               at_most == 0 ? goal{} : goal{goal_kind::value_at_most, at_most},
+               {}},
+              [&, threads = threads] {
+                return turn{compaction_of(pool, threads).first, {}, 0};
+              });
+  }
+}
+
+// Figure 17 with everything that an agent holds for the pool, for each byte of payload: blocks, with headers, and books. The paper counts blocks
+// and ids.
+void memory_in_all(program& p, const std::string& binary) {
+  if (!p.wants("corm_17_full") && !p.wants("corm_17_freed")) return;
+  for (const auto& [payload, at_most] : {std::pair{32u, 1.5}, {200u, 1.15}}) {
+    const counted_agent agent(p, binary, "shm://", "1GiB");
+    pool pool(options_for(agent.url(), "all"));
+    const auto held = [&] {
+      const pool_agent_stats s = pool.stats().agents.at(0);
+      return double(s.frame_bytes + s.books_bytes);
+    };
+    const double empty = held();
+    const std::vector<std::byte> bytes(payload);
+    std::vector<pool_address> all;
+    for (std::size_t i = 0; i < p.sized<std::size_t>(1 << 20, 1 << 15); ++i) all.push_back(pool.alloc_bytes(bytes));
+    const auto figure = [&](const char* name, const char* unit, double bound, double value) {
+      p.measure({name, {{"payload", std::to_string(payload) + " B"}}, unit, {goal_kind::value_at_most, bound}, {}},
+                value);
+    };
+    const double full = (held() - empty) / (double(all.size()) * payload);
+    figure("corm_17_full", "a byte", at_most, full);
+    random_source random(payload);
+    std::size_t left = 0;
+    for (const pool_address& a : all) {
+      if (random.unit() < 0.9)
+        pool.free(a);
+      else
+        ++left;
+    }
+    (void)pool.compact();
+    figure("corm_17_freed", "of full", 1.1, (held() - empty) / (double(left) * payload) / full);
   }
 }
 
@@ -388,6 +442,7 @@ void corm_rows(program& p, const std::string& binary) {
   mixes(p, binary);
   fragmented(p, binary);
   compaction_time(p, binary);
+  memory_in_all(p, binary);
   readers_beside(p, binary, true);
   readers_beside(p, binary, false);
 }

@@ -1,4 +1,4 @@
-// dcm (IEEE Transactions on Computers): figures 11 and 13, 14 and 16, on fm::paged. A program of two phases, as the paper's genome aligner:
+// dcm (IEEE Transactions on Computers): figures 11 and 13 to 16, on fm::paged. A program of two phases, as the paper's genome aligner:
 // it loads its data in order, then reads them in random places. A line is 64 bytes and says which one it is.
 #include <cmath>
 #include <fstream>
@@ -112,6 +112,26 @@ class dcm_figures {
       ours.finish();
     }
   }
+  // Figure 15: of the pages in local memory, those in blocks of each size, after both phases.
+  void block_sizes() {
+    if (!p_.wants("dcm_15")) return;
+    for (const double local : {0.75, 0.5, 0.25}) {
+      worker ours = far({.local = local});
+      both(ours);
+      double all = 0;
+      for (std::size_t i = 0; i < paged_stats::orders; ++i) all += pages_in(i);
+      for (std::size_t i = 0; i < paged_stats::orders; ++i) {
+        if (pages_in(i) == 0) continue;
+        p_.measure({"dcm_15",
+                    {{"transport", "shm"}, {"local", percent(local)}, {"block", std::to_string(4 << i) + " KiB"}},
+                    "of the pages",
+                    {},
+                    {}},
+                   pages_in(i) / all);
+      }
+      ours.finish();
+    }
+  }
   // Figure 16: the time of the same reads by two threads and by one, and what the kernel's swap makes of a second one.
   void threads() {
     const row_spec spec{"dcm_16",
@@ -155,6 +175,7 @@ class dcm_figures {
     last_ = w.ask("both " + std::to_string(reads_) + " " + std::to_string(++seed_));
     return {last_.at("ms"), {}, 0};
   }
+  [[nodiscard]] double pages_in(std::size_t order) const { return last_.at("pages_" + std::to_string(order)); }
   turn look(worker& w, std::size_t threads) {
     last_ = w.ask("look " + std::to_string(threads) + " " + std::to_string(reads_) + " " + std::to_string(++seed_));
     return {last_.at("ms"), {}, 0};
@@ -180,7 +201,10 @@ int dcm_paged_main(const std::vector<std::string>& args) {
   two_phases work({static_cast<std::byte*>(far.resource()->allocate(bytes - 4096, 4096)), bytes - 4096});
   return serve_commands({}, [&](const std::vector<std::string>& words) {
     figures f = work.run(words);
-    f["accuracy"] = far.stats().prefetch_accuracy();
+    const paged_stats s = far.stats(true);
+    f["accuracy"] = s.prefetch_accuracy();
+    for (std::size_t i = 0; i < paged_stats::orders; ++i)
+      f["pages_" + std::to_string(i)] = double(s.resident_blocks[i] << i);
     return f;
   });
 }
@@ -194,10 +218,12 @@ int dcm_plain_main(const std::vector<std::string>& args) {
 }
 
 void dcm_rows(program& p, const std::string& binary) {
-  if (!p.wants("dcm_13") && !p.wants("dcm_14") && !p.wants("dcm_16") && !p.wants("dcm_16_swap")) return;
+  if (!p.wants("dcm_13") && !p.wants("dcm_14") && !p.wants("dcm_15") && !p.wants("dcm_16") && !p.wants("dcm_16_swap"))
+    return;
   dcm_figures f(p, binary);
   f.phases();
   f.accuracy();
+  f.block_sizes();
   f.threads();
 }
 

@@ -1,4 +1,4 @@
-// Naos (USENIX ATC 2021): figures 9 to 11 and the sender's part of table 3. Kryo, the paper's fastest serializer in Java, has no
+// Naos (USENIX ATC 2021): figures 1 and 9 to 11 and the sender's part of table 3. Kryo, the paper's fastest serializer in Java, has no
 // counterpart in C++; each row has all of the five that the other benchmarks of channels have.
 #include <algorithm>
 #include <memory>
@@ -7,6 +7,7 @@
 
 #include "../peers/coded_stream.h"
 #include "../peers/serializer_link.h"
+#include "../peers/tcp.h"
 #include "../support/channel_link.h"
 #include "papers.h"
 
@@ -85,6 +86,38 @@ void streams(program& p, heap& h, const std::string& transport) {
   }
   p.forget_cpu_of(ours.pid());
   p.forget_cpu_of(theirs.pid());
+}
+
+// Figure 1: of the time that an array of point objects takes over a socket, the share that its bytes alone would not take.
+void beside_the_bytes(program& p, heap& h) {
+  if (!p.wants("naos_1")) return;
+  const auto elements = p.sized<std::size_t>(1 << 17, 1 << 10);
+  const tcp_server bare(p.agent_core());
+  worker ours("channel_receiver", {"tcp"}, p.agent_core()), theirs("serializer_receiver", {"tcp"}, p.agent_core());
+  const double sum = sum_of_shape(shape::point_objects, elements);
+  const far_shape far(h, shape::point_objects, elements);
+  const shape_data plain = make_shape(shape::point_objects, elements);
+  const auto share = [&](const std::string& by, auto& link, const auto& data, auto&& wire_bytes) {
+    p.measure(
+        {"naos_1", {{"transport", "tcp"}, {"elements", std::to_string(elements)}, {"by", by}}, "of the time", {}, {}},
+        [&] {
+          const std::uint64_t begin = now_ns();
+          link.send(data);
+          check(link.answer() == sum);
+          const double all = double(now_ns() - begin) * 1e-9;
+          return turn{1 - tcp_stream(bare.port(), wire_bytes(), 256 << 10) / all, {}, 0};
+        });
+  };
+  channel_link link(h, ours, true, shape::point_objects);
+  std::uint64_t before = 0;
+  share("farmem", link, far, [&] {
+    const std::uint64_t now = link.stats().wire_bytes_sent;
+    return now - std::exchange(before, now);
+  });
+  for (const std::string& name : serializer_names()) {
+    serializer_link peer(theirs, socket_kind::tcp, name);
+    share(name, peer, plain, [&] { return peer.wire_bytes(); });
+  }
 }
 
 // ---- figure 10 ----
@@ -224,8 +257,10 @@ int naos_peer_echo_main(const std::vector<std::string>& args) {
 }
 
 void naos_rows(program& p) {
-  if (!p.wants("naos_9") && !p.wants("naos_t3") && !p.wants("naos_10") && !p.wants("naos_11")) return;
+  if (!p.wants("naos_1") && !p.wants("naos_9") && !p.wants("naos_t3") && !p.wants("naos_10") && !p.wants("naos_11"))
+    return;
   heap h(channel_heap());
+  beside_the_bytes(p, h);
   for (const std::string transport : {"shm", "tcp"}) {
     streams(p, h, transport);
     // Over tcp nobody empties the socket before the receiver asks: a graph that is larger than it cannot be sent whole first.

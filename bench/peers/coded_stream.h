@@ -1,7 +1,7 @@
 // Messages of the programs that channels are compared with: a head and a serializer's bytes, both ways over one socket.
 #pragma once
 
-#include <farmem/error.h>
+#include <farmem/base/error.h>
 #include <memory>
 #include <string>
 #include <vector>

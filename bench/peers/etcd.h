@@ -2,7 +2,7 @@
 #pragma once
 
 #include <arpa/inet.h>
-#include <farmem/error.h>
+#include <farmem/base/error.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <farmem/error.h>
+#include <farmem/base/error.h>
 
 #include "../support/zipf.h"
 

@@ -17,9 +17,9 @@
 #include <boost/crc.hpp>
 #include <cstdint>
 #include <cstring>
-#include <farmem/error.h>
-#include <farmem/pool.h>
-#include <farmem/units.h>
+#include <farmem/base/error.h>
+#include <farmem/base/units.h>
+#include <farmem/pool/pool.h>
 #include <optional>
 #include <string_view>
 #include <vector>

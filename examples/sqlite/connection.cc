@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <farmem/error.h>
-#include <farmem/units.h>
+#include <farmem/base/error.h>
+#include <farmem/base/units.h>
 
 namespace fm::example {
 

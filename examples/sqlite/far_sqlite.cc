@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <farmem/error.h>
-#include <farmem/units.h>
+#include <farmem/base/error.h>
+#include <farmem/base/units.h>
 #include <new>
 
 #include "page_cache.h"

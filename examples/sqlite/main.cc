@@ -3,7 +3,7 @@
 // every answer is compared with what it has to be.
 //
 // Exit codes: 0 all well, 1 something failed or an answer was wrong, 2 a mistake in the arguments, 130 interrupted.
-#include <farmem/paged.h>
+#include <farmem/paged/paged.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -8,8 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <farmem/error.h>
-#include <farmem/units.h>
+#include <farmem/base/error.h>
+#include <farmem/base/units.h>
 #include <filesystem>
 #include <sstream>
 

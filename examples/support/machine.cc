@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
+#include <sys/prctl.h>
 
 #include <csignal>
 #include <fstream>
@@ -31,7 +32,9 @@ void print_process(const std::string& what, pid_t pid) {
 }
 
 /// Large blocks come from the kernel and go back there, and threads share few arenas: what is freed stays nobody's else.
-void keep_malloc_small() {
+/// No huge pages where the machine gives them to all memory: the stack of a thread that uses a few KiB can take 2 MiB then.
+void keep_memory_small() {
+  ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
   ::mallopt(M_TRIM_THRESHOLD, 1 << 20);
   ::mallopt(M_ARENA_MAX, 2);
@@ -65,7 +68,7 @@ int run_program(CLI::App& app, int argc, char** argv, const std::function<int()>
   }
   try {
     handle_signals();
-    keep_malloc_small();
+    keep_memory_small();
     return run();
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}: {}\n", app.get_name(), e.what());

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <farmem/error.h>
-#include <farmem/units.h>
+#include <farmem/base/error.h>
+#include <farmem/base/units.h>
 #include <fstream>
 #include <string>
 

@@ -55,6 +55,7 @@ process::process(const std::vector<std::string>& words, duration ready_within) {
   pid_ = ::fork();
   if (pid_ == 0) {  // only system calls from here to exec
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);  // an agent's memory is not under this process's limit
     if (::getppid() != parent) ::_exit(126);
     ::setpgid(0, 0);  // Ctrl-C is for the program that started it
     if (ready[1] == ready_descriptor)

@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-#include <farmem/error.h>
-#include <farmem/units.h>
+#include <farmem/base/error.h>
+#include <farmem/base/units.h>
 #include <string>
 #include <vector>
 

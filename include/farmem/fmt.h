@@ -6,9 +6,9 @@
 //   fmt::print("{}", p);              an fm::ptr as "slot 0x2a", or "null"; fetches nothing
 #pragma once
 
-#include <farmem/error.h>
-#include <farmem/ptr.h>
-#include <farmem/string.h>
+#include <farmem/base/error.h>
+#include <farmem/containers/string.h>
+#include <farmem/handles/ptr.h>
 #include <fmt/format.h>
 
 #include <iterator>

@@ -10,7 +10,7 @@ namespace fm {
 enum class errc : unsigned short;
 class error;
 
-class heap;
+class heap;  // NOLINT(bugprone-forward-declaration-namespace): agents have a heap, too
 class scope;
 template <class T>
 class ptr;
@@ -25,9 +25,9 @@ class write_pin;
 template <class T, class M>
 class member_pin;
 
-/// Any managed object, as the type argument of handles; see farmem/object.h. Never defined.
+/// Any managed object, as the type argument of handles; see farmem/object/object.h. Never defined.
 class object;
-/// An object of one of these types, as the type argument of handles; see farmem/object.h. Never defined.
+/// An object of one of these types, as the type argument of handles; see farmem/object/object.h. Never defined.
 template <class... Ts>
 class one_of;
 

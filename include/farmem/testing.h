@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <farmem/units.h>
+#include <farmem/base/units.h>
 #include <memory>
 #include <string>
 

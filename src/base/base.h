@@ -9,8 +9,8 @@
 #include "base/limits.h"
 #include "base/mutation.h"
 #include "base/patience.h"
+#include <farmem/base/error.h>
+#include <farmem/base/histogram.h>
+#include <farmem/base/pauses.h>
+#include <farmem/base/units.h>
 #include <farmem/detail/check.h>
-#include <farmem/error.h>
-#include <farmem/histogram.h>
-#include <farmem/pauses.h>
-#include <farmem/units.h>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "base/limits.h"
-#include <farmem/units.h>
+#include <farmem/base/units.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Reading quantiles out of histograms (farmem/histogram.h).
+// Reading quantiles out of histograms (farmem/base/histogram.h).
 //
 // Invariant: a quantile is the upper edge of the bucket that it falls into, and never more than the maximum that was
 // seen. Statistics call it, from any thread.

@@ -1,11 +1,11 @@
-// Log lines of the library and of the agent; see farmem/log.h for where they go.
+// Log lines of the library and of the agent; see farmem/base/log.h for where they go.
 //
 // Invariant: a line is made only if somebody wants it, and nothing is thrown: without memory there is no line.
 //
 // Everything above may log. Texts that another process chose go through readable() before.
 #pragma once
 
-#include <farmem/log.h>
+#include <farmem/base/log.h>
 #include <fmt/format.h>
 
 #include <utility>

@@ -1,4 +1,4 @@
-// The log of pauses, and the utilisation that they leave to a program (farmem/pauses.h).
+// The log of pauses, and the utilisation that they leave to a program (farmem/base/pauses.h).
 //
 // Invariant: bounded_utilisation is exact, though it looks at few windows. A utilisation is least in a window that
 // begins where a pause begins or ends where one ends: shifting any other window does not raise it in one of the two

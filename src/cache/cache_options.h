@@ -6,7 +6,7 @@
 #include "cache/frames/policy.h"
 #include <chrono>
 #include <cstdint>
-#include <farmem/units.h>
+#include <farmem/base/units.h>
 
 namespace fm::detail {
 

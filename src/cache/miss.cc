@@ -76,7 +76,7 @@ class wait_in_fetch {
 
 /// Whether the evictor does not walk over the frame of the fetch: it is counted, in the thread's own piece, or a large
 /// one that the thread has not handed on.
-bool is_kept_from_walks(object_cache& cache, const mutator& m, const fetch& f) noexcept {
+[[maybe_unused]] bool is_kept_from_walks(object_cache& cache, const mutator& m, const fetch& f) noexcept {
   if (f.posted_at.load(std::memory_order_relaxed) != 0) return true;  // first: the piece may be somebody else's then
   const segment* const s = &cache.memory().of(f.payload);
   return s == m.fetched.own.seg || s == m.fetched.large;

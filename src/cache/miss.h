@@ -21,8 +21,8 @@
 #include "cache/frames/elastic.h"
 #include "cache/frames/ghosts.h"
 #include "mutator.h"
-#include <farmem/detail/access.h>
-#include <farmem/histogram.h>
+#include <farmem/base/histogram.h>
+#include <farmem/detail/barriers/access.h>
 #include <memory>
 #include <vector>
 

@@ -5,7 +5,7 @@
 #include "object_cache.h"
 #include "cache/eviction/evictor.h"
 #include "cache/memory/holders.h"
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/section_break.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -140,7 +140,7 @@ char* object_cache::resolve_here(slot_t slot, access how) {
   }
 }
 
-// ---- for code that is compiled into programs (farmem/detail/access.h) ----
+// ---- for code that is compiled into programs (farmem/detail/barriers/access.h) ----
 
 char* resolve(slot_t slot, access how) { return object_cache::resolve(slot, how); }
 

@@ -18,7 +18,7 @@
 //
 // Invariants owned here
 //   - One usable frame per object: a word names at most one frame, and a frame stops being named only under the rules
-//     of farmem/detail/word.h (cold and unpinned for a grace period, or lost an install race and was never named).
+//     of farmem/detail/barriers/word.h (cold and unpinned for a grace period, or lost an install race and was never named).
 //   - Every transition of a word is made inside a section.
 //   - A frame is dirty until its newest bytes are acknowledged as indexed; there is at most one unacknowledged
 //     write-back an object (frame::writing_bit).
@@ -44,7 +44,7 @@
 #include "object/object.h"
 #include "slots.h"
 #include "table/pages.h"
-#include <farmem/detail/access.h>
+#include <farmem/detail/barriers/access.h>
 
 namespace fm::detail {
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <farmem/detail/barrier.h>
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/barrier.h>
+#include <farmem/detail/barriers/section_break.h>
 
 namespace fm::detail {
 

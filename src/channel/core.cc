@@ -4,7 +4,7 @@
 #include "core.h"
 #include "base/channel_limits.h"
 #include "heap/heap_core.h"
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/section_break.h>
 
 #include <fmt/format.h>
 

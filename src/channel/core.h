@@ -4,7 +4,7 @@
 #pragma once
 
 #include "channel/graph/graph_reader.h"
-#include <farmem/channel.h>
+#include <farmem/channel/channel.h>
 #include <map>
 
 #include "endpoint.h"

@@ -9,7 +9,7 @@
 // pop under a lock that nobody contends for take less than waking the thread (measured at driver::queue_notice).
 #pragma once
 
-#include <farmem/channel_operation.h>
+#include <farmem/channel/operation.h>
 
 #include <condition_variable>
 #include <deque>

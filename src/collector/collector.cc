@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "os/os.h"
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/section_break.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -21,9 +21,9 @@
 #include "collector/stored_types.h"
 #include "collector/triggers.h"
 #include <condition_variable>
-#include <farmem/collect.h>
-#include <farmem/detail/barrier.h>
-#include <farmem/detail/weak_cell.h>
+#include <farmem/detail/barriers/barrier.h>
+#include <farmem/detail/barriers/weak_cell.h>
+#include <farmem/heap/collect.h>
 #include <functional>
 #include <memory>
 #include <mutex>

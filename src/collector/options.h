@@ -5,9 +5,9 @@
 
 #include "cache/replicas/rehoming.h"
 #include <cstdint>
-#include <farmem/collect.h>
-#include <farmem/options.h>
-#include <farmem/units.h>
+#include <farmem/base/units.h>
+#include <farmem/heap/collect.h>
+#include <farmem/heap/options.h>
 #include <functional>
 #include <string>
 #include <vector>

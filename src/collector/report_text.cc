@@ -1,5 +1,5 @@
 // The line that tells of a collection; see cycle_report::text.
-#include <farmem/collect.h>
+#include <farmem/heap/collect.h>
 #include <fmt/format.h>
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "collector/roots/satb_log.h"
 #include <algorithm>
-#include <farmem/detail/roots.h>
+#include <farmem/detail/barriers/roots.h>
 #include <fmt/format.h>
 
 namespace fm::detail {

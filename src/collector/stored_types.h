@@ -12,7 +12,7 @@
 
 #include "base/limits.h"
 #include <cstdint>
-#include <farmem/options.h>
+#include <farmem/heap/options.h>
 #include <functional>
 #include <map>
 #include <vector>

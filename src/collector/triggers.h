@@ -12,7 +12,7 @@
 #include "cache/object_cache.h"
 #include "collector/options.h"
 #include <atomic>
-#include <farmem/collect.h>
+#include <farmem/heap/collect.h>
 
 namespace fm::detail {
 

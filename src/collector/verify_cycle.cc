@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include <algorithm>
-#include <farmem/detail/roots.h>
+#include <farmem/detail/barriers/roots.h>
 #include <fmt/format.h>
 
 namespace fm::detail {

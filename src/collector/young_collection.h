@@ -11,7 +11,7 @@
 //      Write-back keeps this (cache/writeback.cc, cache/young.h): all that a copy refers to ceases to be young before
 //      the copy's batch can be acknowledged. Until then the copy's frame is `writing`, so a scan shows it as dirty.
 //   2. A page of the table whose card is clean has no dirty frame in any pause. The card is set after a word became
-//      dirty, in the same section (farmem/detail/indirection_table.h). Only scan_cards clears it (cache/collection.cc):
+//      dirty, in the same section (farmem/detail/barriers/indirection_table.h). Only scan_cards clears it (cache/collection.cc):
 //      before it looks at the page's words, and for good only if none of them is dirty.
 //   3. An object that ceases to be young while a young collection marks is logged (young_objects::grew_up). A scan may
 //      have shown it as young, and the frame that refers to it as clean a moment later.

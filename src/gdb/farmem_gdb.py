@@ -11,11 +11,11 @@ heap_options::dump_cache: other dumps leave out the cache and the table.
 import gdb
 import gdb.printing
 
-# farmem/detail/word.h
+# farmem/detail/barriers/word.h
 RESIDENT, FLAGS = 1, 15
-# farmem/detail/frame.h: the prefix before the payload
+# farmem/detail/barriers/frame.h: the prefix before the payload
 PINS_BEFORE = 16
-# farmem/detail/roots.h, farmem/detail/weak_cell.h: of the words of root cells and weak cells, and of weak names
+# farmem/detail/barriers/roots.h, farmem/detail/barriers/weak_cell.h: of the words of root cells and weak cells, and of weak names
 SLOT_MASK = (1 << 40) - 1
 WEAK_CHUNK = 16384  # limits::cells_per_weak_chunk
 BUCKETS_OF_CHUNK = 1024  # farmem/detail/hash/pages.h
@@ -49,7 +49,7 @@ def address_of(symbol):
 def payload_of(slot):
     """The address of a slot's object if it is resident, else None and the state that it is in."""
     try:
-        hit = address_of("fm::detail::hit")  # farmem/detail/indirection_table.h: words, tablets, pages, slots
+        hit = address_of("fm::detail::hit")  # farmem/detail/barriers/indirection_table.h: words, tablets, pages, slots
         if slot == 0 or slot >= word_at(hit + 24):
             return None, "outside of the table"
         word = word_at(word_at(hit) + 8 * slot)
@@ -342,7 +342,7 @@ class Tree(Entries):
 
 
 class Queue(Entries):
-    """An fm::queue, from its front as far as blocks are resident (farmem/queue.h)."""
+    """An fm::queue, from its front as far as blocks are resident (farmem/containers/queue.h)."""
 
     things = "elements"
 
@@ -368,7 +368,7 @@ class Optional:
 
 
 class Variant:
-    """An fm::variant: a reference and bytes, of which one is used (farmem/variant.h)."""
+    """An fm::variant: a reference and bytes, of which one is used (farmem/object/variant.h)."""
 
     def __init__(self, value):
         self.fields, self.which = value["fields_"], int(value["fields_"]["which"])

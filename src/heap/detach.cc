@@ -26,9 +26,9 @@
 #include "base/log.h"
 #include "base/replica_limits.h"
 #include "heap/heap_core.h"
-#include <farmem/detail/access.h>
-#include <farmem/detail/section_break.h>
-#include <farmem/object.h>
+#include <farmem/detail/barriers/access.h>
+#include <farmem/detail/barriers/section_break.h>
+#include <farmem/object/object.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // programs do not see the cache, the collector or the sessions with agents.
 #include "cache/memory/resize.h"
 #include "heap/heap_core.h"
-#include <farmem/heap.h>
+#include <farmem/heap/heap.h>
 
 namespace fm {
 

@@ -6,8 +6,8 @@
 #include "collector/roots/weak_cells.h"
 #include "heap/inherited.h"
 #include <cerrno>
-#include <farmem/detail/roots.h>
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/roots.h>
+#include <farmem/detail/barriers/section_break.h>
 #include <fmt/format.h>
 
 #include <algorithm>

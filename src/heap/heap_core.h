@@ -10,11 +10,11 @@
 #include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include "collector/collector.h"
+#include "events/agent_events.h"
 #include "fabric/server/server.h"
-#include "heap/agent_events.h"
 #include "heap/heap_record.h"
-#include <farmem/options.h>
-#include <farmem/stats.h>
+#include <farmem/heap/options.h>
+#include <farmem/heap/stats.h>
 #include <memory>
 
 namespace fm::detail {
@@ -43,13 +43,13 @@ class heap_core {
   cycle_report collect_young(std::string_view why);
   void collect_soon(std::string_view why);
   void on_dead(slot_t slot, std::function<void()> notice);
-  // src/heap/members.cc; see farmem/heap.h.
+  // src/heap/members.cc; see farmem/heap/heap.h.
   void add_agent(const std::string& url);
   void remove_agent(const std::string& url, duration within);
   void keep_agent(const std::string& url);
   void set_replicas(std::uint32_t n);
   [[nodiscard]] std::vector<std::string> agents() const;
-  // src/heap/detach.cc; see farmem/heap.h.
+  // src/heap/detach.cc; see farmem/heap/heap.h.
   void detach(const detach_options& how, slot_t root);
   [[nodiscard]] static std::unique_ptr<heap_core> attach(const attach_options& which, const heap_options& options,
                                                          const type_descriptor& (*root)());

@@ -4,7 +4,7 @@
 #include "collector/roots/weak_cells.h"
 #include "os/os.h"
 #include "table/table.h"
-#include <farmem/detail/roots.h>
+#include <farmem/detail/barriers/roots.h>
 
 #include <mutex>
 

@@ -7,7 +7,7 @@
 #include "base/replica_limits.h"
 #include "cache/tablets/replica_set.h"
 #include "heap/heap_core.h"
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/section_break.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// fm::prefetch of many slots: fetches are posted chunk by chunk (farmem/prefetch.h). Called by the templates of that
+// fm::prefetch of many slots: fetches are posted chunk by chunk (farmem/handles/prefetch.h). Called by the templates of that
 // header.
 #include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
-#include <farmem/prefetch.h>
+#include <farmem/handles/prefetch.h>
 
 #include <algorithm>
 

@@ -17,7 +17,7 @@
 #include "collector/roots/weak_cells.h"
 #include "heap/heap_core.h"
 #include "table/young_bits.h"
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/section_break.h>
 #include <fmt/format.h>
 
 namespace fm::detail {

@@ -1,5 +1,5 @@
 // The registry of types: numbers to descriptions. The process has one, behind find_type, type_count and register_type
-// (farmem/detail/type_descriptor.h). The class is here so that its limits can be tested.
+// (farmem/detail/types/type_descriptor.h). The class is here so that its limits can be tested.
 //
 // Invariant owned here: a number, once given, names the same description for ever, and every number up to type_count()
 // is present.
@@ -11,7 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <farmem/detail/type_descriptor.h>
+#include <farmem/detail/types/type_descriptor.h>
 #include <mutex>
 #include <span>
 #include <string>

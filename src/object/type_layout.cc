@@ -1,10 +1,10 @@
-// Names and descriptions of managed types; farmem/detail/type_layout.h has the form of a layout. Called by the walk
+// Names and descriptions of managed types; farmem/detail/types/type_layout.h has the form of a layout. Called by the walk
 // over a type's fields, once a type.
 #include <cxxabi.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <farmem/detail/type_layout.h>
+#include <farmem/detail/types/type_layout.h>
 
 #include "base/base.h"
 #include <fmt/format.h>

@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include <atomic>
 #include <cstdint>
-#include <farmem/units.h>
+#include <farmem/base/units.h>
 
 namespace fm::os {
 

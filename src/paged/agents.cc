@@ -1,4 +1,4 @@
-// The members of fm::paged that are about agents: add_agent, remove_agent, keep_agent; see farmem/paged.h. The moving is
+// The members of fm::paged that are about agents: add_agent, remove_agent, keep_agent; see farmem/paged/paged.h. The moving is
 // the mender's (mend.cc).
 #include <fmt/format.h>
 

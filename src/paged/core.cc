@@ -110,6 +110,8 @@ paged_core::paged_core(const paged_options& options)
 
 void paged_core::start_threads() {
   try {
+    for (std::uint32_t i = 0; i < home_.agents(); ++i) told_[i].known = true;
+    events_.start(options_.on_agent_event);
     threads_.emplace_back([this] { run_evictor(); });
     threads_.emplace_back([this] { run_ahead(); });
     threads_.emplace_back([this] { run_mender(); });
@@ -123,6 +125,7 @@ void paged_core::start_threads() {
 }
 
 void paged_core::stop() noexcept {
+  events_.stop();  // its function may be touching the range
   stopping_.store(true);
   work_.fetch_add(1);
   os::futex_wake(work_, INT32_MAX);

@@ -29,14 +29,15 @@
 // that does not answer holds up the accesses to its own pages alone.
 #pragma once
 
+#include "events/agent_events.h"
 #include "paged/homes/home.h"
 #include "paged_limits.h"
 #include "queue_policy.h"
 #include <array>
 #include <bitset>
-#include <farmem/paged_options.h>
-#include <farmem/paged_resource.h>
-#include <farmem/paged_stats.h>
+#include <farmem/paged/options.h>
+#include <farmem/paged/resource.h>
+#include <farmem/paged/stats.h>
 #include <memory_resource>
 #include <thread>
 
@@ -326,6 +327,7 @@ class paged_core {
   bool give_old_place(stripe_copy& c) noexcept;
   bool give_old_places() noexcept;
   bool watch_agents() noexcept;
+  bool tell_changes() noexcept;
   [[nodiscard]] std::optional<home::member> to_be_left(std::uint64_t stripe) const noexcept;
   bool leave(home_agent& a) noexcept;
 
@@ -389,6 +391,13 @@ class paged_core {
   /// What each agent was when the range was shared out last, and when all stripes were looked at last.
   std::array<agent_state, paged_limits::agents_max> agents_seen_{}, agents_swept_{};
   bool sweep_again_ = false, share_again_ = false, evens_out_now_ = false;
+  /// What the program was told of each agent.
+  struct told {
+    bool known = false, is_up = true, leaves = false, is_over = false;
+  };
+  std::array<told, paged_limits::agents_max> told_{};
+  bool told_whole_ = true;
+  agent_events events_;
   time_point ask_again_{};  ///< for room
   /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its
   /// thread gone on.

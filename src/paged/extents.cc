@@ -1,7 +1,7 @@
-// Best fit over whole pages; see farmem/paged_resource.h. Owns the two indexes of free extents, which agree whenever
+// Best fit over whole pages; see farmem/paged/resource.h. Owns the two indexes of free extents, which agree whenever
 // the lock is free. size_class_resource calls it, and so may a program.
 #include "base/base.h"
-#include <farmem/paged_resource.h>
+#include <farmem/paged/resource.h>
 
 #include <new>
 

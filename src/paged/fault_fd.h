@@ -6,7 +6,7 @@
 #pragma once
 
 #include "os/os.h"
-#include <farmem/paged_options.h>
+#include <farmem/paged/options.h>
 #include <span>
 
 namespace fm::detail {

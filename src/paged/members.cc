@@ -1,4 +1,4 @@
-// The members of fm::paged that touch many pages: populate, discard, resize_local, verify; see farmem/paged.h. They
+// The members of fm::paged that touch many pages: populate, discard, resize_local, verify; see farmem/paged/paged.h. They
 // take the same locks as faults do, one group at a time. Any thread of the program calls them.
 #include <fmt/format.h>
 

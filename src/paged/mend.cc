@@ -51,7 +51,9 @@ void paged_core::run_mender() noexcept {
     {
       const std::lock_guard lock(mender_at_work_);
       left = watch_agents();
+      left = tell_changes() || left;
       left = mend_all() || left;
+      left = tell_changes() || left;
       left = !give_old_places() || left;
       home_.release_empty(options_.suspect_within, false);
     }
@@ -108,6 +110,45 @@ bool paged_core::watch_agents() noexcept {
     }
   if (lacks_room) home_.grow({}, options_.suspect_within);
   return left || share_again_;
+}
+
+// What the program was not told yet. A change that is over before the mender looks is not told. True: one was lost, and
+// what it stored may be elsewhere already.
+bool paged_core::tell_changes() noexcept {
+  if (!options_.on_agent_event) return false;
+  bool whole = home_.degraded() == 0, is_lost = false;
+  const auto post = [this](agent_change change, const char* agent) {
+    try {
+      events_.post({.change = change, .agent = agent});
+    } catch (const std::bad_alloc&) {
+      log::error("paged range {}: {} is {}, and nobody could be told", name_, agent, to_string(change));
+    }
+  };
+  for (std::uint32_t i = 0; i < home_.agents(); ++i) {
+    home_agent& a = home_.agent(i);
+    const home_agent::role as = a.as.load();
+    told& t = told_[i];
+    const auto tell = [&](agent_change change) { post(change, a.url()); };
+    whole = whole && (!a.lost() || as == home_agent::role::gone || a.is_swept.load());
+    if (!t.known && as != home_agent::role::joins) {
+      t.known = true;
+      t.is_over = as == home_agent::role::gone;  // it could not be added
+      if (!t.is_over) tell(agent_change::added);
+    }
+    if (!t.known || t.is_over) continue;
+    if (as == home_agent::role::gone || a.lost()) {
+      t.is_over = true;
+      is_lost = is_lost || as != home_agent::role::gone;
+      tell(as == home_agent::role::gone ? agent_change::left : agent_change::lost);
+      continue;
+    }
+    if (const bool up = a.up(); std::exchange(t.is_up, up) != up) tell(up ? agent_change::back : agent_change::silent);
+    if (const bool leaves = a.wants_to_be_left.load(); std::exchange(t.leaves, leaves) != leaves)
+      tell(leaves ? agent_change::leaving : agent_change::staying);
+  }
+  whole = whole && !is_lost;
+  if (std::exchange(told_whole_, whole) != whole && whole && home_.replicas() > 1) post(agent_change::replicated, "");
+  return is_lost;
 }
 
 bool paged_core::mend_all() noexcept {

@@ -1,6 +1,6 @@
 // fm::paged itself: passes on to its core, and keeps children of fork away from it. It keeps no state of its own.
 // Programs call it.
-#include <farmem/paged.h>
+#include <farmem/paged/paged.h>
 
 #include "core.h"
 

@@ -1,7 +1,7 @@
-// Small allocations out of chunks of one size class each; see farmem/paged_resource.h. Owns the bitmaps of chunks,
+// Small allocations out of chunks of one size class each; see farmem/paged/resource.h. Owns the bitmaps of chunks,
 // which lie in ordinary memory. The standard containers of a program call it through paged::resource().
 #include "base/base.h"
-#include <farmem/paged_resource.h>
+#include <farmem/paged/resource.h>
 
 #include <algorithm>
 #include <bit>

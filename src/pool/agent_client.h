@@ -22,8 +22,8 @@
 #include "os/os.h"
 #include "protocol/heap_messages.h"
 #include "protocol/pool_messages.h"
-#include <farmem/detail/section_break.h>
-#include <farmem/pool_options.h>
+#include <farmem/detail/barriers/section_break.h>
+#include <farmem/pool/options.h>
 
 #include <array>
 #include <atomic>

@@ -4,7 +4,7 @@
 // Invariants owned here
 //   - A read in flight keeps itself alive, and a section of its agent open, until all its requests are done.
 //   - A completion does nothing that waits: it runs on the session's thread.
-#include <farmem/pool_operation.h>
+#include <farmem/pool/operation.h>
 
 #include <optional>
 

@@ -32,7 +32,7 @@ std::uint32_t share_of_65536(double share) { return static_cast<std::uint32_t>(s
 protocol::pool_tune_body tuning_of(const pool_options& o) {
   protocol::pool_tune_body t{};
   auto own = o.compact_above_by_class.begin();
-  for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
+  for (std::uint32_t c = 0; c < blocks::line_class_count; ++c) {
     while (own != o.compact_above_by_class.end() && blocks::slot_bytes(c) > own->slot_bytes) ++own;
     t.compact_above[c] = share_of_65536(own != o.compact_above_by_class.end() ? own->compact_above : o.compact_above);
   }
@@ -48,7 +48,7 @@ protocol::pool_settings settings_of(const pool_options& o) {
   s.keep_ms = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(o.keep).count(), 0, UINT32_MAX));
   auto own = o.identity_by_class.begin();
-  for (std::uint32_t c = 0; c < blocks::class_count; ++c) {
+  for (std::uint32_t c = 0; c < blocks::line_class_count; ++c) {
     while (own != o.identity_by_class.end() && blocks::slot_bytes(c) > own->slot_bytes) ++own;
     s.naming[c] = static_cast<std::uint8_t>(naming_of(own != o.identity_by_class.end() ? own->identity : o.identity));
   }
@@ -127,6 +127,7 @@ errc agent_client::shake_hands(fabric::session& s) {
            a.region_bytes <= detail::home_address::offset_limit && a.lease_ms != 0 &&
            detail::is_power_of_two(a.settings.block_bytes) && a.settings.block_bytes >= blocks::frame_bytes_min &&
            a.settings.block_bytes <= std::min(blocks::block_bytes_max, a.region_bytes) &&
+           a.settings.shares_lines <= 1 && (a.settings.shares_lines == 0 || a.settings.versions_upto == 0) &&
            (instance_ == 0 || a.instance == instance_) &&
            (slot_ == 0 || (pair.ordinal < blocks::ordinal_limit && pair.offset <= a.region_bytes - 8 &&
                            pair.agent != 0 && (instance_ == 0 || a.region_bytes == layout_.region_bytes)));
@@ -141,7 +142,7 @@ errc agent_client::shake_hands(fabric::session& s) {
   if (first) {
     instance_ = a.instance;
     minor_ = more.minor;
-    layout_ = {a.region_bytes, a.settings.block_bytes, a.settings.versions_upto};
+    layout_ = {a.region_bytes, a.settings.block_bytes, a.settings.versions_upto, a.settings.shares_lines == 1};
   } else {
     count.reconnects.fetch_add(1, std::memory_order_relaxed);
   }

@@ -1,6 +1,6 @@
 // fm::pool: its agents, and which of them a pointer is for. Owns the list of agents, which is fixed once the pool is
 // open. The work with one agent is done by agent_client and reader. Programs call it, from any thread.
-#include <farmem/pool.h>
+#include <farmem/pool/pool.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 

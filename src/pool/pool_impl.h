@@ -2,7 +2,7 @@
 // is for. The list of agents is fixed once the pool is open, and empty once it is closed.
 #pragma once
 
-#include <farmem/pool.h>
+#include <farmem/pool/pool.h>
 
 #include "reader.h"
 

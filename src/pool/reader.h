@@ -3,7 +3,7 @@
 // fm::pool calls it, from any thread.
 #pragma once
 
-#include <farmem/pool.h>
+#include <farmem/pool/pool.h>
 
 #include "agent_client.h"
 #include "probe.h"

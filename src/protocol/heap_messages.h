@@ -55,7 +55,7 @@
 #pragma once
 
 #include <cstdint>
-#include <farmem/detail/word.h>
+#include <farmem/detail/barriers/word.h>
 #include <string_view>
 
 namespace fm::protocol {

@@ -1,4 +1,4 @@
-// The format of a pool's blocks (<farmem/pool.h>) in an agent's regions, for the agent, which writes them, and for
+// The format of a pool's blocks (<farmem/pool/pool.h>) in an agent's regions, for the agent, which writes them, and for
 // clients, which read them one-sidedly: size classes, the header of an object, the word of the table of virtual blocks,
 // and how a reader tells a whole object from one that it caught half way.
 //
@@ -28,6 +28,7 @@
 
 #include "base/base.h"
 #include "base/crc32c.h"
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -51,16 +52,38 @@ constexpr std::uint32_t vblock_limit = 1u << 26;
 constexpr std::uint32_t ordinal_limit = 1u << 20;
 constexpr std::uint32_t chunk_words = frame_bytes_min / 8;  ///< of the table: one frame of words
 
-// ---- size classes: 32, 64 .. 256 in cache lines, then four steps a doubling ----
-constexpr std::uint32_t class_count = 49;
+// ---- size classes ----
+// First those of half a cache line or whole ones: 32, 64 .. 256, then four steps a doubling. They are what a pool's
+// settings name. Then, since version 3.4 of the protocol, some between the small ones, whose slots share cache lines:
+// where a checksum says what is whole, that is no harm, and of objects of 32 bytes an eighth more fits. A pool has them
+// if layout::shares_lines says so.
+constexpr std::uint32_t line_class_count = 49;
+inline constexpr std::array<std::uint32_t, 8> slots_between{40, 48, 56, 80, 96, 112, 160, 224};
+constexpr std::uint32_t class_count = line_class_count + std::uint32_t(slots_between.size());
 
 constexpr std::uint32_t slot_bytes(std::uint32_t size_class) {
   constexpr std::array<std::uint32_t, 5> small{32, 64, 128, 192, 256};
   if (size_class < small.size()) return small[size_class];
+  if (size_class >= line_class_count) return slots_between[size_class - line_class_count];
   const std::uint32_t k = size_class - 5, base = 256u << (k / 4);
   return base + base / 4 * (k % 4 + 1);
 }
-static_assert(slot_bytes(5) == 320 && slot_bytes(8) == 512 && slot_bytes(class_count - 1) == slot_bytes_max);
+static_assert(slot_bytes(5) == 320 && slot_bytes(8) == 512 && slot_bytes(line_class_count - 1) == slot_bytes_max);
+static_assert(class_count <= 64, "a table word has 6 bits for it");
+
+/// All classes, by the size of their slots.
+inline constexpr std::array<std::uint8_t, class_count> classes_in_order = [] {
+  std::array<std::uint8_t, class_count> all{};
+  for (std::uint32_t c = 0; c < class_count; ++c) all[c] = std::uint8_t(c);
+  std::sort(all.begin(), all.end(), [](std::uint8_t a, std::uint8_t b) { return slot_bytes(a) < slot_bytes(b); });
+  return all;
+}();
+/// The class whose settings a class has: itself, or the next larger one that settings name.
+constexpr std::uint32_t line_class(std::uint32_t size_class) {
+  std::uint32_t c = 0;
+  while (slot_bytes(c) < slot_bytes(size_class)) ++c;
+  return c;
+}
 
 enum class consistency : std::uint8_t { checksum = 0, versions = 1 };
 
@@ -85,6 +108,7 @@ struct layout {
   std::uint64_t region_bytes = 0;
   std::uint32_t block_bytes = 0;    ///< of classes of which eight slots fit into it; others have larger ones
   std::uint32_t versions_upto = 0;  ///< payloads up to so many bytes carry versions, larger ones a checksum
+  bool shares_lines = false;        ///< there are slots that share cache lines; then nothing carries versions
 
   [[nodiscard]] constexpr std::uint64_t block_max() const { return std::min(block_bytes_max, region_bytes); }
   [[nodiscard]] constexpr std::uint32_t block(std::uint32_t size_class) const {
@@ -103,22 +127,20 @@ struct layout {
     return payload_capacity(slot_bytes(size_class), mode(size_class));
   }
   [[nodiscard]] constexpr bool exists(std::uint32_t size_class) const {
+    if (size_class >= line_class_count && !shares_lines) return false;
     return size_class < class_count && slot_bytes(size_class) <= block_max();
   }
   /// The smallest class that holds `bytes`; class_count when none does.
   [[nodiscard]] constexpr std::uint32_t class_for(std::uint64_t bytes) const {
-    std::uint32_t low = 0, high = class_count;
-    while (low < high) {  // capacity grows with the class, up to one step back where the mode changes: see below
-      const std::uint32_t middle = (low + high) / 2;
-      if (capacity(middle) < bytes)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    return low < class_count && exists(low) ? low : class_count;
+    const auto at =  // capacity grows with the slot, also where the mode changes: see below
+        std::lower_bound(classes_in_order.begin(), classes_in_order.end(), bytes,
+                         [this](std::uint8_t c, std::uint64_t wanted) { return capacity(c) < wanted; });
+    if (at == classes_in_order.end()) return class_count;
+    const std::uint32_t c = exists(*at) ? *at : line_class(*at);
+    return exists(c) ? c : class_count;
   }
   [[nodiscard]] constexpr std::uint32_t bytes_max() const {
-    std::uint32_t c = class_count;
+    std::uint32_t c = line_class_count;
     while (c > 0 && !exists(c - 1)) --c;
     return c == 0 ? 0 : capacity(c - 1);
   }

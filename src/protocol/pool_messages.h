@@ -59,8 +59,9 @@
 namespace fm::protocol {
 
 constexpr std::uint16_t pool_protocol_major = 3;
+constexpr std::uint16_t minor_of_shared_lines = 4;
 constexpr std::uint16_t pool_protocol_minor =
-    3;  ///< 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry; 3: replicas
+    4;  ///< 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry; 3: replicas; 4: more classes
 
 /// Streams of changes that a client may have.
 constexpr std::uint32_t pool_streams_max = 256;
@@ -80,9 +81,12 @@ struct pool_settings {
   std::uint32_t arenas;         ///< 1 to 64: allocators of a serving thread, of which each has blocks of its own
   std::uint32_t compact_above;  ///< share of free slots, of 65536, above which a class is compacted unasked; 0: never
   std::uint32_t keep_ms;        ///< the pool stays so long without a client
-  std::uint8_t naming[blocks::class_count];  ///< blocks::naming that is wanted for each class
-  std::uint8_t fallback;                     ///< blocks::fallback
-  std::uint8_t zero[6];
+  std::uint8_t naming[blocks::line_class_count];  ///< blocks::naming that is wanted for each class
+  std::uint8_t fallback;                          ///< blocks::fallback
+  /// 1: small slots share cache lines. The agent says so of the pools that clients make which know it (3.4): not where
+  /// lines carry versions, nor with random ids, which are too short for as many objects in a block.
+  std::uint8_t shares_lines;
+  std::uint8_t zero[5];
 };
 
 struct pool_open_body {
@@ -296,7 +300,7 @@ struct pool_listed {
 
 /// Only of the client that pool_open_more allows it; others are refused.
 struct pool_tune_body {
-  std::uint32_t compact_above[blocks::class_count];  ///< as in pool_settings, by size class
+  std::uint32_t compact_above[blocks::line_class_count];  ///< as in pool_settings, by size class
   std::uint32_t zero;
 };
 

@@ -13,6 +13,8 @@
 //   backup_joined, under the next term ──────────────► it has everything: it may take over, from `tenure` after the
 //                                                      last message of the primary on, if it is told to
 //   backup_records, backup_beat ─────────────────────► applies; promises not to take over for another `tenure`
+//   leave_backup ────────────────────────────────────► it is not a member any more; also when it has said that it leaves
+//   take_over ───────────────────────────────────────► the primary leaves: the backup is the primary, if it is told to
 //
 // Term. Each change of who is in the pair has a number. Whoever knows of a later term obeys no earlier one.
 //
@@ -27,7 +29,7 @@
 
 namespace fm::protocol {
 
-constexpr std::uint16_t backup_protocol_major = 1;
+constexpr std::uint16_t backup_protocol_major = 3;
 constexpr std::uint16_t backup_protocol_minor = 0;
 
 enum class backup_message : std::uint16_t {
@@ -36,9 +38,10 @@ enum class backup_message : std::uint16_t {
   backup_joined = 106,   ///< backup_joined_body -> backup_answer
   backup_beat = 107,     ///< {} -> backup_answer: a promise is wanted
   leave_backup = 108,    ///< {} -> {}: the pool has ended, or has another backup
+  take_over = 109,       ///< take_over_body -> backup_answer: the primary serves no more, and nobody reads from it
 };
 constexpr std::uint16_t backup_message_first = 104;
-constexpr std::uint16_t backup_message_last = 108;
+constexpr std::uint16_t backup_message_last = 109;
 
 #pragma pack(push, 1)
 
@@ -59,6 +62,8 @@ struct open_backup_body {
 struct open_backup_answer {
   std::uint64_t agent;    ///< the backup's number
   std::uint64_t applied;  ///< the last record that it has applied
+  std::uint16_t zone;     ///< a number for the name of its failure domain (zone_number); 0: it has none
+  std::uint16_t zero[3];
 };
 
 /// Followed by records with growing numbers: `count` of them, `bytes` in all. Refused as conflict when others are missing
@@ -71,8 +76,13 @@ struct backup_records_body {
 struct backup_joined_body {
   std::uint64_t term;
 };
+struct take_over_body {
+  std::uint64_t term;  ///< of the pair that it ends
+};
 struct backup_answer {
   std::uint64_t applied;
+  std::uint32_t leaves;  ///< 1: its agent is to be emptied, and another one should be the backup
+  std::uint32_t zero;
 };
 
 // ---- records ----

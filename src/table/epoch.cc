@@ -1,4 +1,4 @@
-// The cold half of epochs: registering threads, advancing, pauses, and waiting at the gate (farmem/detail/epoch.h).
+// The cold half of epochs: registering threads, advancing, pauses, and waiting at the gate (farmem/detail/barriers/epoch.h).
 //
 // Invariants owned here
 //   - A thread is in the registry from its first section until it ends, and its announcement is looked at all the

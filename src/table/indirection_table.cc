@@ -1,4 +1,4 @@
-// Reserving the table, and giving out tablet numbers (farmem/detail/indirection_table.h).
+// Reserving the table, and giving out tablet numbers (farmem/detail/barriers/indirection_table.h).
 //
 // Invariants owned here: the arrays are reserved once and never unmapped, since root cells in statics outlive every
 // heap and look here; free numbers are kept as runs that do not touch each other. The cache takes tablets and gives

@@ -4,9 +4,9 @@
 // include this header alone.
 #pragma once
 
-#include <farmem/detail/epoch.h>
-#include <farmem/detail/indirection_table.h>
-#include <farmem/detail/word.h>
+#include <farmem/detail/barriers/epoch.h>
+#include <farmem/detail/barriers/indirection_table.h>
+#include <farmem/detail/barriers/word.h>
 
 namespace fm::detail {
 

@@ -1,5 +1,5 @@
-// Awaiting in coroutines: awaits of fetches and of events, and the run loop that resumes them (farmem/run.h,
-// farmem/await.h, farmem/detail/event.h).
+// Awaiting in coroutines: awaits of fetches and of events, and the run loop that resumes them (farmem/tasks/run.h,
+// farmem/tasks/await.h, farmem/detail/event.h).
 //
 // Invariants owned here
 //   - Nothing of a heap is looked at that was closed meanwhile.
@@ -9,7 +9,7 @@
 // Called by fm::run, fm::run_all and co_await.
 #include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
-#include <farmem/run.h>
+#include <farmem/tasks/run.h>
 #include <fmt/format.h>
 
 #include <algorithm>

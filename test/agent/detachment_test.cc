@@ -265,9 +265,9 @@ TEST_CASE("regions that nothing is in are free when a heap is attached", "[store
   REQUIRE(detach(first).ok());
   const auto regions = [&](owner& o) {
     const reply r = o.send(message_type::statistics);
-    const std::size_t at = r.text().find("\"regions\":");
-    REQUIRE(at != std::string::npos);
-    return std::stoul(r.text().substr(at + 10));
+    const std::size_t found = r.text().find("\"regions\":");
+    REQUIRE(found != std::string::npos);
+    return std::stoul(r.text().substr(found + 10));
   };
   const unsigned long before = regions(first);
   REQUIRE(attach(next, true).ok());

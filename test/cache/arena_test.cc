@@ -1,5 +1,6 @@
 // The arena by itself: runs of segments for large objects, whose memory is kept, and segments that collections have emptied.
 #include "cache/frames/arena.h"
+#include "support/effort.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -109,7 +110,7 @@ TEST_CASE("runs of all lengths come and go, and what is available can be had") {
     arena a(64 * segment_bytes, 64 * segment_bytes, segment_bytes, false);
     std::vector<segment*> held;
     std::uint32_t used = 0;
-    for (int step = 0; step < 2'000; ++step) {
+    for (std::uint64_t step = 0; step < fm::test::effort(2'000); ++step) {
       const auto span = static_cast<std::uint32_t>(random() % 3 == 0 ? 1 + random() % 20 : 1);
       if (segment* const s = random() % 2 == 0 ? take(a, span) : nullptr) {
         REQUIRE(s->span == span);

@@ -6,8 +6,8 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <farmem/await.h>
 #include <farmem/farmem.h>
+#include <farmem/tasks/await.h>
 #include <fmt/format.h>
 #include <mutex>
 #include <vector>

@@ -3,6 +3,7 @@
 #include "heap/heap_core.h"
 #include "heap/heap_record.h"
 #include "replicas_fixture.h"
+#include "support/effort.h"
 #include "support/error_code.h"
 #include "support/temporary_folder.h"
 
@@ -73,13 +74,13 @@ TEST_CASE("a heap is detached, and attached with all that its root reaches") {
     agents.push_back(std::make_unique<meddled_agent>(folder.url(scheme, static_cast<int>(i))));
     urls.push_back(agents.back()->url());
   }
-  const std::uint64_t n = scheme == "shm" ? 50'000 : 10'000;
+  const std::uint64_t n = fm::test::effort(scheme == "shm" ? 50'000 : 10'000);
   {
     fm::heap h(on(urls, replicas));
     const auto root = make_shelf(h, n);
-    (void)make_list(h, 10'000);  // garbage that goes along
+    (void)make_list(h, fm::test::effort(10'000));  // garbage that goes along
     require_ok(h.collect("a cycle whose number the next owner must not use"));
-    (void)make_list(h, 10'000);
+    (void)make_list(h, fm::test::effort(10'000));
     h.detach(as_index, root);
     CHECK_FALSE(root);
     CHECK(code_of([&] { (void)h.make<gc_node>(); }) == fm::errc::heap_closed);
@@ -93,7 +94,7 @@ TEST_CASE("a heap is detached, and attached with all that its root reaches") {
     CHECK(h->collect("nothing more").freed == 0);
     require_shelf(root, n);
     // Written, made and thrown away, in slots that were free before.
-    const auto more = make_some(*h, 20'000);
+    const auto more = make_some(*h, fm::test::effort(20'000));
     root->first->left.root().write()->rest[0] = static_cast<std::uint64_t>(round);
     require_ok(h->collect("beside new objects"));
     require_sound_at_home(*h);

@@ -4,7 +4,7 @@
 #include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include "collector/stored_types.h"
-#include "heap/agent_events.h"
+#include "events/agent_events.h"
 #include "heap/heap_core.h"
 #include "meddled_agent.h"
 #include "support/busy_threads.h"

@@ -4,6 +4,7 @@
 #include "heap/heap_core.h"
 #include "replicas_fixture.h"
 #include "support/busy_threads.h"
+#include "support/effort.h"
 #include "support/temporary_folder.h"
 #include "used_nodes.h"
 
@@ -132,7 +133,7 @@ TEST_CASE("a new member that fails at any message leaves nothing behind, and the
   const meddling how = GENERATE(meddling::lose_message, meddling::lose_answer);
   meddled_agent first, second, third;
   fm::heap h(twice({first.url(), second.url(), third.url()}));
-  const auto all = make_some(h, 30'000);
+  const auto all = make_some(h, fm::test::effort(30'000));
   REQUIRE(h.evict_all() == fm::errc::ok);
   first.meddle(at, how);
   second.meddle(at, how);

@@ -1,6 +1,6 @@
 // expect: anonymous union
 // errors: many, as the compiler itself refuses to bind the fields
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

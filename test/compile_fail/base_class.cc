@@ -1,5 +1,5 @@
 // expect: farmem: reflection does not see a base class: make it the first field
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct shape {

@@ -1,5 +1,5 @@
 // expect: bit-fields, packed structs and alignas are not managed
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

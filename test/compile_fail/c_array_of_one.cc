@@ -1,5 +1,5 @@
 // expect: farmem: a C array cannot be seen by reflection: use std::array
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

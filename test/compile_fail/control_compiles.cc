@@ -1,6 +1,6 @@
 // expect: to compile
 #include <array>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <utility>
 

@@ -1,5 +1,5 @@
 // expect: farmem: destructors do not run in a managed heap: remove the destructor
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

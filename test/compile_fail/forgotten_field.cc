@@ -1,5 +1,5 @@
 // expect: fm_fields() must name all of them in order
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 class bad {

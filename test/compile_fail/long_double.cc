@@ -1,5 +1,5 @@
 // expect: farmem: long double is wider than 8 bytes: use double
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

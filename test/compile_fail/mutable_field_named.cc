@@ -1,5 +1,5 @@
 // expect: farmem: a mutable field is changed through readers
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 class bad {

@@ -1,5 +1,5 @@
 // expect: farmem: only a trivially copyable type can be fm::managed_bytes
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <string>
 

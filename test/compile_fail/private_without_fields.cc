@@ -1,5 +1,5 @@
 // expect: farmem: a managed class is an aggregate or has a public static auto fm_fields(auto& self)
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 class bad {

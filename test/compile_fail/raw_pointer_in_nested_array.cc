@@ -1,6 +1,6 @@
 // expect: farmem: a managed type cannot hold a raw pointer: use fm::ref<T>
 #include <array>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <utility>
 

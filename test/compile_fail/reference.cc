@@ -1,5 +1,5 @@
 // expect: for a C++ reference use fm::ref<T>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

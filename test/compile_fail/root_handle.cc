@@ -1,5 +1,5 @@
 // expect: farmem: fm::ptr is a root and stays outside the heap: use fm::ref<T>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

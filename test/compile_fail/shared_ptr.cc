@@ -1,5 +1,5 @@
 // expect: farmem: a smart pointer owns memory outside the heap: use fm::ref<T>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <memory>
 #include <object/mock_ref.h>
 

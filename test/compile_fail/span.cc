@@ -1,5 +1,5 @@
 // expect: farmem: a span points outside the heap: use fm::ref<T[]>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <span>
 

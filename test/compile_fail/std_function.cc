@@ -1,5 +1,5 @@
 // expect: farmem: a managed type cannot hold a callable: use an enum
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <functional>
 #include <object/mock_ref.h>
 

@@ -1,5 +1,5 @@
 // expect: farmem: std::optional, variant and any are not managed: use fm::optional, fm::variant or fm::one_of
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <optional>
 

@@ -1,5 +1,5 @@
 // expect: farmem: std::tuple has no agreed layout: use a struct or std::pair
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <tuple>
 

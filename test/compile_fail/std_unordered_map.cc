@@ -1,5 +1,5 @@
 // expect: farmem: a standard container keeps its elements outside the heap
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <unordered_map>
 

@@ -1,5 +1,5 @@
 // expect: farmem: a string view points outside the heap: use fm::ref<fm::string>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 #include <string_view>
 

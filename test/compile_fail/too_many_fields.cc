@@ -1,5 +1,5 @@
 // expect: farmem: more than 100 fields: group them in nested structs
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

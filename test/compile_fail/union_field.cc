@@ -1,5 +1,5 @@
 // expect: farmem: a union hides which member is alive
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 union either {

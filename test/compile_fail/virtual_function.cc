@@ -1,5 +1,5 @@
 // expect: farmem: a managed type has no virtual functions: use an enum as a tag
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct bad {

@@ -1,6 +1,6 @@
 // expect: farmem: only a lock-free std::atomic of an arithmetic type is managed
 #include <atomic>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <object/mock_ref.h>
 
 struct point {

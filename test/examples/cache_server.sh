@@ -4,7 +4,8 @@
 # sizes change, keys go and the pool is compacted. Then: full pools, over both transports.
 #
 #   cache_server.sh PATH-OF-CACHE_SERVER PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 program=$1 agent=$2
 work=$(mktemp -d)
 pid=

@@ -3,7 +3,8 @@
 # answers. Mistakes in the arguments are refused.
 #
 #   documents.sh PATH-OF-DOCUMENTS PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 documents=$1 agent=$2
 
 fail() { echo "$out"; echo "documents.sh: $1"; exit 1; }

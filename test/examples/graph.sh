@@ -3,7 +3,8 @@
 # compares with a plain run. Then: bad lines and mistakes in the arguments are refused, with their place.
 #
 #   graph.sh PATH-OF-GRAPH PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 graph=$1 agent=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -5,7 +5,8 @@
 # and so are mistakes in the arguments.
 #
 #   index.sh PATH-OF-INDEX PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 index=$1 agent=$2
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT

@@ -3,7 +3,8 @@
 # fails when memory grows. Then: a run that is too short to tell is no success, and mistakes in the arguments are refused.
 #
 #   lru.sh PATH-OF-LRU PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 lru=$1 agent=$2
 
 fail() { echo "$out"; echo "lru.sh: $1"; exit 1; }

@@ -3,7 +3,8 @@
 # compares the answers. Mistakes in the arguments are refused.
 #
 #   network.sh PATH-OF-NETWORK PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 network=$1 agent=$2
 
 fail() { echo "$out"; echo "network.sh: $1"; exit 1; }

@@ -3,7 +3,8 @@
 # plain run and verifies both heaps. Then: mistakes in the arguments are refused.
 #
 #   pagerank.sh PATH-OF-PAGERANK PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 pagerank=$1 agent=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -3,7 +3,8 @@
 # --check verifies both heaps. Then: mistakes in the arguments are refused.
 #
 #   rpc.sh PATH-OF-RPC PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 rpc=$1 agent=$2
 
 fail() { echo "$out"; echo "rpc.sh: $1"; exit 1; }

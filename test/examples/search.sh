@@ -3,7 +3,8 @@
 # Mistakes in the arguments are refused.
 #
 #   search.sh PATH-OF-SEARCH PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 search=$1 agent=$2
 
 fail() { echo "$out"; echo "search.sh: $1"; exit 1; }

@@ -3,7 +3,8 @@
 # of it, after it was at home. Then: mistakes in the arguments are refused.
 #
 #   sqlite.sh PATH-OF-SQLITE PATH-OF-FARMEM-AGENT
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "failed at line $LINENO: $BASH_COMMAND"' ERR
 sqlite=$1 agent=$2
 
 fail() { echo "$out"; echo "sqlite.sh: $1"; exit 1; }

@@ -1,7 +1,7 @@
 // Litmus programs for each place that relies on the asymmetric fence (farmem/detail/sync.h): one side stores without a fence and looks,
 // the other stores, executes the heavy fence, and looks. They must not both see what was before. Each is the pattern of its place
 // with plain cells, once with the heavy fence and once without. At the end are the real functions.
-#include <farmem/detail/epoch.h>
+#include <farmem/detail/barriers/epoch.h>
 
 #include "runner.h"
 

@@ -1,5 +1,6 @@
 /* The two agents of a pool with replicas: a backup that joins, a primary that serves under its promises, and either of them
- * that goes on alone when it does not hear the other (agent/pools/membership.h, agent/pools/pool_keeper.cc).
+ * that goes on alone when it does not hear the other, or a primary that leaves and has its backup take over
+ * (agent/pools/membership.h, agent/pools/pool_keeper.cc).
  *
  * Proved for every interleaving within the bounds: at most one agent serves at a time, and whoever serves has every change that
  * counted. Messages are lost or late, an agent dies, the arbiter's answer is lost, and each agent may find the other silent
@@ -20,6 +21,10 @@
  *   SERVE_WHILE_ASKING        a primary serves as if it was alone until it knows that the arbiter has named its backup
  *   JOIN_FROM_NOW             a primary that has a backup from now on counts that as a promise
  *   BELIEVE_SILENCE           an arbiter that does not answer has agreed
+ *   SERVE_WHILE_LEAVING       a primary serves until its backup has taken over
+ *   RETURN_UNASKED            a primary that leaves serves again because its backup is silent
+ *   OBEY_WHILE_ASKING         a primary that leaves ends because its backup takes over, while it is asked whether it goes on
+ *   LET_GO_WHILE_TAKING       a backup that asks who goes on lets itself be sent away
  */
 
 #ifndef CHANGES
@@ -30,7 +35,7 @@
 #endif
 #define TENURE 2
 
-mtype = { alone, settling, asking, paired, learning, backup, taking, over };
+mtype = { alone, settling, asking, paired, leaving, learning, backup, taking, over };
 mtype p = alone, b = learning;
 
 /* The arbiter's record: its term, and who may go on with it. */
@@ -41,9 +46,11 @@ byte now;
 byte p_has, p_confirmed, p_term = 1, p_until, p_heard, settled;
 byte b_has, b_term = 1, b_promised;
 byte counted; /* the most that any client was told */
+bool p_asks;  /* the arbiter was asked, and its answer was lost */
+bool b_agrees; /* an answer to take_over is on its way */
 bool p_dead, b_dead;
 
-mtype = { records, joined };
+mtype = { records, joined, take_over, leave };
 chan to_b = [1] of { mtype, byte, byte }; /* what, how much of the changes, when it was sent */
 chan to_p = [1] of { byte, byte };        /* how much the backup has, when what it answers was sent */
 
@@ -52,17 +59,23 @@ chan to_p = [1] of { byte, byte };        /* how much the backup has, when what 
 #else
 #define UNPROMISED (p == alone || p == settling)
 #endif
+#ifdef SERVE_WHILE_LEAVING
+#define PROMISED (p == asking || p == paired || p == leaving)
+#else
+#define PROMISED (p == asking || p == paired)
+#endif
 #ifdef SERVE_UNPROMISED
 #define P_SERVES (!p_dead && (UNPROMISED || p == asking || p == paired))
 #else
-#define P_SERVES (!p_dead && (UNPROMISED || ((p == asking || p == paired) && now < p_until)))
+#define P_SERVES (!p_dead && (UNPROMISED || (PROMISED && now < p_until)))
 #endif
 #define B_SERVES (!b_dead && b == alone)
 
 inline look() {
   assert(!(P_SERVES && B_SERVES));
   assert(!P_SERVES || p_has >= counted);
-  assert(!B_SERVES || b_has >= counted)
+  assert(!B_SERVES || b_has >= counted);
+  assert(p_dead || b_dead || p != over || b != over)
 }
 
 /* What clients are told of. */
@@ -72,7 +85,7 @@ inline count() {
   :: !p_dead && p != over && counted < p_has -> counted = p_has
 #else
   :: !p_dead && p == alone && counted < p_has -> counted = p_has
-  :: !p_dead && (p == settling || p == asking || p == paired) && counted < p_confirmed -> counted = p_confirmed
+  :: !p_dead && (p == settling || p == asking || p == paired || p == leaving) && counted < p_confirmed -> counted = p_confirmed
 #endif
   :: B_SERVES && counted < b_has -> counted = b_has
   :: else
@@ -125,8 +138,8 @@ end:
        fi;
        look()
      }
-  :: atomic { !p_dead && (p == alone && p_term == 1 || p == settling || p == asking || p == paired) -> say(records, p_has) }
-  :: atomic { !p_dead && (p == alone && p_term == 1 || p == settling || p == asking || p == paired) && nempty(to_p) ->
+  :: atomic { !p_dead && (p == alone && p_term == 1 || p == settling || p == asking || p == paired || p == leaving) -> say(records, p_has) }
+  :: atomic { !p_dead && (p == alone && p_term == 1 || p == settling || p == asking || p == paired || p == leaving) && nempty(to_p) ->
        to_p?much(sent);
        if :: much > p_confirmed -> p_confirmed = much :: else fi;
        if :: sent > p_heard -> p_heard = sent :: else fi;
@@ -143,17 +156,28 @@ end:
        count();
        look()
      }
-  :: atomic { !p_dead && p == paired -> /* the backup seems silent */
+  :: atomic { !p_dead && p == paired -> p = leaving; look() }
+  :: atomic { !p_dead && p == leaving -> say(take_over, p_term) }
+#ifdef OBEY_WHILE_ASKING
+  :: atomic { !p_dead && p == leaving && b_agrees -> p = over; look() }
+#else
+  :: atomic { !p_dead && p == leaving && b_agrees && !p_asks -> p = over; look() }
+#endif
+  :: atomic { !p_dead && p == paired -> say(leave, p_term) }
+  :: atomic { !p_dead && (p == paired || p == leaving) -> /* the backup seems silent */
        if
 #ifdef GO_ON_UNASKED
        :: true -> p = alone
+#endif
+#ifdef RETURN_UNASKED
+       :: p == leaving -> p = alone
 #endif
        :: of_p && (term == p_term || (term == p_term + 1 && !with_b)) ->
           term = p_term + 1;
           with_b = false;
           if
-          :: p_term = term; p = alone; count()
-          :: true
+          :: p_term = term; p = alone; p_asks = false; count()
+          :: p_asks = true
           fi
 #ifdef BELIEVE_SILENCE
        :: true -> p = alone; count()
@@ -182,14 +206,20 @@ end:
           if
           :: what == joined && b == learning -> b = backup; b_term = much
           :: what == records && much > b_has && b != taking -> b_has = much
+          :: what == take_over && b == backup && much == b_term -> b = taking; b_agrees = true
+          :: what == leave && b == backup -> b = over
           :: else
           fi;
           if
           :: nfull(to_p) -> to_p!b_has(sent)
           :: true
           fi
+#ifdef LET_GO_WHILE_TAKING
+       :: b == taking && what == leave -> b = over
+#endif
        :: else
        fi;
+       look();
        much = 0;
        sent = 0;
        what = records

@@ -10,7 +10,7 @@
  * object has no references, since marking is proved in collector.pml: marked is what the scan finds and what is logged. Two
  * threads have one root each, and there is one weak handle, which nobody sets while somebody locks it. A pause waits until nobody
  * is in a section. Batches are applied in order, but a release may overtake them. The words' transitions are those of
- * farmem/detail/word.h: a fetch ends in a resident word or in a remote one, and a slot is never freed while it runs. Not
+ * farmem/detail/barriers/word.h: a fetch ends in a resident word or in a remote one, and a slot is never freed while it runs. Not
  * modelled: regions that are used again (generations, hints that are corrected), the agent's cleaner, words put aside
  * while their page is given back. Pages are given back at any time of a cycle: the owner holds them only while it scans
  * words for dirty frames, which is no part of this model.

@@ -2,7 +2,7 @@
 #include "mock_ref.h"
 #include <array>
 #include <catch2/catch.hpp>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <string>
 
 namespace layout_test {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <farmem/detail/fields.h>
+#include <farmem/detail/types/fields.h>
 
 namespace fm {
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 #include <functional>
 #include <map>
 #include <memory>

@@ -2,6 +2,9 @@
 #include "support/error_code.h"
 #include "users.h"
 
+#include <algorithm>
+#include <mutex>
+
 using namespace paged_test;
 
 namespace {
@@ -172,6 +175,58 @@ TEST_CASE("of two replicas one may fall silent, and is not believed when it come
     CHECK(p.stats().agents_lost >= 1);
     CHECK(p.stats().lost_pages == 0);
   }
+}
+
+TEST_CASE("what happens to the agents of a range is told in order, to a function that uses the range", "[replicas]") {
+  for (const std::string t : {"shm", "tcp"})
+    for (const fault_mode mode : modes()) {
+      INFO(t << ", " << name_of(mode));
+      served w(t, 3, mode, 2);
+      w.o.suspect_within = served::soon;
+      std::mutex mutex;
+      std::string told;
+      std::atomic<const paged*> range{nullptr};
+      std::atomic<std::uint64_t> wrong{0};
+      w.o.on_agent_event = [&](const agent_event& e) {
+        if (const paged* const p = range; e.missed != 0 || (p != nullptr && p->data()[0] != std::byte{5})) ++wrong;
+        const auto at = std::find(w.o.agents.begin(), w.o.agents.end(), e.agent);
+        const std::lock_guard lock(mutex);
+        told += std::string(told.empty() ? "" : ", ") + std::string(to_string(e.change));
+        if (at != w.o.agents.end()) told += ' ' + std::to_string(at - w.o.agents.begin());
+      };
+      const auto becomes_told = [&](const std::string& what) {
+        const bool good = becomes([&] {
+          const std::lock_guard lock(mutex);
+          return told == what;
+        });
+        const std::lock_guard lock(mutex);
+        INFO(told << ", and not " << what);
+        CHECK(good);
+        told.clear();
+      };
+      {
+        const paged p(w.o);
+        std::memset(p.data(), 5, p.size());
+        p.evict_all();
+        range = &p;
+        w.live[2]->program->stop();
+        w.live[2]->program->end(SIGKILL);
+        becomes_told("silent 2, lost 2, replicated");
+        w.live[2]->start(t == "tcp" ? w.o.agents[2] : "tcp://127.0.0.1:0");
+        p.add_agent(w.o.agents[2]);
+        becomes_told("added 2");
+        agent_test::process drain({FARMEM_AGENT, "--drain", "5min", "--admin", w.live[0]->admin()},
+                                  w.live[0]->where / "drain");
+        CHECK(drain.end() == 0);
+        becomes_told("leaving 0, left 0");
+        agent_test::process stay({FARMEM_AGENT, "--stay", "--admin", w.live[0]->admin()}, w.live[0]->where / "stay");
+        CHECK(stay.end() == 0);
+        p.add_agent(w.o.agents[0]);
+        becomes_told("added 0");
+        CHECK(p.verify() == "");
+      }
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE("without replicas a range goes on with what is here when an agent dies, and loses what is not") {

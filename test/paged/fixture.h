@@ -6,7 +6,7 @@
 #pragma once
 
 #include <farmem/detail/check.h>
-#include <farmem/paged.h>
+#include <farmem/paged/paged.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "fixture.h"
+#include "support/effort.h"
 
 namespace paged_test {
 
@@ -22,9 +23,9 @@ class users {
   users& operator=(const users&) = delete;
   ~users() { stop(); }
 
-  /// Waits until they have used so many pages more.
+  /// Waits until they have used so many pages more, or this build's part of them.
   void pass(std::uint64_t n) const {
-    for (const std::uint64_t until = used_ + n; used_ < until;) std::this_thread::yield();
+    for (const std::uint64_t until = used_ + fm::test::effort(n); used_ < until;) std::this_thread::yield();
   }
   void stop() {
     stop_ = true;

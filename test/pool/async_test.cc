@@ -1,7 +1,7 @@
 // Reads of a pool that nobody waits for at once: awaited in tasks, waited for, dropped, beside compaction and broken
 // connections.
-#include <farmem/pool_operation.h>
-#include <farmem/run.h>
+#include <farmem/pool/operation.h>
+#include <farmem/tasks/run.h>
 
 #include <optional>
 #include <random>

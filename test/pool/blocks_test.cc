@@ -214,16 +214,24 @@ TEST_CASE("size classes grow, hold what they say, and fit into their blocks") {
   for (const std::uint64_t region : {64_KiB, 1_MiB, 32_MiB})
     for (const std::uint32_t block : {4096u, 65536u})
       for (const std::uint32_t versions : {0u, 500u, ~0u}) {
-        const layout l{region, block, versions};
-        for (std::uint32_t c = 0; l.exists(c); ++c) {
+        const layout l{region, block, versions, versions == 0};
+        CHECK(layout{region, block, versions}.class_for(30) == 1);
+        std::uint32_t before = 0;  // capacity of the last class, by the size of slots
+        for (const std::uint32_t c : classes_in_order) {
+          if (!l.exists(c)) continue;
           CHECK(l.slots(c) >= 1);
           CHECK(l.slots(c) < 0xffff);
           CHECK(l.block(c) <= region);
           CHECK(occupied_bytes(l.capacity(c), l.mode(c)) <= slot_bytes(c));
           CHECK(l.class_for(l.capacity(c)) == c);
-          if (c > 0) CHECK(l.capacity(c) > l.capacity(c - 1));
-          CHECK((slot_bytes(c) % 64 == 0 || 64 % slot_bytes(c) == 0));
+          CHECK(l.class_for(before + 1) == c);
+          CHECK(slot_bytes(line_class(c)) >= slot_bytes(c));
+          before = l.capacity(c);
+          // A version stands at the beginning of each line.
+          if (versions != 0) CHECK((slot_bytes(c) % 64 == 0 || 64 % slot_bytes(c) == 0));
+          CHECK(slot_bytes(c) % 8 == 0);
         }
+        CHECK(before == l.bytes_max());
         CHECK(l.class_for(l.bytes_max()) < class_count);
         CHECK(l.class_for(l.bytes_max() + 1) == class_count);
         CHECK(l.class_for(1) == 0);

@@ -7,7 +7,7 @@
 #include "protocol/pool_format.h"
 #include "protocol/pool_messages.h"
 #include "remote/agent_session.h"
-#include <farmem/pool.h>
+#include <farmem/pool/pool.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>

@@ -62,6 +62,35 @@ TEST_CASE("a backup takes over from silence alone, and promises nothing while it
   CHECK_FALSE(b.hear(at(2200)));
 }
 
+TEST_CASE("a primary that leaves serves no more, and its backup need not wait for silence") {
+  pair_membership p(pair_role::alone, 1, tenure), b(pair_role::learning, 1, tenure);
+  CHECK_FALSE(p.leave());  // nobody has what it has
+  CHECK_FALSE(b.primary_has_left(1));
+  CHECK(b.hear(at(0)));
+  CHECK(b.become_backup(2, at(0)));
+  p.join(2, at(0));
+  CHECK(p.leave());
+  CHECK(p.role() == pair_role::leaving);
+  CHECK_FALSE(p.is_primary());
+  p.promised(at(100));
+  CHECK_FALSE(p.serves(at(100), duration{}));
+  CHECK_FALSE(b.primary_has_left(1));  // said in an earlier term
+  CHECK_FALSE(b.begin_taking_over(at(100)));
+  CHECK(b.primary_has_left(2));
+  CHECK(b.is_left());
+  CHECK_FALSE(b.hear(at(100)));
+  CHECK(b.begin_taking_over(at(100)));
+  b.take_over(3);
+  CHECK(b.serves(at(100), lease));
+  // One that is told by the arbiter that it goes on is the primary again.
+  pair_membership q(pair_role::alone, 1, tenure);
+  q.join(2, at(0));
+  CHECK(q.leave());
+  q.go_on_alone(3);
+  CHECK(q.role() == pair_role::alone);
+  CHECK(q.serves(at(1'000'000), lease));
+}
+
 TEST_CASE("of two agents at most one serves, whatever is late and whichever message is lost") {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 random(seed);

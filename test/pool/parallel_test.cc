@@ -62,14 +62,16 @@ class speaker {
     std::memcpy(&a, answer.data(), std::min(sizeof a, answer.size()));
     return a;
   }
-  errc open(std::uint64_t id, const pool_settings& settings) {
+  errc open(std::uint64_t id, const pool_settings& settings, std::uint16_t minor = pool_protocol_minor,
+            const char* name = "pool") {
     pool_open_body b{};
     b.major = pool_protocol_major;
+    b.minor = minor;
     b.tenant[0] = 5;
     b.client[0] = id;
     b.lease_ms = 600'000;
     b.settings = settings;
-    std::strcpy(b.name, "pool");
+    std::strcpy(b.name, name);
     return say(message_type::pool_open, b);
   }
   pool_change change() { return {++number_, stream_, 0, INT64_MAX}; }
@@ -130,7 +132,7 @@ struct tested_agent {
     for (auto& p : peers) s->disconnected(p);
   }
   std::unique_ptr<fm::agent::store> s;
-  std::array<peer, 2> peers;  ///< a client each
+  std::array<peer, 4> peers;  ///< a client each
   bool ok = true;
 };
 
@@ -400,6 +402,24 @@ TEST_CASE("a message about an object is answered while another thread is in the 
   CHECK(first == errc::ok);
   REQUIRE(two.read(mine.at) == errc::ok);
   CHECK(std::ranges::equal(mine.value(), two.payload()));
+}
+
+TEST_CASE("a program that does not know slots that share lines has a pool without them, and no other") {
+  tested_agent a{store_hooks{}};
+  REQUIRE(a.ok);
+  speaker older(*a.s, a.peers[0], 0), newer(*a.s, a.peers[1], 0);
+  constexpr std::uint16_t before = minor_of_shared_lines - 1;
+  const auto shares_lines = [](const speaker& s) { return s.answer_as<pool_open_answer>().settings.shares_lines == 1; };
+  const pool_settings settings = settings_of(blocks::naming::birth, 0, false);
+  REQUIRE(older.open(1, settings, before, "theirs") == errc::ok);
+  CHECK_FALSE(shares_lines(older));
+  REQUIRE(newer.open(2, settings, pool_protocol_minor, "theirs") == errc::ok);
+  CHECK_FALSE(shares_lines(newer));
+
+  speaker again(*a.s, a.peers[2], 0), late(*a.s, a.peers[3], 0);
+  REQUIRE(again.open(3, settings, pool_protocol_minor, "ours") == errc::ok);
+  CHECK(shares_lines(again));
+  CHECK(late.open(4, settings, before, "ours") == errc::version_mismatch);
 }
 
 TEST_CASE("a change that two threads bring at the same time is made once") {

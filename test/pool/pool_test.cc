@@ -398,6 +398,40 @@ TEST_CASE("an empty tenant is refused by name, whatever the agents are") {
   CHECK(std::string(opened.error().what()).find("pool_options::tenant") != std::string::npos);
 }
 
+TEST_CASE("objects of every small size are what was written, in the slots that waste least") {
+  const place at("shm");
+  struct kind {
+    std::uint32_t versions_upto = 0;
+    pool_identity identity = pool_identity::birth;
+    bool shares_lines = false;
+  };
+  for (const kind& k : {kind{0, pool_identity::birth, true}, kind{0, pool_identity::offset, true},
+                        kind{200, pool_identity::birth, false}, kind{0, pool_identity::random_16, false}}) {
+    pool_options o = at.options();
+    o.name = "versions " + std::to_string(k.versions_upto) + ", identity " + std::to_string(int(k.identity));
+    o.arenas = 1;
+    o.versions_upto = k.versions_upto;
+    o.identity = k.identity;
+    pool p(o);
+    std::vector<pool_address> all;
+    for (int round = 0; round < 20; ++round)
+      for (std::size_t n = 1; n <= 232; ++n) all.push_back(p.alloc_bytes(pattern(n, all.size())));
+    const auto whole = [&](std::size_t i) { return p.read_bytes(all[i]) == pattern(i % 232 + 1, i); };
+    for (std::size_t i = 0; i < all.size(); ++i) REQUIRE(whole(i));
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i % 5 != 0) p.free(all[i]);
+    (void)p.compact();
+    for (std::size_t i = 0; i < all.size(); i += 5) REQUIRE(whole(i));
+    const pool_stats stats = p.stats();
+    std::vector<std::uint32_t> slots;
+    for (const pool_class_stats& c : stats.agents.at(0).classes) slots.push_back(c.slot_bytes);
+    CHECK(slots == (k.shares_lines
+                        ? std::vector<std::uint32_t>{32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256}
+                        : std::vector<std::uint32_t>{32, 64, 128, 192, 256}));
+    CHECK(p.verify().ok());
+  }
+}
+
 TEST_CASE(
     "size classes have the identities that the options say, and their objects are what they were after compaction") {
   const place at("shm");

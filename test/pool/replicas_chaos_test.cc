@@ -1,5 +1,5 @@
-// Real agents of a pool with replicas, and a real etcd that says who goes on: agents are killed and stopped at random, one at a
-// time, and so is etcd, beside threads that know what the pool has to have. FARMEM_POOL_EVENTS asks for more events than a
+// Real agents of a pool with replicas, and a real etcd that says who goes on: agents are killed, stopped and drained at random,
+// one at a time, and etcd is stopped, beside threads that know what the pool has to have. FARMEM_POOL_EVENTS asks for more events than a
 // test has: for long runs.
 #include "etcd.h"
 #include "replicas_fixture.h"
@@ -37,8 +37,8 @@ TEST_CASE("a pool with replicas over real agents and etcd loses nothing, whateve
     for (int e = 0; e < events; ++e) {
       u.pass(200 + random() % 1000);
       agent_test::live_agent& agent = *agents[random() % agents.size()];
-      const auto kind = random() % 5;
-      done += "ksmed"[kind];
+      const auto kind = random() % 6;
+      done += "ksmeld"[kind];
       switch (kind) {
         case 0:  // dies, and comes back with nothing
           agent.program->end(SIGKILL);
@@ -63,6 +63,14 @@ TEST_CASE("a pool with replicas over real agents and etcd loses nothing, whateve
           arbiter.process().send(SIGCONT);
           agent.program->send(SIGCONT);
           break;
+        case 4: {  // leaves, and is another one when it comes back
+          agent_test::process drain({FARMEM_AGENT, "--drain", "1min", "--admin", agent.admin()}, agent.where / "drain");
+          CHECK(drain.end() == 0);
+          CHECK(agent.program->end(SIGTERM) == 0);
+          u.pass(200);
+          agent.start(scheme == "tcp" ? agent.url("tcp") : "tcp://127.0.0.1:0");
+          break;
+        }
         default: p.drop_connections();
       }
       INFO(done);

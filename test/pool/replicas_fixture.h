@@ -6,6 +6,7 @@
 #include "protocol/pool_replica_messages.h"
 #include "support/await.h"
 #include "support/busy_threads.h"
+#include "support/effort.h"
 #include "support/served_store.h"
 #include "support/temporary_folder.h"
 
@@ -55,6 +56,12 @@ class member final : public fm::test::served_store {
   std::atomic<bool> deaf{false};
   /// So many messages that tell it that it is a backup are lost.
   std::atomic<int> forgets{0};
+  /// So many messages that tell it that its primary has left are lost, or the answers to them.
+  std::atomic<int> misses_leave{0}, mutes_leave{0};
+  /// So many answers to its primary's word that it is a backup no longer are lost.
+  std::atomic<int> mutes_let_go{0};
+  /// It is deaf from when it is told that, before it has heard it, or after.
+  std::atomic<bool> deafened_by_leave{false}, deafened_after_leave{false};
   errc message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept override {
     const auto type = static_cast<std::uint16_t>(type_of(payload));
     if (deaf && type >= protocol::backup_message_first && type <= protocol::backup_message_last)
@@ -62,6 +69,22 @@ class member final : public fm::test::served_store {
     if (type == static_cast<std::uint16_t>(protocol::backup_message::backup_joined) && forgets > 0) {
       --forgets;
       return lose(p, "the test loses the news");
+    }
+    if (type == static_cast<std::uint16_t>(protocol::backup_message::leave_backup) && mutes_let_go > 0) {
+      --mutes_let_go;
+      (void)served_store::message(p, payload, out);
+      return lose(p, "the test loses what it says to that");
+    }
+    if (type == static_cast<std::uint16_t>(protocol::backup_message::take_over)) {
+      if (deafened_by_leave) deaf = true;
+      if (deaf) return lose(p, "the test loses what agents say");
+      if (misses_leave > 0) return --misses_leave, lose(p, "the test loses that its primary leaves");
+      if (mutes_leave > 0) {
+        --mutes_leave;
+        (void)served_store::message(p, payload, out);
+        if (deafened_after_leave) deaf = true;
+        return lose(p, "the test loses what it says to that");
+      }
     }
     return served_store::message(p, payload, out);
   }
@@ -73,6 +96,7 @@ class members {
   std::shared_ptr<test_arbiter> arbiter;
   std::vector<std::unique_ptr<member>> all;
   pool_options o;
+  std::vector<std::string> zones;       ///< of agents that are started from now on
   std::atomic<duration::rep> ahead{0};  ///< of the agents' clocks, by which leases run out
 
   members(const std::string& scheme, std::size_t n, bool with_arbiter = true, std::uint32_t tenure_ms = 400)
@@ -95,10 +119,15 @@ class members {
   /// A new agent with nothing, at the address that the one before had.
   void start(std::size_t i) {
     if (urls_[i].empty()) urls_[i] = scheme_ == "shm" ? folder_.url("shm", static_cast<int>(i)) : "tcp://127.0.0.1:0";
+    store_.zone = i < zones.size() ? zones[i] : "";
     all[i] = std::make_unique<member>(urls_[i], store_);
     urls_[i] = all[i]->url();
   }
   void kill(std::size_t i) { all[i].reset(); }
+  /// Waits until an agent that is drained has nothing of any pool.
+  [[nodiscard]] bool is_left(std::size_t i) {
+    return fm::test::await([&] { return all[i]->store().pools_left() == 0; });
+  }
   /// Each part has a backup.
   static bool is_whole(const pool& p) {
     try {
@@ -107,6 +136,11 @@ class members {
     } catch (const error&) {  // it changes just now
       return false;
     }
+  }
+  /// The agent that is the backup of a part; as many as there are: none.
+  [[nodiscard]] std::size_t backup_of(const pool& p, std::size_t part) const {
+    const std::string url = p.stats().agents[part].backup;
+    return static_cast<std::size_t>(std::find(urls_.begin(), urls_.end(), url) - urls_.begin());
   }
   /// The agent that is the primary of a part.
   [[nodiscard]] std::size_t primary_of(const pool& p, std::size_t part) const {
@@ -132,8 +166,9 @@ class owners {
   owners(const owners&) = delete;
   owners& operator=(const owners&) = delete;
   ~owners() { stop(); }
+  /// Waits until they have used so many objects more, or this build's part of them.
   void pass(std::uint64_t n) const {
-    const std::uint64_t until = used_ + n;
+    const std::uint64_t until = used_ + fm::test::effort(n);
     CHECK(fm::test::await([&] { return used_ >= until || failed_; }));
   }
   /// The same, but for so long at most: all of them may be waiting for what a test has stopped.

@@ -3,6 +3,7 @@
 #include "replicas_fixture.h"
 
 #include <set>
+#include <thread>
 
 using namespace pool_test;
 using fm::test::await;
@@ -148,7 +149,8 @@ TEST_CASE("a backup that is not heard is done without, and is one again") {
 
 TEST_CASE("a backup that is told late that it is one, or not at all, has what counts and takes over") {
   const int lost = GENERATE(3, 1'000'000);
-  members w("tcp", 2, true, 200);
+  // A primary that never hears of its backup goes on without it after half a tenure: long enough to make some objects.
+  members w("tcp", 2, true, lost == 3 ? 200 : 800);
   w.all[1]->forgets = lost;
   pool p(w.o);
   kept k = make_some(p, 200);
@@ -182,6 +184,199 @@ TEST_CASE("connections that break between clients and agents, and between agents
   u.stop();
   INFO(u.wrong());
   CHECK(u.wrong().empty());
+}
+
+TEST_CASE("agents that are drained leave a pool with replicas, and threads that use it see no error and nothing old") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  const bool with_arbiter = GENERATE(true, false);
+  members w(scheme, 3, with_arbiter);
+  pool p(w.o);
+  owners u(p);
+  for (std::size_t i = 0; i < 6; ++i) {
+    u.pass(1000);
+    w.all[i % 3]->store().drain(true);
+    CHECK(w.is_left(i % 3));
+    u.pass(1000);
+    w.kill(i % 3);  // nobody has to say anything: it had nothing
+    u.pass(1000);
+    w.start(i % 3);
+    CHECK(await([&] { return members::is_whole(p); }));
+  }
+  u.stop();
+  INFO(u.wrong());
+  CHECK(u.wrong().empty());
+  const pool_report r = p.verify();
+  INFO(r.text);
+  CHECK(r.faults == 0);
+}
+
+TEST_CASE("a process reads what another one has written, while agents leave and are killed") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  members w(scheme, 3);
+  pool p(w.o), q(w.o);
+  struct counter {
+    pool_address at{};
+    std::atomic<std::uint64_t> acknowledged{0};
+  };
+  std::vector<counter> counters(32);
+  const std::uint64_t none = 0;
+  for (counter& c : counters) c.at = p.alloc_bytes(std::as_bytes(std::span(&none, 1)));
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> written{0}, read{0}, old{0}, failed{0};
+  const auto use = [&](auto&& each) {
+    return std::thread([&, each] {
+      for (std::uint64_t i = 0; !stop; ++i) {
+        try {
+          each(counters[i % counters.size()], i);
+        } catch (const error& e) {
+          ++failed;
+        }
+      }
+    });
+  };
+  std::thread writer = use([&](counter& c, std::uint64_t i) {
+    pool_address at = c.at;  // which is told where the object is
+    p.write_bytes(at, std::as_bytes(std::span(&i, 1)));
+    c.acknowledged = i;
+    ++written;
+  });
+  std::thread reader = use([&](counter& c, std::uint64_t) {
+    const std::uint64_t least = c.acknowledged;
+    std::uint64_t n = 0;
+    pool_address at = c.at;
+    if (q.read_into(at, std::as_writable_bytes(std::span(&n, 1))) != errc::ok) ++failed;
+    if (n < least) ++old;
+    ++read;
+  });
+  const auto pass = [&] {
+    const std::uint64_t more = fm::test::effort(500), w0 = written, r0 = read;
+    return await([&] { return written > w0 + more && read > r0 + more; });
+  };
+  for (std::size_t i = 0; i < 6; ++i) {
+    CHECK(pass());
+    if (i % 2 == 0) {
+      // Who leaves learns late that somebody else serves, and so does whoever only reads from it: at the next agent's first
+      // part, which is silent for longer than a tenure then.
+      member& next = *w.all[(i + 1) % 3];
+      next.mutes_leave = 1;
+      next.deafened_after_leave = true;
+      w.all[i % 3]->store().drain(true);
+      time_point until = time_point::max();
+      CHECK(await([&] {
+        if (next.deaf && until == time_point::max()) until = clock::now() + std::chrono::milliseconds(600);
+        if (clock::now() >= until) next.deafened_after_leave = next.deaf = false;
+        return w.all[i % 3]->store().pools_left() == 0;
+      }));
+      next.deafened_after_leave = next.deaf = false;
+    }
+    w.kill(i % 3);
+    CHECK(pass());
+    w.start(i % 3);
+    CHECK(await([&] { return members::is_whole(p) && members::is_whole(q); }));
+  }
+  stop = true;
+  writer.join();
+  reader.join();
+  CHECK(old == 0);
+  CHECK(failed == 0);
+}
+
+TEST_CASE("the backup of a part is in another zone than its primary, if an agent is in one") {
+  members w("tcp", 3);
+  w.zones = {"a", "a", "b"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    w.kill(i);
+    w.start(i);
+  }
+  pool p(w.o);
+  kept k = make_some(p, 100);
+  CHECK(w.backup_of(p, 0) == 2);
+  CHECK(w.backup_of(p, 1) == 2);
+  CHECK(w.backup_of(p, 2) < 2);
+  w.kill(2);
+  require_kept(p, k);
+  CHECK(await([&] { return members::is_whole(p); }));  // both are left of one zone
+  for (std::size_t part = 0; part < 3; ++part) CHECK(w.primary_of(p, part) + w.backup_of(p, part) == 1);
+  w.kill(0);
+  require_kept(p, k);
+}
+
+TEST_CASE("an agent that is drained stays where no third one can take its place, and takes no new pools") {
+  members w("tcp", 2);
+  pool p(w.o);
+  CHECK(members::is_whole(p));
+  owners u(p);
+  for (const auto& a : w.all) a->store().drain(true);
+  const std::uint64_t term = p.stats().agents[0].term;
+  u.pass(2000);
+  u.stop();
+  CHECK(u.wrong().empty());
+  CHECK(p.stats().agents[0].term == term);
+  CHECK(members::is_whole(p));
+  CHECK(w.all[0]->store().pools_left() == 2);
+  pool_options other = w.o;
+  other.name = "another";
+  CHECK(code_of([&] { pool q(other); }) == errc::refused);
+  other.replicas = 1;
+  other.agents.resize(1);
+  CHECK(code_of([&] { pool q(other); }) == errc::refused);
+  w.all[0]->store().drain(false);
+  pool q(other);
+  CHECK(w.all[0]->store().pools_left() == 3);
+}
+
+TEST_CASE("agents that leave are heard whichever message is lost, with an arbiter and without") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  const bool with_arbiter = GENERATE(true, false);
+  const int lost = GENERATE(0, 1, 2);
+  INFO(scheme << ", " << with_arbiter << ", " << lost);
+  members w(scheme, 3, with_arbiter);
+  pool p(w.o);
+  kept k = make_some(p, 200);
+  for (const auto& a : w.all) {
+    a->misses_leave = lost == 0 ? 3 : 0;
+    a->mutes_leave = lost == 1 ? 1 : 0;
+    a->mutes_let_go = lost == 2 ? 1 : 0;
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    w.all[i]->store().drain(true);
+    CHECK(w.is_left(i));
+    w.kill(i);
+    require_kept(p, k);
+    w.start(i);
+    CHECK(await([&] { return members::is_whole(p); }));
+  }
+}
+
+TEST_CASE("a primary that leaves goes on where its backup is gone, and leaves later") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  members w(scheme, 3);
+  pool p(w.o);
+  kept k = make_some(p, 200);
+  SECTION("its backup falls silent") {
+    for (std::size_t i = 1; i < 3; ++i) w.all[i]->deafened_by_leave = true;
+    w.all[0]->store().drain(true);
+    // It serves alone again, in a later term, for as long as nobody else can.
+    CHECK(await([&] { return p.stats().agents[0].term > 2; }));
+    require_kept(p, k);
+    for (std::size_t i = 1; i < 3; ++i) w.all[i]->deafened_by_leave = w.all[i]->deaf = false;
+  }
+  SECTION("the arbiter is out of reach for a while") {
+    w.arbiter->reachable = false;
+    const std::uint64_t asked = w.arbiter->asked;
+    w.all[0]->store().drain(true);
+    CHECK(await([&] { return w.arbiter->asked > asked + 2; }));
+    w.arbiter->reachable = true;
+  }
+  w.all[0]->store().drain(true);
+  CHECK(w.is_left(0));
+  w.kill(0);
+  require_kept(p, k);
+  kept more = make_some(p, 100);
+  CHECK(await([&] { return members::is_whole(p); }));
+  w.kill(1);
+  require_kept(p, k);
+  require_kept(p, more);
 }
 
 TEST_CASE("as long as the arbiter is out of reach nobody goes on, and what was asked is done when it is back") {

@@ -322,6 +322,7 @@ TEST_CASE("messages that break the rules of pools cost the connection") {
   CHECK(refused([](pool_open_body& b) { b.settings.arenas = 65; }) == errc::invalid_argument);
   CHECK(refused([](pool_open_body& b) { b.settings.naming[3] = 9; }) == errc::invalid_argument);
   CHECK(refused([](pool_open_body& b) { b.settings.fallback = 3; }) == errc::invalid_argument);
-  CHECK(refused([](pool_open_body& b) { b.settings.zero[5] = 1; }) == errc::invalid_argument);
+  CHECK(refused([](pool_open_body& b) { b.settings.zero[4] = 1; }) == errc::invalid_argument);
+  CHECK(refused([](pool_open_body& b) { b.settings.shares_lines = 1; }) == errc::invalid_argument);
   CHECK(refused([](pool_open_body& b) { b.quota_bytes = 1; }) == errc::quota_exceeded);
 }

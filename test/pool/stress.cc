@@ -1,7 +1,7 @@
 // The threads and what they judge; see stress.h.
 #include "pool/stress.h"
 
-#include <farmem/pool_operation.h>
+#include <farmem/pool/operation.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/base.h"
-#include <farmem/pool.h>
+#include <farmem/pool/pool.h>
 
 #include <string>
 

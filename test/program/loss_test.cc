@@ -358,3 +358,24 @@ TEST_CASE("an agent that a heap cannot leave says so, and stays", "[agent]") {
   process wrong({FARMEM_AGENT, "--drain", "soon", "--admin", only.admin()}, only.where / "wrong");
   CHECK(wrong.end() == 2);
 }
+
+TEST_CASE("a pool without replicas is counted by an agent that is drained, and stays until it is closed", "[agent]") {
+  live_agent only(modest);
+  fm::pool p({.agents = {only.url("tcp")},
+              .name = "stays",
+              .tenant = fm::pool_tenant::random(),
+              .keep = std::chrono::milliseconds(10)});
+  const std::array<std::byte, 3> bytes{std::byte{1}, std::byte{2}, std::byte{3}};
+  const auto drained = [&](const char* within) {
+    process drain({FARMEM_AGENT, "--drain", within, "--admin", only.admin()}, only.where / "drain");
+    return drain.end();
+  };
+  auto at = p.alloc_bytes(bytes);
+  CHECK(drained("300ms") == 1);
+  CHECK(text_of(only.where / "drain").find("1 pools are here") != std::string::npos);
+  std::array<std::byte, 3> now{};
+  CHECK(p.read_into(at, now) == fm::errc::ok);
+  CHECK(now == bytes);
+  p.close();
+  CHECK(drained("5min") == 0);
+}

@@ -8,7 +8,7 @@
 // line that it was sent on; those of one sender come in order; one that was accepted does come.
 #pragma once
 
-#include <farmem/channel.h>
+#include <farmem/channel/channel.h>
 #include <farmem/farmem.h>
 
 #include <array>

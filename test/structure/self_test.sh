@@ -41,7 +41,7 @@ expect() {
 
 fresh_copy
 "$here/check_layers.py" "$work/tree" >/dev/null || complain "check_layers.py fails on the tree as it is"
-"$here/check_files.sh" "$work/tree" >/dev/null || complain "check_files.sh fails on the tree as it is"
+"$here/check_files.py" "$work/tree" >/dev/null || complain "check_files.py fails on the tree as it is"
 
 plant src/base/planted.cc '  #  include "os/os.h"'
 expect check_layers.py src/base/planted.cc 'src/os is not in its row'
@@ -51,7 +51,7 @@ plant src/remote/planted.h '#include "agent/heaps/heap.h"'
 expect check_layers.py src/remote/planted.h 'agent/heaps is not in its row'
 plant agent/heaps/planted.cc '#include "remote/agent_session.h"'
 expect check_layers.py agent/heaps/planted.cc 'src/remote is not in its row'
-plant agent/service/planted.cc '#include <farmem/heap.h>'
+plant agent/service/planted.cc '#include <farmem/heap/heap.h>'
 expect check_layers.py agent/service/planted.cc 'include/farmem is not in its row'
 plant src/fabric/server/planted.cc '#include "fabric/client/session.h"'
 expect check_layers.py src/fabric/server/planted.cc 'src/fabric/client is not in its row'
@@ -69,8 +69,8 @@ plant src/elsewhere/planted.h ''
 expect check_layers.py src/elsewhere/planted.h 'has no row'
 plant src/os/planted.cc '#include "os/no_such_header.h"'
 expect check_layers.py src/os/planted.cc 'does not exist'
-plant include/farmem/units.h '#include <farmem/error.h>'
-printf '#include <farmem/units.h>\n' >>"$work/tree/include/farmem/error.h"
+plant include/farmem/base/units.h '#include <farmem/base/error.h>'
+printf '#include <farmem/base/units.h>\n' >>"$work/tree/include/farmem/base/error.h"
 expect check_layers.py include/farmem/ 'includes in a circle'
 fresh_copy
 sed -i 's/^| src\/table | \(.*\) |$/| src\/table | \1, src\/heap |/' "$work/tree/docs/internals/overview.md"
@@ -81,15 +81,15 @@ expect check_layers.py docs/internals/overview.md 'src/pool may include src/tabl
 
 plant src/os/planted.h ''
 sed -i 1d "$work/tree/src/os/planted.h"
-expect check_files.sh src/os/planted.h 'does not begin with a comment'
+expect check_files.py src/os/planted.h 'does not begin with a comment'
 plant src/os/planted.cc ''
 sed -i 1d "$work/tree/src/os/planted.cc"
-expect check_files.sh src/os/planted.cc 'does not begin with a comment'
+expect check_files.py src/os/planted.cc 'does not begin with a comment'
 plant src/os/planted.h ''
 sed -i 2d "$work/tree/src/os/planted.h"
-expect check_files.sh src/os/planted.h 'no #pragma once'
+expect check_files.py src/os/planted.h 'no #pragma once'
 plant src/os/planted.cc "$(for _ in {1..500}; do echo '// line'; done)"
-expect check_files.sh src/os/planted.cc 'wants to be two'
+expect check_files.py src/os/planted.cc 'wants to be two'
 
 # Documents of the insides: a file that is not there, a folder that is not there, a picture of another source.
 documents() {
@@ -100,16 +100,16 @@ documents() {
   printf 'Nothing.\n' >"$work/tree/docs/reference/glossary.md"
 }
 documents
-"$here/check_internals.sh" "$work/tree" >/dev/null || complain "check_internals.sh fails where nothing is wrong"
+"$here/check_internals.py" "$work/tree" >/dev/null || complain "check_internals.py fails where nothing is wrong"
 documents
 echo 'See `nowhere/planted.h`.' >>"$work/tree/docs/internals/page.md"
-expect check_internals.sh docs/internals/page.md:2 'there is no nowhere/planted.h'
+expect check_internals.py docs/internals/page.md:2 'there is no nowhere/planted.h'
 documents
 echo 'See `src/nowhere/`.' >>"$work/tree/docs/internals/page.md"
-expect check_internals.sh docs/internals/page.md:2 'there is no folder src/nowhere'
+expect check_internals.py docs/internals/page.md:2 'there is no folder src/nowhere'
 documents
 echo '// Another source.' >>"$work/tree/docs/internals/overview.dot"
-expect check_internals.sh overview.svg 'is not made of'
+expect check_internals.py overview.svg 'is not made of'
 
 # The extractor: what it takes from the sample, and what it refuses.
 extract() { awk -v dir="$work/code" -f "$here/extract_code.awk" "$1"; }

@@ -2,10 +2,11 @@
 #pragma once
 
 #include "await.h"
+#include "effort.h"
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
-#include <farmem/error.h>
+#include <farmem/base/error.h>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -27,10 +28,10 @@ class busy_threads {
   busy_threads(const busy_threads&) = delete;
   busy_threads& operator=(const busy_threads&) = delete;
 
-  /// Waits until all together have made so many steps more.
+  /// Waits until all together have made so many steps more, or this build's part of them.
   void pass(std::uint64_t steps) {
     const std::uint64_t from = steps_;
-    CHECK(await([&] { return steps_ >= from + steps; }));
+    CHECK(await([&] { return steps_ >= from + effort(steps); }));
   }
   void stop() {
     stop_ = true;

@@ -1,7 +1,7 @@
 // The error that a call ends with, for tests that compare codes.
 #pragma once
 
-#include <farmem/error.h>
+#include <farmem/base/error.h>
 
 namespace fm::test {
 

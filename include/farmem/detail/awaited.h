@@ -1,13 +1,13 @@
 // An object that a coroutine awaits. The await holds no record of a fetch, only the slot: it waits until the word
 // becomes resident, whichever thread fetched the object.
 //
-// Invariant: an await can be given up at any time, and its fetch ends as a prefetch does. fetch_wait (farmem/await.h)
+// Invariant: an await can be given up at any time, and its fetch ends as a prefetch does. fetch_wait (farmem/tasks/await.h)
 // keeps the state between two looks, and detached_fetches::look_for fills it in.
 #pragma once
 
-#include <farmem/detail/epoch.h>
-#include <farmem/detail/indirection_table.h>
-#include <farmem/detail/word.h>
+#include <farmem/detail/barriers/epoch.h>
+#include <farmem/detail/barriers/indirection_table.h>
+#include <farmem/detail/barriers/word.h>
 
 namespace fm::detail {
 

@@ -6,10 +6,10 @@
 // complete, because its base already asks. Used by the containers of the library only.
 #pragma once
 
-#include <farmem/heap.h>
-#include <farmem/prefetch.h>
-#include <farmem/ptr.h>
-#include <farmem/scope.h>
+#include <farmem/handles/prefetch.h>
+#include <farmem/handles/ptr.h>
+#include <farmem/handles/scope.h>
+#include <farmem/heap/heap.h>
 #include <functional>
 #include <type_traits>
 

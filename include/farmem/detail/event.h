@@ -8,7 +8,7 @@
 // Used by channel_operation and by the run loop (src/tasks).
 #pragma once
 
-#include <farmem/await.h>
+#include <farmem/tasks/await.h>
 #include <memory>
 #include <mutex>
 

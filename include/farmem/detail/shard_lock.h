@@ -30,9 +30,9 @@
 #pragma once
 
 #include <array>
-#include <farmem/detail/section_break.h>
-#include <farmem/ptr.h>
-#include <farmem/scope.h>
+#include <farmem/detail/barriers/section_break.h>
+#include <farmem/handles/ptr.h>
+#include <farmem/handles/scope.h>
 #include <mutex>
 
 namespace fm::detail {

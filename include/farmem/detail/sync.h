@@ -8,8 +8,8 @@
 #pragma once
 
 #include <atomic>
+#include <farmem/base/units.h>
 #include <farmem/detail/check.h>
-#include <farmem/units.h>
 
 namespace fm::os {
 

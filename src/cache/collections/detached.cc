@@ -6,7 +6,7 @@
 #include "cache/eviction/evictor.h"
 #include "cache/memory/access_wait.h"
 #include "cache/object_cache.h"
-#include <farmem/detail/barrier.h>
+#include <farmem/detail/barriers/barrier.h>
 #include <fmt/format.h>
 
 #include <array>

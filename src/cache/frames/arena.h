@@ -30,8 +30,8 @@
 #include "os/os.h"
 #include <atomic>
 #include <boost/intrusive/list.hpp>
-#include <farmem/detail/epoch.h>
-#include <farmem/detail/frame.h>
+#include <farmem/detail/barriers/epoch.h>
+#include <farmem/detail/barriers/frame.h>
 #include <functional>
 #include <mutex>
 #include <utility>

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "table/table.h"
-#include <farmem/detail/frame.h>
+#include <farmem/detail/barriers/frame.h>
 
 namespace fm::detail {
 

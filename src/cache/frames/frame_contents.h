@@ -6,7 +6,7 @@
 #pragma once
 
 #include "object/object.h"
-#include <farmem/detail/frame.h>
+#include <farmem/detail/barriers/frame.h>
 
 #include <algorithm>
 #include <cstring>

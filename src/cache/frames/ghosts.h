@@ -12,7 +12,7 @@
 #include "os/os.h"
 #include <atomic>
 #include <bit>
-#include <farmem/detail/word.h>
+#include <farmem/detail/barriers/word.h>
 
 namespace fm::detail {
 

@@ -12,7 +12,7 @@
 #pragma once
 
 #include <cstring>
-#include <farmem/detail/frame.h>
+#include <farmem/detail/barriers/frame.h>
 #if FM_ASAN
 #include <sanitizer/asan_interface.h>
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/limits.h"
 #include "table/table.h"
-#include <farmem/detail/frame.h>
+#include <farmem/detail/barriers/frame.h>
 
 namespace fm::detail {
 

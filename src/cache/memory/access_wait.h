@@ -7,7 +7,7 @@
 #pragma once
 
 #include "cache/memory/pressure.h"
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/section_break.h>
 
 namespace fm::detail {
 

@@ -23,8 +23,8 @@
 #include "cache/memory/waiting_line.h"
 #include "cache/mutator.h"
 #include <atomic>
-#include <farmem/detail/word.h>
-#include <farmem/histogram.h>
+#include <farmem/base/histogram.h>
+#include <farmem/detail/barriers/word.h>
 #include <string>
 
 namespace fm::detail {

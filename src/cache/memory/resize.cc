@@ -6,7 +6,7 @@
 #include "cache/eviction/evictor.h"
 #include "cache/memory/holders.h"
 #include "cache/object_cache.h"
-#include <farmem/detail/section_break.h>
+#include <farmem/detail/barriers/section_break.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 #pragma once
 
 #include <cstdint>
-#include <farmem/units.h>
+#include <farmem/base/units.h>
 
 namespace fm::detail {
 

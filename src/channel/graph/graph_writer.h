@@ -23,9 +23,9 @@
 #include "base/limits.h"
 #include "visited.h"
 #include <farmem/detail/graph/schema.h>
-#include <farmem/object.h>
-#include <farmem/prefetch.h>
-#include <farmem/scope.h>
+#include <farmem/handles/prefetch.h>
+#include <farmem/handles/scope.h>
+#include <farmem/object/object.h>
 #include <span>
 
 namespace fm::detail {

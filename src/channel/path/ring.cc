@@ -15,7 +15,7 @@ namespace fm::detail {
 
 namespace {
 
-constexpr std::uint64_t mark = ~std::uint64_t{0};  ///< in place of a size: the rest up to the end is passed over
+constexpr std::uint64_t wrap_mark = ~std::uint64_t{0};  ///< in place of a size: the rest up to the end is passed over
 
 std::atomic<std::uint64_t>& size_at(const ring_place& p, std::uint64_t position) noexcept {
   return *reinterpret_cast<std::atomic<std::uint64_t>*>(p.data + position);
@@ -89,7 +89,7 @@ void ring_writer::publish(std::uint64_t bytes) noexcept {
     if (next_ == start::again) {
       p_.shared->again.store(written, std::memory_order_relaxed);
     } else {
-      size_at(p_, place_).store(mark, std::memory_order_relaxed);
+      size_at(p_, place_).store(wrap_mark, std::memory_order_relaxed);
       written += p_.bytes - place_;
     }
     place_ = 0;
@@ -130,7 +130,7 @@ ring_reader::found ring_reader::next(std::uint64_t most, std::span<const std::by
   if (left > p_.bytes || left % 64 != 0) return found::broken;
   std::uint64_t at = p_.shared->again.load(std::memory_order_relaxed) == taken_ ? 0 : place_, skip = 0;
   std::uint64_t size = size_at(p_, at).load(std::memory_order_relaxed);
-  if (size == mark) {
+  if (size == wrap_mark) {
     skip = p_.bytes - at;
     if (skip >= left) return found::broken;
     left -= skip;

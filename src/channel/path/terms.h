@@ -5,7 +5,7 @@
 // connector agree before anybody sends; `sender`, `receiver` and the byte paths read them.
 #pragma once
 
-#include <farmem/channel_options.h>
+#include <farmem/channel/options.h>
 
 #include "channel_messages.h"
 

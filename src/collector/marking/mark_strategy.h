@@ -7,7 +7,7 @@
 // written to the SATB log since.
 #pragma once
 
-#include <farmem/detail/word.h>
+#include <farmem/detail/barriers/word.h>
 
 namespace fm::detail {
 

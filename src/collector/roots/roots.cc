@@ -1,5 +1,5 @@
 // Root cells that no thread has at hand: chunks of cells, the shared list of free ones, and the walk over all of them
-// (farmem/detail/roots.h).
+// (farmem/detail/barriers/roots.h).
 //
 // Invariants owned here
 //   - A chunk is never given back, so a walk may read any cell at any time.
@@ -9,7 +9,7 @@
 // verify.
 #include "base/limits.h"
 #include "os/os.h"
-#include <farmem/detail/roots.h>
+#include <farmem/detail/barriers/roots.h>
 
 #include <mutex>
 #include <new>

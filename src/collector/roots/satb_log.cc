@@ -44,7 +44,7 @@ struct satb_log {
   satb_log* next_unused = nullptr;                    ///< of those whose threads ended
 };
 
-thread_local constinit satb_log* mine = nullptr;
+thread_local constinit satb_log* own_log = nullptr;
 
 /// A bit for each slot of the table, and a flag for each tablet that may have some. Untouched pages cost no memory.
 class logged_bits {
@@ -182,26 +182,26 @@ void take_full(shared_logs& s, F&& f) {
 }
 
 void end_log(thread_state&) noexcept {
-  if (!mine) return;
+  if (!own_log) return;
   shared_logs& s = shared();
   const std::lock_guard lock(s.mutex);  // a pause may be looking at the log: the thread is in no section
-  if (satb_chunk* const c = std::exchange(mine->chunk, nullptr)) push_full(s, c);
-  mine->next_unused = s.unused;
-  s.unused = mine;
-  mine = nullptr;
+  if (satb_chunk* const c = std::exchange(own_log->chunk, nullptr)) push_full(s, c);
+  own_log->next_unused = s.unused;
+  s.unused = own_log;
+  own_log = nullptr;
 }
 
 satb_log* new_log(shared_logs& s) noexcept {
   epochs::at_thread_end(end_log);
   const std::lock_guard lock(s.mutex);
   if (s.unused) {
-    mine = s.unused;
-    s.unused = mine->next_unused;
+    own_log = s.unused;
+    s.unused = own_log->next_unused;
   } else if (auto* made = new (std::nothrow) satb_log; made != nullptr) {
     made->next = s.all;
-    s.all = mine = made;
+    s.all = own_log = made;
   }
-  return mine;
+  return own_log;
 }
 
 /// For who has no chunk.
@@ -217,7 +217,7 @@ void log_overwritten(slot_t slot) noexcept {
   const section in_section;
   if (marking.load(std::memory_order_relaxed) == 0) return;
   shared_logs& s = shared();
-  satb_log* const log = mine ? mine : new_log(s);
+  satb_log* const log = own_log ? own_log : new_log(s);
   if (log == nullptr) return overflow(s, slot);
   slot_t& recent = log->recent[(slot ^ (slot >> 11)) % limits::recent_slots];
   if (recent == slot) return;

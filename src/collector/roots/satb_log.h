@@ -1,5 +1,5 @@
 // The collector's half of the SATB log, the snapshot-at-the-beginning deletion barrier
-// (farmem/detail/deletion_barrier.h): taking what the threads have logged. Called by one collection at a time, on the
+// (farmem/detail/barriers/deletion_barrier.h): taking what the threads have logged. Called by one collection at a time, on the
 // collector's thread.
 //
 // Threads append to chunks, and hand full ones over. When there is no chunk for a thread, and when the collector sets
@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <farmem/detail/barrier.h>
+#include <farmem/detail/barriers/barrier.h>
 #include <span>
 
 namespace fm::detail {

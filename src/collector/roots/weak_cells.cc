@@ -10,7 +10,7 @@
 #include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
 #include "os/os.h"
-#include <farmem/detail/deletion_barrier.h>
+#include <farmem/detail/barriers/deletion_barrier.h>
 
 #include <mutex>
 #include <new>

@@ -1,4 +1,4 @@
-// The collector's half of weak handles (farmem/detail/weak_cell.h): the cells of dead objects get another version before
+// The collector's half of weak handles (farmem/detail/barriers/weak_cell.h): the cells of dead objects get another version before
 // the slots of these are used again.
 //
 // Invariant: when clear_weak returns, no name leads to a dead slot, and none can come to lead to one, because only an
@@ -10,7 +10,7 @@
 #include "cache/tablets/slot_marks.h"
 #include <array>
 #include <atomic>
-#include <farmem/detail/weak_cell.h>
+#include <farmem/detail/barriers/weak_cell.h>
 
 namespace fm::detail {
 

@@ -234,19 +234,23 @@ errc driver::attempt(duration within) noexcept {
 errc driver::reconnect() noexcept {
   std::minstd_rand random(std::uint32_t(clock::now().time_since_epoch().count()));
   const time_point broken = clock::now();
-  constexpr duration delay_max = std::chrono::milliseconds(250);
+  const auto several = static_cast<duration::rep>(places_.size());
+  const duration delay_max = several == 1 ? fabric_limits::reconnect_pause_most
+                                          : std::min<duration>(several * fabric_limits::reconnect_pause_of_several,
+                                                               fabric_limits::reconnect_pause_most);
   duration delay = std::chrono::milliseconds(2);
   // Asked anew before it is given up: what could be done without at first may be needed by now.
   const auto is_over = [&] { return clock::now() >= broken + events_.reconnect_for(options_.reconnect_for); };
-  for (;;) {
+  for (std::size_t tried = 0;; ++tried) {
     const duration within = events_.reconnect_for(options_.reconnect_for);
     const time_point give_up = broken + within;
+    const bool round_begins = tried % places_.size() == 0;
     // Half to the whole of the delay, so that many sessions of a returning agent do not come in step.
     auto jitter = std::uniform_int_distribution<duration::rep>(delay.count() / 2, delay.count());
     const time_point last = give_up - std::min<duration>(within / 4, delay_max);
     const time_point next = clock::now() + duration(jitter(random));
     // One attempt has time left at the end, however long the pause would be.
-    pause_until(clock::now() < last ? std::min(next, last) : std::min(next, give_up));
+    if (round_begins) pause_until(clock::now() < last ? std::min(next, last) : std::min(next, give_up));
     if (closing()) return errc::cancelled;
     if (clock::now() >= give_up) {
       if (is_over()) return errc::agent_lost;
@@ -256,7 +260,7 @@ errc driver::reconnect() noexcept {
     if (e == errc::ok || closing() || is_final(e)) return e;
     go_on();
     if (is_over()) return errc::agent_lost;
-    delay = std::min<duration>(delay * 2, delay_max);
+    if (round_begins) delay = std::min<duration>(delay * 2, delay_max);
   }
 }
 

@@ -231,6 +231,7 @@ errc home_agent::connected(fabric::session& s, std::uint32_t g) try {
 
 void home_agent::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
   usable_.store(0, std::memory_order_release);
+  events_.agent_changed();
 }
 
 duration home_agent::reconnect_for(duration usual) const noexcept {

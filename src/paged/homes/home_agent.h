@@ -10,7 +10,7 @@
 #include "fabric/server/server.h"
 #include "protocol/heap_messages.h"
 #include "protocol/paged_messages.h"
-#include <farmem/paged_options.h>
+#include <farmem/paged/options.h>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -1,4 +1,4 @@
 // expect: to compile
 // refused: should compile, but
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 const auto& used = fm::detail::descriptor_of<long double>();

@@ -1,4 +1,4 @@
 // expect: farmem: a managed type cannot hold a raw pointer: use fm::ref<T>
 // refused: no error says
-#include <farmem/detail/describe.h>
+#include <farmem/detail/types/describe.h>
 const auto& used = fm::detail::descriptor_of<long double>();

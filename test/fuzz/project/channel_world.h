@@ -3,7 +3,7 @@
 #pragma once
 
 #include "heap/heap_core.h"
-#include <farmem/channel.h>
+#include <farmem/channel/channel.h>
 #include <farmem/farmem.h>
 
 #include <algorithm>

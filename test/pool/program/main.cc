@@ -7,7 +7,7 @@
 //   write WHO WHAT VALUE -> ok, or the error's name
 //   reconnects           -> how often
 //   work WHO WHAT        -> working; from then on it reads, allocates, writes and frees without end
-#include <farmem/pool.h>
+#include <farmem/pool/pool.h>
 #include <unistd.h>
 
 #include <cinttypes>

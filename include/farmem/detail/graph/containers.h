@@ -25,11 +25,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <farmem/hash_map.h>
-#include <farmem/hash_set.h>
-#include <farmem/map.h>
-#include <farmem/set.h>
-#include <farmem/vector.h>
+#include <farmem/containers/hash_map.h>
+#include <farmem/containers/hash_set.h>
+#include <farmem/containers/map.h>
+#include <farmem/containers/set.h>
+#include <farmem/containers/vector.h>
 #include <memory>
 #include <vector>
 

@@ -7,8 +7,8 @@
 #pragma once
 
 #include <cstring>
-#include <farmem/detail/describe.h>
-#include <farmem/detail/field_names.h>
+#include <farmem/detail/types/describe.h>
+#include <farmem/detail/types/field_names.h>
 #include <memory>
 #include <new>
 #include <string>

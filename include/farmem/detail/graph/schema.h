@@ -14,11 +14,11 @@
 #pragma once
 
 #include <atomic>
-#include <farmem/array.h>
 #include <farmem/detail/check.h>
-#include <farmem/detail/describe.h>
 #include <farmem/detail/graph/containers.h>
 #include <farmem/detail/graph/fields.h>
+#include <farmem/detail/types/describe.h>
+#include <farmem/object/array.h>
 #include <memory>
 #include <string>
 #include <vector>

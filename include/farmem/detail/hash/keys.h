@@ -16,8 +16,8 @@
 #include <array>
 #include <concepts>
 #include <cstring>
+#include <farmem/containers/string.h>
 #include <farmem/detail/shard_lock.h>
-#include <farmem/string.h>
 #include <functional>
 #include <optional>
 

@@ -55,7 +55,7 @@ class hash_writer : public ptr<Self> {
   template <class Q>
   bool has(std::uint64_t h, const Q& key) const {
     if constexpr (!compares_in_place) {
-      for (const auto& [stored_key, value] : copy_with(h))
+      for (const auto& [stored_key, found] : copy_with(h))
         if (Equal{}(stored_key, key)) return true;
       return false;
     } else {

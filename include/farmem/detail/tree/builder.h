@@ -9,7 +9,7 @@
 #pragma once
 
 #include <farmem/detail/tree/reader.h>
-#include <farmem/pin.h>
+#include <farmem/handles/pin.h>
 #include <optional>
 
 namespace fm::detail {

@@ -12,8 +12,8 @@
 #include <bit>
 #include <concepts>
 #include <cstring>
+#include <farmem/containers/string.h>
 #include <farmem/detail/tree/locks.h>
-#include <farmem/string.h>
 #include <functional>
 
 namespace fm::detail {

@@ -24,7 +24,7 @@
 #include <algorithm>
 #include <farmem/detail/table_value.h>
 #include <farmem/detail/tree/keys.h>
-#include <farmem/object.h>
+#include <farmem/object/object.h>
 
 namespace fm {
 template <class Self, class K, class V, class Compare>

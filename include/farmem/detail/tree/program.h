@@ -8,7 +8,7 @@
 #pragma once
 
 #include <farmem/detail/tree/reader.h>
-#include <farmem/pin.h>
+#include <farmem/handles/pin.h>
 
 namespace fm::detail {
 

@@ -17,7 +17,7 @@
 #pragma once
 
 #include <farmem/detail/tree/reader.h>
-#include <farmem/pin.h>
+#include <farmem/handles/pin.h>
 
 namespace fm::detail {
 
