@@ -156,7 +156,8 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
         out, type, errc::version_mismatch,
         fmt::format("pool {} has slots that version {}.{} of the protocol brought, and the client speaks {}.{}", shown,
                     pool_protocol_major, minor_of_shared_lines, m.major, m.minor));
-  if (p->replicas != nullptr && p->is_primary()) p->replicas->keeper->may_ask(std::move(urls));
+  // Whatever its role: a backup may become the primary before join looks, and would not know where to look for another one.
+  if (p->replicas != nullptr) p->replicas->keeper->may_ask(std::move(urls));
   return join(s, p, m, out);
 }
 
