@@ -29,6 +29,7 @@ reservation::reservation(std::uint64_t bytes, std::uint64_t alignment) {
   if (const auto tail = std::size_t(raw + bytes + slack - (aligned + bytes)); tail != 0)
     ::munmap(aligned + bytes, tail);
   set_dumped(aligned, bytes, false);
+  keep_small_pages(aligned, bytes);
   base_ = aligned;
   bytes_ = bytes;
 }

@@ -10,7 +10,8 @@
 
 namespace fm::os {
 
-/// Reserved address space, zero-filled on first touch, not counted against overcommit.
+/// Reserved address space, zero-filled on first touch, not counted against overcommit. In small pages until huge ones are asked
+/// for, whatever the system's default is: who touches a little here and there would have 2 MiB for each place.
 class reservation {
  public:
   reservation() = default;
@@ -34,7 +35,7 @@ class reservation {
   static void discard(void* from, std::uint64_t bytes) noexcept;
   /// Asks the kernel to back the range with huge pages where it can.
   static void prefer_huge_pages(void* from, std::uint64_t bytes) noexcept;
-  /// Asks the kernel not to back the range with huge pages, where it knows of them.
+  /// Asks the kernel not to back the range with huge pages, where it knows of them: as at first.
   static void keep_small_pages(void* from, std::uint64_t bytes) noexcept;
   /// Whether core dumps have the range. A reservation is in none until it is asked for.
   static void set_dumped(void* from, std::uint64_t bytes, bool dumped) noexcept;

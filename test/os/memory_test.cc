@@ -2,8 +2,10 @@
 #include "os/os.h"
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -33,6 +35,19 @@ int peer_memfd(std::uint64_t bytes, int seals) {
   return fd;
 }
 
+// What the kernel says of the mapping that an address is in: two letters for each flag, as in "VmFlags: rd wr nh".
+std::string flags_of(const void* address) {
+  std::ifstream in("/proc/self/smaps");
+  bool is_it = false;
+  for (std::string line; std::getline(in, line);) {
+    if (is_it && line.starts_with("VmFlags:")) return line + ' ';
+    unsigned long long from = 0, end = 0;
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    if (std::sscanf(line.c_str(), "%llx-%llx ", &from, &end) == 2) is_it = from <= at && at < end;
+  }
+  return {};
+}
+
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0 || errno != EBADF; }
 
 }  // namespace
@@ -52,6 +67,17 @@ TEST_CASE("address space costs no memory until it is touched") {
   const std::uint64_t before = fm::os::resident_memory_of().total_bytes;
   const reservation r(64_GiB, 4_KiB);
   CHECK(fm::os::resident_memory_of().total_bytes < before + 16_MiB);
+}
+
+TEST_CASE("a reservation is in small pages until it is asked for huge ones") {
+  if (::access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0) return;  // this kernel has none
+  const reservation r(64_MiB, 2_MiB);
+  CHECK(flags_of(r.base()).find(" nh") != std::string::npos);
+  reservation::prefer_huge_pages(r.base(), r.bytes());
+  CHECK(flags_of(r.base()).find(" nh") == std::string::npos);
+  CHECK(flags_of(r.base()).find(" hg") != std::string::npos);
+  reservation::keep_small_pages(r.base(), r.bytes());
+  CHECK(flags_of(r.base()).find(" nh") != std::string::npos);
 }
 
 TEST_CASE("discarded pages read as zero and their neighbours keep their bytes") {
