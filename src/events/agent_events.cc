@@ -24,6 +24,7 @@ std::string_view to_string(agent_change change) noexcept {
     case agent_change::left: return "left";
     case agent_change::added: return "added";
     case agent_change::replicated: return "replicated";
+    case agent_change::taken_over: return "taken over";
   }
   return "unknown";
 }
@@ -65,7 +66,7 @@ void agent_events::stop() noexcept {
   }
   changed_.notify_one();
   if (!thread_.joinable()) return;
-  FM_CHECK(std::this_thread::get_id() != thread_.get_id(), "on_agent_event must not close its heap or range");
+  FM_CHECK(std::this_thread::get_id() != thread_.get_id(), "on_agent_event must not close its heap, pool or range");
   thread_.join();
 }
 

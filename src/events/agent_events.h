@@ -1,10 +1,10 @@
-// Telling the program what happens to its agents (on_agent_event of heaps and paged ranges): a bounded queue, and a thread that
-// calls the program's function.
+// Telling the program what happens to its agents (on_agent_event of heaps, pools and paged ranges): a bounded queue, and a thread
+// that calls the program's function.
 //
 // Invariant: whoever posts an event never waits for the program. An event that finds the queue full is dropped and
 // counted, and the next one that is told says how many.
 //
-// Threads of sessions, of the collector and of the mender post; heap_core and paged_core own one each.
+// Threads of sessions, of the collector and of the mender post; heap_core, paged_core and pool::impl own one each.
 #pragma once
 
 #include <condition_variable>

@@ -46,19 +46,22 @@ duration::rep coarse_now() noexcept {
 
 }  // namespace
 
-agent_client::agent_client(const std::string& url, const pool_options& options, fabric::service* in_process)
-    : agent_client(0, {url}, options, in_process) {}
-
-agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options)
-    : agent_client(slot, urls, options, nullptr) {}
+agent_client::agent_client(const std::string& url, const pool_options& options, fabric::service* in_process,
+                           detail::agent_events& events)
+    : agent_client(0, {url}, options, in_process, events) {}
 
 agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
-                           fabric::service* in_process)
+                           detail::agent_events& events)
+    : agent_client(slot, urls, options, nullptr, events) {}
+
+agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
+                           fabric::service* in_process, detail::agent_events& events)
     : urls_(urls),
       slot_(slot),
       options_(options),
       synchronous_(urls.front().starts_with("local:") || urls.front().starts_with("shm:")),
       mapped_(urls.front().starts_with("shm:")),
+      events_(events),
       words_(std::uint64_t{blocks::vblock_limit} * 8, detail::page_bytes),
       chunks_(std::uint64_t{blocks::vblock_limit / blocks::chunk_words} * 8, detail::page_bytes),
       regions_(std::uint64_t{blocks::ordinal_limit} * sizeof(region_slot), detail::page_bytes) {
@@ -103,21 +106,52 @@ agent_client::~agent_client() {
 
 errc agent_client::connected(fabric::session& s, std::uint32_t) {
   if (session_ == nullptr) session_ = &s;  // the same one for ever
-  return shake_hands(s);
+  const std::uint64_t before = primary_;
+  if (const errc e = shake_hands(s); e != errc::ok) return e;
+  std::string was = s.url();
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(was, at_);
+    is_up_ = true;
+  }
+  if (!was.empty()) tell(primary_ == before ? agent_change::back : agent_change::taken_over);
+  return errc::ok;
 }
 
 void agent_client::disconnected(fabric::session&, std::uint32_t, errc) noexcept {
-  const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  bool was_up = false;
+  {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+    was_up = std::exchange(is_up_, false);
+  }
+  if (was_up) tell(agent_change::silent);
 }
 
 void agent_client::lost(fabric::session&, errc) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!ended_) {
-    ended_ = true;
-    end_ = errc::agent_lost;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) {
+      ended_ = true;
+      end_ = errc::agent_lost;
+    }
+    changed_.notify_all();
   }
-  changed_.notify_all();
+  tell(agent_change::lost);
+}
+
+// Of the agent that is connected, or was last.
+void agent_client::tell(agent_change what) noexcept {
+  try {
+    std::string who;
+    {
+      const std::lock_guard lock(mutex_);
+      who = at_;
+    }
+    if (!who.empty()) events_.post({.change = what, .agent = std::move(who)});
+  } catch (const std::bad_alloc&) {
+    log::error("pool {}: an agent is {}, and nobody could be told", options_.name, to_string(what));
+  }
 }
 
 void agent_client::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {

@@ -18,6 +18,7 @@
 
 #include "base/pool_limits.h"
 #include "base/text.h"
+#include "events/agent_events.h"
 #include "fabric/client/client.h"
 #include "os/os.h"
 #include "protocol/heap_messages.h"
@@ -67,11 +68,13 @@ class agent_client final : public fabric::session_events {
     detail::histogram corrections;
   };
 
-  /// Opens; throws fm::error naming the agent.
-  agent_client(const std::string& url, const pool_options& options, fabric::service* in_process);
+  /// Opens; throws fm::error naming the agent. `events` is told what happens afterwards.
+  agent_client(const std::string& url, const pool_options& options, fabric::service* in_process,
+               detail::agent_events& events);
   /// The same of a part of a pool with replicas: its slot, from 1, and the agents that may have it, of which the first one
   /// makes it.
-  agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options);
+  agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
+               detail::agent_events& events);
   agent_client(const agent_client&) = delete;
   agent_client& operator=(const agent_client&) = delete;
   ~agent_client() override;
@@ -122,6 +125,8 @@ class agent_client final : public fabric::session_events {
   // ---- replicas (replicas.cc) ----
   /// This client has made the part of the pool.
   [[nodiscard]] bool has_made() const noexcept { return made_; }
+  /// The number of the agent that served the part when this client opened it; no two agents have the same.
+  [[nodiscard]] std::uint64_t first_primary() const noexcept { return first_primary_; }
   struct replica_state {
     std::uint64_t term = 0;
     std::string backup;  ///< empty: there is none
@@ -237,7 +242,8 @@ class agent_client final : public fabric::session_events {
   /// An agent of a pool with replicas that says nothing for so long is left.
   [[nodiscard]] duration silence() const noexcept { return pool_limits::silent_leases * lease(); }
   agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
-               fabric::service* in_process);
+               fabric::service* in_process, detail::agent_events& events);
+  void tell(agent_change what) noexcept;
 
   // ---- replicas ----
   /// Waits until what was answered counts. True: nothing has come of it, ask again. Fills in `code` at the deadline.
@@ -264,6 +270,7 @@ class agent_client final : public fabric::session_events {
   const pool_options options_;
   const bool synchronous_, mapped_;
   std::uint64_t client_[2] = {};
+  detail::agent_events& events_;
   os::reservation words_, chunks_, regions_;
   class sections sections_;
 
@@ -273,6 +280,7 @@ class agent_client final : public fabric::session_events {
   blocks::layout layout_;
   errc refused_ = errc::ok;
   std::string refusal_;
+  std::uint64_t first_primary_ = 0;
 
   std::atomic<duration::rep> lease_{0};
   std::atomic<std::uint32_t> life_{0};
@@ -289,6 +297,8 @@ class agent_client final : public fabric::session_events {
 
   std::mutex mutex_;  ///< what follows; never held while posting or waiting
   std::condition_variable changed_;
+  std::string at_;      ///< URL of the agent that is connected, or was last; empty: none was
+  bool is_up_ = false;  ///< as the program was told
   bool ended_ = false;  ///< lost or closed
   errc end_ = errc::ok;
   bool stopping_ = false;

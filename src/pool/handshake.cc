@@ -141,6 +141,7 @@ errc agent_client::shake_hands(fabric::session& s) {
   const bool first = instance_ == 0;
   if (first) {
     instance_ = a.instance;
+    first_primary_ = pair.agent;
     minor_ = more.minor;
     layout_ = {a.region_bytes, a.settings.block_bytes, a.settings.versions_upto, a.settings.shares_lines == 1};
   } else {

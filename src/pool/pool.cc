@@ -38,16 +38,22 @@ pool_tenant pool_tenant::parse(const std::string& text) {
 
 pool::impl::impl(pool_options o) : options(std::move(o)) {
   check();
-  if (options.replicas > 1) {
-    open_replicated();
-    return;
+  events.start(options.on_agent_event);
+  try {
+    options.replicas > 1 ? open_replicated() : open();
+  } catch (...) {
+    events.stop();  // what is closed now is no news
+    throw;
   }
+}
+
+void pool::impl::open() {
   for (const std::string& url : options.agents) {
     if (url.starts_with("local:") && options.in_process == nullptr && !local) {
       local = agent::start_embedded({agent::embedded_for::pool, options.local_memory, options.local_region});
     }
     agents.push_back(
-        std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get()));
+        std::make_unique<agent_client>(url, options, options.in_process ? options.in_process : local.get(), events));
     for (std::size_t i = 0; i + 1 < agents.size(); ++i)
       if (agents[i]->instance() == agents.back()->instance())
         throw error(errc::invalid_argument, url + ": this agent is named twice");
@@ -60,7 +66,11 @@ void pool::impl::open_replicated() {
   for (std::size_t i = 0; i < n; ++i) {
     std::vector<std::string> urls(options.agents.begin() + static_cast<std::ptrdiff_t>(i), options.agents.end());
     urls.insert(urls.end(), options.agents.begin(), options.agents.begin() + static_cast<std::ptrdiff_t>(i));
-    agents.push_back(std::make_unique<agent_client>(static_cast<std::uint32_t>(i + 1), urls, options));
+    agents.push_back(std::make_unique<agent_client>(static_cast<std::uint32_t>(i + 1), urls, options, events));
+    // Of an older pool, one agent may have several parts by now.
+    for (std::size_t j = 0; j < i && agents[i]->has_made(); ++j)
+      if (agents[j]->has_made() && agents[i]->first_primary() == agents[j]->first_primary())
+        throw error(errc::invalid_argument, fmt::format("{} and {} are one agent", options.agents[j], urls.front()));
   }
   // What is made here begins with all its replicas, or not at all. Later it may go on with fewer.
   const time_point until = clock::now() + options.connect_within;
@@ -190,6 +200,7 @@ pool::pool(const pool_options& options) {
 pool::~pool() { close(); }
 void pool::close() noexcept {
   const detail::section_break outside;
+  impl_->events.stop();  // its function may be using the pool
   impl_->agents.clear();
   impl_->local.reset();
 }

@@ -55,11 +55,13 @@ class pool::impl {
 
   pool_options options;
   std::unique_ptr<fabric::service> local;  ///< outlives the sessions with it
+  detail::agent_events events;             ///< outlives those who post
   std::vector<std::unique_ptr<pool_detail::agent_client>> agents;
   std::atomic<std::uint32_t> next{0};
 
  private:
   void check() const;
+  void open();
   void open_replicated();
 };
 

@@ -1,4 +1,4 @@
-// fm::agent_event: what heaps and paged ranges tell a program of their agents.
+// fm::agent_event: what heaps, pools and paged ranges tell a program of their agents.
 // Values, which the program may keep.
 #pragma once
 
@@ -9,18 +9,19 @@
 
 namespace fm {
 
-/// What happened to an agent of a heap or of a paged range.
+/// What happened to an agent of a heap, of a pool or of a paged range. Pools tell `silent`, `back`, `lost` and `taken_over`.
 enum class agent_change : std::uint8_t {
   silent,      ///< its connection is gone; accesses to it wait
   back,        ///< it is connected again, and nothing was lost
   full,        ///< it refuses memory; told again only after it gave some; of heaps
-  lost,        ///< it answered with nothing of the heap or range, or was gone for too long
+  lost,        ///< it answered with nothing of the heap, pool or range, or was gone for too long
   rehomed,     ///< it was lost, and its slots have other agents; objects that only it had are lost; of heaps
   leaving,     ///< it asks to be left (farmem-agent --drain): what it stores moves to the others
   staying,     ///< it does not ask for that any more
   left,        ///< it stores nothing of the heap or range any more, which is closed there
   added,       ///< it is one of the agents from now on
   replicated,  ///< of all agents: each object or page is stored on `replicas` of them again
+  taken_over,  ///< it serves a part of the pool that another agent served, with all that was acknowledged; of pools
 };
 
 /// The name of the enumerator, for logs. O(1).
@@ -32,7 +33,7 @@ struct lost_type {
   std::uint64_t objects = 0;  ///< about how many are lost
 };
 
-/// Is told to heap_options::on_agent_event and paged_options::on_agent_event.
+/// Is told to heap_options::on_agent_event, pool_options::on_agent_event and paged_options::on_agent_event.
 struct agent_event {
   agent_change change = agent_change::silent;  ///< what happened
   std::string agent;                           ///< URL of the agent

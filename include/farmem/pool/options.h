@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdint>
+#include <farmem/base/agent_event.h>
 #include <farmem/base/error.h>
 #include <farmem/base/units.h>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -124,6 +126,11 @@ struct pool_options {
   duration memory_within = std::chrono::seconds(2);     ///< deadline of an allocation that waits for memory to return
   duration connect_within = std::chrono::seconds(5);    ///< opening: given up after so long without an answer
   duration reconnect_within = std::chrono::seconds(5);  ///< how long a broken connection is retried, then agent_lost
+  /// Is called when an agent falls silent, returns, is lost, or takes over a part of a pool with replicas. Events of one part
+  /// come in order, one at a time, on a thread of the pool that does nothing else. The function may use the pool and may
+  /// block; it must not close the pool. An exception that it throws is logged. At most 256 events wait; further ones are
+  /// dropped and counted in agent_event::missed.
+  std::function<void(const agent_event&)> on_agent_event{};
 
   // ---- of `local:` ----
   std::uint64_t local_memory = 256ull << 20;  ///< bytes of memory of the agent in this process
