@@ -1,5 +1,5 @@
-// The members of fm::paged that are about agents: add_agent, remove_agent, keep_agent; see farmem/paged/paged.h. The moving is
-// the mender's (mend.cc).
+// The members of fm::paged that are about agents: add_agent, remove_agent, keep_agent, set_replicas; see farmem/paged/paged.h. The
+// moving is the mender's (mend.cc).
 #include <fmt/format.h>
 
 #include "core.h"
@@ -79,6 +79,26 @@ void paged_core::keep_agent(const std::string& url) {
   const std::lock_guard lock(agents_change_);
   home_agent& a = agent_named(url);
   if (a.as.load() == home_agent::role::leaves) stay(a);
+}
+
+void paged_core::set_replicas(std::uint32_t n) {
+  const std::lock_guard lock(agents_change_);
+  const std::uint32_t before = home_.replicas(), most = home_.possible_replicas();
+  if (n < options_.min_replicas || n > most)
+    throw error(errc::invalid_argument, fmt::format("paged range {}: {} replicas: {} to {} are possible, which are "
+                                                    "min_replicas and the agents, or zones, that there are",
+                                                    name_, n, options_.min_replicas, most));
+  if (n > 1 && options_.suspect_within <= duration::zero())
+    throw error(errc::invalid_argument, fmt::format("paged range {}: suspect_within is not positive", name_));
+  home_.replicas(n);
+  try {
+    home_.share_out(options_.connect_within, true);
+  } catch (...) {
+    home_.replicas(before);
+    share_out_quietly();
+    throw;
+  }
+  home_.agent_changed();
 }
 
 // It has promised what it had, and may have promised it to nobody else meanwhile.

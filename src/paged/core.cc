@@ -2,6 +2,7 @@
 // (range.cc) is its only caller.
 #include "core.h"
 
+#include "base/log.h"
 #include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -29,6 +30,8 @@ paged_options paged_core::checked(paged_options o) {
   if (o.replicas == 0 || o.replicas > paged_limits::replicas_max)
     bad(fmt::format("replicas {}: 1 to {} are possible", o.replicas, paged_limits::replicas_max));
   if (o.replicas > o.agents.size()) bad(fmt::format("replicas {}: there are {} agents", o.replicas, o.agents.size()));
+  if (o.min_replicas == 0 || o.min_replicas > o.replicas)
+    bad(fmt::format("min_replicas {}: 1 to {} are possible, which is `replicas`", o.min_replicas, o.replicas));
   if (o.replicas > 1 && o.suspect_within <= duration::zero()) bad("suspect_within is not positive");
   if (const std::size_t least = least_blocks(o.agents.size()); o.local / o.block < least)
     bad(fmt::format("local {}: at least {} blocks of {} bytes are needed with {} agents", o.local, least, o.block,
@@ -45,6 +48,14 @@ paged_options paged_core::checked(paged_options o) {
     bad(fmt::format("name \"{}\": fewer than {} characters are possible", o.name,
                     sizeof(protocol::open_space_body::name)));
   return o;
+}
+
+void paged_core::check_zones() const {
+  if (options_.replicas == 1 || home_.zones() >= options_.replicas) return;
+  const std::string text = fmt::format("{} agents are in {} zones, and each page is stored on {}", home_.agents(),
+                                       home_.zones(), options_.replicas);
+  if (options_.strict_zones) throw error(errc::invalid_argument, "paged_options::strict_zones: " + text);
+  log::warn("paged range {}: {}: some replicas of a page are in one zone", name_, text);
 }
 
 paged_core::paged_core(const paged_options& options)
@@ -71,6 +82,7 @@ paged_core::paged_core(const paged_options& options)
           },
           this),
       small_(extents_) {
+  check_zones();
   for (block_queue* q : {&active_, &proactive_, &inactive_}) q->reserve(limit_.load());
   std::byte* at = staging_.base();
   for (fetch_slot& s : fetch_slots_) {
@@ -212,6 +224,7 @@ paged_stats paged_core::stats(bool histogram) {
     s.agents_up += a.up();
   }
   s.degraded_bytes += home_.degraded() * home_.stripe_bytes();
+  s.surplus_bytes = home_.surplus() * home_.stripe_bytes();
   s.mended_bytes = get(counts_.mended);
   s.lost_pages = get(counts_.lost);
   s.fault_ns = fault_ns_.snapshot();
@@ -250,13 +263,14 @@ std::string paged_stats::text() const {
       "ahead     {} bytes; of samples {} of {} blocks and {} of {} pages were used, {:.2f} of all pages\n"
       "traffic   {} bytes fetched, {} written; {} blocks dropped clean, {} writes in vain, {} failed\n"
       "local     {} of {} bytes: {} active, {} proactive, {} inactive\n"
-      "agents    {} connected, {} lost, {} regions, {} reconnects; {} bytes degraded, {} mended, {} pages lost\n",
+      "agents    {} connected, {} lost, {} regions, {} reconnects; {} bytes degraded, {} in surplus, {} mended, {} "
+      "pages lost\n",
       faults, faults_remote, faults_new, faults_write, faults_near, hits_inactive, hits_writing, failed,
       us(fault_ns.quantile_ns(0.5)), us(fault_ns.quantile_ns(0.99)), us(fault_ns.max_ns), waits, waits_for_room, sizes,
       stretched, reduced, ahead_bytes, ahead_used, ahead_sampled, sum(sampled_used), sum(sampled_pages),
       prefetch_accuracy(), fetched_bytes, written_bytes, dropped_blocks, writes_cancelled, write_failures,
       local_used_bytes, local_bytes, active_bytes, proactive_bytes, inactive_bytes, agents_up, agents_lost, regions,
-      reconnects, degraded_bytes, mended_bytes, lost_pages);
+      reconnects, degraded_bytes, surplus_bytes, mended_bytes, lost_pages);
 }
 
 }  // namespace fm

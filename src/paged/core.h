@@ -7,7 +7,7 @@
 //   ahead.cc    sequential streams and prefetching
 //   mend.cc     stripes that change agents: after a loss, to empty an agent, to even them out
 //   members.cc  what fm::paged's own members do: populate, discard, resize_local, verify
-//   agents.cc   those that are about agents: add_agent, remove_agent, keep_agent
+//   agents.cc   those that are about agents: add_agent, remove_agent, keep_agent, set_replicas
 //   core.cc     opening, closing, statistics, threads
 //
 // Invariants
@@ -82,6 +82,7 @@ class paged_core {
   void add_agent(const std::string& url);
   void remove_agent(const std::string& url, duration within);
   void keep_agent(const std::string& url);
+  void set_replicas(std::uint32_t n);
   void evict_all();
   [[nodiscard]] std::string verify();
   [[nodiscard]] paged_stats stats(bool histogram);
@@ -130,6 +131,7 @@ class paged_core {
     std::array<home_agent*, paged_limits::replicas_max> agents{};
   };
   enum class agent_state : std::uint8_t { serves, wants_to_be_left, lost, gone };
+  using stripe_pages = std::bitset<(2u << 20) / page_bytes>;
   /// A stripe on its way to another agent; see mend.cc.
   struct stripe_copy {
     std::uint64_t stripe = 0;
@@ -137,7 +139,7 @@ class paged_core {
     home::member to, instead_of;
     home::member at;  ///< of the transfer that is under way
     bool is_posted = false;
-    std::bitset<(2u << 20) / page_bytes> busy;  ///< pages that may still be read from the old place
+    stripe_pages busy;  ///< that may still be read from the old place
   };
   enum class begun : std::uint8_t { no, posted, done };
   /// Behaviour of write-back when an agent has no region yet for a block.
@@ -319,6 +321,8 @@ class paged_core {
   /// end_copies ends all. False if one could not be made.
   bool begin_copy(std::uint64_t stripe, const home::member* instead_of) noexcept;
   bool end_copies() noexcept;
+  bool drop_member(std::uint64_t stripe) noexcept;
+  [[nodiscard]] stripe_pages busy_pages(std::uint64_t stripe) const noexcept;
   bool wait_to_copy(std::uint64_t stripe) noexcept;
   errc begin_transfer(fabric::op_kind kind, std::size_t copy) noexcept;
   errc end_transfer(std::size_t copy) noexcept;
@@ -326,6 +330,7 @@ class paged_core {
   /// When nobody reads there any more; false as long as somebody may.
   bool give_old_place(stripe_copy& c) noexcept;
   bool give_old_places() noexcept;
+  void wait_for_old_places() noexcept;
   bool watch_agents() noexcept;
   bool tell_changes() noexcept;
   [[nodiscard]] std::optional<home::member> to_be_left(std::uint64_t stripe) const noexcept;
@@ -340,6 +345,7 @@ class paged_core {
   void start_threads();
   void stop() noexcept;
   static paged_options checked(paged_options o);
+  void check_zones() const;
   /// Of local memory, and of fetch and write slots, so that all agents but one may be silent.
   static std::size_t least_blocks(std::size_t agents) noexcept;
 

@@ -1,11 +1,12 @@
-// Stripes that change agents: after a loss, to complete their sets, to empty an agent, and to even agents out after one
-// was added. One thread of the range does it, beside the program.
+// Stripes that change agents: after a loss, to have as many replicas as are wanted, to empty an agent, and to even agents out
+// after one was added. One thread of the range does it, beside the program.
 //
 //   copy     begin_copy: no write to the stripe begins until end_copy, so its home copies stay as they are. Reads go on.
 //            What is at home is read from a member and written to the new place. Only then is the new agent a member.
 //   move     the same, and the new member takes another one's place. Who is reading from that one has a page of the
 //            stripe busy. So its place goes back when each page that was busy then has been seen not to be: whoever makes
 //            it busy later finds the new member.
+//   drop     a member is taken out, as in a move, and none comes: fewer replicas are wanted.
 //   lose     all members are lost: what is here becomes dirty and finds new agents, and the rest is lost for good. Not
 //            while a page is busy: a fetch that fails puts the page back as it was (undo_fill).
 //
@@ -108,7 +109,7 @@ bool paged_core::watch_agents() noexcept {
       share_again_ = e.code() != errc::agent_full && e.code() != errc::quota_exceeded && e.code() != errc::agent_lost;
       log::warn("paged range {}: not all of it has a place any more: {}", name_, e.what());
     }
-  if (lacks_room) home_.grow({}, options_.suspect_within);
+  if (lacks_room) home_.grow({}, nullptr, options_.suspect_within);
   return left || share_again_;
 }
 
@@ -160,7 +161,7 @@ bool paged_core::mend_all() noexcept {
   }
   leaving = leaving && is_taker;
   evens_out_now_ = evens_out_.exchange(false);  // one that is added meanwhile is for the next pass
-  const bool lacks = home_.degraded() != 0 && home_.serving() > 1;
+  const bool lacks = (home_.degraded() != 0 && home_.serving() > 1) || home_.surplus() != 0;
   if (!leaving && !evens_out_now_ && !lacks && agents_swept_ == agents_seen_ && !sweep_again_) return false;
   const auto seen = agents_seen_;
   std::bitset<paged_limits::agents_max> lost;  // before the sweep
@@ -192,8 +193,9 @@ bool paged_core::mend(std::uint64_t stripe) noexcept {
     home_.remove_lost(stripe);
     list = home_.members(stripe);
   }
-  if (const std::uint32_t wanted = std::min(home_.replicas(), home_.serving()); list.count < wanted)
-    return !begin_copy(stripe, nullptr) || list.count + 1 < wanted;
+  const std::uint32_t wanted = home_.replicas();
+  if (list.count > wanted) return !drop_member(stripe) || list.count - 1 > wanted;
+  if (list.count < wanted && home_.may_grow(list)) return !begin_copy(stripe, nullptr) || list.count + 1 < wanted;
   const std::optional<home::member> old = to_be_left(stripe);
   return old && !begin_copy(stripe, &*old);
 }
@@ -220,9 +222,7 @@ std::optional<home::member> paged_core::to_be_left(std::uint64_t stripe) const n
     if (m.agent->places().taken() <= fair + fair / paged_limits::even_share + 1) continue;
     for (std::uint32_t i = 0; i < home_.agents(); ++i) {
       const home_agent& a = home_.agent(i);
-      const bool is_member =
-          std::any_of(list.begin(), list.end(), [&](const home::member& o) { return o.agent == &a; });
-      if (!is_member && home::takes(a) && a.places().taken() < should_have(a)) return m;
+      if (home_.may_join(a, list, m.agent) && a.places().taken() < should_have(a)) return m;
     }
   }
   return std::nullopt;
@@ -280,16 +280,17 @@ bool paged_core::begin_copy(std::uint64_t stripe, const home::member* instead_of
   // From here on nobody else changes the set: what was seen without the lock may have been discarded, or chosen anew.
   const home::member_list list = home_.members(stripe);
   stripe_copy c{.stripe = stripe};
-  bool is_wanted = list.count != 0 && list.count < std::min(home_.replicas(), home_.serving());
+  bool is_wanted = list.count != 0 && list.count < home_.replicas();
   if (instead_of != nullptr) {
     c.instead_of = *instead_of;
     is_wanted = std::any_of(list.begin(), list.end(), [&](const home::member& m) {
       return m.agent == instead_of->agent && m.place == instead_of->place;
     });
   }
-  std::optional<home::member> to = is_wanted ? home_.take_place(stripe, list) : std::nullopt;
+  const home_agent* const old = c.instead_of.agent;
+  std::optional<home::member> to = is_wanted ? home_.take_place(stripe, list, old) : std::nullopt;
   const bool others = to || !is_wanted || end_copies();  // they are not kept waiting
-  if (is_wanted && !to && home_.grow(list, options_.suspect_within)) to = home_.take_place(stripe, list);
+  if (is_wanted && !to && home_.grow(list, old, options_.suspect_within)) to = home_.take_place(stripe, list, old);
   if (!to) {
     end_copy(c, false);
     return !is_wanted && others;
@@ -333,8 +334,7 @@ bool paged_core::end_copies() noexcept {
   for (stripe_copy& c : copies_)
     if (!give_old_place(c)) moved_away_.push_back(c);  // has room
   copies_.clear();
-  while (moved_away_.size() + copies_.capacity() > moved_away_.capacity() && !stopping_.load())
-    if (!give_old_places()) os::futex_wait(never_, 0, clock::now() + paged_limits::look_at_close);
+  wait_for_old_places();
   wake_evictor();
   // While the program waits for pages, it has the rest of the core.
   const time_point now = clock::now();
@@ -343,6 +343,41 @@ bool paged_core::end_copies() noexcept {
         never_, 0,
         now + std::min<duration>((paged_limits::mend_share - 1) * (now - begins), paged_limits::mend_pause_most));
   return all;
+}
+
+// Of more than are wanted. No write is under way, and none begins before the set has become smaller.
+bool paged_core::drop_member(std::uint64_t stripe) noexcept {
+  if (!wait_to_copy(stripe)) return false;
+  stripe_copy c{.stripe = stripe};
+  page_group& g = table_.group(stripe << table_.group_order());
+  g.lock();
+  if (const home::member_list list = home_.members(stripe); list.count > home_.replicas()) {
+    c.instead_of = home_.surplus_of(list);
+    c.busy = busy_pages(stripe);
+    home_.remove(stripe, *c.instead_of.agent);
+  }
+  home_.end_copy(stripe, nullptr, nullptr);
+  g.unlock();
+  g.changed();
+  if (!give_old_place(c)) moved_away_.push_back(c);  // has room
+  wait_for_old_places();
+  wake_evictor();
+  return true;
+}
+
+// Until there is room for those of the next copies.
+void paged_core::wait_for_old_places() noexcept {
+  while (moved_away_.size() + copies_.capacity() > moved_away_.capacity() && !stopping_.load())
+    if (!give_old_places()) os::futex_wait(never_, 0, clock::now() + paged_limits::look_at_close);
+}
+
+// The group is locked.
+paged_core::stripe_pages paged_core::busy_pages(std::uint64_t stripe) const noexcept {
+  const std::uint64_t first = stripe << table_.group_order(),
+                      pages = std::min(std::uint64_t{1} << table_.group_order(), table_.pages() - first);
+  stripe_pages busy;
+  for (std::uint64_t p = 0; p < pages; ++p) busy[p] = table_.get(first + p).state() == block_state::busy;
+  return busy;
 }
 
 // Between the mender's memory and a member's.
@@ -402,13 +437,10 @@ errc paged_core::end_transfer(std::size_t i) noexcept {
 
 // A new member that was lost meanwhile is none: the old one still has all.
 void paged_core::end_copy(stripe_copy& c, bool copied) noexcept {
-  const std::uint64_t first = c.stripe << table_.group_order(),
-                      pages = std::min(std::uint64_t{1} << table_.group_order(), table_.pages() - first);
-  page_group& g = table_.group(first);
+  page_group& g = table_.group(c.stripe << table_.group_order());
   g.lock();
   copied = copied && !c.to.agent->lost();
-  if (copied && c.instead_of.agent != nullptr)
-    for (std::uint64_t p = 0; p < pages; ++p) c.busy[p] = table_.get(first + p).state() == block_state::busy;
+  if (copied && c.instead_of.agent != nullptr) c.busy = busy_pages(c.stripe);
   home_.end_copy(c.stripe, copied ? &c.to : nullptr, c.instead_of.agent);
   g.unlock();
   g.changed();

@@ -41,6 +41,7 @@ void paged::resize_local(std::uint64_t bytes) const { core().resize_local(bytes)
 void paged::add_agent(const std::string& url) const { core().add_agent(url); }
 void paged::remove_agent(const std::string& url, duration within) const { core().remove_agent(url, within); }
 void paged::keep_agent(const std::string& url) const { core().keep_agent(url); }
+void paged::set_replicas(std::uint32_t n) const { core().set_replicas(n); }
 std::string paged::verify() const { return core().verify(); }
 paged_stats paged::stats(bool histogram) const {
   if (!core_) throw error(errc::cancelled, "the range was closed, or moved from");

@@ -1,9 +1,9 @@
-/* A stripe of a paged range that is written back, read, discarded and moved from agent to agent, while an agent may die
- * (src/paged/homes/home.h, src/paged/mend.cc).
+/* A stripe of a paged range that is written back, read, discarded, moved from agent to agent and dropped from one, while an
+ * agent may die (src/paged/homes/home.h, src/paged/mend.cc).
  *
  * Proved for every interleaving within the bounds: a page that is fetched has the bytes that were written last, and a page that
  * is at home can be fetched as long as fewer than REPLICAS agents have died. A move does not end without a living member if the
- * one that it takes out lives.
+ * one that it takes out lives. Nothing is written to a place that was given back.
  *
  * PAGES pages of one stripe, each with the number of its last write (`cur`; 0: zero). AGENTS agents with one place each for the
  * stripe; `at` is what lies there. A place that was given back holds another stripe's bytes at once. The fill and the write-back
@@ -19,6 +19,8 @@
  *   BELIEVE_EARLIER_LOOK  the mender goes by the set that it saw before the copy began
  *   MEMBER_BEFORE_COPY    a new member is one before it has the home copies
  *   END_ON_LOST           a move ends on an agent that died meanwhile
+ *   DROP_WHILE_WRITTEN    a member is dropped while a write-back is under way
+ *   DROP_AND_GIVE         its place goes back at once
  */
 
 #ifndef REPLICAS
@@ -35,6 +37,9 @@
 #endif
 #ifndef DISCARDS
 #define DISCARDS 0
+#endif
+#ifndef DROPS
+#define DROPS 0 /* so often one replica less is wanted */
 #endif
 #define PAGES 2
 #define AGENTS 3
@@ -53,7 +58,7 @@ byte members, taken, dead; /* sets of agents */
 byte writes, kept;
 bool copying;
 
-byte writes_left = WRITES, discards_left = DISCARDS, losses_left = LOSSES;
+byte writes_left = WRITES, discards_left = DISCARDS, losses_left = LOSSES, wanted = REPLICAS;
 
 #define AT(a, p) at[(a) * PAGES + (p)]
 #define COUNT(set) (((set) & 1) + ((set) >> 1 & 1) + ((set) >> 2 & 1))
@@ -148,7 +153,7 @@ end:
        if
        :: members == 0 -> /* any that live, and whose places are free */
           do
-          :: COUNT(members) < REPLICAS && (7 & ~(members | dead | taken)) != 0 ->
+          :: COUNT(members) < wanted && (7 & ~(members | dead | taken)) != 0 ->
              pick(a, 7 & ~(members | dead | taken));
              members = members | BIT(a);
              taken = taken | BIT(a)
@@ -174,7 +179,7 @@ end:
      :: atomic { left != 0 ->
           pick(a, left);
           left = left & ~BIT(a);
-          if :: HAS(dead, a) -> failed = true :: else -> AT(a, p) = v; any = true fi;
+          if :: HAS(dead, a) -> failed = true :: else -> assert(HAS(taken, a)); AT(a, p) = v; any = true fi;
           a = 0
         }
 #ifdef ACKNOWLEDGE_ONE
@@ -226,15 +231,33 @@ end:
 /* Moves the stripe from one member to another agent, or adds one. */
 proctype mender() {
   byte old, to, a, seen, was_busy;
-  byte moves = MOVES;
+  byte moves = MOVES, drops = DROPS;
   byte buffer[PAGES];
   bool moving, failed;
 end:
   do
   :: atomic { LIVING != 0 && LIVING != members -> leave_out_lost() }
+  :: atomic { drops > 0 -> drops--; wanted-- }
+#ifdef DROP_WHILE_WRITTEN
+  :: atomic { !copying && COUNT(members) > wanted ->
+#else
+  :: atomic { !copying && MAY_COPY && COUNT(members) > wanted ->
+#endif
+       pick(old, members);
+       members = members & ~BIT(old);
+       was_busy = (state[0] == busy -> 1 : 0) | (state[1] == busy -> 2 : 0)
+     }
+#ifndef DROP_AND_GIVE
+     do
+     :: atomic { (was_busy & 1) != 0 && state[0] != busy -> was_busy = was_busy & ~1 }
+     :: atomic { (was_busy & 2) != 0 && state[1] != busy -> was_busy = was_busy & ~2 }
+     :: was_busy == 0 -> break
+     od;
+#endif
+     atomic { give_place(old); old = 0; was_busy = 0 }
   :: atomic { moves > 0 && members != 0 && LIVING != 0 && (7 & ~(taken | dead)) != 0 ->
        moves--;
-       moving = (COUNT(members) >= REPLICAS);
+       moving = (COUNT(members) >= wanted);
        seen = members;
        if :: moving -> pick(old, members) :: else fi
      }
@@ -244,7 +267,7 @@ end:
 #ifndef BELIEVE_EARLIER_LOOK
        if
        :: moving && !HAS(members, old) -> failed = true
-       :: !moving && (members == 0 || COUNT(members) >= REPLICAS) -> failed = true
+       :: !moving && (members == 0 || COUNT(members) >= wanted) -> failed = true
        :: else
        fi;
 #endif

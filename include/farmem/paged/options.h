@@ -56,6 +56,13 @@ struct paged_options {
   /// and the range copies them to another agent. Each replica costs its share of the agents' memory, and a write-back of
   /// every block once more.
   std::uint32_t replicas = 1;
+  /// If fewer agents than this store a page, what is written to it stays in local memory until there are enough again. 1:
+  /// the range goes on with fewer. Accesses that find no room then fail with under_replicated.
+  std::uint32_t min_replicas = 1;
+  /// With `replicas` of 2 and more: no two agents of one zone (farmem-agent --zone) store a page. A range that has too few
+  /// zones is not opened (invalid_argument); one that loses a zone stores pages on fewer agents. Otherwise replicas share a
+  /// zone where it cannot be helped, and a warning says so.
+  bool strict_zones = false;
   /// With `replicas` of 2 and more: an agent that is silent or cannot be reached for so long is given up if the agents that
   /// have its pages answer. It is lost then, even if it comes back.
   duration suspect_within = std::chrono::milliseconds(500);

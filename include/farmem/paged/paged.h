@@ -99,6 +99,11 @@ class paged {
   /// Calls of remove_agent that wait for that agent end with cancelled, and it stays. Without such a call, nothing
   /// happens. Throws invalid_argument if the agent is none of the range's. O(agents).
   void keep_agent(const std::string& url) const;
+  /// Each page is to be stored on `n` agents from now on. Pages are copied, or dropped from some agents, in the background:
+  /// paged_stats::degraded_bytes, agent_change::replicated. Throws invalid_argument: fewer than
+  /// paged_options::min_replicas, or more than there are agents that stay (with strict_zones: zones). Throws agent_full and
+  /// quota_exceeded if the agents have too little room. Waits for the agents. Thread-safe. O(agents).
+  void set_replicas(std::uint32_t n) const;
 
   /// Compares the state of every page with the kernel's, and clean pages with their home copies; asks the agents for an
   /// audit. No thread may use the range meanwhile. Returns the faults as text, empty if there are none. O(capacity).

@@ -59,6 +59,7 @@ struct paged_stats {
   std::uint64_t agents_up = 0;         ///< gauge: agents that are connected
   std::uint64_t agents_lost = 0;       ///< agents that were given up
   std::uint64_t degraded_bytes = 0;  ///< gauge: of the range, that fewer agents store than paged_options::replicas says
+  std::uint64_t surplus_bytes = 0;   ///< gauge: of the range, that more agents store, after paged::set_replicas
   std::uint64_t mended_bytes = 0;    ///< bytes copied from agent to agent: after a loss, to empty one, to even them out
   std::uint64_t lost_pages = 0;      ///< pages that no agent had any more when theirs were lost
   std::uint64_t reconnects = 0;      ///< connections to agents that were made again

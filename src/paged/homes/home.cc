@@ -9,6 +9,17 @@
 
 namespace fm::detail {
 
+namespace {
+
+/// Agents that have no zone are each in one of their own.
+bool in_other_zone(const home_agent& a, const home::member_list& list, const home_agent* instead_of) noexcept {
+  return std::none_of(list.begin(), list.end(), [&](const home::member& m) {
+    return m.agent != instead_of && a.zone() != 0 && m.agent->zone() == a.zone();
+  });
+}
+
+}  // namespace
+
 home::home(const paged_options& options, std::uint64_t pages, std::uint32_t stripe_order,
            std::atomic<std::uint32_t>& wakes)
     : options_(options),
@@ -16,13 +27,13 @@ home::home(const paged_options& options, std::uint64_t pages, std::uint32_t stri
       replicas_(options.replicas),
       stripes_((pages + (std::uint64_t{1} << stripe_order) - 1) >> stripe_order),
       wakes_(wakes),
-      map_(stripes_ * replicas_ * sizeof(std::uint64_t), page_bytes),
+      map_(stripes_ * paged_limits::replicas_max * sizeof(std::uint64_t), page_bytes),
       states_(stripes_ * sizeof(stripe_state), page_bytes) {
   const auto locals = static_cast<std::uint64_t>(std::count_if(
       options.agents.begin(), options.agents.end(), [](const std::string& u) { return u.starts_with("local:"); }));
   if (locals != 0) {
     const std::uint64_t region = options.local_region, n = options.agents.size(),
-                        share = (stripes_ * replicas_ + n - 1) / n * stripe_bytes(),
+                        share = (stripes_ * options.replicas + n - 1) / n * stripe_bytes(),
                         memory = std::max<std::uint64_t>(locals * round_up(share, region), 2 * region);
     local_ = agent::start_embedded({agent::embedded_for::pages, memory, region});
   }
@@ -40,7 +51,7 @@ home::home(const paged_options& options, std::uint64_t pages, std::uint32_t stri
 
 home::member_list home::members(std::uint64_t stripe) const noexcept {
   member_list list;
-  for (std::uint32_t i = 0; i < replicas_; ++i) {
+  for (std::uint32_t i = 0; i < paged_limits::replicas_max; ++i) {
     const std::uint64_t w = words(stripe)[i].load(std::memory_order_acquire);
     if (w != 0) list.add({agents_[(w & 0xffff) - 1].get(), w >> 16});
   }
@@ -50,14 +61,13 @@ home::member_list home::members(std::uint64_t stripe) const noexcept {
 // A reader meanwhile finds some of both, each of which is or was one.
 void home::set_members(std::uint64_t stripe, const member_list& to) noexcept {
   const member_list before = members(stripe);
-  for (std::uint32_t i = 0; i < replicas_; ++i)
+  for (std::uint32_t i = 0; i < std::max(before.count, to.count); ++i)
     words(stripe)[i].store(i < to.count ? to.at[i].place << 16 | (to.at[i].agent->number() + 1) : 0,
                            std::memory_order_release);
   if (before.count == 1) before.at[0].agent->sole.fetch_sub(1, std::memory_order_relaxed);
   if (to.count == 1) to.at[0].agent->sole.fetch_add(1, std::memory_order_relaxed);
-  const auto lacks = [&](const member_list& l) { return l.count != 0 && l.count < replicas_; };
-  if (lacks(before)) degraded_.fetch_sub(1, std::memory_order_relaxed);
-  if (lacks(to)) degraded_.fetch_add(1, std::memory_order_relaxed);
+  counts_[before.count].fetch_sub(1, std::memory_order_relaxed);
+  counts_[to.count].fetch_add(1, std::memory_order_relaxed);
 }
 
 home::member home::reader_of(std::uint64_t page) const noexcept {
@@ -91,19 +101,24 @@ home::outcome home::begin_write(std::uint64_t stripe) noexcept {
     list = {};
   }
   if (list.count == 0) {
-    while (list.count < replicas_) {
+    while (list.count < replicas()) {
       const std::optional<member> m = take_place(stripe, list);
       if (!m) break;
       list.add(*m);
     }
-    if (list.count < replicas_) {  // the mender asks for more, and completes the set
+    if (list.count < replicas() && may_grow(list))  // the mender asks for more, and completes the set
       if (!lacks_room_.exchange(true)) agent_changed();
-    }
     if (list.count == 0) return {false, serving() != 0 ? errc::agent_full : errc::agent_lost, nullptr};
+    if (list.count < options_.min_replicas) {
+      for (const member& m : list) give_place(m);
+      return {false, errc::under_replicated, nullptr};
+    }
     set_members(stripe, list);
   } else if (list.at[0].agent->lost()) {
     // What it had is given up first (mend.cc), if there is an agent to go on with.
     return {false, serving() != 0 ? errc::ok : errc::agent_lost, list.at[0].agent};
+  } else if (list.count < options_.min_replicas) {
+    return {false, errc::under_replicated, nullptr};
   }
   ++s.writes;
   return {true, errc::ok, nullptr};
@@ -153,6 +168,28 @@ void home::end_copy(std::uint64_t stripe, const member* added, const home_agent*
   give_unused(stripe);
 }
 
+void home::remove(std::uint64_t stripe, const home_agent& agent) noexcept {
+  FM_ASSERT(is_copied(stripe), "a member is taken out while writes to it may be under way");
+  member_list left;
+  for (const member& m : members(stripe))
+    if (m.agent != &agent) left.add(m);
+  set_members(stripe, left);
+}
+
+home::member home::surplus_of(const member_list& list) const noexcept {
+  const auto merit = [&](const member& m) {
+    const home_agent& a = *m.agent;
+    const bool own_zone = std::none_of(list.begin(), list.end(), [&](const member& o) {
+      return o.agent != &a && a.zone() != 0 && o.agent->zone() == a.zone();
+    });
+    return (takes(a) ? 4 : 0) + (a.up() && !a.is_silent() ? 2 : 0) + (own_zone ? 1 : 0);
+  };
+  return *std::min_element(list.begin(), list.end(), [&](const member& a, const member& b) {
+    const int x = merit(a), y = merit(b);
+    return x != y ? x < y : a.agent->places().taken() > b.agent->places().taken();
+  });
+}
+
 void home::remove_lost(std::uint64_t stripe) noexcept {
   const member_list list = members(stripe);
   member_list left;
@@ -187,16 +224,12 @@ std::uint64_t home::near(std::uint64_t stripe, const home_agent& agent) const no
 
 // The one whose turn it is; for a further member, or if that one cannot, the one with the most room, because with uneven
 // agents it has to be in most sets. Of several, those of zones that the stripe has no member in.
-home_agent* home::choose(std::uint64_t stripe, const member_list& but) const noexcept {
+home_agent* home::choose(std::uint64_t stripe, const member_list& but, const home_agent* instead_of) const noexcept {
   const time_point now = clock::now();
   const auto rank = [&](home_agent& a) {  // 0: not at all
-    if (!takes(a)) return 0;
-    bool other_zone = true;
-    for (const member& m : but) {
-      if (m.agent == &a) return 0;
-      other_zone = other_zone && (a.zone() == 0 || m.agent->zone() != a.zone());
-    }
-    return 1 + (a.had_room(now) ? 4 : 0) + (a.up() && !a.is_silent() ? 2 : 0) + (other_zone ? 1 : 0);
+    if (!may_join(a, but, instead_of)) return 0;
+    return 1 + (a.had_room(now) ? 4 : 0) + (a.up() && !a.is_silent() ? 2 : 0) +
+           (in_other_zone(a, but, instead_of) ? 1 : 0);
   };
   home_agent* best = nullptr;
   int best_rank = 0;
@@ -218,9 +251,10 @@ home_agent* home::choose(std::uint64_t stripe, const member_list& but) const noe
   return best;
 }
 
-std::optional<home::member> home::take_place(std::uint64_t stripe, const member_list& but) noexcept {
+std::optional<home::member> home::take_place(std::uint64_t stripe, const member_list& but,
+                                             const home_agent* instead_of) noexcept {
   for (std::uint32_t tries = 0; tries < agents(); ++tries) {
-    home_agent* const a = choose(stripe, but);
+    home_agent* const a = choose(stripe, but, instead_of);
     if (a == nullptr) return std::nullopt;
     const std::uint64_t place = a->places().take(near(stripe, *a));
     if (place != region_places::none) return member{a, place};
@@ -240,10 +274,38 @@ home_agent& home::add(const std::string& url) {
   return *agents_[n];
 }
 
+bool home::may_join(const home_agent& a, const member_list& list, const home_agent* instead_of) const noexcept {
+  return takes(a) && std::none_of(list.begin(), list.end(), [&](const member& m) { return m.agent == &a; }) &&
+         (!options_.strict_zones || in_other_zone(a, list, instead_of));
+}
+
+bool home::may_grow(const member_list& list) const noexcept {
+  for (std::uint32_t i = 0; i < agents(); ++i)
+    if (may_join(agent(i), list)) return true;
+  return false;
+}
+
 std::uint32_t home::serving() const noexcept {
   std::uint32_t n = 0;
   for (std::uint32_t i = 0; i < agents(); ++i) n += !agent(i).lost() && agent(i).as.load() != home_agent::role::gone;
   return n;
+}
+
+std::uint32_t home::zones() const noexcept {
+  std::uint32_t n = 0;
+  for (std::uint32_t i = 0; i < agents(); ++i) {
+    bool is_first = takes(agent(i));
+    for (std::uint32_t j = 0; is_first && j < i && agent(i).zone() != 0; ++j)
+      is_first = !takes(agent(j)) || agent(j).zone() != agent(i).zone();
+    n += is_first;
+  }
+  return n;
+}
+
+std::uint32_t home::possible_replicas() const noexcept {
+  std::uint32_t n = 0;
+  for (std::uint32_t i = 0; i < agents(); ++i) n += takes(agent(i));
+  return std::min({n, options_.strict_zones ? zones() : n, paged_limits::replicas_max});
 }
 
 // All get the same, but none more than it has room for: a range is as fast as its agents together.
@@ -259,7 +321,7 @@ void home::share_out(duration within, bool asks) {
       if (!a->is_silent()) static_cast<void>(a->promise(a->promised(), within, text));
   const auto most = [](const home_agent& a) { return a.promised() + a.room(); };
   std::sort(mine.begin(), mine.end(), [&](const home_agent* a, const home_agent* b) { return most(*a) < most(*b); });
-  const std::uint64_t copies = std::min<std::uint64_t>(replicas_, mine.size());
+  const std::uint64_t copies = std::min<std::uint64_t>(replicas(), mine.size());
   std::uint64_t left = stripes_ * copies;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     home_agent& a = *mine[i];
@@ -287,13 +349,12 @@ void home::share_out(duration within, bool asks) {
   if (refused) throw *refused;
 }
 
-bool home::grow(const member_list& but, duration within) noexcept {
+bool home::grow(const member_list& but, const home_agent* instead_of, duration within) noexcept {
   std::string text;
   for (std::uint32_t i = 0; i < agents(); ++i) {
     home_agent& a = agent(i);
     const std::uint64_t each = a.region_bytes() / stripe_bytes();
-    const bool is_member = std::any_of(but.begin(), but.end(), [&](const member& m) { return m.agent == &a; });
-    if (!is_member && takes(a) && a.up() && !a.is_silent() && a.room() >= each &&
+    if (may_join(a, but, instead_of) && a.up() && !a.is_silent() && a.room() >= each &&
         a.promise(a.promised() + each, within, text) == errc::ok)
       return true;
   }
@@ -342,6 +403,7 @@ void home::agent_changed() noexcept {
 }
 
 bool home::is_replaceable(const home_agent& a) const noexcept {
+  if (replicas() == 1) return false;
   for (std::uint32_t i = 0; i < agents(); ++i) {
     const home_agent& o = agent(i);
     // Of one that is lost, stripes may not know yet that this one alone stores them.

@@ -5,8 +5,8 @@
 //
 // A stripe gets its members when something of it is first written, and loses them when nothing of it is at home any
 // more. A block never crosses a stripe, nor a stripe a region. One operation adds a member (mend.cc copies to it
-// first), and one takes a member out: moving a stripe, copying it again after a loss and emptying an agent are made of
-// them (replicas of heaps are, too: docs/internals/replicas.md).
+// first), and one takes a member out: moving a stripe, copying it again after a loss, emptying an agent and having more
+// or fewer replicas are made of them (replicas of heaps are, too: docs/internals/replicas.md).
 //
 // Invariants
 //   - All members of a stripe have every home copy of it: a write counts when all have it, and none is added while a
@@ -57,7 +57,10 @@ class home final : public home_events {
   [[nodiscard]] std::uint64_t stripe_of(std::uint64_t page) const noexcept { return page >> stripe_order_; }
   [[nodiscard]] std::uint64_t stripes() const noexcept { return stripes_; }
   [[nodiscard]] std::uint64_t stripe_bytes() const noexcept { return page_bytes << stripe_order_; }
-  [[nodiscard]] std::uint32_t replicas() const noexcept { return replicas_; }
+  /// Agents that are to store each stripe.
+  [[nodiscard]] std::uint32_t replicas() const noexcept { return replicas_.load(std::memory_order_relaxed); }
+  /// Changed with share_out(), by one thread at a time.
+  void replicas(std::uint32_t n) noexcept { replicas_.store(n, std::memory_order_relaxed); }
   [[nodiscard]] member_list members(std::uint64_t stripe) const noexcept;
   /// The byte of a member's space at which a page of its stripe lies.
   [[nodiscard]] std::uint64_t offset_in(const member& m, std::uint64_t page) const noexcept {
@@ -71,7 +74,8 @@ class home final : public home_events {
   [[nodiscard]] const home_agent* blamed(std::uint64_t page, bool is_page_lost) const noexcept;
   /// All members are lost. False without members.
   [[nodiscard]] bool is_lost(std::uint64_t stripe) const noexcept;
-  /// Before a write to all members. Chooses them if there are none. A stripe that is being copied must not be written.
+  /// Before a write to all members, of which there must be paged_options::min_replicas. Chooses them if there are none. A
+  /// stripe that is being copied must not be written.
   outcome begin_write(std::uint64_t stripe) noexcept;
   /// `kept`: so many pages more have their home copies there. `refused`: that agent has no memory for what it promised.
   void end_write(std::uint64_t stripe, std::uint32_t kept, home_agent* refused) noexcept;
@@ -84,14 +88,19 @@ class home final : public home_events {
   /// `added`: the new member, which has every home copy. It may take the place of another one, whose place stays taken:
   /// nothing may be read there any more before give_place().
   void end_copy(std::uint64_t stripe, const member* added, const home_agent* instead_of) noexcept;
+  /// Takes a member out, where there are others, between begin_copy and end_copy. Its place stays taken, as end_copy says.
+  void remove(std::uint64_t stripe, const home_agent& agent) noexcept;
+  /// The member that a stripe with too many is best without.
+  [[nodiscard]] member surplus_of(const member_list& list) const noexcept;
   /// Takes members out that are lost, if others are left. Their places are of no consequence.
   void remove_lost(std::uint64_t stripe) noexcept;
   /// Takes all members out, which are lost and whose home copies nobody counts on any more. No write is under way.
   void forget(std::uint64_t stripe) noexcept;
 
   // ---- places ----
-  /// A place on an agent that is no member, for a copy; nothing if there is none. With `near` of its stripe.
-  [[nodiscard]] std::optional<member> take_place(std::uint64_t stripe, const member_list& but) noexcept;
+  /// A place on an agent that may join, for a copy; nothing if there is none. With `near` of its stripe.
+  [[nodiscard]] std::optional<member> take_place(std::uint64_t stripe, const member_list& but,
+                                                 const home_agent* instead_of = nullptr) noexcept;
   static void give_place(const member& m) noexcept {
     if (m.agent->places().give(m.place)) m.agent->emptied();
   }
@@ -104,20 +113,32 @@ class home final : public home_events {
   [[nodiscard]] static bool takes(const home_agent& a) noexcept {
     return !a.lost() && a.as.load() == home_agent::role::serves && !a.wants_to_be_left.load();
   }
+  /// Stripes of these members may go there, perhaps in place of one: it is none of them, and in another zone than they are,
+  /// with paged_options::strict_zones.
+  [[nodiscard]] bool may_join(const home_agent& a, const member_list& list,
+                              const home_agent* instead_of = nullptr) const noexcept;
+  [[nodiscard]] bool may_grow(const member_list& list) const noexcept;
   /// Those that are neither lost nor gone. O(agents)
   [[nodiscard]] std::uint32_t serving() const noexcept;
+  /// Stripes can be on so many agents that take some, and with paged_options::strict_zones in so many zones. O(agents²)
+  [[nodiscard]] std::uint32_t possible_replicas() const noexcept;
+  /// Zones of those agents; each that has none is in one of its own. O(agents²)
+  [[nodiscard]] std::uint32_t zones() const noexcept;
   /// Shares the range out anew among those that nothing is moved away from. Throws what an agent refuses, after all
   /// others have promised theirs. Waits for each at most so long. With `asks`, all are asked first what room they have.
   void share_out(duration within, bool asks);
-  /// Has an agent that is none of these promise a region beyond its share: where all that is left of the shares is on
-  /// members. False if none does. Blocks for a message each.
-  bool grow(const member_list& but, duration within) noexcept;
+  /// Has an agent that may join promise a region beyond its share: where all that is left of the shares is on members.
+  /// False if none does. Blocks for a message each.
+  bool grow(const member_list& but, const home_agent* instead_of, duration within) noexcept;
   /// Agents promise no more than their shares from here on, if they store no more.
   void give_back_promises(duration within) noexcept;
   /// Throws fm::error. The caller makes sure that nobody else does.
   home_agent& add(const std::string& url);
-  /// Stripes that fewer than replicas() agents store.
-  [[nodiscard]] std::uint64_t degraded() const noexcept { return degraded_.load(std::memory_order_relaxed); }
+  /// Stripes that fewer than replicas() agents store, and those that more do.
+  [[nodiscard]] std::uint64_t degraded() const noexcept { return with_members(1, replicas() - 1); }
+  [[nodiscard]] std::uint64_t surplus() const noexcept {
+    return with_members(replicas() + 1, paged_limits::replicas_max);
+  }
   /// Share of what is stored that an agent should have, in stripes.
   [[nodiscard]] std::uint64_t share_of(const home_agent& a) const noexcept {
     return share_[a.number()].load(std::memory_order_relaxed);
@@ -146,20 +167,27 @@ class home final : public home_events {
 
   /// A member as a word: 0, or place << 16 | number + 1.
   [[nodiscard]] std::atomic<std::uint64_t>* words(std::uint64_t stripe) const noexcept {
-    return reinterpret_cast<std::atomic<std::uint64_t>*>(map_.base()) + stripe * replicas_;
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(map_.base()) + stripe * paged_limits::replicas_max;
   }
   [[nodiscard]] stripe_state& state(std::uint64_t stripe) const noexcept {
     return reinterpret_cast<stripe_state*>(states_.base())[stripe];
   }
   void set_members(std::uint64_t stripe, const member_list& to) noexcept;
-  [[nodiscard]] home_agent* choose(std::uint64_t stripe, const member_list& but) const noexcept;
+  [[nodiscard]] std::uint64_t with_members(std::uint32_t least, std::uint32_t most) const noexcept {
+    std::uint64_t n = 0;
+    for (std::uint32_t i = least; i <= most; ++i) n += counts_[i].load(std::memory_order_relaxed);
+    return n;
+  }
+  [[nodiscard]] home_agent* choose(std::uint64_t stripe, const member_list& but,
+                                   const home_agent* instead_of) const noexcept;
   /// The place of a neighbour at that agent.
   [[nodiscard]] std::uint64_t near(std::uint64_t stripe, const home_agent& agent) const noexcept;
   void give_unused(std::uint64_t stripe) noexcept;
   void make_turns();
 
   const paged_options options_;
-  const std::uint32_t stripe_order_, replicas_;
+  const std::uint32_t stripe_order_;
+  std::atomic<std::uint32_t> replicas_;
   const std::uint64_t stripes_;
   std::atomic<std::uint32_t>& wakes_;
   os::reservation map_, states_;
@@ -171,7 +199,7 @@ class home final : public home_events {
   /// was is kept once.
   std::atomic<const std::vector<std::uint32_t>*> turns_{nullptr};
   std::vector<std::unique_ptr<const std::vector<std::uint32_t>>> all_turns_;
-  std::atomic<std::uint64_t> degraded_{0};
+  std::array<std::atomic<std::uint64_t>, paged_limits::replicas_max + 1> counts_{};  ///< stripes, by their members
   std::atomic<bool> lacks_room_{false};
 };
 

@@ -32,7 +32,7 @@ home_agent::home_agent(const std::string& url, const paged_options& options, std
       stripe_bytes_(stripe_bytes),
       stripes_(stripes),
       within_(options.access_within),
-      suspect_within_(options.replicas > 1 ? options.suspect_within : duration{}),
+      suspect_within_(options.suspect_within),
       events_(events),
       name_(options.name.empty() ? program_invocation_short_name : options.name),
       id_{fresh_id(), fresh_id()},

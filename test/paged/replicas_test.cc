@@ -1,0 +1,149 @@
+// How many agents store each page: more and fewer of them while the range is used, no fewer than are wanted, and no two of one
+// zone.
+#include "support/error_code.h"
+#include "users.h"
+
+using namespace paged_test;
+
+namespace {
+
+using fm::test::code_of;
+
+/// Agents in zones.
+struct zoned : served {
+  explicit zoned(const std::vector<std::string>& zones) : served("tcp", 0, modes().back(), 2) {
+    for (const std::string& z : zones) add_in(z);
+    o.strict_zones = true;
+    o.suspect_within = soon;
+  }
+  const std::string& add_in(const std::string& zone) {
+    const std::vector<std::string> how{"--memory", "64MiB", "--region", "256KiB", "--zone", zone};
+    live.push_back(std::make_unique<agent_test::live_agent>(how));
+    o.agents.push_back(live.back()->url("tcp"));
+    return o.agents.back();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a range has more replicas, and fewer, beside threads that use it", "[replicas]") {
+  for (const std::string t : {"shm", "tcp"})
+    for (const fault_mode mode : modes()) {
+      INFO(t << ", " << name_of(mode));
+      served w(t, 4, mode);
+      w.o.suspect_within = served::soon;
+      const paged p(w.o);
+      std::memset(p.data(), 0, p.size());
+      p.evict_all();
+      users u(p);
+      u.pass(1000);
+      p.set_replicas(2);
+      CHECK(p.stats().degraded_bytes != 0);
+      CHECK(is_whole(p));
+      u.pass(1000);
+      w.live[1]->program->end(SIGKILL);
+      CHECK(becomes([&] { return p.stats().agents_lost == 1; }));
+      CHECK(is_whole(p));
+      CHECK(code_of([&] { p.set_replicas(0); }) == errc::invalid_argument);
+      CHECK(code_of([&] { p.set_replicas(4); }) == errc::invalid_argument);
+      p.set_replicas(3);
+      CHECK(is_whole(p));
+      CHECK(p.stats().surplus_bytes == 0);
+      u.pass(1000);
+      for (const std::uint32_t n : {1u, 3u, 2u}) {  // the second one comes while the first one is at work
+        p.set_replicas(n);
+        u.pass(n == 1 ? 100 : 1000);
+      }
+      CHECK(becomes([&] { return p.stats().surplus_bytes == 0; }));
+      CHECK(is_whole(p));
+      p.set_replicas(1);
+      CHECK(becomes([&] { return p.stats().surplus_bytes == 0; }));
+      check_all(p, u, w);
+      CHECK(p.stats().lost_pages == 0);
+      p.remove_agent(w.o.agents[0]);
+      p.remove_agent(w.o.agents[2]);
+      CHECK(u.wrong() == 0);
+      CHECK(p.verify() == "");
+    }
+}
+
+TEST_CASE("more replicas than there is room for are refused, and the range is as it was", "[replicas]") {
+  served w("tcp", 0, modes().back());
+  for (int i = 0; i < 2; ++i) (void)w.add("tcp", "4MiB");
+  w.o.capacity = 7_MiB;
+  const paged p(w.o);
+  std::memset(p.data(), 1, p.size());
+  CHECK(code_of([&] { p.set_replicas(2); }) == errc::agent_full);
+  CHECK(p.stats().degraded_bytes == 0);
+  p.evict_all();
+  CHECK(std::memcmp(p.data(), p.data() + 1, p.size() - 1) == 0);
+  CHECK(p.verify() == "");
+}
+
+TEST_CASE("what fewer agents than min_replicas would store stays here until there are enough", "[replicas]") {
+  served w("tcp", 2, modes().front(), 2);
+  w.o.suspect_within = served::soon;
+  w.o.access_within = std::chrono::seconds(2);
+  w.o.min_replicas = 3;
+  CHECK(code_of([&] { paged none(w.o); }) == errc::invalid_argument);
+  w.o.min_replicas = 0;
+  CHECK(code_of([&] { paged none(w.o); }) == errc::invalid_argument);
+  w.o.min_replicas = 2;
+  const paged p(w.o);
+  CHECK(code_of([&] { p.set_replicas(1); }) == errc::invalid_argument);
+  const std::size_t half = p.size() / 2;
+  std::memset(p.data(), 1, half);
+  p.evict_all();
+  w.live[0]->program->end(SIGKILL);
+  CHECK(becomes([&] { return p.stats().agents_lost == 1; }));
+  // Of a stripe that one agent has, and of one that nobody has yet.
+  p.data()[0] = std::byte{2};
+  CHECK(code_of([&] { p.evict_all(); }) == errc::under_replicated);
+  p.data()[half] = std::byte{3};
+  CHECK(code_of([&] { p.evict_all(); }) == errc::under_replicated);
+  CHECK(std::memcmp(p.data() + 1, p.data() + 2, half - 2) == 0);  // others are read, and leave again
+  p.add_agent(w.add("tcp").url("tcp"));
+  CHECK(is_whole(p));
+  CHECK(becomes([&] { return code_of([&] { p.evict_all(); }) == errc::ok; }));
+  CHECK(p.data()[0] == std::byte{2});
+  CHECK(p.data()[half] == std::byte{3});
+  CHECK(p.data()[half - 1] == std::byte{1});
+  CHECK(p.stats().lost_pages == 0);
+  CHECK(p.verify() == "");
+}
+
+TEST_CASE("with strict zones no two agents of a zone store a page", "[replicas]") {
+  zoned w({"a", "a", "b"});
+  w.o.replicas = 3;
+  CHECK(code_of([&] { paged none(w.o); }) == errc::invalid_argument);
+  w.o.replicas = 2;
+  const paged p(w.o);
+  CHECK(code_of([&] { p.set_replicas(3); }) == errc::invalid_argument);
+  std::memset(p.data(), 1, p.size());
+  p.evict_all();
+  CHECK(is_whole(p));
+  std::uint64_t lost = 0;
+  const auto kill = [&](std::size_t i) {
+    w.live[i]->program->end(SIGKILL);
+    ++lost;
+    CHECK(becomes([&] { return p.stats().agents_lost == lost; }));
+  };
+  // The only one of its zone stores everything, so it alone is enough.
+  kill(0);
+  CHECK(is_whole(p));
+  kill(1);
+  CHECK(std::memcmp(p.data(), p.data() + 1, p.size() - 1) == 0);
+  // One more of that zone stores nothing beside it, and one of another zone everything.
+  p.add_agent(w.add_in("b"));
+  std::memset(p.data(), 2, p.size());
+  p.evict_all();
+  CHECK(becomes([&] { return p.stats().degraded_bytes == p.size(); }));
+  p.add_agent(w.add_in("c"));
+  CHECK(is_whole(p));
+  kill(2);
+  CHECK(is_whole(p));
+  kill(3);
+  CHECK(std::memcmp(p.data(), p.data() + 1, p.size() - 1) == 0);
+  CHECK(p.stats().lost_pages == 0);
+  CHECK(w.failures == 0);
+}
