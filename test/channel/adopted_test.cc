@@ -9,8 +9,8 @@
 
 #include <cstring>
 
+#include "channel/fixture.h"
 #include "channel/path/terms.h"
-#include "fixture.h"
 
 using namespace channel_test;
 using fm::errc;

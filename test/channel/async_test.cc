@@ -1,6 +1,6 @@
 // Sends and receives that go on by themselves: waited for, tested, awaited in tasks beside fetches, and dropped.
+#include "channel/fixture.h"
 #include "channel/worker.h"
-#include "fixture.h"
 
 using namespace channel_test;
 using fm::errc;

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <optional>
 
-#include "impostor.h"
+#include "channel/impostor.h"
 #include "program/live_agent.h"
 
 using namespace channel_test;

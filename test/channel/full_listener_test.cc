@@ -1,5 +1,5 @@
 // A listener that has as many channels as it may have: who comes then is refused, and loses nothing of the others.
-#include "fixture.h"
+#include "channel/fixture.h"
 
 using namespace channel_test;
 using fm::errc;

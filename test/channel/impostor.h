@@ -9,8 +9,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "channel/fixture.h"
 #include "channel/path/ring.h"
-#include "fixture.h"
 
 namespace channel_test {
 

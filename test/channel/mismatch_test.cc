@@ -2,7 +2,7 @@
 // that have begun well; heaps with agents of their own and without. Both ends get a typed error, nothing is left, both heaps are sound.
 #include <atomic>
 
-#include "impostor.h"
+#include "channel/impostor.h"
 #include "program/live_agent.h"
 
 using namespace channel_test;

@@ -1,7 +1,7 @@
 // Objects whose type is one of several: over every transport, as roots, fields and elements, and what a receiver makes of a choice that
 // no honest sender makes.
-#include "fixture.h"
-#include "words.h"
+#include "channel/fixture.h"
+#include "channel/words.h"
 
 using namespace channel_test;
 using fm::errc;

@@ -1,6 +1,6 @@
 // The last word of an end that goes: whoever's graph was refused hears why, however soon the end that refused it, its listener and
 // its path are gone.
-#include "fixture.h"
+#include "channel/fixture.h"
 
 #include <optional>
 

@@ -1,5 +1,5 @@
 // Graphs that arrive: over every transport, in both directions, between heaps of every size.
-#include "fixture.h"
+#include "channel/fixture.h"
 
 using namespace channel_test;
 

@@ -4,7 +4,7 @@
 #include "channel/graph/graph_reader.h"
 #include "heap/heap_core.h"
 
-#include "fixture.h"
+#include "channel/fixture.h"
 
 namespace channel_test {
 

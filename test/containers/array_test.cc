@@ -1,5 +1,5 @@
 // Managed arrays: what their [] and at() do past the end.
-#include "fixture.h"
+#include "containers/fixture.h"
 
 #include <cstring>
 

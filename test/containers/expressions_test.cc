@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "fixture.h"
+#include "containers/fixture.h"
 
 namespace {
 

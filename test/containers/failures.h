@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "sparing_agent.h"
+#include "containers/sparing_agent.h"
 
 namespace fm::test {
 

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "channel/fixture.h"
-#include "fixture.h"
+#include "containers/fixture.h"
 
 using fm::test::effort;
 using json = nlohmann::json;

@@ -1,5 +1,5 @@
 // What hashed and ordered maps have in common: one word means one thing in both.
-#include "fixture.h"
+#include "containers/fixture.h"
 
 #include <array>
 #include <atomic>

@@ -3,7 +3,7 @@
 #include <deque>
 #include <functional>
 
-#include "failures.h"
+#include "containers/failures.h"
 
 using namespace fm::test;
 

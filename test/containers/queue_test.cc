@@ -1,7 +1,7 @@
 #include <deque>
 #include <random>
 
-#include "transports.h"
+#include "containers/transports.h"
 
 using namespace fm::test;
 

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "fixture.h"
+#include "containers/fixture.h"
 #include "support/served_store.h"
 
 namespace fm::test {

@@ -4,8 +4,8 @@
 #include <random>
 #include <unordered_map>
 
-#include "failures.h"
-#include "transports.h"
+#include "containers/failures.h"
+#include "containers/transports.h"
 
 using namespace fm::test;
 

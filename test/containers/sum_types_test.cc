@@ -3,7 +3,7 @@
 #include <random>
 #include <variant>
 
-#include "transports.h"
+#include "containers/transports.h"
 
 using namespace fm::test;
 

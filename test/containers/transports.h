@@ -7,7 +7,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "fixture.h"
+#include "containers/fixture.h"
 #include "support/served_store.h"
 
 namespace fm::test {

@@ -1,6 +1,6 @@
 // Compaction of a pool's blocks, without clients: what it guarantees, where it puts objects, and that what is changed between its
 // steps is not lost.
-#include "pool/blocks_fixture.h"
+#include "pool/agent/blocks_fixture.h"
 
 namespace {
 

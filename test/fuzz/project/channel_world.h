@@ -12,7 +12,7 @@
 
 #include "channel/core.h"
 
-#include "../../channel/recorder.h"
+#include "../../channel/graph/recorder.h"
 
 namespace fm::fuzz {
 
