@@ -67,8 +67,9 @@ void paged_core::break_up(std::uint64_t page, page_word w) noexcept {
 
 void paged_core::discard_page(std::uint64_t page) {
   page_group& g = table_.group(page);
+  // Also of a page that is not at home: its stripe may have places, and a write-back that waited for their regions.
   const auto leave_home = [&](page_word& w) {
-    if (w.home()) home_.drop(home_.stripe_of(page), 1);
+    home_.drop(home_.stripe_of(page), w.home() ? 1 : 0);
     w.home(false);
   };
   for (const time_point until = clock::now() + options_.access_within;;) {
@@ -216,11 +217,16 @@ void paged_core::verify_homes(std::string& faults) {
   for (std::uint64_t s = 0; s < home_.stripes(); ++s) {
     const std::uint64_t first = s << table_.group_order(),
                         end = std::min(first + (std::uint64_t{1} << table_.group_order()), table_.pages());
-    std::uint32_t kept = 0;
-    for (std::uint64_t p = first; p < end; ++p) kept += table_.get(p).home();
+    std::uint32_t kept = 0, dirty = 0;
     const std::lock_guard lock(table_.group(first));
+    for (std::uint64_t p = first; p < end; ++p) {
+      kept += table_.get(p).home();
+      dirty += table_.get(p).dirty();
+    }
     const home::member_list list = home_.members(s);
     if (kept != home_.kept(s)) faults += fmt::format("stripe {}: {} home copies, {} known\n", s, kept, home_.kept(s));
+    if (kept == 0 && dirty == 0 && list.count != 0)
+      faults += fmt::format("stripe {}: places, and nothing for them\n", s);
     if (kept != 0 && list.count == 0) faults += fmt::format("stripe {}: home copies, and no member\n", s);
     for (const home::member& m : list) {
       ++places[m.agent->number()];

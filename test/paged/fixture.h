@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "program/live_agent.h"
+#include "support/await.h"
 
 namespace paged_test {
 

@@ -79,7 +79,7 @@ class home final : public home_events {
   outcome begin_write(std::uint64_t stripe) noexcept;
   /// `kept`: so many pages more have their home copies there. `refused`: that agent has no memory for what it promised.
   void end_write(std::uint64_t stripe, std::uint32_t kept, home_agent* refused) noexcept;
-  /// So many pages have no home copy any more.
+  /// So many pages have no home copy any more. Its places go back if no page has one, and none is written.
   void drop(std::uint64_t stripe, std::uint32_t pages) noexcept;
   [[nodiscard]] bool is_copied(std::uint64_t stripe) const noexcept { return state(stripe).copying; }
   [[nodiscard]] std::uint32_t kept(std::uint64_t stripe) const noexcept { return state(stripe).kept; }

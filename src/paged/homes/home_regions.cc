@@ -34,7 +34,10 @@ errc home_agent::take_region(fabric::session& s, std::uint32_t index, bool exist
   if (known == 0) regions_open_.fetch_add(1, std::memory_order_relaxed);
   untold(index, false);  // it is wanted again
   names_[index].store(name, std::memory_order_release);
-  if (!places_.is_used(index)) emptied();  // what it was asked for has been discarded
+  if (!places_.is_used(index)) {  // what it was asked for has been discarded
+    emptied();
+    events_.agent_changed();
+  }
   return errc::ok;
 }
 
