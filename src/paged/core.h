@@ -6,6 +6,7 @@
 //   evict.cc    cooling, sweeping, write-back
 //   ahead.cc    sequential streams and prefetching
 //   mend.cc     stripes that change agents: after a loss, to empty an agent, to even them out
+//   watch.cc    agents that fall silent, and what the program is told of agents
 //   members.cc  what fm::paged's own members do: populate, discard, resize_local, verify
 //   agents.cc   those that are about agents: add_agent, remove_agent, keep_agent, set_replicas
 //   core.cc     opening, closing, statistics, threads
@@ -243,8 +244,6 @@ class paged_core {
   void claim(const block& b) noexcept;
   /// `overtakes`: takes a fetch slot also while accesses wait for their turn at one.
   void begin_fill(const block& b, fill_op& op, bool overtakes) noexcept;
-  /// How long an operation of an agent may take.
-  [[nodiscard]] duration answer_within(const home_agent& agent) const noexcept;
   errc end_fill(fill_op& op, const fill_how& how) noexcept;
   errc install(const fill_op& op, const fill_how& how) noexcept;
   void undo_fill(const block& b, bool remove) noexcept;
@@ -331,10 +330,14 @@ class paged_core {
   bool give_old_place(stripe_copy& c) noexcept;
   bool give_old_places() noexcept;
   void wait_for_old_places() noexcept;
-  bool watch_agents() noexcept;
-  bool tell_changes() noexcept;
   [[nodiscard]] std::optional<home::member> to_be_left(std::uint64_t stripe) const noexcept;
   bool leave(home_agent& a) noexcept;
+
+  // ---- watch.cc ----
+  bool watch_agents() noexcept;
+  /// One is silent, or slow, or more is written than was promised, and it is time to look again.
+  [[nodiscard]] bool must_watch() const noexcept;
+  bool tell_changes() noexcept;
 
   // ---- agents.cc ----
   [[nodiscard]] home_agent& agent_named(const std::string& url) const;
@@ -404,7 +407,7 @@ class paged_core {
   std::array<told, paged_limits::agents_max> told_{};
   bool told_whole_ = true;
   agent_events events_;
-  time_point ask_again_{};  ///< for room
+  time_point watched_{}, ask_again_{};  ///< the agents; for room
   /// Fault threads that have read a fault and not ended with it: the page may have come otherwise meanwhile, and its
   /// thread gone on.
   std::atomic<std::uint32_t> faults_at_work_{0};

@@ -278,7 +278,7 @@ paged_core::begun paged_core::start_write(const block_entry& e, const home::memb
     r.sg_count = 1;
     r.sg[0] = {s->staging, bytes};
     r.where = places[i];
-    r.deadline = clock::now() + answer_within(*posted.at[i].agent);
+    r.deadline = clock::now() + home_.answer_within(*posted.at[i].agent);
     r.on_done = written;
     r.context = s;
   }

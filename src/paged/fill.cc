@@ -99,12 +99,6 @@ void paged_core::give_fetch_slot(fill_op& op) noexcept {
   if (queued_.load() != 0) wake_parked();
 }
 
-// With replicas, one that is silent is found out soon. One that is slow has time the next time.
-duration paged_core::answer_within(const home_agent& agent) const noexcept {
-  return home_.replicas() > 1 && !agent.is_slow() ? std::min(options_.suspect_within, options_.access_within)
-                                                  : options_.access_within;
-}
-
 void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcept {
   op.what = b;
   op.remote_first = op.remote_end = b.first;
@@ -139,7 +133,7 @@ void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcep
   r.sg_count = 1;
   r.sg[0] = {op.slot->staging + offset(op.remote_first - b.first), offset(op.remote_end - op.remote_first)};
   r.where = where;
-  r.deadline = clock::now() + answer_within(*op.agent);
+  r.deadline = clock::now() + home_.answer_within(*op.agent);
   op.slot->parked.store(fetch_slot::is_waited_for, std::memory_order_relaxed);
   op.agent->session().post(r);
 }

@@ -213,7 +213,7 @@ void paged_core::verify_group(std::uint64_t first, std::uint64_t& present, std::
 // have given them back at its next look.
 void paged_core::verify_homes(std::string& faults) {
   if (!give_old_places()) faults += "stripes have moved, and their old places are still read\n";
-  std::vector<std::uint64_t> places(home_.agents());
+  std::array<std::uint64_t, paged_limits::agents_max> places{};  // one may be added meanwhile
   for (std::uint64_t s = 0; s < home_.stripes(); ++s) {
     const std::uint64_t first = s << table_.group_order(),
                         end = std::min(first + (std::uint64_t{1} << table_.group_order()), table_.pages());

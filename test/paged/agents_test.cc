@@ -177,6 +177,22 @@ TEST_CASE("of two replicas one may fall silent, and is not believed when it come
   }
 }
 
+TEST_CASE("of two replicas one may fall silent before it was asked for any memory", "[replicas]") {
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    served w("tcp", 4, mode, 2);
+    w.o.suspect_within = served::soon;
+    const paged p(w.o);
+    w.live[1]->program->stop();
+    users u(p);  // all that they write waits for regions, soon
+    CHECK(becomes([&] { return p.stats().agents_lost != 0; }));
+    u.pass(5000);
+    w.live[1]->program->send(SIGCONT);
+    check_all(p, u, w);
+    CHECK(p.stats().lost_pages == 0);
+  }
+}
+
 TEST_CASE("what happens to the agents of a range is told in order, to a function that uses the range", "[replicas]") {
   for (const std::string t : {"shm", "tcp"})
     for (const fault_mode mode : modes()) {

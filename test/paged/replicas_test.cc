@@ -1,5 +1,8 @@
 // How many agents store each page: more and fewer of them while the range is used, no fewer than are wanted, and no two of one
 // zone.
+#include <algorithm>
+#include <atomic>
+
 #include "support/error_code.h"
 #include "users.h"
 
@@ -25,6 +28,31 @@ struct zoned : served {
 };
 
 }  // namespace
+
+// What agents have promised is what the whole range needs. While one leaves and comes back, the last places may be on one
+// agent.
+TEST_CASE("no page is stored on fewer agents than are wanted while they have room", "[replicas]") {
+  std::uint64_t degraded = 0;
+  for (int round = 0; round < 3; ++round) {
+    served w("shm", 4, modes().front(), 2);
+    const paged p(w.o);
+    users u(p);
+    std::atomic<bool> done{false};
+    std::thread watcher([&] {
+      while (!done) degraded = std::max(degraded, p.stats().degraded_bytes);
+    });
+    for (const std::string& a : w.o.agents) {
+      u.pass(100);
+      p.remove_agent(a);
+      p.add_agent(a);
+    }
+    u.pass(5000);
+    done = true;
+    watcher.join();
+    check_all(p, u, w);
+  }
+  CHECK(degraded == 0);
+}
 
 TEST_CASE("a range has more replicas, and fewer, beside threads that use it", "[replicas]") {
   for (const std::string t : {"shm", "tcp"})

@@ -106,12 +106,16 @@ home::outcome home::begin_write(std::uint64_t stripe) noexcept {
       if (!m) break;
       list.add(*m);
     }
-    if (list.count < replicas() && may_grow(list))  // the mender asks for more, and completes the set
-      if (!lacks_room_.exchange(true)) agent_changed();
-    if (list.count == 0) return {false, serving() != 0 ? errc::agent_full : errc::agent_lost, nullptr};
-    if (list.count < options_.min_replicas) {
+    const bool lacks_room = list.count < replicas() && may_grow(list);
+    if (lacks_room && !lacks_room_.exchange(true)) agent_changed();  // the mender asks for more
+    const bool waits = lacks_room && !have_no_more_.load();
+    if (waits || list.count < std::max(options_.min_replicas, 1u)) {
       for (const member& m : list) give_place(m);
-      return {false, errc::under_replicated, nullptr};
+      const errc why = waits             ? errc::ok
+                       : list.count != 0 ? errc::under_replicated
+                       : serving() != 0  ? errc::agent_full
+                                         : errc::agent_lost;
+      return {false, why, nullptr};
     }
     set_members(stripe, list);
   } else if (list.at[0].agent->lost()) {
@@ -311,7 +315,7 @@ std::uint32_t home::possible_replicas() const noexcept {
 // All get the same, but none more than it has room for: a range is as fast as its agents together.
 void home::share_out(duration within, bool asks) {
   std::vector<home_agent*> mine;
-  std::vector<std::uint64_t> shares(agents());
+  std::array<std::uint64_t, paged_limits::agents_max> shares{};  // one may be added meanwhile
   std::string text;
   for (std::uint32_t i = 0; i < agents(); ++i)
     if (takes(agent(i)) || agent(i).as.load() == home_agent::role::joins) mine.push_back(&agent(i));
@@ -351,14 +355,20 @@ void home::share_out(duration within, bool asks) {
 
 bool home::grow(const member_list& but, const home_agent* instead_of, duration within) noexcept {
   std::string text;
-  for (std::uint32_t i = 0; i < agents(); ++i) {
-    home_agent& a = agent(i);
-    const std::uint64_t each = a.region_bytes() / stripe_bytes();
-    if (may_join(a, but, instead_of) && a.up() && !a.is_silent() && a.room() >= each &&
-        a.promise(a.promised() + each, within, text) == errc::ok)
-      return true;
-  }
+  for (const bool has_places : {false, true})
+    for (std::uint32_t i = 0; i < agents(); ++i) {
+      home_agent& a = agent(i);
+      const std::uint64_t each = a.region_bytes() / stripe_bytes();
+      if ((a.places().left() != 0) == has_places && may_join(a, but, instead_of) && a.up() && !a.is_silent() &&
+          a.room() >= each && a.promise(a.promised() + each, within, text) == errc::ok)
+        return true;
+    }
   return false;
+}
+
+void home::grow_for_writes(duration within) noexcept {
+  lacks_room_.store(false);
+  have_no_more_.store(!grow({}, nullptr, within));
 }
 
 void home::give_back_promises(duration within) noexcept {
@@ -374,7 +384,7 @@ void home::give_back_promises(duration within) noexcept {
 
 // Smooth weighted turns: each agent's credit grows by its share, and whoever has the most pays for all.
 void home::make_turns() {
-  std::vector<std::int64_t> credit(agents());
+  std::array<std::int64_t, paged_limits::agents_max> credit{};  // as above
   std::int64_t all = 0;
   std::uint32_t n = 0;
   for (std::uint32_t i = 0; i < agents(); ++i) {
@@ -411,6 +421,12 @@ bool home::is_replaceable(const home_agent& a) const noexcept {
     if (&o != &a && !o.lost() && o.as.load() != home_agent::role::gone && (!o.up() || o.is_silent())) return false;
   }
   return a.sole.load() == 0;  // after the look at who is swept
+}
+
+// With replicas, one that is silent is found out soon. One that is slow has time the next time.
+duration home::answer_within(const home_agent& a) const noexcept {
+  return replicas() > 1 && !a.is_slow() ? std::min(options_.suspect_within, options_.access_within)
+                                        : options_.access_within;
 }
 
 void home::release_empty(duration within, bool waits) const noexcept {

@@ -74,8 +74,9 @@ class home final : public home_events {
   [[nodiscard]] const home_agent* blamed(std::uint64_t page, bool is_page_lost) const noexcept;
   /// All members are lost. False without members.
   [[nodiscard]] bool is_lost(std::uint64_t stripe) const noexcept;
-  /// Before a write to all members, of which there must be paged_options::min_replicas. Chooses them if there are none. A
-  /// stripe that is being copied must not be written.
+  /// Before a write to all members, of which there must be paged_options::min_replicas. Chooses them if there are none:
+  /// fewer than replicas() only if no agent has more. Else the write has to wait (`ok`, and not begun) until the mender
+  /// has asked. A stripe that is being copied must not be written.
   outcome begin_write(std::uint64_t stripe) noexcept;
   /// `kept`: so many pages more have their home copies there. `refused`: that agent has no memory for what it promised.
   void end_write(std::uint64_t stripe, std::uint32_t kept, home_agent* refused) noexcept;
@@ -127,7 +128,8 @@ class home final : public home_events {
   /// Shares the range out anew among those that nothing is moved away from. Throws what an agent refuses, after all
   /// others have promised theirs. Waits for each at most so long. With `asks`, all are asked first what room they have.
   void share_out(duration within, bool asks);
-  /// Has an agent that may join promise a region beyond its share: where all that is left of the shares is on members.
+  /// Has an agent that may join promise a region beyond its share: where all that is left of the shares is on members. Those
+  /// that have no place left come first.
   /// False if none does. Blocks for a message each.
   bool grow(const member_list& but, const home_agent* instead_of, duration within) noexcept;
   /// Agents promise no more than their shares from here on, if they store no more.
@@ -146,11 +148,12 @@ class home final : public home_events {
 
   void agent_changed() noexcept override;
   [[nodiscard]] bool is_replaceable(const home_agent& a) const noexcept override;
+  [[nodiscard]] duration answer_within(const home_agent& a) const noexcept override;
 
   void release_empty(duration within, bool waits) const noexcept;
-  /// begin_write found no place since this was told last.
+  /// begin_write found too few places since grow_for_writes.
   [[nodiscard]] bool lacks_room() const noexcept { return lacks_room_.load(); }
-  void told_of_room() noexcept { lacks_room_.store(false); }
+  void grow_for_writes(duration within) noexcept;
   /// For the thread that has nothing else to do; waits for no agent.
   void settle_soon() const noexcept;
   void poll() const noexcept;
@@ -201,6 +204,7 @@ class home final : public home_events {
   std::vector<std::unique_ptr<const std::vector<std::uint32_t>>> all_turns_;
   std::array<std::atomic<std::uint64_t>, paged_limits::replicas_max + 1> counts_{};  ///< stripes, by their members
   std::atomic<bool> lacks_room_{false};
+  std::atomic<bool> have_no_more_{false};  ///< said the agents when they were asked last
 };
 
 }  // namespace fm::detail

@@ -215,7 +215,7 @@ errc home_agent::connected(fabric::session& s, std::uint32_t g) try {
   for (std::uint32_t i = 0; again && i < names_.size(); ++i) {
     const bool there = names_[i].load(std::memory_order_relaxed) != 0;
     if (!there && !untold_[i]) continue;
-    const errc e = there ? ask_region(s, i, true) : tell_released(s, i, within_);
+    const errc e = there ? ask_region(s, i, true, within_) : tell_released(s, i, within_);
     if (e == errc::not_found || e == errc::stale || e == errc::bad_frame) return errc::agent_lost;
     if (e != errc::ok) return e;
     s.progressed();

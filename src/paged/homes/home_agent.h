@@ -30,6 +30,8 @@ class home_events {
   virtual void agent_changed() noexcept = 0;
   /// All that it stores is on others, too, that answer.
   [[nodiscard]] virtual bool is_replaceable(const home_agent& a) const noexcept = 0;
+  /// How long an operation of the agent may take, of those that accesses or write-backs wait for.
+  [[nodiscard]] virtual duration answer_within(const home_agent& a) const noexcept = 0;
 };
 
 /// What is stored on one agent.
@@ -158,7 +160,7 @@ class home_agent final : public fabric::session_events {
 
   [[nodiscard]] std::byte* direct(std::uint64_t at) const noexcept;
   errc open_space(fabric::session& s);
-  errc ask_region(fabric::session& s, std::uint32_t index, bool existing);
+  errc ask_region(fabric::session& s, std::uint32_t index, bool existing, duration within);
   /// The agent's answer about a region: attaches it.
   errc take_region(fabric::session& s, std::uint32_t index, bool existing, const std::vector<std::byte>& answer,
                    fabric::memory_key& key);

@@ -7,11 +7,11 @@
 
 namespace fm::detail {
 
-errc home_agent::ask_region(fabric::session& s, std::uint32_t index, bool existing) {
+errc home_agent::ask_region(fabric::session& s, std::uint32_t index, bool existing, duration within) {
   protocol::space_region_body body{index, existing ? 1u : 0u};
   std::vector<std::byte> answer;
   fabric::memory_key key;
-  if (const errc e = call(s, protocol::paged_message::space_region, &body, sizeof body, answer, key, within_);
+  if (const errc e = call(s, protocol::paged_message::space_region, &body, sizeof body, answer, key, within);
       e != errc::ok)
     return e;
   return take_region(s, index, existing, answer, key);
@@ -51,7 +51,8 @@ errc home_agent::make(std::uint64_t at) noexcept try {
   end_question();
   if (find(at, where)) return errc::ok;
   const auto index = static_cast<std::uint32_t>(at / region_bytes_);
-  const errc e = ask_region(*session_, index, false);
+  const errc e = ask_region(*session_, index, false, events_.answer_within(*this));
+  heard_of(e);
   if (is_unknown(e)) untold(index, true);
   return e;
 } catch (const std::bad_alloc&) {
@@ -72,7 +73,7 @@ void home_agent::ask(protocol::paged_message type, std::uint32_t index, bool exi
   r.sg_count = 1;
   r.sg[0] = {&q.message, sizeof q.message};
   r.reply.clear();
-  r.deadline = clock::now() + within_;
+  r.deadline = clock::now() + events_.answer_within(*this);
   r.on_done = [](fabric::request&) noexcept {};  // so that the session's thread takes the answer
   session_->post(r);
 }
@@ -83,6 +84,8 @@ errc home_agent::take_answer_to(question& q) {
   std::vector<std::byte> answer;
   fabric::memory_key key;
   errc e = take_reply(q.request, q.type, answer, key);
+  // Where all that is written waits for regions, nothing else finds out that the agent is silent.
+  heard_of(e);
   if (q.type == protocol::paged_message::release_region) {
     drop_key(key);
     if (e == errc::ok) untold(q.index, false);
