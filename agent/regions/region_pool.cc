@@ -142,6 +142,7 @@ void region_pool::release(region& r) {
     return;
   }
   dropped = std::move(r.memory);
+  if (r.keep_memory) dropped.drop_pages();
   --with_memory_;
   if (!exhausted) bare_.push_back(&r);
 }
@@ -150,6 +151,7 @@ bool region_pool::evict_kept() {
   if (kept_.empty()) return false;
   region* r = kept_.front();
   kept_.erase(kept_.begin());
+  r->memory.drop_pages();
   r->memory = os::memory_file();
   --with_memory_;
   bare_.push_back(r);

@@ -1,12 +1,17 @@
-// The two ways to compute CRC-32C: the table, and three streams of the SSE 4.2 instruction whose results are joined.
+// The three ways to compute CRC-32C: the table, three streams of the SSE 4.2 instruction whose results are joined, and
+// folding by VPCLMULQDQ, which takes a quarter of the time for 1 KiB and more.
 //
-// Invariant: both give the same value; test/base/crc32c_test.cc compares the one that is built with the definition and
+// Folding is that of Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel 2009):
+// 256 bytes are moved past the 256 that follow by multiplying each of their halves of 16 bytes with a constant. What is
+// left at the end is 256 bytes that have the same remainder as all before.
+//
+// Invariant: all give the same value; test/base/crc32c_test.cc compares those that this processor has with the definition and
 // with the values of RFC 3720. The interface is crc32c.h.
 #include "base/base.h"
 #include <array>
 #include <cstring>
 #if defined(__SSE4_2__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace fm::detail {
@@ -59,11 +64,55 @@ std::uint64_t load8(const unsigned char* p) {
   return v;
 }
 
+// x^n modulo the polynomial, reflected, as a factor of a carry-less product of reflected halves.
+constexpr std::uint64_t fold_factor(unsigned n) {
+  std::uint32_t r = std::uint32_t{1} << 31;
+  for (unsigned i = 0; i < n; ++i) r = (r & 1) != 0 ? (r >> 1) ^ polynomial : r >> 1;
+  return std::uint64_t{r} << 1;
+}
+
+constexpr std::size_t fold_bytes = 256, fold_least = 1024;
+
+// Whole pieces of fold_bytes; the register that has passed them.
+__attribute__((target("avx512f,vpclmulqdq"))) std::uint32_t fold(const unsigned char*& p, std::size_t& bytes,
+                                                                 std::uint32_t crc) noexcept {
+  constexpr unsigned distance = 8 * fold_bytes;
+  const __m512i factor = _mm512_set4_epi64(fold_factor(distance - 32), fold_factor(distance + 32),
+                                           fold_factor(distance - 32), fold_factor(distance + 32));
+  __m512i s[4];
+  for (int i = 0; i < 4; ++i) s[i] = _mm512_loadu_si512(p + 64 * i);
+  s[0] = _mm512_xor_si512(s[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
+  for (p += fold_bytes, bytes -= fold_bytes; bytes >= fold_bytes; p += fold_bytes, bytes -= fold_bytes)
+    for (int i = 0; i < 4; ++i) {
+      const __m512i low = _mm512_clmulepi64_epi128(s[i], factor, 0x00),
+                    high = _mm512_clmulepi64_epi128(s[i], factor, 0x11);
+      s[i] = _mm512_ternarylogic_epi64(low, high, _mm512_loadu_si512(p + 64 * i), 0x96);  // the sum of three
+    }
+  alignas(64) unsigned char left[fold_bytes];
+  for (int i = 0; i < 4; ++i) _mm512_store_si512(left + 64 * i, s[i]);
+  std::uint64_t a = 0;
+  for (std::size_t i = 0; i < fold_bytes; i += 8) a = _mm_crc32_u64(a, load8(left + i));
+  return static_cast<std::uint32_t>(a);
+}
+
+const bool folds = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+
 #endif
 
 }  // namespace
 
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed) noexcept {
+#if defined(__SSE4_2__)
+  if (bytes >= fold_least && folds) {
+    const auto* p = static_cast<const unsigned char*>(data);
+    seed = ~fold(p, bytes, ~seed);
+    data = p;
+  }
+#endif
+  return crc32c_without_folding(data, bytes, seed);
+}
+
+std::uint32_t crc32c_without_folding(const void* data, std::size_t bytes, std::uint32_t seed) noexcept {
   const auto* p = static_cast<const unsigned char*>(data);
   std::uint32_t crc = ~seed;
 #if defined(__SSE4_2__)

@@ -42,6 +42,9 @@ constexpr std::size_t unsent_descriptors_max = 8;
 constexpr std::size_t unclaimed_descriptors_max = 8;
 /// A thread that sleeps on a lane until its answer looks at its deadline so often; for the last stretch it waits otherwise.
 constexpr auto receive_within = std::chrono::milliseconds(50);
+/// Mappings that a session keeps of regions that were given back: 1 GiB of the usual regions. They hold no memory but page
+/// tables.
+constexpr std::size_t idle_mappings_max = 64;
 /// The buffer that a stream is read into, at both ends.
 constexpr std::size_t stream_in_bytes = 64u << 10;
 /// What one system call sends.

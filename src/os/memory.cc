@@ -58,6 +58,15 @@ void reservation::set_dumped(void* from, std::uint64_t bytes, bool dumped) noexc
   [[maybe_unused]] const int done = ::madvise(from, bytes, dumped ? MADV_DODUMP : MADV_DONTDUMP);
 }
 
+bool map_pages(std::byte* base, std::uint64_t bytes) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  constexpr int populate_write = MADV_POPULATE_WRITE;
+#else
+  constexpr int populate_write = 23;
+#endif
+  return ::madvise(base, bytes, populate_write) == 0;
+}
+
 bool shared_huge_pages() {
   std::ifstream in("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   std::string choices;  // "always within_size advise [never] deny force"
@@ -119,6 +128,12 @@ memory_file memory_file::adopt(int fd, std::uint64_t bytes, written_by who) {
   f.base_ = static_cast<std::byte*>(p);
   f.bytes_ = bytes;
   return f;
+}
+
+void memory_file::drop_pages() noexcept {
+  // The kernel refuses that for a sealed file, which keeps its pages as long as it is mapped.
+  if (fd_ >= 0)
+    static_cast<void>(::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes_)));
 }
 
 bool memory_file::forget_file() noexcept {

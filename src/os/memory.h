@@ -49,6 +49,9 @@ constexpr std::uint64_t huge_page_bytes = 2ull << 20;
 /// Whether the kernel backs shared memory with huge pages where it is asked to. Reads /sys.
 bool shared_huge_pages();
 
+/// Maps whole pages for writing ahead of use; their bytes stay as they are. A hint: false on kernels before 5.14.
+bool map_pages(std::byte* base, std::uint64_t bytes) noexcept;
+
 /// Who writes a memory file: all who have it, or only the mapping of its maker.
 enum class written_by : std::uint8_t { all, maker };
 
@@ -79,6 +82,9 @@ class memory_file {
   /// Lets go of the file. Its addresses stay as they are, with memory that is zero and nobody else's, so whoever still
   /// reads or writes there does no harm. False: the system cannot, and nothing has changed.
   bool forget_file() noexcept;
+  /// Gives its pages back to the system, also those that others have mapped: it is zero from here on. A file that only its
+  /// maker may write keeps them.
+  void drop_pages() noexcept;
   /// Nobody but who has mapped it for writing already can write it.
   [[nodiscard]] bool is_sealed() const noexcept;
 

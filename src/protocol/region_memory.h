@@ -1,8 +1,8 @@
 // How the pages of a region's memory come into being, and on whose account.
 // A page of a memory file is charged to whoever touches it first; if none is left, the toucher is killed. So the agent
 // allocates all of them when it makes the region, where a shortage is an answer. An owner that has the region mapped
-// takes the page faults when the region is opened, ahead of the threads that will fill it.
-// Called by the agent's region_pool and by the owner's session.
+// takes the page faults when the region is opened, ahead of the threads that will fill it (session::touch_ahead).
+// Called by the agent's region_pool.
 #pragma once
 
 #include <fcntl.h>
@@ -15,23 +15,13 @@
 
 namespace fm::protocol {
 
-/// Maps whole pages for writing ahead of use; their bytes stay as they are. A hint: false on kernels before 5.14.
-inline bool populate_pages(std::byte* base, std::uint64_t bytes) noexcept {
-#ifdef MADV_POPULATE_WRITE
-  constexpr int populate_write = MADV_POPULATE_WRITE;
-#else
-  constexpr int populate_write = 23;
-#endif
-  return ::madvise(base, bytes, populate_write) == 0;
-}
-
 /// Allocates every page of the file in this process, huge ones if they are wanted and the kernel has any for it. Throws
 /// fm::error (out_of_memory) naming the size. O(pages).
 inline void allocate_pages(const os::memory_file& f, bool huge) {
   if (huge &&
       f.bytes() >= os::huge_page_bytes) {  // which the kernel gives to whoever maps the file, but not to fallocate
     os::reservation::prefer_huge_pages(f.base(), f.bytes());
-    populate_pages(f.base(), f.bytes());
+    os::map_pages(f.base(), f.bytes());
   }
   int rc = 0;
   do rc = ::fallocate(f.fd(), 0, 0, static_cast<off_t>(f.bytes()));

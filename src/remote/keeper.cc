@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "agent_session_impl.h"
-#include "protocol/region_memory.h"
 
 namespace fm::remote::internal {
 
@@ -344,7 +343,7 @@ void agent_session_impl::region_opened(lock_type& lock, errand& e, const answer_
     code = session().attach(info.region, info.generation, info.bytes, std::exchange(e.request.reply_key, {}));
     std::byte* memory = code == errc::ok ? session().direct(info.region) : nullptr;
     // Regions are opened ahead of the writers, so the page faults are taken here instead of in their batches.
-    if (memory) populate_pages(memory, info.bytes);
+    if (memory) session().touch_ahead(info.region, info.bytes);
     lock.lock();
     // A connection that broke meanwhile may have taken its memory along, and the next handshake attaches it.
     if (code == errc::ok && usable_generation() != e.session_generation) return;

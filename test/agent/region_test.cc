@@ -1,5 +1,6 @@
 // Regions: quota, a full agent, one-sided access, retirement, reuse, generations, and memory that changes owner.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "os/os.h"
 
@@ -257,13 +258,24 @@ TEST_CASE("kept memory of a retired region goes to another owner as a new file",
   second.open_ready();
   const reply r = first.send(message_type::open_region);
   const std::uint64_t file = inode_of(r.fd);
+  const auto mapped = fm::os::memory_file::adopt(::dup(r.fd), 64_KiB);  // the owner may keep that
+  mapped.base()[4096] = std::byte{1};
   REQUIRE(first.seal(r.as<region_answer>()).ok());
   REQUIRE(first.agree(first.peer->retirements().at(0)).ok());
+  const reply more = first.send(message_type::open_region);  // has the kept memory
+  CHECK(inode_of(more.fd) == file);
+  const reply again = first.send(message_type::open_region);
+  for (const reply* of : {&more, &again}) {  // so that there is too much of it
+    REQUIRE(first.seal(of->as<region_answer>()).ok());
+    REQUIRE(first.agree(first.peer->retirements().back()).ok());
+  }
+  CHECK(mapped.base()[4096] == std::byte{1});
   for (int i = 0; i < 3; ++i) {
     const reply theirs = second.send(message_type::open_region);
     REQUIRE(theirs.ok());
     CHECK(inode_of(theirs.fd) != file);
   }
+  CHECK(mapped.base()[4096] == std::byte{0});
 }
 
 TEST_CASE("a region number whose generations are used up is never opened again", "[store]") {

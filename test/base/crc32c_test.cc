@@ -7,6 +7,7 @@
 #include <vector>
 
 using fm::detail::crc32c;
+using fm::detail::crc32c_without_folding;
 
 namespace {
 
@@ -54,17 +55,23 @@ TEST_CASE("crc32c of nothing is its seed") {
   CHECK(crc32c(nullptr, 0, 0x12345678u) == 0x12345678u);
 }
 
-TEST_CASE("crc32c follows its definition for every size around a word and around the three lanes") {
+TEST_CASE(
+    "crc32c follows its definition for every size around a word, a fold and the three lanes, and at any address") {
   std::mt19937_64 random(1);
   std::vector<std::size_t> sizes;
   for (std::size_t n = 0; n <= 70; ++n) sizes.push_back(n);
-  for (const std::size_t lanes : {1024, 2048, 3072, 6144, 9216})
+  for (const std::size_t lanes : {1024, 1280, 1536, 2048, 3072, 6144, 9216})
     for (std::size_t n = lanes - 9; n <= lanes + 9; ++n) sizes.push_back(n);
   for (const std::size_t size : sizes) {
-    const auto data = random_bytes(random, size);
+    auto data = random_bytes(random, size);
     const auto seed = static_cast<std::uint32_t>(random());
+    const std::uint32_t expected = by_definition(data, seed);
     CAPTURE(size, seed);
-    REQUIRE(crc32c(data.data(), size, seed) == by_definition(data, seed));
+    REQUIRE(crc32c_without_folding(data.data(), size, seed) == expected);
+    REQUIRE(crc32c(data.data(), size, seed) == expected);
+    const std::size_t shift = size % 7 + 1;
+    data.insert(data.begin(), shift, 0);
+    REQUIRE(crc32c(data.data() + shift, size, seed) == expected);
   }
 }
 

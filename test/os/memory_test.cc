@@ -148,6 +148,21 @@ TEST_CASE("a memory file can neither shrink nor grow under its mapping") {
   CHECK(::fcntl(f.fd(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
 }
 
+TEST_CASE("pages that a memory file drops are gone for all who have mapped it") {
+  memory_file ours("dropped", 8_MiB);
+  const memory_file theirs = memory_file::adopt(::dup(ours.fd()), ours.bytes());
+  std::memset(theirs.base(), 1, theirs.bytes());
+  const std::uint64_t before = fm::os::resident_memory_of().shared_bytes;
+  ours.drop_pages();
+  CHECK(before - fm::os::resident_memory_of().shared_bytes >= 8_MiB);
+  CHECK(theirs.base()[4_MiB] == std::byte{0});
+  // What only its maker writes stays as it is.
+  memory_file sealed("sealed", 4_KiB, fm::os::written_by::maker);
+  sealed.base()[0] = std::byte{1};
+  sealed.drop_pages();
+  CHECK(sealed.base()[0] == std::byte{1});
+}
+
 TEST_CASE("a memory file that only its maker writes is written by nobody else") {
   const memory_file ours("readers", 2 * 4_KiB, fm::os::written_by::maker);
   REQUIRE(ours.is_sealed());

@@ -106,6 +106,11 @@ class session {
   /// named was not lent or could not be registered. Wait-free.
   [[nodiscard]] virtual std::uint64_t bounced_bytes() const noexcept { return 0; }
 
+  /// Has the pages of a region that is mapped into this process mapped for writing, so that whoever fills it takes no page
+  /// faults. A hint; blocks for milliseconds the first time.
+  virtual void touch_ahead(std::uint32_t region, std::uint64_t bytes) noexcept {
+    if (std::byte* const at = direct(region)) os::map_pages(at, bytes);
+  }
   /// The region's memory where the transport maps it into this process (local:, shm://); null elsewhere.
   /// Valid until detach.
   virtual std::byte* direct(std::uint32_t region) noexcept = 0;

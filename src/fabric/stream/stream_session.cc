@@ -112,6 +112,10 @@ void stream_session::detach(std::uint32_t region) noexcept {
   if (shared_memory_) regions_.detach(region);
 }
 
+void stream_session::touch_ahead(std::uint32_t region, std::uint64_t) noexcept {
+  if (shared_memory_) regions_.touch_ahead(region);
+}
+
 void stream_session::forget_memory() noexcept {
   FM_CHECK(current() == phase::lost, "memory of a session that may come back is in use");
   regions_.forget_memory();

@@ -19,6 +19,7 @@ class stream_session final : public lane_session {
   errc attach(std::uint32_t region, std::uint32_t generation, std::uint64_t bytes, memory_key key) noexcept override;
   void detach(std::uint32_t region) noexcept override;
   std::byte* direct(std::uint32_t region) noexcept override;
+  void touch_ahead(std::uint32_t region, std::uint64_t bytes) noexcept override;
   void forget_memory() noexcept override;
   errc open_stream(std::uint16_t index, time_point deadline, descriptor& socket) noexcept override;
 
