@@ -54,6 +54,23 @@ TEST_CASE("no page is stored on fewer agents than are wanted while they have roo
   CHECK(degraded == 0);
 }
 
+// One that has room left is no help: the others have none.
+TEST_CASE("pages are stored on fewer agents than are wanted when only one has room, and do not wait for it",
+          "[replicas]") {
+  served w("shm", 0, modes().front(), 2);
+  for (const char* const memory : {"1GiB", "4MiB", "2MiB"}) static_cast<void>(w.add("shm", memory));
+  w.o.suspect_within = served::soon;
+  w.o.access_within = std::chrono::seconds(20);
+  paged p(w.o);
+  w.live[1]->program->end(SIGKILL);
+  CHECK(becomes([&] { return p.stats().agents_lost == 1; }));
+  for (std::size_t i = 0; i < p.size(); i += page) p.data()[i] = std::byte{1};
+  p.evict_all();
+  CHECK(p.stats().degraded_bytes != 0);
+  CHECK(p.verify() == "");
+  CHECK(w.failures == 0);
+}
+
 TEST_CASE("a range has more replicas, and fewer, beside threads that use it", "[replicas]") {
   for (const std::string t : {"shm", "tcp"})
     for (const fault_mode mode : modes()) {

@@ -353,22 +353,27 @@ void home::share_out(duration within, bool asks) {
   if (refused) throw *refused;
 }
 
-bool home::grow(const member_list& but, const home_agent* instead_of, duration within) noexcept {
+template <class May>
+bool home::grow_one(const May& may, duration within) noexcept {
   std::string text;
-  for (const bool has_places : {false, true})
-    for (std::uint32_t i = 0; i < agents(); ++i) {
-      home_agent& a = agent(i);
-      const std::uint64_t each = a.region_bytes() / stripe_bytes();
-      if ((a.places().left() != 0) == has_places && may_join(a, but, instead_of) && a.up() && !a.is_silent() &&
-          a.room() >= each && a.promise(a.promised() + each, within, text) == errc::ok)
-        return true;
-    }
+  for (std::uint32_t i = 0; i < agents(); ++i) {
+    home_agent& a = agent(i);
+    const std::uint64_t each = a.region_bytes() / stripe_bytes();
+    if (may(a) && a.up() && !a.is_silent() && a.room() >= each &&
+        a.promise(a.promised() + each, within, text) == errc::ok)
+      return true;
+  }
   return false;
 }
 
+bool home::grow(const member_list& but, const home_agent* instead_of, duration within) noexcept {
+  return grow_one([&](const home_agent& a) { return may_join(a, but, instead_of); }, within);
+}
+
+// Whoever found too few places had looked at all agents. What more of them there are on one that has some is no help.
 void home::grow_for_writes(duration within) noexcept {
   lacks_room_.store(false);
-  have_no_more_.store(!grow({}, nullptr, within));
+  have_no_more_.store(!grow_one([](const home_agent& a) { return takes(a) && a.places().left() == 0; }, within));
 }
 
 void home::give_back_promises(duration within) noexcept {

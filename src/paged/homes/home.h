@@ -128,8 +128,7 @@ class home final : public home_events {
   /// Shares the range out anew among those that nothing is moved away from. Throws what an agent refuses, after all
   /// others have promised theirs. Waits for each at most so long. With `asks`, all are asked first what room they have.
   void share_out(duration within, bool asks);
-  /// Has an agent that may join promise a region beyond its share: where all that is left of the shares is on members. Those
-  /// that have no place left come first.
+  /// Has an agent that may join promise a region beyond its share: where all that is left of the shares is on members.
   /// False if none does. Blocks for a message each.
   bool grow(const member_list& but, const home_agent* instead_of, duration within) noexcept;
   /// Agents promise no more than their shares from here on, if they store no more.
@@ -153,6 +152,7 @@ class home final : public home_events {
   void release_empty(duration within, bool waits) const noexcept;
   /// begin_write found too few places since grow_for_writes.
   [[nodiscard]] bool lacks_room() const noexcept { return lacks_room_.load(); }
+  /// Has an agent without places promise a region. If none can, begin_write waits for none, from here on.
   void grow_for_writes(duration within) noexcept;
   /// For the thread that has nothing else to do; waits for no agent.
   void settle_soon() const noexcept;
@@ -160,6 +160,10 @@ class home final : public home_events {
   void close(duration within) noexcept;
 
  private:
+  /// The first agent that `may`, and can, promises a region more.
+  template <class May>
+  bool grow_one(const May& may, duration within) noexcept;
+
   struct stripe_state {
     std::uint16_t kept = 0;     ///< pages with home copies
     std::uint16_t writes = 0;   ///< under way
