@@ -3,7 +3,7 @@
 // Invariants owned here
 //   - At most memory_bytes of region memory exist at any moment, the kept memory of free regions included.
 //   - A memory file that one owner has had is never given to another: it might still be mapped there. Owners keep the
-//     mappings of regions that may come back with the same memory, so what is kept for them is emptied before it is closed.
+//     mappings of regions that may come back with the same memory, so the pool empties a kept file before it closes it.
 //   - A region number is opened with generations 1, 2, ... and, when they are used up, never again.
 // Its mutex is the innermost lock of the agent. Thread-safe.
 #pragma once

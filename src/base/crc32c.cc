@@ -1,9 +1,9 @@
 // The three ways to compute CRC-32C: the table, three streams of the SSE 4.2 instruction whose results are joined, and
-// folding by VPCLMULQDQ, which takes a quarter of the time for 1 KiB and more.
+// folding by VPCLMULQDQ (with AVX-512), which takes two fifths of the time for 1 KiB and a third for 4 KiB.
 //
 // Folding is that of Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel 2009):
-// 256 bytes are moved past the 256 that follow by multiplying each of their halves of 16 bytes with a constant. What is
-// left at the end is 256 bytes that have the same remainder as all before.
+// 256 bytes are moved past the 256 that follow by multiplying each of their halves of 16 bytes with a constant. The
+// 256 bytes that are left at the end have the same remainder as the message.
 //
 // Invariant: all give the same value; test/base/crc32c_test.cc compares those that this processor has with the definition and
 // with the values of RFC 3720. The interface is crc32c.h.

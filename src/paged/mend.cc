@@ -82,7 +82,7 @@ bool paged_core::mend_all() noexcept {
   bool left = false;
   for (std::uint64_t s = 0; s < home_.stripes() && !stopping_.load(); ++s) {
     left = mend(s) || left;
-    if (must_watch()) {  // copies to one that is silent take their time, and a pass has many
+    if (must_watch()) {  // a copy to a silent agent takes suspect_within or more, and a pass has many
       left = !end_copies() || left;
       left = watch_agents() || left;
     }

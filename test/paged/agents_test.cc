@@ -157,40 +157,28 @@ TEST_CASE("of two replicas one may die, and no access fails", "[replicas]") {
     }
 }
 
-TEST_CASE("of two replicas one may fall silent, and is not believed when it comes back", "[replicas]") {
-  for (const fault_mode mode : modes()) {
-    INFO(name_of(mode));
-    served w("tcp", 4, mode, 2);
-    w.o.suspect_within = served::soon;
-    const paged p(w.o);
-    users u(p);
-    u.pass(5000);
-    w.live[1]->program->stop();
-    CHECK(becomes([&] { return p.stats().agents_lost != 0; }));
-    CHECK(is_whole(p));
-    u.pass(5000);
-    w.live[1]->program->send(SIGCONT);
-    u.pass(5000);
-    check_all(p, u, w);
-    CHECK(p.stats().agents_lost >= 1);
-    CHECK(p.stats().lost_pages == 0);
-  }
-}
-
-TEST_CASE("of two replicas one may fall silent before it was asked for any memory", "[replicas]") {
-  for (const fault_mode mode : modes()) {
-    INFO(name_of(mode));
-    served w("tcp", 4, mode, 2);
-    w.o.suspect_within = served::soon;
-    const paged p(w.o);
-    w.live[1]->program->stop();
-    users u(p);  // all that they write waits for regions, soon
-    CHECK(becomes([&] { return p.stats().agents_lost != 0; }));
-    u.pass(5000);
-    w.live[1]->program->send(SIGCONT);
-    check_all(p, u, w);
-    CHECK(p.stats().lost_pages == 0);
-  }
+TEST_CASE(
+    "of two replicas one may fall silent, also before it was asked for memory, and is not believed when it comes back",
+    "[replicas]") {
+  for (const std::uint64_t before : {0, 5000})
+    for (const fault_mode mode : modes()) {
+      INFO(name_of(mode) << ", after " << before);
+      served w("tcp", 4, mode, 2);
+      w.o.suspect_within = served::soon;
+      const paged p(w.o);
+      std::optional<users> u;
+      if (before != 0) u.emplace(p).pass(before);
+      w.live[1]->program->stop();
+      if (before == 0) u.emplace(p);  // soon all that they write waits for regions
+      CHECK(becomes([&] { return p.stats().agents_lost != 0; }));
+      CHECK(is_whole(p));
+      u->pass(5000);
+      w.live[1]->program->send(SIGCONT);
+      u->pass(5000);
+      check_all(p, *u, w);
+      CHECK(p.stats().agents_lost >= 1);
+      CHECK(p.stats().lost_pages == 0);
+    }
 }
 
 TEST_CASE("what happens to the agents of a range is told in order, to a function that uses the range", "[replicas]") {

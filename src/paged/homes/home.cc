@@ -370,7 +370,7 @@ bool home::grow(const member_list& but, const home_agent* instead_of, duration w
   return grow_one([&](const home_agent& a) { return may_join(a, but, instead_of); }, within);
 }
 
-// Whoever found too few places had looked at all agents. What more of them there are on one that has some is no help.
+// A write that found too few places had looked at all agents. More places on an agent that has some left are no help.
 void home::grow_for_writes(duration within) noexcept {
   lacks_room_.store(false);
   have_no_more_.store(!grow_one([](const home_agent& a) { return takes(a) && a.places().left() == 0; }, within));

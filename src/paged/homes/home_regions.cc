@@ -84,7 +84,7 @@ errc home_agent::take_answer_to(question& q) {
   std::vector<std::byte> answer;
   fabric::memory_key key;
   errc e = take_reply(q.request, q.type, answer, key);
-  // Where all that is written waits for regions, nothing else finds out that the agent is silent.
+  // While all write-backs wait for regions, no other operation finds out that the agent is silent.
   heard_of(e);
   if (q.type == protocol::paged_message::release_region) {
     drop_key(key);
