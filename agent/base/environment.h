@@ -1,5 +1,5 @@
-// The surroundings that all parts of one agent share: its options, its clock, and the word on which its maintenance
-// thread sleeps.
+// The surroundings that all parts of one agent share: its options, its clock, its load, and the word on which its
+// maintenance thread sleeps.
 // The agent's store owns the one object, which outlives all parts. Options are constant; everything else is
 // thread-safe.
 // Any part may call wake, under any lock.
@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "load_meter.h"
 #include "options.h"
 
 namespace fm::agent {
@@ -31,6 +32,10 @@ struct environment {
     const auto ns = std::chrono::nanoseconds(now().time_since_epoch()).count();
     return ns > 0 ? static_cast<std::uint64_t>(ns) : 1;
   }
+  /// How busy the agent is (load_meter.h).
+  [[nodiscard]] double busy() const {
+    return options.hooks.busy != nullptr ? options.hooks.busy(options.hooks.context) : load_.busy(now());
+  }
   /// Of what is logged about heaps and pools that come and go.
   [[nodiscard]] log_level heap_level() const { return options.log_heaps ? log_level::info : log_level::debug; }
   /// There may be something for the maintenance thread to do.
@@ -38,6 +43,9 @@ struct environment {
     work.fetch_add(1);
     os::futex_wake(work, 1);
   }
+
+ private:
+  mutable load_meter load_;
 };
 
 }  // namespace fm::agent

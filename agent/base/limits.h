@@ -28,6 +28,9 @@ constexpr std::uint64_t trace_slots_max = 1ull << 32;                  ///< 32 G
 
 /// The longest sleep of any thread that is woken by others: a lost wake-up costs at most this.
 constexpr duration sleep_max = std::chrono::seconds(1);
+/// An agent measures how busy it is no more often: it reads a file of /proc for each of its threads, and what is shorter
+/// is no load but a burst.
+constexpr duration load_measured_every = std::chrono::seconds(1);
 /// Between two tries of a step for which there is no memory: long enough not to take what others free.
 constexpr duration memory_retry = std::chrono::milliseconds(20);
 

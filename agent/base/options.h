@@ -13,12 +13,13 @@
 
 namespace fm::agent {
 
-/// Seams for tests: a virtual clock instead of the machine's, and places to step in. Production leaves them alone.
+/// Seams for tests: a virtual clock and load instead of the machine's, and places to step in. Production leaves them alone.
 struct store_hooks {
   time_point (*now)(void* context) = nullptr;  ///< null: fm::clock::now
   /// Called by the cleaner, or an evacuation, after it has copied objects and before it publishes their new addresses;
   /// holds no lock that a message takes.
   void (*cleaner_copied)(void* context) noexcept = nullptr;
+  double (*busy)(void* context) = nullptr;  ///< null: load_meter
   void* context = nullptr;
   std::uint32_t pool_first_generation = 1;  ///< of births in a pool's blocks, so that tests can see them run out
   bool background = true;                   ///< false: no threads; the test calls store::maintain

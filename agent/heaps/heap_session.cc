@@ -36,10 +36,7 @@ errc heap_session::message(message_type type, body b, fabric::answer& out) {
     case message_type::census: return census(b, out);
     case message_type::detach_heap: return detach_heap(b, out);
     case message_type::claim_heap: return claim_heap(b, out);
-    case message_type::renew:
-      if (!b.empty()) return errc::bad_frame;
-      begin_answer(out, type, nullptr, 0);
-      return errc::ok;
+    case message_type::renew: return renew(b, out);
     default: break;
   }
   for (heap_part* const part : of_.parts_)

@@ -24,6 +24,7 @@ class heap_session final : public tenant {
  private:
   // ---- messages.cc ----
   errc close_heap(body b, fabric::answer& out);
+  errc renew(body b, fabric::answer& out);
   errc register_types(body b, fabric::answer& out);
   /// Of grants, replicas and promotions, which differ in what the heap does.
   errc take_tablets(message_type type, errc (heap::*how)(std::uint32_t, std::uint32_t), body b, fabric::answer& out);

@@ -8,6 +8,8 @@
 #include "base/text.h"
 #include "heap_session.h"
 
+#include <algorithm>
+
 namespace fm::agent {
 
 errc heap_session::close_heap(body b, fabric::answer& out) {
@@ -18,6 +20,19 @@ errc heap_session::close_heap(body b, fabric::answer& out) {
   }
   of_.free_heap(h_, "closed by its owner", false);
   begin_answer(out, message_type::close_heap, nullptr, 0);
+  return errc::ok;
+}
+
+errc heap_session::renew(body b, fabric::answer& out) {
+  if (!b.empty()) return errc::bad_frame;
+  bool tells = false;
+  {
+    const std::lock_guard lock(h_.mutex);
+    tells = h_.owner == &s_ && h_.owner_minor >= minor_of_load;
+  }
+  constexpr double busiest = 1000;  // times what it can have: that many threads wait
+  const renew_answer a{tells ? static_cast<std::uint32_t>(std::clamp(agent_.busy(), 0.0, busiest) * 1000) : 0, 0};
+  begin_answer(out, message_type::renew, tells ? &a : nullptr, tells ? sizeof a : 0);
   return errc::ok;
 }
 

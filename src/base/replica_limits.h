@@ -35,6 +35,25 @@ constexpr std::uint32_t agents_max = 256;
 /// Rebalancing begins when the fullest agent has so much larger a share of its memory in use than the emptiest one. It
 /// makes them equal, so that it begins again only after as much has changed.
 constexpr double rebalance_from = 0.2;
+/// What agents say of their load counts every so often. An agent is overloaded when its threads have asked for more than
+/// `overloaded_from` of its processors in `overloaded_looks` looks in a row (moving waits
+/// longer where it did not help, up to `overloaded_looks_most`: eight minutes), and no more so when it is less than
+/// `relaxed_below` in one. What lies in between, and bursts, change nothing.
+constexpr auto load_look_every = std::chrono::seconds(5);
+constexpr double overloaded_from = 0.8, relaxed_below = 0.6;
+constexpr std::uint32_t overloaded_looks = 3, overloaded_looks_most = 96;
+/// Tablets move from an overloaded agent to one that is less busy by so much: a half of that remains to move back.
+constexpr double load_apart = 0.3;
+/// Of the tablets that an overloaded agent serves, at most so many move before its load is looked at anew. Other owners may be
+/// doing the same, and who gets them has to bear the copying besides.
+constexpr double load_share_most = 0.125;
+/// An owner with fewer misses than so many a second is not what makes its agents busy.
+constexpr double load_misses_least = 1000;
+/// Because of load, an agent may become fuller than the one that is relieved, by so much of its memory: half of what has
+/// rebalancing by room begin, which would move the same tablets back.
+constexpr double load_fuller_most = rebalance_from / 2;
+/// What an overloaded agent gets of new objects, of what it would get by its room.
+constexpr double overloaded_weight = 0.25;
 /// The share of a core that copying to new members takes while the program asks the cache for something.
 constexpr double replication_share = 0.5;
 

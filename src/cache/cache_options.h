@@ -21,7 +21,7 @@ struct cache_options {
   std::uint32_t hit_residents_max = 64;  ///< a page of the HIT that names more resident objects is not given back
   std::uint32_t replicas = 1;            ///< agents that store an object
   bool strict_zones = false;             ///< no two agents of a zone store an object
-  bool rebalances = true;                ///< moves tablets from agents that are much fuller than others
+  bool rebalances = true;                ///< moves tablets from agents that are much fuller or busier than others
   std::uint32_t min_replicas = 1;        ///< what is stored on fewer stays dirty
   std::uint64_t stored_before_max = 0;   ///< bytes of an object that earlier owners of the heap may have stored
   bool elastic = true;

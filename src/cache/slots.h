@@ -72,6 +72,12 @@ class slot_sources {
   /// Tablets in use.
   [[nodiscard]] std::vector<std::uint32_t> tablets() const;
 
+  /// The agent has too much to do, or not any more: it gets fewer new objects. Thread-safe.
+  void set_overloaded(std::uint32_t agent, bool is) noexcept {
+    const std::lock_guard lock(placement_mutex_);
+    placement_.set_overloaded(agent, is);
+  }
+
   /// The heap closes: nobody finds it by its slots from now on ...
   void disown() noexcept;
   /// ... and when nobody uses its words any more, the numbers of its tablets may be another heap's.

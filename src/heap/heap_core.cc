@@ -315,6 +315,7 @@ heap_stats heap_core::stats(detail_level level) {
   s.replicated_objects = joined.objects.load(std::memory_order_relaxed);
   s.replicated_bytes = joined.bytes.load(std::memory_order_relaxed);
   s.tablets_handed_over = collector_->members().moved().handed_over.load(std::memory_order_relaxed);
+  s.tablets_moved_for_load = collector_->members().moved_for_load.load(std::memory_order_relaxed);
   s.lost_objects = c.losses().objects();
   s.collections = collector_->counts.cycles.load(std::memory_order_relaxed);
   s.collections_failed = collector_->counts.failed.load(std::memory_order_relaxed);
@@ -364,7 +365,8 @@ std::string heap_stats::text() const {
       "stalls    {} for memory, {} expired, p99 {:.1f} us, max {:.1f} us; {} pauses, {} abandoned\n"
       "agents    {} regions, {} retired, {} reconnects; {} lost, {} tablets re-homed, {} objects lost; {} bytes copied "
       "on their way to or from a device\n"
-      "replicas  {} tablets degraded, {} taken over, {} handed over, {} replicated anew with {} objects, {} bytes\n"
+      "replicas  {} tablets degraded, {} taken over, {} handed over ({} of them because of load), {} replicated anew "
+      "with {} objects, {} bytes\n"
       "collector {} cycles, {} failed; {} objects, {} bytes freed; {} objects, {} bytes evacuated, {} regions emptied; "
       "{} collections of young objects, {} failed; {} objects, {} bytes freed; "
       "pause p50 {:.1f} us, p99 {:.1f} us, max {:.1f} us\n"
@@ -380,11 +382,12 @@ std::string heap_stats::text() const {
       hit_words_aside, named_bytes(), cache_memory_bytes, hit_bytes, hit_record_bytes, handle_bytes, book_bytes,
       buffer_bytes, stalls_for_memory, waits_expired, us(stall_ns.quantile_ns(0.99)), us(stall_ns.max_ns), pauses,
       pauses_abandoned, regions, regions_retired, reconnects, agents_lost, tablets_rehomed, lost_objects, bytes_bounced,
-      tablets_degraded, tablets_promoted, tablets_handed_over, tablets_replicated, replicated_objects, replicated_bytes,
-      collections, collections_failed, collected_objects, collected_bytes, evacuated_objects, evacuated_bytes,
-      emptied_regions, young_collections, young_collections_failed, young_collected_objects, young_collected_bytes,
-      us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)), us(pause_ns.max_ns), gate_ns.count,
-      us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), blocked_in_scopes, bmu(std::chrono::milliseconds(10)));
+      tablets_degraded, tablets_promoted, tablets_handed_over, tablets_moved_for_load, tablets_replicated,
+      replicated_objects, replicated_bytes, collections, collections_failed, collected_objects, collected_bytes,
+      evacuated_objects, evacuated_bytes, emptied_regions, young_collections, young_collections_failed,
+      young_collected_objects, young_collected_bytes, us(pause_ns.quantile_ns(0.5)), us(pause_ns.quantile_ns(0.99)),
+      us(pause_ns.max_ns), gate_ns.count, us(gate_ns.quantile_ns(0.99)), us(gate_ns.max_ns), blocked_in_scopes,
+      bmu(std::chrono::milliseconds(10)));
 }
 
 }  // namespace fm

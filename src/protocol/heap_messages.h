@@ -61,12 +61,12 @@
 namespace fm::protocol {
 
 constexpr std::uint16_t protocol_major = 2;
-constexpr std::uint16_t protocol_minor =
-    6;  ///< 1: agents that talk; 2: region_answer::left; 3: retired_answer; 4: replicas; 5: agents that are left;
-        ///< 6: heaps that are detached
+/// 1: agents that talk; 2: region_answer::left; 3: retired_answer; and the following.
+constexpr std::uint16_t protocol_minor = 7;
 constexpr std::uint16_t minor_of_replicas = 4;
 constexpr std::uint16_t minor_of_leaving = 5;
 constexpr std::uint16_t minor_of_detaching = 6;
+constexpr std::uint16_t minor_of_load = 7;
 
 enum class message_type : std::uint16_t {
   open_heap = 1,        ///< open_heap_body -> open_heap_answer
@@ -80,7 +80,7 @@ enum class message_type : std::uint16_t {
   fetch_slot = 9,       ///< fetch_slot_body -> fetch_slot_answer + page of hints + bytes of the home copy
   retire_region = 10,   ///< notice agent -> owner, region_name: no live entry names it any more
   retired_region = 11,  ///< owner -> agent, region_name -> retired_answer: no read of it is in flight nor will begin
-  renew = 12,           ///< {} -> {}: renews the lease; any message does
+  renew = 12,           ///< {} -> renew_answer: renews the lease; any message does
   read_entries = 13,    ///< read_entries_body -> u64[]: entries, for verify
   audit = 14,           ///< {} -> audit_answer + text: the agent verifies this heap
   statistics = 15,      ///< {} -> text, JSON
@@ -174,6 +174,12 @@ struct open_heap_answer {
   std::uint32_t lease_ms;
   std::uint16_t minor;  ///< protocol_minor of the agent; 0: less than minor_of_replicas
   std::uint16_t zone;   ///< a number for the name of its failure domain; 0: it has none
+};
+
+/// To owners of minor_of_load and later; nothing to others.
+struct renew_answer {
+  std::uint32_t busy_permille;  ///< agent/base/load_meter.h; more than 1000 if threads wait
+  std::uint32_t zero;
 };
 
 constexpr std::uint32_t heap_name_bytes = 64;  ///< of a name and of a secret, zeros behind it; at least one

@@ -14,6 +14,7 @@
 #include "protocol/heap_messages.h"
 #include <atomic>
 #include <memory>
+#include <optional>
 
 namespace fm::remote {
 
@@ -164,6 +165,11 @@ class agent_session {
   /// Bytes that the agent can still take of this heap, as it told last; 0 from its refusal until a region has come back.
   /// Other heaps of the agent may have taken them meanwhile. Wait-free.
   [[nodiscard]] virtual std::uint64_t left_bytes() const noexcept = 0;
+  /// How busy the agent was when it was last asked: the processor time that its threads asked for, of what it can have; more
+  /// than 1 if they waited. None: it has not answered since, or is too old to tell. Wait-free.
+  [[nodiscard]] virtual std::optional<double> busy() const noexcept = 0;
+  /// Forgets that, and asks anew; does not wait for the answer.
+  virtual void ask_busy() noexcept = 0;
   virtual fabric::session& session() noexcept = 0;
 
   /// Tells the agent of types 1..type_count() that it does not know yet; submit does so by itself. Blocking.

@@ -102,6 +102,17 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   [[nodiscard]] bool up() const noexcept override { return usable(); }
   [[nodiscard]] std::uint16_t zone() const noexcept override { return zone_; }
   [[nodiscard]] std::uint64_t left_bytes() const noexcept override { return left_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::optional<double> busy() const noexcept override {
+    const std::int64_t told = busy_permille_.load(std::memory_order_relaxed);
+    return told < 0 ? std::nullopt : std::optional(static_cast<double>(told) / 1000);
+  }
+  void ask_busy() noexcept override {
+    const lock_type lock(mutex_);
+    busy_permille_.store(-1, std::memory_order_relaxed);
+    if (minor_ < minor_of_load) return;
+    renew_soon_ = true;
+    wake_keeper();
+  }
   fabric::session& session() noexcept override { return *session_.load(std::memory_order_acquire); }
 
   errc register_types() noexcept override;
@@ -323,8 +334,9 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   std::atomic<std::uint32_t> resumed_{0};  ///< generation whose handshake is done
   std::atomic<std::uint32_t> broken_{0};   ///< latest generation known to be gone
   std::atomic<clock::rep> heard_at_{0};
-  std::atomic<std::uint64_t> left_{0};         ///< bytes; written under mutex_
-  std::atomic<std::uint32_t> types_known_{0};  ///< by the agent
+  std::atomic<std::uint64_t> left_{0};           ///< bytes; written under mutex_
+  std::atomic<std::int64_t> busy_permille_{-1};  ///< as left_; less than 0: not told
+  std::atomic<std::uint32_t> types_known_{0};    ///< by the agent
   region_table table_;
 
   mutable std::mutex mutex_;
@@ -364,7 +376,7 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
   std::vector<region_name> to_acknowledge_;          ///< retired by the owner; to be said (again) to the agent. With
                                                      ///< room for all notices that are owed an answer
   std::set<std::uint32_t> learning_;
-  bool renewing_ = false;
+  bool renewing_ = false, renew_soon_ = false;
   time_point silence_at_{};         ///< of the next look
   clock::rep heard_before_ = 0;     ///< heard_at_ at the last look
   std::uint32_t silent_looks_ = 0;  ///< one after the other, each in its time

@@ -58,7 +58,10 @@ time_point agent_session_impl::next_wake(time_point now) const {
   }
   if (again_at_ != time_point::max()) return again_at_;
   time_point t = time_point(duration(heard_at_.load(std::memory_order_relaxed))) + renew_after_;
-  if (renewing_) t = time_point::max();
+  if (renewing_)
+    t = time_point::max();
+  else if (renew_soon_)
+    t = now;
   if (!opening_region_ && (want_region_ || book_.wants_region())) t = std::min(t, open_again_at_);
   if (!flights_.empty()) t = std::min(t, now + options_.session.operation_within);
   if (suspect_within() > duration{}) t = std::min(t, silence_at_);
@@ -135,7 +138,9 @@ void agent_session_impl::start_errands(lock_type& lock) {
     break;
   }
   post_from(to_acknowledge_, errand::kind::retired_region);
-  if (!renewing_ && now - time_point(duration(heard_at_.load(std::memory_order_relaxed))) >= renew_after_) {
+  const auto heard_at = time_point(duration(heard_at_.load(std::memory_order_relaxed)));
+  if (!renewing_ && (renew_soon_ || now - heard_at >= renew_after_)) {
+    renew_soon_ = false;
     renewing_ = true;
     renewing_ = post_errand(lock, errand::kind::renew);
   }
@@ -284,7 +289,11 @@ void agent_session_impl::finish_errand(lock_type& lock, errand& e) {
       open_again_at_ = {};  // there is room again
       open_delay_ = {};
       break;
-    case errand::kind::renew: renewing_ = false; break;
+    case errand::kind::renew:
+      renewing_ = false;
+      if (renew_answer told; a.code == errc::ok && take(a.body, told))
+        busy_permille_.store(told.busy_permille, std::memory_order_relaxed);
+      break;
     case errand::kind::register_types:
       types_refused_ = a.code == errc::ok || again ? errc::ok : a.code;
       if (a.code != errc::ok) types_sent_ = types_known_.load(std::memory_order_relaxed);

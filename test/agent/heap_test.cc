@@ -270,6 +270,27 @@ TEST_CASE("messages that no owner sends end the connection and nothing else", "[
   CHECK(o.send(message_type::renew).ok());
 }
 
+TEST_CASE("an owner is told how busy the agent is, and one that does not know of it is not", "[store]") {
+  auto options = small();
+  options.hooks.busy = [](void*) { return 1.25; };
+  auto s = fm::agent::store::create(options);
+  owner o(*s);
+  o.open_ready();
+  const reply told = o.send(message_type::renew);
+  REQUIRE(told.ok());
+  REQUIRE(told.body.size() == sizeof(renew_answer));
+  CHECK(told.as<renew_answer>().busy_permille == 1250);
+  CHECK(s->statistics().find("\"busy\":1.250") != std::string::npos);
+
+  owner old(*s, 2);
+  open_heap_body b = old.open_body(0, false, 0);
+  b.minor = minor_of_detaching;
+  REQUIRE(old.send(message_type::open_heap, b).ok());
+  const reply nothing = old.send(message_type::renew);
+  CHECK(nothing.ok());
+  CHECK(nothing.body.empty());
+}
+
 TEST_CASE("options out of range are named", "[store]") {
   const auto fails = [](auto change) {
     store_options o = small();

@@ -18,6 +18,7 @@
 #include <set>
 #include <thread>
 
+#include "members.h"
 #include "mutator.h"
 #include "network.h"
 #include "plan.h"
@@ -29,24 +30,6 @@ namespace fm::sim {
 namespace {
 
 using namespace fm::literals;
-
-struct agent {
-  std::string host;
-  std::unique_ptr<fm::agent::store> store;
-};
-
-std::unique_ptr<fm::agent::store> make_store(const plan& p, const std::string& name) {
-  fm::agent::store_options o;
-  o.memory_bytes = p.agent_memory;
-  o.region_bytes = 64_KiB;
-  o.trace_nice = 0;
-  o.trace_references_max = p.references_max;
-  o.trace_queue_slots = p.trace_queue;
-  o.peer_schemes = {"sim"};
-  o.peers_beyond_host = true;
-  o.name = name;
-  return fm::agent::store::create(o);
-}
 
 /// What goes wrong beside the program, on a thread of its own.
 class bad_luck {
@@ -195,7 +178,9 @@ heap_options options_of(const plan& p, const std::vector<agent>& agents, const c
 class world {
  public:
   world(const plan& p, const std::vector<agent>& agents, const char* name)
-      : plan_(p), heap_(options_of(p, agents, name)), shared_{heap_.array<ref<node>>(p.places)} {}
+      : plan_(p), heap_(options_of(p, agents, name)), shared_{heap_.array<ref<node>>(p.places)} {
+    heap_.core().gc().members().watch_load(std::chrono::microseconds(1), 0);
+  }
 
   [[nodiscard]] heap& own() noexcept { return heap_; }
   mutator& add_mutator(std::uint64_t number, letter_box* outbox, letter_box* inbox) {
@@ -301,86 +286,16 @@ std::string world::text() {
       "{} objects made, {} freed in {} cycles ({} failed) of {}, {} young, {} deaths told, weak {} locked {} gone; "
       "{} remote references through the owner, {} to agents, {} not reached; {} written, "
       "{} misses, {} by slot, {} neighbours, {} relocations; {} regions retired, {} pages given back, {} steps "
-      "failed; {} agents lost, {} left, {} tablets taken over, {} handed over ({} attempts failed), {} replicated anew "
+      "failed; {} agents lost, {} left, {} tablets taken over, {} handed over ({} because of load, {} attempts "
+      "failed), {} "
+      "replicated anew "
       "({} attempts failed); ",
       s.allocated_objects, freed_, cycles_, failed_, s.collections, died_young_, shared_.dead.told(), locked, gone,
       remote_references_, sent_, peers_lost_, s.written_objects, s.misses, s.misses_by_slot, s.elastic_installs,
       s.relocations, s.regions_retired, s.hit_pages_given_back, lost, s.agents_lost, s.agents_left, s.tablets_promoted,
-      s.tablets_handed_over, heap_.core().gc().members().moved().failed.load(), s.tablets_replicated,
-      heap_.core().gc().members().joined().failed.load());
+      s.tablets_handed_over, s.tablets_moved_for_load, heap_.core().gc().members().moved().failed.load(),
+      s.tablets_replicated, heap_.core().gc().members().joined().failed.load());
 }
-
-/// Gives the heaps other agents, on a thread of its own, as often as the plan says.
-class coming_and_going {
- public:
-  coming_and_going(const plan& p, std::vector<agent>& agents, std::vector<std::unique_ptr<world>>& worlds)
-      : plan_(p), agents_(agents), worlds_(worlds), replicas_(p.replicas), thread_([this] { run(); }) {}
-  ~coming_and_going() { end(); }
-  void end() {
-    stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  void run() try {
-    name_thread("members");
-    for (std::uint64_t i = 0; i < plan_.agents; ++i) there_.push_back(i);
-    for (std::uint64_t n = 0; n < plan_.changes && !stop_; ++n) {
-      sleep_until(now() + 1 + random() % 100'000);
-      if (one_in(4))
-        other_cache();
-      else if (there_.size() <= replicas_ || one_in(3))
-        come();
-      else if (one_in(4))
-        other_replicas();
-      else
-        go();
-    }
-  } catch (const std::exception& e) {
-    give_up(e);
-  }
-  void come() {
-    const std::string host = "agent" + std::to_string(agents_.size());
-    agents_.push_back({host, make_store(plan_, host)});
-    network::get().add(host, *agents_.back().store);
-    there_.push_back(agents_.size() - 1);
-    for (const auto& w : worlds_) add(w->own(), "sim://" + host);
-  }
-  /// A connection may break while it is made.
-  static void add(heap& h, const std::string& url) {
-    for (;;) try {
-        return h.add_agent(url);
-      } catch (const error& e) {
-        if (e.code() != errc::disconnected) throw;
-      }
-  }
-  void go() {
-    const std::size_t which = random() % there_.size();
-    agent& a = agents_[there_[which]];
-    there_.erase(there_.begin() + static_cast<std::ptrdiff_t>(which));
-    for (const auto& w : worlds_) w->own().remove_agent("sim://" + a.host);
-    network::get().remove(a.host);
-    a.store.reset();
-  }
-  void other_replicas() {
-    replicas_ = 1 + random() % std::min<std::uint64_t>(there_.size(), 3);
-    for (const auto& w : worlds_) w->own().set_replicas(static_cast<std::uint32_t>(replicas_));
-  }
-
-  /// What is pinned, and the largest object, fit into the smallest.
-  void other_cache() {
-    for (const auto& w : worlds_)
-      w->own().resize_cache(plan_.cache + plan_.segment * (random() % (plan_.cache / plan_.segment + 1)));
-  }
-
-  const plan& plan_;
-  std::vector<agent>& agents_;  ///< has room for all that come
-  std::vector<std::unique_ptr<world>>& worlds_;
-  std::uint64_t replicas_;
-  std::vector<std::size_t> there_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
 
 /// From each heap to the next one, which may be the same.
 class post {
@@ -423,7 +338,11 @@ std::string run_heaps(const plan& p, std::vector<agent>& agents) {
     return std::all_of(worlds.begin(), worlds.end(), [&](const auto& w) { return w->is_whole(luck.dead()); });
   });
   std::optional<coming_and_going> members;
-  if (p.changes != 0) members.emplace(p, agents, worlds);
+  if (p.changes != 0) {
+    std::vector<heap*> heaps;
+    for (const auto& w : worlds) heaps.push_back(&w->own());
+    members.emplace(p, agents, std::move(heaps), [](const std::exception& e) { give_up(e); });
+  }
   std::atomic<std::uint64_t> working{p.threads};
   std::vector<std::thread> threads;
   for (mutator* m : work)

@@ -59,7 +59,8 @@ struct heap_options {
   /// a zone where it cannot be helped, and a warning says so.
   bool strict_zones = false;
   /// Moves objects from the fullest agent to the emptiest one when their shares of memory in use differ by a fifth, after an
-  /// agent was added, say. Beside the program, after a collection, and to agents of other zones only where that was so.
+  /// agent was added, say; and from an agent whose processors have been overloaded for 15 seconds to one that is far less
+  /// busy. Beside the program, and to agents of other zones only where that was so.
   bool rebalance = true;
   /// With `replicas` of 2 and more: an agent that is silent or cannot be reached for so long is given up if the agents that
   /// have its objects answer. It is lost then, even if it comes back.

@@ -1,7 +1,7 @@
 // The choice of steps; see members.h.
 //
 // Invariant: a step is chosen by what the sets and the sessions say now, and by nothing that was noted before, but for how
-// far a round of rebalancing is.
+// far rebalancing is.
 #include "cache/replicas/members.h"
 #include "base/log.h"
 #include "base/replica_limits.h"
@@ -9,12 +9,19 @@
 #include "cache/object_cache.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace fm::detail {
 
 namespace {
 
 constexpr std::uint32_t nobody = tablet_move::nobody;
+
+bool is_whole_backup(const replica_set& set, std::uint32_t agent) {
+  bool is = false;
+  set.for_each_whole_backup([&](std::uint32_t a) { is = is || a == agent; });
+  return is;
+}
 
 }  // namespace
 
@@ -188,22 +195,29 @@ bool set_members::find_uneven() noexcept {
 
 bool set_members::rebalance() {
   if (!cache_.options().rebalances) return false;
+  return rebalance_by_room() || rebalance_by_load();
+}
+
+bool set_members::is_apart(const replica_set& set, std::uint32_t from, std::uint32_t to) const {
+  const auto zone_of = [&](std::uint32_t a) { return cache_.agents()[a]->zone(); };
+  bool apart = true;
+  const auto look = [&](std::uint32_t a) {
+    apart = apart && (a == from || zone_of(to) == 0 || zone_of(a) != zone_of(to));
+  };
+  look(set.primary());
+  set.for_each_backup(look);
+  return apart;
+}
+
+bool set_members::rebalance_by_room() {
   if (uneven_.bytes == 0 && !(room_is_new_.exchange(false, std::memory_order_relaxed) && find_uneven())) return false;
   object_cache::links& links = cache_.agents();
-  const auto zone_of = [&](std::uint32_t a) { return links[a]->zone(); };
-  const auto is_apart = [&](const replica_set& set) {  // from the members that stay
-    const std::uint32_t zone = zone_of(uneven_.to);
-    bool apart = true;
-    const auto look = [&](std::uint32_t a) { apart = apart && (a == uneven_.from || zone == 0 || zone_of(a) != zone); };
-    look(set.primary());
-    set.for_each_backup(look);
-    return apart;
-  };
   const std::vector<std::uint32_t> tablets = cache_.slots().tablets();
   for (std::size_t looked = 0; looked < tablets.size() && stays(uneven_.to) && stays(uneven_.from); ++looked) {
     const std::uint32_t t = tablets[++next_ % tablets.size()];
     const replica_set set = replica_set::of_tablet(t);
-    if (!set.has(uneven_.from) || set.has(uneven_.to) || set.backups() + 1 == limits::replicas_max || !is_apart(set))
+    if (!set.has(uneven_.from) || set.has(uneven_.to) || set.backups() + 1 == limits::replicas_max ||
+        !is_apart(set, uneven_.from, uneven_.to))
       continue;
     const std::uint64_t before = replication_.counts.bytes.load(std::memory_order_relaxed);
     if (!links[set.primary()]->up() || !replication_.join(t, uneven_.to)) break;
@@ -217,6 +231,76 @@ bool set_members::rebalance() {
     return true;
   }
   uneven_.bytes = 0;
+  return false;
+}
+
+bool set_members::look_at_load() {
+  const time_point now = clock::now();
+  const double gone = std::chrono::duration<double>(now - looked_at_load_).count();
+  if (now < looked_at_load_ + duration(look_at_load_every_.load(std::memory_order_relaxed))) return false;
+  object_cache::links& links = cache_.agents();
+  std::vector<agent_loads::report> all;
+  for (std::uint32_t a = 0; a < links.size(); ++a)
+    all.push_back({stays(a) && links[a]->up() && links[a]->can_be_left(), links[a]->busy()});
+  loads_.look(all);
+  looks_at_load_.fetch_add(1, std::memory_order_relaxed);
+  for (std::uint32_t a = 0; a < links.size(); ++a) {
+    cache_.slots().set_overloaded(a, loads_.is_overloaded(a));
+    if (all[a].may_move) links[a]->ask_busy();  // for the next look
+  }
+  std::uint64_t misses = 0;
+  cache_.mutators().for_each([&](const mutator& m) { misses += m.counters.misses.get(); });
+  const bool is_first = std::exchange(looked_at_load_, now) == time_point{};
+  // Threads that have ended take along what they counted.
+  const std::uint64_t fetched = misses - std::min(misses, std::exchange(misses_then_, misses));
+  misses_a_second_ = is_first ? 0 : static_cast<double>(fetched) / gone;
+  return true;
+}
+
+bool set_members::find_overloaded() {
+  // Somebody else makes the agents busy if this process fetches little.
+  if (misses_a_second_ < load_misses_least_.load(std::memory_order_relaxed)) return false;
+  const std::optional<agent_loads::shift> found = loads_.wanted();
+  if (!found || used_share(found->to) > used_share(found->from) + limits::load_fuller_most) return false;
+  std::uint64_t served = 0;
+  for (const std::uint32_t t : cache_.slots().tablets()) served += replica_set::of_tablet(t).primary() == found->from;
+  shift_ = *found;
+  shift_left_ = static_cast<std::uint64_t>(std::ceil(static_cast<double>(served) * found->share));
+  if (shift_left_ == 0) return false;
+  log::info("{} is busier than {}, which takes over {} of its {} tablets", cache_.agents()[shift_.from]->url(),
+            cache_.agents()[shift_.to]->url(), shift_left_, served);
+  return true;
+}
+
+bool set_members::rebalance_by_load() {
+  const bool looked = look_at_load();
+  if (shift_left_ == 0 && !(looked && find_overloaded())) return false;
+  const std::vector<std::uint32_t> tablets = cache_.slots().tablets();
+  for (std::size_t i = 0; i < tablets.size() && stays(shift_.to) && stays(shift_.from); ++i) {
+    if (!loads_.is_wanted_still(shift_) || used_share(shift_.to) > used_share(shift_.from) + limits::load_fuller_most)
+      break;
+    const std::uint32_t t = tablets[++next_ % tablets.size()];
+    if (!may_take_over(replica_set::of_tablet(t), shift_.from, shift_.to)) continue;
+    if (!move_primary(t, shift_.to)) break;
+    moved_for_load.fetch_add(1, std::memory_order_relaxed);
+    if (--shift_left_ == 0) break;
+    return true;
+  }
+  shift_left_ = 0;
+  loads_.ended(shift_);
+  return false;
+}
+
+bool set_members::may_take_over(const replica_set& set, std::uint32_t from, std::uint32_t to) const {
+  if (set.primary() != from || !cache_.agents()[from]->up()) return false;
+  return set.has(to) ? is_whole_backup(set, to) : set.backups() + 1 < limits::replicas_max && is_apart(set, from, to);
+}
+
+bool set_members::move_primary(std::uint32_t tablet, std::uint32_t to) {
+  const bool joins = !replica_set::of_tablet(tablet).has(to);
+  if (joins && !replication_.join(tablet, to)) return false;
+  if (handover_.run(tablet, to)) return true;
+  if (joins && replica_set::of_tablet(tablet).has(to)) handover_.drop(tablet, to);
   return false;
 }
 

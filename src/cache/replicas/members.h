@@ -8,6 +8,7 @@
 //   no object is in it      agents that stay, and new ones, are its members at once; nothing is copied
 //   all sets are whole      an agent that is leaving, and is in none, is left: its heap there is closed
 //   agents unevenly full    a member of the fullest joins on the emptiest, and is then one too many (rebalancing)
+//   an agent is overloaded  one that is less busy becomes the primary of some of its tablets (rebalancing, too)
 //
 // A tablet at a time, so that a collection that is wanted has its turn in between.
 //
@@ -15,12 +16,17 @@
 // and the cleaning behind it. So a round moves what makes two agents equal, and the next one waits for a collection, or for
 // an agent that is full. That one need not be a limit for objects of which it is one member among others.
 //
+// Rebalancing by load (agent_loads.h) moves primaries, since those are what is asked for objects. Room comes first: nothing is
+// moved by load that rebalancing by room would move back. Which tablets move is chance: no count says how often
+// objects of a tablet are fetched.
+//
 // Invariant owned here: a set has as many members that stay as it should have before one that is leaving goes, unless it
 // has no field for another. Then one at a time goes.
 //
 // The collector's thread alone calls it, between two collections, outside of sections.
 #pragma once
 
+#include "cache/replicas/agent_loads.h"
 #include "cache/replicas/handover.h"
 #include "cache/replicas/replication.h"
 #include "cache/tablets/replica_set.h"
@@ -46,9 +52,16 @@ class set_members {
   bool forget_left() noexcept { return handover_.forget_left(); }
   /// A collection has told how full agents are, or one is full, or there is a new one. From any thread.
   void look_at_room() noexcept { room_is_new_.store(true, std::memory_order_relaxed); }
+  /// A seam for tests: in place of limits::load_look_every and load_misses_least. From any thread.
+  void watch_load(duration every, double misses_least = limits::load_misses_least) noexcept {
+    look_at_load_every_.store(every.count(), std::memory_order_relaxed);
+    load_misses_least_.store(misses_least, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t looks_at_load() const noexcept { return looks_at_load_.load(std::memory_order_relaxed); }
   /// Who is told of an agent that was left.
   std::function<void(std::uint32_t agent)> on_left;
 
+  std::atomic<std::uint64_t> moved_for_load{0};  ///< tablets
   [[nodiscard]] const replication::counters& joined() const noexcept { return replication_.counts; }
   [[nodiscard]] const handover::counters& moved() const noexcept { return handover_.counts; }
 
@@ -65,8 +78,18 @@ class set_members {
   /// False: one that is leaving is a member of some set yet.
   bool leave_agents();
   bool rebalance();
+  bool rebalance_by_room();
   /// The fullest and the emptiest agent, if they are far apart.
   bool find_uneven() noexcept;
+  bool rebalance_by_load();
+  /// Whether the time for it has come. Then what agents say of their load has been looked at.
+  bool look_at_load();
+  bool find_overloaded();
+  [[nodiscard]] bool may_take_over(const replica_set& set, std::uint32_t from, std::uint32_t to) const;
+  /// `to` becomes the tablet's primary, in place of another one. It may have to join before.
+  bool move_primary(std::uint32_t tablet, std::uint32_t to);
+  /// Whether a tablet of the set may go from one agent to the other without two members in one zone that were in two.
+  [[nodiscard]] bool is_apart(const replica_set& set, std::uint32_t from, std::uint32_t to) const;
 
   object_cache& cache_;
   replication replication_;
@@ -77,6 +100,15 @@ class set_members {
     std::uint32_t from = 0, to = 0;
     std::uint64_t bytes = 0;  ///< that are still to be moved
   } uneven_;
+  agent_loads loads_;
+  agent_loads::shift shift_;
+  std::uint64_t shift_left_ = 0;  ///< tablets that are still to be moved
+  std::atomic<duration::rep> look_at_load_every_{duration(limits::load_look_every).count()};
+  std::atomic<double> load_misses_least_{limits::load_misses_least};
+  std::atomic<std::uint64_t> looks_at_load_{0};
+  time_point looked_at_load_{};
+  std::uint64_t misses_then_ = 0;
+  double misses_a_second_ = 0;  ///< between the last two looks
 };
 
 }  // namespace fm::detail

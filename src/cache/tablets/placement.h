@@ -3,6 +3,9 @@
 // any size: what counts is the bytes. A run of slots is charged with what it probably will hold, and corrected when it
 // has ended.
 //
+// An agent that says that it is overloaded gets less than by its room. So a new agent, which has most room, is not drowned by
+// all that is new: it says when that is too much.
+//
 // Invariants owned here
 //   - An agent without room gets nothing as long as another one has some.
 //   - An agent that was full gets something again only when it has room for full_until_regions regions: one that comes
@@ -13,6 +16,7 @@
 #pragma once
 
 #include "base/limits.h"
+#include "base/replica_limits.h"
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -24,6 +28,9 @@ namespace fm::detail {
 class placement {
  public:
   void open(std::size_t agents) { agents_.resize(agents); }
+  void set_overloaded(std::uint32_t i, bool is) noexcept {
+    if (i < agents_.size()) agents_[i].overloaded = is;
+  }
 
   /// The agent of the next `bytes` of objects, where `left(i)` gives the bytes that agent i still has room for; none when
   /// no agent has any.
@@ -36,12 +43,15 @@ class placement {
       agent& a = agents_[i];
       const std::uint64_t room = left(i);
       a.share = 0;
-      if (room == 0) a = {.credit = 0, .full = true};  // what it was behind by is of no account when it has room again
+      if (room == 0)
+        a = {.full = true,
+             .overloaded = a.overloaded};  // what it was behind by is of no account when it has room again
       if (a.full && room < limits::full_until_regions * region_bytes) continue;
       a.full = false;
       // Towards the end all that is left may be spoken for: then still by room, but far behind agents that have more.
       const double weight =
-          std::max(rounded(room - std::min(room, unwritten)), double(room) / limits::spoken_for_weight);
+          std::max(rounded(room - std::min(room, unwritten)), double(room) / limits::spoken_for_weight) *
+          (a.overloaded ? limits::overloaded_weight : 1);
       a.share = weight;  // of the sum, below
       sum += weight;
     }
@@ -74,7 +84,7 @@ class placement {
   struct agent {
     double credit = 0;  ///< bytes that it is behind its share
     double share = 0;   ///< of the bytes that were asked for last
-    bool full = false;
+    bool full = false, overloaded = false;
   };
   std::vector<agent> agents_;
 };
