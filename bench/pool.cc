@@ -149,17 +149,23 @@ std::uint64_t active_bytes(const fm::pool& pool) {
   return bytes;
 }
 
-// A quarter of many small objects is left; a reader goes on through the compaction.
-void compaction_rows(program& p, const std::string& url) {
+// A quarter of many small objects is left; a reader goes on through the compaction: of a call, which makes its steps one after
+// the other, or that which the agent begins by itself, beside its other work.
+void compaction_rows(program& p, const std::string& url, bool by_call) {
   const std::vector<std::pair<std::string, std::string>> parameters{
       {"transport", "shm"},
       {"objects", std::to_string(p.sized(1'000'000, 40'000))},
       {"value", "32 B"},
-      {"freed", "75%"}};
+      {"freed", "75%"},
+      {"compaction", by_call ? "by call" : "by the agent"}};
   if (!p.wants("compaction_during")) return;
   const auto objects = p.sized<std::size_t>(1'000'000, 40'000), reads_a_turn = p.sized<std::size_t>(2'000'000, 20'000);
-  fm::pool pool({.agents = {url}, .name = "compaction", .tenant = fm::pool_tenant::random(), .compact_above = 0});
-  std::vector<fm::pool_ptr<value<32>>> left;
+  constexpr double begins_above = 0.7495;
+  fm::pool pool({.agents = {url},
+                 .name = "compaction",
+                 .tenant = fm::pool_tenant::random(),
+                 .compact_above = by_call ? 0 : begins_above});
+  std::vector<fm::pool_ptr<value<32>>> left, dead;
   random_source random(11);
   {
     std::vector<fm::pool_ptr<value<32>>> all;
@@ -168,13 +174,15 @@ void compaction_rows(program& p, const std::string& url) {
       v.words.fill(i);
       all.push_back(pool.alloc(v));
     }
-    for (const auto& q : all) {
-      if (random.below(4) == 0)
-        left.push_back(q);
-      else
-        pool.free(q);
-    }
+    for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);
+    left.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(objects / 4));
+    dead.assign(all.begin() + static_cast<std::ptrdiff_t>(objects / 4), all.end());
   }
+  // The agent begins with the last ones.
+  const auto free_until = [&](std::size_t n) {
+    for (; dead.size() > n; dead.pop_back()) pool.free(dead.back());
+  };
+  free_until(by_call ? 0 : objects / 500);
   const std::uint64_t before_bytes = active_bytes(pool);
   std::vector<std::uint32_t> ns;
   // Reads until `enough` says so; reads a second.
@@ -199,11 +207,31 @@ void compaction_rows(program& p, const std::string& url) {
   std::atomic<bool> over{false};
   std::exception_ptr failed;
   fm::pool_compaction made;
+  const auto moved = [&] {
+    std::uint64_t n = 0;
+    for (const auto& a : pool.stats().agents)
+      for (const auto& c : a.classes) n += c.objects_moved;
+    return n;
+  };
+  // Until the agent has moved nothing for a while.
+  const auto await_agent = [&] {
+    free_until(0);
+    std::uint64_t seen = 0;
+    for (int still = 0; still < 5 || seen == 0; ++still) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      made.objects_moved = moved();
+      if (std::exchange(seen, made.objects_moved) != made.objects_moved) still = 0;
+      if (still > 5000) throw fm::error(fm::errc::timed_out, "the agent does not compact the pool");
+    }
+  };
   // The call waits for the agent's steps, spinning at first: beside the reader it would take half of what is measured.
   std::thread compactor([&] {
     if (p.pinned()) pin_to_core(0, p.agent_core());
     try {
-      made = pool.compact();
+      if (by_call)
+        made = pool.compact();
+      else
+        await_agent();
     } catch (...) {
       failed = std::current_exception();
     }
@@ -244,7 +272,8 @@ int main(int argc, char** argv) {
       read_rows<1024>(p, transport, agent.url());
       read_rows<4096>(p, transport, agent.url());
       redis_row(p, transport, agent.url());
-      if (transport == "shm") compaction_rows(p, agent.url());
+      if (transport == "shm")
+        for (const bool by_call : {true, false}) compaction_rows(p, agent.url(), by_call);
     }
   });
 }

@@ -32,6 +32,8 @@ struct environment {
     const auto ns = std::chrono::nanoseconds(now().time_since_epoch()).count();
     return ns > 0 ? static_cast<std::uint64_t>(ns) : 1;
   }
+  /// Work that nobody waits for rests between its steps; without threads it would keep whoever makes the steps waiting.
+  [[nodiscard]] bool rests() const noexcept { return options.hooks.background || options.hooks.rests; }
   /// How busy the agent is (load_meter.h).
   [[nodiscard]] double busy() const {
     return options.hooks.busy != nullptr ? options.hooks.busy(options.hooks.context) : load_.busy(now());

@@ -105,9 +105,16 @@ constexpr duration peer_reconnect_for = std::chrono::seconds(2);  ///< less than
 // ---- pools ----
 
 constexpr std::uint32_t pool_keep_max_ms = 600'000;  ///< without clients; as the longest lease by default
+/// The share of a core that compaction takes of a pool's agent, unless an allocation has failed for want of memory. Readers pay
+/// for each object that moved once, so a slow round costs them no more than a quick one, and never much at a time.
+constexpr double compaction_share = 0.1;
 /// Turns that background compaction leaves, one after the other, to messages that change the structure.
 constexpr std::uint32_t steps_back_max = 4;
 constexpr duration ask_retry = std::chrono::milliseconds(5);  ///< as notice_retry, for clients that pass an epoch
+/// During a round of compaction, clients are asked to pass an epoch no more often, unless memory is short or so many frames
+/// wait for it: each time costs threads of theirs some switches and a message.
+constexpr duration ask_rest = std::chrono::milliseconds(10);
+constexpr std::size_t graves_unasked = 64;
 constexpr std::uint8_t pool_arenas_max = 64;
 constexpr std::size_t pool_names_max = 1024;  ///< of objects, in one pool: a directory of first ones, and no index
 /// Slots that one answer of a list of objects looks at, beyond those of one block, and objects that it names: a piece

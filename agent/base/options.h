@@ -22,7 +22,8 @@ struct store_hooks {
   double (*busy)(void* context) = nullptr;  ///< null: load_meter
   void* context = nullptr;
   std::uint32_t pool_first_generation = 1;  ///< of births in a pool's blocks, so that tests can see them run out
-  bool background = true;                   ///< false: no threads; the test calls store::maintain
+  bool background = true;                   ///< false: no threads; the test calls store::maintain ...
+  bool rests = false;                       ///< ... and pools rest between steps all the same
 };
 
 struct store_options {

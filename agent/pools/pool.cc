@@ -22,7 +22,7 @@ pool_blocks::names names_of(const pool_settings& s) {
 
 }  // namespace
 
-pool::pool(const environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
+pool::pool(environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
            std::uint32_t instance_number, std::uint32_t slot_number)
     : name(detail::readable({b.name, sizeof b.name})),
       tenant{b.tenant[0], b.tenant[1]},
@@ -30,6 +30,7 @@ pool::pool(const environment& agent, region_pool& regions, const pool_open_body&
       instance(instance_number),
       settings(b.settings),
       quota_bytes(quota),
+      agent_(agent),
       frames(std::make_unique<pool_frames>(regions, key_of(b), this, quota)),
       blocks(std::make_unique<pool_blocks>(
           *frames, pool_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto,
@@ -69,13 +70,22 @@ void pool::ask_to_pass() {
     message_head head;
     pool_epoch_notice body;
   } const notice{{static_cast<std::uint16_t>(message_type::pool_epoch), 0, sizeof(pool_epoch_notice)}, {epoch}};
+  const time_point now = agent_.now();
+  if (agent_.rests() && blocks->in_round() && !short_of_memory && blocks->graves() < limits::graves_unasked &&
+      now < ask_at) {
+    if (!std::exchange(ask_again, true)) agent_.wake();
+    return;
+  }
   ask_again = false;
   for (const auto& c : clients) {
     if (c->passed >= epoch || c->asked > c->passed || c->owner == nullptr) continue;
-    if (c->owner->peer.notify(std::as_bytes(std::span(&notice, 1))))
+    if (c->owner->peer.notify(std::as_bytes(std::span(&notice, 1)))) {
       c->asked = epoch;
-    else
+      ask_at = std::max(ask_at, now + limits::ask_rest);
+    } else {
       ask_again = true;
+      ask_at = now + limits::ask_retry;
+    }
   }
 }
 
@@ -133,6 +143,13 @@ bool pool::compact() {
     short_of_memory = false;
     round_in_vain = true;
   }
+  return more;
+}
+
+bool pool::compact_in_background(time_point now) {
+  const time_point begin = clock::now();
+  const bool more = compact();
+  next_step = now + std::chrono::duration_cast<duration>((clock::now() - begin) * (1 / limits::compaction_share - 1));
   return more;
 }
 

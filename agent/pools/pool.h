@@ -80,7 +80,7 @@ struct pool_replication {
 
 class pool {
  public:
-  pool(const environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
+  pool(environment& agent, region_pool& regions, const pool_open_body& b, std::uint64_t quota,
        std::uint32_t instance_number, std::uint32_t slot_number = 0);
   ~pool();
 
@@ -91,6 +91,10 @@ class pool {
   const pool_settings settings;
   const std::uint64_t quota_bytes;
 
+ private:
+  environment& agent_;
+
+ public:
   structure_lock structure;
   bool closed = false;  ///< without memory; nothing is answered any more
   std::unique_ptr<pool_frames> frames;
@@ -114,12 +118,15 @@ class pool {
   std::atomic<bool> round_in_vain{false};      ///< that round is over, and nothing was freed since
   pool_compact_answer round_began{};           ///< totals when the last round that was asked for began
   std::uint32_t stepped_back = 0;              ///< turns that background compaction left to others
+  time_point next_step{};                      ///< of background compaction
   bool was_silent = false;                     ///< a primary that did not serve when maintenance came by
-  bool ask_again = false;                      ///< a client could not be asked to pass an epoch
+  bool ask_again = false;                      ///< clients are to be asked to pass an epoch ...
+  time_point ask_at{};                         ///< ... and not before: they have just been, or could not be
   std::atomic<expiry> looks_again{no_expiry};  ///< maintenance comes back for objects that expire then, without a word
 
   [[nodiscard]] std::shared_ptr<pool_client> find(const std::uint64_t (&id)[2]) const;
-  /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one.
+  /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one; now, or
+  /// has maintenance come back for it.
   void ask_to_pass();
   /// Frees frames that nobody can be reading any more, a bounded number of them. True when there were any.
   bool reclaim();
@@ -135,6 +142,8 @@ class pool {
   [[nodiscard]] bool expires_sooner();
   /// One bounded step of compaction; true when there is more to do in this round.
   bool compact();
+  /// The same in the background, of which steps take limits::compaction_share of a core: `next_step` is set.
+  bool compact_in_background(time_point now);
   /// What a client that follows its lease may be told: this agent is the pool's primary for long enough. With replicas
   /// only; without, always.
   [[nodiscard]] bool serves(time_point now) const noexcept {

@@ -356,25 +356,34 @@ bool pools::maintain(const std::shared_ptr<pool>& p, time_point at, time_point& 
   }
   if (p->ask_again) {
     p->ask_to_pass();
-    if (p->ask_again) wake_at = std::min(wake_at, at + limits::ask_retry);
+    if (p->ask_again) wake_at = std::min(wake_at, p->ask_at);
   }
   more = p->reclaim() || more;  // what is left of those whose epoch is passed
   more = p->expire() || more;
   wake_at = std::min(wake_at, p->await_expiry(at));
-  // Messages that change the structure, too, go first, though not for ever: the lock knows no order among those.
-  if (p->blocks->in_round() && !p->blocks->is_imaging() && p->structure.is_wanted_exclusively() &&
-      p->stepped_back++ < limits::steps_back_max) {
-    more = true;
-  } else if (p->blocks->in_round() && !p->blocks->is_imaging()) {
-    const std::uint64_t epoch = p->blocks->epoch();
-    p->stepped_back = 0;
-    more = p->compact() || more;
-    if (p->blocks->epoch() != epoch) p->ask_to_pass();
-    if (p->wants_round()) {  // a class has become sparse that this round did not look at
-      p->blocks->begin_round(p->compact_above);
-      more = true;
-    }
+  if (!p->blocks->in_round() || p->blocks->is_imaging()) return true;
+  const bool rests = agent_.rests() && !p->short_of_memory;
+  if (rests && at < p->next_step) {
+    wake_at = std::min(wake_at, p->next_step);
+    return true;
   }
+  // Messages that change the structure, too, go first, though not for ever: the lock knows no order among those.
+  if (p->structure.is_wanted_exclusively() && p->stepped_back++ < limits::steps_back_max) {
+    more = true;
+    return true;
+  }
+  const std::uint64_t epoch = p->blocks->epoch();
+  p->stepped_back = 0;
+  bool steps = p->compact_in_background(at);
+  if (p->blocks->epoch() != epoch) p->ask_to_pass();
+  if (p->wants_round()) {  // a class has become sparse that this round did not look at
+    p->blocks->begin_round(p->compact_above);
+    steps = true;
+  }
+  if (steps && rests)
+    wake_at = std::min(wake_at, p->next_step);
+  else
+    more = more || steps;
   return true;
 }
 

@@ -9,6 +9,9 @@ namespace fm::pool_detail::pool_limits {
 
 /// A session does not tell its owner when it is up; whoever waits for that looks again after so long.
 constexpr auto until_up = std::chrono::milliseconds(1);
+/// A call that compacts waits so long for blocks that it has emptied, and that a client may still be reading. Those take a
+/// millisecond if their threads get a processor.
+constexpr auto graves_within = std::chrono::milliseconds(20);
 /// An object that could not keep its slot is in the next free one: one read looks at so many slots and bytes.
 constexpr std::uint32_t probe_bytes = 4096;
 constexpr std::uint32_t probe_slots_max = 16;

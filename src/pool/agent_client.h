@@ -172,6 +172,15 @@ class agent_client final : public fabric::session_events {
     return true;
   }
   errc learn_region(std::uint32_t ordinal) noexcept;
+  /// Where mapped(): that place in this process's memory, while the section that it is asked in lasts. Null: learn_region,
+  /// outside of sections, and try again; or the session is not up.
+  [[nodiscard]] const std::byte* mapped_at(blocks::place at) const noexcept {
+    fabric::remote where;
+    const std::byte* const base = locate(at.ordinal, where) && session_->state() == fabric::session_state::up
+                                      ? session_->direct(where.region)
+                                      : nullptr;
+    return base != nullptr ? base + at.offset : nullptr;
+  }
   /// Reads `bytes` at an address of the pool; learns the region if need be. Not in a section.
   errc read_at(blocks::place at, std::span<std::byte> to) noexcept;
   /// The lease has not run out. A read counts only if it did not while the read was made: not at its end, and in the
@@ -231,6 +240,8 @@ class agent_client final : public fabric::session_events {
   [[nodiscard]] region_slot* regions() const noexcept { return reinterpret_cast<region_slot*>(regions_.base()); }
   bool chunk_place(std::uint32_t vblock, blocks::place& at) noexcept;
   std::uint64_t read_chunk(std::uint32_t vblock) noexcept;
+  /// A word of the table by a load, where that is all it takes. Not in a section.
+  bool load_mapped(blocks::place at, std::uint64_t& word) noexcept;
 
   reply call_once(protocol::message_type type, std::span<const std::byte> fixed, std::span<const std::byte> payload,
                   time_point deadline, fabric::lane on) noexcept;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "agent/embedded/embedded.h"
+#include "base/pool_limits.h"
 #include "pool_impl.h"
 
 namespace fm {
@@ -360,13 +361,17 @@ pool_compaction pool::compact() {
   pool_compaction all;
   for (const auto& a : impl_->agents) {
     protocol::pool_compact_answer last{};
+    time_point until = time_point::max();
     for (std::uint32_t begin = 1;; begin = 0) {
       const protocol::pool_compact_body b{begin, 0};
       const reply r = a->call(message_type::pool_compact, std::as_bytes(std::span(&b, 1)), {}, a->deadline());
       if (r.code != errc::ok || r.body().size() != sizeof last)
         throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": compaction: " + r.text());
       std::memcpy(&last, r.body().data(), sizeof last);
-      if (last.done != 0) break;
+      if (last.done == 0) continue;
+      // What was emptied is free when all clients have passed an epoch, which they are just being asked for.
+      if (until == time_point::max()) until = clock::now() + pool_limits::graves_within;
+      if (last.waiting == 0 || clock::now() >= until) break;
     }
     all.merges_tried += last.merges_tried;
     all.merges_made += last.merges_made;

@@ -21,6 +21,17 @@ using blocks::object_header;
 
 namespace {
 
+/// The three words of a slot's header; of one state only if nobody changes the slot meanwhile.
+inline object_header load_header(const std::byte* slot) noexcept {
+  std::array<std::uint64_t, 3> words;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(slot) + i, __ATOMIC_ACQUIRE);
+  object_header h;
+  static_assert(sizeof words == sizeof h);
+  std::memcpy(&h, words.data(), sizeof h);
+  return h;
+}
+
 /// Copies before it were made before those after it.
 inline void loads_in_order() noexcept {
 #if FM_TSAN
@@ -181,23 +192,16 @@ pool_read reader::judged(probe& q, target& to) noexcept {
 /// checksum to find. A writer that dies half way leaves the slot locked.
 pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::uint32_t size_class,
                                  const blocks::identity& id, target& to) noexcept {
-  fabric::session& session = agent_.session();
   const std::uint32_t tenure = agent_.tenure();
   const class sections::guard section(agent_.sections());
-  fabric::remote where;  // looked up within the section: from here on it stays mapped
-  const std::byte* const base = agent_.locate(at.ordinal, where) && session.state() == fabric::session_state::up
-                                    ? session.direct(where.region)
-                                    : nullptr;
-  if (base == nullptr) return pool_read::failed;
-  const std::byte* const from = base + at.offset + offset;
-  const auto load = [from](std::size_t word) {
-    return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from) + word, __ATOMIC_ACQUIRE);
+  const std::byte* const block = agent_.mapped_at(at);  // within the section: from here on it stays mapped
+  if (block == nullptr) return pool_read::failed;
+  const std::byte* const from = block + offset;
+  const auto load_state = [from] {
+    return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from) + 1, __ATOMIC_ACQUIRE);
   };
-  const std::uint64_t state = load(1);
-  const std::array<std::uint64_t, 3> words{load(0), state, load(2)};
-  object_header h;
-  static_assert(sizeof words == sizeof h);
-  std::memcpy(&h, words.data(), sizeof h);
+  const std::uint64_t state = load_state();
+  const object_header h = load_header(from);
   const pool_read how = judge(h, id, size_class, to);
   bool whole = true;
   if (how == pool_read::ok) {
@@ -213,7 +217,7 @@ pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::ui
       std::memcpy(data, from + blocks::header_bytes, h.bytes);
   }
   loads_in_order();
-  return whole && load(1) == state && tenure_held(tenure) ? how : pool_read::torn;
+  return whole && load_state() == state && tenure_held(tenure) ? how : pool_read::torn;
 }
 
 bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, const blocks::identity& id, target& to,
@@ -260,6 +264,7 @@ bool reader::seek(std::uint64_t word, std::uint32_t& slot, const blocks::identit
   const std::uint32_t c = blocks::class_of(word), slot_bytes = blocks::slot_bytes(c);
   const std::uint32_t slots = agent_.layout().slots(c), from = slot;
   if (from >= slots) return false;
+  if (agent_.mapped()) return seek_mapped(word, slot, id, to, how);
   const std::uint32_t step =
       std::clamp(pool_limits::probe_bytes / slot_bytes, std::uint32_t{1}, pool_limits::probe_slots_max);
   if (!agent_.synchronous()) return look(word, slot, step, id, to, how);
@@ -283,6 +288,27 @@ bool reader::seek(std::uint64_t word, std::uint32_t& slot, const blocks::identit
     ++looked;
   }
   return false;
+}
+
+bool reader::seek_mapped(std::uint64_t word, std::uint32_t& slot, const blocks::identity& id, target& to,
+                         pool_read& how) noexcept {
+  const std::uint32_t c = blocks::class_of(word), slot_bytes = blocks::slot_bytes(c), from = slot;
+  const std::uint32_t slots = agent_.layout().slots(c);
+  const blocks::place at = blocks::place_of(word);
+  fabric::remote known;
+  if (!agent_.locate(at.ordinal, known) && agent_.learn_region(at.ordinal) != errc::ok) return false;
+  const auto find = [&] {
+    const class sections::guard section(agent_.sections());
+    const std::byte* const block = agent_.mapped_at(at);
+    for (std::uint32_t looked = 0; block != nullptr && looked < slots; ++looked) {
+      slot = (from + looked) % slots;
+      if (judge(load_header(block + std::size_t{slot} * slot_bytes), id, c, to) != pool_read::moved) return true;
+    }
+    return false;
+  };
+  if (!find()) return false;
+  how = attempt(word, slot, id, to);
+  return true;
 }
 
 pool_read reader::direct(pool_address p, target& to) noexcept {

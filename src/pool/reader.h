@@ -60,6 +60,10 @@ class reader {
   /// look() as far as it is worth it. Finds what a merge has put beside its slot.
   [[nodiscard]] bool seek(std::uint64_t word, std::uint32_t& slot, const blocks::identity& id, target& to,
                           pool_read& how) noexcept;
+  /// The same where the agent's memory is mapped: by loads of headers, of all slots. A thousand of them take some microseconds,
+  /// and the agent may be in a step of compaction, which takes longer.
+  [[nodiscard]] bool seek_mapped(std::uint64_t word, std::uint32_t& slot, const blocks::identity& id, target& to,
+                                 pool_read& how) noexcept;
   errc correct(pool_address& p, target& to, std::uint64_t word, pool_read how, std::string* text) noexcept;
 
   agent_client& agent_;

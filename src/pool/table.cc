@@ -103,12 +103,21 @@ std::uint64_t agent_client::read_chunk(std::uint32_t vblock) noexcept {
   return words()[vblock].load(std::memory_order_relaxed);
 }
 
+bool agent_client::load_mapped(blocks::place at, std::uint64_t& word) noexcept {
+  if (!mapped()) return false;
+  const class sections::guard section(sections_);
+  const std::byte* const from = mapped_at(at);
+  if (from == nullptr) return false;
+  word = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from), __ATOMIC_ACQUIRE);
+  return true;
+}
+
 std::uint64_t agent_client::refresh(std::uint32_t vblock) noexcept {
   blocks::place at;
   if (vblock >= blocks::vblock_limit || !chunk_place(vblock, at)) return 0;
   std::uint64_t w = 0;
   at.offset += vblock % blocks::chunk_words * 8;
-  if (read_at(at, std::as_writable_bytes(std::span(&w, 1))) != errc::ok) return 0;
+  if (!load_mapped(at, w) && read_at(at, std::as_writable_bytes(std::span(&w, 1))) != errc::ok) return 0;
   count.words_refreshed.fetch_add(1, std::memory_order_relaxed);
   if (!is_sound(w)) w = 0;
   words()[vblock].store(w, std::memory_order_relaxed);

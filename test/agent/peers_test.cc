@@ -137,7 +137,7 @@ TEST_CASE("what agents say to each other, byte by byte", "[store][peers]") {
                                                 1,    0,    0, 0, 0,  0, 0, 0,     // the cycle
                                                 1,    0,    0, 0, 0,  0, 0, 0,     // one slot
                                                 7,    0,    1, 0, 0,  0, 0, 0}));  // 65543
-  std::vector<std::byte> hello = bytes_of({26, 0, 0, 0, 56, 0, 0, 0, 2, 0, 6, 0, 0, 0, 0, 0, 'h', 'a', 'l', 'f'});
+  std::vector<std::byte> hello = bytes_of({26, 0, 0, 0, 56, 0, 0, 0, 2, 0, 7, 0, 0, 0, 0, 0, 'h', 'a', 'l', 'f'});
   hello.resize(8 + 56);
   CHECK(x.other->opened == hello);
   CHECK(tracing_owner::peers_message(3, {{"tcp://a:1", {1, 2}, {{3, 4}}, {{5, 6}}}}) ==

@@ -47,11 +47,12 @@ class peer final : public fabric::peer {
 struct world {
   std::int64_t now_ns = 1'000'000'000;
   std::unique_ptr<fm::agent::store> s;
-  world() {
+  explicit world(bool rests = false) {
     store_options o;
     o.memory_bytes = 4_MiB;
     o.region_bytes = 256_KiB;
     o.hooks.background = false;
+    o.hooks.rests = rests;
     o.hooks.context = this;
     o.hooks.now = [](void* w) { return time_point(std::chrono::nanoseconds(static_cast<world*>(w)->now_ns)); };
     s = fm::agent::store::create(o);

@@ -216,6 +216,40 @@ TEST_CASE("a change is not made after its deadline, whichever it is, and others 
   CHECK(value_of(at) == 6);
 }
 
+TEST_CASE("compaction in the background rests between its steps, and its clients are left alone meanwhile") {
+  world w(true);
+  client one(w, 1);
+  auto opening = one.opening();
+  opening.settings.compact_above = 32768;  // a half
+  one.opened = one.ask<pool_open_answer>(message_type::pool_open, opening);
+  std::vector<pool_object> all;
+  for (std::uint64_t i = 0; i < 4000; ++i) all.push_back(one.make(i));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (i % 4 != 0) REQUIRE(one.free(all[i]) == errc::ok);
+  const auto settle = [&] {
+    while (w.s->maintain()) {
+    }
+    return one.statistics().steps;
+  };
+  const std::uint64_t first = settle();
+  REQUIRE(first > 0);
+  for (int i = 0; i < 10; ++i) CHECK(settle() == first);  // no time has passed
+  w.now_ns += std::chrono::nanoseconds(milliseconds(500)).count();
+  CHECK(settle() == first + 1);
+  const std::size_t asked = one.p->epochs.size();
+  (void)one.pass(one.statistics().epoch);
+  CHECK(one.p->epochs.size() == asked);  // again, and too soon
+  // In the end the round is over, and the memory is back.
+  const std::uint64_t before = one.statistics().frame_bytes;
+  for (std::uint64_t steps = 0, last = ~steps; steps != last;) {
+    last = steps;
+    w.now_ns += std::chrono::nanoseconds(milliseconds(100)).count();
+    steps = settle();
+    (void)one.pass(one.statistics().epoch);
+  }
+  CHECK(one.statistics().frame_bytes < before / 2);
+}
+
 TEST_CASE("regions that have left a pool are told to every client that knew them, and then forgotten") {
   world w;
   client one(w, 1), two(w, 2);
