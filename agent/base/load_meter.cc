@@ -1,8 +1,11 @@
 // The measurement of an agent's load; see load_meter.h.
 #include "load_meter.h"
 
-#include "limits.h"
+#include "agent/base/limits.h"
 #include "os/processor_time.h"
+
+#include <algorithm>
+#include <utility>
 
 namespace fm::agent {
 

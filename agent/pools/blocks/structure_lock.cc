@@ -27,7 +27,7 @@ struct number_holder {
     number_of_mine = serving_numbers - 1;  // shared with whoever has it
   }
 };
-thread_local number_holder holder;
+thread_local number_holder my_number;
 
 unsigned take_number() noexcept {
   std::uint64_t taken = numbers_taken.load(std::memory_order_relaxed);
@@ -36,7 +36,7 @@ unsigned take_number() noexcept {
     if (!numbers_taken.compare_exchange_weak(taken, taken | std::uint64_t{1} << n, std::memory_order_acq_rel,
                                              std::memory_order_relaxed))
       continue;
-    holder.bit = std::uint64_t{1} << n;
+    my_number.bit = std::uint64_t{1} << n;
     return n;
   }
   return next_shared.fetch_add(1, std::memory_order_relaxed) % serving_numbers;
