@@ -93,10 +93,10 @@ struct heap {
   time_point lease_until = time_point::max();
   std::uint64_t applied_seq = 0;
   std::vector<region*> regions;
-  bool notices_pending = false;   ///< some region's owner has not been told that it retires
-  std::uint16_t owner_minor = 0;  ///< of the protocol that the owner speaks
-  bool told_to_leave = false;     ///< the owner was told that the agent is drained, and not that it is not any more
-  bool tell_again = false;        ///< in this session it was told nothing yet, and in an earlier one it was
+  bool notices_pending = false;               ///< some region's owner has not been told that it retires
+  std::atomic<std::uint16_t> owner_minor{0};  ///< of the protocol that the owner speaks
+  bool told_to_leave = false;  ///< the owner was told that the agent is drained, and not that it is not any more
+  bool tell_again = false;     ///< in this session it was told nothing yet, and in an earlier one it was
   bool was_told = false;
   detachment detached;  ///< without a name: the heap was never detached
   std::unordered_map<std::uint32_t, heap_type> types;

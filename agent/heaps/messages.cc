@@ -25,11 +25,8 @@ errc heap_session::close_heap(body b, fabric::answer& out) {
 
 errc heap_session::renew(body b, fabric::answer& out) {
   if (!b.empty()) return errc::bad_frame;
-  bool tells = false;
-  {
-    const std::lock_guard lock(h_.mutex);
-    tells = h_.owner == &s_ && h_.owner_minor >= minor_of_load;
-  }
+  // It is a sign of life, so it waits for no lock.
+  const bool tells = h_.owner_minor.load(std::memory_order_relaxed) >= minor_of_load;
   constexpr double busiest = 1000;  // times what it can have: that many threads wait
   const renew_answer a{tells ? static_cast<std::uint32_t>(std::clamp(agent_.busy(), 0.0, busiest) * 1000) : 0, 0};
   begin_answer(out, message_type::renew, tells ? &a : nullptr, tells ? sizeof a : 0);

@@ -30,7 +30,6 @@ pool::pool(environment& agent, region_pool& regions, const pool_open_body& b, st
       instance(instance_number),
       settings(b.settings),
       quota_bytes(quota),
-      agent_(agent),
       frames(std::make_unique<pool_frames>(regions, key_of(b), this, quota)),
       blocks(std::make_unique<pool_blocks>(
           *frames, pool_blocks::options{{regions.region_bytes(), b.settings.block_bytes, b.settings.versions_upto,
@@ -41,7 +40,8 @@ pool::pool(environment& agent, region_pool& regions, const pool_open_body& b, st
                                         agent.options.hooks.pool_first_generation,
                                         nullptr,
                                         nullptr,
-                                        &agent})) {
+                                        &agent})),
+      agent_(agent) {
   pool_blocks::thresholds all{};
   all.fill(settings.compact_above);
   compact_classes_above(all);

@@ -91,10 +91,6 @@ class pool {
   const pool_settings settings;
   const std::uint64_t quota_bytes;
 
- private:
-  environment& agent_;
-
- public:
   structure_lock structure;
   bool closed = false;  ///< without memory; nothing is answered any more
   std::unique_ptr<pool_frames> frames;
@@ -177,6 +173,9 @@ class pool {
   void remove(pool_client& c, time_point now);
   /// Gives all memory back. `ended`: because nobody wants it any more.
   void close(bool ended = false);
+
+ private:
+  environment& agent_;
 };
 
 }  // namespace fm::agent

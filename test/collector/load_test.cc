@@ -66,8 +66,7 @@ TEST_CASE("an overloaded agent serves fewer tablets, and the program notices not
   threads.stop();
   CHECK(used.wrong == 0);
   REQUIRE(threads.unexpected().empty());
-  for (std::size_t t = 0; t < used_nodes::threads; ++t)
-    for (std::size_t i = 0; i < used_nodes::each; ++i) REQUIRE(used.nodes()[t][i]->id == used.values()[t][i]);
+  for (std::size_t t = 0; t < used_nodes::threads; ++t) require_numbers(used.nodes()[t], used.values()[t]);
   CHECK(h.stats().lost_objects == 0);
   require_whole(h);
   require_ok(h.collect("after it"));

@@ -55,8 +55,7 @@ TEST_CASE("an agent is left beside four threads that read, write and make object
   threads.stop();
   REQUIRE(used.wrong == 0);
   REQUIRE(threads.unexpected().empty());
-  for (std::size_t t = 0; t < used_nodes::threads; ++t)
-    for (std::size_t i = 0; i < used_nodes::each; ++i) REQUIRE(used.nodes()[t][i]->id == used.values()[t][i]);
+  for (std::size_t t = 0; t < used_nodes::threads; ++t) require_numbers(used.nodes()[t], used.values()[t]);
   const auto s = h.stats();
   CHECK(s.agents_left == 1);
   CHECK(s.agents_lost == 0);

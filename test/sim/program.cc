@@ -286,10 +286,8 @@ std::string world::text() {
       "{} objects made, {} freed in {} cycles ({} failed) of {}, {} young, {} deaths told, weak {} locked {} gone; "
       "{} remote references through the owner, {} to agents, {} not reached; {} written, "
       "{} misses, {} by slot, {} neighbours, {} relocations; {} regions retired, {} pages given back, {} steps "
-      "failed; {} agents lost, {} left, {} tablets taken over, {} handed over ({} because of load, {} attempts "
-      "failed), {} "
-      "replicated anew "
-      "({} attempts failed); ",
+      "failed; {} agents lost, {} left, {} tablets taken over, {} handed over ({} because of load, "
+      "{} attempts failed), {} replicated anew ({} attempts failed); ",
       s.allocated_objects, freed_, cycles_, failed_, s.collections, died_young_, shared_.dead.told(), locked, gone,
       remote_references_, sent_, peers_lost_, s.written_objects, s.misses, s.misses_by_slot, s.elastic_installs,
       s.relocations, s.regions_retired, s.hit_pages_given_back, lost, s.agents_lost, s.agents_left, s.tablets_promoted,
