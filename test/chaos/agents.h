@@ -24,7 +24,6 @@ class chaos_agent {
         settings_(std::move(settings)),
         live_(std::make_unique<agent_test::live_agent>(settings_)) {
     url_ = live_->url(transport_);
-    tcp_ = live_->url("tcp");
   }
 
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
@@ -52,14 +51,14 @@ class chaos_agent {
   template <class Meanwhile>
   void cut_off(cut which, fm::duration harmless, Meanwhile&& meanwhile) {
     const fm::time_point deadline = fm::clock::now() + harmless;
-    network::drop(tcp_.substr(tcp_.rfind(':') + 1), which);
+    network::drop(live_->url("tcp"), which);
     meanwhile();
     if (fm::clock::now() > deadline) died_.store(true), was_stopped_ = true;
     network::mend();
   }
   /// Starts the program again at the same address. Its memory is another incarnation's.
   void start() {
-    live_->start(tcp_);
+    live_->start_again();
     running_ = true;
   }
   /// It may have died because it was stopped, or cut off, for too long.
@@ -75,7 +74,7 @@ class chaos_agent {
   std::string transport_;
   std::vector<std::string> settings_;
   std::unique_ptr<agent_test::live_agent> live_;
-  std::string url_, tcp_;
+  std::string url_;
   bool running_ = true, was_stopped_ = false;
   std::atomic<bool> died_{false};
 };

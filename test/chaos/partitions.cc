@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "fabric/wire/url.h"
 #include "program/live_agent.h"
 #include "support/temporary_folder.h"
 
@@ -70,12 +71,13 @@ std::string network::enter() {
   return code == 0 ? "" : "nft: " + said;
 }
 
-void network::drop(const std::string& port, cut which) {
+void network::drop(const std::string& url, cut which) {
+  const auto at = fm::value_or_throw(fm::fabric::parse_url(url));
   std::string rules;
   if ((static_cast<unsigned>(which) & static_cast<unsigned>(cut::to_agent)) != 0)
-    rules += fmt::format("add rule inet cuts in tcp dport {} drop;", port);
+    rules += fmt::format("add rule inet cuts in ip daddr {} tcp dport {} drop;", at.host, at.port);
   if ((static_cast<unsigned>(which) & static_cast<unsigned>(cut::from_agent)) != 0)
-    rules += fmt::format("add rule inet cuts in tcp sport {} drop;", port);
+    rules += fmt::format("add rule inet cuts in ip saddr {} tcp sport {} drop;", at.host, at.port);
   const auto [code, said] = run_nft(rules);
   INFO(said);
   REQUIRE(code == 0);

@@ -18,8 +18,8 @@ class network {
   /// The calling thread, and what it starts from now on, has a network of its own. Before the test has begun any thread
   /// or process. Empty: done; else why not.
   static std::string enter();
-  /// Drops what goes to, or comes from, a port of 127.0.0.1.
-  static void drop(const std::string& port, cut which);
+  /// Drops what goes to, or comes from, an address like tcp://127.0.0.1:7070.
+  static void drop(const std::string& url, cut which);
   static void mend();
 };
 

@@ -4,6 +4,7 @@
 #include "fabric/client/client.h"
 #include "fabric/server/server.h"
 #include "fabric/wire/wire.h"
+#include <arpa/inet.h>
 #include <catch2/catch.hpp>
 #include <netinet/in.h>
 #include <poll.h>
@@ -30,7 +31,7 @@ class raw_client {
       sockaddr_in in{};
       in.sin_family = AF_INET;
       in.sin_port = htons(a.port);
-      in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      REQUIRE(::inet_pton(AF_INET, a.host.c_str(), &in.sin_addr) == 1);
       fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
       REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&in), sizeof in) == 0);
     }

@@ -94,7 +94,7 @@ TEST_CASE("an agent that is removed has nothing any more, and may die") {
       CHECK(code_of([&] { p.remove_agent(w.o.agents[1]); }) == errc::invalid_argument);
       if (replicas == 2) CHECK(code_of([&] { p.remove_agent(w.o.agents[0]); }) == errc::invalid_argument);
       // It comes again as a new one.
-      w.live[1]->start(t == "tcp" ? w.o.agents[1] : "tcp://127.0.0.1:0");
+      w.live[1]->start_again();
       p.add_agent(w.o.agents[1]);
       CHECK(p.stats().agents_up == 3);
       CHECK(becomes([&] { return regions_of(*w.live[1]) != 0; }));
@@ -147,7 +147,7 @@ TEST_CASE("of two replicas one may die, and no access fails", "[replicas]") {
         CHECK(becomes([&] { return p.stats().agents_lost > lost; }));
         CHECK(is_whole(p));
         u.pass(2000);
-        w.live[dies]->start(t == "tcp" ? w.o.agents[dies] : "tcp://127.0.0.1:0");
+        w.live[dies]->start_again();
         p.add_agent(w.o.agents[dies]);
         u.pass(2000);
       }
@@ -216,7 +216,7 @@ TEST_CASE("what happens to the agents of a range is told in order, to a function
         w.live[2]->program->stop();
         w.live[2]->program->end(SIGKILL);
         becomes_told("silent 2, lost 2, replicated");
-        w.live[2]->start(t == "tcp" ? w.o.agents[2] : "tcp://127.0.0.1:0");
+        w.live[2]->start_again();
         p.add_agent(w.o.agents[2]);
         becomes_told("added 2");
         agent_test::process drain({FARMEM_AGENT, "--drain", "5min", "--admin", w.live[0]->admin()},

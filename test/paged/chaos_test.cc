@@ -24,7 +24,7 @@ TEST_CASE("with two replicas a range loses nothing, whatever happens to one agen
     };
     const auto restart = [&](std::size_t i) {
       CHECK(becomes(is_lost));
-      w.live[i]->start(t == "tcp" ? w.o.agents[i] : "tcp://127.0.0.1:0");
+      w.live[i]->start_again();
       put_back(i);
     };
     for (int e = 0; e < events; ++e) {
@@ -68,7 +68,7 @@ TEST_CASE("with two replicas a range loses nothing, whatever happens to one agen
           remover.join();
           if (p.stats().agents_up == 4) CHECK(becomes(is_lost));
           CHECK(is_whole(p));
-          w.live[i]->start(t == "tcp" ? w.o.agents[i] : "tcp://127.0.0.1:0");
+          w.live[i]->start_again();
           put_back(i);
           break;
         }

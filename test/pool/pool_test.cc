@@ -268,7 +268,7 @@ TEST_CASE("a pointer into a pool whose agent was started again is of a lost agen
     old = before.alloc(point{1, 2});
   }
   at.agent().program->end(SIGKILL);
-  at.agent().start(at.agent().url("tcp"));
+  at.agent().start_again();
   pool after(at.options());
   CHECK(after.try_read(old).error().code() == errc::agent_lost);
   CHECK(code_of([&] { after.write(old, point{}); }) == errc::agent_lost);

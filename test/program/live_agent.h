@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <fstream>
@@ -85,26 +86,9 @@ inline std::string text_of(const std::string& path) {
 /// An agent that serves tcp:// and shm:// and has an admin socket.
 class live_agent {
  public:
-  explicit live_agent(std::vector<std::string> more = {}) : more_(std::move(more)) { start("tcp://127.0.0.1:0"); }
-  /// Starts the program, again after its end: it serves the same shm:// address, and `tcp`.
-  void start(const std::string& tcp) {
-    const int notify = ::inotify_init1(IN_CLOEXEC);
-    REQUIRE(notify >= 0);
-    REQUIRE(::inotify_add_watch(notify, where.path().c_str(), IN_MOVED_TO) >= 0);
-    std::vector<std::string> a{FARMEM_AGENT,    "--listen", tcp,     "--listen",    shm(), "--ready-file",
-                               where / "ready", "--admin",  admin(), "--log-level", "info"};
-    a.insert(a.end(), more_.begin(), more_.end());
-    program = std::make_unique<process>(a, log());
-    pollfd p{notify, POLLIN, 0};
-    const int ready = ::poll(&p, 1, wait_ms);
-    ::close(notify);
-    INFO(text_of(log()));
-    REQUIRE(ready == 1);
-    urls.clear();
-    std::ifstream in(where / "ready");
-    for (std::string line; std::getline(in, line);) urls.push_back(line);
-    REQUIRE(urls.size() == 2);
-  }
+  explicit live_agent(std::vector<std::string> more = {}) : more_(std::move(more)) { start(host() + "0"); }
+  /// Starts the program after its end. It serves the same addresses.
+  void start_again() { start(std::string(url("tcp"))); }
   [[nodiscard]] std::string shm() const { return "shm://" + (where / "agent.sock"); }
   [[nodiscard]] std::string admin() const { return where / "admin.sock"; }
   [[nodiscard]] std::string log() const { return where / "log"; }
@@ -123,6 +107,35 @@ class live_agent {
   std::unique_ptr<process> program;
 
  private:
+  void start(const std::string& tcp) {
+    const int notify = ::inotify_init1(IN_CLOEXEC);
+    REQUIRE(notify >= 0);
+    REQUIRE(::inotify_add_watch(notify, where.path().c_str(), IN_MOVED_TO) >= 0);
+    std::vector<std::string> a{FARMEM_AGENT,    "--listen", tcp,     "--listen",    shm(), "--ready-file",
+                               where / "ready", "--admin",  admin(), "--log-level", "info"};
+    a.insert(a.end(), more_.begin(), more_.end());
+    program = std::make_unique<process>(a, log());
+    const int ended = int(::syscall(SYS_pidfd_open, program->id(), 0));
+    pollfd either[]{{notify, POLLIN, 0}, {ended, POLLIN, 0}};
+    ::poll(either, 2, wait_ms);
+    ::close(notify);
+    ::close(ended);
+    INFO(text_of(log()));
+    REQUIRE((either[0].revents & POLLIN) != 0);
+    urls.clear();
+    std::ifstream in(where / "ready");
+    for (std::string line; std::getline(in, line);) urls.push_back(line);
+    REQUIRE(urls.size() == 2);
+  }
+  /// An address of this host that nothing else uses, so that the agent finds its port free when it starts again: between
+  /// two lives of an agent, the system gives a port of 127.0.0.1 to whoever asks for any.
+  static std::string host() {
+    static std::atomic<unsigned> agents = 0;
+    const auto pid = unsigned(::getpid());
+    return "tcp://127." + std::to_string(1 + agents++ % 254) + "." + std::to_string(pid >> 8 & 255) + "." +
+           std::to_string(pid & 255) + ":";
+  }
+
   std::vector<std::string> more_;
 };
 

@@ -228,7 +228,7 @@ TEST_CASE("an agent that is killed and started again is left at once", "[agent]"
   for (std::uint64_t i = 0; i < 20'000; ++i) all.push_back(h.make<item>({.id = i}));
   const std::string at = second.url("tcp");
   CHECK(second.program->end(SIGKILL) == -SIGKILL);
-  second.start(at);
+  second.start_again();
   events.await(fm::agent_change::rehomed, at);
   std::uint64_t lost = 0;
   for (std::uint64_t i = 0; i < all.size(); ++i) {

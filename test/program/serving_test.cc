@@ -110,7 +110,7 @@ const std::vector<std::string> modest{"--memory", "64MiB", "--region", "256KiB"}
 
 TEST_CASE("a heap on a running agent reads back what it evicted, and the agent ends cleanly", "[agent]") {
   live_agent a(modest);
-  CHECK(a.urls[0].starts_with("tcp://127.0.0.1:"));
+  CHECK(a.urls[0].starts_with("tcp://127."));
   CHECK_FALSE(a.urls[0].ends_with(":0"));
   CHECK(a.urls[1] == a.shm());
   CHECK(a.status().find(R"("totals":{"heaps":0,)") != std::string::npos);

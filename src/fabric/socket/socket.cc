@@ -141,6 +141,26 @@ void set_no_delay(int fd) noexcept {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+/// Where a socket is bound, or what it is connected to; of length 0 where the system does not say.
+endpoint end_of(int fd, int (*which)(int, sockaddr*, socklen_t*)) noexcept {
+  endpoint e;
+  e.length = sizeof e.storage;
+  if (which(fd, reinterpret_cast<sockaddr*>(&e.storage), &e.length) != 0) e.length = 0;
+  return e;
+}
+
+/// While nobody listens at a port of this host that the system also gives to those that connect, it may give the same port
+/// to the one that connects to it: TCP then opens the connection to itself. Left alone, it would keep the listener from
+/// coming back, and closed in order, for a minute more; so it is cut off.
+bool is_itself(int fd) noexcept {
+  const endpoint here = end_of(fd, &::getsockname), there = end_of(fd, &::getpeername);
+  if (here.length == 0 || here.length != there.length) return false;
+  if (std::memcmp(&here.storage, &there.storage, here.length) != 0) return false;
+  const linger at_once{1, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  return true;
+}
+
 errc connect_endpoint(const endpoint& e, time_point deadline, descriptor& out) noexcept {
   descriptor s(::socket(e.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!s) return errc::unreachable;
@@ -152,7 +172,10 @@ errc connect_endpoint(const endpoint& e, time_point deadline, descriptor& out) n
     socklen_t size = sizeof failed;
     if (::getsockopt(s.get(), SOL_SOCKET, SO_ERROR, &failed, &size) != 0 || failed != 0) return errc::unreachable;
   }
-  if (e.storage.ss_family != AF_UNIX) set_no_delay(s.get());
+  if (e.storage.ss_family != AF_UNIX) {
+    if (is_itself(s.get())) return errc::unreachable;
+    set_no_delay(s.get());
+  }
   out = std::move(s);
   return errc::ok;
 }
@@ -217,9 +240,7 @@ descriptor listen_socket(const address& at, const std::string& url, bool insecur
   if (found.empty()) throw error(errc::unreachable, fmt::format("listening on {}: {}", url, why));
   if (!is_loopback(found.front()) && !insecure) throw_insecure(url);
   descriptor s = bind_and_listen(found.front(), url);
-  endpoint bound;
-  bound.length = sizeof bound.storage;
-  ::getsockname(s.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
+  const endpoint bound = end_of(s.get(), &::getsockname);
   const std::uint16_t port = bound.storage.ss_family == AF_INET6
                                  ? reinterpret_cast<const sockaddr_in6*>(&bound.storage)->sin6_port
                                  : reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port;

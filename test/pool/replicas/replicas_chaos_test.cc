@@ -43,7 +43,7 @@ TEST_CASE("a pool with replicas over real agents and etcd loses nothing, whateve
         case 0:  // dies, and comes back with nothing
           agent.program->end(SIGKILL);
           u.pass(200);
-          agent.start(scheme == "tcp" ? agent.url("tcp") : "tcp://127.0.0.1:0");
+          agent.start_again();
           break;
         case 1: {  // is silent until somebody else has what it had, and comes back believing that it has it
           agent.program->stop();
@@ -68,7 +68,7 @@ TEST_CASE("a pool with replicas over real agents and etcd loses nothing, whateve
           CHECK(drain.end() == 0);
           CHECK(agent.program->end(SIGTERM) == 0);
           u.pass(200);
-          agent.start(scheme == "tcp" ? agent.url("tcp") : "tcp://127.0.0.1:0");
+          agent.start_again();
           break;
         }
         default: p.drop_connections();
