@@ -465,6 +465,10 @@ constexpr std::size_t open_regions_max = 4;
 
 /// Spinning before a thread sleeps: about a round trip.
 constexpr auto spin_for = std::chrono::microseconds(30);
+/// Fetches that coroutines await one after the other are posted in one call: so many at most, and those of so long, half of
+/// the shortest round trip over TCP: the agent answers the first of them while the next are gathered.
+constexpr std::size_t gathered_most = 16;
+constexpr auto gather_for = std::chrono::microseconds(5);
 /// Between two looks when the end of a fetch wakes the thread.
 constexpr auto sleep_at_most = std::chrono::milliseconds(1);
 /// Between two looks when nothing wakes it.

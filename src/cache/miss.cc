@@ -6,6 +6,7 @@
 #include "cache/eviction/evictor.h"
 #include "cache/memory/access_wait.h"
 #include "object_cache.h"
+#include "polling_pause.h"
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -379,7 +380,7 @@ void miss_handler::wait_for_fetch(slot_t slot, std::atomic<word_t>& word, word_t
   const access_wait wait(cache_.pressure(), slot);
   cache_.here().counters.waits_for_fetch += 1;
   f->waiters.fetch_add(1, std::memory_order_seq_cst);
-  for (;;) {
+  for (os::spin spin(waits_, limits::spin_for);;) {
     const std::uint32_t sequence = f->sequence.load(std::memory_order_seq_cst);
     if (word.load(std::memory_order_acquire) != seen) break;
     if (clock::now() >= deadline) {
@@ -389,7 +390,9 @@ void miss_handler::wait_for_fetch(slot_t slot, std::atomic<word_t>& word, word_t
     }
     bool polled = false;
     for (auto& link : cache_.agents()) polled = link->session().poll() != 0 || polled;
-    if (!polled) os::futex_wait(f->sequence, sequence, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
+    if (polled || spin.again()) continue;
+    const polling_pause sessions_look(cache_.agents());
+    os::futex_wait(f->sequence, sequence, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }
   f->waiters.fetch_sub(1, std::memory_order_relaxed);
 }

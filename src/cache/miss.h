@@ -66,6 +66,7 @@ class miss_handler {
   object_cache& cache_;
   growing_list<elastic_windows> windows_{limits::agents_max};
   ghosts left_;
+  os::spin_place waits_;  ///< for others' fetches, and for those that were posted ahead
 };
 
 }  // namespace fm::detail

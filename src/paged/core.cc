@@ -90,7 +90,7 @@ paged_core::paged_core(const paged_options& options)
     s.core = this;
     s.request.on_done = fetched;  // for good: the end of one fetch may be told while the next one begins
     s.request.context = &s;
-    s.request.awaited = true;  // most are over before anybody parks
+    s.request.attended_by = fabric::attendance::waiter;  // most are over before anybody parks
     at += options_.block;
   }
   for (write_slot& s : write_slots_) {

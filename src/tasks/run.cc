@@ -22,7 +22,8 @@ namespace {
 // Reached through functions only: a coroutine that moves between threads must not keep the address of a thread_local.
 thread_local run_loop* innermost = nullptr;
 
-os::spin_place idle_place;  // learns whether polling pays for loops that have nothing to resume
+os::spin_place idle_place;    // learns whether polling pays for loops that have nothing to resume
+os::spin_place gather_place;  // learns whether gathering does: not where a fetch is a copy, or coroutines run for long
 
 }  // namespace
 
@@ -75,7 +76,7 @@ bool fetch_wait::await_ready() {
     return true;
   }
   // Those that wait for a place to fetch in came first. What is here needs none.
-  if (loop->crowded() && state_.slot != 0 && !word::is_resident(word_at(state_.slot).load(std::memory_order_acquire)))
+  if (state_.slot != 0 && !word::is_resident(word_at(state_.slot).load(std::memory_order_acquire)) && loop->queues())
     return false;
   return look();
 }
@@ -117,6 +118,36 @@ run_loop::run_loop() : outer_(innermost) {
 run_loop::~run_loop() { innermost = outer_; }
 
 run_loop* run_loop::current() noexcept { return innermost; }
+
+void run_loop::add(fetch_wait& w, bool posted) noexcept {
+  (posted ? in_flight_ : queued_).push_back(w);
+  if (posted || gathering_since_ == time_point{}) return;
+  if (++gathered_ == limits::gathered_most || clock::now() - gathering_since_ > limits::gather_for) post_queued();
+}
+
+bool run_loop::begins_gathering() noexcept {
+  if (!gather_place.lets_spin()) return false;
+  gathering_since_ = clock::now();
+  gathered_ = 0;
+  return true;
+}
+
+/// Those that have just queued, in one call: over TCP each by itself costs a system call here and one at the agent.
+void run_loop::post_queued() noexcept {
+  const time_point since = std::exchange(gathering_since_, time_point{});
+  std::array<awaited*, limits::gathered_most> gathered;
+  std::size_t n = 0;
+  for (fetch_wait& w : queued_) {
+    if (n == gathered.size()) break;
+    if (awaited* const a = w.unposted()) gathered[n++] = a;
+  }
+  const std::size_t on_their_way = n < 2 ? 0 : detached_fetches::post_together({gathered.data(), n});
+  if (since == time_point{}) return;
+  if (on_their_way >= 2 && clock::now() - since <= 4 * limits::gather_for)
+    gather_place.paid();
+  else
+    gather_place.in_vain();
+}
 
 void run_loop::resume_ready() {
   while (!ready_.empty()) {
@@ -178,6 +209,7 @@ bool run_loop::look() {
   for (seen& s : heaps_)
     s = {s.cache, s.cache->detached().completions(), s.cache->memory().release_count(), false, true};
   for (auto i = in_flight_.begin(); i != in_flight_.end();) look_at(*i++);
+  if (!queued_.empty() && queued_.front().state().why != holdup::memory) post_queued();
   while (!queued_.empty()) {
     fetch_wait& w = queued_.front();
     if (look_at(w)) continue;

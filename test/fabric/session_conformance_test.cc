@@ -266,7 +266,7 @@ TEMPLATE_TEST_CASE("a request whose poster waits no longer stays in flight, and 
   r.kind = op_kind::message;
   r.sg_count = 1;
   r.sg[0] = {&hold, sizeof hold};
-  r.awaited = true;
+  r.attended_by = attendance::waiter;
   r.on_done = [](request& done) noexcept { ++*static_cast<std::atomic<int>*>(done.context); };
   r.context = &told;
   p.link->post(r);
@@ -280,6 +280,45 @@ TEMPLATE_TEST_CASE("a request whose poster waits no longer stays in flight, and 
     std::this_thread::yield();
   REQUIRE(told == 1);
   CHECK(p.link->wait_until(r, clock::now()));
+  CHECK(r.status == errc::ok);
+  CHECK(p.link->generation() == 1);
+}
+
+TEMPLATE_TEST_CASE(
+    "an answer that is left to pollers comes to one that polls, and to those that sleep or have forgotten it", "",
+    CONNECTED_TRANSPORTS) {
+  const auto how = GENERATE(as<std::string>(), "polls", "sleeps", "sleeps while another polls", "has forgotten it");
+  INFO(how);
+  command hold{.what = verb::hold};
+  std::atomic<std::uint32_t> told{0};
+  request r;  // outlives the session
+  pair_over<TestType> p;
+  r.kind = op_kind::message;
+  r.sg_count = 1;
+  r.sg[0] = {&hold, sizeof hold};
+  r.attended_by = attendance::poller;
+  r.on_done = [](request& done) noexcept {
+    auto& count = *static_cast<std::atomic<std::uint32_t>*>(done.context);
+    ++count;
+    fm::os::futex_wake(count, 1);
+  };
+  r.context = &told;
+  p.link->post(r);
+  REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
+  p.link->poll();
+  CHECK(told == 0);
+  const bool sleeps = how.starts_with("sleeps");
+  if (sleeps) p.link->stop_polling();
+  p.agent.release();
+  const auto until = clock::now() + std::chrono::minutes(2);
+  while (told == 0 && clock::now() < until) {
+    if (how.ends_with("polls"))
+      p.link->poll();
+    else
+      fm::os::futex_wait(told, 0, until);
+  }
+  if (sleeps) p.link->resume_polling();
+  CHECK(told == 1);
   CHECK(r.status == errc::ok);
   CHECK(p.link->generation() == 1);
 }

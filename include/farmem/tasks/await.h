@@ -1,8 +1,8 @@
 // fm::fetch_operation, the awaitable of `co_await p.fetch()`: an await that ends when the object is resident, with a
 // pin.
 //
-// Inside of a run loop (run.h) the fetch is posted at once, the coroutine is suspended, and the loop resumes it on the
-// same thread. Without a run loop, nothing could resume it: the await fetches in place, as p.read() does. So the same
+// Inside of a run loop (run.h) the coroutine is suspended, and the loop resumes it on the same thread. Its fetch is posted
+// at once, or together with those of the coroutines that run next, some microseconds later. Without a run loop, nothing could resume it: the await fetches in place, as p.read() does. So the same
 // coroutine also runs under an executor that does not know farmem.
 //
 // Invariants owned here
@@ -41,6 +41,8 @@ class fetch_wait : public boost::intrusive::list_base_hook<boost::intrusive::lin
   bool look() noexcept;
   void resume() { coroutine_.resume(); }
   [[nodiscard]] const awaited& state() const noexcept { return state_; }
+  /// What to post a fetch for, before the first look; null if its heap has been closed.
+  [[nodiscard]] awaited* unposted() noexcept { return root_ && roots::get(root_) != 0 ? &state_ : nullptr; }
   /// Whether the object's heap is still open, as far as it was known.
   [[nodiscard]] bool heap_open() const noexcept { return state_.cache && roots::get(root_) != 0; }
 

@@ -34,9 +34,10 @@ class run_loop {
   /// Rung when something outside has happened.
   [[nodiscard]] const std::shared_ptr<bell>& door() const noexcept { return door_; }
   /// A suspended await; `posted` when its fetch is under way.
-  void add(fetch_wait& w, bool posted) noexcept { (posted ? in_flight_ : queued_).push_back(w); }
-  /// Whether others wait already for what a new await would have to wait for.
-  [[nodiscard]] bool crowded() const noexcept { return !queued_.empty(); }
+  void add(fetch_wait& w, bool posted) noexcept;
+  /// Whether a new await is to queue: others wait already for what it would have to wait for, or the fetches of the
+  /// coroutines that run now are gathered.
+  [[nodiscard]] bool queues() noexcept { return !queued_.empty() || begins_gathering(); }
 
  private:
   using wait_list = boost::intrusive::list<fetch_wait, boost::intrusive::constant_time_size<false>>;
@@ -50,6 +51,8 @@ class run_loop {
   };
 
   void resume_ready();
+  bool begins_gathering() noexcept;
+  void post_queued() noexcept;
   bool look();
   bool look_at(fetch_wait& w);
   void add_heap(const fetch_wait& w);
@@ -59,12 +62,14 @@ class run_loop {
 
   run_loop* outer_;
   wait_list in_flight_;  ///< suspended, looked at in every turn
-  wait_list queued_;     ///< suspended, in order, behind one that found no record or no memory
+  wait_list queued_;     ///< suspended, in order: gathered, or behind one that found no record or no memory
   wait_list ready_;
   event_list event_waits_;  ///< suspended until their events happen
   std::shared_ptr<bell> door_ = std::make_shared<bell>();
   std::uint32_t rings_seen_ = 0;  ///< before the last look at event_waits_
   std::vector<seen> heaps_;
+  time_point gathering_since_{};  ///< while fetches are gathered, ...
+  std::size_t gathered_ = 0;      ///< ... so many
   time_point idle_since_{};
   bool spins_ = false;  ///< it polls before it sleeps
 };

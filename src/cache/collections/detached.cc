@@ -6,6 +6,7 @@
 #include "cache/eviction/evictor.h"
 #include "cache/memory/access_wait.h"
 #include "cache/object_cache.h"
+#include "cache/polling_pause.h"
 #include <farmem/detail/barriers/barrier.h>
 #include <fmt/format.h>
 
@@ -71,6 +72,7 @@ detached_fetches::posting detached_fetches::post_detached(mutator& m, const tabl
     return readable ? posting::changed : posting::unreadable;
   }
   r.on_done = detached_done;
+  r.attended_by = fabric::attendance::poller;
   f->busy.store(1, std::memory_order_relaxed);
   f->seg = &cache_.memory().of(f->payload);
   f->seg->inflight.fetch_add(1, std::memory_order_relaxed);
@@ -98,8 +100,12 @@ std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
     if (p == posting::no_record || p == posting::no_memory) break;
     if (p == posting::posted) m.counters.prefetches += 1;
   }
-  // All that go to one agent at once: one call into the kernel over TCP, one doorbell over RDMA.
-  // By the agents that were found in this section: it may be left here, and the slots get others.
+  post(together);
+  return together.n;
+}
+
+// By the agents that were found in the section: it may be left here, and the slots get others.
+void detached_fetches::post(const posted_list& together) noexcept {
   std::array<fabric::request*, limits::fetches_max> of_agent;
   for (auto& link : cache_.agents()) {
     std::size_t count = 0;
@@ -107,7 +113,6 @@ std::size_t detached_fetches::prefetch(const slot_t* slots, std::size_t n) {
       if (together.requests[i].link == link.get()) of_agent[count++] = together.requests[i].request;
     if (count != 0) post_outside(cache_.pressure(), link->session(), std::span(of_agent.data(), count));
   }
-  return together.n;
 }
 
 void detached_fetches::detached_done(fabric::request& r) noexcept {
@@ -149,6 +154,44 @@ void detached_fetches::finish_detached(fetch& f) noexcept {
 }
 
 // ---- awaiting ----
+
+std::size_t detached_fetches::post_together(std::span<awaited* const> all) noexcept {
+  const section in_section;
+  try {
+    return object_cache::owner_of(all.front()->slot).detached().post_here(all);
+  } catch (...) {
+    return 0;  // their looks say why
+  }
+}
+
+std::size_t detached_fetches::post_here(std::span<awaited* const> all) {
+  mutator& m = cache_.here();
+  posted_list together;
+  const time_point now = clock::now();
+  for (awaited* const a : all) {
+    if (a->slot >= hit.slots || tablet_info_of(a->slot).heap.load(std::memory_order_acquire) != &cache_) continue;
+    std::atomic<word_t>& word = word_at(a->slot);
+    const word_t w = word.load(std::memory_order_acquire);
+    if (!word::is_remote(w) || w == a->tried) continue;
+    const tablet_home home(a->slot);
+    const fabric::session& session = cache_.agents()[home.agent()]->session();
+    const std::uint32_t generation = session.generation();
+    if (session.state() != fabric::session_state::up) continue;
+    const posting p = post_detached(m, home, a->slot, word, w, cache_.frames().reserve_of_reads(), &together);
+    if (p == posting::no_record || p == posting::no_memory) break;
+    if (p != posting::posted) continue;
+    a->cache = &cache_;
+    if (a->begun == time_point{}) a->begun = now;
+    if (std::exchange(a->memory_short, time_point{}) != time_point{}) a->begun = now;  // the fetch has its own time
+    a->tried = w;
+    a->generation = generation;
+    m.counters.misses += 1;
+  }
+  post(together);
+  std::size_t on_their_way = 0;
+  for (std::size_t i = 0; i < together.n; ++i) on_their_way += !together.requests[i].request->done();
+  return on_their_way;
+}
 
 char* detached_fetches::look_for(awaited& a) {
   const section in_section;
@@ -242,7 +285,10 @@ std::uint32_t detached_fetches::completions() { return cache_.here().completed.l
 void detached_fetches::sleep_until_completed(std::uint32_t seen, time_point deadline) {
   mutator& m = cache_.here();
   m.sleeping.store(1, std::memory_order_seq_cst);
-  if (m.completed.load(std::memory_order_seq_cst) == seen) os::futex_wait(m.completed, seen, deadline);
+  {
+    const polling_pause sessions_look(cache_.agents());
+    if (m.completed.load(std::memory_order_seq_cst) == seen) os::futex_wait(m.completed, seen, deadline);
+  }
   m.sleeping.store(0, std::memory_order_relaxed);
 }
 

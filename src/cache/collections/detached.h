@@ -25,6 +25,10 @@ class detached_fetches {
   /// all in flight. Never throws for an object that cannot be had: the access that needs it will.
   std::size_t prefetch(const slot_t* slots, std::size_t n);
 
+  /// Posts fetches for those of one heap that are remote, as their first looks would, in one call for each agent; what
+  /// is not posted is left to those looks. Returns how many are on their way now. Outside of sections.
+  static std::size_t post_together(std::span<awaited* const> all) noexcept;
+
   /// One look at an object that the caller awaits: its payload, resident, warm and pinned (the caller's pin now), or
   /// null while it is on its way (awaited::why says what for); the first look posts its fetch. Waits for nothing,
   /// except for one answer by slot when nothing is known of the object or what is known is old. Throws what resolve
@@ -53,6 +57,9 @@ class detached_fetches {
   /// same section. Inside a section.
   posting post_detached(mutator& m, const tablet_home& home, slot_t slot, std::atomic<word_t>& word, word_t seen,
                         std::uint32_t leave, posted_list* together = nullptr);
+  /// All that go to one agent at once: one call into the kernel over TCP, one doorbell over RDMA.
+  void post(const posted_list& together) noexcept;
+  std::size_t post_here(std::span<awaited* const> all);
   fetch* free_record(mutator& m);
   char* look_here(awaited& a);
   static void detached_done(fabric::request& r) noexcept;

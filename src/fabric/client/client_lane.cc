@@ -17,7 +17,19 @@ void client_lane::release_role() noexcept {
 void client_lane::leave_to_session() noexcept {
   if (in_flight() == 0 || role_taken()) return;
   const auto guard = lock();
-  if (async_ != 0) arm(EPOLLIN);
+  if (needs_session()) arm(EPOLLIN);
+}
+
+void client_lane::lose_poller() noexcept {
+  const auto guard = lock();
+  ++pollers_asleep_;
+  // Nobody may have looked since something came. The role's holder leaves the lane to the session's thread himself.
+  if (in_use_ != 0 && !role_taken()) arm(EPOLLIN);
+}
+
+void client_lane::regain_poller() noexcept {
+  const auto guard = lock();
+  --pollers_asleep_;
 }
 
 time_point client_lane::put_off(const request& r, time_point deadline, time_point now) noexcept {
@@ -35,12 +47,12 @@ void client_lane::wake_sleepers() noexcept {
 }
 
 void client_lane::count_in(const request& r) noexcept {
-  if (r.on_done) ++async_;
+  if (r.on_done && r.attended_by != attendance::poller) ++async_;
   in_flight_.store(++in_use_, std::memory_order_seq_cst);
 }
 
 void client_lane::count_out(const request& r) noexcept {
-  if (r.on_done) --async_;
+  if (r.on_done && r.attended_by != attendance::poller) --async_;
   in_flight_.store(--in_use_, std::memory_order_seq_cst);
 }
 

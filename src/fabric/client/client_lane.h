@@ -6,6 +6,10 @@
 // role is given up; the session thread takes it for lanes that nobody attends. The holder may sleep, so the state is
 // guarded by `mutex_`, which is held for short, non-blocking stretches only.
 //
+// Who looks for answers. The session thread is registered for a lane (arm) while something is in flight there that nobody
+// else may look for: needs_session(). What is left to pollers is not, unless one of them sleeps; a tick finds what they
+// have forgotten.
+//
 // Deadlines. A request with patience waits in the peer's queue behind what else is on its lane. Answers to that bring its
 // own nearer, so its deadline is put off (request::patience). Answers are dated by the look that finds them: at each
 // tick of the session thread, and when the request is waited for.
@@ -103,9 +107,14 @@ class client_lane {
     return role_.load(std::memory_order_relaxed) == 0 && role_.exchange(1, std::memory_order_seq_cst) == 0;
   }
   void release_role() noexcept;
-  /// Has the session's thread look after the lane if nobody has the role and there is something that nobody may be
-  /// waiting for. By everybody who leaves the lane: a sleeper that the last holder has woken may leave, too.
+  /// Has the session's thread look after the lane if nobody has the role and there is something that nobody else may look
+  /// for. By everybody who leaves the lane: a sleeper that the last holder has woken may leave, too.
   void leave_to_session() noexcept;
+  /// A poller is going to sleep, or is back; see session::stop_polling.
+  void lose_poller() noexcept;
+  void regain_poller() noexcept;
+  /// The session's thread is to see the next arrival. With lock().
+  [[nodiscard]] bool needs_session() const noexcept { return in_use_ != 0 && (async_ != 0 || pollers_asleep_ != 0); }
   [[nodiscard]] bool role_taken() const noexcept { return role_.load(std::memory_order_seq_cst) != 0; }
   /// The role's holder sleeps until something arrives, and then receives: also what came before it slept.
   virtual void sleep_on_connection(time_point deadline) noexcept = 0;
@@ -139,7 +148,8 @@ class client_lane {
  private:
   std::uint64_t arrivals_ = 0, dated_ = 0;  ///< in all, and those that arrived_at_ is the date of
   time_point arrived_at_{};
-  std::uint32_t async_ = 0;  ///< of those in use, how many have a callback: nobody may be waiting for them
+  std::uint32_t async_ = 0;  ///< of those in use, how many have a callback and are left to no poller
+  std::uint32_t pollers_asleep_ = 0;
   std::atomic<std::uint32_t> in_flight_{0};
 
   alignas(64) std::atomic<std::uint32_t> role_{1};

@@ -76,6 +76,8 @@ void lane_session::attend_fully(client_lane& l) noexcept {
   for (int rounds = 0; rounds < 64 && attend(l) != 0; ++rounds) {
   }
   l.release_role();
+  // Notices come on the first lane, whenever the peer likes.
+  if (&l != lanes_.front().get()) return;
   const auto guard = l.lock();
   l.arm(EPOLLIN);
 }

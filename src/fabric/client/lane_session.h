@@ -26,6 +26,8 @@ class lane_session : public driver, protected lane_owner {
   void post(std::span<request* const> requests) noexcept override { post_some(requests, true); }
   std::size_t try_post(std::span<request* const> requests) noexcept override { return post_some(requests, false); }
   std::size_t poll() noexcept override;
+  void stop_polling() noexcept override;
+  void resume_polling() noexcept override;
   void wait(request& r) noexcept override;
   bool wait_until(request& r, time_point until) noexcept override;
   void cancel(request& r) noexcept override;

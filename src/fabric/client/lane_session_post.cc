@@ -84,6 +84,14 @@ std::size_t lane_session::poll() noexcept {
   return total;
 }
 
+void lane_session::stop_polling() noexcept {
+  for (auto& l : lanes_) l->lose_poller();
+}
+
+void lane_session::resume_polling() noexcept {
+  for (auto& l : lanes_) l->regain_poller();
+}
+
 /// Returns when finished() or at the deadline: as the lane's receiver if nobody else is, else beside the one who is.
 /// Who gives the role up leaves the lane to those beside it; who leaves as the last of them, to the session's thread.
 template <class Finished>
@@ -253,7 +261,7 @@ std::size_t lane_session::post_some(std::span<request* const> requests, bool wai
       continue;
     }
     on_wire = true;
-    unattended |= r->on_done != nullptr && !r->awaited;
+    unattended |= r->on_done != nullptr && r->attended_by == attendance::session;
   }
   finish_posting(l, guard, unattended);
   while (request* r = refused.pop()) complete(*r, r->status);

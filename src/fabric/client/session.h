@@ -72,6 +72,10 @@ class session {
 
   /// Handles what has completed on any lane, without blocking; returns how many requests became done. Thread-safe.
   virtual std::size_t poll() noexcept = 0;
+  /// Between the two the session's thread looks for all answers, also for those that are left to pollers
+  /// (attendance::poller): by a poller before and after it sleeps. Thread-safe.
+  virtual void stop_polling() noexcept {}
+  virtual void resume_polling() noexcept {}
 
   /// Returns when `r` is done: polls for `spin_for`, then blocks. Past its deadline the request is cancelled and
   /// becomes done as `timed_out`, after its buffers are safe to reuse. Thread-safe.

@@ -45,6 +45,15 @@ struct memory_key {
   std::uint64_t token = 0;
 };
 
+/// Who looks for a request's answer. Each time the session's thread is woken for one costs several microseconds, most of
+/// them on the core of whoever posted it.
+enum class attendance : std::uint8_t {
+  session,  ///< the session's thread, from the posting on
+  waiter,   ///< the poster waits at once (session::wait_until); when he leaves, the session's thread
+  poller    ///< the poster polls, or needs it no sooner than he waits for it; while he sleeps
+            ///< (session::stop_polling), and every session_tick, the session's thread
+};
+
 struct request {
   static constexpr std::size_t max_sg = 4;
   enum : std::uint32_t { idle = 0, posted = 1, done_state = 2 };
@@ -66,9 +75,8 @@ struct request {
   /// repost it. Must not block and must not post on the same session with a wait. May be null.
   void (*on_done)(request&) noexcept = nullptr;
   void* context = nullptr;
-  /// With on_done: the poster waits for it at once, as for one without (session::wait_until). Posting it does not yet
-  /// leave its lane to the session's thread.
-  bool awaited = false;
+  /// With on_done: who looks for the answer. Without, the poster waits for it.
+  attendance attended_by = attendance::session;
 
   // ---- written by the transport ----
   std::atomic<std::uint32_t> state{idle};
