@@ -1,5 +1,6 @@
 // What tracing on the agents gains: programs that collect while they run, against the same with the compute node tracing
-// through its cache; and against themselves with everything local. PageRank over an RMAT graph, with a managed list of
+// through its cache; and against themselves with everything local. Both are small, over shm; and once more with a heap of
+// 1 GiB over tcp and 4% of headroom, which is where the papers have it. PageRank over an RMAT graph, with a managed list of
 // predecessors for each vertex or an object for 8 KiB of them, whose ranks are a new vector in every iteration; and a server that reads and
 // updates rows in a map for 16 clients at a time, where an update leaves a dead object.
 #include "heap/heap_core.h"
@@ -195,6 +196,7 @@ struct side_options {
   double share = 1;         ///< of a core, for the owner's part of a cycle
   bool tell = false;
   tracing who = tracing::agents;
+  std::string transport, memory;
 };
 
 /// A heap with an agent of its own and a program over it.
@@ -203,7 +205,7 @@ class side {
  public:
   template <class Make>
   side(program& p, const std::string& binary, const side_options& o, Make&& make)
-      : agent_(p, binary, "shm://", "2GiB"),
+      : agent_(p, binary, o.transport == "tcp" ? "tcp://127.0.0.1:0" : "shm://", o.memory),
         heap_({.cache = o.cache,
                .agents = {agent_.url()},
                .collect = true,
@@ -272,7 +274,7 @@ struct live_bytes {
 };
 template <class Make>
 live_bytes measure_live(Make&& make) {
-  fm::heap h({.cache = std::uint64_t{1} << 30, .collect = false});
+  fm::heap h({.cache = std::uint64_t{4} << 30, .collect = false});
   const auto work = make(h);
   collect(h);
   live_bytes live;
@@ -295,18 +297,30 @@ struct settings {
   std::uint64_t scale = 0;
   bool tell = false;
   int rounds = 3;
+  std::string transport = "shm", memory = "2GiB";  ///< memory of each side's agent
 };
+
+/// As in the papers: a heap that is much larger than a processor's caches, on another machine, and collected often.
+settings large(settings s) {
+  s.transport = "tcp";
+  s.memory = "4GiB";
+  s.headroom = 0.04;
+  s.rounds = 2;  // of long turns, because a cycle takes seconds
+  return s;
+}
 
 template <class Work, class Make>
 void compare_all(program& p, const settings& set, const std::string& name, std::uint64_t amount, Make&& make) {
   // Blocks are so few objects that there is nothing to trace.
-  const bool offloaded = name != "pagerank_blocks" && p.wants(name + "_offloaded"), far = p.wants(name + "_far");
+  const bool offloaded = name != "pagerank_blocks" && p.wants(name + "_offloaded");
+  const bool far = set.transport == "shm" && p.wants(name + "_far");
   const bool cycles = name == "pagerank" && p.wants(name + "_while_cycles_run");
   if (!offloaded && !far && !cycles) return;
   const live_bytes live = measure_live(make);
   const auto every = std::uint64_t(double(live.home) * set.headroom);
   const auto build = [&](std::uint64_t cache, tracing who) {
-    return std::make_unique<side<Work>>(p, set.binary, side_options{cache, every, set.share, set.tell, who}, make);
+    return std::make_unique<side<Work>>(
+        p, set.binary, side_options{cache, every, set.share, set.tell, who, set.transport, set.memory}, make);
   };
   // As in the papers, local memory is a share of the heap that the collector keeps to: what is live, and what is allocated
   // until the next cycle.
@@ -317,6 +331,7 @@ void compare_all(program& p, const settings& set, const std::string& name, std::
     const double for_cache = heap_bytes * g.local - double(live.plain);
     const auto cache = std::uint64_t(std::max(for_cache, double(1 << 20)));
     const std::vector<std::pair<std::string, std::string>> parameters{
+        {"transport", set.transport},
         {"local", std::to_string(int(g.local * 100)) + "%"},
         {"of", std::to_string(std::uint64_t(heap_bytes) >> 20) + " MiB"},
         {"live", std::to_string(live.cached >> 20) + " MiB"},
@@ -386,5 +401,12 @@ int main(int argc, char** argv) {
     compare_all<row_map>(p, set, "mix", p.sized<std::uint64_t>(1'000'000, 100'000), [&](fm::heap& h) {
       return std::make_unique<row_map>(h, p.sized<std::uint64_t>(50'000, 8'000));
     });
+    compare_all<row_map>(p, large(set), "mix_large", p.sized<std::uint64_t>(5'000'000, 100'000), [&](fm::heap& h) {
+      return std::make_unique<row_map>(h, p.sized<std::uint64_t>(2'200'000, 8'000));
+    });
+    const auto scale_of_large = p.sized(22u, 12u);
+    const edge_list many = p.wants("pagerank_large_offloaded") ? rmat(scale_of_large, 16) : edge_list();
+    compare_all<page_rank<0>>(p, large(set), "pagerank_large", 3,
+                              [&](fm::heap& h) { return std::make_unique<page_rank<0>>(h, many, scale_of_large); });
   });
 }
