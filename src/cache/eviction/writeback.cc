@@ -399,6 +399,7 @@ errc evictor::drain(time_point deadline) {
     if (clock::now() >= deadline) return errc::timed_out;
     if (!moved) {
       const std::uint32_t seen = work_.load(std::memory_order_acquire);
+      cache_.detached().poll();  // for what was fetched ahead nobody else may be looking
       os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::microseconds(200)));
     }
   }
