@@ -1,6 +1,6 @@
 // What tracing on the agents gains: programs that collect while they run, against the same with the compute node tracing
-// through its cache; and against themselves with everything local. Both are small, over shm; and once more with a heap of
-// 1 GiB over tcp and 4% of headroom, which is where the papers have it. PageRank over an RMAT graph, with a managed list of
+// through its cache; and against themselves with everything local. Both are small, over shm; and once more with heaps of
+// 0.4 and 1 GiB over tcp and 4% of headroom, nearer to where the papers have it. PageRank over an RMAT graph, with a managed list of
 // predecessors for each vertex or an object for 8 KiB of them, whose ranks are a new vector in every iteration; and a server that reads and
 // updates rows in a map for 16 clients at a time, where an update leaves a dead object.
 #include "heap/heap_core.h"
