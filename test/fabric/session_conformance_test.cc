@@ -9,6 +9,28 @@ using namespace fm;
 using namespace fm::fabric;
 using namespace fm::fabric::test;
 
+namespace {
+
+/// A message that the agent keeps until it is released; its end is counted in `told`. Outlives the session.
+struct held_message {
+  held_message() {
+    r.kind = op_kind::message;
+    r.sg_count = 1;
+    r.sg[0] = {&hold, sizeof hold};
+    r.on_done = [](request& done) noexcept {
+      auto& count = *static_cast<std::atomic<std::uint32_t>*>(done.context);
+      ++count;
+      fm::os::futex_wake(count, 1);
+    };
+    r.context = &told;
+  }
+  command hold{.what = verb::hold};
+  std::atomic<std::uint32_t> told{0};
+  request r;
+};
+
+}  // namespace
+
 TEMPLATE_TEST_CASE("a broken connection is replaced and the generation goes up by one", "", ALL_TRANSPORTS) {
   pair_over<TestType> p;
   std::byte b[8] = {std::byte{1}};
@@ -259,16 +281,11 @@ TEMPLATE_TEST_CASE("a message that is not answered in time ends by its deadline,
 
 TEMPLATE_TEST_CASE("a request whose poster waits no longer stays in flight, and its end is told", "",
                    CONNECTED_TRANSPORTS) {
-  command hold{.what = verb::hold};
-  std::atomic<int> told{0};
-  request r;  // outlives the session
+  held_message held;
+  auto& told = held.told;
+  request& r = held.r;
   pair_over<TestType> p;
-  r.kind = op_kind::message;
-  r.sg_count = 1;
-  r.sg[0] = {&hold, sizeof hold};
   r.attended_by = attendance::waiter;
-  r.on_done = [](request& done) noexcept { ++*static_cast<std::atomic<int>*>(done.context); };
-  r.context = &told;
   p.link->post(r);
   REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
   CHECK_FALSE(p.link->wait_until(r, clock::now()));
@@ -289,20 +306,11 @@ TEMPLATE_TEST_CASE(
     CONNECTED_TRANSPORTS) {
   const auto how = GENERATE(as<std::string>(), "polls", "sleeps", "sleeps while another polls", "has forgotten it");
   INFO(how);
-  command hold{.what = verb::hold};
-  std::atomic<std::uint32_t> told{0};
-  request r;  // outlives the session
+  held_message held;
+  auto& told = held.told;
+  request& r = held.r;
   pair_over<TestType> p;
-  r.kind = op_kind::message;
-  r.sg_count = 1;
-  r.sg[0] = {&hold, sizeof hold};
   r.attended_by = attendance::poller;
-  r.on_done = [](request& done) noexcept {
-    auto& count = *static_cast<std::atomic<std::uint32_t>*>(done.context);
-    ++count;
-    fm::os::futex_wake(count, 1);
-  };
-  r.context = &told;
   p.link->post(r);
   REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
   p.link->poll();
@@ -325,19 +333,15 @@ TEMPLATE_TEST_CASE(
 
 TEMPLATE_TEST_CASE("a deadline ends a request that nobody waits for, also while other lanes are busy", "",
                    CONNECTED_TRANSPORTS) {
-  command hold{.what = verb::hold};
-  std::atomic<int> told{0};
-  request late, other;  // outlive the session
+  held_message held;
+  auto& told = held.told;
+  request& late = held.r;
+  request other;  // outlives the session
   std::byte b[8]{};
   listen_options listening;
   listening.io_threads = 4;  // what is held holds up its own lane
   pair_over<TestType> p({}, listening);
-  late.kind = op_kind::message;
-  late.sg_count = 1;
-  late.sg[0] = {&hold, sizeof hold};
   late.deadline = clock::now() + a_while<TestType>;
-  late.on_done = [](request& done) noexcept { ++*static_cast<std::atomic<int>*>(done.context); };
-  late.context = &told;
   p.link->post(late);
   REQUIRE(p.agent.until([](auto& a) { return a.held == 1; }));
   // Not much longer than the deadline: by chance a lull comes at some time.

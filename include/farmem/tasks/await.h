@@ -41,7 +41,7 @@ class fetch_wait : public boost::intrusive::list_base_hook<boost::intrusive::lin
   bool look() noexcept;
   void resume() { coroutine_.resume(); }
   [[nodiscard]] const awaited& state() const noexcept { return state_; }
-  /// What to post a fetch for, before the first look; null if its heap has been closed.
+  /// What a fetch may be posted for between two looks; null if its heap has been closed.
   [[nodiscard]] awaited* unposted() noexcept { return root_ && roots::get(root_) != 0 ? &state_ : nullptr; }
   /// Whether the object's heap is still open, as far as it was known.
   [[nodiscard]] bool heap_open() const noexcept { return state_.cache && roots::get(root_) != 0; }

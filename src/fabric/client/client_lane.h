@@ -6,9 +6,9 @@
 // role is given up; the session thread takes it for lanes that nobody attends. The holder may sleep, so the state is
 // guarded by `mutex_`, which is held for short, non-blocking stretches only.
 //
-// Who looks for answers. The session thread is registered for a lane (arm) while something is in flight there that nobody
-// else may look for: needs_session(). What is left to pollers is not, unless one of them sleeps; a tick finds what they
-// have forgotten.
+// Who looks for answers. The session thread is registered for a lane (arm) while needs_session(): a request is in flight
+// there that is left to no poller, or a poller sleeps. Answers that pollers have forgotten are found at the session
+// thread's next tick, which registers it for every lane.
 //
 // Deadlines. A request with patience waits in the peer's queue behind what else is on its lane. Answers to that bring its
 // own nearer, so its deadline is put off (request::patience). Answers are dated by the look that finds them: at each
