@@ -413,6 +413,8 @@ constexpr std::uint64_t references_per_step = simulated ? 4 : 4096;
 constexpr std::uint32_t pages_looked_at_per_step = 64;
 /// Pages that one step passes over because they are not open.
 constexpr std::uint32_t pages_passed_over_per_step = 8192;
+/// Pages of a group, of which the second that is asked for brings the others: 64 KiB of hints in an answer.
+constexpr std::uint32_t pages_asked_together = 16;
 /// Pages that wait for one grace period.
 constexpr std::uint32_t pages_closed_together = 32;
 /// Looks at a busy word before its page stays: a busy word is somebody's for a bounded time.

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
 
 #include "cache/frames/frame_contents.h"
@@ -265,18 +266,25 @@ word_t miss_handler::load(fetch& f, mutator& m, std::uint32_t agent) {
 }
 
 void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
-  const time_point begin = clock::now();
+  const time_point begin = clock::now(), deadline = begin + cache_.options().access_within;
   mutator& m = cache_.here();
   const tablet_home tablet(slot);
   remote::agent_session& link = *cache_.agents()[tablet.agent()];
-  const std::uint32_t drops = page_of(slot).drops.load(std::memory_order_acquire);
-  cache_.pages().open(slot);
+  const hit_pages::group group = cache_.pages().open_group(slot);
+  const std::uint32_t drops = group.drops[slot / page_slots - group.first];
   if (word.load(std::memory_order_acquire) != word::unknown) return;  // it was only put aside
   if (link.lost() || !tablet.is_open()) throw_access(errc::agent_lost, slot, link);
   cache_.losses().check(slot);
+  if (!std::has_single_bit(group.opened)) {
+    learn_group(group, slot, tablet, deadline);
+    if (word.load(std::memory_order_acquire) != word::unknown) {
+      m.counters.misses_by_slot += 1;
+      return;
+    }
+  }
   const remote::slot_answer a = [&] {
     const access_wait wait(cache_.pressure(), slot);
-    return link.fetch_slot(slot, true, limits::answer_bytes_max, begin + cache_.options().access_within);
+    return link.fetch_slot(slot, true, limits::answer_bytes_max, deadline);
   }();
   if (!tablet.is_still()) return;  // who was asked is asked no more
   if (a.status != errc::ok) throw_access(a.status, slot, link);
@@ -324,6 +332,27 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   m.counters.misses += 1;
   cache_.pressure().note_read();
   miss_ns.add(static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count()));
+}
+
+void miss_handler::learn_group(const hit_pages::group& group, slot_t slot, const tablet_home& tablet,
+                               time_point deadline) {
+  remote::agent_session& link = *cache_.agents()[tablet.agent()];
+  const slot_t first = group.first * page_slots;
+  std::vector<word_t> entries;
+  const errc e = [&] {
+    const access_wait wait(cache_.pressure(), slot);
+    return link.read_entries(first, limits::pages_asked_together * page_slots, entries, deadline);
+  }();
+  if (e != errc::ok || !tablet.is_still() || link.lost()) return;
+  for (std::uint32_t page = 0; page < limits::pages_asked_together; ++page) {
+    const std::uint64_t from = page * page_slots;
+    if ((group.opened >> page & 1) == 0 || !cache_.pages().may_install(first + from, group.drops[page])) continue;
+    for (std::uint64_t i = from; i < from + page_slots; ++i) {
+      word_t expected = word::unknown;
+      if (word::is_remote(entries[i]))
+        word_at(first + i).compare_exchange_strong(expected, entries[i], std::memory_order_acq_rel);
+    }
+  }
 }
 
 std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first,

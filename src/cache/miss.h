@@ -21,12 +21,15 @@
 #include "cache/frames/elastic.h"
 #include "cache/frames/ghosts.h"
 #include "mutator.h"
+#include "table/pages.h"
 #include <farmem/base/histogram.h>
 #include <farmem/detail/barriers/access.h>
 #include <memory>
 #include <vector>
 
 namespace fm::detail {
+
+class tablet_home;
 
 class miss_handler {
  public:
@@ -51,6 +54,9 @@ class miss_handler {
 
  private:
   void miss_unknown(slot_t slot, std::atomic<word_t>& word);
+  /// Asks for the entries of an opened group of pages and puts them over words that are unknown. Whatever fails here is
+  /// met again by slot.
+  void learn_group(const hit_pages::group& group, slot_t slot, const tablet_home& tablet, time_point deadline);
   /// Fills the fetch's frame from home, by hint and if need be by slot; the word says `fetching`. Throws.
   word_t load(fetch& f, mutator& m, std::uint32_t agent);
   /// Reads the home copy at `from` into the frame, or a window of it into staging; the number of bytes of the object, 0

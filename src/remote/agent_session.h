@@ -203,6 +203,11 @@ class agent_session {
   virtual slot_answer fetch_slot(detail::slot_t slot, bool with_page, std::uint32_t bytes_max,
                                  time_point deadline) noexcept = 0;
 
+  /// The entries of so many slots, of one tablet or more, as the agent has them. Blocking, until `deadline` or for
+  /// `operation_within`.
+  virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out,
+                            time_point deadline = time_point::max()) noexcept = 0;
+
   // ---- writing back ----
   /// A batch with room for at least one home copy of `bytes_min`; waits for acknowledgements when too many are in
   /// flight, until `deadline` (null then: timed_out, agent_full, quota_exceeded, agent_lost in `why`). Thread-safe.
@@ -245,7 +250,6 @@ class agent_session {
   virtual void detach_all() noexcept = 0;
 
   // ---- introspection ----
-  virtual errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept = 0;
   /// One step of counting by type (protocol/heap_messages.h, census): which of the slots have a home copy, and what
   /// those are. Blocking.
   virtual errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,

@@ -163,7 +163,8 @@ class agent_session_impl final : public agent_session, public fabric::session_ev
 
   void detach_all() noexcept override;
 
-  errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out) noexcept override;
+  errc read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out,
+                    time_point deadline = time_point::max()) noexcept override;
   errc audit(audit_answer& out, std::string& text) noexcept override;
   errc census(detail::slot_t first, std::uint32_t count, std::vector<std::uint64_t>& stored,
               std::vector<census_record>& out) noexcept override;

@@ -224,16 +224,16 @@ errc agent_session_impl::learn_once(std::uint32_t region, time_point deadline) n
   }
 }
 
-errc agent_session_impl::read_entries(detail::slot_t first, std::uint32_t count,
-                                      std::vector<detail::word_t>& out) noexcept try {
+errc agent_session_impl::read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out,
+                                      time_point deadline) noexcept try {
   constexpr std::uint32_t count_max = 65536;
   out.clear();
   while (out.size() < count) {
     const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(count_max, count - out.size()));
     auto message =
         frame(message_type::read_entries, read_entries_body{.first_slot = first + out.size(), .count = n, .zero = 0});
-    const reply r =
-        call(fabric::lane::control, message_type::read_entries, &message, sizeof message, operation_deadline());
+    const reply r = call(fabric::lane::control, message_type::read_entries, &message, sizeof message,
+                         std::min(deadline, operation_deadline()));
     if (r.code != errc::ok) return r.code;
     const std::span<const std::byte> body = r.body();
     if (body.size() != std::size_t{n} * sizeof(detail::word_t)) return errc::bad_frame;

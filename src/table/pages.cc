@@ -58,6 +58,26 @@ bool hit_pages::may_install(slot_t slot, std::uint32_t drops) noexcept {
   return info.drops.load(std::memory_order_acquire) == drops;
 }
 
+hit_pages::group hit_pages::open_group(slot_t slot) {
+  constexpr std::uint64_t pages = limits::pages_asked_together;
+  const std::uint64_t own = slot / page_slots;
+  group g{.first = own / pages * pages};
+  bool wanted = false;
+  for (std::uint64_t i = 0; i < pages; ++i)
+    wanted |= g.first + i != own && state_of(g.first + i).load(std::memory_order_relaxed) != page_given_back;
+  const auto open_one = [&](std::uint64_t page) {
+    g.drops[page - g.first] = hit.pages[page].drops.load(std::memory_order_acquire);
+    open(page * page_slots);
+    g.opened |= 1u << (page - g.first);
+  };
+  open_one(own);
+  for (std::uint64_t page = g.first; wanted && page < g.first + pages; ++page) {
+    if (budget_ != 0 && pages_.load(std::memory_order_relaxed) >= budget_) break;
+    if (state_of(page).load(std::memory_order_relaxed) == page_given_back) open_one(page);
+  }
+  return g;
+}
+
 void hit_pages::begin_filling(slot_t first, std::uint64_t slots) {
   for (std::uint64_t page = first / page_slots; page < (first + slots) / page_slots; ++page) {
     shard& sh = shard_of(page);

@@ -50,6 +50,15 @@ class hit_pages {
   }
   /// Whether an answer may be put over an unknown word of the slot's page, by a question asked after `drops` was read.
   [[nodiscard]] bool may_install(slot_t slot, std::uint32_t drops) noexcept;
+  /// Pages that are asked for with another one: those of its group that are given back, if one of the group is in memory
+  /// already. Who reads here and there in a heap that was attached would ask for each page otherwise.
+  struct group {
+    std::uint64_t first = 0;                                          ///< page
+    std::uint32_t opened = 0;                                         ///< a bit for each page of the group
+    std::array<std::uint32_t, limits::pages_asked_together> drops{};  ///< of an opened page, from before the question
+  };
+  /// Opens them, as many as the budget has room for, and the slot's page. Within a section.
+  [[nodiscard]] group open_group(slot_t slot);
   /// A thread is about to allocate these slots (whole pages): they stay open until end_filling.
   void begin_filling(slot_t first, std::uint64_t slots);
   void end_filling(slot_t first, std::uint64_t slots) noexcept;

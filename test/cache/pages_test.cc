@@ -6,6 +6,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <latch>
+#include <optional>
 #include <thread>
 
 using namespace fm::detail;
@@ -134,6 +135,51 @@ TEST_CASE("an answer is not put over a word whose page was given back since the 
   b.pages.open(b.page(0));
   CHECK_FALSE(b.pages.may_install(b.page(0), asked_at));  // open again, but not the same
   CHECK(b.pages.may_install(b.page(0), asked_at + 1));
+}
+
+TEST_CASE("the second page of a group that is asked for brings the others, as far as the budget goes") {
+  const std::uint64_t budget = GENERATE(0u, 5u);
+  bench b(budget);
+  constexpr std::uint64_t n = limits::pages_asked_together;
+  static_assert(n == 16 && pages_per_tablet % n == 0);
+  const section s;
+  const hit_pages::group one = b.pages.open_group(b.page(3) + 9);
+  CHECK(one.first == b.page(0) / page_slots);
+  CHECK(one.opened == 1u << 3);  // nobody has been here before
+  CHECK(b.pages.open_group(b.page(3) + 10).opened == 1u << 3);
+  CHECK(b.pages.open_group(b.page(n)).opened == 1);  // of another group
+  CHECK(b.pages.count().pages == 2);
+
+  const std::uint32_t others =
+      budget == 0 ? 0xfff7 : 0x8003;  // the page itself, and from the first on what there is room for
+  const hit_pages::group all = b.pages.open_group(b.page(n - 1));
+  CHECK(all.opened == others);
+  CHECK(b.pages.count().pages == (budget == 0 ? n + 1 : budget));
+  for (std::uint64_t p = 0; p < n; ++p) {
+    CAPTURE(p);
+    CHECK(page_of(b.page(p)).state.load() == ((others >> p & 1) != 0 || p == 3 ? page_open : page_given_back));
+    CHECK(b.pages.may_install(b.page(p), all.drops[p]) == ((others >> p & 1) != 0 || p == 3));
+  }
+}
+
+TEST_CASE("what a group was asked about is not put over a page of it that was given back since") {
+  bench b(17);
+  std::optional<hit_pages::group> g;
+  {
+    const section s;
+    (void)b.pages.open_group(b.page(0));
+    g = b.pages.open_group(b.page(1));
+    REQUIRE(g->opened == 0xfffe);
+    b.pages.open(b.page(40));
+    b.pages.open(b.page(41));
+    for (std::uint64_t i = 0; i < 9; ++i)  // these two stay, and so does the first
+      for (const std::uint64_t p : {0, 40, 41}) word_at(b.page(p) + i).store(word::resident(frames[i], 0));
+  }
+  REQUIRE(b.give_back() == 1);
+  const section s;
+  b.pages.open(b.page(1));
+  CHECK_FALSE(b.pages.may_install(b.page(1), g->drops[1]));
+  CHECK(b.pages.may_install(b.page(2), g->drops[2]));
 }
 
 TEST_CASE("a page that two threads fill and that is given back meanwhile is not opened by the end of filling") {

@@ -108,6 +108,23 @@ TEST_CASE("a heap is detached, and attached with all that its root reaches") {
   for (const auto& a : agents) CHECK(a->store().heaps_left() == 0);
 }
 
+TEST_CASE("an attached heap asks for the places of many objects at once") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  const fm::test::temporary_folder folder;
+  meddled_agent agent(folder.url(scheme, 0));
+  constexpr std::uint64_t pages = 64, n = pages * fm::detail::page_slots;
+  {
+    fm::heap h(on({agent.url()}));
+    h.detach(as_index, make_shelf(h, n));
+  }
+  auto [h, root] = fm::heap::attach<shelf>(the_index, on({agent.url()}));
+  require_shelf(root, n);
+  // Of each group of pages, the first one and then all others. The list may begin and end within a group.
+  const fm::heap_stats s = h->stats();
+  CHECK(s.hit_bytes >= pages * fm::detail::page_bytes);
+  CHECK(s.misses_by_slot <= 2 * (pages / fm::detail::limits::pages_asked_together + 2) + 2);
+}
+
 TEST_CASE("two processes attach a heap, and the second is told who has it") {
   meddled_agent first, second;
   {
