@@ -29,7 +29,10 @@ struct store_hooks {
 struct store_options {
   std::uint64_t memory_bytes = 1ull << 30;   ///< for regions of all heaps
   std::uint64_t region_bytes = 16ull << 20;  ///< power of two, 64 KiB to 32 MiB
-  /// Ask the kernel to back regions of 2 MiB and more with huge pages. It does for shared memory only if
+  /// Regions are files, which other processes can map: for shm://. Without, they are this process' own memory, and the
+  /// kernel is asked to back those of 2 MiB and more with huge pages.
+  bool shared_regions = true;
+  /// Ask for huge pages for shared regions, too. The kernel gives them only if
   /// /sys/kernel/mm/transparent_hugepage/shmem_enabled says so ("advise").
   bool huge_pages = false;
   /// Per heap: what it gets when it asks for nothing, and the most that it may ask for. 0: memory_bytes.

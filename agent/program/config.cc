@@ -243,7 +243,7 @@ const std::vector<setting>& settings() {
        "verbs://: the device looks pages of regions up when it needs them, and they are not locked, where it can do "
        "that",
        false, [](config& c, text v) { c.fabric.on_demand_paging = parse_switch(v); }},
-      {"huge-pages", "", "ask the kernel for huge pages for regions; --doctor says whether it gives any", false,
+      {"huge-pages", "", "shm://: ask the kernel for huge pages for regions; --doctor says whether it gives any", false,
        [](config& c, text v) { c.store.huge_pages = parse_switch(v); }},
       {"trace-threads", "N", "threads that trace for collections (default 1)", false,
        [](config& c, text v) { c.store.trace_threads = parse_count(v); }},
@@ -313,6 +313,7 @@ config load_config(const std::vector<flag_values>& flags, const std::string& fil
     if (const std::string s = url.substr(0, url.find(':'));
         std::find(schemes.begin(), schemes.end(), s) == schemes.end())
       schemes.push_back(s);
+  c.store.shared_regions = std::find(schemes.begin(), schemes.end(), "shm") != schemes.end();
   return c;
 }
 

@@ -24,15 +24,17 @@ bool same(const std::uint64_t (&a)[3], const owner_key& k) {
 
 }  // namespace
 
-region_pool::region_pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages)
+region_pool::region_pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages,
+                         bool shared)
     : region_bytes_(region_bytes),
       huge_pages_(huge_pages),
+      shared_(shared),
       limit_(std::min<std::uint64_t>(memory_bytes / region_bytes, region_limit)),
       reserved_(reserve > 0 && limit_ > 1
                     ? std::clamp<std::uint64_t>(std::uint64_t(double(limit_) * reserve), 1, limit_ - 1)
                     : 0),
       records_(region_limit * sizeof(slot_in_table), detail::page_bytes) {
-  if (huge_pages_ && !os::shared_huge_pages())
+  if (huge_pages_ && shared_ && !os::shared_huge_pages())
     log::warn(
         "huge pages were asked for, and the kernel gives none for regions: echo advise > "
         "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
@@ -83,11 +85,11 @@ __attribute__((no_sanitize("vptr"))) region* region_pool::take(heap* owner, cons
     }
     r = bare_.back();
     try {
-      os::memory_file fresh("farmem-region", region_bytes_,
-                            use == region_use::readers ? os::written_by::maker : os::written_by::all);
       // The agent's memory, whoever writes to it first; and no memory is an answer, not a fault later.
-      protocol::allocate_pages(fresh, huge_pages_);
-      r->memory = std::move(fresh);
+      r->memory = shared_ ? protocol::make_region(
+                                region_bytes_, use == region_use::readers ? os::written_by::maker : os::written_by::all,
+                                huge_pages_)
+                          : os::memory_file::unshared(region_bytes_);
     } catch (const error& e) {
       log::error("no memory for a region: {}", e.what());
       return nullptr;

@@ -23,7 +23,8 @@ struct owner_key {
 
 class region_pool {
  public:
-  region_pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages);
+  region_pool(std::uint64_t memory_bytes, std::uint64_t region_bytes, double reserve, bool huge_pages,
+              bool shared = true);
   region_pool(const region_pool&) = delete;
   region_pool& operator=(const region_pool&) = delete;
   ~region_pool();
@@ -67,7 +68,8 @@ class region_pool {
   bool evict_kept();
 
   std::uint64_t region_bytes_;
-  const bool huge_pages_;
+  const bool huge_pages_;  ///< of shared regions; others have them if the kernel gives any
+  const bool shared_;
   std::uint64_t limit_;
   std::uint64_t reserved_;
   os::reservation records_;  ///< atomic<region*> by number

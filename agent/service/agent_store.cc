@@ -53,7 +53,7 @@ session& session_of(fabric::peer& p) { return *static_cast<session*>(p.user); }
 
 agent_store::agent_store(const store_options& o)
     : agent_(o),
-      regions_(o.memory_bytes, o.region_bytes, o.clean_reserve, o.huge_pages),
+      regions_(o.memory_bytes, o.region_bytes, o.clean_reserve, o.huge_pages, o.shared_regions),
       spaces_(agent_, regions_),
       heaps_(agent_, regions_),
       pools_(agent_, regions_),

@@ -86,7 +86,7 @@ void examine_memory(std::vector<finding>& out) {
   else
     out.push_back({level::good, fmt::format("transparent huge pages: {}; {} reserved", transparent, pages), {}});
   if (!shared.empty() && shared.find("[never]") != std::string::npos)
-    out.push_back({level::note, "regions of an agent are shared memory, which has no transparent huge pages here",
+    out.push_back({level::note, "regions of an agent that serves shm:// have no transparent huge pages here",
                    "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, and give the agent --huge-pages"});
 }
 

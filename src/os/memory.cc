@@ -107,6 +107,24 @@ memory_file::memory_file(const char* name, std::uint64_t bytes, written_by who) 
   fd_ = fd;
 }
 
+memory_file memory_file::unshared(std::uint64_t bytes) {
+  bytes = detail::round_up(bytes, detail::page_bytes);
+  const bool huge = bytes >= huge_page_bytes;
+  reservation space(bytes, huge ? huge_page_bytes : detail::page_bytes);
+  if (huge) reservation::prefer_huge_pages(space.base(), bytes);
+  if (!map_pages(space.base(), bytes)) {
+    if (errno != EINVAL)
+      throw error(errc::out_of_memory, fmt::format("memory of {} bytes: {}", bytes, std::strerror(errno)));
+    for (std::uint64_t at = 0; at < bytes; at += detail::page_bytes)  // Linux before 5.14
+      *static_cast<volatile std::byte*>(space.base() + at) = std::byte{};
+  }
+  memory_file f;
+  f.base_ = space.base();
+  f.bytes_ = bytes;
+  space.abandon();
+  return f;
+}
+
 bool memory_file::is_sealed() const noexcept {
   const int seals = ::fcntl(fd_, F_GET_SEALS);
   return seals >= 0 && (seals & (seal_writes | F_SEAL_WRITE)) != 0;

@@ -55,7 +55,7 @@ bool map_pages(std::byte* base, std::uint64_t bytes) noexcept;
 /// Who writes a memory file: all who have it, or only the mapping of its maker.
 enum class written_by : std::uint8_t { all, maker };
 
-/// A memfd and its mapping in this process.
+/// A memfd and its mapping in this process; or such memory without a file.
 class memory_file {
  public:
   memory_file() = default;
@@ -66,6 +66,10 @@ class memory_file {
   /// Checks that the file really has `bytes`, and that it is sealed against shrinking, so that the mapping cannot be made
   /// to fault. Throws fm::error (invalid_argument), also when `who` is all and the file cannot be written.
   static memory_file adopt(int fd, std::uint64_t bytes, written_by who = written_by::all);
+  /// Memory that no other process can map, so it needs no file: fd() is -1. The kernel backs it with huge pages where it
+  /// does so on request, which it seldom does for a file. All of its pages are there, and zero. Throws fm::error
+  /// (out_of_memory) naming the size. O(pages).
+  static memory_file unshared(std::uint64_t bytes);
   ~memory_file();
   memory_file(memory_file&& o) noexcept
       : base_(std::exchange(o.base_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), fd_(std::exchange(o.fd_, -1)) {}

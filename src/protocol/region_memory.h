@@ -15,9 +15,10 @@
 
 namespace fm::protocol {
 
-/// Allocates every page of the file in this process, huge ones if they are wanted and the kernel has any for it. Throws
-/// fm::error (out_of_memory) naming the size. O(pages).
-inline void allocate_pages(const os::memory_file& f, bool huge) {
+/// A file for a region that others may map. This process allocates every page of it, huge ones if they are wanted and the
+/// kernel has any for it. Throws fm::error (out_of_memory) naming the size. O(pages).
+inline os::memory_file make_region(std::uint64_t bytes, os::written_by who, bool huge) {
+  os::memory_file f("farmem-region", bytes, who);
   if (huge &&
       f.bytes() >= os::huge_page_bytes) {  // which the kernel gives to whoever maps the file, but not to fallocate
     os::reservation::prefer_huge_pages(f.base(), f.bytes());
@@ -28,6 +29,7 @@ inline void allocate_pages(const os::memory_file& f, bool huge) {
   while (rc != 0 && errno == EINTR);
   if (rc != 0)
     throw error(errc::out_of_memory, "a region of " + std::to_string(f.bytes()) + " bytes: " + std::strerror(errno));
+  return f;
 }
 
 }  // namespace fm::protocol

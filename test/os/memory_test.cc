@@ -1,5 +1,6 @@
 // Reservations, memory files and what is refused when a descriptor comes from elsewhere.
 #include "os/os.h"
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -146,6 +147,30 @@ TEST_CASE("a memory file can neither shrink nor grow under its mapping") {
   CHECK(::ftruncate(f.fd(), 4_KiB) != 0);
   CHECK(::ftruncate(f.fd(), 3 * 4_KiB) != 0);
   CHECK(::fcntl(f.fd(), F_ADD_SEALS, F_SEAL_WRITE) != 0);
+}
+
+TEST_CASE("unshared memory is there, zero and writable, has no file, and asks for huge pages from 2 MiB on") {
+  for (const std::uint64_t bytes : {64_KiB, 2_MiB, 6_MiB}) {
+    CAPTURE(bytes);
+    const auto before = fm::os::resident_memory_of();
+    memory_file m = memory_file::unshared(bytes);
+    const auto after = fm::os::resident_memory_of();
+    REQUIRE(m.bytes() == bytes);
+    CHECK(m.fd() == -1);
+    CHECK_FALSE(m.is_sealed());
+    CHECK(after.total_bytes >= before.total_bytes + bytes / 2);  // other tests' memory may go meanwhile
+    CHECK(after.shared_bytes == before.shared_bytes);
+    CHECK(std::all_of(m.base(), m.base() + bytes, [](std::byte b) { return b == std::byte{}; }));
+    std::memset(m.base(), 1, bytes);
+    m.drop_pages();  // there is nobody who could have mapped them
+    CHECK(m.base()[bytes - 1] == std::byte{1});
+    if (::access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0)
+      CHECK((flags_of(m.base()).find(" hg") != std::string::npos) == (bytes >= 2_MiB));
+    CHECK(flags_of(m.base()).find(" dd") != std::string::npos);  // no core dump has it
+    const memory_file moved = std::move(m);
+    CHECK(moved.base()[0] == std::byte{1});
+  }
+  CHECK(error_of([] { memory_file::unshared(1_TiB << 8); }).first == fm::errc::out_of_memory);
 }
 
 TEST_CASE("pages that a memory file drops are gone for all who have mapped it") {

@@ -83,10 +83,13 @@ inline std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// An agent that serves tcp:// and shm:// and has an admin socket.
+/// An agent that serves tcp:// and, unless it is not to, shm://, and has an admin socket.
 class live_agent {
  public:
-  explicit live_agent(std::vector<std::string> more = {}) : more_(std::move(more)) { start(host() + "0"); }
+  explicit live_agent(std::vector<std::string> more = {}, bool serves_shm = true)
+      : more_(std::move(more)), serves_shm_(serves_shm) {
+    start(host() + "0");
+  }
   /// Starts the program after its end. It serves the same addresses.
   void start_again() { start(std::string(url("tcp"))); }
   [[nodiscard]] std::string shm() const { return "shm://" + (where / "agent.sock"); }
@@ -103,7 +106,7 @@ class live_agent {
   }
 
   fm::test::temporary_folder where;
-  std::vector<std::string> urls;  ///< tcp, shm
+  std::vector<std::string> urls;  ///< tcp, shm if it serves that
   std::unique_ptr<process> program;
 
  private:
@@ -111,8 +114,9 @@ class live_agent {
     const int notify = ::inotify_init1(IN_CLOEXEC);
     REQUIRE(notify >= 0);
     REQUIRE(::inotify_add_watch(notify, where.path().c_str(), IN_MOVED_TO) >= 0);
-    std::vector<std::string> a{FARMEM_AGENT,    "--listen", tcp,     "--listen",    shm(), "--ready-file",
-                               where / "ready", "--admin",  admin(), "--log-level", "info"};
+    std::vector<std::string> a{FARMEM_AGENT, "--listen", tcp,           "--ready-file", where / "ready",
+                               "--admin",    admin(),    "--log-level", "info"};
+    if (serves_shm_) a.insert(a.end(), {"--listen", shm()});
     a.insert(a.end(), more_.begin(), more_.end());
     program = std::make_unique<process>(a, log());
     const int ended = int(::syscall(SYS_pidfd_open, program->id(), 0));
@@ -125,7 +129,7 @@ class live_agent {
     urls.clear();
     std::ifstream in(where / "ready");
     for (std::string line; std::getline(in, line);) urls.push_back(line);
-    REQUIRE(urls.size() == 2);
+    REQUIRE(urls.size() == (serves_shm_ ? 2 : 1));
   }
   /// An address of this host that nothing else uses, so that the agent finds its port free when it starts again: between
   /// two lives of an agent, the system gives a port of 127.0.0.1 to whoever asks for any.
@@ -137,6 +141,7 @@ class live_agent {
   }
 
   std::vector<std::string> more_;
+  bool serves_shm_;
 };
 
 }  // namespace agent_test

@@ -12,6 +12,7 @@
 
 #include "fabric/raw_client.h"
 #include "live_agent.h"
+#include "os/os.h"
 #include "support/await.h"
 
 using namespace agent_test;
@@ -139,6 +140,24 @@ TEST_CASE("a heap on a running agent reads back what it evicted, and the agent e
   CHECK(code == 0);
   CHECK_FALSE(std::filesystem::exists(a.admin()));
   CHECK_FALSE(std::filesystem::exists(a.where / "agent.sock"));
+}
+
+TEST_CASE("regions are shared memory only where shm:// is served, and in huge pages elsewhere", "[agent]") {
+  const bool serves_shm = GENERATE(true, false);
+  const live_agent a({"--memory", "64MiB", "--region", "2MiB"}, serves_shm);
+  fm::heap h(small(a.url("tcp")));
+  const auto all = fill(h);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  const std::uint64_t shared = fm::os::resident_memory_of(a.program->id()).shared_bytes;
+  CAPTURE(serves_shm, shared);
+  CHECK((shared >= 1_MiB) == serves_shm);
+  if (std::filesystem::exists("/sys/kernel/mm/transparent_hugepage/enabled")) {
+    const std::string maps = text_of("/proc/" + std::to_string(a.program->id()) + "/smaps");
+    CHECK((maps.find(" hg") == std::string::npos) == serves_shm);
+  }
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < records; ++i) wrong += all[i]->words != numbered(i).words;
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("names that clients chose stay in their line, of the log and of the status", "[agent]") {

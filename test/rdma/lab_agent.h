@@ -65,6 +65,7 @@ class lab_agent {
     }
   }
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
+  [[nodiscard]] pid_t process() const { return process_.id(); }
   int end(int signal) { return process_.end(signal); }
 
   [[nodiscard]] bool said(const char* what) const {
