@@ -1,4 +1,5 @@
-// How the pages of a region's memory come into being, and on whose account.
+// How the pages of a region that others may map come into being, and on whose account. Without shm:// a region is the
+// agent's own memory (os::memory_file::unshared).
 // A page of a memory file is charged to whoever touches it first; if none is left, the toucher is killed. So the agent
 // allocates all of them when it makes the region, where a shortage is an answer. An owner that has the region mapped
 // takes the page faults when the region is opened, ahead of the threads that will fill it (session::touch_ahead).
