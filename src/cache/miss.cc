@@ -290,16 +290,9 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   if (a.status != errc::ok) throw_access(a.status, slot, link);
   if (!word::is_remote(a.entry)) throw_access(errc::not_found, slot, link);
   m.counters.misses_by_slot += 1;
-  if (!cache_.pages().may_install(slot, drops)) return;  // the page was given back meanwhile: ask again
   if (link.lost()) throw_access(errc::agent_lost, slot, link);
+  if (!cache_.pages().put(slot / page_slots * page_slots, drops, a.page)) return;  // given back meanwhile: ask again
   if (cache_.pages().over()) cache_.eviction().wake();
-  // Hints for the whole page, over words that are still unknown.
-  const slot_t first = slot / page_slots * page_slots;
-  for (std::size_t i = 0; i < a.page.size() && i < page_slots; ++i) {
-    if (!word::is_remote(a.page[i])) continue;
-    word_t expected = word::unknown;
-    word_at(first + i).compare_exchange_strong(expected, a.page[i], std::memory_order_acq_rel);
-  }
   word_t expected = word::unknown;
   if (a.page.empty()) word.compare_exchange_strong(expected, a.entry, std::memory_order_acq_rel);
   // The copy came along: use it, unless somebody was quicker.
@@ -346,12 +339,8 @@ void miss_handler::learn_group(const hit_pages::group& group, slot_t slot, const
   if (e != errc::ok || !tablet.is_still() || link.lost()) return;
   for (std::uint32_t page = 0; page < limits::pages_asked_together; ++page) {
     const std::uint64_t from = page * page_slots;
-    if ((group.opened >> page & 1) == 0 || !cache_.pages().may_install(first + from, group.drops[page])) continue;
-    for (std::uint64_t i = from; i < from + page_slots; ++i) {
-      word_t expected = word::unknown;
-      if (word::is_remote(entries[i]))
-        word_at(first + i).compare_exchange_strong(expected, entries[i], std::memory_order_acq_rel);
-    }
+    if ((group.opened >> page & 1) != 0)
+      cache_.pages().put(first + from, group.drops[page], std::span(entries).subspan(from, page_slots));
   }
 }
 

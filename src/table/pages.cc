@@ -58,6 +58,16 @@ bool hit_pages::may_install(slot_t slot, std::uint32_t drops) noexcept {
   return info.drops.load(std::memory_order_acquire) == drops;
 }
 
+bool hit_pages::put(slot_t first, std::uint32_t drops, std::span<const word_t> hints) noexcept {
+  if (!may_install(first, drops)) return false;
+  for (std::size_t i = 0; i < hints.size() && i < page_slots; ++i) {
+    word_t expected = word::unknown;
+    if (word::is_remote(hints[i]))
+      word_at(first + i).compare_exchange_strong(expected, hints[i], std::memory_order_acq_rel);
+  }
+  return true;
+}
+
 hit_pages::group hit_pages::open_group(slot_t slot) {
   constexpr std::uint64_t pages = limits::pages_asked_together;
   const std::uint64_t own = slot / page_slots;

@@ -15,9 +15,9 @@
 //      unknown, discard the memory.
 //   3. Opening: under the same lock, the side table's words for the page return to it, then it is open. So a page with
 //      words has none in the side table, and nobody can take an unknown word for an object that is resident.
-//   4. An answer by slot is put over an unknown word only if the page has not been dropped since before the question
-//      was asked (may_install): otherwise the object may have been fetched, changed, written back and dropped in
-//      between, and the answer would name older bytes.
+//   4. An answer is put over an unknown word only if the page has not been dropped since before the question was asked
+//      (may_install, put): otherwise the object may have been fetched, changed, written back and dropped in between, and
+//      the answer would name older bytes.
 //
 // Everything else that changes a word does so from a value that is not unknown, by compare-exchange, or owns the word
 // (busy, fetching): the first fails over a word that has been taken away, and a page with the second is not discarded.
@@ -29,6 +29,7 @@
 #include "table/table.h"
 #include <array>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -50,6 +51,8 @@ class hit_pages {
   }
   /// Whether an answer may be put over an unknown word of the slot's page, by a question asked after `drops` was read.
   [[nodiscard]] bool may_install(slot_t slot, std::uint32_t drops) noexcept;
+  /// Puts hints over those words of the page of `first` that are still unknown, if it may. False: it may not.
+  bool put(slot_t first, std::uint32_t drops, std::span<const word_t> hints) noexcept;
   /// Pages that are asked for with another one: those of its group that are given back, if one of the group is in memory
   /// already. Who reads here and there in a heap that was attached would ask for each page otherwise.
   struct group {

@@ -178,8 +178,17 @@ TEST_CASE("what a group was asked about is not put over a page of it that was gi
   REQUIRE(b.give_back() == 1);
   const section s;
   b.pages.open(b.page(1));
-  CHECK_FALSE(b.pages.may_install(b.page(1), g->drops[1]));
-  CHECK(b.pages.may_install(b.page(2), g->drops[2]));
+  word_at(b.page(2) + 1).store(word::resident(frames[0], 0));
+  std::vector<word_t> answer(page_slots);
+  for (std::uint32_t i = 1; i < page_slots; ++i) answer[i] = remote(i);
+  answer[3] = word::free;
+  CHECK_FALSE(b.pages.put(b.page(1), g->drops[1], answer));
+  for (std::uint64_t i = 0; i < page_slots; ++i) REQUIRE(b.word(b.page(1) + i) == word::unknown);
+  CHECK(b.pages.put(b.page(2), g->drops[2], answer));
+  for (std::uint32_t i = 4; i < page_slots; ++i) REQUIRE(b.word(b.page(2) + i) == remote(i));
+  CHECK(b.word(b.page(2)) == word::unknown);
+  CHECK(b.word(b.page(2) + 1) == word::resident(frames[0], 0));  // it was there already
+  CHECK(b.word(b.page(2) + 3) == word::unknown);                 // nothing is stored there
 }
 
 TEST_CASE("a page that two threads fill and that is given back meanwhile is not opened by the end of filling") {
