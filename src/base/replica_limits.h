@@ -15,8 +15,8 @@ constexpr std::uint32_t silent_looks = 8;
 constexpr std::uint32_t replicas_max = 4;
 /// Bytes that are read at once from a member of a set for a new one: as much as a batch has.
 constexpr std::uint64_t import_read_bytes = 256 << 10;
-/// Entries that one message asks for: 32 KiB, which is a moment for any agent and link.
-constexpr std::uint32_t entries_read_at_once = 4096;
+/// Entries that one message asks for: 64 KiB, which is a moment for any agent and link. A group of pages has as many.
+constexpr std::uint32_t entries_read_at_once = 8192;
 /// Batches for a new member that are not acknowledged yet. Those of the program go to it as well.
 constexpr std::uint32_t imports_in_flight = 4;
 /// A tablet's new member is given up when nothing of it was acknowledged for so long.

@@ -91,10 +91,10 @@ void verify_frames(object_cache& cache, findings& out) {
   });
 }
 
-void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& nothing_marked, findings& out) {
+void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& nothing_marked,
+                   std::vector<word_t>& entries, findings& out) {
   const slot_t first = std::uint64_t{tablet} * tablet_slots;
   remote::agent_session& link = cache.link_of(first);
-  std::vector<word_t> entries;
   if (const errc e = link.read_entries(first, tablet_slots, entries); e != errc::ok || entries.size() != tablet_slots) {
     out.fault("tablet {}: its entries cannot be read from {}: {}", tablet, link.url(), to_string(e));
     return;
@@ -136,12 +136,11 @@ void verify_tablet(object_cache& cache, std::uint32_t tablet, const slot_marks& 
 }
 
 // A live backup has a copy of whatever the primary has one of, unless a newer one is here and on its way.
-void verify_backups(object_cache& cache, std::uint32_t tablet, findings& out) {
+void verify_backups(object_cache& cache, std::uint32_t tablet, const std::vector<word_t>& entries, findings& out) {
   const slot_t first = std::uint64_t{tablet} * tablet_slots;
   const replica_set set = replica_set::of_tablet(tablet);
-  std::vector<word_t> entries, backup;
-  if (set.backups() == 0 || cache.agents()[set.primary()]->read_entries(first, tablet_slots, entries) != errc::ok)
-    return;
+  if (set.backups() == 0 || entries.size() != tablet_slots) return;
+  std::vector<word_t> backup;
   set.for_each_backup([&](std::uint32_t a) {
     remote::agent_session& link = *cache.agents()[a];
     if (link.lost()) return;
@@ -195,9 +194,10 @@ verify_report heap_core::verify_now() {
   const auto no_eviction = cache_->eviction().hold();
   for (auto& link : links_) link->flush(clock::now() + std::chrono::seconds(10));
   verify_frames(*cache_, out);
+  std::vector<word_t> entries;  // of the tablet's primary
   for (const std::uint32_t t : allocated->tablets()) {
-    verify_tablet(*cache_, t, *allocated, out);
-    verify_backups(*cache_, t, out);
+    verify_tablet(*cache_, t, *allocated, entries, out);
+    verify_backups(*cache_, t, entries, out);
   }
   verify_weak_cells(*allocated, out);
   for (auto& link : links_) {

@@ -2,6 +2,7 @@
 // introspection. A call is repeated across reconnects until it has an answer, its deadline passes, or the agent session
 // has ended; everything asked here may be asked twice without harm.
 #include "base/base.h"
+#include "base/replica_limits.h"
 #include "base/text.h"
 #include <algorithm>
 
@@ -226,10 +227,10 @@ errc agent_session_impl::learn_once(std::uint32_t region, time_point deadline) n
 
 errc agent_session_impl::read_entries(detail::slot_t first, std::uint32_t count, std::vector<detail::word_t>& out,
                                       time_point deadline) noexcept try {
-  constexpr std::uint32_t count_max = 65536;
   out.clear();
+  out.reserve(count);
   while (out.size() < count) {
-    const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(count_max, count - out.size()));
+    const auto n = std::min(detail::limits::entries_read_at_once, count - static_cast<std::uint32_t>(out.size()));
     auto message =
         frame(message_type::read_entries, read_entries_body{.first_slot = first + out.size(), .count = n, .zero = 0});
     const reply r = call(fabric::lane::control, message_type::read_entries, &message, sizeof message,
