@@ -9,6 +9,8 @@ namespace fm::detail::limits {
 
 /// How long an access waits for a replica to take over: a failover takes milliseconds once an agent is known to be lost.
 constexpr auto failover_within = std::chrono::seconds(30);
+/// Tablets that are remembered because threads wait for them while an agent's are promoted.
+constexpr std::size_t awaited_tablets = 16;
 /// Looks in a row, within heap_options::suspect_within, in which nothing was heard of an agent before it is given up.
 constexpr std::uint32_t silent_looks = 8;
 /// Agents that store an object, at most: each multiplies memory and writes. Two or three are usual elsewhere.

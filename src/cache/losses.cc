@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 namespace fm::detail {
 
@@ -38,6 +37,8 @@ bool lost_agents::await_home(slot_t slot, const tablet_home& home) {
       continue;  // another agent has it since
     }
     if (clock::now() >= deadline) return false;
+    const std::uint32_t tablet = tablet_of(slot);
+    awaited_[tablet % awaited_.size()].store(tablet + 1, std::memory_order_relaxed);
     os::futex_wait(moved_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(10)));
   }
 }
@@ -45,6 +46,13 @@ bool lost_agents::await_home(slot_t slot, const tablet_home& home) {
 void lost_agents::note_moved() noexcept {
   moved_.fetch_add(1, std::memory_order_seq_cst);
   os::futex_wake(moved_, 1 << 30);
+}
+
+std::optional<std::uint32_t> lost_agents::take_awaited() noexcept {
+  for (std::atomic<std::uint32_t>& place : awaited_)
+    if (place.load(std::memory_order_relaxed) != 0)
+      if (const std::uint32_t tablet = place.exchange(0, std::memory_order_relaxed)) return tablet - 1;
+  return {};
 }
 
 // By the session's thread, which must not wait: an agent without memory to list its tablets is not replaced now.

@@ -17,12 +17,14 @@
 // it frees.
 #pragma once
 
+#include "base/replica_limits.h"
 #include "cache/tablets/slot_marks.h"
 #include "cache/tablets/tablet_home.h"
 #include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 
@@ -44,6 +46,8 @@ class lost_agents {
   bool await_home(slot_t slot, const tablet_home& home);
   /// Tablets have other agents: those who wait look again.
   void note_moved() noexcept;
+  /// A tablet that a thread waits for in await_home, each time it is noted: a hint which is to be next. Wait-free.
+  [[nodiscard]] std::optional<std::uint32_t> take_awaited() noexcept;
   /// Whether each object that the agent stores is on another agent that answers. O(tablets).
   [[nodiscard]] bool is_replaceable(std::uint32_t agent) const noexcept;
   /// Tablets that fewer agents store than cache_options::replicas says. O(tablets).
@@ -75,6 +79,9 @@ class lost_agents {
   };
   object_cache& cache_;
   std::atomic<std::uint32_t> moved_{0};  ///< how often tablets got other agents; futex
+  /// Tablets that are waited for, each at a place of its number, as the number and one: one may hide another until the
+  /// other's thread looks again.
+  std::array<std::atomic<std::uint32_t>, limits::awaited_tablets> awaited_{};
   std::atomic<std::uint64_t> objects_{0};
   std::atomic<std::uint64_t> changed_bytes_{0};  ///< of frames that became dirty when no agent was left
   std::mutex mutex_;

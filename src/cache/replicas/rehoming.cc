@@ -6,9 +6,11 @@
 #include "base/log.h"
 #include "cache/eviction/evictor.h"
 #include "cache/object_cache.h"
+#include "cache/replicas/promotion_queue.h"
 #include "cache/tablets/replica_set.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace fm::detail {
 
@@ -134,13 +136,22 @@ bool rehoming::promote(std::uint32_t agent, std::uint64_t& tablets) {
   sweep_.open_pages_aside([&](std::uint32_t t) { return is_of(agent, t); });
   if (!mutated(mutation::rehome_without_grace) && !sweep_.await_readers(clock::now() + limits::rehoming_pause_within))
     return false;
-  for (const tablet_move& m : moves)
-    for (std::uint32_t t = m.first; t < m.first + m.count; ++t)
-      if (!mutated(mutation::believe_old_hints)) sweep_.forget_addresses(t, time_point::max());  // they fail
-  if (sweep_.ends()) return false;
-  cache_.slots().move_tablets(agent, moves);
-  cache_.losses().note_moved();
-  for (const tablet_move& m : moves) tablets += m.count;
+  promotion_queue queue(moves);
+  const auto publish = [&] {
+    const std::vector<tablet_move> swept = queue.take_swept();
+    cache_.slots().move_tablets(agent, swept);
+    cache_.losses().note_moved();
+    tablets += swept.size();
+  };
+  std::optional<std::uint32_t> awaited = cache_.losses().take_awaited();
+  while (const std::optional<std::uint32_t> t = queue.next(awaited)) {
+    if (!mutated(mutation::believe_old_hints)) sweep_.forget_addresses(*t, time_point::max());  // they fail
+    if (sweep_.ends()) return false;
+    queue.note_swept(*t);
+    if (awaited && queue.is_swept(*awaited)) publish();
+    awaited = cache_.losses().take_awaited();
+  }
+  publish();
   return true;
 }
 

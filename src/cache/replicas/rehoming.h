@@ -12,7 +12,8 @@
 //      failed. Threads that wait inside of sections for the promotion itself read nothing (reading_nothing).
 //   4  Hints become unknown, and so do the home addresses of clean frames, which stay clean: eviction forgets them, and the
 //      next access asks by slot. A page at a time, while eviction is held back: it takes addresses from frames to words.
-//   5  The tablets name their new primaries.
+//   5  The tablets name their new primaries: at once those that threads wait for, which are swept first
+//      (promotion_queue.h), and together all others. Nobody can put an address of the old agent anywhere since step 3.
 // A pause is not needed: no slot is lost, so nobody has to tell which ones are in use.
 //
 // Re-homing. The order, and what each step is for
