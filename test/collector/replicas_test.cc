@@ -89,6 +89,27 @@ TEST_CASE("an agent dies beside four threads that read, write and make objects, 
   CHECK(h.stats().tablets_degraded > 0);
 }
 
+TEST_CASE(
+    "threads that wait for many tablets of a lost agent read what was written, whichever gets its new primary first") {
+  meddled_agent first, second, third;
+  fm::heap h(twice({first.url(), second.url(), third.url()}));
+  const auto all = make_some(h, fm::test::effort(600'000));
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  std::atomic<std::uint64_t> wrong{0};
+  fm::test::busy_threads threads(
+      4, [&](std::size_t, std::uint64_t random) { wrong += all[random % all.size()]->id != random % all.size(); },
+      [](const fm::error&) { return false; });
+  threads.pass(2'000);
+  second.die();
+  require_taken_over(h, 1);
+  threads.pass(2'000);
+  threads.stop();
+  REQUIRE(wrong == 0);
+  REQUIRE(threads.unexpected().empty());
+  CHECK(h.stats().tablets_promoted > 0);
+  require_sound_at_home(h);
+}
+
 TEST_CASE("a set is completed while its objects are changed, and a second death finds the newest versions") {
   meddled_agent first, second, third;
   fm::heap h(twice({first.url(), second.url(), third.url()}));
