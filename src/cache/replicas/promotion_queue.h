@@ -1,7 +1,7 @@
 // In which order the tablets of a lost agent get their new primaries: those that threads wait for come first.
 //
-// A tablet is swept before it names another agent (address_sweep.h). That takes a millisecond, and an agent has hundreds
-// of tablets. So whoever waits for one waits for that one, and not for all.
+// A tablet is swept before it names another agent (address_sweep.h). That takes up to some milliseconds, and an agent has
+// hundreds of tablets. So whoever waits for one waits for that one, and not for all.
 //
 // By the collector's thread alone.
 #pragma once
