@@ -1,4 +1,4 @@
-// The collector's thread, who waits for it, and the notices of dead objects; see collector.h.
+// The collector's thread, and who waits for it; see collector.h.
 #include "collector/collector.h"
 #include "collector/collection_turns.h"
 
@@ -59,6 +59,8 @@ collector::collector(object_cache& cache, const collector_options& options)
 collector::~collector() { stop(); }
 
 void collector::stop() noexcept {
+  FM_CHECK(!notices_.is_own_thread(), "a notice of a dead object does not close its heap");
+  notices_.await_told();  // while there are still collections, for which one may be waiting
   {
     const std::lock_guard lock(mutex_);
     stopping_.store(true);
@@ -66,7 +68,7 @@ void collector::stop() noexcept {
   changed_.notify_all();
   traced();
   if (thread_.joinable()) thread_.join();
-  watched_.clear();
+  notices_.stop();
 }
 
 void collector::traced() noexcept {
@@ -168,17 +170,34 @@ void collector::look_at_members() noexcept {
   traced();
 }
 
-void collector::require_other_thread(const char* what) const {
-  if (std::this_thread::get_id() == thread_.get_id())
-    throw error(errc::scope_misuse, fmt::format("{} in a notice of a dead object waits for its own thread", what));
+void collector::refuse_notice(const char* what) {
+  if (notices_.is_own_thread())
+    throw error(errc::scope_misuse, fmt::format("{} in a notice of a dead object waits for its own end", what));
 }
 
 bool collector::run_between(const std::function<void()>& what) {
-  return run_errand({.what = what, .is_last = false, .failure = nullptr});
+  const std::function<bool()> not_the_last = [&] {
+    what();
+    return false;
+  };
+  return run_errand({.what = not_the_last, .failure = nullptr});
 }
 
-bool collector::run_last(const std::function<void()>& what) {
-  return run_errand({.what = what, .is_last = true, .failure = nullptr});
+bool collector::run_last(const std::function<void()>& what) { return run_told(what, true); }
+
+bool collector::run_alone(const std::function<void()>& what) { return run_told(what, false); }
+
+bool collector::run_told(const std::function<void()>& what, bool is_last) {
+  bool done = false;
+  const std::function<bool()> alone = [&] {
+    if (!notices_.all_told()) return false;  // a collection came first
+    what();
+    done = true;
+    return is_last;
+  };
+  do notices_.await_told();
+  while (run_errand({.what = alone, .failure = nullptr}) && !done);
+  return done;
 }
 
 bool collector::run_errand(errand mine) {
@@ -197,15 +216,16 @@ void collector::run_errands(std::unique_lock<std::mutex>& lock) noexcept {
   while (!errands_.empty() && !stopping_.load()) {
     errand& e = *errands_.back();
     errands_.pop_back();
+    bool is_last = false;
     lock.unlock();
     try {
-      e.what();
+      is_last = e.what();
     } catch (...) {
       e.failure = std::current_exception();
     }
     lock.lock();
     e.done = true;
-    if (e.is_last && !e.failure) stopping_.store(true);
+    if (is_last) stopping_.store(true);
     changed_.notify_all();
   }
 }
@@ -230,15 +250,16 @@ void collector::ask_as_due() noexcept {
 cycle_report collector::collect(std::string_view why, evacuate what) {
   const section_break outside;
   section_break::require_left("a collection");
+  const bool by_notice = notices_.is_own_thread();  // which waits for no notices, and so only asks
   std::unique_lock lock(mutex_);
   std::uint64_t freed = 0;
   for (int again = 0;; ++again) {
     const std::uint64_t until = begun_ + 1;  // one that begins from now on
     wanted_ = why.empty() ? "asked for" : std::string(why);
     if (what == evacuate::all) wanted_evacuation_ = what;
-    if (std::this_thread::get_id() == thread_.get_id()) return last_;  // a notice asks: it runs after the notices
-    callers_.fetch_add(1, std::memory_order_release);
     changed_.notify_all();
+    if (by_notice) return last_;
+    callers_.fetch_add(1, std::memory_order_release);
     traced();  // a cycle that takes its time goes on at once
     changed_.wait(lock, [&] { return ended_ >= until || stopping_.load(); });
     callers_.fetch_sub(1, std::memory_order_relaxed);
@@ -246,9 +267,12 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
     const bool left = r.ok() && r.freed < r.dead;  // they were being written or fetched
     r.freed += freed;
     r.dead += freed;
-    if (!left || again == limits::again_max || stopping_.load()) return r;
-    freed = r.freed;
     lock.unlock();
+    if (!left || again == limits::again_max || stopping_.load()) {
+      notices_.await_told();
+      return r;
+    }
+    freed = r.freed;
     cache_.eviction().await_acknowledged(clock::now() +
                                          std::min<duration>(options_.call_within, limits::written_within));
     lock.lock();
@@ -258,18 +282,22 @@ cycle_report collector::collect(std::string_view why, evacuate what) {
 cycle_report collector::collect_young(std::string_view why) {
   const section_break outside;
   section_break::require_left("a collection");
+  const bool by_notice = notices_.is_own_thread();
   std::unique_lock lock(mutex_);
   const std::uint64_t until = young_begun_ + 1;
   young_wanted_ = why.empty() ? "asked for" : std::string(why);
-  if (std::this_thread::get_id() == thread_.get_id()) return last_young_;  // a notice asks: it runs after the notices
+  changed_.notify_all();
+  if (by_notice) return last_young_;
   ++young_callers_;
   callers_.fetch_add(1, std::memory_order_release);
-  changed_.notify_all();
   traced();  // a cycle that takes its time goes on at once
   changed_.wait(lock, [&] { return young_ended_ >= until || stopping_.load(); });
   callers_.fetch_sub(1, std::memory_order_relaxed);
   --young_callers_;
-  return last_young_;
+  cycle_report r = last_young_;
+  lock.unlock();
+  notices_.await_told();
+  return r;
 }
 
 void collector::keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept {
@@ -282,40 +310,6 @@ void collector::keep_for_readers(std::unique_ptr<slot_marks> marks) noexcept {
     (void)marks.release();  // there is no room to remember them by
   }
   std::erase_if(outlived_, [](const outlived& o) { return epochs::try_pass(o.stamp); });
-}
-
-void collector::on_dead(slot_t slot, std::function<void()> notice) {
-  const weak_name object = name_weakly(slot);
-  const std::lock_guard lock(watched_mutex_);
-  watched_.push_back({object, std::move(notice)});
-}
-
-// Of the objects that the cycle found dead. Notices are the user's code: no lock is held and no section is open.
-void collector::tell_dead() noexcept {
-  std::vector<watched> dead;
-  {
-    const std::lock_guard lock(watched_mutex_);
-    const auto from =
-        std::partition(watched_.begin(), watched_.end(), [](const watched& w) { return is_named(w.object); });
-    untold_ = false;
-    try {
-      dead.reserve(static_cast<std::size_t>(watched_.end() - from));
-    } catch (const std::bad_alloc&) {
-      untold_ = true;  // after the next collection
-      return;
-    }
-    dead.assign(std::make_move_iterator(from), std::make_move_iterator(watched_.end()));
-    watched_.erase(from, watched_.end());
-  }
-  for (watched& w : dead) {
-    try {
-      w.notice();
-    } catch (const std::exception& e) {
-      log::error("a notice of a dead object threw: {}", e.what());
-    } catch (...) {
-      log::error("a notice of a dead object threw");
-    }
-  }
 }
 
 cycle_report collector::last(generation of) const {
@@ -425,7 +419,7 @@ cycle_report collector::run_young(std::string why) noexcept {
   r.cause = std::move(why);
   run_timed<young_collection>(r);
   triggers_.arm_young(r);
-  if (r.weak_cleared != 0 || untold_) tell_dead();
+  if (r.weak_cleared != 0) notices_.look();
   counts.young_cycles.fetch_add(1, std::memory_order_relaxed);
   if (r.status != errc::ok) counts.young_failed.fetch_add(1, std::memory_order_relaxed);
   counts.young_freed_objects.fetch_add(r.freed, std::memory_order_relaxed);
@@ -448,7 +442,7 @@ cycle_report collector::run_cycle(std::string why, evacuate what) noexcept {
   triggers_.arm(r);
   cache_.requests().collected(made_room(r), triggers_.short_of_room(), clock::now() - begin,
                               cache_.options().memory_within);
-  if (r.weak_cleared != 0 || untold_) tell_dead();
+  if (r.weak_cleared != 0) notices_.look();
   if (r.ok()) evacuation(*this, r, what).run();
   r.total_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
   counts.cycles.fetch_add(1, std::memory_order_relaxed);

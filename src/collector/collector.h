@@ -8,7 +8,6 @@
 //   - One collection runs at a time in a process: the SATB log is one for all of its heaps. They take turns in the order
 //     in which they came, and one that holds up somebody of another heap does not rest.
 //   - Marks that a section may be looking at are kept until it has ended.
-//   - Notices of dead objects run on the collector's thread, without a lock and outside of sections.
 //
 // Called by heap_core. Its collections and evacuation use the part at the end of the public section.
 #pragma once
@@ -17,12 +16,12 @@
 #include "cache/object_cache.h"
 #include "cache/replicas/members.h"
 #include "cache/replicas/rehoming.h"
+#include "collector/notices.h"
 #include "collector/options.h"
 #include "collector/stored_types.h"
 #include "collector/triggers.h"
 #include <condition_variable>
 #include <farmem/detail/barriers/barrier.h>
-#include <farmem/detail/barriers/weak_cell.h>
 #include <farmem/heap/collect.h>
 #include <functional>
 #include <memory>
@@ -56,9 +55,7 @@ class collector {
   void ask(std::string_view why);
   /// The report of the last cycle, or of the last collection of young objects.
   [[nodiscard]] cycle_report last(generation of = generation::all) const;
-  /// Calls `notice` once, on the collector's thread, after a cycle has found the object dead. Thread-safe. Throws
-  /// out_of_memory.
-  void on_dead(slot_t slot, std::function<void()> notice);
+  [[nodiscard]] death_notices& notices() noexcept { return notices_; }
   /// Who traces in the cycles that begin from now on, and with room for how many slots on this node. Internal: for
   /// tests and benchmarks.
   void trace_by(tracing who, std::size_t stack_slots = 1 << 20) noexcept {
@@ -71,11 +68,13 @@ class collector {
   void agent_lost() noexcept;
   /// Agents or what is wanted of replica sets has changed: they are looked at now. From any thread.
   void look_at_members() noexcept;
-  /// Throws scope_misuse if this is the collector's own thread, which runs notices: who waits there waits for itself.
-  void require_other_thread(const char* what) const;
+  /// Throws scope_misuse if the caller is a notice: `what` waits until all of them have ended.
+  void refuse_notice(const char* what);
   /// Runs `what` on the collector's thread, between two collections, and waits for it; from other threads, outside of
   /// sections. False: the heap closes, and it does not run. What it throws comes out here.
   bool run_between(const std::function<void()>& what);
+  /// The same, while no notice runs. Not by a notice.
+  bool run_alone(const std::function<void()>& what);
   /// The same, and if `what` does not throw, no collection and no notice comes after it: as after stop().
   bool run_last(const std::function<void()>& what);
   /// The number of the last cycle. On the collector's thread.
@@ -127,7 +126,6 @@ class collector {
   cycle_report run_young(std::string why) noexcept;
   template <class Collection>
   void run_timed(cycle_report& r);
-  void tell_dead() noexcept;
 
   object_cache& cache_;
   const collector_options options_;
@@ -151,12 +149,12 @@ class collector {
   cycle_report last_, last_young_;
   time_point members_at_ = time_point::max();  ///< when replica sets are looked at
   struct errand {
-    const std::function<void()>& what;
-    bool is_last = false;
+    const std::function<bool()>& what;  ///< true: as after stop()
     std::exception_ptr failure;
     bool done = false;
   };
   bool run_errand(errand mine);
+  bool run_told(const std::function<void()>& what, bool is_last);
   std::vector<errand*> errands_;          ///< of those who wait in run_between
   rehoming rehoming_{cache_, stopping_};  ///< the collector's thread's
   set_members members_{cache_, stopping_};
@@ -170,14 +168,7 @@ class collector {
   };
   std::vector<outlived> outlived_;  ///< the collector's thread's
 
-  struct watched {
-    weak_name object;
-    std::function<void()> notice;
-  };
-  std::mutex watched_mutex_;
-  std::vector<watched> watched_;
-  bool untold_ = false;  ///< there was no memory to tell of some; the collector's thread's
-
+  death_notices notices_;
   std::thread thread_;
 };
 

@@ -122,7 +122,7 @@ heap_record heap_core::record_of(slot_t root) {
 }
 
 void heap_core::detach(const detach_options& how, slot_t root) {
-  collector_->require_other_thread("detaching a heap");
+  collector_->refuse_notice("detaching a heap");
   const section_break outside;
   section_break::require_left("detaching a heap");
   const time_point deadline = clock::now() + how.within;
@@ -142,7 +142,7 @@ void heap_core::detach(const detach_options& how, slot_t root) {
   };
   evict();
   const auto leave = [&] {
-    evict();  // the collector's notices may have used the heap
+    evict();  // notices may have used the heap
     if (!collector_->members().forget_left())
       throw error(errc::timed_out, "an agent that was the primary of a tablet does not answer that it is not any more");
     const remote::detached_heap left{how.name, how.secret, record_of(root).bytes(), {lineage_[0], lineage_[1]}};

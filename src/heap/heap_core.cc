@@ -216,7 +216,9 @@ cycle_report heap_core::collect_young(std::string_view why) { return collector_-
 
 void heap_core::collect_soon(std::string_view why) { collector_->ask(why); }
 
-void heap_core::on_dead(slot_t slot, std::function<void()> notice) { collector_->on_dead(slot, std::move(notice)); }
+void heap_core::on_dead(slot_t slot, std::function<void()> notice) {
+  collector_->notices().add(slot, std::move(notice));
+}
 
 void heap_core::close() noexcept {
   closing_.store(true);

@@ -49,7 +49,6 @@ std::vector<std::string> heap_core::agents() const {
 }
 
 void heap_core::add_agent(const std::string& url) {
-  collector_->require_other_thread("adding an agent");
   const section_break outside;
   section_break::require_left("adding an agent");
   const std::lock_guard one_at_a_time(adding_mutex_);
@@ -81,7 +80,6 @@ void heap_core::add_agent(const std::string& url) {
 }
 
 void heap_core::remove_agent(const std::string& url, duration within) {
-  collector_->require_other_thread("removing an agent");
   const section_break outside;  // tablets are handed over when sections have ended
   section_break::require_left("removing an agent");
   const time_point deadline = clock::now() + within;
@@ -125,7 +123,6 @@ void heap_core::keep_agent(const std::string& url) {
 }
 
 void heap_core::set_replicas(std::uint32_t n) {
-  collector_->require_other_thread("changing replicas");
   const std::lock_guard lock(members_mutex_);
   const std::size_t most = std::min<std::size_t>(agents_that_stay(), limits::replicas_max);
   if (n < options_.min_replicas || n > most)

@@ -172,11 +172,11 @@ void verify_weak_cells(const slot_marks& nothing_marked, findings& out) {
 }  // namespace
 
 verify_report heap_core::verify() {
-  collector_->require_other_thread("verifying");
+  collector_->refuse_notice("verifying");
   const section_break outside;
   section_break::require_left("verifying");
   verify_report report;
-  if (!collector_->run_between([&] { report = verify_now(); }))
+  if (!collector_->run_alone([&] { report = verify_now(); }))
     throw error(errc::heap_closed, "the heap was closed while it was verified");
   return report;
 }

@@ -200,6 +200,49 @@ TEST_CASE("a notice of a dead object comes once, with its value, and none for th
   REQUIRE_THROWS_AS(other.on_dead(fm::ptr<gc_node>(), [] {}), fm::error);
 }
 
+TEST_CASE("a notice that takes its time, and allocates and collects meanwhile, holds up no collection") {
+  fm::heap h(small());
+  std::atomic<bool> began{false}, released{false};
+  h.on_dead(h.make<gc_node>({.id = 1}), [&] {
+    began = true;
+    const auto list = make_list(h, 1'000);
+    (void)h.collect("by a notice, which waits for nothing");
+    require_list(list, 1'000);
+    (void)fm::test::await([&] { return released.load(); });
+  });
+  h.collect_soon("finds the object dead");
+  REQUIRE(fm::test::await([&] { return began.load(); }));
+  const std::uint64_t before = h.stats().collections;
+  h.collect_soon("beside the notice");
+  CHECK(fm::test::await([&] { return h.stats().collections > before; }));
+  REQUIRE_FALSE(released.exchange(true));
+  collect(h, "waits for the notice");
+  REQUIRE(h.verify().ok());
+}
+
+TEST_CASE("what is not to run beside notices waits for them, and a notice cannot ask for it") {
+  fm::heap h(small());
+  std::atomic<bool> began{false}, released{false};
+  fm::errc refused = fm::errc::ok;
+  h.on_dead(h.make<gc_node>({.id = 1}), [&] {
+    began = true;
+    refused = fm::test::code_of([&] { (void)h.verify(); });
+    (void)fm::test::await([&] { return released.load(); });
+  });
+  h.collect_soon("finds the object dead");
+  REQUIRE(fm::test::await([&] { return began.load(); }));
+  auto verified = std::async(std::launch::async, [&] {
+    const bool ok = h.verify().ok();
+    return ok && released.load();
+  });
+  const std::uint64_t before = h.stats().collections;
+  h.collect_soon("so that a verification that does not wait has its turn");
+  CHECK(fm::test::await([&] { return h.stats().collections > before; }));
+  released = true;
+  REQUIRE(verified.get());
+  REQUIRE(refused == fm::errc::scope_misuse);
+}
+
 TEST_CASE("a pin keeps its object and what it refers to") {
   fm::heap h(small());
   const fm::weak<gc_node> inner = [&] { return fm::weak<gc_node>(h.make<gc_node>({.id = 7})); }();

@@ -169,8 +169,9 @@ class heap {
   /// takes all that it can use. stats().last_cycle has its report. Thread-safe, also inside a scope. O(1).
   void collect_soon(std::string_view why = "asked for");
 
-  /// Calls `notice()` once, after a collection has found the object of `p` dead. It runs on the collector's thread,
-  /// outside of scopes, and may use the heap. The object is gone by then: the notice carries the values that it needs.
+  /// Calls `notice()` once, after a collection has found the object of `p` dead. Notices run one after the other, on a thread
+  /// of their own, outside of scopes, and may use the heap; they must not close or detach it, or wait for another notice. The
+  /// object is gone by then: the notice carries the values that it needs.
   /// There are no destructors and no resurrection. Objects that are alive when the heap closes get no notice.
   ///
   /// A notice that holds a root of the object keeps it alive, and so never runs: a lambda that captures `p` is one. The
@@ -237,7 +238,7 @@ class heap {
   /// URLs of the agents that the heap has now. O(agents). Thread-safe.
   [[nodiscard]] std::vector<std::string> agents() const;
   /// Checks roots, words, frames, the agents' entries and their accounts against each other, between two collections.
-  /// Only while no other thread uses the heap, outside of long scopes and of notices (scope_misuse). O(slots).
+  /// Only while no other thread uses the heap, outside of long scopes and of notices (scope_misuse); waits for notices. O(slots).
   [[nodiscard]] verify_report verify();
   /// Writes back and evicts all objects. For tests and measurements. Segments that other threads are filling stay.
   /// Returns timed_out if an object could not leave in time, such as one that is pinned or that the caller's scope has
