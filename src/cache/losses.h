@@ -44,6 +44,12 @@ class lost_agents {
   /// is being handed over, waits until the slot has a home, outside of sections where it can: true. False: the access has
   /// failed for good, or it takes too long. Throws heap_closed.
   bool await_home(slot_t slot, const tablet_home& home);
+  /// An agent is lost, and re-homing is to hear of it. From any thread.
+  void note_loss() noexcept { noted_.fetch_add(1, std::memory_order_acq_rel); }
+  /// Re-homing looks at all agents now. By the collector's thread.
+  void begin_look() noexcept { looked_at_ = noted_.load(std::memory_order_acquire); }
+  /// Re-homing is to look again: what else the collector's thread does is to be given up. By that thread.
+  [[nodiscard]] bool is_look_due() const noexcept { return noted_.load(std::memory_order_relaxed) != looked_at_; }
   /// Tablets have other agents: those who wait look again.
   void note_moved() noexcept;
   /// A tablet that a thread waits for in await_home, each time it is noted: a hint which is to be next. Wait-free.
@@ -78,6 +84,8 @@ class lost_agents {
     std::array<std::uint64_t, slot_marks::tablet_words> bits{};
   };
   object_cache& cache_;
+  std::atomic<std::uint32_t> noted_{0};  ///< losses
+  std::uint32_t looked_at_ = 0;          ///< of noted_; the collector's thread's
   std::atomic<std::uint32_t> moved_{0};  ///< how often tablets got other agents; futex
   /// Tablets that are waited for, each at a place of its number, as the number and one: one may hide another until the
   /// other's thread looks again.

@@ -315,7 +315,7 @@ void miss_handler::miss_unknown(slot_t slot, std::atomic<word_t>& word) {
   note_back(slot, payload);
   m.counters.fetched_bytes += a.copy.size();
   expected = a.entry;
-  if (!tablet.is_still() ||
+  if (!tablet.is_still() || link.lost() ||
       !word.compare_exchange_strong(expected, word::resident(payload, word::clean_bit), std::memory_order_acq_rel)) {
     frame::prefix(payload).header.store(0, std::memory_order_relaxed);
     cache_.frames().unbump(m.fetched, payload);
@@ -347,6 +347,8 @@ void miss_handler::learn_group(const hit_pages::group& group, slot_t slot, const
 std::uint32_t miss_handler::install_neighbours(mutator& m, std::uint32_t agent, const home_address& first,
                                                std::uint64_t skip, std::uint32_t window) {
   std::uint32_t installed = 0;
+  // What this section installs it has installed before a word of the agent's tablets is swept, or it begins after the loss.
+  if (cache_.agents()[agent]->lost()) return installed;
   const char* bytes = staging_of(m);
   // At most one segment is taken for neighbours, and none that others wait for.
   const std::uint32_t leave =

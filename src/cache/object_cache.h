@@ -113,6 +113,11 @@ class object_cache {
     return (unusual_.load(std::memory_order_acquire) & has_stranded) != 0;
   }
   void begin_stranded() noexcept { unusual_.fetch_or(has_stranded, std::memory_order_acq_rel); }
+  /// An agent is lost, and its tablets wait from now on. From any thread.
+  void note_lost_agent() noexcept {
+    begin_stranded();
+    losses_.note_loss();
+  }
   void end_stranded() noexcept { unusual_.fetch_and(~has_stranded, std::memory_order_acq_rel); }
   /// Agents that are to store each object.
   void set_replicas(std::uint32_t n) noexcept { replicas_.store(n, std::memory_order_release); }

@@ -238,29 +238,9 @@ std::vector<std::uint32_t> slot_sources::tablets_of(std::uint32_t lost_agent) {
   return all;
 }
 
-std::uint64_t slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move> moves) {
-  // Free slots go from one source to those of the new primaries. Nobody holds a source and waits for another one.
-  std::vector<std::uint32_t> concerned{from};
-  for (const tablet_move& m : moves) concerned.push_back(m.to);
-  std::sort(concerned.begin(), concerned.end());
-  concerned.erase(std::unique(concerned.begin(), concerned.end()), concerned.end());
-  std::vector<std::unique_lock<std::mutex>> locks;
-  locks.reserve(concerned.size());
-  for (const std::uint32_t agent : concerned) locks.emplace_back(sources_[agent]->mutex);
-  slot_source& old = *sources_[from];
-  // Memory first: when a tablet names its new agent nothing may fail any more.
-  const std::uint64_t all = old.free_pages.size() + (old.end - old.next) / page_slots + 2;
-  old.free_pages.reserve(all);
-  std::vector<slot_page> pages;
-  pages.reserve(all);
-  for (const tablet_move& m : moves) {
-    std::vector<slot_page>& to = sources_[m.to]->free_pages;
-    to.reserve(to.size() + all);
-  }
-  end_first_use(old);
-  std::swap(pages, old.free_pages);
+std::uint64_t slot_sources::store_primaries(std::span<const tablet_move> moves) {
   const object_cache::links& links = cache_.agents();
-  const std::uint64_t before = cache_.eviction().change_sets([&] {
+  return cache_.eviction().change_sets([&] {
     for (const tablet_move& m : moves)
       for (std::uint32_t t = m.first; t < m.first + m.count; ++t) {
         replica_set set = replica_set::of_tablet(t);
@@ -271,8 +251,36 @@ std::uint64_t slot_sources::move_tablets(std::uint32_t from, std::span<const tab
         hit.tablets[t].handovers.fetch_add(2, std::memory_order_release);  // open, or closed, as before
       }
   });
-  for (const slot_page& p : pages) sources_[object_cache::agent_of(p.first)]->free_pages.push_back(p);
+}
+
+void slot_sources::name_primaries(std::uint32_t from, std::span<const tablet_move> moves) {
+  const std::lock_guard lock(sources_[from]->mutex);
+  store_primaries(moves);
+}
+
+std::uint64_t slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move> moves) {
+  slot_source& old = *sources_[from];
+  const std::lock_guard lock(old.mutex);
+  old.free_pages.reserve(old.free_pages.size() + (old.end - old.next) / page_slots + 2);
+  end_first_use(old);
+  const std::uint64_t before = store_primaries(moves);
+  std::size_t kept = 0;
+  for (slot_page& p : old.free_pages) {
+    const std::uint32_t agent = object_cache::agent_of(p.first);
+    if (agent == from)
+      old.free_pages[kept++] = p;
+    else
+      offer_page(*sources_[agent], p);
+  }
+  old.free_pages.resize(kept);
   return before;
+}
+
+// While the source that it comes from is held. Nobody else holds a source and waits for another one.
+void slot_sources::offer_page(slot_source& source, const slot_page& page) noexcept try {
+  const std::lock_guard lock(source.mutex);
+  source.free_pages.push_back(page);
+} catch (const std::bad_alloc&) {  // the next collection finds that there are no objects
 }
 
 void slot_sources::return_slots(std::uint32_t agent, std::span<const slot_page> pages) {

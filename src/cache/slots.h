@@ -49,8 +49,11 @@ class slot_sources {
   void leave_run(mutator& m);
   /// Tablets of an agent that is lost; there will be no others.
   [[nodiscard]] std::vector<std::uint32_t> tablets_of(std::uint32_t lost_agent);
-  /// The tablets have other primaries from now on, which are no backups any more, and what is free of them is on offer
-  /// there. Agents that are lost are no members any more.
+  /// The tablets have other primaries from now on, which are no backups any more. Agents that are lost are no members any
+  /// more. What is free of them stays with `from`, which allocates nothing, until move_tablets is called. O(tablets).
+  void name_primaries(std::uint32_t from, std::span<const tablet_move> moves);
+  /// The same, and what is free of tablets that are not those of `from` any more is on offer at their primaries. Without
+  /// memory for that, the next collection finds that there are no objects. O(tablets + free pages).
   /// Objects that were copied out before are in batches of at most the number that is returned.
   std::uint64_t move_tablets(std::uint32_t from, std::span<const tablet_move> moves);
   /// The thread's run and its free slots are on offer again, with the lock of leases.h. False: they stay for now,
@@ -102,8 +105,10 @@ class slot_sources {
   void grant_backups(std::uint32_t primary, std::uint32_t first, std::uint32_t count) noexcept;
   void set_dumped(std::uint32_t first, std::uint32_t count) const noexcept;
   struct slot_source;
+  std::uint64_t store_primaries(std::span<const tablet_move> moves);
   static void make_room(slot_source& source);
   static void end_first_use(slot_source& source) noexcept;
+  static void offer_page(slot_source& source, const slot_page& page) noexcept;
   static slot_page take_page(slot_source& source, std::uint64_t slots);
 
   struct slot_source {

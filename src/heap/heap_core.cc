@@ -139,7 +139,7 @@ void heap_core::open(const heap_options& options, const attachment* attaches) {
     const auto& c = *static_cast<link_context*>(context);
     c.heap->tell(c.url, agent_change::lost);
     // seq_cst here and below: see agent_session_impl::lost.
-    if (object_cache* cache = c.heap->cache_for_links_.load()) cache->begin_stranded();
+    if (object_cache* cache = c.heap->cache_for_links_.load()) cache->note_lost_agent();
     if (collector* gc = c.heap->collector_for_links_.load()) gc->agent_lost();
   };
   if (attaches) lo.attaches = &attaches->from;
@@ -203,7 +203,7 @@ void heap_core::open(const heap_options& options, const attachment* attaches) {
   if (attaches) claim();
   // One that was lost before the collector could be told.
   if (std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->lost(); })) {
-    cache_->begin_stranded();
+    cache_->note_lost_agent();
     collector_->agent_lost();
   }
 }

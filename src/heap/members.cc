@@ -71,7 +71,7 @@ void heap_core::add_agent(const std::string& url) {
     cache_->expect_agent(*session, [&] { links_.push_back(std::move(session)); });
     collector_->members().look_at_room();
     if (!(*(links_.end() - 1))->lost()) return;
-    cache_->begin_stranded();  // it was lost before anybody could be told
+    cache_->note_lost_agent();  // it was lost before anybody could be told
     collector_->agent_lost();
   };
   if (!collector_->run_between(add)) throw error(errc::heap_closed, "the heap was closed while an agent was added");

@@ -110,6 +110,50 @@ TEST_CASE(
   require_sound_at_home(h);
 }
 
+TEST_CASE("a notice that reads an object of an agent that has died waits for the replica, as everybody does") {
+  meddled_agent first, second, third;
+  fm::heap h(twice({first.url(), second.url(), third.url()}));
+  const auto all = make_some(h, 30'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  std::atomic<bool> began{false}, dead{false};
+  std::uint64_t right = 0;
+  h.on_dead(h.make<gc_node>({.id = 1}), [&] {
+    began = true;
+    if (!fm::test::await([&] { return dead.load(); })) return;
+    for (std::size_t i = 0; i < all.size(); ++i) right += all[i]->id == i;
+  });
+  h.collect_soon("finds the object dead");
+  REQUIRE(fm::test::await([&] { return began.load(); }));
+  second.die();
+  dead = true;
+  collect(h, "waits for the notice");
+  CHECK(right == all.size());
+  require_taken_over(h, 1);
+}
+
+TEST_CASE(
+    "two of three agents die at once beside a thread that cannot leave its scope, and what the third has is read") {
+  meddled_agent first, second, third;
+  fm::heap h(twice({first.url(), second.url(), third.url()}));
+  const auto all = make_some(h, 60'000);
+  REQUIRE(h.evict_all() == fm::errc::ok);
+  std::vector<std::size_t> on_third;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (replica_set::of(all[i].slot()).has(2)) on_third.push_back(i);
+  REQUIRE(on_third.size() > 100);
+  std::uint64_t wrong = 0;
+  {
+    const fm::scope s;
+    for (std::size_t k = 0; k < 100; ++k) wrong += all[on_third[k]].get(s)->id != on_third[k];  // too many to leave it
+    first.die();
+    second.die();
+    for (std::size_t k = 100; k < on_third.size(); k += 50) wrong += all[on_third[k]].get(s)->id != on_third[k];
+  }
+  CHECK(wrong == 0);
+  REQUIRE(fm::test::await([&] { return lost_agents_of(h) == 2 && !h.cache().any_stranded(); }));
+  CHECK(h.stats().lost_objects > 0);  // what only the two had
+}
+
 TEST_CASE("a set is completed while its objects are changed, and a second death finds the newest versions") {
   meddled_agent first, second, third;
   fm::heap h(twice({first.url(), second.url(), third.url()}));

@@ -69,8 +69,8 @@ class evictor {
     return batches_begun_;
   }
   /// Waits until every batch up to that number that goes to the agent is acknowledged, or has failed. False at the
-  /// deadline.
-  bool await_batches(std::uint64_t number, std::uint32_t agent, time_point deadline) noexcept;
+  /// deadline, and, if it `gives_way`, when the collector's thread, which waits here, is to look at the loss of an agent.
+  bool await_batches(std::uint64_t number, std::uint32_t agent, time_point deadline, bool gives_way = false) noexcept;
   /// A new member of a set (replica_set::begin_joining) has missed a batch since `begin_join`.
   void begin_join() noexcept { join_missed_.store(false, std::memory_order_release); }
   [[nodiscard]] bool join_missed() const noexcept { return join_missed_.load(std::memory_order_acquire); }

@@ -188,7 +188,7 @@ bool evictor::submit_open_batches() noexcept {
   return any;
 }
 
-bool evictor::await_batches(std::uint64_t number, std::uint32_t agent, time_point deadline) noexcept {
+bool evictor::await_batches(std::uint64_t number, std::uint32_t agent, time_point deadline, bool gives_way) noexcept {
   const auto is_awaited = [&](const std::unique_ptr<batch_record>& r) {
     return r->number != 0 && r->number <= number && r->goes_to(agent);
   };
@@ -198,7 +198,7 @@ bool evictor::await_batches(std::uint64_t number, std::uint32_t agent, time_poin
       const std::lock_guard lock(records_mutex_);
       if (std::none_of(records_.begin(), records_.end(), is_awaited)) return true;
     }
-    if (clock::now() >= deadline) return false;
+    if (clock::now() >= deadline || (gives_way && cache_.losses().is_look_due())) return false;
     for (auto& link : cache_.agents()) link->poll();
     os::futex_wait(work_, seen, std::min(deadline, clock::now() + std::chrono::milliseconds(1)));
   }

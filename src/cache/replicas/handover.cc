@@ -54,7 +54,7 @@ class withdrawn_slots {
 
 bool handover::settle(std::uint32_t agent, duration within) noexcept {
   if (mutated(mutation::hand_over_unsettled)) return true;
-  return cache_.eviction().await_batches(cache_.eviction().change_sets([] {}), agent, clock::now() + within);
+  return cache_.eviction().await_batches(cache_.eviction().change_sets([] {}), agent, clock::now() + within, true);
 }
 
 bool handover::forget_addresses(std::uint32_t tablet) {
@@ -161,7 +161,7 @@ bool handover::forgets(const leaver& l) noexcept {
   remote::agent_session& agent = *cache_.agents()[l.agent];
   if (agent.lost() || replica_set::of_tablet(l.tablet).has(l.agent)) return true;  // a member again, which began empty
   // A batch that names the tablet there would be refused as a whole, or fill it again.
-  if (!cache_.eviction().await_batches(l.batch, l.agent, clock::now() + limits::batches_end_within)) return false;
+  if (!cache_.eviction().await_batches(l.batch, l.agent, clock::now() + limits::batches_end_within, true)) return false;
   const errc e = agent.leave_tablets(l.tablet, 1);
   return e == errc::ok || e == errc::unsupported || agent.lost();  // an old one keeps what it has as a backup
 }

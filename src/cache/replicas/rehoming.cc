@@ -39,14 +39,24 @@ rehomed rehoming::run() noexcept {
     out.again = true;
     return out;
   }
-  bool all = true;
-  for (std::uint32_t agent = 0; agent < links.size() && !sweep_.ends(); ++agent) {
-    if (!links[agent]->lost() || links[agent]->left() || left_[agent]) continue;
+  cache_.losses().begin_look();
+  std::vector<std::uint32_t> lost;
+  for (std::uint32_t agent = 0; agent < links.size(); ++agent)
+    if (links[agent]->lost() && !links[agent]->left() && !left_[agent]) lost.push_back(agent);
+  const auto unless_it_throws = [&](std::uint32_t agent, auto&& step) {
     try {
-      left_[agent] = leave(agent, out);
+      return !sweep_.ends() && step(agent);
     } catch (const std::exception& e) {
       log::warn("{}: its tablets get no new agents: {}", links[agent]->url(), e.what());
+      return false;
     }
+  };
+  const auto cannot_yet = [&](std::uint32_t agent) {
+    return !unless_it_throws(agent, [this](std::uint32_t a) { return take_over(a); });
+  };
+  bool all = std::erase_if(lost, cannot_yet) == 0;
+  for (const std::uint32_t agent : lost) {
+    left_[agent] = unless_it_throws(agent, [&](std::uint32_t a) { return leave(a, out); });
     all = all && left_[agent];
   }
   if (all) cache_.end_stranded();
@@ -60,13 +70,16 @@ rehomed rehoming::run() noexcept {
   return out;
 }
 
-bool rehoming::leave(std::uint32_t agent, rehomed& out) {
+bool rehoming::take_over(std::uint32_t agent) {
   if (!cache_.losses().survivors()) return false;
   leave_sets(agent);
   if (!mutated(mutation::acknowledge_after_rehoming) &&
       !cache_.eviction().end_batches(agent, clock::now() + limits::batches_end_within))
     return false;
-  if (!promote(agent, promoted_[agent])) return false;
+  return promote(agent, promoted_[agent]);
+}
+
+bool rehoming::leave(std::uint32_t agent, rehomed& out) {
   if (!find_homes(agent)) return false;
   std::vector<tablet_move>& moves = moves_[agent];
   rehomed::from told{agent, cache_.agents()[agent]->url(), promoted_[agent], promoted_[agent], 0};
@@ -113,9 +126,10 @@ std::vector<tablet_move> rehoming::promotions(std::uint32_t agent) {
   std::sort(tablets.begin(), tablets.end());
   std::vector<tablet_move> moves;
   for (const std::uint32_t t : tablets) {
-    std::uint32_t to = tablet_move::nobody;
+    std::uint32_t to = tablet_move::nobody;  // the first that answers, or else the first that is not lost
     replica_set::of_tablet(t).for_each_whole_backup([&](std::uint32_t a) {
-      if (to == tablet_move::nobody && !cache_.agents()[a]->lost()) to = a;
+      if (cache_.agents()[a]->lost()) return;
+      if (to == tablet_move::nobody || (!cache_.agents()[to]->up() && cache_.agents()[a]->up())) to = a;
     });
     if (to == tablet_move::nobody) continue;
     tablet_move* const last = moves.empty() ? nullptr : &moves.back();
@@ -128,18 +142,19 @@ std::vector<tablet_move> rehoming::promotions(std::uint32_t agent) {
 }
 
 bool rehoming::promote(std::uint32_t agent, std::uint64_t& tablets) {
-  const std::vector<tablet_move> moves = promotions(agent);
-  if (moves.empty()) return true;
-  for (const tablet_move& m : moves)
-    if (cache_.agents()[m.to]->promote_tablets(m.first, m.count) != errc::ok) return false;
+  std::vector<tablet_move> moves = promotions(agent);
+  const std::size_t refused = std::erase_if(moves, [&](const tablet_move& m) {
+    return cache_.agents()[m.to]->promote_tablets(m.first, m.count) != errc::ok;
+  });
+  if (moves.empty()) return refused == 0;
   const held_pages held(cache_.collections());  // words only return to the table
   sweep_.open_pages_aside([&](std::uint32_t t) { return is_of(agent, t); });
   if (!mutated(mutation::rehome_without_grace) && !sweep_.await_readers(clock::now() + limits::rehoming_pause_within))
     return false;
   promotion_queue queue(moves);
-  const auto publish = [&] {
+  const auto publish = [&](auto&& name) {
     const std::vector<tablet_move> swept = queue.take_swept();
-    cache_.slots().move_tablets(agent, swept);
+    name(swept);
     cache_.losses().note_moved();
     tablets += swept.size();
   };
@@ -148,11 +163,12 @@ bool rehoming::promote(std::uint32_t agent, std::uint64_t& tablets) {
     if (!mutated(mutation::believe_old_hints)) sweep_.forget_addresses(*t, time_point::max());  // they fail
     if (sweep_.ends()) return false;
     queue.note_swept(*t);
-    if (awaited && queue.is_swept(*awaited)) publish();
+    if (awaited && queue.is_swept(*awaited))
+      publish([&](const std::vector<tablet_move>& swept) { cache_.slots().name_primaries(agent, swept); });
     awaited = cache_.losses().take_awaited();
   }
-  publish();
-  return true;
+  publish([&](const std::vector<tablet_move>& swept) { cache_.slots().move_tablets(agent, swept); });
+  return refused == 0;
 }
 
 // ---- who takes them ----

@@ -13,8 +13,11 @@
 //   4  Hints become unknown, and so do the home addresses of clean frames, which stay clean: eviction forgets them, and the
 //      next access asks by slot. A page at a time, while eviction is held back: it takes addresses from frames to words.
 //   5  The tablets name their new primaries: at once those that threads wait for, which are swept first
-//      (promotion_queue.h), and together all others. Nobody can put an address of the old agent anywhere since step 3.
+//      (promotion_queue.h), and together all others. Nobody can put an address of the old agent anywhere since step 3: who
+//      brings neighbours of an object, of other tablets perhaps, looks at the session again before it installs them.
 // A pause is not needed: no slot is lost, so nobody has to tell which ones are in use.
+// Tablets of all lost agents are promoted before one is re-homed: the pause of that waits for sections in which a thread
+// may be waiting for a promotion. A backup that does not answer holds up the tablets that only it can take.
 //
 // Re-homing. The order, and what each step is for
 //   1  The loss is final: the session has ended, so nobody posts to the agent again (agent_session::lost).
@@ -74,6 +77,9 @@ class rehoming {
   rehomed run() noexcept;
 
  private:
+  /// Its tablets that have a live backup are that one's. False when it is to be tried again.
+  bool take_over(std::uint32_t agent);
+  /// Those that have none are a survivor's.
   bool leave(std::uint32_t agent, rehomed& out);
   /// The sets that it is a backup of go on without it.
   void leave_sets(std::uint32_t agent);

@@ -101,7 +101,10 @@ replication::replication(object_cache& cache, const std::atomic<bool>& stopping)
     : cache_(cache), stopping_(stopping) {}
 replication::~replication() = default;
 
-bool replication::ends() const noexcept { return stopping_.load(std::memory_order_acquire) || cache_.closed(); }
+// Copying a tablet takes up to seconds. Threads that wait for a failover would wait for it.
+bool replication::ends() const noexcept {
+  return stopping_.load(std::memory_order_acquire) || cache_.closed() || cache_.losses().is_look_due();
+}
 
 bool replication::join(std::uint32_t tablet, std::uint32_t member) {
   evictor& eviction = cache_.eviction();
@@ -110,7 +113,7 @@ bool replication::join(std::uint32_t tablet, std::uint32_t member) {
   replica_set set = replica_set::of_tablet(tablet);
   remote::agent_session& from = *cache_.agents()[set.primary()];
   const auto settled = [&](std::uint64_t number) {
-    return eviction.await_batches(number, set.primary(), clock::now() + limits::batches_end_within);
+    return eviction.await_batches(number, set.primary(), clock::now() + limits::batches_end_within, true);
   };
   eviction.begin_join();
   set.begin_joining(member);

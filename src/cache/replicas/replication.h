@@ -66,6 +66,7 @@ class replication {
   std::size_t copy_some(std::size_t i, remote::agent_session& from, imports& to);
   bool copy_one(slot_t slot, remote::agent_session& from, imports& to);
   bool has_all(std::uint32_t tablet, remote::agent_session& of);
+  /// The heap closes, or an agent is lost.
   [[nodiscard]] bool ends() const noexcept;
 
   object_cache& cache_;

@@ -31,7 +31,7 @@ class replica_set {
   replica_set() = default;
   static replica_set of_tablet(std::uint32_t tablet) noexcept {
     const tablet_info& t = hit.tablets[tablet];
-    const std::uint64_t packed = t.replicas.load(std::memory_order_acquire);
+    const std::uint64_t packed = t.replicas.load(std::memory_order_acquire);  // before the primary: see store()
     return {t.agent.load(std::memory_order_acquire), packed};
   }
   static replica_set of(slot_t slot) noexcept { return of_tablet(tablet_of(slot)); }
@@ -80,10 +80,11 @@ class replica_set {
   void begin_joining(std::uint32_t agent) noexcept { set_field(joining_at, agent + 1); }
   void end_joining() noexcept { set_field(joining_at, 0); }
 
-  /// Makes it the tablet's, while eviction is held back.
+  /// Makes it the tablet's, while eviction is held back. The primary first, and of_tablet() reads it last: who sees a backup
+  /// gone because it is the primary sees that it is.
   void store(std::uint32_t tablet) const noexcept {
-    hit.tablets[tablet].replicas.store(packed_, std::memory_order_release);
     hit.tablets[tablet].agent.store(primary_, std::memory_order_release);
+    hit.tablets[tablet].replicas.store(packed_, std::memory_order_release);
   }
   friend bool operator==(const replica_set&, const replica_set&) = default;
 
