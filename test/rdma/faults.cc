@@ -57,6 +57,44 @@ TEST_CASE("an agent that is killed is noticed, and its objects say so", "[one]")
   CHECK(clock::now() - killed < std::chrono::minutes(5));
 }
 
+TEST_CASE("of two replicas one agent is killed, then another one, and no access fails", "[replicas]") {
+  std::array<std::optional<lab_agent>, 3> agents;
+  for (auto& a : agents) a.emplace();
+  auto options = far_away(agents[0]->url());
+  options.agents = {agents[0]->url(), agents[1]->url(), agents[2]->url()};
+  options.replicas = 2;
+  heap h(options);
+  const auto is_mended = [&] { return h.stats().tablets_degraded == 0; };
+  constexpr std::uint64_t few = 2'000;  // each is copied anew, one after the other
+  const auto head = make_nodes(h, few);
+  REQUIRE(h.evict_all() == errc::ok);
+  for (std::size_t killed = 0; killed < 2; ++killed) {
+    CAPTURE(killed);
+    // A second list is written while the agent goes: what was written counts as much as what was stored before.
+    std::atomic<bool> begun{false};
+    fm::ptr<node> written;
+    std::thread writer([&] {
+      for (std::uint64_t i = 0; i < few; ++i) {
+        written = h.make<node>({.value = i, .next = written});
+        begun = true;
+      }
+    });
+    while (!begun.load()) std::this_thread::yield();
+    CHECK(agents[killed]->end(SIGKILL) == -SIGKILL);
+    CHECK(walk_nodes(head, few) == errc::ok);
+    const time_point deadline = clock::now() + std::chrono::minutes(10);
+    // Afterwards only one agent is left.
+    const auto is_over = [&] { return h.stats().agents_lost == killed + 1 && (is_mended() || killed == 1); };
+    while (!is_over() && clock::now() < deadline) std::this_thread::yield();
+    writer.join();
+    CHECK(is_over());
+    REQUIRE(h.evict_all() == errc::ok);
+    CHECK(walk_nodes(written, few) == errc::ok);
+    CHECK(walk_nodes(head, few) == errc::ok);
+    CHECK(h.verify().ok());
+  }
+}
+
 TEST_CASE("a device that was removed and came back is used again by the processes that had it", "[removal]") {
   // One agent listens at every address, and so on no device of its own; the other one, in this process, at the device's.
   lab_agent agent("verbs://0.0.0.0:0");

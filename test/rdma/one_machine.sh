@@ -15,6 +15,7 @@ step "the kernel's own tools" rdma link show
 step conformance ./rdma_conformance --use-colour no
 step "the doctor" ./farmem-agent --doctor
 step "a killed agent" ./rdma_faults --use-colour no "[one]"
+step "killed agents and replicas" ./rdma_faults --use-colour no "[replicas]"
 step "memory that is not locked, and huge pages" ./rdma_faults --use-colour no "[memory]"
 step "a stressed heap and a cycle" ./rdma_heap --use-colour no
 step "pools, channels and paged ranges" ./rdma_shared --use-colour no
