@@ -37,7 +37,7 @@ void answer_region(fabric::answer& out, message_type type, const region& r, cons
                         r.state != region_state::open,
                         static_cast<std::uint32_t>(h.left()) + 1};
   begin_answer(out, type, &a, sizeof a);
-  out.key.fd = r.memory.fd();
+  out.share(r.memory.fd());
 }
 
 }  // namespace

@@ -414,7 +414,7 @@ errc pool_session::location(pool& p, message_type type, body b, fabric::answer& 
   const region_answer a{r->number, r->generation, r->memory.bytes(), r->memory.bytes(), 1, 0};
   begin_answer(out, type, &a, sizeof a);
   // Readers that could write would change what others read, and the agent's own records (blocks.h).
-  if (r->memory.is_sealed()) out.key.fd = r->memory.fd();
+  if (r->memory.is_sealed()) out.share(r->memory.fd());
   return errc::ok;
 }
 

@@ -74,7 +74,7 @@ errc space_session::region_of(body b, fabric::answer& out) {
   }
   const space_region_answer a{r->number, r->generation, r->memory.bytes()};
   begin_answer(out, as_type(type), &a, sizeof a);
-  out.key.fd = r->memory.fd();
+  out.share(r->memory.fd());
   return errc::ok;
 }
 

@@ -167,7 +167,7 @@ errc channel_listener_core::hello(fabric::peer& p, std::span<const std::byte> pa
     if (!url_.starts_with("shm:")) return errc::bad_frame;
     auto ring = std::make_unique<ring_pair>(terms.ring_bytes());
     answer.flags = flag_ring;
-    out.key.fd = ring->fd();
+    out.share(ring->fd());
     c->end->set_byte_path(std::move(ring));
   }
   if ((h.flags & flag_stream) != 0) {

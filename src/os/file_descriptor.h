@@ -12,6 +12,8 @@ class descriptor {
  public:
   descriptor() = default;
   explicit descriptor(int fd) noexcept : fd_(fd) {}
+  /// Of the same file; none if the process has as many as it may.
+  [[nodiscard]] static descriptor duplicate_of(int fd) noexcept;
   descriptor(descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
   descriptor& operator=(descriptor&& o) noexcept {
     std::swap(fd_, o.fd_);

@@ -91,7 +91,8 @@ struct reply {
   errc returned = errc::ok;  ///< what service::message returned
   errc code = errc::ok;      ///< of the answer
   std::vector<std::byte> body;
-  int fd = -1;
+  std::shared_ptr<os::descriptor> memory;  ///< that came along
+  int fd = -1;                             ///< the same
   template <class T>
   [[nodiscard]] T as(std::size_t at = 0) const {
     REQUIRE(body.size() >= at + sizeof(T));
@@ -205,7 +206,8 @@ class owner {
     REQUIRE(head.body_bytes == a.payload.size() - sizeof head);
     r.code = static_cast<errc>(head.code);
     r.body.assign(a.payload.begin() + sizeof head, a.payload.end());
-    r.fd = a.key.fd;
+    r.memory = std::make_shared<os::descriptor>(std::move(a.memory));
+    r.fd = r.memory->get();
     return r;
   }
 

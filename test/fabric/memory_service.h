@@ -152,7 +152,10 @@ class memory_service final : public service {
         changed_.notify_all();
         return errc::ok;
       }
-      case verb::key: out.key = memory_key{regions_[cmd.region % region_count].file.fd(), 77}; return errc::ok;
+      case verb::key:
+        out.token = 77;
+        out.share(regions_[cmd.region % region_count].file.fd());
+        return errc::ok;
       case verb::sum: {
         const std::byte* at = memory(p, {cmd.region, generation_of(cmd.region), cmd.offset}, cmd.count, access::read);
         if (!at) return errc::bad_frame;

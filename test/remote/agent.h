@@ -165,7 +165,7 @@ class scripted_agent final : public fabric::service {
     const region_answer a{number, r.generation, region_bytes, r.sealed ? region_bytes : r.readable, r.sealed ? 1u : 0u,
                           0};
     answer(out, type, errc::ok, &a, sizeof a);
-    out.key.fd = r.memory.fd();
+    out.share(r.memory.fd());
   }
   void handle(fabric::peer& p, message_type type, body_type body, fabric::answer& out);
   errc apply(const index_body& m);
@@ -222,7 +222,7 @@ inline void scripted_agent::handle(fabric::peer& p, message_type type, body_type
       if (reopens.region != ~0u) {
         const region_answer a{reopens.region, reopens.generation, region_bytes, 0, 0, 0};
         ok(&a, sizeof a);
-        out.key.fd = regions.at(reopens.region).memory.fd();
+        out.share(regions.at(reopens.region).memory.fd());
         return;
       }
       if (regions.size() >= regions_max) return no(errc::agent_full);

@@ -356,7 +356,7 @@ errc sim_session::message(request& r, lane_state& l) noexcept {
     return errc::disconnected;
   }
   r.reply = std::move(out.payload);
-  r.reply_key = {.fd = out.key.fd >= 0 ? ::dup(out.key.fd) : -1, .token = out.key.token};
+  r.reply_key = {.fd = out.memory.release(), .token = out.token};
   protocol::message_head head{};
   if (payload.size() >= sizeof head) std::memcpy(&head, payload.data(), sizeof head);
   if (head.type == static_cast<std::uint16_t>(protocol::message_type::index) && one_in(network_.options.repeat_one_in))

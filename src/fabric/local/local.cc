@@ -159,7 +159,7 @@ errc local_session::message(request& r) noexcept {
     return errc::disconnected;
   }
   r.reply = std::move(out.payload);
-  r.reply_key = {.fd = -1, .token = out.key.token};  // the memory is in this process: nothing to map
+  r.reply_key = {.fd = -1, .token = out.token};  // the memory is in this process: nothing to map
   return errc::ok;
 }
 

@@ -248,15 +248,15 @@ bool server_connection::message(std::span<const std::byte> payload) {
   std::uint8_t flags = 0;
   if (out.payload.size() > client_message_max_)
     return protocol_error(errc::too_large, "an answer over the client's limit");
-  if (out.key.fd >= 0 && descriptors_) {
-    descriptor copy(::fcntl(out.key.fd, F_DUPFD_CLOEXEC, 0));
-    if (!copy) return protocol_error(errc::out_of_memory, "no descriptor is left for a memory key");
-    output_.append_descriptor(std::move(copy));
+  if (out.lacks_descriptor && descriptors_)
+    return protocol_error(errc::out_of_memory, "no descriptor is left for a memory key");
+  if (out.memory && descriptors_) {
+    output_.append_descriptor(std::move(out.memory));
     flags = wire::flag_key | wire::flag_fd;
-  } else if (out.key.token != 0) {
+  } else if (out.token != 0) {
     flags = wire::flag_key;
   }
-  answer_with(errc::ok, flags != 0 ? out.key.token : 0, std::uint32_t(out.payload.size()), flags);
+  answer_with(errc::ok, flags != 0 ? out.token : 0, std::uint32_t(out.payload.size()), flags);
   output_.append_owned(std::move(out.payload));
   return true;
 }

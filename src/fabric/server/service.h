@@ -27,8 +27,17 @@ class peer {
 
 struct answer {
   std::vector<std::byte> payload;
-  /// A key to send along; for `shm://` the fd is duplicated to the peer, and stays the service's own.
-  memory_key key{};
+  std::uint64_t token = 0;  ///< of a key that goes along; 0: none
+  os::descriptor memory;    ///< the same, for a peer that maps memory
+  bool lacks_descriptor = false;
+
+  /// Sends the file along. It is duplicated here and now: the service may close its own as soon as others may change what
+  /// the answer is about.
+  void share(int file) noexcept {
+    if (file < 0) return;
+    memory = os::descriptor::duplicate_of(file);
+    lacks_descriptor = !memory;
+  }
 };
 
 enum class access : std::uint8_t { read, write };

@@ -121,9 +121,9 @@ bool server_lane::answer_message() {
   o.head.type = std::uint8_t(packet::type::answer);
   o.head.op = incoming_.head().op;
   o.head.total = std::uint32_t(a.payload.size());
-  if (a.key.token != 0) {
+  if (a.token != 0) {
     o.head.flags = packet::flag_key;
-    o.head.value = a.key.token;
+    o.head.value = a.token;
   }
   o.payload = std::move(a.payload);
   out_bytes_ += o.payload.size() + sizeof o;

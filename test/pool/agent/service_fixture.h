@@ -91,7 +91,8 @@ struct client {
       return e;
     }
     broke = errc::ok;
-    key_fd = a.key.fd;
+    memory = std::move(a.memory);
+    key_fd = memory.get();
     answer_head head;
     REQUIRE(a.payload.size() >= sizeof head);
     std::memcpy(&head, a.payload.data(), sizeof head);
@@ -144,7 +145,8 @@ struct client {
     return s;
   }
   errc pass(std::uint64_t epoch) { return say(message_type::pool_pass, pool_pass_body{epoch, 0}); }
-  int key_fd = -1;        ///< the agent's, that came with the last answer
+  os::descriptor memory;  ///< that came with the last answer
+  int key_fd = -1;        ///< the same
   errc broke = errc::ok;  ///< what the last message cost
 };
 
