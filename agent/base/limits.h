@@ -81,6 +81,11 @@ constexpr std::int64_t trace_overdraft = 512;          ///< by which an object m
 constexpr std::uint64_t walk_bytes_max = 256 << 10;  ///< of a step that copies nothing
 constexpr std::uint64_t copy_bytes_max = 256 << 10;  ///< after which a step of an evacuation publishes
 constexpr std::uint64_t clean_bytes_max = 64 << 10;  ///< of a step of cleaning: less, because memory is short
+/// No further region of a heap is emptied while so many wait for the owner's agreement: one that never agrees would be given
+/// the reserve of all.
+constexpr std::ptrdiff_t retiring_most = 8;
+/// Regions whose memory the maintenance thread gives back in a step: some milliseconds of shared memory.
+constexpr std::size_t dropped_at_once = 8;
 /// Entries that are moved before the heap's mutex is given up for a moment: index messages wait for it.
 constexpr std::size_t moves_at_once = 512;
 constexpr std::uint32_t walk_ahead = 16;     ///< copies whose entries are prefetched; a power of two

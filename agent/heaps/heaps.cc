@@ -83,9 +83,9 @@ std::optional<errc> heaps::take_over(session& s, const open_heap_body& m, const 
   if (!revoke_owner(h, "the heap was resumed on another connection"))
     return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
   hand_over(h, s, m.minor);
+  s.open(std::move(opened));  // at once: the end of a session that has opened nothing leaves no heap
   const open_heap_answer a = opened_answer(h);
   begin_answer(out, type, &a, sizeof a);
-  s.open(std::move(opened));
   agent_.wake();  // the notices follow the answer
   return errc::ok;
 }
@@ -133,6 +133,7 @@ void heaps::free_heap(heap& h, const char* why, bool only_if_expired) {
     if (found != by_id_.end() && found->second.get() == &h) by_id_.erase(found);  // else another one was opened since
     if (only_if_expired) ++expired_;
   }
+  agent_.wake();  // memory is to be given back
   log::at(agent_.heap_level(), "store {}: heap {} freed with {} regions: {}", agent_.options.name, h.name, regions,
           why);
 }

@@ -44,8 +44,8 @@ struct region {
   std::uint64_t memory_owner[3] = {};  ///< pool's lock; heap id and incarnation that the memory's bytes belong to
   bool keep_memory = false;            ///< set before the gate closes: the same owner may get the memory again
 
-  std::atomic<heap*> owner{nullptr};  ///< stable for a user of the gate
-  /// What it belongs to instead: a pool (agent/pools/pool.h) or a space (agent/spaces/spaces.h). Stable as well.
+  std::atomic<heap*> owner{nullptr};  ///< for a user of the gate: the heap that it entered it of, or null
+  /// What it belongs to instead: a pool (agent/pools/pool.h) or a space (agent/spaces/spaces.h). Stable for a user.
   std::atomic<const void*> tenant{nullptr};
   std::atomic<bool> writable{false};         ///< the owner may write past what is appended
   std::atomic<std::uint32_t> append_end{0};  ///< end of the last extent

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 
+#include "agent/base/limits.h"
 #include "protocol/region_memory.h"
 
 namespace fm::agent {
@@ -76,7 +77,7 @@ __attribute__((no_sanitize("vptr"))) region* region_pool::take(heap* owner, cons
     break;
   }
   if (r == nullptr) {
-    if (with_memory_ >= limit_ && !evict_kept()) return nullptr;
+    if (with_memory_ >= limit_ && !evict_left() && !evict_kept()) return nullptr;
     if (bare_.empty()) {
       if (next_number_ >= region_limit) return nullptr;
       make_room_for_one_more();
@@ -118,10 +119,10 @@ __attribute__((no_sanitize("vptr"))) region* region_pool::take(heap* owner, cons
   return r;
 }
 
-/// Whoever leaves a region last may release it, and then there may be no memory: each has its place in both lists.
+/// Whoever leaves a region last may release it, and then there may be no memory: each has its place in all lists.
 void region_pool::make_room_for_one_more() {
   const std::size_t regions = next_number_ + std::size_t{1};
-  for (std::vector<region*>* list : {&bare_, &kept_})
+  for (std::vector<region*>* list : {&bare_, &kept_, &left_})
     if (list->capacity() < regions) list->reserve(2 * regions);
 }
 
@@ -129,11 +130,13 @@ void region_pool::give_back(region& r, bool keep) {
   r.writable.store(false, std::memory_order_relaxed);
   r.keep_memory = keep;
   r.state = region_state::free;
+  // Not only when the last user has left: whoever finds it by its number looks at the owner first, and only the owner's lock
+  // says that it is not somebody else's by the next look.
+  r.owner.store(nullptr, std::memory_order_relaxed);
   if (r.close()) release(r);
 }
 
 void region_pool::release(region& r) {
-  os::memory_file dropped;
   std::lock_guard lock(mutex_);
   r.owner.store(nullptr, std::memory_order_relaxed);
   r.tenant.store(nullptr, std::memory_order_relaxed);
@@ -143,10 +146,44 @@ void region_pool::release(region& r) {
     kept_.push_back(&r);
     return;
   }
-  dropped = std::move(r.memory);
-  if (r.keep_memory) dropped.drop_pages();
+  left_.push_back(&r);
+}
+
+// While the lock is not held the region is in no list, and its memory counts.
+bool region_pool::drop_one() noexcept {
+  region* r = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (left_.empty()) return false;
+    r = left_.back();
+    left_.pop_back();
+  }
+  if (r->keep_memory) r->memory.drop_pages();
+  r->memory = os::memory_file();
+  const std::lock_guard lock(mutex_);
+  forget_memory(*r);
+  return true;
+}
+
+bool region_pool::drop_some() noexcept {
+  for (std::size_t i = 0; i < limits::dropped_at_once; ++i)
+    if (!drop_one()) return false;
+  return true;
+}
+
+void region_pool::forget_memory(region& r) noexcept {
   --with_memory_;
-  if (!exhausted) bare_.push_back(&r);
+  if (r.last_generation + 1 < generation_limit) bare_.push_back(&r);
+}
+
+bool region_pool::evict_left() {
+  if (left_.empty()) return false;
+  region* const r = left_.back();
+  left_.pop_back();
+  if (r->keep_memory) r->memory.drop_pages();
+  r->memory = os::memory_file();
+  forget_memory(*r);
+  return true;
 }
 
 bool region_pool::evict_kept() {
@@ -155,8 +192,7 @@ bool region_pool::evict_kept() {
   kept_.erase(kept_.begin());
   r->memory.drop_pages();
   r->memory = os::memory_file();
-  --with_memory_;
-  bare_.push_back(r);
+  forget_memory(*r);
   return true;
 }
 

@@ -5,6 +5,9 @@
 //   - A memory file that one owner has had is never given to another: it might still be mapped there. Owners keep the
 //     mappings of regions that may come back with the same memory, so the pool empties a kept file before it closes it.
 //   - A region number is opened with generations 1, 2, ... and, when they are used up, never again.
+//   - Whoever gives a region back waits for no memory to be unmapped, which takes half a millisecond for 16 MiB: a heap that
+//     is closed has thousands, and others would be served by the same thread meanwhile. Maintenance does it, or who needs
+//     memory.
 // Its mutex is the innermost lock of the agent. Thread-safe.
 #pragma once
 
@@ -40,6 +43,8 @@ class region_pool {
   /// Enters the region if it has this generation; leave() when done. Lock-free.
   region* enter(std::uint32_t number, std::uint32_t generation) noexcept;
   void leave(region& r) noexcept;
+  /// Gives memory of free regions back to the system, limits::dropped_at_once of them; true if there is more. Thread-safe.
+  bool drop_some() noexcept;
 
   [[nodiscard]] std::uint64_t region_bytes() const noexcept { return region_bytes_; }
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept { return limit_ * region_bytes_; }
@@ -66,6 +71,9 @@ class region_pool {
   void make_room_for_one_more();
   void release(region& r);
   bool evict_kept();
+  bool evict_left();
+  bool drop_one() noexcept;
+  void forget_memory(region& r) noexcept;
 
   std::uint64_t region_bytes_;
   const bool huge_pages_;  ///< of shared regions; others have them if the kernel gives any
@@ -80,6 +88,7 @@ class region_pool {
   std::uint64_t with_memory_ = 0;
   std::vector<region*> bare_;  ///< free, without memory
   std::vector<region*> kept_;  ///< free, with the memory of their last owner
+  std::vector<region*> left_;  ///< free, and their memory is nobody's any more
 };
 
 }  // namespace fm::agent

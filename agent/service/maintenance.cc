@@ -16,12 +16,12 @@ namespace fm::agent {
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
   wake_at_ = time_point::max();
-  const bool compacted = pools_.maintain(wake_at_);
+  const bool has_more = pools_.maintain(wake_at_), drops_more = regions_.drop_some();
   try {
-    return maintain_heaps() || compacted;
+    return maintain_heaps() || has_more || drops_more;
   } catch (const std::bad_alloc&) {  // no line, as always without memory
     wake_at_ = std::min(wake_at_, agent_.now() + limits::memory_retry);
-    return compacted;
+    return has_more || drops_more;
   }
 }
 

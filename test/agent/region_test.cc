@@ -173,6 +173,39 @@ TEST_CASE("closing a heap waits for nobody and takes no memory from a reader", "
   CHECK(s->statistics().find("\"regions_in_use\":0,") != std::string::npos);
 }
 
+TEST_CASE("the memory that an answer names is its own, whatever happens to the region before it is sent", "[store]") {
+  auto s = fm::agent::store::create(small());
+  owner o(*s), other(*s, 2);
+  o.open_ready();
+  other.open_ready();
+  const reply first = o.send(message_type::open_region);
+  const std::uint64_t inode = inode_of(first.fd);
+  REQUIRE(o.send(message_type::close_heap).ok());
+  settle(*s);
+  std::vector<reply> others;
+  for (int i = 0; i < 8; ++i) {
+    others.push_back(other.send(message_type::open_region));
+    CHECK(inode_of(others.back().fd) != inode);
+  }
+  CHECK(inode_of(first.fd) == inode);
+}
+
+TEST_CASE("a closed heap's memory goes back in steps, and who needs it sooner has it", "[store]") {
+  auto s = fm::agent::store::create(small(40));
+  owner o(*s), other(*s, 2);
+  o.open_ready();
+  other.open_ready();
+  std::uint64_t had = 0;
+  for (; o.send(message_type::open_region).ok(); ++had) {
+  }
+  REQUIRE(o.send(message_type::close_heap).ok());
+  CHECK(s->statistics().find("\"regions_in_use\":0,") != std::string::npos);
+  CHECK(s->maintain());  // not all at once
+  for (std::uint64_t i = 0; i < had; ++i) REQUIRE(other.send(message_type::open_region).ok());
+  CHECK_FALSE(other.send(message_type::open_region).ok());
+  settle(*s);
+}
+
 TEST_CASE("a retirement notice that was lost is sent again", "[store]") {
   auto s = fm::agent::store::create(small());
   owner o(*s);
