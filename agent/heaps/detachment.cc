@@ -42,8 +42,7 @@ std::string text_of_owner(const heap& h, time_point now) {
   return fmt::format("{} had it and is gone; its lease ends in {} ms", who, std::max<std::int64_t>(left, 0));
 }
 
-void forget_owners(heap& h) {
-  const std::vector<region*> all = h.regions;
+void forget_owners(heap& h, const std::vector<region*>& all) {
   for (region* r : all)
     if (r->state == region_state::open && !r->by_mover) h.seal(*r);
   for (region* r : all)
@@ -126,12 +125,15 @@ errc heaps::attach(session& s, body b, fabric::answer& out) {
   if (m.take == 1) {
     if (!revoke_owner(h, "the heap was attached on another connection"))
       return refuse(out, type, errc::timed_out, "operations of the previous connection are still running");
-    h.owner = nullptr;  // of whom nobody is told any more
-    forget_owners(h);
+    const std::vector<region*> all = h.regions;  // first: without memory for it, nothing has happened
+    h.owner = nullptr;                           // of whom nobody is told any more
+    forget_owners(h, all);
     h.key.incarnation = m.incarnation;
     d.attached = true;
     d.owner = detail::readable({m.owner, sizeof m.owner});
     hand_over(h, s, m.minor);
+    s.open(std::move(opened));
+    agent_.wake();
   }
   const attach_heap_answer a{{h.key.heap_id[0], h.key.heap_id[1]},
                              opened_answer(h),
@@ -139,10 +141,6 @@ errc heaps::attach(session& s, body b, fabric::answer& out) {
                              static_cast<std::uint32_t>(d.record.size())};
   begin_answer(out, type, &a, sizeof a);
   append_answer(out, d.record.data(), d.record.size());
-  if (opened) {
-    s.open(std::move(opened));
-    agent_.wake();
-  }
   return errc::ok;
 }
 

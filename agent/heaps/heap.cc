@@ -86,10 +86,9 @@ errc heap::reserve_tablets(std::uint32_t first, std::uint32_t count) {
       log::error("heap {}: {}", name, e.what());
       return errc::agent_full;
     }
+    const std::byte* const base = tablet_blocks.emplace(t, std::move(block)).first->second.base();
     for (std::uint32_t i = 0; i < n; ++i)
-      tablet_word(t + i).store(reinterpret_cast<std::uint64_t>(block.base() + tablet_block * i),
-                               std::memory_order_release);
-    tablet_blocks.emplace(t, std::move(block));
+      tablet_word(t + i).store(reinterpret_cast<std::uint64_t>(base + tablet_block * i), std::memory_order_release);
     tablets += n;
     t += n;
   }
@@ -307,6 +306,12 @@ std::uint64_t heap::metadata_bytes() const noexcept {
   if (const auto c = running_cycle()) n += c->memory_bytes();
   for (const region* r : regions) n += sizeof(region) + r->extents.capacity() * sizeof(extent);
   return n;
+}
+
+bool heap::may_empty_regions() const noexcept {
+  const auto waiting =
+      std::count_if(regions.begin(), regions.end(), [](const region* r) { return r->state == region_state::retiring; });
+  return owner != nullptr && waiting < limits::retiring_most;
 }
 
 std::uint64_t heap::left() const noexcept {

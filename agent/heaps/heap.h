@@ -276,6 +276,8 @@ struct heap {
   [[nodiscard]] bool owns(const region& r) const noexcept { return r.owner.load(std::memory_order_relaxed) == this; }
   [[nodiscard]] std::uint64_t metadata_bytes() const noexcept;
   [[nodiscard]] bool is_low() const noexcept;
+  /// What is emptied comes back when the owner agrees: it is there, and does not leave too many unanswered. O(regions).
+  [[nodiscard]] bool may_empty_regions() const noexcept;
   /// How many regions the heap can take before it is low.
   [[nodiscard]] std::uint64_t until_low() const noexcept;
   /// Regions that the owner can still open, as things are.

@@ -1,6 +1,10 @@
 // The cleaner: moves what is live in sparse sealed regions into the heap's target (mover.h), so that the sources
 // retire, when memory or a quota is short. One bounded part of one source a step. A region whose batch headers are
 // damaged is left alone.
+//
+// Invariant owned here: of a heap's memory beyond its quota, a few regions at most wait for its owner. The cleaner may use
+// the reserve and go beyond the quota, and what it empties comes back only when the owner agrees. So it begins nothing for
+// an owner that is not there or does not agree: memory that others have left would go to copies.
 #include "agent/base/limits.h"
 #include "mover.h"
 
@@ -8,12 +12,17 @@ namespace fm::agent {
 
 namespace {
 
-/// The sealed region with the fewest live bytes, if it is worth cleaning.
+/// The sealed region with the fewest live bytes, if it is worth cleaning. What a mover has filled is so only if something
+/// of it has died: objects that fill regions badly would be moved for ever.
 region* choose_source(const heap& h, double below_live_ratio) {
   region* best = nullptr;
-  const auto most = static_cast<std::uint64_t>(below_live_ratio * double(h.regions_pool.region_bytes()));
+  const auto most = [&](const region& r) {
+    const std::uint64_t of = r.by_mover ? r.appended() : h.regions_pool.region_bytes();
+    return static_cast<std::uint64_t>(below_live_ratio * static_cast<double>(of));
+  };
   for (region* r : h.regions)
-    if (r->state == region_state::sealed && !r->unwalkable && r->live_bytes < (best ? best->live_bytes : most))
+    if (r->state == region_state::sealed && !r->unwalkable && r->live_bytes < (best ? best->live_bytes : most(*r)) &&
+        r->live_bytes < most(*r))
       best = r;
   return best;
 }
@@ -26,7 +35,7 @@ bool prepare(heap& h, double below_live_ratio) {
       (!h.owns(*c.source) || c.source->generation != c.source_generation || c.source->state != region_state::sealed))
     c.source = nullptr;  // it retired, or was freed, under way
   if (c.source != nullptr) return true;
-  region* next = h.is_low() ? choose_source(h, below_live_ratio) : nullptr;
+  region* next = h.is_low() && h.may_empty_regions() ? choose_source(h, below_live_ratio) : nullptr;
   if (next != nullptr) {
     c = {next, next->generation, {}};
     return true;

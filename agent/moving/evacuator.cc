@@ -142,7 +142,8 @@ bool evacuator::move_step(const move_options& o) {
       source_ = 0;
       return true;
     }
-    if (!batch.begin(h_, low_ && !traverses() ? region_use::cleaning : region_use::evacuation)) {
+    const bool cleans = low_ && !traverses() && h_.may_empty_regions();
+    if (!batch.begin(h_, cleans ? region_use::cleaning : region_use::evacuation)) {
       evacuation_->told.left_behind = 1;
       finish();
       return false;

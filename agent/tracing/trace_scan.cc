@@ -34,6 +34,7 @@ slot_t tracer::next_slot(worker& w) {
       return 0;
     }
     w.rescan_bits = heap::marks(block)[w.rescan_word++].load(std::memory_order_acquire);
+    --w.budget;
   }
   const auto bit = static_cast<std::uint32_t>(std::countr_zero(w.rescan_bits));
   w.rescan_bits &= w.rescan_bits - 1;
@@ -137,8 +138,8 @@ void tracer::leave_regions(worker& w) noexcept {
 // ---- from a home copy to what it refers to ----
 
 bool tracer::scan(worker& w, const item& it, std::uint64_t from) {
+  w.budget -= 4;
   if (it.dirty) {
-    w.budget -= 4;
     if (hand_over(w, it.slot)) return true;
     w.resume_slot = it.slot;
     w.resume_at = 0;
@@ -152,7 +153,6 @@ bool tracer::scan(worker& w, const item& it, std::uint64_t from) {
     return true;
   }
   if (from == 0) w.scanned_bytes += bytes;
-  w.budget -= 4;
   const heap::type_references refs = h_.references_of(detail::header::type(header));
   if (refs.count == 0) return true;
   // The length of an array follows from the checked size: the word in the copy may change.

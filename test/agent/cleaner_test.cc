@@ -126,6 +126,61 @@ TEST_CASE("a heap closed while the cleaner works on it is simply gone", "[store]
   CHECK(s->statistics().find("\"regions_in_use\":0,") != std::string::npos);
 }
 
+TEST_CASE("no memory goes into copies for an owner that is away or never agrees", "[store]") {
+  auto s = fm::agent::store::create(small(24));
+  owner away(*s, 1), other(*s, 2);
+  away.open_ready();
+  other.open_ready();
+  constexpr slot_t regions = 12;
+  for (slot_t i = 0; i < regions; ++i) fill(away, 1 + i * per_region, 100);
+  for (slot_t i = 0; i < regions;) {
+    const region_answer to = away.open_region();
+    std::uint64_t at = 0;
+    for (const slot_t end = i + regions / 2; i < end; ++i) supersede(away, to, at, 1 + i * per_region, 4, 200);
+  }
+  const auto takes_all = [&] {
+    std::uint64_t n = 0;
+    for (; other.send(message_type::open_region).ok(); ++n) settle(*s);
+    return n;
+  };
+  SECTION("away") {
+    away.disconnect();
+    CHECK(takes_all() == 24 - regions - 2 - 1);  // one is the reserve
+  }
+  SECTION("never agrees") {
+    (void)takes_all();
+    const std::size_t asked = away.peer->retirements().size();
+    CHECK(asked != 0);
+    CHECK(asked < regions);
+    settle(*s);
+    CHECK(away.peer->retirements().empty());
+    CHECK(away.audit().objects == regions * per_region);
+  }
+}
+
+TEST_CASE("objects that fill regions badly are moved once, and not for ever", "[store]") {
+  auto s = fm::agent::store::create(small(16));
+  owner o(*s);
+  o.open_ready();
+  constexpr std::uint64_t bytes = 22'000;  // two to a region of 64 KiB
+  for (slot_t i = 0; i < 8; i += 2) {
+    const region_answer r = o.open_region();
+    batch_builder b;
+    for (slot_t k = 0; k < 2; ++k) b.array(type_bytes, 1 + i + k, bytes, bytes / 8);
+    REQUIRE(o.append(b, r, 0).ok());
+    REQUIRE(o.seal(r).ok());
+  }
+  while (o.send(message_type::open_region).ok()) {
+  }
+  for (int round = 0; round < 4; ++round) {
+    settle(*s);
+    for (const region_name& n : o.peer->retirements()) REQUIRE(o.agree(n).ok());
+  }
+  settle(*s);
+  CHECK(o.peer->retirements().empty());
+  CHECK(o.audit().objects == 8);
+}
+
 TEST_CASE("an owner that damages its own region only loses its cleaning", "[store]") {
   auto s = fm::agent::store::create(small(6));
   owner o(*s);
