@@ -54,6 +54,7 @@ void forget_owners(heap& h, const std::vector<region*>& all) {
 std::shared_ptr<heap> heaps::find_detached(const std::string& name, bool only_waiting) const {
   std::shared_ptr<heap> in_use;
   for (const std::shared_ptr<heap>& h : all()) {
+    if (!h->was_detached.load()) continue;
     const std::lock_guard lock(h->mutex);
     if (h->closed.load() || h->detached.name != name) continue;
     if (!h->detached.record.empty()) return h;
@@ -87,6 +88,7 @@ errc heap_session::detach_heap(body b, fabric::answer& out) {
   const std::lock_guard lock(h_.mutex);
   if (h_.owner != &s_) return not_the_owner(h_, out, type);
   h_.detached = std::move(left);
+  h_.was_detached.store(true);
   begin_answer(out, type, nullptr, 0);
   return errc::ok;
 }

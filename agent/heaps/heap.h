@@ -81,6 +81,7 @@ struct heap {
   const std::uint64_t quota_bytes;
   const std::uint32_t lease_ms;
   std::atomic<bool> closed{false};
+  std::atomic<bool> was_detached{false};  ///< `detached` has a name: who looks for one waits for no other heap's mutex
 
   /// Held for a step by whoever moves objects, so that there is one at a time; taken before the heap's mutex.
   std::mutex mover;

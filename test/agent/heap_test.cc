@@ -353,7 +353,7 @@ errc open_by_hand(fm::agent::store& s, fabric::peer& p, const open_heap_body& bo
 
 }  // namespace
 
-TEST_CASE("while a heap is held others are opened, found and closed", "[store]") {
+TEST_CASE("while a heap is held others are opened, found and closed, and detached ones are looked for", "[store]") {
   auto s = fm::agent::store::create(small());
   slow_to_close slow;
   REQUIRE(s->connected(slow) == errc::ok);
@@ -368,6 +368,9 @@ TEST_CASE("while a heap is held others are opened, found and closed", "[store]")
     fresh.disconnect();
     fresh.connect();
     good = good && open_by_hand(*s, *fresh.peer, fresh.open_body(0, true, 0)) == errc::ok;
+    owner next(*s, 3);
+    const attach_heap_body b{protocol_major, protocol_minor, 0, "nobody's", "", next.incarnation, "next"};
+    good = good && next.send(message_type::attach_heap, b).code == errc::not_found;
     others = good;
   });
   const bool in_time = fm::test::await([&] { return others.load(); });
