@@ -35,6 +35,7 @@ bool evacuation::ask(remote::agent_session& link, const protocol::evacuate_body&
 
 bool evacuation::is_in_the_way() const noexcept {
   if (owner_.stopping() || cache_.closed()) return true;
+  if (cache_.losses().is_look_due()) return true;
   if (what_ == evacuate::all) return false;  // somebody waits for all of it
   return owner_.is_wanted() || cache_.requests().awaits_collection();
 }

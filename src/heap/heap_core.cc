@@ -111,8 +111,7 @@ void heap_core::open(const heap_options& options, const attachment* attaches) {
   lo.quota_bytes = options.quota;
   lo.on_retire = [](void* context, std::uint32_t region, std::uint32_t generation) noexcept {
     const auto& c = *static_cast<link_context*>(context);
-    object_cache* const cache = c.heap->cache_for_links_.load(std::memory_order_acquire);
-    return !cache || cache->retirements().add(c.agent, region, generation);
+    return c.heap->take_retirement({c.agent, region, generation});
   };
   if (options.replicas > 1) lo.suspect_within = options.suspect_within;
   lo.is_replaceable = [](void* context) noexcept {
@@ -168,7 +167,7 @@ void heap_core::open(const heap_options& options, const attachment* attaches) {
   co.memory_within = options.memory_within;
   if (attaches) co.stored_before_max = attaches->record.object_bytes;
   cache_ = std::make_unique<object_cache>(co, links_);
-  cache_for_links_.store(cache_.get());
+  begin_retirements();
   collector_options go;
   if (attaches) {
     adopt(*attaches);
@@ -218,6 +217,30 @@ void heap_core::collect_soon(std::string_view why) { collector_->ask(why); }
 
 void heap_core::on_dead(slot_t slot, std::function<void()> notice) {
   collector_->notices().add(slot, std::move(notice));
+}
+
+// An agent that is just being added has no region of the heap that it could want back.
+bool heap_core::take_retirement(const early_retirement& r) noexcept try {
+  object_cache* cache = cache_for_links_.load(std::memory_order_acquire);
+  if (!cache) {
+    const std::lock_guard lock(members_mutex_);
+    cache = cache_for_links_.load(std::memory_order_acquire);
+    if (!cache) {
+      early_retirements_.push_back(r);
+      return true;
+    }
+  }
+  return r.agent < cache->agents().size() && cache->retirements().add(r.agent, r.region, r.generation);
+} catch (const std::bad_alloc&) {
+  return false;  // it is told again on the next connection
+}
+
+// One whom there is no memory for stays with its agent.
+void heap_core::begin_retirements() {
+  const std::lock_guard lock(members_mutex_);
+  cache_for_links_.store(cache_.get());
+  for (const early_retirement& r : early_retirements_) (void)cache_->retirements().add(r.agent, r.region, r.generation);
+  early_retirements_ = {};
 }
 
 void heap_core::close() noexcept {

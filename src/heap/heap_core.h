@@ -102,6 +102,13 @@ class heap_core {
   std::vector<std::unique_ptr<link_context>> contexts_;
   growing_list<remote::agent_session> links_{limits::agents_max};
   std::atomic<object_cache*> cache_for_links_{nullptr};
+  /// What agents wanted back before there was a cache. members_mutex_. Sessions bound it.
+  struct early_retirement {
+    std::uint32_t agent, region, generation;
+  };
+  std::vector<early_retirement> early_retirements_;
+  bool take_retirement(const early_retirement& r) noexcept;
+  void begin_retirements();
   std::unique_ptr<object_cache> cache_;
   std::atomic<collector*> collector_for_links_{nullptr};
   std::unique_ptr<collector> collector_;

@@ -149,7 +149,8 @@ errc agent_session_impl::reattach(fabric::session& s) {
         discard_key(r.reply_key);
       else
         e = s.attach(name.region, name.generation, info.bytes, r.reply_key);
-      if (is_to_be_repeated(e)) {
+      // Whatever else an agent says, it has the region, and says more next time.
+      if (e != errc::ok && e != errc::not_found && e != errc::stale) {
         failed = e;
         continue;
       }
@@ -214,9 +215,14 @@ void agent_session_impl::notice(fabric::session& s, std::span<const std::byte> p
   }
   {
     const lock_type lock(mutex_);
-    if (const auto it = retiring_.find(name.region); it != retiring_.end() && it->second == name.generation) return;
-    if (owed_ >= detail::limits::retiring_quotas * std::max(quota_bytes_ / region_bytes_, std::uint64_t{1})) {
-      break_soon(s.generation());  // more than the heap can have
+    const auto asked = retiring_.find(name.region);
+    if (asked != retiring_.end() && asked->second == name.generation) return;
+    // More than the heap can have, or a region that it never heard of in two generations.
+    const std::uint64_t most =
+        std::clamp<std::uint64_t>(quota_bytes_ / region_bytes_, 1, detail::home_address::region_limit);
+    const bool is_unheard = asked != retiring_.end() && asked->second != 0 && book_.find(name.region) == nullptr;
+    if (is_unheard || owed_ >= detail::limits::retiring_quotas * most) {
+      break_soon(s.generation());
       return;
     }
     // It is told again on the next connection.

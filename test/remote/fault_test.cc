@@ -346,8 +346,7 @@ TEST_CASE("an agent that asks more regions back than the heap can have loses its
   x.agent.quota_bytes = 4 * x.agent.region_bytes;
   x.open();
   const std::uint64_t most = 4 * detail::limits::retiring_quotas;
-  for (std::uint32_t n = 0; n < most; ++n)
-    x.agent.ask_back(40 + n % 5, 1 + n / 5);  // unknown ones, in ever new generations
+  for (std::uint32_t n = 0; n < most; ++n) x.agent.ask_back(40 + n);  // unknown ones
   REQUIRE(x.told.until([&] { return x.told.retire_asked.size() == most; }));
   CHECK(x.agent.messages[message_type::open_heap] == 1);
   x.agent.ask_back(40, 1000);
@@ -422,6 +421,18 @@ TEST_CASE("a region that was asked back before the owner knew it is not opened i
     const std::lock_guard lock(x.agent.mutex);
     x.agent.reopens.region = ~0u;
   }
+  x.l->retired(40, 1);
+  REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
+}
+
+TEST_CASE("an agent that asks a region back that the owner never had, in two generations, loses its connection") {
+  linked x;
+  x.open();
+  x.agent.ask_back(40, 1);
+  REQUIRE(x.told.until([&] { return x.told.retire_asked.size() == 1; }));
+  x.agent.ask_back(40, 2);
+  REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
+  CHECK(x.told.retire_asked.size() == 1);
   x.l->retired(40, 1);
   REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
 }

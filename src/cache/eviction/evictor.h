@@ -245,7 +245,7 @@ class evictor {
   std::vector<std::uint64_t> denied_;  ///< per agent: the step in which it had no batch for us; not asked again in it
   struct {
     std::uint64_t header = 0;
-    const char* payload = nullptr;  ///< in its batch; null: all of its references were looked at
+    const char* payload = nullptr;  ///< in its frame; null: all of its references were looked at
     std::uint64_t next = 0;         ///< element
   } growing_;                       ///< the object that was copied out last
   std::mutex records_mutex_;

@@ -59,7 +59,6 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   FM_CHECK(bytes != 0 && bytes <= bytes_max, "a frame's header describes an object");
   remote::batch& first = *record.members[0].batch;
   const word_t home = first.next(bytes).pack();
-  const std::byte* const copy = first.data + first.used;
   // From the frame each time: a member that shares its memory with this process could change what is read from there.
   for (std::uint32_t i = 0; i < record.count; ++i) {
     remote::batch& b = *record.members[i].batch;
@@ -77,8 +76,10 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   counts.written_bytes += bytes;
   word.store((seen | word::clean_bit) & ~word::busy_bit, std::memory_order_release);
   if (was_young) cache_.young().grew_up(header::slot(h));
-  // Not before the word is released: one of its references may be to itself.
-  growing_ = {h, reinterpret_cast<const char*>(copy) + header::bytes, 0};
+  // Not before the word is released: one of its references may be to itself. And from the frame, which stays until the batch
+  // is acknowledged: the agent of a batch may change it where it is shared, and the batch of one that is lost has become
+  // zeros. What is overwritten meanwhile is dirty again, and what the copy named there is only garbage.
+  growing_ = {h, payload, 0};
   grow_up();
   return true;
 }
