@@ -33,11 +33,16 @@ std::size_t size_class_resource::class_of(std::size_t bytes, std::size_t alignme
 }
 
 size_class_resource::size_class_resource(paged_extents& extents)
-    : extents_(extents), chunks_(extents.bytes() / chunk_bytes + 1) {
+    : extents_(extents), chunks_(extents.bytes() / chunk_bytes + 2) {
   for (std::size_t i = 0; i < classes; ++i) classes_[i].bytes = bytes_of(i);
 }
 
-void size_class_resource::enter(chunk& c) {
+std::unique_ptr<size_class_resource::chunk>& size_class_resource::chunk_at(const void* p) noexcept {
+  const auto number = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) / chunk_bytes; };
+  return chunks_[number(p) - number(extents_.base())];
+}
+
+void size_class_resource::enter(chunk& c) noexcept {
   c.place = c.of->with_room.size();
   c.of->with_room.push_back(&c);
 }
@@ -56,10 +61,12 @@ void size_class_resource::add_chunk(size_class& c) {
   fresh->free_count = fresh->slots;
   fresh->free.assign((fresh->slots + 63) / 64, ~std::uint64_t{0});
   if (fresh->slots % 64 != 0) fresh->free.back() = (std::uint64_t{1} << fresh->slots % 64) - 1;
-  c.with_room.reserve(c.with_room.size() + 1);
+  // For all of them: what is freed when there is no memory is freed all the same.
+  if (c.with_room.capacity() <= c.chunks) c.with_room.reserve(2 * c.chunks + 1);
   fresh->base = static_cast<std::byte*>(extents_.allocate(chunk_bytes, chunk_bytes));
-  auto& place = chunks_[static_cast<std::size_t>(fresh->base - extents_.base()) / chunk_bytes];
+  auto& place = chunk_at(fresh->base);
   place = std::move(fresh);
+  ++c.chunks;
   enter(*place);
 }
 
@@ -82,7 +89,8 @@ void size_class_resource::give_back_empty() {
       if (empty == c.with_room.end()) continue;
       gone = (*empty)->base;
       leave(**empty);
-      chunks_[static_cast<std::size_t>(gone - extents_.base()) / chunk_bytes].reset();
+      chunk_at(gone).reset();
+      --c.chunks;
     }
     extents_.deallocate(gone, chunk_bytes, chunk_bytes);
   }
@@ -116,7 +124,7 @@ void size_class_resource::do_deallocate(void* p, std::size_t bytes, std::size_t 
   std::byte* gone = nullptr;
   {
     const std::lock_guard lock(c.mutex);
-    auto& place = chunks_[static_cast<std::size_t>(static_cast<std::byte*>(p) - extents_.base()) / chunk_bytes];
+    auto& place = chunk_at(p);
     FM_CHECK(place != nullptr && place->of == &c, "deallocating what the range did not allocate, or with another size");
     chunk& in = *place;
     const std::size_t slot = static_cast<std::size_t>(static_cast<std::byte*>(p) - in.base) / c.bytes;
@@ -128,6 +136,7 @@ void size_class_resource::do_deallocate(void* p, std::size_t bytes, std::size_t 
       leave(in);
       gone = in.base;
       place.reset();
+      --c.chunks;
     }
   }
   if (gone != nullptr) extents_.deallocate(gone, chunk_bytes, chunk_bytes);

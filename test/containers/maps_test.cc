@@ -22,6 +22,23 @@ struct ordered {
 
 }  // namespace
 
+TEMPLATE_TEST_CASE("what a lookup found stays as long as the loop over it", "", hashed, ordered) {
+  fm::heap h(tiny());
+  const typename TestType::template map<int, fm::ref<fm::vector<int>>> lists(h);
+  fm::vector<int> one(h);
+  for (int i = 0; i < 100; ++i) one.push_back(i);
+  lists.insert(1, one);
+  static_assert(!std::is_reference_v<decltype(*lists.find(1))>);
+  static_assert(!std::is_reference_v<decltype(lists.find(1).value())>);
+  int sum = 0;
+  for (const int x : *lists.find(1)) sum += x;
+  for (const int x : lists.find(1).value()) sum += x;
+  CHECK(sum == 2 * 99 * 50);
+  const auto found = lists.find(1);
+  CHECK(&*found == &found.value());
+  REQUIRE(code_of([&] { (void)lists.find(2).value(); }) == fm::errc::not_found);
+}
+
 TEMPLATE_TEST_CASE("extract removes an entry and gives its value to one of those who ask", "", hashed, ordered) {
   fm::heap h(tiny());
   const typename TestType::template map<std::uint64_t, std::uint64_t> numbers(h);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "held_agent.h"
+#include "support/error_code.h"
 
 using namespace fm::literals;
 using handles_test::held_agent;
@@ -487,4 +488,16 @@ TEST_CASE("a task that is awaited twice, or was moved from, is an error of the s
     co_return first;
   };
   REQUIRE(fm::run(twice()) == 3);
+  // What was awaited cannot be run, and the other way round: it is at its end, or somebody waits in it.
+  const auto awaited = [&](auto&& run) -> fm::task<fm::errc> {
+    auto t = id_of(3);
+    (void)co_await t;
+    co_return fm::test::code_of([&] { run(std::move(t)); });
+  };
+  REQUIRE(fm::run(awaited([](fm::task<std::uint64_t> t) { fm::run(std::move(t)); })) == fm::errc::invalid_argument);
+  REQUIRE(fm::run(awaited([](fm::task<std::uint64_t> t) {
+            std::vector<fm::task<std::uint64_t>> some;
+            some.push_back(std::move(t));
+            fm::run_all(some);
+          })) == fm::errc::invalid_argument);
 }

@@ -77,10 +77,12 @@ TEST_CASE("when everything was freed a pool has all of it in one piece") {
   for (const auto& [at, bytes] : live) pool.deallocate(at, bytes);
 }
 
-TEST_CASE("a pool never gives the same bytes twice, aligns them, and gives all of them back") {
-  std::vector<std::byte> memory(8_MiB + 64_KiB);
+TEST_CASE(
+    "a pool never gives the same bytes twice, aligns them, and gives all of them back, wherever its range begins") {
+  const std::size_t beyond = GENERATE(0, 4096, 65536 - 4096);  // chunks are aligned to 64 KiB
+  std::vector<std::byte> memory(8_MiB + 128_KiB);
   auto* const base =
-      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 65535) / 65536 * 65536);
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 65535) / 65536 * 65536) + beyond;
   paged_extents e(base, 8_MiB);
   size_class_resource pool(e);
   struct piece {

@@ -67,7 +67,8 @@ class size_class_resource final : public std::pmr::memory_resource {
   struct size_class {
     std::mutex mutex;
     std::size_t bytes = 0;
-    std::vector<chunk*> with_room;  ///< the last one is allocated from
+    std::vector<chunk*> with_room;  ///< the last one is allocated from; there is a place for each chunk
+    std::size_t chunks = 0;
   };
   struct chunk {
     size_class* of = nullptr;
@@ -83,11 +84,13 @@ class size_class_resource final : public std::pmr::memory_resource {
   [[nodiscard]] bool do_is_equal(const memory_resource& o) const noexcept override { return this == &o; }
   /// Index of the class, or the number of classes when it is none of theirs.
   [[nodiscard]] static std::size_t class_of(std::size_t bytes, std::size_t alignment) noexcept;
+  /// Of the chunk that begins at `p`, or that `p` is in. Chunks are aligned, and the range may not be.
+  [[nodiscard]] std::unique_ptr<chunk>& chunk_at(const void* p) noexcept;
   void add_chunk(size_class& c);
   /// Memory of the range; what empty chunks keep for the next allocation is used too, if nothing else is left.
   void* allocate_extent(std::size_t bytes, std::size_t alignment);
   void give_back_empty();
-  void enter(chunk& c);
+  void enter(chunk& c) noexcept;
   void leave(chunk& c);
 
   static constexpr std::size_t classes = 8 + 4 * 6;  ///< 16 to 128 by 16, then four to the doubling, to 8192

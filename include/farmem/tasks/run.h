@@ -77,11 +77,12 @@ class run_loop {
 }  // namespace detail
 
 /// Runs a task on this thread until it has ended. Returns its result or rethrows its exception. It blocks: inside of an
-/// fm::scope it throws scope_misuse. Throws invalid_argument for a task that was moved from. Loops nest: a task may
-/// call fm::run, and the tasks beside it wait meanwhile.
+/// fm::scope it throws scope_misuse. Throws invalid_argument for a task that was moved from, or that has been awaited or
+/// run. Loops nest: a task may call fm::run, and the tasks beside it wait meanwhile.
 template <class T>
 T run(task<T> t) {
   if (!t.handle()) throw error(errc::invalid_argument, "fm::run of a task that was moved from");
+  if (!t.handle().promise().begin_await()) throw error(errc::invalid_argument, "fm::run of a task that was awaited");
   detail::run_loop loop;
   t.handle().resume();
   while (!t.done()) loop.turn();
@@ -117,10 +118,13 @@ auto run_all(Range&& tasks, std::size_t in_flight = 16) {
 
   const auto start = [&](task_type t, std::size_t number) {
     if (!t.handle()) throw error(errc::invalid_argument, "fm::run_all of a task that was moved from");
+    if (!t.handle().promise().begin_await())
+      throw error(errc::invalid_argument, "fm::run_all of a task that was awaited");
     if constexpr (has_values) values.emplace_back();
     if (unused.empty()) {
+      // Room first: a place that is neither unused nor taken would be waited for.
+      if (unused.capacity() <= active.size()) unused.reserve(2 * active.size() + 1);
       active.emplace_back();
-      unused.reserve(active.capacity());
       unused.push_back(active.size() - 1);
     }
     const std::size_t at = unused.back();

@@ -255,6 +255,15 @@ TEST_CASE("a mutable range says what is wrong, and stays usable") {
   m[0] = 5;
   REQUIRE(v[0] == 5);
   REQUIRE((m.size() == 1 && !m.empty()));
+  // The chunk that is pinned now has room for more elements than the vector has.
+  REQUIRE(code_of([&] { m[1] = 7; }) == fm::errc::out_of_range);
+  REQUIRE(code_of([&] { (void)*m.end(); }) == fm::errc::out_of_range);
+  auto it = v.begin();
+  REQUIRE(*it == 5);
+  REQUIRE(code_of([&] { (void)*++it; }) == fm::errc::out_of_range);
+  v.resize(2);
+  REQUIRE(v[1] == 0);
+  v.resize(1);
   REQUIRE(fm::vector<int>(h).mutate().empty());
   REQUIRE(code_of([] { (void)fm::vector<int>().mutate(); }) == fm::errc::null_handle);
 }

@@ -234,7 +234,7 @@ consteval judgement judge() {
   else if constexpr (std::is_same_v<T, long double>)
     return {verdict::long_double};
   else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>)
-    return {};
+    return {alignof(T) > 8 || sizeof(T) > 8 ? verdict::alignment : verdict::ok};  // __int128, with extensions
   else if constexpr (std::is_array_v<T>)
     return {verdict::c_array};
   else if constexpr (std::is_union_v<T> && !traits_say_bytes<T>)

@@ -29,12 +29,15 @@ struct chunk_view {
     using place = chunks<E>;
     if (old && index == old_end) place::fetch_ahead(vector, place::chunk_of(index));
     const user_section in_section;
+    const std::uint64_t size = object_at<typename place::header>(vector)->size();
     const auto* c = object_at<typename place::chunk>(place::locate(vector, index));
     char* const payload = reinterpret_cast<char*>(const_cast<typename place::chunk*>(c));
     pin_frame(payload);
     drop(old);
     const std::uint64_t first = index - place::within(index);
-    return {reinterpret_cast<std::uintptr_t>(c->data()) - first * sizeof(E), first, c->size(), payload};
+    // Of the chunk's elements, those of the vector: whoever reads beyond them comes here again, and is refused.
+    return {reinterpret_cast<std::uintptr_t>(c->data()) - first * sizeof(E), first, std::min(c->size(), size - first),
+            payload};
   }
 };
 

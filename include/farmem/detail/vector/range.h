@@ -32,7 +32,7 @@ class pinned_chunks {
       4;  ///< chunks that are found without the barrier: as many streams go side by side
   static constexpr std::uint32_t displaced = 2;  ///< chunks that stay pinned only for references given out
 
-  explicit pinned_chunks(slot_t vector) noexcept : vector_(vector) {}
+  pinned_chunks(slot_t vector, std::uint64_t size) noexcept : vector_(vector), size_(size) {}
   ~pinned_chunks() {
     for (const way& w : ways_) drop(w.pinned);
     for (char* p : displaced_) drop(p);
@@ -43,15 +43,14 @@ class pinned_chunks {
   /// Where element `index` is. `guess`: the way that its chunk was in, corrected here. Throws out_of_range, and as
   /// fm::ptr's write; then everything stays as it was.
   E* at(std::uint64_t index, std::uint32_t& guess) {
-    if (__builtin_expect(ways_[guess].chunk != place::chunk_of(index), 0)) guess = find(index);
-    return reinterpret_cast<E*>(ways_[guess].pinned + first_element) + place::within(index);
+    if (__builtin_expect(index - ways_[guess].first >= ways_[guess].count, 0)) guess = find(index);
+    return reinterpret_cast<E*>(ways_[guess].pinned + first_element) + (index - ways_[guess].first);
   }
 
  private:
-  static constexpr std::uint64_t no_chunk = ~std::uint64_t{0};
   static constexpr std::size_t first_element = sizeof(array_object<E>);  ///< from the start of a chunk's payload
   struct way {
-    std::uint64_t chunk = no_chunk;
+    std::uint64_t first = 0, count = 0;  ///< of the vector's elements
     char* pinned = nullptr;
   };
 
@@ -60,9 +59,11 @@ class pinned_chunks {
   }
   [[gnu::noinline]] std::uint32_t find(std::uint64_t index) {
     for (std::uint32_t w = 0; w < ways; ++w)
-      if (ways_[w].chunk == place::chunk_of(index)) return w;
+      if (index - ways_[w].first < ways_[w].count) return w;
+    if (index >= size_) place::throw_range(index, size_);
+    const std::uint64_t first = index - place::within(index);
     for (const way& w : ways_)  // the chunk before is there: somebody scans
-      if (w.chunk + 1 == place::chunk_of(index)) place::fetch_ahead(vector_, w.chunk + 1);
+      if (w.count != 0 && w.first + place::chunk_elements == first) place::fetch_ahead(vector_, place::chunk_of(first));
     char* payload = nullptr;
     {
       const user_section in_section;
@@ -72,11 +73,12 @@ class pinned_chunks {
     const std::uint32_t victim = next_++ % ways;
     drop(displaced_[line_ % displaced]);
     displaced_[line_++ % displaced] = ways_[victim].pinned;
-    ways_[victim] = {place::chunk_of(index), payload};
+    ways_[victim] = {first, std::min(place::chunk_elements, size_ - first), payload};
     return victim;
   }
 
   slot_t vector_;
+  std::uint64_t size_;
   std::array<way, ways> ways_{};
   std::array<char*, displaced> displaced_{};
   std::uint32_t next_ = 0;
@@ -199,7 +201,7 @@ class mutable_range {
   using reference = typename iterator::reference;  ///< T&, or fm::mutable_ref
 
   /// The elements that `v` has now. Throws as fm::ptr's ->.
-  explicit mutable_range(const ptr<vector<T>>& v) : vector_(v), size_(v->size()), chunks_(v.slot()) {}
+  explicit mutable_range(const ptr<vector<T>>& v) : vector_(v), size_(v->size()), chunks_(v.slot(), size_) {}
   /// Not copyable.
   mutable_range(const mutable_range&) = delete;
   mutable_range& operator=(const mutable_range&) = delete;
