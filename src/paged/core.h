@@ -188,8 +188,8 @@ class paged_core {
     // ---- while it is parked ----
     bool fetching = false;          ///< `op` is under way
     home_agent* slot_of = nullptr;  ///< the agent of which it found no fetch slot
-    home_agent* queue = nullptr;    ///< it waits for one of this agent, until the turn is its ticket's
-    std::uint64_t ticket = 0;
+    home_agent* queue = nullptr;    ///< it waits for one of this agent, at `position` of its line
+    fetch_line::position position;
     time_point again_at{};  ///< otherwise: when it is tried again
     fill_op op;
     fill_how how;

@@ -86,18 +86,18 @@ paged_core::step paged_core::park(access& a) noexcept {
 // There is no deadline for this: slots are taken by fetches, which have one, and the queue is first come, first served.
 paged_core::step paged_core::enter_queue(access& a) noexcept {
   a.room_until = {};
-  if (a.queue == a.slot_of) return step::parked;  // a thread that waits itself was quicker; its turn stays
+  if (a.queue == a.slot_of) return step::parked;  // a thread that waits itself was quicker; its position stays
   leave_queue(a);
   queued_.fetch_add(1);
   a.queue = a.slot_of;
-  a.ticket = a.queue->tickets.fetch_add(1);
+  a.queue->line.enter(a.position);
   return step::parked;
 }
 
 void paged_core::leave_queue(access& a) noexcept {
   home_agent* const queue = std::exchange(a.queue, nullptr);
   if (queue == nullptr) return;
-  queue->turn.store(a.ticket + 1);
+  queue->line.leave(a.position);
   if (queued_.fetch_sub(1) != 1) wake_parked();
 }
 

@@ -120,7 +120,7 @@ void paged_core::begin_fill(const block& b, fill_op& op, bool overtakes) noexcep
     op.early = op.agent->lost() ? errc::agent_lost : errc::disconnected;
     return;
   }
-  if (overtakes || op.agent->turn.load() == op.agent->tickets.load()) op.slot = try_fetch_slot(*op.agent);
+  if (overtakes || op.agent->line.empty()) op.slot = try_fetch_slot(*op.agent);
   if (op.slot == nullptr) {
     op.early = errc::timed_out;
     op.no_slot = true;

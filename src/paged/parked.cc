@@ -17,9 +17,10 @@
 //     whoever it wakes finds the place `waiting`.
 //   - Of an access that is tried again at a time, the thread that put it down last knows the time. It sleeps no longer,
 //     and before it calls the program's on_failure it has the others look.
-//   - Accesses that found no fetch slot of an agent have tickets for the next ones, so none is overtaken for ever. One
-//     with a ticket is tried when it is its turn, and then gives the turn on, unless it still has no slot. Whoever gives
-//     a slot or the turn on wakes a thread while there are tickets, and so does who puts the access down and finds both.
+//   - Accesses that found no fetch slot of an agent stand in its line (homes/fetch_line.h), so none is overtaken for ever.
+//     The first one is tried when there is a slot, and then leaves the line, unless it still has none. Any other one
+//     leaves it as soon as another agent has its page, and those behind it move up. Whoever gives a slot or leaves a line
+//     wakes a thread while accesses wait in lines, and so does who puts the access down and finds that its turn has come.
 //     They are also looked at when others are, every parked_again_at_last at least.
 //   - An access that was parked waits in no other way any more: fault threads go through all of them.
 //
@@ -152,10 +153,9 @@ void paged_core::give_place(parked_access& place) noexcept {
 void paged_core::put_down(parked_access& place) noexcept {
   fetch_slot* const slot = place.what.fetching ? place.what.op.slot : nullptr;
   const home_agent* const queue = place.what.queue;
-  const std::uint64_t ticket = place.what.ticket;
   if (!std::exchange(place.counted, true)) parked_count_.fetch_add(1);
   place.state.store(parked_access::waiting, std::memory_order_seq_cst);
-  if (queue != nullptr && queue->turn.load() == ticket && has_fetch_slot(*queue)) wake_parked();
+  if (queue != nullptr && queue->line.is_first(place.what.position) && has_fetch_slot(*queue)) wake_parked();
   if (slot == nullptr) return;
   // Another thread may go on with it already. Slots live as long as the range: one that is another fetch's by now costs
   // a look in vain.
@@ -168,7 +168,7 @@ bool paged_core::is_due(const access& a, time_point now) const noexcept {
   if (a.queue == nullptr) return now >= a.again_at;
   // Without a connection no slot is needed to find that out.
   if (home_.reader_of(a.page).agent != a.queue) return true;  // another one has it, too
-  return a.queue->turn.load() == a.ticket && (has_fetch_slot(*a.queue) || !a.queue->up());
+  return a.queue->line.is_first(a.position) && (has_fetch_slot(*a.queue) || !a.queue->up());
 }
 
 time_point paged_core::go_on_with_parked() noexcept {

@@ -6,6 +6,7 @@
 #include "fixture.h"
 #include "paged/block_queue.h"
 #include "paged/block_record.h"
+#include "paged/homes/fetch_line.h"
 #include "paged/queue_policy.h"
 #include "paged/streams.h"
 #include "support/await.h"
@@ -26,6 +27,25 @@ TEST_CASE("queue policy: promotion by luck, proactive's share, inactive's target
   CHECK(p.proactive_is_over(51, 100));
   CHECK(p.inactive_target(100, 2) == 20);
   CHECK(p.inactive_target(5, 2) == 2);
+}
+
+TEST_CASE("whoever leaves a line, the first one that still waits in it is next") {
+  fetch_line line;
+  std::array<fetch_line::position, 4> at;
+  CHECK(line.empty());
+  for (auto& p : at) line.enter(p);
+  line.leave(at[1]);
+  CHECK(line.is_first(at[0]));
+  line.leave(at[0]);
+  CHECK(line.is_first(at[2]));
+  line.enter(at[0]);
+  line.leave(at[3]);
+  line.leave(at[2]);
+  CHECK(line.is_first(at[0]));
+  line.leave(at[0]);
+  CHECK(line.empty());
+  line.enter(at[1]);
+  CHECK(line.is_first(at[1]));
 }
 
 TEST_CASE("a queue is first in, first out, and knows entries that are old") {

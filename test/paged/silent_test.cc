@@ -128,6 +128,51 @@ TEST_CASE("accesses that find no fetch slot leave the room to others, and have t
   }
 }
 
+// A position in an agent's line can be left at any time. The later ones of these accesses are in places that others had
+// before, so they are looked at first.
+TEST_CASE("accesses that another agent can serve leave the line of a silent one in any order", "[replicas]") {
+  if (modes().front() != fault_mode::threads) return;
+  world w("tcp", 4);
+  w.o.replicas = 2;
+  w.o.access_within = w.o.reconnect_within = std::chrono::minutes(10);
+  w.o.suspect_within = std::chrono::seconds(1);
+  w.o.read_ahead = 0;
+  w.o.elastic = false;
+  paged p(w.o);
+  std::memset(p.data(), 7, p.size());
+  p.evict_all();
+  constexpr std::size_t slots = 8, more = 20;  // of one agent; than these
+  // The first member of each stripe goes round the agents, and is the one that is asked while it answers.
+  const auto read = [&](readers& by, std::size_t agent, std::size_t first, std::size_t n) {
+    const std::size_t each = stripe / w.o.block;
+    for (std::size_t i = first; i < first + n; ++i)
+      by.read(p.data() + (4 * (i / each) + agent) * stripe + i % each * w.o.block, std::byte{7});
+  };
+  const auto take_slots = [&](readers& by, std::size_t agent, std::size_t n) {
+    const std::uint64_t before = p.stats().faults_remote;
+    w.live[agent]->program->stop();
+    read(by, agent, 0, n);
+    CHECK(reaches(p, before + slots));
+  };
+  readers of_silent, of_other;
+  take_slots(of_silent, 0, slots);
+  take_slots(of_other, 1, more);
+  read(of_silent, 0, slots, more);
+  w.live[1]->program->send(SIGCONT);
+  CHECK(of_other.join() == 0);
+  read(of_silent, 0, slots + more, more);
+  CHECK(of_silent.join() == 0);  // by others, as soon as it is silent
+  w.live[0]->program->send(SIGCONT);
+  std::memset(p.data(), 7, p.size());
+  p.evict_all();
+  // It has answered, so it is asked again, and has a line that moves.
+  take_slots(of_silent, 0, more);
+  w.live[0]->program->send(SIGCONT);
+  CHECK(of_silent.join() == 0);
+  CHECK(p.stats().failed == 0);
+  CHECK(p.verify() == "");
+}
+
 TEST_CASE("accesses that wait for a silent agent fail at their deadline, each by itself") {
   if (modes().front() != fault_mode::threads) return;
   std::atomic<int> asked{0};

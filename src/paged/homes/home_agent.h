@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 
+#include "fetch_line.h"
 #include "home_limits.h"
 #include "places.h"
 
@@ -127,7 +128,7 @@ class home_agent final : public fabric::session_events {
 
   // ---- paged_core's; see parked.cc ----
   std::atomic<std::uint32_t> fetches{0}, writes{0};  ///< slots that what is under way has taken
-  std::atomic<std::uint64_t> tickets{0}, turn{0};    ///< of parked accesses that wait for a slot: given, and whose turn
+  fetch_line line;                                   ///< parked accesses that wait for a slot
 
  private:
   errc connected(fabric::session& s, std::uint32_t g) override;
