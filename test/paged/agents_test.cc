@@ -181,6 +181,24 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("of three replicas two may fall silent together, and both are given up", "[replicas]") {
+  for (const fault_mode mode : modes()) {
+    INFO(name_of(mode));
+    served w("tcp", 6, mode, 3);
+    w.o.suspect_within = served::soon;
+    const paged p(w.o);
+    users u(p);
+    u.pass(5000);
+    w.live[0]->program->stop();
+    w.live[1]->program->stop();
+    CHECK(becomes([&] { return p.stats().agents_lost >= 2; }));
+    CHECK(is_whole(p));
+    u.pass(2000);
+    check_all(p, u, w);
+    CHECK(p.stats().lost_pages == 0);
+  }
+}
+
 TEST_CASE("what happens to the agents of a range is told in order, to a function that uses the range", "[replicas]") {
   for (const std::string t : {"shm", "tcp"})
     for (const fault_mode mode : modes()) {

@@ -58,14 +58,15 @@ home::member_list home::members(std::uint64_t stripe) const noexcept {
   return list;
 }
 
-// A reader meanwhile finds some of both, each of which is or was one.
+// A reader meanwhile finds some of both, each of which is or was one. An agent's stripes are never counted too low
+// (is_replaceable).
 void home::set_members(std::uint64_t stripe, const member_list& to) noexcept {
   const member_list before = members(stripe);
+  for (const member& m : to) m.agent->stripes_with[to.count].fetch_add(1);
   for (std::uint32_t i = 0; i < std::max(before.count, to.count); ++i)
     words(stripe)[i].store(i < to.count ? to.at[i].place << 16 | (to.at[i].agent->number() + 1) : 0,
                            std::memory_order_release);
-  if (before.count == 1) before.at[0].agent->sole.fetch_sub(1, std::memory_order_relaxed);
-  if (to.count == 1) to.at[0].agent->sole.fetch_add(1, std::memory_order_relaxed);
+  for (const member& m : before) m.agent->stripes_with[before.count].fetch_sub(1);
   counts_[before.count].fetch_sub(1, std::memory_order_relaxed);
   counts_[to.count].fetch_add(1, std::memory_order_relaxed);
 }
@@ -417,15 +418,20 @@ void home::agent_changed() noexcept {
   os::futex_wake(wakes_, INT32_MAX);
 }
 
+// Of k others that do not answer, each stripe with more than k + 1 members has one beside them that does.
 bool home::is_replaceable(const home_agent& a) const noexcept {
   if (replicas() == 1) return false;
+  std::uint32_t silent = 0;
   for (std::uint32_t i = 0; i < agents(); ++i) {
     const home_agent& o = agent(i);
     // Of one that is lost, stripes may not know yet that this one alone stores them.
     if (o.lost() && !o.is_swept.load()) return false;
-    if (&o != &a && !o.lost() && o.as.load() != home_agent::role::gone && (!o.up() || o.is_silent())) return false;
+    const bool answers = o.lost() || o.as.load() == home_agent::role::gone || (o.up() && !o.is_silent());
+    silent += &o != &a && !answers && o.places().taken() != 0;
   }
-  return a.sole.load() == 0;  // after the look at who is swept
+  const std::uint32_t few = std::min(silent + 1, paged_limits::replicas_max);
+  return std::all_of(a.stripes_with.begin() + 1, a.stripes_with.begin() + 1 + few,
+                     [](const auto& n) { return n.load() == 0; });  // after the look at who is swept
 }
 
 // With replicas, one that is silent is found out soon. One that is slow has time the next time.

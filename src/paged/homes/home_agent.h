@@ -10,6 +10,7 @@
 #include "fabric/server/server.h"
 #include "protocol/heap_messages.h"
 #include "protocol/paged_messages.h"
+#include <array>
 #include <farmem/paged/options.h>
 #include <memory>
 #include <mutex>
@@ -122,9 +123,10 @@ class home_agent final : public fabric::session_events {
   // ---- the range's; see home.h ----
   std::atomic<role> as{role::joins};
   std::atomic<bool> wants_to_be_left{false};  ///< says the agent
-  std::atomic<std::uint64_t> sole{0};         ///< stripes that no other agent stores
-  std::uint32_t silent_looks = 0;             ///< of the mender: in a row, without an answer
-  std::atomic<bool> is_swept{false};          ///< it is lost, and a member of no stripe that others store
+  /// Its stripes that have so many members.
+  std::array<std::atomic<std::uint64_t>, paged_limits::replicas_max + 1> stripes_with{};
+  std::uint32_t silent_looks = 0;     ///< of the mender: in a row, without an answer
+  std::atomic<bool> is_swept{false};  ///< it is lost, and a member of no stripe that others store
 
   // ---- paged_core's; see parked.cc ----
   std::atomic<std::uint32_t> fetches{0}, writes{0};  ///< slots that what is under way has taken
