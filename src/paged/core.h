@@ -317,8 +317,9 @@ class paged_core {
   /// Of a stripe all of whose agents are lost: goes on with what is here. False while somebody is at it.
   bool lose(std::uint64_t stripe) noexcept;
   /// Begins to copy what is at home to another agent, which becomes a member, perhaps in place of one. Copies go together:
-  /// end_copies ends all. False if one could not be made.
-  bool begin_copy(std::uint64_t stripe, const home::member* instead_of) noexcept;
+  /// end_copies ends all. False if one could not be made. With `only`, no other agent may become one, and nothing is to be
+  /// done if it cannot.
+  bool begin_copy(std::uint64_t stripe, const home::member* instead_of, home_agent* only = nullptr) noexcept;
   bool end_copies() noexcept;
   bool drop_member(std::uint64_t stripe) noexcept;
   [[nodiscard]] stripe_pages busy_pages(std::uint64_t stripe) const noexcept;
@@ -330,7 +331,12 @@ class paged_core {
   bool give_old_place(stripe_copy& c) noexcept;
   bool give_old_places() noexcept;
   void wait_for_old_places() noexcept;
-  [[nodiscard]] std::optional<home::member> to_be_left(std::uint64_t stripe) const noexcept;
+  struct even_move {
+    home::member from;
+    home_agent* to = nullptr;
+  };
+  /// What makes agents more even; no `to` if nothing does.
+  [[nodiscard]] even_move to_even_out(const home::member_list& list) const noexcept;
   bool leave(home_agent& a) noexcept;
 
   // ---- watch.cc ----

@@ -115,36 +115,50 @@ bool paged_core::mend(std::uint64_t stripe) noexcept {
   const std::uint32_t wanted = home_.replicas();
   if (list.count > wanted) return !drop_member(stripe) || list.count - 1 > wanted;
   if (list.count < wanted && home_.may_grow(list)) return !begin_copy(stripe, nullptr) || list.count + 1 < wanted;
-  const std::optional<home::member> old = to_be_left(stripe);
-  return old && !begin_copy(stripe, &*old);
+  const auto leaving = std::find_if(list.begin(), list.end(), [](const home::member& m) { return leaves(*m.agent); });
+  if (leaving != list.end()) return !begin_copy(stripe, leaving);
+  const even_move even = evens_out_now_ ? to_even_out(list) : even_move();
+  return even.to != nullptr && !begin_copy(stripe, &even.from, even.to);
 }
 
-// With slack, so that nothing goes to and fro.
-std::optional<home::member> paged_core::to_be_left(std::uint64_t stripe) const noexcept {
-  const home::member_list list = home_.members(stripe);
-  for (const home::member& m : list)
-    if (leaves(*m.agent)) return m;
-  if (!evens_out_now_) return std::nullopt;
+// From an agent that has more than its share to the one that lacks most of its own. With slack, so that nothing goes to
+// and fro.
+paged_core::even_move paged_core::to_even_out(const home::member_list& list) const noexcept {
+  std::array<std::uint64_t, paged_limits::agents_max> leaving{};  // old places of stripes that are on their way
+  for (const auto* const some : {&copies_, &moved_away_})
+    for (const stripe_copy& c : *some)
+      if (c.instead_of.agent != nullptr) ++leaving[c.instead_of.agent->number()];
+  const auto stored_on = [&](const home_agent& a) {
+    const std::uint64_t taken = a.places().taken();
+    return taken - std::min(taken, leaving[a.number()]);
+  };
   std::uint64_t stored = 0, shares = 0;
   for (std::uint32_t i = 0; i < home_.agents(); ++i) {
     const home_agent& a = home_.agent(i);
     if (a.lost() || a.as.load() != home_agent::role::serves) continue;
-    stored += a.places().taken();
+    stored += stored_on(a);
     shares += home_.share_of(a);
   }
   const auto should_have = [&](const home_agent& a) {
     return static_cast<std::uint64_t>(static_cast<double>(stored) * static_cast<double>(home_.share_of(a)) /
                                       static_cast<double>(std::max<std::uint64_t>(shares, 1)));
   };
+  const time_point now = clock::now();
+  even_move best;
+  std::uint64_t most = 0;
   for (const home::member& m : list) {
     const std::uint64_t fair = should_have(*m.agent);
-    if (m.agent->places().taken() <= fair + fair / paged_limits::even_share + 1) continue;
+    if (stored_on(*m.agent) <= fair + fair / paged_limits::even_share + 1) continue;
     for (std::uint32_t i = 0; i < home_.agents(); ++i) {
-      const home_agent& a = home_.agent(i);
-      if (home_.may_join(a, list, m.agent) && a.up() && !a.is_silent() && a.places().taken() < should_have(a)) return m;
+      home_agent& a = home_.agent(i);
+      if (!home_.may_join(a, list, m.agent) || !a.up() || a.is_silent() || !a.had_room(now)) continue;
+      const std::uint64_t due = should_have(a), has = stored_on(a), lacks = due > has ? due - has : 0;
+      if (lacks <= most || a.places().left() == 0) continue;
+      most = lacks;
+      best = {m, &a};
     }
   }
-  return std::nullopt;
+  return best;
 }
 
 bool paged_core::lose(std::uint64_t stripe) noexcept {
@@ -194,7 +208,7 @@ bool paged_core::wait_to_copy(std::uint64_t stripe) noexcept {
   }
 }
 
-bool paged_core::begin_copy(std::uint64_t stripe, const home::member* instead_of) noexcept {
+bool paged_core::begin_copy(std::uint64_t stripe, const home::member* instead_of, home_agent* only) noexcept {
   if (!wait_to_copy(stripe)) return false;
   // From here on nobody else changes the set: what was seen without the lock may have been discarded, or chosen anew.
   const home::member_list list = home_.members(stripe);
@@ -207,7 +221,13 @@ bool paged_core::begin_copy(std::uint64_t stripe, const home::member* instead_of
     });
   }
   const home_agent* const old = c.instead_of.agent;
-  std::optional<home::member> to = is_wanted ? home_.take_place(stripe, list, old) : std::nullopt;
+  std::optional<home::member> to;
+  if (only != nullptr) {
+    if (is_wanted && home_.may_join(*only, list, old)) to = home_.take_place_on(*only, stripe);
+    is_wanted = to.has_value();
+  } else if (is_wanted) {
+    to = home_.take_place(stripe, list, old);
+  }
   const bool others = to || !is_wanted || end_copies();  // they are not kept waiting
   if (is_wanted && !to && home_.grow(list, old, options_.suspect_within)) to = home_.take_place(stripe, list, old);
   if (!to) {

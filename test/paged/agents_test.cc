@@ -76,6 +76,29 @@ TEST_CASE("an agent that is added takes its share, beside threads that use the r
     }
 }
 
+TEST_CASE("an agent that is added takes from the others what is too much there, however full they are") {
+  constexpr std::size_t stripe = 64_KiB;
+  for (const std::uint32_t replicas : {1u, 2u})
+    for (const std::size_t part : {8, 2, 1}) {
+      INFO(replicas << " replicas, a " << part << "th is used");
+      served w("shm", 2, modes().back(), replicas);
+      const paged p(w.o);
+      const std::size_t used = p.size() / part;
+      std::memset(p.data(), 1, used);
+      p.evict_all();
+      const agent_test::live_agent& third = w.add("shm");
+      p.add_agent(third.url("shm"));
+      // Each of the others keeps a sixteenth and a stripe more than its share, which may be rounded.
+      const std::size_t all = used * replicas / stripe, fair = all / 3, most = all - 2 * (fair + fair / 16 + 1),
+                        comes = most - most / 8;
+      CHECK(becomes([&] { return p.stats().mended_bytes >= comes * stripe; }));
+      CHECK(p.verify() == "");  // after the pass
+      CHECK(p.stats().mended_bytes <= (fair + 1) * stripe);
+      CHECK(regions_of(third) >= (comes + 3) / 4);
+      CHECK(p.data()[used - 1] == std::byte{1});
+    }
+}
+
 TEST_CASE("an agent that is removed has nothing any more, and may die") {
   for (const std::string t : {"shm", "tcp"})
     for (const std::uint32_t replicas : {1u, 2u}) {

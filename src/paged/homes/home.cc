@@ -261,10 +261,14 @@ std::optional<home::member> home::take_place(std::uint64_t stripe, const member_
   for (std::uint32_t tries = 0; tries < agents(); ++tries) {
     home_agent* const a = choose(stripe, but, instead_of);
     if (a == nullptr) return std::nullopt;
-    const std::uint64_t place = a->places().take(near(stripe, *a));
-    if (place != region_places::none) return member{a, place};
+    if (const std::optional<member> m = take_place_on(*a, stripe)) return m;
   }
   return std::nullopt;
+}
+
+std::optional<home::member> home::take_place_on(home_agent& a, std::uint64_t stripe) noexcept {
+  const std::uint64_t place = a.places().take(near(stripe, a));
+  return place != region_places::none ? std::optional(member{&a, place}) : std::nullopt;
 }
 
 // ---- agents ----

@@ -102,6 +102,7 @@ class home final : public home_events {
   /// A place on an agent that may join, for a copy; nothing if there is none. With `near` of its stripe.
   [[nodiscard]] std::optional<member> take_place(std::uint64_t stripe, const member_list& but,
                                                  const home_agent* instead_of = nullptr) noexcept;
+  [[nodiscard]] std::optional<member> take_place_on(home_agent& a, std::uint64_t stripe) noexcept;
   static void give_place(const member& m) noexcept {
     if (m.agent->places().give(m.place)) m.agent->emptied();
   }
