@@ -2,6 +2,7 @@
 // zone.
 #include <algorithm>
 #include <atomic>
+#include <farmem/farmem.h>
 
 #include "support/error_code.h"
 #include "users.h"
@@ -69,6 +70,32 @@ TEST_CASE("pages are stored on fewer agents than are wanted when only one has ro
   CHECK(p.stats().degraded_bytes != 0);
   CHECK(p.verify() == "");
   CHECK(w.failures == 0);
+}
+
+// Heaps take regions without regard to what was promised to ranges.
+TEST_CASE("an agent without memory for what it promised is passed over", "[replicas]") {
+  for (const std::size_t others : {1, 2}) {
+    INFO(others << " others");
+    served w("tcp", others, modes().front(), 2);
+    const agent_test::live_agent& full = w.add("tcp", "4MiB");
+    w.o.capacity = 3_MiB;
+    w.o.access_within = std::chrono::seconds(20);
+    const paged p(w.o);
+    heap h({.cache = 1_MiB, .agents = {full.url("tcp")}, .segment = 64_KiB});
+    std::vector<ptr<string>> kept;
+    errc e = errc::ok;
+    for (; e == errc::ok && kept.size() < 500; e = h.evict_all(std::chrono::seconds(1)))
+      for (int i = 0; i < 8; ++i) kept.push_back(h.str(std::string(16_KiB, 'x')));
+    CHECK(e != errc::ok);
+    std::memset(p.data(), 1, p.size());
+    CHECK(code_of([&] { p.evict_all(); }) == errc::ok);
+    CHECK(w.failures == 0);
+    if (others == 2)
+      CHECK(is_whole(p));
+    else
+      CHECK(p.stats().degraded_bytes != 0);
+    CHECK(p.verify() == "");
+  }
 }
 
 TEST_CASE("a range has more replicas, and fewer, beside threads that use it", "[replicas]") {

@@ -102,15 +102,20 @@ home::outcome home::begin_write(std::uint64_t stripe) noexcept {
     list = {};
   }
   if (list.count == 0) {
-    while (list.count < replicas()) {
-      const std::optional<member> m = take_place(stripe, list);
-      if (!m) break;
-      list.add(*m);
-    }
+    const auto fill_up = [&](std::uint32_t to, bool full_too) {
+      while (list.count < to) {
+        const std::optional<member> m = take_place(stripe, list, nullptr, full_too);
+        if (!m) return;
+        list.add(*m);
+      }
+    };
+    fill_up(replicas(), false);
     const bool lacks_room = list.count < replicas() && may_grow(list);
     if (lacks_room && !lacks_room_.exchange(true)) agent_changed();  // the mender asks for more
     const bool waits = lacks_room && !have_no_more_.load();
-    if (waits || list.count < std::max(options_.min_replicas, 1u)) {
+    const std::uint32_t least = std::max(options_.min_replicas, 1u);
+    if (!waits) fill_up(least, true);  // they may have memory again
+    if (waits || list.count < least) {
       for (const member& m : list) give_place(m);
       const errc why = waits             ? errc::ok
                        : list.count != 0 ? errc::under_replicated
@@ -229,12 +234,13 @@ std::uint64_t home::near(std::uint64_t stripe, const home_agent& agent) const no
 
 // The one whose turn it is; for a further member, or if that one cannot, the one with the most room, because with uneven
 // agents it has to be in most sets. Of several, those of zones that the stripe has no member in.
-home_agent* home::choose(std::uint64_t stripe, const member_list& but, const home_agent* instead_of) const noexcept {
+home_agent* home::choose(std::uint64_t stripe, const member_list& but, const home_agent* instead_of,
+                         bool full_too) const noexcept {
   const time_point now = clock::now();
   const auto rank = [&](home_agent& a) {  // 0: not at all
-    if (!may_join(a, but, instead_of)) return 0;
-    return 1 + (a.had_room(now) ? 4 : 0) + (a.up() && !a.is_silent() ? 2 : 0) +
-           (in_other_zone(a, but, instead_of) ? 1 : 0);
+    const bool had_room = a.had_room(now);
+    if (!may_join(a, but, instead_of) || (!had_room && !full_too)) return 0;
+    return 1 + (had_room ? 4 : 0) + (a.up() && !a.is_silent() ? 2 : 0) + (in_other_zone(a, but, instead_of) ? 1 : 0);
   };
   home_agent* best = nullptr;
   int best_rank = 0;
@@ -256,10 +262,10 @@ home_agent* home::choose(std::uint64_t stripe, const member_list& but, const hom
   return best;
 }
 
-std::optional<home::member> home::take_place(std::uint64_t stripe, const member_list& but,
-                                             const home_agent* instead_of) noexcept {
+std::optional<home::member> home::take_place(std::uint64_t stripe, const member_list& but, const home_agent* instead_of,
+                                             bool full_too) noexcept {
   for (std::uint32_t tries = 0; tries < agents(); ++tries) {
-    home_agent* const a = choose(stripe, but, instead_of);
+    home_agent* const a = choose(stripe, but, instead_of, full_too);
     if (a == nullptr) return std::nullopt;
     if (const std::optional<member> m = take_place_on(*a, stripe)) return m;
   }
@@ -361,10 +367,11 @@ void home::share_out(duration within, bool asks) {
 template <class May>
 bool home::grow_one(const May& may, duration within) noexcept {
   std::string text;
+  const time_point now = clock::now();
   for (std::uint32_t i = 0; i < agents(); ++i) {
     home_agent& a = agent(i);
     const std::uint64_t each = a.region_bytes() / stripe_bytes();
-    if (may(a) && a.up() && !a.is_silent() && a.room() >= each &&
+    if (may(a) && a.up() && !a.is_silent() && a.had_room(now) && a.room() >= each &&
         a.promise(a.promised() + each, within, text) == errc::ok)
       return true;
   }
@@ -375,7 +382,8 @@ bool home::grow(const member_list& but, const home_agent* instead_of, duration w
   return grow_one([&](const home_agent& a) { return may_join(a, but, instead_of); }, within);
 }
 
-// A write that found too few places had looked at all agents. More places on an agent that has some left are no help.
+// A write that found too few places had looked at all agents. More places on an agent that has some left are no help, nor
+// are those on one that has no memory for what it promised.
 void home::grow_for_writes(duration within) noexcept {
   lacks_room_.store(false);
   have_no_more_.store(!grow_one([](const home_agent& a) { return takes(a) && a.places().left() == 0; }, within));

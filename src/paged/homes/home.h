@@ -75,7 +75,8 @@ class home final : public home_events {
   /// All members are lost. False without members.
   [[nodiscard]] bool is_lost(std::uint64_t stripe) const noexcept;
   /// Before a write to all members, of which there must be paged_options::min_replicas. Chooses them if there are none:
-  /// fewer than replicas() only if no agent has more. Else the write has to wait (`ok`, and not begun) until the mender
+  /// fewer than replicas() only if no agent has more. Agents that have no memory for what they promised
+  /// have none, unless paged_options::min_replicas cannot be had without them. Else the write has to wait (`ok`, and not begun) until the mender
   /// has asked. A stripe that is being copied must not be written.
   outcome begin_write(std::uint64_t stripe) noexcept;
   /// `kept`: so many pages more have their home copies there. `refused`: that agent has no memory for what it promised.
@@ -99,9 +100,11 @@ class home final : public home_events {
   void forget(std::uint64_t stripe) noexcept;
 
   // ---- places ----
-  /// A place on an agent that may join, for a copy; nothing if there is none. With `near` of its stripe.
+  /// A place on an agent that may join, for a copy; nothing if there is none. With `near` of its stripe. `full_too`: also
+  /// on one that just had no memory for what it promised, if no other has a place.
   [[nodiscard]] std::optional<member> take_place(std::uint64_t stripe, const member_list& but,
-                                                 const home_agent* instead_of = nullptr) noexcept;
+                                                 const home_agent* instead_of = nullptr,
+                                                 bool full_too = false) noexcept;
   [[nodiscard]] std::optional<member> take_place_on(home_agent& a, std::uint64_t stripe) noexcept;
   static void give_place(const member& m) noexcept {
     if (m.agent->places().give(m.place)) m.agent->emptied();
@@ -186,8 +189,8 @@ class home final : public home_events {
     for (std::uint32_t i = least; i <= most; ++i) n += counts_[i].load(std::memory_order_relaxed);
     return n;
   }
-  [[nodiscard]] home_agent* choose(std::uint64_t stripe, const member_list& but,
-                                   const home_agent* instead_of) const noexcept;
+  [[nodiscard]] home_agent* choose(std::uint64_t stripe, const member_list& but, const home_agent* instead_of,
+                                   bool full_too) const noexcept;
   /// The place of a neighbour at that agent.
   [[nodiscard]] std::uint64_t near(std::uint64_t stripe, const home_agent& agent) const noexcept;
   void give_unused(std::uint64_t stripe) noexcept;

@@ -114,7 +114,7 @@ class home_agent final : public fabric::session_events {
   /// An operation was not in time, and none has been since: the next one has longer.
   [[nodiscard]] bool is_slow() const noexcept { return is_slow_.load(std::memory_order_relaxed); }
 
-  /// It has no memory for what it has promised: others are asked first for a while.
+  /// It has no memory for what it has promised: no stripe goes there for a while that can go elsewhere.
   void has_no_room() noexcept { full_until_.store((clock::now() + paged_limits::full_for).time_since_epoch().count()); }
   [[nodiscard]] bool had_room(time_point now) const noexcept {
     return full_until_.load() <= now.time_since_epoch().count();

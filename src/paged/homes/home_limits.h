@@ -13,7 +13,7 @@ constexpr std::uint32_t stripe_order_least = 4;
 constexpr std::uint32_t replicas_max = 4;
 /// Agents that a range counts, those that it has left or lost included: as many as a heap. Each keeps its records.
 constexpr std::size_t agents_max = 256;
-/// An agent that has no memory for what it promised is asked last for so long: other tenants' regions come back.
+/// An agent that has no memory for what it promised is passed over for so long: other tenants' regions come back.
 constexpr auto full_for = std::chrono::seconds(1);
 
 }  // namespace fm::detail::paged_limits
