@@ -139,6 +139,30 @@ TEST_CASE("a range has more replicas, and fewer, beside threads that use it", "[
     }
 }
 
+TEST_CASE("with fewer replicas pages stay on an agent that is to be left rather than on one that does not answer",
+          "[replicas]") {
+  served w("tcp", 2, modes().front(), 2);
+  w.o.suspect_within = served::soon;
+  w.o.connect_within = std::chrono::milliseconds(500);
+  w.o.reconnect_within = std::chrono::seconds(5);
+  std::atomic<bool> leaving{false};
+  w.o.on_agent_event = [&](const agent_event& e) { leaving = leaving || e.change == agent_change::leaving; };
+  const paged p(w.o);
+  std::memset(p.data(), 1, p.size());
+  p.evict_all();
+  // Nothing can go elsewhere, so both still have all.
+  agent_test::process drain({FARMEM_AGENT, "--drain", "5min", "--admin", w.live[0]->admin()},
+                            w.live[0]->where / "drain");
+  CHECK(becomes([&] { return leaving.load(); }));
+  w.live[1]->program->end(SIGKILL);
+  p.set_replicas(1);
+  CHECK(becomes([&] { return p.stats().agents_lost == 1; }));
+  CHECK(std::memcmp(p.data(), p.data() + 1, p.size() - 1) == 0);
+  CHECK(p.data()[0] == std::byte{1});
+  CHECK(p.stats().lost_pages == 0);
+  drain.end(SIGKILL);
+}
+
 TEST_CASE("more replicas than there is room for are refused, and the range is as it was", "[replicas]") {
   served w("tcp", 0, modes().back());
   for (int i = 0; i < 2; ++i) (void)w.add("tcp", "4MiB");

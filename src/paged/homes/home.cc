@@ -192,7 +192,8 @@ home::member home::surplus_of(const member_list& list) const noexcept {
     const bool own_zone = std::none_of(list.begin(), list.end(), [&](const member& o) {
       return o.agent != &a && a.zone() != 0 && o.agent->zone() == a.zone();
     });
-    return (takes(a) ? 4 : 0) + (a.up() && !a.is_silent() ? 2 : 0) + (own_zone ? 1 : 0);
+    // One that answers is kept before one that does not and may be lost, even if it is to be left.
+    return (a.up() && !a.is_silent() ? 4 : 0) + (takes(a) ? 2 : 0) + (own_zone ? 1 : 0);
   };
   return *std::min_element(list.begin(), list.end(), [&](const member& a, const member& b) {
     const int x = merit(a), y = merit(b);
