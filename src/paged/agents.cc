@@ -2,6 +2,8 @@
 // moving is the mender's (mend.cc).
 #include <fmt/format.h>
 
+#include <set>
+
 #include "core.h"
 
 namespace fm::detail {
@@ -90,6 +92,12 @@ void paged_core::set_replicas(std::uint32_t n) {
                                                     name_, n, options_.min_replicas, most));
   if (n > 1 && options_.suspect_within <= duration::zero())
     throw error(errc::invalid_argument, fmt::format("paged range {}: suspect_within is not positive", name_));
+  std::set<std::string> named;
+  for (std::uint32_t i = 0; n > 1 && i < home_.agents(); ++i)
+    if (const home_agent& a = home_.agent(i); home::takes(a) && !named.insert(a.url()).second)
+      throw error(
+          errc::invalid_argument,
+          fmt::format("paged range {}: {} is two of its agents: replicas need agents of their own", name_, a.url()));
   home_.replicas(n);
   try {
     home_.share_out(options_.connect_within, true);

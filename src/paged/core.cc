@@ -30,6 +30,10 @@ paged_options paged_core::checked(paged_options o) {
   if (o.replicas == 0 || o.replicas > paged_limits::replicas_max)
     bad(fmt::format("replicas {}: 1 to {} are possible", o.replicas, paged_limits::replicas_max));
   if (o.replicas > o.agents.size()) bad(fmt::format("replicas {}: there are {} agents", o.replicas, o.agents.size()));
+  std::set<std::string> named;
+  for (const std::string& url : o.agents)
+    if (o.replicas > 1 && !named.insert(url).second)
+      bad(fmt::format("agents names {} twice: replicas need agents of their own", url));
   if (o.min_replicas == 0 || o.min_replicas > o.replicas)
     bad(fmt::format("min_replicas {}: 1 to {} are possible, which is `replicas`", o.min_replicas, o.replicas));
   if (o.replicas > 1 && o.suspect_within <= duration::zero()) bad("suspect_within is not positive");

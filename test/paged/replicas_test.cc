@@ -163,6 +163,15 @@ TEST_CASE("with fewer replicas pages stay on an agent that is to be left rather 
   drain.end(SIGKILL);
 }
 
+TEST_CASE("an agent that is named twice stores no page twice", "[replicas]") {
+  served w("tcp", 1, modes().back());
+  w.o.agents.push_back(w.o.agents[0]);
+  const paged p(w.o);
+  CHECK(code_of([&] { p.set_replicas(2); }) == errc::invalid_argument);
+  w.o.replicas = 2;
+  CHECK(code_of([&] { paged none(w.o); }) == errc::invalid_argument);
+}
+
 TEST_CASE("more replicas than there is room for are refused, and the range is as it was", "[replicas]") {
   served w("tcp", 0, modes().back());
   for (int i = 0; i < 2; ++i) (void)w.add("tcp", "4MiB");

@@ -50,7 +50,7 @@ struct paged_options {
   /// Bytes of the range that may be in local memory; at least 8 blocks, and with n agents 4/3 · (n - 1).
   std::uint64_t local = 256ull << 20;
   /// URLs of the agents: `local:`, `shm://PATH`, `tcp://HOST:PORT`, `verbs://HOST:PORT`. Blocks are spread over all of
-  /// them, evenly where they have the room.
+  /// them, evenly where they have the room. With `replicas` of 2 and more, none may be named twice.
   std::vector<std::string> agents = {"local:"};
   /// Agents that store each page, 1 to 4. With 2, an agent may die: its pages are served by the others, no access fails,
   /// and the range copies them to another agent. Each replica costs its share of the agents' memory, and a write-back of

@@ -101,7 +101,8 @@ class paged {
   void keep_agent(const std::string& url) const;
   /// Each page is to be stored on `n` agents from now on. Pages are copied, or dropped from some agents, in the background:
   /// paged_stats::degraded_bytes, agent_change::replicated. Throws invalid_argument: fewer than
-  /// paged_options::min_replicas, or more than there are agents that stay (with strict_zones: zones). Throws agent_full and
+  /// paged_options::min_replicas, or more than there are agents that stay (with strict_zones: zones), or an agent that was
+  /// named twice. Throws agent_full and
   /// quota_exceeded if the agents have too little room. Waits for the agents. Thread-safe. O(agents).
   void set_replicas(std::uint32_t n) const;
 
