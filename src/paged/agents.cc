@@ -42,15 +42,27 @@ void paged_core::add_agent(const std::string& url) {
   home_.agent_changed();
 }
 
+// Those that leave already, or are drained, do not count. Without enough agents, or zones, its stripes would have nowhere
+// to go.
+void paged_core::check_without(const home_agent& a) const {
+  const std::uint32_t wanted = home_.replicas(), zones = home_.zones(&a);
+  if (home_.takers(&a) < wanted)
+    throw error(errc::invalid_argument, fmt::format("paged range {}: without {} it has fewer than {} agents that stay",
+                                                    name_, a.url(), wanted));
+  if (options_.strict_zones && zones < std::min(wanted, home_.zones()))
+    throw error(errc::invalid_argument,
+                fmt::format("paged range {}: without {} its agents are in {} zones, and each page "
+                            "is stored on {}",
+                            name_, a.url(), zones, wanted));
+}
+
 void paged_core::remove_agent(const std::string& url, duration within) {
   const time_point until = clock::now() + within;
   home_agent* leaving = nullptr;
   {
     const std::lock_guard lock(agents_change_);
     home_agent& a = agent_named(url);
-    if (home_.serving() <= home_.replicas())
-      throw error(errc::invalid_argument, fmt::format("paged range {}: without {} it has fewer than {} agents", name_,
-                                                      url, std::max(home_.replicas(), 1u)));
+    check_without(a);
     a.as.store(home_agent::role::leaves);
     try {
       home_.share_out(options_.connect_within, true);

@@ -347,6 +347,8 @@ class paged_core {
 
   // ---- agents.cc ----
   [[nodiscard]] home_agent& agent_named(const std::string& url) const;
+  /// Throws invalid_argument if the range cannot do without it.
+  void check_without(const home_agent& a) const;
   void stay(home_agent& a);
   void share_out_quietly();
 

@@ -139,6 +139,34 @@ TEST_CASE("a range has more replicas, and fewer, beside threads that use it", "[
     }
 }
 
+TEST_CASE("an agent is not removed if too few stay, or in too few zones", "[replicas]") {
+  const auto at_once = std::chrono::seconds(5);  // what is refused does not wait
+  {
+    served w("tcp", 3, modes().front(), 2);
+    std::atomic<bool> leaving{false};
+    w.o.on_agent_event = [&](const agent_event& e) { leaving = leaving || e.change == agent_change::leaving; };
+    const paged p(w.o);
+    std::memset(p.data(), 1, p.size());
+    p.evict_all();
+    w.live[2]->program->stop();  // so that the first one cannot be left yet
+    agent_test::process drain({FARMEM_AGENT, "--drain", "5min", "--admin", w.live[0]->admin()},
+                              w.live[0]->where / "drain");
+    CHECK(becomes([&] { return leaving.load(); }));
+    CHECK(code_of([&] { p.remove_agent(w.o.agents[1], at_once); }) == errc::invalid_argument);
+    w.live[2]->program->send(SIGCONT);
+    CHECK(drain.end() == 0);
+    CHECK(p.verify() == "");
+  }
+  zoned w({"a", "a", "b"});
+  const paged p(w.o);
+  std::memset(p.data(), 1, p.size());
+  p.evict_all();
+  CHECK(code_of([&] { p.remove_agent(w.o.agents[2], at_once); }) == errc::invalid_argument);
+  p.remove_agent(w.o.agents[0]);
+  CHECK(is_whole(p));
+  CHECK(p.verify() == "");
+}
+
 TEST_CASE("with fewer replicas pages stay on an agent that is to be left rather than on one that does not answer",
           "[replicas]") {
   served w("tcp", 2, modes().front(), 2);

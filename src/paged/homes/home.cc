@@ -307,20 +307,26 @@ std::uint32_t home::serving() const noexcept {
   return n;
 }
 
-std::uint32_t home::zones() const noexcept {
+std::uint32_t home::takers(const home_agent* without) const noexcept {
+  std::uint32_t n = 0;
+  for (std::uint32_t i = 0; i < agents(); ++i) n += takes(agent(i)) && &agent(i) != without;
+  return n;
+}
+
+std::uint32_t home::zones(const home_agent* without) const noexcept {
+  const auto counts = [&](const home_agent& a) { return takes(a) && &a != without; };
   std::uint32_t n = 0;
   for (std::uint32_t i = 0; i < agents(); ++i) {
-    bool is_first = takes(agent(i));
+    bool is_first = counts(agent(i));
     for (std::uint32_t j = 0; is_first && j < i && agent(i).zone() != 0; ++j)
-      is_first = !takes(agent(j)) || agent(j).zone() != agent(i).zone();
+      is_first = !counts(agent(j)) || agent(j).zone() != agent(i).zone();
     n += is_first;
   }
   return n;
 }
 
 std::uint32_t home::possible_replicas() const noexcept {
-  std::uint32_t n = 0;
-  for (std::uint32_t i = 0; i < agents(); ++i) n += takes(agent(i));
+  const std::uint32_t n = takers();
   return std::min({n, options_.strict_zones ? zones() : n, paged_limits::replicas_max});
 }
 

@@ -127,8 +127,10 @@ class home final : public home_events {
   [[nodiscard]] std::uint32_t serving() const noexcept;
   /// Stripes can be on so many agents that take some, and with paged_options::strict_zones in so many zones. O(agents²)
   [[nodiscard]] std::uint32_t possible_replicas() const noexcept;
+  /// Those that stripes may go to, one of them left out. O(agents)
+  [[nodiscard]] std::uint32_t takers(const home_agent* without = nullptr) const noexcept;
   /// Zones of those agents; each that has none is in one of its own. O(agents²)
-  [[nodiscard]] std::uint32_t zones() const noexcept;
+  [[nodiscard]] std::uint32_t zones(const home_agent* without = nullptr) const noexcept;
   /// Shares the range out anew among those that nothing is moved away from. Throws what an agent refuses, after all
   /// others have promised theirs. Waits for each at most so long. With `asks`, all are asked first what room they have.
   void share_out(duration within, bool asks);
