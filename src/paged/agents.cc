@@ -39,6 +39,7 @@ void paged_core::add_agent(const std::string& url) {
   }
   a.as.store(home_agent::role::serves);
   evens_out_.store(true);
+  home_.expect_room();
   home_.agent_changed();
 }
 
@@ -125,6 +126,7 @@ void paged_core::set_replicas(std::uint32_t n) {
 void paged_core::stay(home_agent& a) {
   a.as.store(home_agent::role::serves);
   share_out_quietly();
+  home_.expect_room();
   home_.agent_changed();
 }
 

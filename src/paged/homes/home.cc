@@ -112,7 +112,7 @@ home::outcome home::begin_write(std::uint64_t stripe) noexcept {
     fill_up(replicas(), false);
     const bool lacks_room = list.count < replicas() && may_grow(list);
     if (lacks_room && !lacks_room_.exchange(true)) agent_changed();  // the mender asks for more
-    const bool waits = lacks_room && !have_no_more_.load();
+    const bool waits = lacks_room && clock::now().time_since_epoch().count() >= no_more_until_.load();
     const std::uint32_t least = std::max(options_.min_replicas, 1u);
     if (!waits) fill_up(least, true);  // they may have memory again
     if (waits || list.count < least) {
@@ -393,7 +393,8 @@ bool home::grow(const member_list& but, const home_agent* instead_of, duration w
 // are those on one that has no memory for what it promised.
 void home::grow_for_writes(duration within) noexcept {
   lacks_room_.store(false);
-  have_no_more_.store(!grow_one([](const home_agent& a) { return takes(a) && a.places().left() == 0; }, within));
+  const bool grew = grow_one([](const home_agent& a) { return takes(a) && a.places().left() == 0; }, within);
+  no_more_until_.store(grew ? 0 : (clock::now() + paged_limits::no_more_for).time_since_epoch().count());
 }
 
 void home::give_back_promises(duration within) noexcept {

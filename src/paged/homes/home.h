@@ -158,8 +158,10 @@ class home final : public home_events {
   void release_empty(duration within, bool waits) const noexcept;
   /// begin_write found too few places since grow_for_writes.
   [[nodiscard]] bool lacks_room() const noexcept { return lacks_room_.load(); }
-  /// Has an agent without places promise a region. If none can, begin_write waits for none, from here on.
+  /// Has an agent without places promise a region. If none can, begin_write waits for none, for a while.
   void grow_for_writes(duration within) noexcept;
+  /// They may have more again: begin_write waits until they have been asked.
+  void expect_room() noexcept { no_more_until_.store(0); }
   /// For the thread that has nothing else to do; waits for no agent.
   void settle_soon() const noexcept;
   void poll() const noexcept;
@@ -214,7 +216,7 @@ class home final : public home_events {
   std::vector<std::unique_ptr<const std::vector<std::uint32_t>>> all_turns_;
   std::array<std::atomic<std::uint64_t>, paged_limits::replicas_max + 1> counts_{};  ///< stripes, by their members
   std::atomic<bool> lacks_room_{false};
-  std::atomic<bool> have_no_more_{false};  ///< said the agents when they were asked last
+  std::atomic<duration::rep> no_more_until_{0};  ///< said the agents when they were asked last, and are believed
 };
 
 }  // namespace fm::detail

@@ -15,5 +15,8 @@ constexpr std::uint32_t replicas_max = 4;
 constexpr std::size_t agents_max = 256;
 /// An agent that has no memory for what it promised is passed over for so long: other tenants' regions come back.
 constexpr auto full_for = std::chrono::seconds(1);
+/// Agents that have no room for more are believed for so long: an agent may come back, and others' memory become free. While
+/// places are lacking they are asked more often, so that no write waits.
+constexpr auto no_more_for = std::chrono::seconds(1);
 
 }  // namespace fm::detail::paged_limits
