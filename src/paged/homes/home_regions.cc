@@ -93,9 +93,11 @@ errc home_agent::take_answer_to(question& q) {
   }
   if (is_unknown(e)) untold(q.index, true);
   if (e != errc::ok) return e;
-  // A region of an older connection is asked for again, and so is one that came otherwise.
-  if (q.request.generation != session_->generation() || !up() || names_[q.index].load(std::memory_order_relaxed) != 0) {
+  // A region of an older connection is asked for again if it is still wanted. If not, the agent has to be told.
+  const bool is_known = names_[q.index].load(std::memory_order_relaxed) != 0;
+  if (is_known || q.request.generation != session_->generation() || !up()) {
     drop_key(key);
+    if (!is_known) untold(q.index, true);
     return errc::ok;
   }
   return take_region(*session_, q.index, false, answer, key);
