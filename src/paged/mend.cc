@@ -73,7 +73,8 @@ bool paged_core::mend_all() noexcept {
     is_taker = is_taker || home::takes(a);
   }
   leaving = leaving && is_taker;
-  evens_out_now_ = evens_out_.exchange(false);  // one that is added meanwhile is for the next pass
+  // One that is added meanwhile is for the next pass. Stripes with too few members have the new places first.
+  evens_out_now_ = home_.degraded() == 0 && evens_out_.exchange(false);
   const bool lacks = (home_.degraded() != 0 && home_.serving() > 1) || home_.surplus() != 0;
   if (!leaving && !evens_out_now_ && !lacks && agents_swept_ == agents_seen_ && !sweep_again_) return false;
   const auto seen = agents_seen_;
@@ -98,7 +99,7 @@ bool paged_core::mend_all() noexcept {
       home_.give_back_promises(options_.suspect_within);
   for (std::uint32_t i = 0; i < home_.agents(); ++i)
     if (leaves(home_.agent(i)) && !leave(home_.agent(i))) left = true;
-  return left;
+  return left || (evens_out_.load() && home_.degraded() == 0);
 }
 
 bool paged_core::mend(std::uint64_t stripe) noexcept {
