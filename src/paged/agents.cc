@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/log.h"
 #include "core.h"
 
 namespace fm::detail {
@@ -27,17 +28,23 @@ void paged_core::add_agent(const std::string& url) {
                 fmt::format("paged range {}: {} blocks of local memory are needed with another agent, and {} at most "
                             "with the agents that it was opened with",
                             name_, least, fetch_slots_.size()));
-  home_agent& a = home_.add(url);  // nothing goes there before it serves
+  home_agent& a = home_.open(url);
   const std::lock_guard lock(agents_change_);
   try {
-    home_.share_out(options_.connect_within, true);
-  } catch (...) {
-    a.as.store(home_agent::role::gone);
-    a.close(options_.connect_within);
-    share_out_quietly();
-    throw;
+    home_.share_out(options_.connect_within, true, &a);
+  } catch (const std::exception& e) {
+    // Of a range that lacks room, or agents, it may have what it can.
+    const auto* const why = dynamic_cast<const error*>(&e);
+    const bool helps = why != nullptr && why->code() == errc::agent_full && home_.share_of(a) != 0 &&
+                       a.promised() >= home_.share_of(a) && home_.lacking(&a) < home_.lacking();
+    if (!helps) {
+      home_.refuse(a);
+      share_out_quietly();
+      throw;
+    }
+    log::warn("paged range {}: not all of it has a place, also with {}: {}", name_, url, e.what());
   }
-  a.as.store(home_agent::role::serves);
+  home_.admit(a);
   evens_out_.store(true);
   home_.expect_room();
   home_.agent_changed();

@@ -75,7 +75,7 @@ bool paged_core::tell_changes() noexcept {
     whole = whole && (!a.lost() || as == home_agent::role::gone || a.is_swept.load());
     if (!t.known && as != home_agent::role::joins) {
       t.known = true;
-      t.is_over = as == home_agent::role::gone;  // it could not be added
+      t.is_over = as == home_agent::role::gone;  // it has left already
       if (!t.is_over) tell(agent_change::added);
     }
     if (!t.known || t.is_over) continue;

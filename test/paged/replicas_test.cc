@@ -191,6 +191,28 @@ TEST_CASE("with fewer replicas pages stay on an agent that is to be left rather 
   drain.end(SIGKILL);
 }
 
+TEST_CASE("a range that lacks an agent takes small ones, one by one, and none that has no room", "[replicas]") {
+  served w("tcp", 2, modes().back(), 2);
+  w.o.suspect_within = served::soon;
+  w.o.min_replicas = 2;
+  const paged p(w.o);
+  std::memset(p.data(), 1, p.size());
+  p.evict_all();
+  w.live[1]->program->end(SIGKILL);
+  CHECK(becomes([&] { return p.stats().agents_lost == 1; }));
+  served other("tcp", 0, modes().back());
+  const std::string& full = other.add("tcp", "2MiB").url("tcp");
+  other.o.capacity = 7 * 256_KiB;
+  const paged tenant(other.o);
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) refused += code_of([&] { p.add_agent(full); }) == errc::agent_full;
+  CHECK(refused == 300);  // more than the numbers that a range has
+  for (int i = 0; i < 2; ++i) CHECK_NOTHROW(p.add_agent(w.add("tcp", "3MiB").url("tcp")));
+  CHECK(is_whole(p));
+  CHECK(becomes([&] { return code_of([&] { p.evict_all(); }) == errc::ok; }));
+  CHECK(p.verify() == "");
+}
+
 TEST_CASE("an agent that is named twice stores no page twice", "[replicas]") {
   served w("tcp", 1, modes().back());
   w.o.agents.push_back(w.o.agents[0]);

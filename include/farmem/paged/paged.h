@@ -87,8 +87,8 @@ class paged {
   void resize_local(std::uint64_t bytes) const;
 
   /// Adds an agent. Pages go there as they are written back, and until the agents have their shares, pages move there from
-  /// the others. Waits for the agent. Throws invalid_argument (it is one already, or local memory is too small for one
-  /// more), and as the constructor.
+  /// the others. Waits for the agent. If the range lacks room or agents, the agent takes what it has room for. Throws
+  /// invalid_argument (it is one already, or local memory is too small for one more), and as the constructor.
   void add_agent(const std::string& url) const;
   /// Moves all pages away from the agent, beside the program, and closes the range there. Returns when that is done. At
   /// the end of `within` the agent stays, with what it still has: timed_out. Throws agent_full and quota_exceeded if the

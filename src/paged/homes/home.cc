@@ -1,5 +1,5 @@
-// The members of stripes and the shares of agents; see home.h for the invariants. Fills, write-backs, mend.cc and
-// members.cc call it.
+// The members of stripes and their places; see home.h for the invariants. Fills, write-backs, mend.cc and members.cc call
+// it. home_shares.cc has the shares of agents.
 #include "home.h"
 
 #include "agent/embedded/embedded.h"
@@ -38,7 +38,10 @@ home::home(const paged_options& options, std::uint64_t pages, std::uint32_t stri
     local_ = agent::start_embedded({agent::embedded_for::pages, memory, region});
   }
   try {
-    for (const std::string& url : options.agents) add(url);
+    for (const std::string& url : options.agents) {
+      const std::uint32_t n = open(url).number();
+      count_.store(n + 1, std::memory_order_release);
+    }
     share_out(options.access_within, false);
   } catch (...) {
     close(options.connect_within);  // sessions ask about each other until then
@@ -280,14 +283,27 @@ std::optional<home::member> home::take_place_on(home_agent& a, std::uint64_t str
 
 // ---- agents ----
 
-home_agent& home::add(const std::string& url) {
+home_agent& home::open(const std::string& url) {
   const std::uint32_t n = agents();
   if (n == agents_.size())
     throw error(errc::invalid_argument,
                 fmt::format("a paged range counts {} agents, those that it has left or lost included", n));
   agents_[n] = std::make_unique<home_agent>(url, options_, n, stripe_bytes(), stripes_, *this, local_.get());
-  count_.store(n + 1, std::memory_order_release);
   return *agents_[n];
+}
+
+void home::admit(home_agent& a) noexcept try {
+  a.as.store(home_agent::role::serves);
+  count_.store(a.number() + 1, std::memory_order_release);
+  make_turns();
+} catch (const std::bad_alloc&) {
+  // The others have their turns as before, and this one comes after them.
+}
+
+void home::refuse(home_agent& a) noexcept {
+  a.close(options_.connect_within);
+  share_[a.number()].store(0, std::memory_order_relaxed);
+  agents_[a.number()].reset();
 }
 
 bool home::may_join(const home_agent& a, const member_list& list, const home_agent* instead_of) const noexcept {
@@ -328,109 +344,6 @@ std::uint32_t home::zones(const home_agent* without) const noexcept {
 std::uint32_t home::possible_replicas() const noexcept {
   const std::uint32_t n = takers();
   return std::min({n, options_.strict_zones ? zones() : n, paged_limits::replicas_max});
-}
-
-// All get the same, but none more than it has room for: a range is as fast as its agents together.
-void home::share_out(duration within, bool asks) {
-  std::vector<home_agent*> mine;
-  std::array<std::uint64_t, paged_limits::agents_max> shares{};  // one may be added meanwhile
-  std::string text;
-  for (std::uint32_t i = 0; i < agents(); ++i)
-    if (takes(agent(i)) || agent(i).as.load() == home_agent::role::joins) mine.push_back(&agent(i));
-  if (mine.empty()) throw error(errc::agent_lost, "all agents are lost, or want to be left");
-  if (asks)
-    for (home_agent* const a : mine)
-      if (!a->is_silent()) static_cast<void>(a->promise(a->promised(), within, text));
-  const auto most = [](const home_agent& a) { return a.promised() + a.room(); };
-  std::sort(mine.begin(), mine.end(), [&](const home_agent* a, const home_agent* b) { return most(*a) < most(*b); });
-  const std::uint64_t copies = std::min<std::uint64_t>(replicas(), mine.size());
-  std::uint64_t left = stripes_ * copies;
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    home_agent& a = *mine[i];
-    const std::size_t others = mine.size() - i;
-    std::uint64_t share = (left + others - 1) / others;
-    if (mine.size() > 1) share = std::min(share, most(a));  // those that follow have more; a single one says it itself
-    share = std::min(share, stripes_);
-    left -= share;
-    shares[a.number()] = share;
-  }
-  for (std::uint32_t i = 0; i < shares.size(); ++i) share_[i].store(shares[i], std::memory_order_relaxed);
-  std::optional<error> refused;
-  if (left != 0)
-    refused.emplace(errc::agent_full,
-                    fmt::format("{} agents have room for {} bytes less than {} copies of {}", mine.size(),
-                                left * stripe_bytes(), copies, stripes_ * stripe_bytes()));
-  for (home_agent* const a : mine) {
-    const std::uint64_t share = share_of(*a);
-    if (share <= a->promised()) continue;  // what is too much is given back when it is not used
-    text.clear();
-    if (const errc e = a->promise(share, within, text); e != errc::ok)
-      refused.emplace(e, text.empty() ? a->url() : fmt::format("{}: {}", a->url(), text));
-  }
-  make_turns();
-  if (refused) throw *refused;
-}
-
-template <class May>
-bool home::grow_one(const May& may, duration within) noexcept {
-  std::string text;
-  const time_point now = clock::now();
-  for (std::uint32_t i = 0; i < agents(); ++i) {
-    home_agent& a = agent(i);
-    const std::uint64_t each = a.region_bytes() / stripe_bytes();
-    if (may(a) && a.up() && !a.is_silent() && a.had_room(now) && a.room() >= each &&
-        a.promise(a.promised() + each, within, text) == errc::ok)
-      return true;
-  }
-  return false;
-}
-
-bool home::grow(const member_list& but, const home_agent* instead_of, duration within) noexcept {
-  return grow_one([&](const home_agent& a) { return may_join(a, but, instead_of); }, within);
-}
-
-// A write that found too few places had looked at all agents. More places on an agent that has some left are no help, nor
-// are those on one that has no memory for what it promised.
-void home::grow_for_writes(duration within) noexcept {
-  lacks_room_.store(false);
-  const bool grew = grow_one([](const home_agent& a) { return takes(a) && a.places().left() == 0; }, within);
-  no_more_until_.store(grew ? 0 : (clock::now() + paged_limits::no_more_for).time_since_epoch().count());
-}
-
-void home::give_back_promises(duration within) noexcept {
-  std::string text;
-  for (std::uint32_t i = 0; i < agents(); ++i) {
-    home_agent& a = agent(i);
-    const std::uint64_t share = share_of(a), each = a.region_bytes() / stripe_bytes();
-    const bool serves = !a.lost() && a.as.load() == home_agent::role::serves;
-    if (serves && a.up() && round_up(share, each) < a.promised() && a.places().regions_used() * each <= share)
-      static_cast<void>(a.promise(share, within, text));
-  }
-}
-
-// Smooth weighted turns: each agent's credit grows by its share, and whoever has the most pays for all.
-void home::make_turns() {
-  std::array<std::int64_t, paged_limits::agents_max> credit{};  // as above
-  std::int64_t all = 0;
-  std::uint32_t n = 0;
-  for (std::uint32_t i = 0; i < agents(); ++i) {
-    const auto share = static_cast<std::int64_t>(share_of(agent(i)));
-    all += share;
-    n += share != 0;
-  }
-  if (n == 0) return;
-  std::vector<std::uint32_t> turns;
-  for (std::uint32_t t = 0; t < n * (64 / n + 1); ++t) {
-    for (std::uint32_t i = 0; i < agents(); ++i) credit[i] += static_cast<std::int64_t>(share_of(agent(i)));
-    const auto most = static_cast<std::uint32_t>(std::max_element(credit.begin(), credit.end()) - credit.begin());
-    credit[most] -= all;
-    turns.push_back(most);
-  }
-  // An agent that comes and goes brings the same ones again.
-  auto same = std::find_if(all_turns_.begin(), all_turns_.end(), [&](const auto& t) { return *t == turns; });
-  if (same == all_turns_.end())
-    same = all_turns_.insert(same, std::make_unique<const std::vector<std::uint32_t>>(std::move(turns)));
-  turns_.store(same->get(), std::memory_order_release);
 }
 
 void home::agent_changed() noexcept {

@@ -133,14 +133,21 @@ class home final : public home_events {
   [[nodiscard]] std::uint32_t zones(const home_agent* without = nullptr) const noexcept;
   /// Shares the range out anew among those that nothing is moved away from. Throws what an agent refuses, after all
   /// others have promised theirs. Waits for each at most so long. With `asks`, all are asked first what room they have.
-  void share_out(duration within, bool asks);
+  /// `joins`: has a share, too, and is not admitted yet.
+  void share_out(duration within, bool asks, home_agent* joins = nullptr);
+  /// Copies of stripes that are wanted and that no agent has room for, as they said last.
+  [[nodiscard]] std::uint64_t lacking(home_agent* joins = nullptr) const;
   /// Has an agent that may join promise a region beyond its share: where all that is left of the shares is on members.
   /// False if none does. Blocks for a message each.
   bool grow(const member_list& but, const home_agent* instead_of, duration within) noexcept;
   /// Agents promise no more than their shares from here on, if they store no more.
   void give_back_promises(duration within) noexcept;
-  /// Throws fm::error. The caller makes sure that nobody else does.
-  home_agent& add(const std::string& url);
+  /// An agent that nobody else sees before admit(). Throws fm::error. The caller makes sure that nobody else does.
+  home_agent& open(const std::string& url);
+  /// Stripes may go there from here on.
+  void admit(home_agent& a) noexcept;
+  /// Ends it. Its number is the next one's.
+  void refuse(home_agent& a) noexcept;
   /// Stripes that fewer than replicas() agents store, and those that more do.
   [[nodiscard]] std::uint64_t degraded() const noexcept { return with_members(1, replicas() - 1); }
   [[nodiscard]] std::uint64_t surplus() const noexcept {
@@ -199,6 +206,13 @@ class home final : public home_events {
   [[nodiscard]] std::uint64_t near(std::uint64_t stripe, const home_agent& agent) const noexcept;
   void give_unused(std::uint64_t stripe) noexcept;
   void make_turns();
+  struct agent_shares {
+    std::array<std::uint64_t, paged_limits::agents_max> of{};  ///< by number
+    std::uint64_t all = 0, left = 0;                           ///< given out; what found no room
+  };
+  [[nodiscard]] agent_shares shares_of(std::vector<home_agent*> mine, bool within_room) const;
+  /// Agents among which the range is shared out.
+  [[nodiscard]] std::vector<home_agent*> sharing(home_agent* joins) const;
 
   const paged_options options_;
   const std::uint32_t stripe_order_;
