@@ -341,6 +341,10 @@ class paged_core {
 
   // ---- watch.cc ----
   bool watch_agents() noexcept;
+  /// Asks an agent that is silent, or slow.
+  void look_at(home_agent& a) noexcept;
+  /// The same in the middle of a transfer with it, if it is time.
+  void look_meanwhile(home_agent& a) noexcept;
   /// One is silent, or slow, or more is written than was promised, and it is time to look again.
   [[nodiscard]] bool must_watch() const noexcept;
   bool tell_changes() noexcept;

@@ -338,7 +338,9 @@ errc paged_core::begin_transfer(fabric::op_kind kind, std::size_t i) noexcept {
       return *made;
     }
     if (!made && (stopping_.load() || clock::now() >= begins + options_.suspect_within)) return errc::timed_out;
-    if (!made) os::futex_wait(never_, 0, clock::now() + paged_limits::region_again_after);
+    if (made) break;
+    look_meanwhile(*c.at.agent);
+    os::futex_wait(never_, 0, clock::now() + paged_limits::region_again_after);
   }
   if (std::byte* const there = c.at.agent->begin_copying(at)) {
     std::memcpy(writes ? there : here, writes ? here : there, bytes);
@@ -366,7 +368,10 @@ errc paged_core::end_transfer(std::size_t i) noexcept {
   fabric::request& r = copy_requests_[i];
   fabric::session& s = c.at.agent->session();
   while (!s.wait_until(r, clock::now() + paged_limits::look_at_close)) {
-    if (!stopping_.load()) continue;
+    if (!stopping_.load()) {
+      look_meanwhile(*c.at.agent);
+      continue;
+    }
     s.cancel(r);
     s.wait(r);
     break;

@@ -9,6 +9,30 @@
 
 namespace fm::detail {
 
+// Of several looks without an answer, the last one gives it up.
+void paged_core::look_at(home_agent& a) noexcept {
+  // A look that takes far longer than it may counts nothing: this process was not scheduled.
+  const time_point begins = clock::now();
+  const std::uint32_t generation = a.session().generation();
+  const duration within = options_.suspect_within / paged_limits::silent_looks;
+  const errc e = a.probe(within);
+  if (e == errc::ok) a.answered();
+  if (e == errc::cancelled || (e == errc::timed_out && clock::now() - begins >= 2 * within)) return;
+  a.silent_looks = e == errc::timed_out ? a.silent_looks + 1 : 0;
+  if (home_.replicas() == 1 || a.silent_looks < paged_limits::silent_looks || !home_.is_replaceable(a)) return;
+  a.silent_looks = 0;
+  log::warn("paged range {}: {} does not answer", name_, a.url());
+  a.session().drop_connection(generation);  // and its session is not tried for long (home_agent::reconnect_for)
+}
+
+// Its transfer ends at once if it is given up.
+void paged_core::look_meanwhile(home_agent& a) noexcept {
+  if (home_.replicas() == 1 || !a.up() || (!a.is_silent() && !a.is_slow())) return;
+  if (clock::now() < watched_ + options_.suspect_within / paged_limits::silent_looks) return;
+  look_at(a);
+  watched_ = clock::now();
+}
+
 // Agents that fall silent, are lost, or want to be left.
 bool paged_core::watch_agents() noexcept {
   bool left = false;
@@ -24,18 +48,7 @@ bool paged_core::watch_agents() noexcept {
     if (a.promise_is_unknown() && !a.is_silent()) share_again_ = true;
     if (!a.is_silent() && !a.is_slow()) continue;
     left = true;
-    // A look that takes far longer than it may counts nothing: this process was not scheduled.
-    const time_point begins = clock::now();
-    const std::uint32_t generation = a.session().generation();
-    const duration within = options_.suspect_within / paged_limits::silent_looks;
-    const errc e = a.probe(within);
-    if (e == errc::ok) a.answered();
-    if (e == errc::cancelled || (e == errc::timed_out && clock::now() - begins >= 2 * within)) continue;
-    a.silent_looks = e == errc::timed_out ? a.silent_looks + 1 : 0;
-    if (home_.replicas() == 1 || a.silent_looks < paged_limits::silent_looks || !home_.is_replaceable(a)) continue;
-    a.silent_looks = 0;
-    log::warn("paged range {}: {} does not answer", name_, a.url());
-    a.session().drop_connection(generation);  // and its session is not tried for long (home_agent::reconnect_for)
+    look_at(a);
   }
   watched_ = clock::now();
   const bool lacks_room = home_.lacks_room() && watched_ >= ask_again_;
