@@ -134,6 +134,7 @@ void paged_core::stay(home_agent& a) {
   a.as.store(home_agent::role::serves);
   share_out_quietly();
   home_.expect_room();
+  evens_out_.store(true);
   home_.agent_changed();
 }
 

@@ -403,7 +403,7 @@ class paged_core {
   std::mutex ahead_at_work_, evictor_at_work_, mender_at_work_;
   std::mutex adds_agent_;               ///< one at a time
   std::mutex agents_change_;            ///< held by whoever shares out anew, or leaves an agent
-  std::atomic<bool> evens_out_{false};  ///< an agent was added
+  std::atomic<bool> evens_out_{false};  ///< an agent was added, or stripes have moved for another reason
   // The mender's.
   std::vector<stripe_copy> copies_;      ///< has room for as many as go together
   std::vector<stripe_copy> moved_away_;  ///< their old places may still be read; has room

@@ -1,5 +1,5 @@
 // Stripes that change agents: after a loss, to have as many replicas as are wanted, to empty an agent, and to even agents out
-// after one was added. One thread of the range does it, beside the program.
+// after any of these, and after one was added. One thread of the range does it, beside the program.
 //
 //   copy     begin_copy: no write to the stripe begins until end_copy, so its home copies stay as they are. Reads go on.
 //            What is at home is read from a member and written to the new place. Only then is the new agent a member.
@@ -78,6 +78,8 @@ bool paged_core::mend_all() noexcept {
   const bool lacks = (home_.degraded() != 0 && home_.serving() > 1) || home_.surplus() != 0;
   if (!leaving && !evens_out_now_ && !lacks && agents_swept_ == agents_seen_ && !sweep_again_) return false;
   const auto seen = agents_seen_;
+  const bool changed = agents_swept_ != seen;
+  const std::uint64_t mended = counts_.mended.load();
   std::bitset<paged_limits::agents_max> lost;  // before the sweep
   for (std::uint32_t i = 0; i < home_.agents(); ++i) lost[i] = home_.agent(i).lost();
   bool left = false;
@@ -93,13 +95,15 @@ bool paged_core::mend_all() noexcept {
     if (lost[i]) home_.agent(i).is_swept.store(true);
   sweep_again_ = left;
   agents_swept_ = seen;
-  if (evens_out_now_ && left) evens_out_.store(true);
-  if (!left && !leaving && !evens_out_.load())
+  // What came from agents that are left or lost, or is missing on one that stays, is evened out in a pass of its own.
+  if (evens_out_now_ ? left : !left && (changed || counts_.mended.load() != mended)) evens_out_.store(true);
+  const bool evens_next = evens_out_.load() && home_.degraded() == 0;
+  if (!left && !leaving && !evens_next)
     if (const std::unique_lock lock(agents_change_, std::try_to_lock); lock.owns_lock())
       home_.give_back_promises(options_.suspect_within);
   for (std::uint32_t i = 0; i < home_.agents(); ++i)
     if (leaves(home_.agent(i)) && !leave(home_.agent(i))) left = true;
-  return left || (evens_out_.load() && home_.degraded() == 0);
+  return left || evens_next;
 }
 
 bool paged_core::mend(std::uint64_t stripe) noexcept {

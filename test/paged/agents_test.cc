@@ -99,6 +99,28 @@ TEST_CASE("an agent that is added takes from the others what is too much there, 
     }
 }
 
+TEST_CASE("an agent that was to be left and stays has its share again") {
+  served w("tcp", 2, modes().back());
+  w.o.capacity = 32_MiB;
+  const paged p(w.o);
+  std::memset(p.data(), 1, p.size());
+  p.evict_all();
+  const agent_test::live_agent &stays = *w.live[0], &other = *w.live[1];
+  agent_test::process drain({FARMEM_AGENT, "--drain", "5min", "--admin", stays.admin()}, stays.where / "drain");
+  CHECK(becomes([&] { return p.stats().mended_bytes >= 6_MiB; }));  // of 16 MiB
+  other.program->stop();                                            // nothing more goes there
+  agent_test::process stay({FARMEM_AGENT, "--stay", "--admin", stays.admin()}, stays.where / "stay");
+  CHECK(stay.end() == 0);
+  other.program->send(SIGCONT);
+  const std::uint64_t fair = p.size() / 256_KiB / 2;
+  CHECK(becomes([&] {
+    if (p.stats().agents_up == 1) p.add_agent(stays.url("tcp"));  // it was left before it was told to stay
+    return regions_of(stays) >= fair - fair / 16 - 1;
+  }));
+  CHECK(p.verify() == "");
+  drain.end(SIGKILL);
+}
+
 TEST_CASE("an agent that is removed has nothing any more, and may die") {
   for (const std::string t : {"shm", "tcp"})
     for (const std::uint32_t replicas : {1u, 2u}) {
