@@ -17,7 +17,9 @@
 //     has it.
 //   - While it is not known what the arbiter's record says, nothing counts that the backup has not confirmed, and a
 //     backup promises nothing.
-//   - A backup begins to take over only from silence, or because an administrator says so.
+//   - A backup begins to take over only from silence, or because an administrator or a primary that leaves says so.
+//   - A primary never leaves to a backup that it has told to go. So a backup that has forgotten the pool after that has not
+//     served it, nor given it to anybody else.
 // The thread holds the pool's structure for bounded steps, and no lock while it waits for anybody. `stop` and the calls of
 // sessions and of the administrator only leave word. Thread-safe.
 #pragma once

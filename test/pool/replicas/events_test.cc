@@ -122,15 +122,7 @@ TEST_CASE("an agent that is named twice is refused, also under two addresses") {
 TEST_CASE("a backup that a client asked too early looks for one of its own when it has taken over") {
   members w("tcp", 3);
   pool p(w.o);
-  const auto says = [&](std::size_t agent, std::uint32_t instance, const std::string& role) {
-    return w.all[agent]->store().survive(instance, 1'000'000).find(": " + role + ",") != std::string::npos;
-  };
-  // The part that the first agent made.
-  std::uint32_t instance = 0;
-  while (instance == 0) {
-    const pool_address a = p.alloc_bytes(pattern(10, 1));
-    if (says(0, a.instance(), "primary")) instance = a.instance();
-  }
+  const std::uint32_t instance = w.part_of(p, 0);
   CHECK(w.primary_of(p, 0) == 0);
   const std::size_t backup = w.backup_of(p, 0), third = 3 - backup;
   // Another client asks the backup first, and nobody asks again.
@@ -139,6 +131,6 @@ TEST_CASE("a backup that a client asked too early looks for one of its own when 
   { const pool q(other); }
   p.close();
   w.kill(0);
-  CHECK(await([&] { return says(third, instance, "backup"); }));
-  CHECK(says(backup, instance, "primary"));
+  CHECK(await([&] { return w.is(third, instance, "backup"); }));
+  CHECK(w.is(backup, instance, "primary"));
 }

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -60,6 +61,9 @@ class member final : public fm::test::served_store {
   std::atomic<int> misses_leave{0}, mutes_leave{0};
   /// So many answers to its primary's word that it is a backup no longer are lost.
   std::atomic<int> mutes_let_go{0};
+  /// It loses that word itself once, and calls this first.
+  std::atomic<bool> misses_let_go{false};
+  std::function<void()> before_missing_let_go;
   /// It is deaf from when it is told that, before it has heard it, or after.
   std::atomic<bool> deafened_by_leave{false}, deafened_after_leave{false};
   errc message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept override {
@@ -69,6 +73,10 @@ class member final : public fm::test::served_store {
     if (type == static_cast<std::uint16_t>(protocol::backup_message::backup_joined) && forgets > 0) {
       --forgets;
       return lose(p, "the test loses the news");
+    }
+    if (type == static_cast<std::uint16_t>(protocol::backup_message::leave_backup) && misses_let_go.exchange(false)) {
+      before_missing_let_go();
+      return lose(p, "the test loses that it is a backup no longer");
     }
     if (type == static_cast<std::uint16_t>(protocol::backup_message::leave_backup) && mutes_let_go > 0) {
       --mutes_let_go;
@@ -127,6 +135,18 @@ class members {
   /// Waits until an agent that is drained has nothing of any pool.
   [[nodiscard]] bool is_left(std::size_t i) {
     return fm::test::await([&] { return all[i]->store().pools_left() == 0; });
+  }
+  /// What an agent is to the part of that instance.
+  [[nodiscard]] bool is(std::size_t agent, std::uint32_t instance, const std::string& role) const {
+    return all[agent]->store().survive(instance, 1'000'000).find(": " + role + ",") != std::string::npos;
+  }
+  [[nodiscard]] bool is_primary(std::size_t agent, std::uint32_t instance) const {
+    return is(agent, instance, "primary") || is(agent, instance, "alone");
+  }
+  /// The instance of the part whose only primary that agent is, paired.
+  [[nodiscard]] std::uint32_t part_of(pool& p, std::size_t agent) const {
+    for (;;)
+      if (const std::uint32_t n = p.alloc_bytes(pattern(10, 1)).instance(); is(agent, n, "primary")) return n;
   }
   /// Each part has a backup.
   static bool is_whole(const pool& p) {
