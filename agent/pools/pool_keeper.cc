@@ -24,8 +24,15 @@ pool_keeper::~pool_keeper() {
 
 void pool_keeper::start() {
   try {
-    thread_ = std::thread([this] { run(); });
+    done_.store(false);
+    thread_ = std::thread([this] {
+      run();
+      environment& agent = agent_;
+      done_.store(true, std::memory_order_release);  // the keeper may be gone from here on
+      agent.wake();
+    });
   } catch (const std::exception& e) {
+    done_.store(true);
     throw error(errc::out_of_memory, fmt::format("a thread for the replicas of pool {}: {}", pool_.name, e.what()));
   }
 }

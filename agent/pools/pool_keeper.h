@@ -48,6 +48,8 @@ class pool_keeper {
   void start();
   /// The thread ends soon. `ended`: and so does the pool, whose primary this is, and the backup is told.
   void stop(bool ended) noexcept;
+  /// The thread has done all that it had to, or never began: nobody waits who lets the keeper go. The agent is woken then.
+  [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
   /// Agents that may become the backup, in the order in which they are tried; of a client that has just opened the pool.
   void may_ask(std::vector<std::string> urls);
   /// An administrator says that this agent goes on, and that the other one does not. `term` is the one that both are in.
@@ -91,7 +93,7 @@ class pool_keeper {
   pool_replication& replicas_;
   const std::uint64_t self_;
   const std::uint32_t region_bytes_;
-  std::atomic<bool> stop_{false}, ended_{false};
+  std::atomic<bool> stop_{false}, ended_{false}, done_{true};
 
   mutable std::mutex mutex_;  ///< what others leave here
   std::condition_variable decided_;

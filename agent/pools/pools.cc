@@ -131,8 +131,8 @@ errc pools::open(session& s, std::span<const std::byte> b, fabric::answer& out) 
                     fmt::format("pool {} is not there{}", shown, m.resume == 1 ? " any more" : ""));
     if (agent_.drained.load(std::memory_order_acquire))
       return refuse(out, type, errc::refused, "the agent is being drained");
-    if (by_name_.size() >= agent_.options.pools_max)
-      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} pools, its limit", by_name_.size()));
+    if (taken() >= agent_.options.pools_max)
+      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} pools, its limit", taken()));
     std::uint32_t instance = 0;
     const auto taken = [&](std::uint32_t n) {
       return std::any_of(by_name_.begin(), by_name_.end(), [&](const auto& k) { return k.second->instance == n; });
@@ -240,7 +240,6 @@ errc pools::open_backup(session& s, std::span<const std::byte> b, fabric::answer
                               regions_.region_bytes()));
   if (!agent_.options.hooks.background)
     return refuse(out, type, errc::unsupported, "an agent without threads has no replicas");
-  std::shared_ptr<pool> old;  // ends when no lock is held
   const std::lock_guard pools_lock(mutex_);
   while (self_ == 0) self_ = random_.next();
   const pool_key at(m.tenant[0], m.tenant[1], std::string(m.name), m.slot);
@@ -271,11 +270,11 @@ errc pools::open_backup(session& s, std::span<const std::byte> b, fabric::answer
                                   members.term()));
       p->replicas->members.end();
       p->close();
-      old = std::exchange(p, nullptr);
+      ending_.push_back(std::exchange(p, nullptr));
       by_name_.erase(at);
     }
-    if (by_name_.size() >= agent_.options.pools_max)
-      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} pools, its limit", by_name_.size()));
+    if (taken() >= agent_.options.pools_max)
+      return refuse(out, type, errc::agent_full, fmt::format("the agent has {} pools, its limit", taken()));
     const std::uint64_t most =
         agent_.options.quota_default_bytes ? agent_.options.quota_default_bytes : regions_.memory_bytes();
     if (m.quota_bytes < regions_.region_bytes())
@@ -389,17 +388,22 @@ bool pools::maintain(const std::shared_ptr<pool>& p, time_point at, time_point& 
 
 bool pools::maintain(time_point& wake_at) {
   bool more = false;
-  std::vector<std::shared_ptr<pool>> ended;  // what they have ends when no lock is held: a keeper is waited for
+  std::vector<std::shared_ptr<pool>> ended;  // what they have ends when no lock is held
   const std::lock_guard pools_lock(mutex_);
   const time_point at = agent_.now();
   for (auto next = by_name_.begin(); next != by_name_.end();) {
     if (maintain(next->second, at, wake_at, more)) {
       ++next;
     } else {
-      ended.push_back(std::move(next->second));
+      ending_.push_back(std::move(next->second));
       next = by_name_.erase(next);
     }
   }
+  std::erase_if(ending_, [&](std::shared_ptr<pool>& p) {
+    if (p->replicas != nullptr && !p->replicas->keeper->is_done()) return false;
+    ended.push_back(std::move(p));
+    return true;
+  });
   return more;
 }
 

@@ -3,12 +3,15 @@
 //
 // Invariants owned here
 //   - A pool is in the map from its making until it is closed; sessions may keep a closed one, which answers nothing.
+//   - Nobody waits for the thread of a pool with replicas but the agent's end: such a pool is kept, closed, until that thread
+//     has done what it had to. It asks other agents and the arbiter, which takes seconds if they are gone.
 //   - A client speaks on one session: an earlier one is revoked and closed.
 // Lock order: the map's mutex before a pool's locks (pool.h). Thread-safe; agent/service owns the one object.
 #pragma once
 
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "agent/base/environment.h"
 #include "agent/base/random.h"
@@ -49,13 +52,16 @@ class pools {
   errc join(session& s, const std::shared_ptr<pool>& p, const pool_open_body& m, fabric::answer& out);
   /// The bounded piece of maintain() for a pool; false: it has ended.
   bool maintain(const std::shared_ptr<pool>& p, time_point at, time_point& wake_at, bool& more);
+  /// Pools that take up room: those that are ending, too, because each has a thread.
+  [[nodiscard]] std::size_t taken() const { return by_name_.size() + ending_.size(); }
 
   environment& agent_;
   region_pool& regions_;
   mutable std::mutex mutex_;
   pool_map by_name_;
-  random_source random_;    ///< mutex_
-  std::uint64_t self_ = 0;  ///< mutex_; the number of this agent; 0: not needed yet
+  std::vector<std::shared_ptr<pool>> ending_;  ///< mutex_; closed, and in no map
+  random_source random_;                       ///< mutex_
+  std::uint64_t self_ = 0;                     ///< mutex_; the number of this agent; 0: not needed yet
 };
 
 }  // namespace fm::agent

@@ -34,6 +34,10 @@ class test_arbiter final : public fm::agent::pool_arbiter {
     return is == next ? errc::ok : errc::conflict;
   }
   void forget(const std::string& name, const fm::agent::pair_record& last) noexcept override {
+    if (holds) {
+      ++held;
+      holds.wait(true);
+    }
     const std::lock_guard lock(mutex_);
     if (const auto at = records_.find(name); at != records_.end() && at->second == last) records_.erase(at);
   }
@@ -43,6 +47,13 @@ class test_arbiter final : public fm::agent::pool_arbiter {
   }
   std::atomic<bool> reachable{true};
   std::atomic<std::uint64_t> asked{0};
+  /// It answers to nobody who wants it to forget something, until release(); so many wait.
+  std::atomic<bool> holds{false};
+  std::atomic<int> held{0};
+  void release() {
+    holds = false;
+    holds.notify_all();
+  }
 
  private:
   mutable std::mutex mutex_;

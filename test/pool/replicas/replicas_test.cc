@@ -465,16 +465,3 @@ TEST_CASE("what a pool with replicas cannot be made of is refused by name") {
       },
       errc::invalid_argument, "with replicas");
 }
-
-TEST_CASE("a pool with replicas that nobody has open ends at both agents, and at the arbiter") {
-  members w("tcp", 2);
-  w.o.keep = std::chrono::milliseconds(50);
-  {
-    pool p(w.o);
-    (void)make_some(p, 50);
-    CHECK(w.arbiter->records() == 2);
-  }
-  for (std::size_t i = 0; i < 2; ++i)
-    CHECK(await([&] { return w.all[i]->store().statistics().find("\"replicated\"") == std::string::npos; }));
-  CHECK(await([&] { return w.arbiter->records() == 0; }));
-}
