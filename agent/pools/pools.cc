@@ -283,6 +283,7 @@ errc pools::open_backup(session& s, std::span<const std::byte> b, fabric::answer
     std::copy(std::begin(m.tenant), std::end(m.tenant), as.tenant);
     std::copy(std::begin(m.name), std::end(m.name), as.name);
     as.settings = m.settings;
+    as.settings.keep_ms = std::min(as.settings.keep_ms, limits::pool_keep_max_ms);
     auto replicas =
         std::make_unique<pool_replication>(self_, pair_role::learning, m.term, std::chrono::milliseconds(m.tenure_ms));
     replicas->primary = m.primary;

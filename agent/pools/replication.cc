@@ -3,6 +3,8 @@
 // A client's changes are made once, also across a change of primaries: the record of a change says whose it was, and the
 // backup keeps the answer that it would give itself. Words of the table are not in it, because they are of the other
 // agent's memory; a client looks them up.
+//
+// Invariant owned here: what a primary sends makes nothing last longer or grow larger than a client could.
 // Called with the pool's structure exclusively.
 #include "pool.h"
 #include "pool_keeper.h"
@@ -112,13 +114,14 @@ errc pool::apply(record_kind kind, std::uint64_t number, body b, std::uint32_t c
       if (clients.size() >= clients_max) return errc::agent_full;
       auto c = std::make_shared<pool_client>();
       std::copy(std::begin(r.id), std::end(r.id), c->id);
-      c->lease_ms = r.lease_ms;
+      c->lease_ms = std::min(r.lease_ms, agent_.options.lease_max_ms);
       clients.push_back(std::move(c));
       break;
     }
     case record_kind::stream: {
       stream_record r;
-      if (!split_record(b, r, tail) || r.stream >= pool_streams_max || tail.size() < sizeof(answer_head))
+      if (!split_record(b, r, tail) || r.stream >= pool_streams_max || tail.size() < sizeof(answer_head) ||
+          tail.size() > pool_change_answer_max)
         return errc::bad_frame;
       const std::shared_ptr<pool_client> c = find(r.client);
       if (c == nullptr) return errc::bad_frame;

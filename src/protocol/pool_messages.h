@@ -53,6 +53,8 @@
 // that is `fresh` forgets all regions that it knew, and is told of those that go from then on.
 #pragma once
 
+#include <algorithm>
+
 #include "heap_messages.h"
 #include "pool_format.h"
 
@@ -389,6 +391,10 @@ struct pool_statistics_answer {
 };
 
 #pragma pack(pop)
+
+/// The longest answer to a change; a stream keeps one.
+constexpr std::size_t pool_change_answer_max =
+    sizeof(answer_head) + std::max(sizeof(pool_alloc_answer), sizeof(pool_write_if_answer));
 
 static_assert(sizeof(pool_settings) == 76 && sizeof(pool_object) == 16 && sizeof(pool_where) == 24);
 

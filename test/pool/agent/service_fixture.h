@@ -7,6 +7,7 @@
 #include "protocol/pool_messages.h"
 #include "remote/agent_session.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <memory>
@@ -45,16 +46,16 @@ class peer final : public fabric::peer {
 };
 
 struct world {
-  std::int64_t now_ns = 1'000'000'000;
+  std::atomic<std::int64_t> now_ns{1'000'000'000};
   std::unique_ptr<fm::agent::store> s;
-  explicit world(bool rests = false) {
+  explicit world(bool rests = false, bool background = false) {
     store_options o;
     o.memory_bytes = 4_MiB;
     o.region_bytes = 256_KiB;
-    o.hooks.background = false;
+    o.hooks.background = background;
     o.hooks.rests = rests;
     o.hooks.context = this;
-    o.hooks.now = [](void* w) { return time_point(std::chrono::nanoseconds(static_cast<world*>(w)->now_ns)); };
+    o.hooks.now = [](void* w) { return time_point(std::chrono::nanoseconds(static_cast<world*>(w)->now_ns.load())); };
     s = fm::agent::store::create(o);
   }
   void pass(milliseconds d) {
