@@ -158,8 +158,9 @@ constexpr int tenure_drift_share =
     500;  ///< of a tenure, by which the clocks of two machines may differ in it: twice clock_drift
 constexpr std::uint32_t tenure_ms_min = 200;     ///< the lag of a coarse clock, 10 ms, is well within an eighth of it
 constexpr std::uint32_t tenure_ms_max = 60'000;  ///< nobody waits longer for a pool whose primary is gone
-/// Without an arbiter only a primary that leaves can say that it does, so it tries for longer than any restart takes.
-constexpr duration leaving_reconnect_for = std::chrono::hours(1);
+/// Without an arbiter nobody goes on before the agents hear each other again or an administrator has spoken, so a primary
+/// tries for longer than any of them takes.
+constexpr duration unarbitrated_reconnect_for = std::chrono::hours(24 * 30);
 constexpr duration pair_retry =
     std::chrono::milliseconds(100);          ///< between two tries to find a backup, or to ask who goes on
 constexpr std::size_t backup_urls_max = 16;  ///< of agents that may become it

@@ -60,7 +60,8 @@ errc backup_link::connected(fabric::session& s, std::uint32_t) {
 }
 
 duration backup_link::reconnect_for(duration usual) const noexcept {
-  return insists_.load(std::memory_order_relaxed) ? std::max<duration>(usual, limits::leaving_reconnect_for) : usual;
+  return insists_.load(std::memory_order_relaxed) ? std::max<duration>(usual, limits::unarbitrated_reconnect_for)
+                                                  : usual;
 }
 
 void backup_link::post(backup_message type, std::span<const std::byte> fixed, std::span<const std::byte> tail) {

@@ -57,8 +57,8 @@ class backup_link final : public fabric::session_events {
   [[nodiscard]] std::uint16_t zone() const noexcept { return zone_; }
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   [[nodiscard]] time_point posted() const noexcept { return posted_; }
-  /// A connection that breaks from here on is tried again for limits::leaving_reconnect_for: nobody else would say what this
-  /// link has to.
+  /// A connection that breaks from here on is tried again for limits::unarbitrated_reconnect_for: nobody else would say what
+  /// this link has to, and the pool stands still meanwhile.
   void insist() noexcept { insists_.store(true, std::memory_order_relaxed); }
   /// That a new connection names.
   void set_term(std::uint64_t term) noexcept { term_.store(term, std::memory_order_relaxed); }

@@ -15,6 +15,7 @@ backup_link::news pool_keeper::hear_backup() {
   if (news.promised != time_point{}) {
     promised_ = news.promised;
     heard_ = std::max(heard_, promised_);
+    warned_ = warned_ && asks_;
     replicas_.members.promised(news.promised);
   }
   if (news.begins_again) {
@@ -60,7 +61,6 @@ bool pool_keeper::lead(time_point now, time_point& until) {
       log::info("pool {}: this agent is drained, and gives it to {}", pool_.name, link_->url());
       const duration lease = pool_.reading_lease();
       leases_until_ = clock::now() + lease + lease / limits::tenure_drift_share;
-      if (agent_.options.arbiter == nullptr) link_->insist();
       return true;
     }
     if (let_go_ || (news.leaves && has_third())) {
@@ -238,6 +238,7 @@ void pool_keeper::join_backup(time_point now, time_point& until) {
   stage_ = stage::following;
   tried_ = 0;
   set_backup(link_->url());
+  if (agent_.options.arbiter == nullptr) link_->insist();
   log::info("pool {}: {} is its backup, term {}", pool_.name, link_->url(), term + 1);
 }
 
@@ -257,7 +258,7 @@ void pool_keeper::lose_backup(time_point now, const std::string& why, time_point
     pair_record is;
     const errc e = decide({term, self_, link_->agent()}, {term + 1, self_, 0}, left_, is);
     if (e == errc::conflict) return end("its backup has taken over");
-    // By hand, what was said once is done; the backup may answer again before anybody says so.
+    // By hand, what was said once is done; the backup may answer again before anybody says so, on another connection.
     asks_ = e != errc::ok && agent_.options.arbiter != nullptr;
     try_at_ = clock::now() + limits::pair_retry;
     until = std::min(until, try_at_);

@@ -410,6 +410,20 @@ TEST_CASE("without an arbiter an administrator says who goes on, and nobody else
   require_kept(p, k);
 }
 
+TEST_CASE("without an arbiter agents that do not hear each other for long go on when they do") {
+  members w("tcp", 2, false);
+  pool p(w.o);
+  kept k = make_some(p, 100);
+  w.all[1]->deaf = true;
+  const time_point until = clock::now() + std::chrono::seconds(2);  // five tenures
+  CHECK(await([&] { return clock::now() >= until; }));
+  w.all[1]->deaf = false;
+  require_kept(p, k);
+  CHECK(make_some(p, 100).at.size() == 100);
+  CHECK(members::is_whole(p));
+  CHECK(p.stats().agents[0].term == 2);
+}
+
 TEST_CASE("an alone primary without an arbiter is silent to its clients when its backup is, and says so") {
   members w("tcp", 2, false);
   w.o.access_within = std::chrono::milliseconds(1500);
