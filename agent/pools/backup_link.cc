@@ -33,6 +33,7 @@ backup_link::backup_link(const std::string& url, const open_backup_body& hello, 
 
 backup_link::~backup_link() {
   if (session_) session_->close();
+  for (letter& l : letters_) codec::discard_key(l.request.reply_key);  // of those that nobody has looked at
 }
 
 errc backup_link::connected(fabric::session& s, std::uint32_t) {
