@@ -161,6 +161,8 @@ constexpr std::uint32_t tenure_ms_max = 60'000;  ///< nobody waits longer for a 
 /// Without an arbiter nobody goes on before the agents hear each other again or an administrator has spoken, so a primary
 /// tries for longer than any of them takes.
 constexpr duration unarbitrated_reconnect_for = std::chrono::hours(24 * 30);
+/// A pool that has ended, which only its primary can say to a backup without an arbiter: longer than a restart takes.
+constexpr duration ending_for = std::chrono::hours(1);
 constexpr duration pair_retry =
     std::chrono::milliseconds(100);          ///< between two tries to find a backup, or to ask who goes on
 constexpr std::size_t backup_urls_max = 16;  ///< of agents that may become it

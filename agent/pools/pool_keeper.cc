@@ -15,10 +15,11 @@ pool_keeper::pool_keeper(environment& agent, pool& of)
       pool_(of),
       replicas_(*of.replicas),
       self_(of.replicas->self),
-      region_bytes_(static_cast<std::uint32_t>(of.frames->region_bytes())) {}
+      region_bytes_(static_cast<std::uint32_t>(of.frames->region_bytes())),
+      followed_(agent.now()) {}
 
 pool_keeper::~pool_keeper() {
-  stop(false);
+  hurry();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -46,6 +47,7 @@ void pool_keeper::stop(bool ended) noexcept {
 void pool_keeper::may_ask(std::vector<std::string> urls) {
   const std::lock_guard lock(mutex_);
   urls_ = std::move(urls);
+  asked_for_ = agent_.now();
   ring();
 }
 
@@ -115,13 +117,18 @@ void pool_keeper::run() noexcept {
       until = now + limits::pair_retry;
     }
     if (more) continue;
-    log.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    if (!stop_.load()) os::futex_wait(log.bell, seen, until);
-    log.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    if (!stop_.load()) wait_for_bell(seen, until);
   }
   const bool ended = ended_.load() && replicas_.members.is_primary();
+  if (ended && stage_ == stage::following && agent_.options.arbiter == nullptr) tell_end();
   drop_link(ended);
   if (ended && registered_ && agent_.options.arbiter != nullptr) agent_.options.arbiter->forget(record_name(), record_);
+}
+
+void pool_keeper::wait_for_bell(std::uint32_t seen, time_point until) noexcept {
+  replicas_.log.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  os::futex_wait(replicas_.log.bell, seen, until);
+  replicas_.log.sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 bool pool_keeper::step(time_point now, time_point& until) {
@@ -151,9 +158,7 @@ void pool_keeper::drop_link(bool tell) {
       const std::uint32_t seen = replicas_.log.bell.load(std::memory_order_seq_cst);
       (void)link_->look();
       if (link_->is_idle()) break;
-      replicas_.log.sleepers.fetch_add(1, std::memory_order_seq_cst);
-      os::futex_wait(replicas_.log.bell, seen, enough);
-      replicas_.log.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+      wait_for_bell(seen, enough);
     }
   }
   link_.reset();
@@ -162,7 +167,42 @@ void pool_keeper::drop_link(bool tell) {
   set_backup({});
 }
 
+void pool_keeper::tell_end() {
+  const time_point enough = clock::now() + limits::ending_for;
+  try {
+    for (bool said = false; !hurries_.load() && clock::now() < enough;) {
+      const std::uint32_t seen = replicas_.log.bell.load(std::memory_order_seq_cst);
+      const backup_link::news news = link_->look();
+      if (news.left || news.refusal != errc::ok) break;  // it is gone, or the primary
+      said = said && !news.begins_again;
+      if (!said && link_->takes_more()) {
+        link_->post(backup_message::leave_backup, {});
+        said = true;
+      }
+      wait_for_bell(seen, std::min(enough, clock::now() + limits::sleep_max));
+    }
+  } catch (const std::bad_alloc&) {
+    log::error("pool {}: it has ended, and {} could not be told", pool_.name, link_->url());
+  }
+  link_.reset();
+}
+
 // ---- the backup ----
+
+bool pool_keeper::give_up(bool is_silent) {
+  const time_point at = agent_.now();
+  if (!is_silent) followed_ = at;
+  time_point wanted = followed_;
+  {
+    const std::lock_guard lock(mutex_);
+    wanted = std::max(wanted, asked_for_);
+  }
+  const auto enough = std::chrono::milliseconds(std::uint64_t{agent_.options.lease_max_ms} + limits::pool_keep_max_ms);
+  if (at < wanted + enough || is_by_hand(replicas_.members.term()) || !replicas_.members.let_go()) return false;
+  log::warn("pool {}: its primary is gone, nobody said who goes on, and no client has asked for it", pool_.name);
+  agent_.wake();
+  return true;
+}
 
 bool pool_keeper::follow(time_point now, time_point& until) {
   pair_membership& members = replicas_.members;
@@ -170,6 +210,7 @@ bool pool_keeper::follow(time_point now, time_point& until) {
   const bool learns = members.role() == pair_role::learning, has_arbiter = agent_.options.arbiter != nullptr;
   const bool left = members.is_left();
   const time_point from = left ? time_point{} : learns ? silent + limits::learning_tenures * members.tenure() : silent;
+  if (!has_arbiter && !learns && !left && give_up(now >= silent)) return false;
   if (now < from || (!has_arbiter && !learns && !left && !is_by_hand(members.term()))) {
     until = std::min(until, std::max(from, now + members.tenure() / limits::beats_a_tenure));
     return false;

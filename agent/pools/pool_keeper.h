@@ -7,6 +7,7 @@
 //             ──all is confirmed──► the arbiter is told ──► backup_joined ──► following
 //   any of them ──the backup is silent, full, or has forgotten──► no backup, if nobody else goes on
 //   following ──the backup's agent is drained──► leave_backup ──► no backup, and another one is looked for
+//   following ──the pool has ended──► leave_backup, until it is heard
 //   following ──this agent is drained──► leaving: nothing is served
 //             ──leases are over──► take_over ──► the backup is the primary
 //
@@ -20,6 +21,8 @@
 //   - A backup begins to take over only from silence, or because an administrator or a primary that leaves says so.
 //   - A primary never leaves to a backup that it has told to go. So a backup that has forgotten the pool after that has not
 //     served it, nor given it to anybody else.
+//   - A copy without an arbiter goes when neither its primary nor a client has asked for it for as long as a pool stays that
+//     nobody has open. It never goes when it was told to take over.
 // The thread holds the pool's structure for bounded steps, and no lock while it waits for anybody. `stop` and the calls of
 // sessions and of the administrator only leave word. Thread-safe.
 #pragma once
@@ -50,7 +53,12 @@ class pool_keeper {
   void stop(bool ended) noexcept;
   /// The thread has done all that it had to, or never began: nobody waits who lets the keeper go. The agent is woken then.
   [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  /// Agents that may become the backup, in the order in which they are tried; of a client that has just opened the pool.
+  /// The same, and nobody is told anything that takes long: the agent ends.
+  void hurry() noexcept {
+    hurries_.store(true);
+    stop(false);
+  }
+  /// Agents that may become the backup, in the order in which they are tried; of a client that opens the pool, or tries to.
   void may_ask(std::vector<std::string> urls);
   /// An administrator says that this agent goes on, and that the other one does not. `term` is the one that both are in.
   /// Returns a text that says what this led to; waits for a second at most.
@@ -64,9 +72,12 @@ class pool_keeper {
   enum class stage : std::uint8_t { none, teaching, settling, following };
 
   void run() noexcept;
+  void wait_for_bell(std::uint32_t seen, time_point until) noexcept;
   bool step(time_point now, time_point& until);
   bool lead(time_point now, time_point& until);
   bool follow(time_point now, time_point& until);
+  /// Of a backup, without an arbiter: nobody has asked for it for too long, and it is none any more.
+  bool give_up(bool is_silent);
   bool hand_over(time_point now, time_point& until);
   /// What lead and hand_over do with the backup's answers.
   backup_link::news hear_backup();
@@ -80,6 +91,8 @@ class pool_keeper {
   void tell_backup();
   void lose_backup(time_point now, const std::string& why, time_point& until);
   void drop_link(bool tell);
+  /// Says that the pool has ended, for as long as it takes: without an arbiter nobody else would.
+  void tell_end();
   void end(const char* why);
   /// Asks the arbiter. Without one, `free` changes are made, and others only if an administrator has said so.
   errc decide(const pair_record& before, const pair_record& next, bool free, pair_record& now);
@@ -93,13 +106,14 @@ class pool_keeper {
   pool_replication& replicas_;
   const std::uint64_t self_;
   const std::uint32_t region_bytes_;
-  std::atomic<bool> stop_{false}, ended_{false}, done_{true};
+  std::atomic<bool> stop_{false}, ended_{false}, hurries_{false}, done_{true};
 
   mutable std::mutex mutex_;  ///< what others leave here
   std::condition_variable decided_;
   std::vector<std::string> urls_;
   std::uint64_t by_hand_ = 0;  ///< the term that an administrator wants to be beaten
   std::string backup_url_;
+  time_point asked_for_{};  ///< by a client, on the agent's clock
 
   // ---- of the thread ----
   stage stage_ = stage::none;
@@ -118,6 +132,7 @@ class pool_keeper {
   bool ever_asked_over_ = false;  ///< the same, but maybe on a connection that has broken since
   bool takes_over_ = false;       ///< and it has answered that it does
   time_point round_at_{};         ///< the last one
+  time_point followed_{};         ///< when the primary was last not silent, on the agent's clock
   std::uint64_t settled_at_ = 0;  ///< what the backup has to confirm before it joins
   pair_record record_;            ///< what the arbiter's is, as far as this agent has set it
   bool registered_ = false;       ///< the arbiter knows of the pool

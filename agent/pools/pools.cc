@@ -424,6 +424,8 @@ void pools::close() {
     std::lock_guard lock(p->structure);
     p->close();
   }
+  for (const auto& p : ending_)
+    if (p->replicas != nullptr) p->replicas->keeper->hurry();
 }
 
 }  // namespace fm::agent

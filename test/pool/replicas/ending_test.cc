@@ -45,3 +45,30 @@ TEST_CASE("an arbiter that does not answer when a pool ends keeps no other pool 
   w.arbiter->release();
   CHECK(await([&] { return w.arbiter->records() == 0; }));
 }
+
+TEST_CASE("a pool with replicas ends at both agents without an arbiter, also if what they say to each other is lost") {
+  members w("tcp", 2, false);
+  w.o.keep = std::chrono::milliseconds(50);
+  for (const auto& a : w.all) a->misses_let_go = true;
+  { const pool p(w.o); }
+  CHECK(await([&] { return is_gone(w); }));
+  for (const auto& a : w.all) CHECK_FALSE(a->misses_let_go);
+  const pool again(w.o);  // under the same name
+  CHECK(members::is_whole(again));
+}
+
+TEST_CASE("a copy without an arbiter stays as long as a client asks for it, and goes when none does") {
+  members w("tcp", 2, false);
+  auto p = std::make_unique<pool>(w.o);
+  const std::uint32_t part = w.part_of(*p, 0);
+  w.kill(0);
+  for (int i = 0; i < 4; ++i) {
+    const std::uint64_t before = w.all[1]->asked;
+    CHECK(await([&] { return w.all[1]->asked > before + 10; }));
+    w.ahead = w.ahead + duration(std::chrono::minutes(12)).count();
+    CHECK(w.is(1, part, "backup"));
+  }
+  p.reset();
+  w.ahead = w.ahead + duration(std::chrono::minutes(21)).count();
+  CHECK(await([&] { return !w.is(1, part, "backup"); }));
+}

@@ -74,11 +74,13 @@ class member final : public fm::test::served_store {
   std::atomic<int> mutes_let_go{0};
   /// It loses that word itself once, and calls this first.
   std::atomic<bool> misses_let_go{false};
-  std::function<void()> before_missing_let_go;
+  std::function<void()> before_missing_let_go = [] {};
   /// It is deaf from when it is told that, before it has heard it, or after.
   std::atomic<bool> deafened_by_leave{false}, deafened_after_leave{false};
+  std::atomic<std::uint64_t> asked{0};  ///< by clients that want to open a pool
   errc message(fabric::peer& p, std::span<const std::byte> payload, fabric::answer& out) noexcept override {
     const auto type = static_cast<std::uint16_t>(type_of(payload));
+    if (type_of(payload) == protocol::message_type::pool_open) ++asked;
     if (deaf && type >= protocol::backup_message_first && type <= protocol::backup_message_last)
       return lose(p, "the test loses what agents say");
     if (type == static_cast<std::uint16_t>(protocol::backup_message::backup_joined) && forgets > 0) {
