@@ -61,6 +61,8 @@ agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& u
       options_(options),
       synchronous_(urls.front().starts_with("local:") || urls.front().starts_with("shm:")),
       mapped_(urls.front().starts_with("shm:")),
+      one_sided_within_(slot == 0 ? options.access_within
+                                  : std::min<duration>(options.access_within, pool_limits::one_sided_within)),
       events_(events),
       words_(std::uint64_t{blocks::vblock_limit} * 8, detail::page_bytes),
       chunks_(std::uint64_t{blocks::vblock_limit / blocks::chunk_words} * 8, detail::page_bytes),
@@ -75,8 +77,7 @@ agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& u
   so.others.assign(urls_.begin() + 1, urls_.end());
   so.connect_within = options.connect_within;
   so.reconnect_for = options.reconnect_within;
-  so.operation_within =
-      slot_ == 0 ? options.access_within : std::min<duration>(options.access_within, pool_limits::one_sided_within);
+  so.operation_within = one_sided_within_;
   so.writes_regions = false;
   try {
     session_owner_ = fabric::connect(urls_.front(), so, *this, in_process);
@@ -303,13 +304,13 @@ bool agent_client::lease_holds() const noexcept {
   return coarse_now() + margin.count() < lease_until_.load(std::memory_order_acquire);
 }
 
-errc agent_client::renew() noexcept {
+errc agent_client::renew(due& until) noexcept {
   protocol::pool_pass_body b{0, 0};
   {
     const std::lock_guard lock(mutex_);
     b.gone = gone_;
   }
-  return call(message_type::pool_pass, std::as_bytes(std::span(&b, 1)), {}, deadline()).code;
+  return call(message_type::pool_pass, std::as_bytes(std::span(&b, 1)), {}, until.at()).code;
 }
 
 void agent_client::pass_soon() noexcept {
@@ -356,7 +357,7 @@ void agent_client::pass(std::uint64_t epoch) noexcept {
 
 /// No read begins on them from here on; when those that did have ended, the regions are detached.
 void agent_client::forget_regions(std::span<const std::uint32_t> ordinals) noexcept {
-  const std::lock_guard learning(learn_mutex_);
+  const learning turn(*this);
   for (const std::uint32_t ordinal : ordinals) {
     if (ordinal >= blocks::ordinal_limit) continue;
     const std::uint64_t name = regions()[ordinal].name.exchange(0, std::memory_order_acq_rel);
@@ -377,7 +378,7 @@ void agent_client::forget_regions(std::span<const std::uint32_t> ordinals) noexc
 void agent_client::forget_all_regions() noexcept {
   std::vector<std::uint32_t> ordinals;
   {
-    const std::lock_guard learning(learn_mutex_);
+    const learning turn(*this);
     for (const auto& [region, ordinal] : ordinal_of_) ordinals.push_back(ordinal);
   }
   forget_regions(ordinals);

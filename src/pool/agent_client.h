@@ -12,6 +12,7 @@
 //     read does not wait for one to be received.
 //   - A region is detached only when no read that was posted while it was attached is in flight.
 //   - A word of the cached table may be old or wrong: it only says where to look.
+//   - One call of the program waits until one deadline (`due`), whatever it asks for on the way.
 //   - A thread of the program that waits here, for an agent, a lock or a stream, has left its sections of heaps
 //     (detail/section_break.h). Reads of mapped memory wait for nothing, and stay in them.
 #pragma once
@@ -26,6 +27,7 @@
 #include <farmem/detail/barriers/section_break.h>
 #include <farmem/pool/options.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -53,6 +55,23 @@ struct reply {
   }
   /// What the agent says about a refusal.
   [[nodiscard]] std::string text() const { return detail::readable_text(body()); }
+};
+
+/// When a call of the program gives up: so long after it has begun to wait. Looks at the clock when it is asked first,
+/// because most reads of mapped memory wait for nothing.
+class due {
+ public:
+  explicit due(duration within) noexcept : within_(within) {}
+  explicit due(time_point at) noexcept : at_(at) {}
+  [[nodiscard]] time_point at() noexcept {
+    if (at_ == time_point{}) at_ = clock::now() + within_;
+    return at_;
+  }
+  [[nodiscard]] bool is_over() noexcept { return clock::now() >= at(); }
+
+ private:
+  duration within_{};
+  time_point at_{};
 };
 
 /// Closes what came with an answer and is not wanted.
@@ -133,25 +152,25 @@ class agent_client final : public fabric::session_events {
   };
   /// Errors: as call; unsupported of a pool without replicas.
   [[nodiscard]] result<replica_state> replicas() noexcept;
-  /// The state of an object that has that version, and was read in that tenure, counts: the backup has it. `looks`: asks
-  /// the primary's memory, if what is known does not tell. Not in a section then.
-  [[nodiscard]] bool counts(std::uint64_t version, std::uint32_t tenure_then, bool looks) noexcept {
+  /// The state of an object that has that version, and was read in that tenure, counts: the backup has it. `looks`: until
+  /// then it asks the primary's memory, if what is known does not tell. Not in a section then.
+  [[nodiscard]] bool counts(std::uint64_t version, std::uint32_t tenure_then, due* looks) noexcept {
     if (slot_ == 0) return true;
     const auto v = static_cast<std::uint32_t>(version);
     const bool known =
         static_cast<std::int32_t>(v - static_cast<std::uint32_t>(counted_.load(std::memory_order_acquire))) <= 0;
     // The tenure is looked at afterwards: another primary gives the same versions to other states.
-    return (known || (looks && counts_now(v))) && tenure() == tenure_then;
+    return (known || (looks != nullptr && counts_now(v, *looks))) && tenure() == tenure_then;
   }
 
   // ---- the table ----
   /// The cached word; read in bulk where there is none. 0: the agent has none either, or does not answer.
-  std::uint64_t word(std::uint32_t vblock) noexcept {
+  std::uint64_t word(std::uint32_t vblock, due& until) noexcept {
     const std::uint64_t w = vblock < blocks::vblock_limit ? words()[vblock].load(std::memory_order_relaxed) : 0;
-    return w != 0 ? w : read_chunk(vblock);
+    return w != 0 ? w : read_chunk(vblock, until);
   }
   /// Reads one word again.
-  std::uint64_t refresh(std::uint32_t vblock) noexcept;
+  std::uint64_t refresh(std::uint32_t vblock, due& until) noexcept;
   void learn_word(std::uint32_t vblock, std::uint64_t w) noexcept {
     if (vblock < blocks::vblock_limit && is_sound(w)) words()[vblock].store(w, std::memory_order_relaxed);
   }
@@ -171,7 +190,7 @@ class agent_client final : public fabric::session_events {
     where.generation = static_cast<std::uint32_t>(name);
     return true;
   }
-  errc learn_region(std::uint32_t ordinal) noexcept;
+  errc learn_region(std::uint32_t ordinal, due& until) noexcept;
   /// Where mapped(): that place in this process's memory, while the section that it is asked in lasts. Null: learn_region,
   /// outside of sections, and try again; or the session is not up.
   [[nodiscard]] const std::byte* mapped_at(blocks::place at) const noexcept {
@@ -182,13 +201,17 @@ class agent_client final : public fabric::session_events {
     return base != nullptr ? base + at.offset : nullptr;
   }
   /// Reads `bytes` at an address of the pool; learns the region if need be. Not in a section.
-  errc read_at(blocks::place at, std::span<std::byte> to) noexcept;
+  errc read_at(blocks::place at, std::span<std::byte> to, due& until) noexcept;
+  /// The deadline of a one-sided read for that call: its agent may be silent, and another one the primary by then.
+  [[nodiscard]] time_point one_sided_until(due& until) const noexcept {
+    return std::min(until.at(), clock::now() + one_sided_within_);
+  }
   /// The lease has not run out. A read counts only if it did not while the read was made: not at its end, and in the
   /// same tenure.
   [[nodiscard]] bool lease_holds() const noexcept;
   [[nodiscard]] std::uint32_t tenure() const noexcept { return tenure_.load(std::memory_order_acquire); }
   /// Renews the lease at once, when it ran out.
-  errc renew() noexcept;
+  errc renew(due& until) noexcept;
   [[nodiscard]] class sections& sections() noexcept { return sections_; }
   [[nodiscard]] fabric::session& session() noexcept { return *session_; }
   /// Requests are done when post returns.
@@ -208,6 +231,8 @@ class agent_client final : public fabric::session_events {
     return session_ != nullptr ? session_->url() : urls_.front();
   }
   [[nodiscard]] time_point deadline() const noexcept { return clock::now() + options_.access_within; }
+  /// Of a call that may not have to wait.
+  [[nodiscard]] due patience() const noexcept { return due(options_.access_within); }
   /// Lets frames go that only this client holds back, as far as it is in its hands.
   void pass_soon() noexcept;
 
@@ -238,8 +263,18 @@ class agent_client final : public fabric::session_events {
     return reinterpret_cast<std::atomic<std::uint64_t>*>(chunks_.base());
   }
   [[nodiscard]] region_slot* regions() const noexcept { return reinterpret_cast<region_slot*>(regions_.base()); }
-  bool chunk_place(std::uint32_t vblock, blocks::place& at) noexcept;
-  std::uint64_t read_chunk(std::uint32_t vblock) noexcept;
+  bool chunk_place(std::uint32_t vblock, blocks::place& at, due& until) noexcept;
+  std::uint64_t read_chunk(std::uint32_t vblock, due& until) noexcept;
+  /// Whose turn it is to learn regions, or to forget some; before pass_mutex_.
+  struct learning {
+    learning(agent_client& c, time_point until) noexcept;  ///< not `mine` if it does not come until then
+    explicit learning(agent_client& c) noexcept;
+    learning(const learning&) = delete;
+    learning& operator=(const learning&) = delete;
+    ~learning();
+    agent_client& client;
+    bool mine = false;
+  };
   /// A word of the table by a load, where that is all it takes. Not in a section.
   bool load_mapped(blocks::place at, std::uint64_t& word) noexcept;
 
@@ -259,9 +294,9 @@ class agent_client final : public fabric::session_events {
   // ---- replicas ----
   /// Waits until what was answered counts. True: nothing has come of it, ask again. Fills in `code` at the deadline.
   bool await_count(reply& r, time_point deadline) noexcept;
-  bool counts_now(std::uint32_t version) noexcept;
+  bool counts_now(std::uint32_t version, due& until) noexcept;
   /// Looks at the word; false: it could not be read.
-  bool look_at_word() noexcept;
+  bool look_at_word(due& until) noexcept;
   /// What an agent has said that is not the primary; retried at the others.
   errc not_here(fabric::session& s, errc code) noexcept;
   /// Another agent than before is the primary, or it may be with other memory.
@@ -280,6 +315,7 @@ class agent_client final : public fabric::session_events {
   const std::uint32_t slot_;             ///< 0: no replicas
   const pool_options options_;
   const bool synchronous_, mapped_;
+  const duration one_sided_within_;
   std::uint64_t client_[2] = {};
   detail::agent_events& events_;
   os::reservation words_, chunks_, regions_;
@@ -322,10 +358,11 @@ class agent_client final : public fabric::session_events {
   std::vector<std::uint32_t> free_streams_;
   std::array<std::uint64_t, protocol::pool_streams_max> last_number_{};  ///< of the stream's holder
 
-  std::mutex pass_mutex_;   ///< of sections_.pass
-  std::mutex learn_mutex_;  ///< one thread learns regions at a time; before pass_mutex_
-  std::unordered_map<std::uint32_t, std::uint32_t> ordinal_of_;  ///< learn_mutex_; by region, of those attached
-  std::vector<std::uint32_t> leaving_;  ///< learn_mutex_; regions that are forgotten, and attached still
+  bool is_learning_ = false;  ///< mutex_; a thread learns regions, or forgets some
+
+  std::mutex pass_mutex_;                                        ///< of sections_.pass
+  std::unordered_map<std::uint32_t, std::uint32_t> ordinal_of_;  ///< of who learns; by region, of those attached
+  std::vector<std::uint32_t> leaving_;  ///< of who learns; regions that are forgotten, and attached still
   std::uint64_t gone_ = 0;              ///< of regions that have left the pool, what the agent told last
 
   std::unique_ptr<fabric::session> session_owner_;

@@ -68,7 +68,7 @@ std::shared_ptr<detail::pool_transfer> pool::start_read(const pool_address& p, s
     r.taken = true;
     return over();
   }
-  r.word = r.agent->word(p.block());
+  r.word = reads.word_of(p.block());
   r.how = r.word == 0 ? pool_read::unknown : reads.prepare(r.attempt, r.word, p.hint(), identity_of(p), r.to);
   if (r.how != pool_read::ok) return over();
   if (!r.attempt.goes_at_once()) {

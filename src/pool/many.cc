@@ -28,8 +28,8 @@ struct flight {
 };
 
 /// Looks up where the item goes; whether there is something to be posted for it.
-bool aim(const reader& r, flight& f) {
-  f.word = f.agent->word(f.item->at.block());
+bool aim(reader r, flight& f) {
+  f.word = r.word_of(f.item->at.block());
   f.how =
       f.word == 0 ? pool_read::unknown : r.prepare(f.attempt, f.word, f.item->at.hint(), identity_of(f.item->at), f.to);
   return f.how == pool_read::ok && f.attempt.goes_at_once();
@@ -67,6 +67,7 @@ void pool::read_many_into(std::span<pool_read_item> items) {
     const std::span<pool_read_item> some = items.first(std::min(items.size(), pool_limits::read_many_round));
     items = items.subspan(some.size());
     std::vector<flight> round(some.size());
+    const due until(clock::now() + impl_->options.access_within);  // of all that one round waits for
     std::size_t staged = 0;
     for (std::size_t i = 0; i < some.size(); ++i) {
       flight& f = round[i];
@@ -78,7 +79,7 @@ void pool::read_many_into(std::span<pool_read_item> items) {
       if (f.item->code != errc::ok) continue;
       f.to = {f.item->to.data(), static_cast<std::uint32_t>(f.item->to.size())};
       if (f.agent->synchronous()) continue;  // there is nothing to wait for
-      f.posted = aim(impl_->reader_of(*f.agent), f);
+      f.posted = aim(impl_->reader_of(*f.agent, until), f);
       f.staged_at = staged;
       if (f.posted) staged += f.attempt.staging_bytes();
     }
@@ -88,7 +89,7 @@ void pool::read_many_into(std::span<pool_read_item> items) {
     fly(round);
     for (flight& f : round) {
       if (f.item->code != errc::ok) continue;
-      reader r = impl_->reader_of(*f.agent);
+      reader r = impl_->reader_of(*f.agent, until);
       if (!f.posted) {
         f.item->code = r.read(f.item->at, f.to, nullptr);
         continue;

@@ -38,7 +38,12 @@ class pool::impl {
   /// instance of this pool.
   [[nodiscard]] errc foreign(const pool_address& p) const noexcept;
   [[nodiscard]] pool_detail::reader reader_of(pool_detail::agent_client& a) const noexcept {
-    return {a, options.trust_lines};
+    return {a, options.trust_lines, a.patience()};
+  }
+  /// The same, for a call that has begun.
+  [[nodiscard]] pool_detail::reader reader_of(pool_detail::agent_client& a,
+                                              const pool_detail::due& until) const noexcept {
+    return {a, options.trust_lines, until};
   }
 
   /// The agent that keeps names. Errors: invalid_argument if it cannot be one; unsupported.

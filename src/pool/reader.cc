@@ -94,7 +94,7 @@ pool_read reader::judge(const object_header& h, const blocks::identity& id, std:
 }
 
 pool_read reader::prepare(placement& q, std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
-                          const target& to) const noexcept {
+                          const target& to) noexcept {
   const blocks::layout& layout = agent_.layout();
   q.size_class = blocks::class_of(word);
   q.id = id;
@@ -105,7 +105,7 @@ pool_read reader::prepare(placement& q, std::uint64_t word, std::uint32_t slot, 
   if (q.wanted > slot_bytes) return pool_read::wrong_size;
   const blocks::place at = blocks::place_of(word);
   for (int tries = 0; !agent_.locate(at.ordinal, q.where); ++tries)
-    if (tries == 8 || agent_.learn_region(at.ordinal) != errc::ok) return pool_read::failed;
+    if (tries == 8 || agent_.learn_region(at.ordinal, until_) != errc::ok) return pool_read::failed;
   q.where.offset = at.offset + std::uint64_t{slot} * slot_bytes;
   q.contiguous = q.mode == consistency::checksum && to.any == nullptr;
   q.bracketed = q.mode == consistency::versions && !trust_lines_;
@@ -133,13 +133,15 @@ pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::
   if (const pool_read how = prepare(at, word, slot, id, to); how != pool_read::ok) return how;
   const std::uint32_t tenure = agent_.tenure();
   const auto counted = [&](pool_read how) {
-    return how != pool_read::ok || agent_.counts(to.version, tenure, true) ? how : pool_read::torn;
+    return how != pool_read::ok || agent_.counts(to.version, tenure, &until_) ? how : pool_read::torn;
   };
   if (agent_.mapped())
     return counted(
         attempt_mapped(blocks::place_of(word), slot * blocks::slot_bytes(at.size_class), at.size_class, id, to));
   probe q{at};
   fill(q, to, q.contiguous ? nullptr : buffer(q.wanted).data());
+  const time_point until = agent_.one_sided_until(until_);
+  for (std::size_t i = 0; i < q.requests.count; ++i) q.requests.requests[i].deadline = until;
   {
     q.tenure = agent_.tenure();
     const detail::section_break outside;
@@ -153,7 +155,7 @@ pool_read reader::attempt(std::uint64_t word, std::uint32_t slot, const blocks::
 /// Within a section perhaps, where nobody looks at what counts.
 pool_read reader::finish(probe& q, target& to) noexcept {
   const pool_read how = judged(q, to);
-  return how != pool_read::ok || agent_.counts(to.version, q.tenure, false) ? how : pool_read::torn;
+  return how != pool_read::ok || agent_.counts(to.version, q.tenure, nullptr) ? how : pool_read::torn;
 }
 
 pool_read reader::judged(probe& q, target& to) noexcept {
@@ -231,7 +233,7 @@ bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, 
   blocks::place at = blocks::place_of(word);
   at.offset += slot * slot_bytes;
   const std::uint32_t tenure = agent_.tenure();
-  if (agent_.read_at(at, {read, bytes}) != errc::ok) return false;
+  if (agent_.read_at(at, {read, bytes}, until_) != errc::ok) return false;
   for (std::uint32_t i = 0; i < slots; ++i) {
     object_header h;
     const std::byte* const from = read + std::size_t{i} * slot_bytes;
@@ -244,7 +246,7 @@ bool reader::look(std::uint64_t word, std::uint32_t& slot, std::uint32_t slots, 
     if (seen == pool_read::ok && layout.mode(c) == consistency::checksum &&
         blocks::checksum(h, from + blocks::header_bytes) == h.crc && tenure_held(tenure)) {
       to.version = blocks::version_of(h);
-      if (!agent_.counts(to.version, tenure, true)) {
+      if (!agent_.counts(to.version, tenure, &until_)) {
         how = pool_read::torn;
         return true;
       }
@@ -280,7 +282,7 @@ bool reader::seek(std::uint64_t word, std::uint32_t& slot, const blocks::identit
     object_header h;
     blocks::place at = blocks::place_of(word);
     at.offset += slot * slot_bytes;
-    if (agent_.read_at(at, std::as_writable_bytes(std::span(&h, 1))) != errc::ok) return false;
+    if (agent_.read_at(at, std::as_writable_bytes(std::span(&h, 1)), until_) != errc::ok) return false;
     if (judge(h, id, c, to) != pool_read::moved) {
       how = attempt(word, slot, id, to);
       return true;
@@ -296,7 +298,7 @@ bool reader::seek_mapped(std::uint64_t word, std::uint32_t& slot, const blocks::
   const std::uint32_t slots = agent_.layout().slots(c);
   const blocks::place at = blocks::place_of(word);
   fabric::remote known;
-  if (!agent_.locate(at.ordinal, known) && agent_.learn_region(at.ordinal) != errc::ok) return false;
+  if (!agent_.locate(at.ordinal, known) && agent_.learn_region(at.ordinal, until_) != errc::ok) return false;
   const auto find = [&] {
     const class sections::guard section(agent_.sections());
     const std::byte* const block = agent_.mapped_at(at);
@@ -312,7 +314,7 @@ bool reader::seek_mapped(std::uint64_t word, std::uint32_t& slot, const blocks::
 }
 
 pool_read reader::direct(pool_address p, target& to) noexcept {
-  const std::uint64_t word = agent_.word(p.block());
+  const std::uint64_t word = word_of(p.block());
   if (word == 0) return pool_read::unknown;
   const pool_read how = attempt(word, p.hint(), identity_of(p), to);
   if (how == pool_read::ok) agent_.sections().mine().direct.fetch_add(1, std::memory_order_relaxed);
@@ -320,7 +322,7 @@ pool_read reader::direct(pool_address p, target& to) noexcept {
 }
 
 errc reader::read(pool_address& p, target& to, std::string* text) noexcept {
-  const std::uint64_t word = agent_.word(p.block());
+  const std::uint64_t word = word_of(p.block());
   const pool_read how = word == 0 ? pool_read::unknown : attempt(word, p.hint(), identity_of(p), to);
   if (how == pool_read::ok) {
     agent_.sections().mine().direct.fetch_add(1, std::memory_order_relaxed);
@@ -353,12 +355,17 @@ errc reader::correct(pool_address& p, target& to, std::uint64_t word, pool_read 
         detail::cpu_relax();
       else
         std::this_thread::yield();
-      if (!agent_.lease_holds() && agent_.renew() != errc::ok) break;
+      if (!agent_.lease_holds())
+        if (const errc e = agent_.renew(until_); e != errc::ok) {
+          if (!until_.is_over()) break;
+          if (text != nullptr) *text = "the lease has run out, and the agent does not renew it";
+          return e;
+        }
       how = attempt(word, slot, id, to);
     } else if (how == pool_read::moved && !refreshed) {
       counts.moved.fetch_add(1, std::memory_order_relaxed);
       refreshed = true;
-      word = agent_.refresh(id.vblock);
+      word = agent_.refresh(id.vblock, until_);
       if (word == 0) break;
       if (!seek(word, slot, id, to, how)) break;
     }
@@ -374,7 +381,7 @@ errc reader::correct(pool_address& p, target& to, std::uint64_t word, pool_read 
 
 pool_read reader::scan(pool_address& p, target& to) {
   agent_.count.scans.fetch_add(1, std::memory_order_relaxed);
-  const std::uint64_t word = agent_.refresh(p.block());
+  const std::uint64_t word = agent_.refresh(p.block(), until_);
   if (word == 0) return pool_read::unknown;
   std::uint32_t slot = 0;
   pool_read how = pool_read::moved;
@@ -384,9 +391,10 @@ pool_read reader::scan(pool_address& p, target& to) {
 }
 
 errc reader::ask(pool_address& p, target& to, std::string* text) noexcept {
+  if (until_.is_over()) return errc::timed_out;
   const protocol::pool_read_body b{{p.block(), p.generation(), p.index(), p.hint(), 0}, blocks::slot_bytes_max, 0};
   const auto type = to.wants_version ? protocol::message_type::pool_read_version : protocol::message_type::pool_read;
-  const reply r = agent_.call(type, std::as_bytes(std::span(&b, 1)), {}, agent_.deadline(), fabric::lane::fetch);
+  const reply r = agent_.call(type, std::as_bytes(std::span(&b, 1)), {}, until_.at(), fabric::lane::fetch);
   if (r.code != errc::ok) {
     if (text != nullptr) *text = r.text();
     return r.code;

@@ -23,8 +23,12 @@ inline blocks::identity identity_of(const pool_address& p) noexcept { return {p.
 
 class reader {
  public:
-  reader(agent_client& agent, bool trust_lines) : agent_(agent), trust_lines_(trust_lines) {}
+  /// `until` is of one call of the program.
+  reader(agent_client& agent, bool trust_lines, const due& until)
+      : agent_(agent), trust_lines_(trust_lines), until_(until) {}
 
+  /// The cached word of a virtual block, or 0; see agent_client::word.
+  [[nodiscard]] std::uint64_t word_of(std::uint32_t vblock) noexcept { return agent_.word(vblock, until_); }
   /// One read at `slot` of the frame that `word` names.
   [[nodiscard]] pool_read attempt(std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
                                   target& to) noexcept;
@@ -43,7 +47,7 @@ class reader {
   // ---- an attempt in pieces, for those who make several at a time ----
   /// Where it goes to; anything but ok ends it. Learns the region if need be, so not in a section.
   [[nodiscard]] pool_read prepare(placement& q, std::uint64_t word, std::uint32_t slot, const blocks::identity& id,
-                                  const target& to) const noexcept;
+                                  const target& to) noexcept;
   /// Its requests. `staged` has staging_bytes().
   static void fill(probe& q, const target& to, std::byte* staged) noexcept;
   /// The attempt's result, when all requests are done without an error, and tenure was held.
@@ -68,6 +72,7 @@ class reader {
 
   agent_client& agent_;
   const bool trust_lines_;
+  due until_;
 };
 
 }  // namespace fm::pool_detail

@@ -50,11 +50,11 @@ void agent_client::take_number(reply& r, message_type type) noexcept {
   r.number = n.number;
 }
 
-bool agent_client::look_at_word() noexcept {
+bool agent_client::look_at_word(due& until) noexcept {
   const std::uint32_t then = tenure();
   const blocks::place at = blocks::place_of(word_at_.load(std::memory_order_acquire));
   std::uint64_t now = 0;
-  if (read_at(at, std::as_writable_bytes(std::span(&now, 1))) != errc::ok) return false;
+  if (read_at(at, std::as_writable_bytes(std::span(&now, 1)), until) != errc::ok) return false;
   if (tenure() != then) return false;  // what is there is of another agent
   std::uint64_t known = counted_.load(std::memory_order_relaxed);
   while (known < now && !counted_.compare_exchange_weak(known, now, std::memory_order_acq_rel)) {
@@ -62,8 +62,8 @@ bool agent_client::look_at_word() noexcept {
   return true;
 }
 
-bool agent_client::counts_now(std::uint32_t version) noexcept {
-  if (!look_at_word()) return false;
+bool agent_client::counts_now(std::uint32_t version, due& until) noexcept {
+  if (!look_at_word(until)) return false;
   const auto ahead = version - static_cast<std::uint32_t>(counted_.load(std::memory_order_acquire));
   return ahead == 0 || ahead > pool_limits::uncounted_max;
 }
@@ -79,8 +79,9 @@ bool agent_client::await_count(reply& r, time_point deadline) noexcept {
   }
   if (r.number == 0) return false;
   duration nap = std::chrono::microseconds(20);
+  due until(deadline);
   for (;;) {
-    const bool counts = counted_.load(std::memory_order_acquire) >= r.number, looked = counts || look_at_word();
+    const bool counts = counted_.load(std::memory_order_acquire) >= r.number, looked = counts || look_at_word(until);
     // Looked at afterwards: another primary gives the same numbers to other changes.
     const bool is_of_another = tenure() != r.tenure;
     if (counts && !is_of_another) return false;

@@ -76,15 +76,16 @@ result<bool> pool::try_is_old(const pool_address& p) {
   agent_client* const a = impl_->agent_of(p);
   if (a == nullptr) return fail(impl_->foreign(p), describe(p, impl_->foreign(p)));
   if (!a->knows_versions()) return fail(errc::unsupported, describe(p, errc::unsupported));
-  std::uint64_t word = a->refresh(p.block());
+  due until = a->patience();
+  std::uint64_t word = a->refresh(p.block(), until);
   if (word == 0) {  // no such block, or no answer: the agent knows which
     pool_address asked = p;
     std::vector<std::byte> bytes;
     std::string text;
     target t{nullptr, 0, &bytes};
-    if (const errc e = impl_->reader_of(*a).ask(asked, t, &text); e != errc::ok)
+    if (const errc e = impl_->reader_of(*a, until).ask(asked, t, &text); e != errc::ok)
       return fail(e, describe(p, e) + ": " + text);
-    word = a->word(p.block());
+    word = a->word(p.block(), until);
   }
   return blocks::is_old(word);
 }
