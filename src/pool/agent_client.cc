@@ -211,6 +211,7 @@ reply agent_client::call_once(message_type type, std::span<const std::byte> fixe
     out.code = outcome_unknown(r.status) ? errc::disconnected : r.status;
     return out;
   }
+  out.generation = r.generation;
   out.bytes = std::move(r.reply);
   out.key = r.reply_key;
   out.code = code_of(out.bytes, type);

@@ -48,8 +48,9 @@ struct reply {
   errc code = errc::ok;
   std::vector<std::byte> bytes;
   fabric::memory_key key{};
-  std::uint32_t tenure = 0;  ///< agent_client::tenure() before it was asked
-  std::uint64_t number = 0;  ///< of a pool with replicas: of the last change before this was said
+  std::uint32_t tenure = 0;      ///< agent_client::tenure() before it was asked
+  std::uint32_t generation = 0;  ///< of the session's connection that it came on
+  std::uint64_t number = 0;      ///< of a pool with replicas: of the last change before this was said
   [[nodiscard]] std::span<const std::byte> body() const noexcept {
     return std::span(bytes).subspan(std::min(bytes.size(), sizeof(protocol::answer_head)));
   }

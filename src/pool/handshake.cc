@@ -152,7 +152,7 @@ errc agent_client::shake_hands(fabric::session& s) {
   if (a.fresh == 1) life_.fetch_add(1, std::memory_order_acq_rel);
   if (a.fresh == 1 || elsewhere) {
     const std::lock_guard lock(mutex_);
-    tenure_.fetch_add(1, std::memory_order_acq_rel);
+    tenure_.fetch_add(1, std::memory_order_seq_cst);
     if (elsewhere) clock_learned_ = {};  // it has another clock
     agent_tag_ = static_cast<std::uint32_t>(pair.agent);
   }

@@ -26,7 +26,7 @@ errc agent_client::not_here(fabric::session& s, errc code) noexcept {
 
 void agent_client::begin_elsewhere() noexcept {
   for (std::uint32_t i = 0; i < blocks::vblock_limit / blocks::chunk_words; ++i)
-    if (chunks()[i].load(std::memory_order_relaxed) != 0) chunks()[i].store(0, std::memory_order_relaxed);
+    if (chunks()[i].load(std::memory_order_seq_cst) != 0) chunks()[i].store(0, std::memory_order_relaxed);
 }
 
 result<agent_client::replica_state> agent_client::replicas() noexcept {

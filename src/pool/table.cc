@@ -53,10 +53,10 @@ errc agent_client::learn_region(std::uint32_t ordinal, due& until) noexcept {
       if (sections_.pass(until.at())) session_->detach(a.region);
       ordinal_of_.erase(other);
     }
-    const std::uint32_t g = session_->generation();
     const errc e = session_->attach(a.region, a.generation, a.bytes, r.key);
     if (e == errc::ok) {
-      regions()[ordinal].attached_in.store(g, std::memory_order_relaxed);
+      // Not of the session as it is now: that may be with another agent, whose memory this is not.
+      regions()[ordinal].attached_in.store(r.generation, std::memory_order_relaxed);
       regions()[ordinal].name.store(std::uint64_t{a.region} << 32 | a.generation, std::memory_order_release);
       ordinal_of_[a.region] = ordinal;
       std::erase(leaving_, a.region);
@@ -105,7 +105,13 @@ bool agent_client::chunk_place(std::uint32_t vblock, blocks::place& at, due& unt
         a.offset + blocks::frame_bytes_min > layout_.region_bytes)
       return false;
     known = blocks::table_word(0, {a.ordinal, a.offset}, 0);
-    chunks()[chunk].store(known, std::memory_order_relaxed);
+    // Another agent has the chunk elsewhere. One that becomes the primary raises the tenure, then forgets all chunks.
+    std::uint64_t stored = known;
+    chunks()[chunk].store(known, std::memory_order_seq_cst);
+    if (tenure_.load(std::memory_order_seq_cst) != r.tenure) {
+      chunks()[chunk].compare_exchange_strong(stored, 0, std::memory_order_relaxed);
+      return false;
+    }
   }
   at = blocks::place_of(known);
   return true;
