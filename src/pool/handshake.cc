@@ -75,7 +75,7 @@ errc agent_client::shake_hands(fabric::session& s) {
     // Only the first one makes it, and only if nobody has it.
     const bool make = here == 0 && instance_ == 0 && std::all_of(has_not_.begin(), has_not_.end(), std::identity());
     message.with = {slot_, make ? 1u : 0u, static_cast<std::uint32_t>(others.size()), 0};
-    made_ = make;
+    if (instance_ == 0) made_ = make;
   }
   const std::size_t fixed = slot_ != 0 ? sizeof message : offsetof(decltype(message), with);
   message.head = {static_cast<std::uint16_t>(message_type::pool_open), 0,
