@@ -279,13 +279,16 @@ duration::rep drift_in(duration d) noexcept { return d.count() / pool_limits::cl
 
 }  // namespace
 
-/// The answer that was fastest says most; but what an earlier one said loses by what the clocks may have drifted.
 void agent_client::learn_clock(std::uint64_t agents_ns, std::uint32_t tenure_then) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (tenure() == tenure_then) note_clock(agents_ns);  // else another agent's
+}
+
+/// The answer that was fastest says most; but what an earlier one said loses by what the clocks may have drifted.
+void agent_client::note_clock(std::uint64_t agents_ns) noexcept {
   const time_point now = clock::now();
   const duration::rep ahead =
       static_cast<duration::rep>(std::min<std::uint64_t>(agents_ns, INT64_MAX / 2)) - now.time_since_epoch().count();
-  const std::lock_guard lock(mutex_);
-  if (tenure() != tenure_then) return;  // another agent's
   const bool first = clock_learned_ == time_point{};
   agent_ahead_ = first ? ahead : std::max(ahead, agent_ahead_ - drift_in(now - clock_learned_));
   clock_learned_ = now;

@@ -305,6 +305,8 @@ class agent_client final : public fabric::session_events {
   void take_number(reply& r, protocol::message_type type) noexcept;
   /// What the agent's clock was at some moment before now, and after the request was sent that it answers.
   void learn_clock(std::uint64_t agents_ns, std::uint32_t tenure_then) noexcept;
+  /// The same, of the agent whose tag is set; mutex_ is held.
+  void note_clock(std::uint64_t agents_ns) noexcept;
   /// The agent's clock has passed that when this process's has passed `until`. Not zero. And which agent's clock it is.
   void set_deadline(protocol::pool_change& change, time_point until) noexcept;
   void keep() noexcept;

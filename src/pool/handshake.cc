@@ -155,6 +155,9 @@ errc agent_client::shake_hands(fabric::session& s) {
     tenure_.fetch_add(1, std::memory_order_seq_cst);
     if (elsewhere) clock_learned_ = {};  // it has another clock
     agent_tag_ = static_cast<std::uint32_t>(pair.agent);
+    note_clock(a.now);  // at once: deadlines on the clock of another agent are not of this one
+  } else {
+    learn_clock(a.now, tenure());
   }
   if (slot_ != 0) {
     refused_ = errc::ok;
@@ -163,7 +166,6 @@ errc agent_client::shake_hands(fabric::session& s) {
     word_at_.store(blocks::table_word(0, {pair.ordinal, pair.offset}, 0), std::memory_order_release);
   }
   if (elsewhere && !first) begin_elsewhere();
-  learn_clock(a.now, tenure());
   {
     const std::lock_guard lock(mutex_);
     if ((a.fresh == 1 || elsewhere) && !first) forget_all_ = true;  // a client that begins has learned nothing yet
