@@ -55,9 +55,13 @@ bool pool_keeper::lead(time_point now, time_point& until) {
       lose_backup(now, why_lost(news), until);
     if (link_ == nullptr || replicas_.members.role() == pair_role::over) return false;
   }
+  // Clients hear that it leaves before it serves no more.
+  const bool drained = agent_.drained.load(std::memory_order_acquire);
+  if (!drained) stayed_ = now;
+  const bool may_leave = drained && now >= stayed_ + pool_.reading_lease();
   if (stage_ == stage::following && told_ && !asks_ && !lets_go_ && link_->takes_more()) {
     // Once it was said, until it is heard: the backup may have ended because of what was said on an earlier connection.
-    if (!let_go_ && agent_.drained.load(std::memory_order_acquire) && has_third() && replicas_.members.leave()) {
+    if (!let_go_ && may_leave && has_third() && replicas_.members.leave()) {
       log::info("pool {}: this agent is drained, and gives it to {}", pool_.name, link_->url());
       const duration lease = pool_.reading_lease();
       leases_until_ = clock::now() + lease + lease / limits::tenure_drift_share;

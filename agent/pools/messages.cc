@@ -391,7 +391,7 @@ errc pool_session::pass(pool_client& c, pool& p, body b, fabric::answer& out) co
   for (std::uint64_t n = c.told; n < p.frames->gone() && gone.size() < limits::gone_at_once; ++n)
     gone.push_back(p.frames->gone(n));
   const pool_pass_answer a{p.blocks->epoch(), c.told + gone.size(), agent_.now_ns(),
-                           static_cast<std::uint32_t>(gone.size()), 0};
+                           static_cast<std::uint32_t>(gone.size()), p.state()};
   begin_answer(out, message_type::pool_pass, &a, sizeof a);
   append_answer(out, gone.data(), gone.size() * sizeof(std::uint32_t));
   p.ask_to_pass();

@@ -63,13 +63,35 @@ std::shared_ptr<pool_client> pool::find(const std::uint64_t (&id)[2]) const {
   return at == clients.end() ? nullptr : *at;
 }
 
-void pool::ask_to_pass() {
-  if (closed || blocks->graves() == 0) return;
-  const std::uint64_t epoch = blocks->epoch();
+namespace {
+
+/// False: its queue is full.
+bool announce(const pool_client& c, std::uint64_t epoch) {
   struct {
     message_head head;
     pool_epoch_notice body;
   } const notice{{static_cast<std::uint16_t>(message_type::pool_epoch), 0, sizeof(pool_epoch_notice)}, {epoch}};
+  return c.owner->peer.notify(std::as_bytes(std::span(&notice, 1)));
+}
+
+}  // namespace
+
+// Whoever is not reached passes anyway, four times in a lease.
+void pool::tell_state() {
+  if (closed) return;
+  for (const auto& c : clients)
+    if (c->owner != nullptr) (void)announce(*c, blocks->epoch());
+}
+
+std::uint32_t pool::state() const {
+  if (replicas == nullptr) return 0;
+  return pool_state_known | (replicas->keeper->has_backup() ? pool_state_copied : 0u) |
+         (agent_.drained.load(std::memory_order_acquire) ? pool_state_leaves : 0u);
+}
+
+void pool::ask_to_pass() {
+  if (closed || blocks->graves() == 0) return;
+  const std::uint64_t epoch = blocks->epoch();
   const time_point now = agent_.now();
   if (agent_.rests() && blocks->in_round() && !short_of_memory && blocks->graves() < limits::graves_unasked &&
       now < ask_at) {
@@ -79,7 +101,7 @@ void pool::ask_to_pass() {
   ask_again = false;
   for (const auto& c : clients) {
     if (c->passed >= epoch || c->asked > c->passed || c->owner == nullptr) continue;
-    if (c->owner->peer.notify(std::as_bytes(std::span(&notice, 1)))) {
+    if (announce(*c, epoch)) {
       c->asked = epoch;
       ask_at = std::max(ask_at, now + limits::ask_rest);
     } else {

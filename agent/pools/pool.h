@@ -124,6 +124,10 @@ class pool {
   /// Asks clients that have not passed the current epoch and have not been asked since they passed the last one; now, or
   /// has maintenance come back for it.
   void ask_to_pass();
+  /// Has clients hear soon what state() is now. Structure exclusively.
+  void tell_state();
+  /// Of a pool with replicas, for clients (protocol::pool_state); otherwise 0.
+  [[nodiscard]] std::uint32_t state() const;
   /// Frees frames that nobody can be reading any more, a bounded number of them. True when there were any.
   bool reclaim();
   /// Regions that are gone and that all clients have been told of may have successors.

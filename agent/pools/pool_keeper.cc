@@ -57,8 +57,14 @@ std::string pool_keeper::backup() const {
 }
 
 void pool_keeper::set_backup(const std::string& url) {
-  const std::lock_guard lock(mutex_);
-  backup_url_ = url;
+  {
+    const std::lock_guard lock(mutex_);
+    if (backup_url_ == url) return;
+    backup_url_ = url;
+    has_backup_.store(!url.empty(), std::memory_order_release);
+  }
+  const std::lock_guard lock(pool_.structure);
+  pool_.tell_state();
 }
 
 std::string pool_keeper::record_name() const {
@@ -243,6 +249,7 @@ bool pool_keeper::follow(time_point now, time_point& until) {
     pool_.take_over(term + 1, agent_.now());
   }
   warned_ = false;
+  stayed_ = now;
   registered_ = true;
   log::at(left ? log_level::info : log_level::warn, "pool {}: its primary {}; this agent is the primary now, term {}",
           pool_.name, left ? "has left" : "is gone", term + 1);

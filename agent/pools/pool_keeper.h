@@ -65,6 +65,7 @@ class pool_keeper {
   [[nodiscard]] std::string survive(std::uint64_t term);
   /// Address of the backup that has all that counts; empty: there is none.
   [[nodiscard]] std::string backup() const;
+  [[nodiscard]] bool has_backup() const noexcept { return has_backup_.load(std::memory_order_acquire); }
   /// Of the pool's record at the arbiter.
   [[nodiscard]] std::string record_name() const;
 
@@ -113,6 +114,7 @@ class pool_keeper {
   std::vector<std::string> urls_;
   std::uint64_t by_hand_ = 0;  ///< the term that an administrator wants to be beaten
   std::string backup_url_;
+  std::atomic<bool> has_backup_{false};
   time_point asked_for_{};  ///< by a client, on the agent's clock
 
   // ---- of the thread ----
@@ -127,6 +129,7 @@ class pool_keeper {
   bool lets_go_ = false;          ///< the backup was told that it is none any more, because it leaves
   bool let_go_ = false;           ///< the same, but maybe on a connection that has broken since
   bool left_ = false;             ///< and it has answered, or has forgotten
+  time_point stayed_{};           ///< when this agent was last found not to be drained, or became the primary
   time_point leases_until_{};     ///< of a primary that leaves: then nobody reads from it
   bool asked_over_ = false;       ///< and the backup was told to take over
   bool ever_asked_over_ = false;  ///< the same, but maybe on a connection that has broken since

@@ -410,8 +410,12 @@ bool pools::maintain(time_point& wake_at) {
 
 void pools::drain() {
   const std::lock_guard pools_lock(mutex_);
-  for (const auto& [key, p] : by_name_)
-    if (p->replicas != nullptr) p->replicas->log.ring();
+  for (const auto& [key, p] : by_name_) {
+    if (p->replicas == nullptr) continue;
+    p->replicas->log.ring();
+    const std::lock_guard lock(p->structure);
+    p->tell_state();
+  }
 }
 
 std::size_t pools::count() const {

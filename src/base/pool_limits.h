@@ -22,8 +22,9 @@ constexpr std::uint32_t seek_whole_upto = 256;
 /// Of a second, what the clocks of two machines may differ in rate: a thousandth, several times what crystals do and
 /// twice what daemons correct.
 constexpr std::int64_t clock_drift_share = 1000;
-/// How often a new pool with replicas looks whether its parts have their backups. That takes a tenth of a second.
-constexpr auto until_paired = std::chrono::milliseconds(5);
+/// A new pool with replicas is told when a part has its backup, and looks itself after so long: the agent's notice may
+/// have found its queue full, and agents before version 3.5 send none.
+constexpr auto until_paired = std::chrono::milliseconds(100);
 /// As many as the list of addresses that an agent takes may have, and itself (agent/base/limits.h, backup_urls_max).
 constexpr std::size_t replicated_agents_max = 17;
 /// A primary that answers nothing for so many leases (two tenures) may have been replaced.

@@ -48,14 +48,14 @@ duration::rep coarse_now() noexcept {
 
 agent_client::agent_client(const std::string& url, const pool_options& options, fabric::service* in_process,
                            detail::agent_events& events)
-    : agent_client(0, {url}, options, in_process, events) {}
+    : agent_client(0, {url}, options, in_process, events, nullptr) {}
 
 agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
-                           detail::agent_events& events)
-    : agent_client(slot, urls, options, nullptr, events) {}
+                           detail::agent_events& events, copies& parts)
+    : agent_client(slot, urls, options, nullptr, events, &parts) {}
 
 agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
-                           fabric::service* in_process, detail::agent_events& events)
+                           fabric::service* in_process, detail::agent_events& events, copies* parts)
     : urls_(urls),
       slot_(slot),
       options_(options),
@@ -64,6 +64,7 @@ agent_client::agent_client(std::uint32_t slot, const std::vector<std::string>& u
       one_sided_within_(slot == 0 ? options.access_within
                                   : std::min<duration>(options.access_within, pool_limits::one_sided_within)),
       events_(events),
+      parts_(parts),
       words_(std::uint64_t{blocks::vblock_limit} * 8, detail::page_bytes),
       chunks_(std::uint64_t{blocks::vblock_limit / blocks::chunk_words} * 8, detail::page_bytes),
       regions_(std::uint64_t{blocks::ordinal_limit} * sizeof(region_slot), detail::page_bytes) {
@@ -114,6 +115,8 @@ errc agent_client::connected(fabric::session& s, std::uint32_t) {
     const std::lock_guard lock(mutex_);
     std::swap(was, at_);
     is_up_ = true;
+    if (primary_ != before) state_ = 0;
+    if (parts_ != nullptr && !was.empty() && primary_ != before) parts_->note(slot_, part_state::alone);
   }
   if (!was.empty()) tell(primary_ == before ? agent_change::back : agent_change::taken_over);
   return errc::ok;
@@ -125,6 +128,7 @@ void agent_client::disconnected(fabric::session&, std::uint32_t, errc) noexcept 
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
     was_up = std::exchange(is_up_, false);
+    if (parts_ != nullptr) parts_->note(slot_, part_state::unknown);
   }
   if (was_up) tell(agent_change::silent);
 }
@@ -345,6 +349,7 @@ void agent_client::pass(std::uint64_t epoch) noexcept {
   protocol::pool_pass_answer a{};
   if (r.code != errc::ok || r.body().size() < sizeof a) return;
   std::memcpy(&a, r.body().data(), sizeof a);
+  learn_state(a.state, r.tenure);  // here, where answers come in their order
   if (a.count > 1024 || r.body().size() != sizeof a + a.count * sizeof(std::uint32_t)) return;
   count.epochs_passed.fetch_add(1, std::memory_order_relaxed);
   std::vector<std::uint32_t> ordinals(a.count);

@@ -38,6 +38,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "copies.h"
 #include "sections.h"
 
 namespace fm::pool_detail {
@@ -94,7 +95,7 @@ class agent_client final : public fabric::session_events {
   /// The same of a part of a pool with replicas: its slot, from 1, and the agents that may have it, of which the first one
   /// makes it.
   agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
-               detail::agent_events& events);
+               detail::agent_events& events, copies& parts);
   agent_client(const agent_client&) = delete;
   agent_client& operator=(const agent_client&) = delete;
   ~agent_client() override;
@@ -153,6 +154,10 @@ class agent_client final : public fabric::session_events {
   };
   /// Errors: as call; unsupported of a pool without replicas.
   [[nodiscard]] result<replica_state> replicas() noexcept;
+  /// Waits until the primary says that it has a backup; false: not until then.
+  bool await_copy(time_point until) noexcept;
+  /// It says such things.
+  [[nodiscard]] bool tells_state() noexcept;
   /// The state of an object that has that version, and was read in that tenure, counts: the backup has it. `looks`: until
   /// then it asks the primary's memory, if what is known does not tell. Not in a section then.
   [[nodiscard]] bool counts(std::uint64_t version, std::uint32_t tenure_then, due* looks) noexcept {
@@ -289,7 +294,7 @@ class agent_client final : public fabric::session_events {
   /// An agent of a pool with replicas that says nothing for so long is left.
   [[nodiscard]] duration silence() const noexcept { return pool_limits::silent_leases * lease(); }
   agent_client(std::uint32_t slot, const std::vector<std::string>& urls, const pool_options& options,
-               fabric::service* in_process, detail::agent_events& events);
+               fabric::service* in_process, detail::agent_events& events, copies* parts);
   void tell(agent_change what) noexcept;
 
   // ---- replicas ----
@@ -303,6 +308,8 @@ class agent_client final : public fabric::session_events {
   /// Another agent than before is the primary, or it may be with other memory.
   void begin_elsewhere() noexcept;
   void take_number(reply& r, protocol::message_type type) noexcept;
+  /// What the primary says of its part (protocol::pool_state).
+  void learn_state(std::uint32_t state, std::uint32_t tenure_then) noexcept;
   /// What the agent's clock was at some moment before now, and after the request was sent that it answers.
   void learn_clock(std::uint64_t agents_ns, std::uint32_t tenure_then) noexcept;
   /// The same, of the agent whose tag is set; mutex_ is held.
@@ -321,6 +328,7 @@ class agent_client final : public fabric::session_events {
   const duration one_sided_within_;
   std::uint64_t client_[2] = {};
   detail::agent_events& events_;
+  copies* const parts_;  ///< null: no replicas
   os::reservation words_, chunks_, regions_;
   class sections sections_;
 
@@ -361,6 +369,7 @@ class agent_client final : public fabric::session_events {
   std::vector<std::uint32_t> free_streams_;
   std::array<std::uint64_t, protocol::pool_streams_max> last_number_{};  ///< of the stream's holder
 
+  std::uint32_t state_ = 0;   ///< what the primary has said (protocol::pool_state)
   bool is_learning_ = false;  ///< mutex_; a thread learns regions, or forgets some
 
   std::mutex pass_mutex_;                                        ///< of sections_.pass

@@ -64,10 +64,11 @@ void pool::impl::open() {
 /// A part for each agent, which the others may take over, in the order of the list.
 void pool::impl::open_replicated() {
   const std::size_t n = options.agents.size();
+  parts = std::make_unique<copies>(events, n);
   for (std::size_t i = 0; i < n; ++i) {
     std::vector<std::string> urls(options.agents.begin() + static_cast<std::ptrdiff_t>(i), options.agents.end());
     urls.insert(urls.end(), options.agents.begin(), options.agents.begin() + static_cast<std::ptrdiff_t>(i));
-    agents.push_back(std::make_unique<agent_client>(static_cast<std::uint32_t>(i + 1), urls, options, events));
+    agents.push_back(std::make_unique<agent_client>(static_cast<std::uint32_t>(i + 1), urls, options, events, *parts));
     // Of an older pool, one agent may have several parts by now.
     for (std::size_t j = 0; j < i && agents[i]->has_made(); ++j)
       if (agents[j]->has_made() && agents[i]->first_primary() == agents[j]->first_primary())
@@ -76,16 +77,16 @@ void pool::impl::open_replicated() {
   // What is made here begins with all its replicas, or not at all. Later it may go on with fewer.
   const time_point until = clock::now() + options.connect_within;
   for (const auto& a : agents) {
-    while (a->has_made()) {
+    while (a->has_made() && !a->await_copy(std::min(until, clock::now() + pool_limits::until_paired))) {
       const result<agent_client::replica_state> now = a->replicas();
       if (!now) throw error(now.error());
-      if (!now->backup.empty()) break;
+      if (!now->backup.empty() && !a->tells_state()) break;
       if (clock::now() >= until)
         throw error(errc::under_replicated,
                     fmt::format("pool {}: no other agent becomes the backup of {}", options.name, a->url()));
-      std::this_thread::sleep_for(pool_limits::until_paired);
     }
   }
+  parts->opened();
 }
 
 errc pool::impl::foreign(const pool_address& p) const noexcept {

@@ -59,8 +59,9 @@ class pool::impl {
   }
 
   pool_options options;
-  std::unique_ptr<fabric::service> local;  ///< outlives the sessions with it
-  detail::agent_events events;             ///< outlives those who post
+  std::unique_ptr<fabric::service> local;      ///< outlives the sessions with it
+  detail::agent_events events;                 ///< outlives those who post
+  std::unique_ptr<pool_detail::copies> parts;  ///< of a pool with replicas; outlives the agents
   std::vector<std::unique_ptr<pool_detail::agent_client>> agents;
   std::atomic<std::uint32_t> next{0};
 

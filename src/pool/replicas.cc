@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace fm::pool_detail {
 
@@ -38,6 +39,30 @@ result<agent_client::replica_state> agent_client::replicas() noexcept {
   const auto text = r.body().subspan(sizeof a);
   if ((a.has_backup != 0) == text.empty()) return fail(errc::bad_frame, url());
   return replica_state{a.term, detail::readable_text(text)};
+}
+
+bool agent_client::await_copy(time_point until) noexcept {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, until, [&] { return (state_ & protocol::pool_state_copied) != 0; });
+}
+
+bool agent_client::tells_state() noexcept {
+  const std::lock_guard lock(mutex_);
+  return state_ != 0;
+}
+
+void agent_client::learn_state(std::uint32_t state, std::uint32_t tenure_then) noexcept {
+  if (slot_ == 0 || (state & protocol::pool_state_known) == 0) return;
+  std::uint32_t was = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (tenure() != tenure_then || !is_up_) return;  // of another agent, or of a connection that is gone
+    was = std::exchange(state_, state);
+    parts_->note(slot_, (state & protocol::pool_state_copied) != 0 ? part_state::copied : part_state::alone);
+    changed_.notify_all();
+  }
+  const bool leaves = (state & protocol::pool_state_leaves) != 0, left = (was & protocol::pool_state_leaves) != 0;
+  if (leaves != left) tell(leaves ? agent_change::leaving : agent_change::staying);
 }
 
 // ---- what counts ----

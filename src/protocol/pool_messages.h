@@ -62,8 +62,8 @@ namespace fm::protocol {
 
 constexpr std::uint16_t pool_protocol_major = 3;
 constexpr std::uint16_t minor_of_shared_lines = 4;
-constexpr std::uint16_t pool_protocol_minor =
-    4;  ///< 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry; 3: replicas; 4: more classes
+/// 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry; 3: replicas; 4: more classes; 5: pool_state.
+constexpr std::uint16_t pool_protocol_minor = 5;
 
 /// Streams of changes that a client may have.
 constexpr std::uint32_t pool_streams_max = 256;
@@ -343,7 +343,13 @@ struct pool_pass_answer {
   std::uint64_t gone;   ///< how many regions have left the pool, up to the last one that is told here
   std::uint64_t now;    ///< the agent's clock, ns
   std::uint32_t count;
-  std::uint32_t zero;
+  std::uint32_t state;  ///< of a pool with replicas, bits of pool_state; 0: the agent does not say
+};
+/// What a primary says of its part; it asks clients to pass when this changes.
+enum pool_state : std::uint32_t {
+  pool_state_known = 1,   ///< it says something
+  pool_state_copied = 2,  ///< the part has a backup
+  pool_state_leaves = 4,  ///< this agent is drained
 };
 
 /// Of the notice pool_epoch.

@@ -18,6 +18,7 @@ class told {
       const auto at = std::find(agents_.begin(), agents_.end(), e.agent) - agents_.begin();
       const std::lock_guard lock(mutex_);
       missed_ += e.missed;
+      if (e.change == agent_change::replicated) return void(++replicated_);
       text_ += fmt::format("{}{} {}", text_.empty() ? "" : ", ", to_string(e.change), at);
     };
   }
@@ -44,6 +45,8 @@ class told {
     for (auto at = text_.find(what); at != std::string::npos; at = text_.find(what, at + 1)) ++n;
     return n;
   }
+  /// How often all parts had their copies again; that is not in the text.
+  [[nodiscard]] int replicated() const { return replicated_; }
   [[nodiscard]] bool has_read() const { return read_; }
 
  private:
@@ -52,6 +55,7 @@ class told {
   pool_address object_{};
   std::atomic<pool*> pool_{nullptr};
   std::atomic<bool> read_{true};
+  std::atomic<int> replicated_{0};
   std::mutex mutex_;
   std::string text_;
   std::uint64_t missed_ = 0;
@@ -84,11 +88,49 @@ TEST_CASE("a program is told which agent takes over a part of its pool, and can 
   w.kill(0);
   events.becomes(fmt::format("silent 0, taken over {}", backup));
   CHECK(events.has_read());
+  CHECK(await([&] { return events.replicated() != 0 && members::is_whole(p); }));
   w.start(0);
   CHECK(await([&] { return members::is_whole(p); }));
   p.drop_connections();  // of three parts, each on its own connection
   CHECK(await([&] { return events.count("back") == 3; }));
   CHECK(events.has_read());
+}
+
+TEST_CASE("a program is told when all parts of its pool have their copies again, and not before") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  members w(scheme, 2);
+  told events(w.o);
+  pool p(w.o);
+  w.kill(1);
+  events.becomes("silent 1, taken over 0");
+  (void)p.alloc_bytes(pattern(100, 1));  // each part serves, alone
+  (void)p.alloc_bytes(pattern(100, 1));
+  CHECK(events.replicated() == 0);
+  w.start(1);
+  CHECK(await([&] { return events.replicated() == 1; }));
+  CHECK(members::is_whole(p));
+}
+
+TEST_CASE("a program is told that an agent leaves a pool with replicas, and that it stays") {
+  const std::string scheme = GENERATE("tcp", "shm");
+  members w(scheme, 3);
+  SECTION("it cannot leave") {
+    w.o.agents.pop_back();
+    told events(w.o);
+    const pool p(w.o);
+    w.all[0]->store().drain(true);
+    events.becomes("leaving 0");
+    w.all[0]->store().drain(false);
+    events.becomes("staying 0");
+  }
+  SECTION("it leaves") {
+    told events(w.o);
+    pool p(w.o);
+    const std::size_t backup = w.backup_of(p, 0);
+    w.all[0]->store().drain(true);
+    events.becomes(fmt::format("leaving 0, silent 0, taken over {}", backup));
+    CHECK(w.is_left(0));
+  }
 }
 
 TEST_CASE("a pool that cannot be opened, or is closed, tells nothing") {
