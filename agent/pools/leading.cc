@@ -209,6 +209,8 @@ bool pool_keeper::send_records() {
   backup_records_body b{};
   b.count = replicas_.log.take(records_, limits::records_bytes_max, b.after);
   if (b.count == 0) return false;
+  const auto now_ms = std::chrono::floor<std::chrono::milliseconds>(agent_.now().time_since_epoch());
+  tell_how_long(records_, static_cast<std::uint64_t>(now_ms.count()));
   b.bytes = static_cast<std::uint32_t>(records_.size());
   link_->post(backup_message::backup_records, std::as_bytes(std::span(&b, 1)), records_);
   return true;

@@ -135,7 +135,7 @@ struct object_record {
   std::uint32_t vblock, generation, index;
   std::uint32_t old_vblock, old_index;  ///< a release: what it was named before
   std::uint32_t how;                    ///< object_change
-  std::uint64_t expires_ms;             ///< of an allocation; 0: not by itself
+  std::uint64_t expires_ms;             ///< of an allocation, from when the message is sent; 0: not by itself
 };
 enum class object_change : std::uint32_t { allocated = 0, written = 1, renamed = 2 };
 struct vacate_record {
@@ -154,7 +154,7 @@ struct bury_record {
 struct expiry_record {
   record_origin origin;
   std::uint32_t frame, slot;
-  std::uint64_t expires_ms;  ///< from now; 0: it does not
+  std::uint64_t expires_ms;  ///< from when the message is sent; 0: it does not
 };
 struct bind_record {
   record_origin origin;
@@ -171,7 +171,7 @@ struct stored_record {
   std::uint32_t frame, slot;
   std::uint32_t vblock, generation, index;
   std::uint32_t version;
-  std::uint64_t expires_ms;  ///< 0: not by itself
+  std::uint64_t expires_ms;  ///< from when the message is sent; 0: not by itself
 };
 struct generations_record {
   std::uint32_t first, count;

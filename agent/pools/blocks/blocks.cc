@@ -187,15 +187,16 @@ outcome pool_blocks::allocate(std::span<const std::byte> payload, std::uint32_t 
   pool_log::entry note = note_object(*f, payload);
   blocks::identity id;
   if (const errc e = bear(*f, slot, id); e != errc::ok) return e;
+  const expiry expires = expires_ms != 0 ? expiry_in(expires_ms) : 0;
   if (note != nullptr)
     pool_log::fill(note, object_record{by.origin, f->number, slot, id.vblock, id.generation, id.index, 0, 0,
-                                       static_cast<std::uint32_t>(object_change::allocated), expires_ms});
+                                       static_cast<std::uint32_t>(object_change::allocated), expires});
   take_slot(*f, slot);
   f->cursor = slot + 1 == f->slots ? 0 : slot + 1;
   ++f->live;
   store_object(*f, slot, id, payload, static_cast<std::uint32_t>(write_down(std::move(note))));
   index_slot(*f, slot, id);
-  if (expires_ms != 0) set_expiry(*f, slot, expiry_in(expires_ms));
+  if (expires != 0) set_expiry(*f, slot, expires);
   k.counts.allocated.fetch_add(1, std::memory_order_release);
   k.counts.payload_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
   out = where_of(slot, id);

@@ -406,7 +406,7 @@ class pool_blocks {
     return log_ != nullptr ? log_->append(std::move(e)) : last_version_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
   void image_of(frame& f);
-  [[nodiscard]] std::uint64_t milliseconds_to_expiry(const frame& f, std::uint32_t slot) const;
+  [[nodiscard]] static expiry expiry_of(const frame& f, std::uint32_t slot);
 
   // ---- of a mirror (mirror.cc) ----
   /// The frame of that number, open, with that slot; null: there is none.

@@ -42,10 +42,12 @@ errc pool_blocks::expire_after(const where& at, std::uint64_t ms, const asked_ch
   if (o.f == nullptr) return errc::not_found;
   if (by.has_passed()) return errc::timed_out;
   pool_log::entry note;
-  if (writes_down(*o.f)) note = pool_log::make(record_kind::expiry, expiry_record{by.origin, o.f->number, o.slot, ms});
+  const expiry expires = ms != 0 ? expiry_in(ms) : 0;
+  if (writes_down(*o.f))
+    note = pool_log::make(record_kind::expiry, expiry_record{by.origin, o.f->number, o.slot, expires});
   if (log_ != nullptr) (void)write_down(std::move(note));
-  if (ms != 0)
-    set_expiry(*o.f, o.slot, expiry_in(ms));
+  if (expires != 0)
+    set_expiry(*o.f, o.slot, expires);
   else
     drop_expiry(*o.f, o.slot);
   return errc::ok;

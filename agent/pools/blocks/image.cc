@@ -18,11 +18,10 @@ void pool_blocks::begin_image() {
   image_next_ = image_vblock_ = 0;
 }
 
-std::uint64_t pool_blocks::milliseconds_to_expiry(const frame& f, std::uint32_t slot) const {
+/// As records have it: 0 if it does not expire.
+expiry pool_blocks::expiry_of(const frame& f, std::uint32_t slot) {
   const expiry at = f.expiries != nullptr ? f.expiries->of(slot) : no_expiry;
-  if (at == no_expiry) return 0;
-  const expiry now = now_ms();
-  return at > now ? at - now : 1;
+  return at == no_expiry ? 0 : at;
 }
 
 void pool_blocks::image_of(frame& f) {
@@ -38,9 +37,9 @@ void pool_blocks::image_of(frame& f) {
     payload.clear();
     // One that cannot be read here is not to be read there either: its audit finds what this one does.
     if (load_object(f, s, payload) != errc::ok) continue;
-    write(pool_log::make(
-        record_kind::stored,
-        stored_record{f.number, s, h.vblock, h.generation, h.index, h.version, milliseconds_to_expiry(f, s)}, payload));
+    write(pool_log::make(record_kind::stored,
+                         stored_record{f.number, s, h.vblock, h.generation, h.index, h.version, expiry_of(f, s)},
+                         payload));
   }
   f.mirrored = true;
 }

@@ -4,6 +4,9 @@
 #include "object_memory.h"
 #include "os/os.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -89,6 +92,25 @@ std::uint32_t pool_log::take(std::vector<std::byte>& to, std::size_t bytes_max, 
     sent_ = unsent_->head.number;
   }
   return count;
+}
+
+void tell_how_long(std::span<std::byte> records, std::uint64_t now_ms) noexcept {
+  while (!records.empty()) {
+    record_head h;
+    std::memcpy(&h, records.data(), sizeof h);
+    const auto kind = static_cast<record_kind>(h.kind);
+    const std::size_t at = kind == record_kind::object   ? offsetof(object_record, expires_ms)
+                           : kind == record_kind::expiry ? offsetof(expiry_record, expires_ms)
+                           : kind == record_kind::stored ? offsetof(stored_record, expires_ms)
+                                                         : 0;
+    std::uint64_t time = 0;
+    if (at != 0) std::memcpy(&time, records.data() + sizeof h + at, sizeof time);
+    if (time != 0) {  // what has expired does so at once: 0 would be never
+      time = time > now_ms ? std::min(time - now_ms, pool_expiry_ms_max) : 1;
+      std::memcpy(records.data() + sizeof h + at, &time, sizeof time);
+    }
+    records = records.subspan(h.bytes);
+  }
 }
 
 void pool_log::send_again_after(std::uint64_t number) noexcept {

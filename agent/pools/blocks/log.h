@@ -105,4 +105,8 @@ class pool_log {
   std::atomic<std::uint64_t> end_{0}, confirmed_{0}, bytes_{0};
 };
 
+/// Of copies of records that are sent: times, which are of this agent's clock in a log, become how long from now. So a
+/// backup has them late by no more than the way, however long records were kept.
+void tell_how_long(std::span<std::byte> records, std::uint64_t now_ms) noexcept;
+
 }  // namespace fm::agent

@@ -7,13 +7,32 @@ using namespace blocks_test;
 using fm::agent::pool_log;
 using fm::protocol::record_head;
 using fm::protocol::record_kind;
+using std::chrono::milliseconds;
 
 namespace {
+
+/// An agent's, in the test's hands.
+struct test_clock {
+  std::int64_t now_ns;
+  fm::agent::environment agent{options(this)};
+  explicit test_clock(std::int64_t seconds) : now_ns(seconds * 1'000'000'000) {}
+  test_clock(const test_clock&) = delete;
+  test_clock& operator=(const test_clock&) = delete;
+
+ private:
+  static fm::agent::store_options options(test_clock* of) {
+    fm::agent::store_options o;
+    o.hooks.context = of;
+    o.hooks.now = [](void* c) { return time_point(std::chrono::nanoseconds(static_cast<test_clock*>(c)->now_ns)); };
+    return o;
+  }
+};
 
 /// A primary with its log.
 struct primary : world {
   pool_log log;
-  explicit primary(const settings& s = {}) : world(s) { blocks.keep_log(log); }
+  const settings given;
+  explicit primary(const settings& s = {}) : world(s), given(s) { blocks.keep_log(log); }
   void begin() {
     log.record(true);
     blocks.begin_image();
@@ -29,6 +48,8 @@ struct primary : world {
     std::uint64_t after = 0;
     while (log.take(all, 64_KiB, after) != 0) {
     }
+    const time_point now = given.agent != nullptr ? given.agent->now() : clock::now();
+    fm::agent::tell_how_long(all, std::uint64_t(std::chrono::floor<milliseconds>(now.time_since_epoch()).count()));
     log.confirmed(log.end());
     return all;
   }
@@ -189,6 +210,42 @@ TEST_CASE("a backup that goes on names no object as one was named before") {
   backup.compact();
   backup.check();
   CHECK(log.end() > p.log.end());
+}
+
+TEST_CASE(
+    "an object expires at a backup as at its primary, however long its record is kept, whatever their clocks are") {
+  test_clock here{1000}, there{5};
+  settings s, t;
+  s.agent = &here.agent;
+  t.agent = &there.agent;
+  primary p(s);
+  world backup(t);
+  const auto pass = [&](std::int64_t ms) {
+    here.now_ns += ms * 1'000'000;
+    there.now_ns += ms * 1'000'000;
+  };
+  const auto make = [&](std::uint64_t ms) {
+    where at;
+    REQUIRE(p.blocks.allocate(std::vector<std::byte>(20), 0, at, fm::agent::held::exclusive, ms) == errc::ok);
+    return at;
+  };
+  const where of_image = make(1000);
+  pass(100);
+  p.begin();
+  p.finish();
+  const where changed = make(0), made = make(900);
+  REQUIRE(p.blocks.expire_after(changed, 900) == errc::ok);
+  pass(600);
+  apply(backup, p);
+  backup.blocks.stop_mirroring();
+  const auto is_there = [&](where at) {
+    std::vector<std::byte> out;
+    return backup.blocks.read(at, out) == errc::ok;
+  };
+  pass(299);
+  for (const where& at : {of_image, changed, made}) CHECK(is_there(at));
+  pass(2);
+  for (const where& at : {of_image, changed, made}) CHECK_FALSE(is_there(at));
 }
 
 TEST_CASE("records that contradict what is there are refused, and break nothing") {
