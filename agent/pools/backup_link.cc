@@ -13,7 +13,46 @@ using codec::answer_view;
 using codec::make_message;
 using codec::parse_answer;
 
+/// Names the number as that of the primary of a part that no pool has. The agent of that number finds that it asks itself;
+/// others have never heard of the part.
+class question final : public fabric::session_events {
+ public:
+  question(const open_backup_body& hello, std::uint64_t number) : hello_(hello) {
+    hello_.slot = UINT32_MAX;
+    hello_.resume = 1;
+    hello_.primary = number;
+  }
+  errc connected(fabric::session& s, std::uint32_t) override {
+    auto message = codec::frame(as_type(backup_message::open_backup), hello_);
+    fabric::request r;
+    if (const errc e = codec::ask(s, r, &message, sizeof message); e != errc::ok) return e;
+    const answer_view v = parse_answer(r.reply, as_type(backup_message::open_backup));
+    if (v.code == errc::ok || v.code == errc::not_found) is = v.code == errc::ok;
+    return errc::refused;  // that was all
+  }
+  void disconnected(fabric::session&, std::uint32_t, errc) noexcept override {}
+  void lost(fabric::session&, errc) noexcept override {}
+  void notice(fabric::session&, std::span<const std::byte>) noexcept override {}
+  std::optional<bool> is;
+
+ private:
+  open_backup_body hello_;
+};
+
 }  // namespace
+
+std::optional<bool> is_agent(const std::string& url, const open_backup_body& hello, std::uint64_t number,
+                             duration within) {
+  question q(hello, number);
+  fabric::session_options o;
+  o.connect_within = o.reconnect_for = o.operation_within = within;
+  o.fetch_lanes = 1;
+  try {
+    (void)fabric::connect(url, o, q);
+  } catch (const error&) {  // as it always ends
+  }
+  return q.is;
+}
 
 backup_link::backup_link(const std::string& url, const open_backup_body& hello, duration tenure, pool_log& log,
                          void (*rung)(void*) noexcept, void* context)

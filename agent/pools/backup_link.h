@@ -10,9 +10,15 @@
 #include "fabric/client/client.h"
 
 #include <list>
+#include <optional>
 #include <string>
 
 namespace fm::agent {
+
+/// Whether the agent at that address has that number. It is asked for nothing else; `hello` is of any pool. Nothing: it did
+/// not say so within that time.
+[[nodiscard]] std::optional<bool> is_agent(const std::string& url, const open_backup_body& hello, std::uint64_t number,
+                                           duration within);
 
 class backup_link final : public fabric::session_events {
  public:

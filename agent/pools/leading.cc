@@ -32,9 +32,26 @@ std::string pool_keeper::why_lost(const backup_link::news& news) const {
   return left_ ? "its agent is drained" : news.refusal != errc::ok ? news.text : "it does not answer";
 }
 
-bool pool_keeper::has_third() const {
-  const std::lock_guard lock(mutex_);
-  return std::any_of(urls_.begin(), urls_.end(), [&](const std::string& u) { return u != link_->url(); });
+/// By numbers: two processes may spell one address in two ways. One address a round, so that beats go on.
+bool pool_keeper::has_third(time_point now) {
+  if (link_->agent() == third_beside_ && now < third_until_) return has_third_;
+  if (link_->agent() != third_beside_) next_third_ = 0;
+  third_beside_ = link_->agent();
+  has_third_ = false;
+  std::string url;
+  {
+    const std::lock_guard lock(mutex_);
+    if (next_third_ < urls_.size()) url = urls_[next_third_];
+  }
+  if (!url.empty() && url != link_->url() && may_connect(agent_.options, url) == errc::ok) {
+    const auto is_not = [&](std::uint64_t number) {
+      return !is_agent(url, hello(), number, replicas_.members.tenure() / 4).value_or(true);
+    };
+    has_third_ = is_not(link_->agent()) && is_not(self_);
+  }
+  next_third_ = has_third_ || url.empty() ? 0 : next_third_ + 1;
+  if (next_third_ == 0) third_until_ = clock::now() + limits::sleep_max;
+  return has_third_;
 }
 
 bool pool_keeper::lead(time_point now, time_point& until) {
@@ -61,13 +78,13 @@ bool pool_keeper::lead(time_point now, time_point& until) {
   const bool may_leave = drained && now >= stayed_ + pool_.reading_lease();
   if (stage_ == stage::following && told_ && !asks_ && !lets_go_ && link_->takes_more()) {
     // Once it was said, until it is heard: the backup may have ended because of what was said on an earlier connection.
-    if (!let_go_ && may_leave && has_third() && replicas_.members.leave()) {
+    if (!let_go_ && may_leave && has_third(now) && replicas_.members.leave()) {
       log::info("pool {}: this agent is drained, and gives it to {}", pool_.name, link_->url());
       const duration lease = pool_.reading_lease();
       leases_until_ = clock::now() + lease + lease / limits::tenure_drift_share;
       return true;
     }
-    if (let_go_ || (news.leaves && has_third())) {
+    if (let_go_ || (news.leaves && has_third(now))) {
       lets_go_ = let_go_ = true;
       link_->post(backup_message::leave_backup, {});
     }
@@ -117,6 +134,25 @@ bool pool_keeper::hand_over(time_point now, time_point& until) {
   return more;
 }
 
+open_backup_body pool_keeper::hello() const {
+  open_backup_body b{};
+  b.major = backup_protocol_major;
+  b.minor = backup_protocol_minor;
+  b.slot = pool_.slot;
+  b.instance = pool_.instance;
+  b.tenant[0] = pool_.tenant[0];
+  b.tenant[1] = pool_.tenant[1];
+  b.primary = self_;
+  b.term = replicas_.members.term();
+  b.quota_bytes = pool_.quota_bytes;
+  b.tenure_ms = static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(replicas_.members.tenure()).count());
+  b.region_bytes = region_bytes_;
+  b.settings = pool_.settings;
+  pool_.name.copy(b.name, sizeof b.name - 1);
+  return b;
+}
+
 void pool_keeper::find_backup(time_point now, time_point& until) {
   if (now < try_at_) {
     until = std::min(until, try_at_);
@@ -144,24 +180,9 @@ void pool_keeper::find_backup(time_point now, time_point& until) {
     tried_all = ++tried_ > urls_.size();
   }
   if (may_connect(agent_.options, url) != errc::ok) return;
-  open_backup_body hello{};
-  hello.major = backup_protocol_major;
-  hello.minor = backup_protocol_minor;
-  hello.slot = pool_.slot;
-  hello.instance = pool_.instance;
-  hello.tenant[0] = pool_.tenant[0];
-  hello.tenant[1] = pool_.tenant[1];
-  hello.primary = self_;
-  hello.term = term;
-  hello.quota_bytes = pool_.quota_bytes;
-  hello.tenure_ms = static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(replicas_.members.tenure()).count());
-  hello.region_bytes = region_bytes_;
-  hello.settings = pool_.settings;
-  pool_.name.copy(hello.name, sizeof hello.name - 1);
   try {
     link_ = std::make_unique<backup_link>(
-        url, hello, replicas_.members.tenure(), replicas_.log,
+        url, hello(), replicas_.members.tenure(), replicas_.log,
         [](void* k) noexcept { static_cast<pool_keeper*>(k)->ring(); }, this);
   } catch (const error& e) {
     log::debug("pool {}: {} does not become its backup: {}", pool_.name, url, e.what());

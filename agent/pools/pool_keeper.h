@@ -83,8 +83,10 @@ class pool_keeper {
   /// What lead and hand_over do with the backup's answers.
   backup_link::news hear_backup();
   [[nodiscard]] std::string why_lost(const backup_link::news& news) const;
-  /// Another agent than the two could be a backup.
-  [[nodiscard]] bool has_third() const;
+  /// Another agent than the two could be a backup, as far as is known.
+  [[nodiscard]] bool has_third(time_point now);
+  /// What a backup is opened with.
+  [[nodiscard]] open_backup_body hello() const;
   void find_backup(time_point now, time_point& until);
   bool teach();
   bool send_records();
@@ -121,8 +123,12 @@ class pool_keeper {
   stage stage_ = stage::none;
   std::unique_ptr<backup_link> link_;
   std::size_t next_url_ = 0;
-  std::size_t tried_ = 0;         ///< of the URLs, since one was taken
-  time_point try_at_{};           ///< not before
+  std::size_t tried_ = 0;           ///< of the URLs, since one was taken
+  time_point try_at_{};             ///< not before
+  std::uint64_t third_beside_ = 0;  ///< the backup beside which a third agent was looked for
+  std::size_t next_third_ = 0;      ///< of the URLs
+  time_point third_until_{};        ///< what was found is not looked for again
+  bool has_third_ = false;
   time_point promised_{};         ///< when what the backup has answered last was sent
   time_point heard_{};            ///< the same, later by what this thread was late itself: silence counts from here
   bool told_ = false;             ///< the backup knows that it is one

@@ -59,6 +59,8 @@ struct open_backup_body {
   pool_settings settings;
   char name[48];
 };
+/// An agent that is named as the primary opens nothing, and answers. Whoever wants to know whether it has a number asks so,
+/// with resume, for a slot that no pool has: others refuse with not_found.
 struct open_backup_answer {
   std::uint64_t agent;    ///< the backup's number
   std::uint64_t applied;  ///< the last record that it has applied

@@ -1,4 +1,4 @@
-// Agents that leave a pool with replicas while others of its agents leave, too.
+// Agents that leave a pool with replicas, or do not, because of what others of its agents do and are.
 #include "pool/replicas/replicas_fixture.h"
 
 using namespace pool_test;
@@ -30,4 +30,19 @@ TEST_CASE("an agent that leaves after its backup has left without an answer does
   w.kill(0);
   w.kill(backup);
   CHECK(p.read_bytes(object) == bytes);
+}
+
+TEST_CASE("an agent that is drained stays where the third one is its backup under another address") {
+  members w("tcp", 2, false);  // so that no pause of this process makes an agent go on alone
+  const pool_options given = w.o;
+  pool p(given);
+  const std::uint32_t part = w.part_of(p, 0);
+  for (std::string& url : w.o.agents) url.replace(url.find("127.0.0.1"), 9, "localhost");
+  const pool q(w.o);  // its addresses are the last that both agents were told
+  for (const auto& a : w.all) a->store().drain(true);
+  const time_point until = clock::now() + std::chrono::seconds(2);  // five tenures
+  CHECK(await([&] { return clock::now() >= until; }));
+  CHECK(w.is(0, part, "primary"));
+  CHECK(p.stats().agents[0].term == 2);
+  CHECK(members::is_whole(p));
 }
