@@ -180,7 +180,15 @@ errc connect_endpoint(const endpoint& e, time_point deadline, descriptor& out) n
   return errc::ok;
 }
 
-/// A socket file that nobody listens on is left over from a killed agent; any other file is not ours to remove.
+/// The deadline of the next of `tries`, so that one that nobody answers leaves the others their time.
+time_point share_of(time_point deadline, std::size_t tries) noexcept {
+  if (deadline == time_point::max()) return deadline;
+  const time_point now = clock::now();
+  return now + (deadline - now) / static_cast<std::int64_t>(tries);
+}
+
+/// A socket file that nobody listens on is left over from a killed agent; any other file is not ours to remove. The system
+/// refuses a connection only if nobody listens: a listener that is busy, or that may not be asked, is there all the same.
 void remove_stale_socket(const address& at, const std::string& url) {
   struct stat st {};
   if (::lstat(at.path.c_str(), &st) != 0) return;
@@ -208,8 +216,8 @@ errc connect_socket(const address& to, time_point deadline, descriptor& out) noe
     if (to.scheme == "shm") return connect_endpoint(unix_endpoint(to.path), deadline, out);
     std::vector<endpoint> found;
     errc e = resolve_within(to, deadline, found);
-    for (const endpoint& at : found) {
-      e = connect_endpoint(at, deadline, out);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      e = connect_endpoint(found[i], share_of(deadline, found.size() - i), out);
       if (e == errc::ok) break;
     }
     return e;

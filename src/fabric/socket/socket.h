@@ -23,8 +23,8 @@ using os::descriptor;
 using name_lookup_fn = int (*)(const char* host, const char* port, const addrinfo* hints, addrinfo** list);
 extern std::atomic<name_lookup_fn> name_lookup;
 
-/// Connects to tcp:// or shm://, and looks a host's name up within the deadline, too. Returns unreachable, timed_out, or
-/// ok with `out` set.
+/// Connects to tcp:// or shm://, and looks a host's name up within the deadline, too. The addresses of a host are tried in
+/// their order, each with its share of the time that is left. Returns unreachable, timed_out, or ok with `out` set.
 errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept;
 
 /// Listens. Throws fm::error naming `url` (invalid_argument, unreachable when the address is in use). `real` becomes
