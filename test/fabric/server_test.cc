@@ -255,6 +255,33 @@ TEST_CASE("listening fails with the address in the error") {
   CHECK_THROWS_AS(listen(path, {}, agent), error);
 }
 
+TEST_CASE("the socket of a listener that is too busy to answer stays, and that of a dead one is replaced") {
+  const std::string url = over_shm::listen_url();
+  const std::string path = value_or_throw(parse_url(url)).path;
+  sockaddr_un un{};
+  un.sun_family = AF_UNIX;
+  std::strcpy(un.sun_path, path.c_str());
+  const auto at = reinterpret_cast<const sockaddr*>(&un);
+  memory_service agent;
+  {
+    const descriptor busy(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::bind(busy.get(), at, sizeof un) == 0);
+    REQUIRE(::listen(busy.get(), 0) == 0);
+    const descriptor waits(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));  // all that its backlog holds
+    REQUIRE(::connect(waits.get(), at, sizeof un) == 0);
+    try {
+      listen(url, {}, agent);
+      FAIL("listens");
+    } catch (const error& e) {
+      CHECK(e.code() == errc::refused);
+      CHECK(std::string(e.what()).find(path) != std::string::npos);
+    }
+    CHECK(::access(path.c_str(), F_OK) == 0);
+  }
+  CHECK(::access(path.c_str(), F_OK) == 0);
+  CHECK(listen(url, {}, agent)->url() == url);
+}
+
 TEST_CASE("nobody at an address is unreachable") {
   recorded_events events;
   for (const char* url : {"tcp://127.0.0.1:1", "shm:///tmp/farmem-nobody-listens-here"}) {

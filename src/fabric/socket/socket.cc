@@ -194,9 +194,13 @@ void remove_stale_socket(const address& at, const std::string& url) {
   if (::lstat(at.path.c_str(), &st) != 0) return;
   if (!S_ISSOCK(st.st_mode))
     throw error(errc::invalid_argument, fmt::format("{}: the path exists and is no socket", url));
-  descriptor probe;
-  if (connect_endpoint(unix_endpoint(at.path), clock::now() + std::chrono::seconds(1), probe) == errc::ok)
+  const descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const endpoint e = unix_endpoint(at.path);
+  const int why = probe && ::connect(probe.get(), e.get(), e.length) == 0 ? 0 : errno;
+  if (why == 0 || why == EAGAIN)  // EAGAIN: its backlog is full
     throw error(errc::refused, fmt::format("{}: another process listens there", url));
+  if (why != ECONNREFUSED && why != ENOENT)
+    throw error(errc::unreachable, fmt::format("{}: does another process listen there? {}", url, std::strerror(why)));
   ::unlink(at.path.c_str());
 }
 

@@ -27,8 +27,8 @@ extern std::atomic<name_lookup_fn> name_lookup;
 /// their order, each with its share of the time that is left. Returns unreachable, timed_out, or ok with `out` set.
 errc connect_socket(const address& to, time_point deadline, descriptor& out) noexcept;
 
-/// Listens. Throws fm::error naming `url` (invalid_argument, unreachable when the address is in use). `real` becomes
-/// the URL with the port that was really bound.
+/// Listens. Throws fm::error naming `url` (invalid_argument, unreachable when the address is in use, refused when another
+/// process listens on the path). `real` becomes the URL with the port that was really bound.
 descriptor listen_socket(const address& at, const std::string& url, bool insecure, std::string& real);
 
 /// Whether listening on a tcp:// address lets other machines in. False for a host that has no address now: listening
