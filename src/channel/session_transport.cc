@@ -17,6 +17,15 @@ namespace fm::detail {
 
 using namespace channel_wire;
 
+namespace {
+
+/// No answer but the welcome has a key. A descriptor that came with another one would stay open for as long as the process.
+void drop_key(fabric::request& done) noexcept {
+  if (const int fd = std::exchange(done.reply_key, {}).fd; fd >= 0) ::close(fd);
+}
+
+}  // namespace
+
 /// A small message on its way, which nobody waits for but drain().
 struct session_transport::told {
   fabric::request request;
@@ -43,7 +52,10 @@ void session_transport::connect(fabric::service* in_process) {
   session_ = fabric::connect(url_, o, *this, in_process);
 }
 
-session_transport::~session_transport() { close(); }
+session_transport::~session_transport() {
+  close();
+  for (buffer& b : buffers_) drop_key(b.request);
+}
 
 void session_transport::close() noexcept {
   if (session_) session_->close();
@@ -61,7 +73,7 @@ errc session_transport::connected(fabric::session& s, std::uint32_t g) {
   s.post(r);
   s.wait(r);
   errc e = r.status == errc::ok ? welcomed(r) : r.status;
-  if (r.reply_key.fd >= 0) ::close(r.reply_key.fd);
+  drop_key(r);
   if (e == errc::ok && asks_for_ == flag_stream) e = open_streams(s);
   if (e == errc::ok) connected_.store(&s, std::memory_order_release);
   return e;
@@ -129,6 +141,7 @@ std::span<std::byte> session_transport::room(std::size_t bytes) {
   if (b.posted) {
     session_->wait(b.request);
     b.posted = false;
+    drop_key(b.request);
     if (b.request.status != errc::ok)
       throw error(b.request.status == errc::timed_out ? errc::timed_out : errc::disconnected,
                   fmt::format("channel with {}: a part was lost", end_.name()));
@@ -182,6 +195,7 @@ errc session_transport::tell(std::span<const std::byte> message) noexcept {
 // The session calls this before it ends, so the transport is still there. Nothing of it is touched after the lock.
 void session_transport::over(fabric::request& done) noexcept {
   const std::unique_ptr<told> t(static_cast<told*>(done.context));
+  drop_key(done);
   // Where it did not go in time, the other end waits for it: that is the end of the channel, and not silence.
   if (done.status == errc::timed_out) t->session->drop_connection(done.generation);
   session_transport& from = *t->from;

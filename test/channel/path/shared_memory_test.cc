@@ -1,6 +1,13 @@
-// Channels over shm://, whose parts go through memory of both processes: what is refused there, and another end that writes into that
-// memory what it likes.
+// Channels over shm://, whose parts go through memory of both processes: what is refused there, another end that writes into that
+// memory what it likes, and one that sends descriptors.
+#include <poll.h>
+
+#include <filesystem>
+#include <iterator>
+
 #include "channel/impostor.h"
+#include "fabric/socket/socket.h"
+#include "fabric/wire/wire.h"
 
 using namespace channel_test;
 using fm::errc;
@@ -131,4 +138,125 @@ TEST_CASE("a window of shared memory is as large as it says") {
     REQUIRE(e.tx.recv<double[]>()->size() == numbers);
   }
   REQUIRE(e.tx.stats().waits_for_credit == 0);
+}
+
+namespace {
+
+namespace wire = fm::fabric::wire;
+
+/// Somebody who listens, agrees to what a connector asks for, and then asks for descriptions: each answer to one brings a
+/// descriptor.
+class sends_descriptors {
+ public:
+  explicit sends_descriptors(int asks)
+      : url_(fresh_url("shm")),
+        listening_(fm::fabric::listen_socket(fm::value_or_throw(fm::fabric::parse_url(url_)), url_, false, url_)),
+        ring_(terms_.ring_bytes()),
+        thread_([this, asks] {
+          try {
+            serve(asks);
+          } catch (const fm::error&) {  // the connector has left
+          }
+        }) {}
+  ~sends_descriptors() {
+    if (thread_.joinable()) answers();
+    ::unlink(url_.c_str() + std::strlen("shm://"));
+  }
+  sends_descriptors(const sends_descriptors&) = delete;
+  sends_descriptors& operator=(const sends_descriptors&) = delete;
+  [[nodiscard]] const std::string& url() const noexcept { return url_; }
+  /// Lets it begin to ask, and waits until it has sent its last answer; how many there were.
+  int answers() noexcept {
+    begin_ = true;
+    begin_.notify_all();
+    thread_.join();
+    return answers_;
+  }
+
+ private:
+  void receive(void* to, std::size_t bytes) {
+    const fm::errc e = fm::fabric::receive_all(socket_.get(), {static_cast<std::byte*>(to), bytes},
+                                               fm::clock::now() + std::chrono::minutes(1));
+    if (e != fm::errc::ok) throw fm::error(e, "the connector");
+  }
+  void send(const void* from, std::size_t bytes) {
+    const fm::errc e = fm::fabric::send_all(socket_.get(), {static_cast<const std::byte*>(from), bytes},
+                                            fm::clock::now() + std::chrono::minutes(1));
+    if (e != fm::errc::ok) throw fm::error(e, "the connector");
+  }
+  void answer(const wire::frame_header& to, std::span<const std::byte> payload) {
+    auto h = wire::make_header(wire::frame_type::answer, std::uint32_t(payload.size()));
+    h.op = to.op;
+    h.offset = 1;
+    h.flags = wire::flag_key | wire::flag_fd;
+    const iovec first{&h, 1};
+    if (fm::fabric::send_some(socket_.get(), {&first, 1}, ring_.fd()).outcome != fm::fabric::io_result::progress)
+      throw fm::error(errc::disconnected, "the connector");
+    send(reinterpret_cast<const std::byte*>(&h) + 1, sizeof h - 1);
+    send(payload.data(), payload.size());
+  }
+  void ask() {
+    const auto h = wire::make_header(wire::frame_type::notice, sizeof(head));
+    const head what = make(kind::ask);
+    send(&h, sizeof h);
+    send(&what, sizeof what);
+  }
+  void serve(int asks) {
+    if (!fm::fabric::wait_socket(listening_.get(), POLLIN, fm::clock::now() + std::chrono::minutes(1))) return;
+    std::string name;
+    socket_ = fm::fabric::accept_socket(listening_.get(), true, name);
+    wire::frame_header h{};
+    wire::hello_body hello{};
+    receive(&h, sizeof h);
+    receive(&hello, sizeof hello);
+    const auto welcome = wire::make_header(wire::frame_type::welcome, sizeof(wire::welcome_body));
+    const wire::welcome_body body{{1, 2}, 0, 3, 1u << 20, 4096};
+    send(&welcome, sizeof welcome);
+    send(&body, sizeof body);
+    for (std::vector<std::byte> payload; answers_ < asks;) {
+      receive(&h, sizeof h);
+      payload.resize(h.length);
+      receive(payload.data(), payload.size());
+      if (h.type != std::uint8_t(wire::frame_type::message)) continue;
+      head message{};
+      std::memcpy(&message, payload.data(), sizeof message);
+      if (message.kind == std::uint8_t(kind::hello)) {
+        head agreed = terms_.hello();
+        agreed.flags = flag_ring;
+        answer(h, std::as_bytes(std::span(&agreed, 1)));
+        begin_.wait(false);
+      } else {
+        answer(h, {});
+        ++answers_;
+      }
+      if (answers_ < asks) ask();
+    }
+  }
+
+  const fm::detail::channel_terms terms_ = fm::detail::channel_terms::of(narrow);
+  std::string url_;
+  fm::os::descriptor listening_, socket_;
+  fm::detail::ring_pair ring_;
+  std::atomic<bool> begin_{false};
+  int answers_ = 0;
+  std::thread thread_;
+};
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+}
+
+}  // namespace
+
+TEST_CASE("descriptors that nobody asked for do not stay open") {
+  constexpr int asks = 200;
+  fm::heap from(small());
+  sends_descriptors other(asks);
+  const fm::channel tx = fm::channel::connect(from, other.url(), narrow);
+  const std::ptrdiff_t before = open_descriptors();
+  REQUIRE(other.answers() == asks);
+  // The last ones may be on their way.
+  const auto give_up = fm::clock::now() + std::chrono::seconds(30);
+  while (open_descriptors() > before + asks / 2 && fm::clock::now() < give_up) std::this_thread::yield();
+  CHECK(open_descriptors() <= before + asks / 2);
 }
