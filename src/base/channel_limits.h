@@ -29,7 +29,8 @@ constexpr std::size_t compared_max = 64;
 /// a heap can hold.
 constexpr std::uint64_t objects_max = 1ull << 32;
 constexpr std::uint64_t bytes_max = 1ull << 40;
-/// The same of anybody who reaches the port. The reader keeps about 100 bytes for each object: 2 GiB at most.
+/// The same of anybody who reaches the port. The reader keeps about 100 bytes for each object: 2 GiB at most. What it keeps
+/// for a reference to an object that has not come yet, 32 bytes, counts against the bytes.
 constexpr std::uint64_t strangers_objects_max = 1ull << 24;
 constexpr std::uint64_t strangers_bytes_max = 4ull << 30;
 /// An adopted socket: bytes that wait to be written, from which on parts wait for room. Two of the largest parts.

@@ -224,7 +224,10 @@ slot_t graph_reader::read_ref(std::uint64_t word, graph_target target, std::uint
     throw_bad(fmt::format("a reference to object {} of {} that are known", number, known_));
   check_target(number, target);
   const slot_t slot = slots_[number];
-  if (slot == 0) body_late_.push_back({0, at, number, target});
+  if (slot == 0) {
+    account(0, sizeof(late_ref));
+    body_late_.push_back({0, at, number, target});
+  }
   return slot;
 }
 

@@ -9,7 +9,9 @@
 //     for the next cycle, and nothing else.
 //   - A reference is written only to an object of the type that its field refers to: by the schema for new objects, by
 //     comparing types for known ones.
-//   - Memory is used in proportion to what has arrived and to limits. A length claims one object of this heap at most.
+//   - Memory is used in proportion to what has arrived and to limits. A length claims one object of this heap at most. A
+//     reference to an object that is known and has not arrived takes more here than its eight bytes (late_ref), so what it
+//     takes counts against the bytes of the graph.
 //   - A part may lie in memory that its sender can change. So every word of it is read once, and the value that was
 //     checked is the value that is used.
 //   - Waiting for a part (part_source::next) happens outside of sections. Only roots and one pin are held then.

@@ -128,6 +128,18 @@ TEST_CASE("limits of objects and of bytes hold") {
   REQUIRE(read<branch>({{2, 3, 0, 0, 0, 0, 9}}, 3, false, {3, 56}));
 }
 
+TEST_CASE("references that wait for their object count against the limit of bytes") {
+  // The first element makes object 1 known, the others name it, before it has come: eight bytes each on the wire.
+  constexpr std::uint64_t waiting = 100;
+  std::vector<std::uint64_t> words{1 + waiting};
+  words.insert(words.end(), 1 + waiting, 2);
+  words.push_back(70);
+  const std::uint64_t on_the_wire = words.size() * 8;
+  require_refused<fm::ref<leaf>[]>(fm::errc::too_large, "bytes that are taken here", {words}, 2, false,
+                                   {10, on_the_wire + waiting * 32 - 8});
+  REQUIRE(read<fm::ref<leaf>[]>({words}, 2, false, {10, on_the_wire + waiting * 32}));
+}
+
 TEST_CASE("many roots: bits and references are checked, shared ones and null ones come back") {
   const auto read_each = [](std::vector<std::vector<std::uint64_t>> all, std::uint64_t objects) {
     parts source(std::move(all), objects);
