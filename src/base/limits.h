@@ -28,7 +28,8 @@ constexpr auto reconnect_pause_of_several = std::chrono::milliseconds(33);
 constexpr int quiet_ticks_max = 10;
 /// How often a listener looks for connections whose deadline is over.
 constexpr int listener_tick_ms = 100;
-/// A listener that ends lets clients handle the notices that they were sent for so long: the last one may say why.
+/// A listener that ends, and a service that is done with a client, let clients handle the notices that they were sent for
+/// so long: the last one may say why.
 constexpr auto last_words_within = std::chrono::seconds(1);
 /// A client that stops in the middle of a frame is cut off after so long.
 constexpr auto stall_max = std::chrono::seconds(10);

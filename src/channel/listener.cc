@@ -53,6 +53,11 @@ void peer_transport::drop() noexcept {
   if (way_->peer) way_->peer->close(errc::bad_frame, "the other end of a channel broke the rules");
 }
 
+void peer_transport::close() noexcept {
+  const std::lock_guard lock(way_->mutex);
+  if (way_->peer) way_->peer->finish();
+}
+
 // ---- the listener ----
 
 channel_listener_core::channel_listener_core(std::string_view url, const channel_options& options)

@@ -26,7 +26,8 @@ class peer_transport final : public channel_transport {
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point) noexcept override {}
   void drop() noexcept override;
-  void close() noexcept override {}
+  /// Who connected may stay, and would keep his place among channels_max and all that belongs to the channel.
+  void close() noexcept override;
 
  private:
   std::shared_ptr<way> way_;

@@ -24,6 +24,12 @@ void drop_key(fabric::request& done) noexcept {
   if (const int fd = std::exchange(done.reply_key, {}).fd; fd >= 0) ::close(fd);
 }
 
+bool is_goodbye(std::span<const std::byte> message) noexcept {
+  head h{};
+  std::span<const std::byte> rest;
+  return decode(message, h, rest) == errc::ok && h.kind == static_cast<std::uint8_t>(kind::bye);
+}
+
 }  // namespace
 
 /// A small message on its way, which nobody waits for but drain().
@@ -125,7 +131,11 @@ void session_transport::lost(fabric::session&, errc) noexcept {
 
 void session_transport::notice(fabric::session& s, std::span<const std::byte> payload) noexcept {
   const errc e = end_.arrived(payload);
-  if (e == errc::ok) return;
+  if (e == errc::ok) {
+    // Nothing comes after a goodbye, and the other end waits for the end of the connection.
+    if (is_goodbye(payload)) s.close();
+    return;
+  }
   end_.broken(e, "the other end broke the rules");
   s.drop_connection(s.generation());  // on the session's thread, so there is no later one yet
 }

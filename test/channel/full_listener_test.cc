@@ -4,6 +4,24 @@
 using namespace channel_test;
 using fm::errc;
 
+TEST_CASE("a channel that was closed where it was accepted takes no place, although who connected keeps his end") {
+  const std::string transport = GENERATE("local", "shm", "tcp");
+  CAPTURE(transport);
+  fm::heap from(small()), to(small());
+  fm::channel_listener listener(to, fresh_url(transport), {.channels_max = 1});
+  const fm::channel first = fm::channel::connect(from, listener.url());
+  listener.accept().close();
+  fm::channel second;
+  const auto give_up = fm::clock::now() + std::chrono::minutes(1);
+  thrown t;
+  do {
+    t = thrown_by([&] { second = fm::channel::connect(from, listener.url()); });
+  } while (t.code == errc::refused && fm::clock::now() < give_up);
+  REQUIRE(t.code == errc::ok);
+  second.send(from.make<node>({.id = 2}), {.until = fm::delivery::sent});
+  CHECK(listener.accept().recv<node>()->id == 2);
+}
+
 TEST_CASE("a listener with channels_max channels refuses the next one, and takes it when there is room again") {
   const std::string transport = GENERATE("local", "shm", "tcp");
   CAPTURE(transport);

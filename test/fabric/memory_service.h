@@ -17,7 +17,7 @@
 namespace fm::fabric::test {
 
 /// First byte of a message.
-enum class verb : std::uint8_t { echo, hold, key, sum, notify, grow, refuse, kick };
+enum class verb : std::uint8_t { echo, hold, key, sum, notify, grow, refuse, kick, finish };
 
 #pragma pack(push, 1)
 struct command {
@@ -174,6 +174,10 @@ class memory_service final : public service {
       }
       case verb::grow: out.payload.assign(cmd.count, std::byte{0x5a}); return errc::ok;
       case verb::refuse: return errc::bad_frame;
+      case verb::finish:
+        for (std::uint64_t i = 0; i < cmd.count; ++i) p.notify(std::as_bytes(std::span(&i, 1)));
+        p.finish();
+        return errc::ok;
       case verb::kick: p.close(errc::quota_exceeded, "the test asked for it"); return errc::ok;
     }
     return errc::bad_frame;

@@ -230,6 +230,23 @@ TEMPLATE_TEST_CASE("while a message of one session is served, another thread ans
   next->close();
 }
 
+TEMPLATE_TEST_CASE("a session that is finished ends when its notices are handled, or in time if they are not", "",
+                   over_shm, over_tcp) {
+  pair_over<TestType> p;
+  command c{.what = verb::finish, .count = 3};
+  request r;
+  (void)p.message(r, &c, sizeof c);  // the end may overtake the answer
+  REQUIRE(p.events.until([](auto& e) { return e.downs.size() == 1; }));
+  CHECK(p.events.notices.size() == 3);
+
+  raw_client silent(p.server->url());
+  silent.greet();
+  silent.send(make_header(frame_type::message, sizeof c));
+  silent.send(c);
+  CHECK(silent.ended());
+  CHECK(p.agent.until([](auto& a) { return a.sessions_ended == 2; }));
+}
+
 TEST_CASE("a plaintext listener beyond this host has to be asked for") {
   memory_service agent;
   try {

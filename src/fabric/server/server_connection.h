@@ -11,6 +11,7 @@
 #include "fabric/wire/wire.h"
 #include "service.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "server_output.h"
@@ -68,10 +69,18 @@ class server_connection {
   }
   [[nodiscard]] bool wants_output() const noexcept { return !output_.empty(); }
   [[nodiscard]] bool wants_input() const noexcept { return !output_.full() && !refused_ && !is_stream_; }
-  /// Whether a deadline runs: for the hello, or for the rest of a frame.
-  [[nodiscard]] bool watched() const noexcept { return !open() || in_frame() || wants_output(); }
+  /// Whether a deadline runs: for the hello, for the rest of a frame, or for the end of a session that is finished.
+  [[nodiscard]] bool watched() const noexcept { return deadline() != time_point::max(); }
   [[nodiscard]] time_point deadline() const noexcept {
-    return progress_ + (open() ? fabric_limits::stall_max : host_.limits().handshake_within);
+    if (!open()) return progress_ + host_.limits().handshake_within;
+    const time_point whole = in_frame() || wants_output() ? progress_ + fabric_limits::stall_max : time_point::max();
+    return std::min(whole, peer_->ends_by());
+  }
+  /// What it did not do before its deadline.
+  [[nodiscard]] const char* lateness() const noexcept {
+    if (!open()) return "no hello in time";
+    return peer_->ends_by() == deadline() ? "it did not handle its last notices in time"
+                                          : "it stopped in the middle of a frame";
   }
   [[nodiscard]] const std::shared_ptr<server_peer>& session() const noexcept { return peer_; }
 

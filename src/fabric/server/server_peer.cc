@@ -3,6 +3,7 @@
 // threads.
 #include "server_peer.h"
 
+#include "base/limits.h"
 #include "base/log.h"
 #include <sys/socket.h>
 
@@ -10,7 +11,8 @@ namespace fm::fabric {
 
 bool server_peer::notify(std::span<const std::byte> payload) noexcept {
   const std::lock_guard lock(mutex_);
-  if (ending_ || lanes_.empty() || unacknowledged_ >= wire::notices_max || payload.size() > message_bytes_max_)
+  if (ending_ || ends_by() != time_point::max() || lanes_.empty() || unacknowledged_ >= wire::notices_max ||
+      payload.size() > message_bytes_max_)
     return false;
   try {
     notices_.emplace_back(payload.begin(), payload.end());
@@ -28,12 +30,24 @@ void server_peer::end_lanes() noexcept {
     if (l.socket >= 0) ::shutdown(l.socket, SHUT_RDWR);
 }
 
-void server_peer::close(errc why, std::string_view reason) noexcept {
-  log::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
-  const std::lock_guard lock(mutex_);
+void server_peer::end_locked() noexcept {
   ending_ = true;
   end_lanes();
   settled_.notify_all();
+}
+
+void server_peer::close(errc why, std::string_view reason) noexcept {
+  log::warn("{}: connection closed: {}: {}", name_, to_string(why), reason);
+  const std::lock_guard lock(mutex_);
+  end_locked();
+}
+
+void server_peer::finish() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (ending_ || lanes_.empty() || ends_by() != time_point::max()) return;
+  if (unacknowledged_ == 0) return end_locked();
+  ends_by_.store(clock::now() + fabric_limits::last_words_within, std::memory_order_relaxed);
+  lanes_.front().attention();  // its deadline runs
 }
 
 bool server_peer::join(lane_ref l) {
@@ -46,10 +60,8 @@ bool server_peer::join(lane_ref l) {
 bool server_peer::leave(std::uint64_t id) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    ending_ = true;
     std::erase_if(lanes_, [id](const lane_ref& l) { return l.id == id; });
-    end_lanes();
-    settled_.notify_all();
+    end_locked();
     if (!lanes_.empty()) return false;
   }
   service_.disconnected(*this);
@@ -74,7 +86,9 @@ bool server_peer::notices_handled(std::uint32_t count) noexcept {
   const std::lock_guard lock(mutex_);
   if (count > unacknowledged_) return false;
   unacknowledged_ -= count;
-  if (unacknowledged_ == 0) settled_.notify_all();
+  if (unacknowledged_ != 0) return true;
+  if (ends_by() != time_point::max()) end_locked();
+  settled_.notify_all();
   return true;
 }
 

@@ -21,6 +21,9 @@ class peer {
   virtual bool notify(std::span<const std::byte> payload) noexcept = 0;
   /// Closes the connection, with a log line that gives the reason. Thread-safe, returns at once.
   virtual void close(errc why, std::string_view reason) noexcept = 0;
+  /// Ends the connection when the client has handled the notices that it was given, or after last_words_within. Takes no
+  /// further ones. Thread-safe, returns at once. Over local: and verbs:// the end is left to the client.
+  virtual void finish() noexcept {}
   /// The service's own word for this peer.
   void* user = nullptr;
 };

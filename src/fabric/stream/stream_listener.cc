@@ -359,8 +359,7 @@ void stream_listener::check_deadlines(io_thread& t) noexcept {
     const auto one = at++;
     const server_connection& c = *one->second.connection;
     if (!c.watched() || c.deadline() > now) continue;
-    log::warn("{}: connection closed: {}", c.name(),
-              c.open() ? "it stopped in the middle of a frame" : "no hello in time");
+    log::warn("{}: connection closed: {}", c.name(), c.lateness());
     remove(t, one->first);
   }
   if (accepting_paused_ && &t == threads_[0].get()) {

@@ -25,7 +25,7 @@ struct transport {
 };
 
 /// Changes whenever the interfaces between the library and a transport's shared object do.
-constexpr std::uint32_t transport_abi = 7;
+constexpr std::uint32_t transport_abi = 8;
 
 /// What a shared object exports under the name "farmem_transport".
 using transport_entry = const transport* (*)();
