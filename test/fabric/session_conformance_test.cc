@@ -44,6 +44,19 @@ TEMPLATE_TEST_CASE("a broken connection is replaced and the generation goes up b
   CHECK(p.agent.until([](auto& a) { return a.sessions_ended >= 4; }));
 }
 
+TEMPLATE_TEST_CASE("a connection that breaks after its owner took it, and before it is up, is told as broken", "",
+                   ALL_TRANSPORTS) {
+  pair_over<TestType> p;
+  p.events.on_connected = [](session& s, std::uint32_t g) {
+    if (g == 2) s.drop_connection(g);
+    return errc::ok;
+  };
+  p.link->drop_connection(1);
+  REQUIRE(p.events.until([](auto& e) { return e.ups.size() == 3; }));
+  CHECK(p.events.ups == std::vector<std::uint32_t>{1, 2, 3});
+  CHECK(p.events.downs == std::vector<std::uint32_t>{1, 2});
+}
+
 TEMPLATE_TEST_CASE("requests posted between two connections complete as disconnected", "", ALL_TRANSPORTS) {
   pair_over<TestType> p;
   std::atomic<bool> go{false}, entered{false};

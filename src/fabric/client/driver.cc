@@ -217,6 +217,7 @@ errc driver::attempt(duration within) noexcept {
   t_opening = this;
   e = closing() ? errc::cancelled : without_throwing([&] { return events_.connected(*this, g); });
   t_opening = nullptr;
+  const bool taken = e == errc::ok;
   {
     const std::lock_guard lock(mutex_);
     if (e == errc::ok && current() == phase::opening && !closing()) {
@@ -228,6 +229,8 @@ errc driver::attempt(duration within) noexcept {
   }
   interrupt(g, e);
   hang_up(e);
+  // It broke after its owner had taken it and before it was up.
+  if (taken && !closing()) events_.disconnected(*this, g, e);
   return e;
 }
 

@@ -8,8 +8,9 @@
 //   any ──close──► closed
 //
 // Invariants: events are called by the session thread only, one at a time; every connected(g) that returned ok is
-// followed by one disconnected(g), unless the session is closed; when disconnected(g) is called, every request of
-// generation g is done; close() calls no event.
+// followed by one disconnected(g), unless the session is closed, also if the connection breaks before it is up, and
+// before connect throws because of that; when disconnected(g) is called, every request of generation g is done; close()
+// calls no event.
 #pragma once
 
 #include "fabric/wire/url.h"
