@@ -29,6 +29,7 @@ server_connection::server_connection(connection_host& host, descriptor socket, s
 
 server_connection::~server_connection() {
   if (held_) host_.served().memory_done(*peer_, header_.region);
+  output_.release([this](std::uint32_t region) { host_.served().memory_done(*peer_, region); });
   if (peer_) peer_->leave(id_);
 }
 
@@ -211,6 +212,7 @@ bool server_connection::read() {
     answer_with(errc::access_denied);
     return true;
   }
+  held_ = true;  // also if there is no memory for the answer
   answer_with(errc::ok, 0, header_.bytes);
   // The thread sanitizer notes what sendmsg has read when the call returns. By then the client may have the bytes, and
   // have written new ones to the same place by its other lane, which is in order, but through sockets, where it cannot
@@ -218,10 +220,12 @@ bool server_connection::read() {
   constexpr bool borrows = FM_TSAN == 0;
   if (borrows && header_.bytes > 4096) {
     output_.append_borrowed({at, header_.bytes}, header_.region);
+    held_ = false;
     return true;
   }
   output_.append({at, header_.bytes});
   host_.served().memory_done(*peer_, header_.region);
+  held_ = false;
   return true;
 }
 

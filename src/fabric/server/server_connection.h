@@ -40,7 +40,8 @@ class server_connection {
   server_connection(const server_connection&) = delete;
   server_connection& operator=(const server_connection&) = delete;
 
-  /// Reads and carries out what is there, and answers. False: the connection is over.
+  /// Reads and carries out what is there, and answers. False: the connection is over. So it is if one of these three throws
+  /// bad_alloc.
   bool on_readable();
   bool on_writable();
   /// Sends the notices that wait at the peer.
@@ -121,7 +122,7 @@ class server_connection {
   wire::frame_header header_{};
   std::uint64_t left_ = 0;       ///< of the payload
   std::byte* to_ = nullptr;      ///< where the rest goes; null: thrown away (a write that is denied)
-  bool held_ = false;            ///< `to_` is service memory
+  bool held_ = false;            ///< service memory is in use: `to_`, or what is being answered with
   std::vector<std::byte> body_;  ///< payload of a message that did not come in one piece, and of the small frames
   server_output output_;
 };

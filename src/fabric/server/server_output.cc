@@ -1,5 +1,6 @@
 // Queueing the bytes that a server connection sends, and writing them to its socket; see server_output.h. Owns the rule
-// that nothing stays borrowed after flush(). Called by the connection's I/O thread alone.
+// that nothing stays borrowed after flush(), or after release() if flush() found no memory. Called by the connection's
+// I/O thread alone.
 #include "server_output.h"
 
 #include <array>
@@ -25,11 +26,18 @@ void server_output::append_owned(std::vector<std::byte> bytes) {
 }
 
 void server_output::append_borrowed(std::span<const std::byte> bytes, std::uint32_t region) {
-  bytes_ += bytes.size();
   segments_.emplace_back();
+  bytes_ += bytes.size();
   segments_.back().borrowed = bytes;
   segments_.back().region = region;
   segments_.back().is_borrowed = true;
+}
+
+void server_output::release(const std::function<void(std::uint32_t)>& released) noexcept {
+  for (const segment& s : segments_)
+    if (s.is_borrowed) released(s.region);
+  segments_.clear();
+  bytes_ = descriptors_ = 0;
 }
 
 void server_output::append_descriptor(descriptor fd) {

@@ -18,13 +18,16 @@ class server_output {
 
   void append(std::span<const std::byte> bytes);
   void append_owned(std::vector<std::byte> bytes);
-  /// `bytes` stays good until `released` is called with `region`, during flush.
+  /// `bytes` stays good until `released` is called with `region`, during flush or release. Not if this throws.
   void append_borrowed(std::span<const std::byte> bytes, std::uint32_t region);
   /// What follows begins with a descriptor, which is closed once it is sent.
   void append_descriptor(descriptor fd);
 
-  /// Sends what the socket takes. False: the connection is gone. Nothing is borrowed afterwards.
+  /// Sends what the socket takes. False: the connection is gone. Nothing is borrowed afterwards; but something may be if
+  /// this throws, for want of memory.
   bool flush(int socket, const std::function<void(std::uint32_t)>& released);
+  /// Gives back what is borrowed, unsent. Nothing can be sent afterwards.
+  void release(const std::function<void(std::uint32_t)>& released) noexcept;
   [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
   [[nodiscard]] bool full() const noexcept {
     return bytes_ >= fabric_limits::unsent_bytes_max || descriptors_ >= fabric_limits::unsent_descriptors_max;

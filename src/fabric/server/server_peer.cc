@@ -77,9 +77,11 @@ void server_peer::let_go(std::uint64_t id) noexcept {
   service_.disconnected(*this);
 }
 
-std::deque<std::vector<std::byte>> server_peer::take_notices() noexcept {
+std::deque<std::vector<std::byte>> server_peer::take_notices() {
+  std::deque<std::vector<std::byte>> taken;  // an empty one has memory, too
   const std::lock_guard lock(mutex_);
-  return std::exchange(notices_, {});
+  taken.swap(notices_);
+  return taken;
 }
 
 bool server_peer::notices_handled(std::uint32_t count) noexcept {

@@ -48,7 +48,7 @@ class server_peer final : public peer {
   /// Removes a stream, which lives on without the session; as leave when the others have gone meanwhile.
   void let_go(std::uint64_t id) noexcept;
   /// Notices to be sent now. Called by the control lane's I/O thread.
-  std::deque<std::vector<std::byte>> take_notices() noexcept;
+  std::deque<std::vector<std::byte>> take_notices();
   /// The client has handled `count` notices; false when it claims more than there were.
   bool notices_handled(std::uint32_t count) noexcept;
   /// Waits until the client has handled every notice, or the session ends, or the deadline. Not by an I/O thread.

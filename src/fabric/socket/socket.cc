@@ -260,7 +260,7 @@ descriptor listen_socket(const address& at, const std::string& url, bool insecur
   return s;
 }
 
-descriptor accept_socket(int listening, bool unix_family, std::string& peer_name) noexcept {
+descriptor accept_socket(int listening, bool unix_family, std::string& peer_name) {
   endpoint from;
   from.length = sizeof from.storage;
   descriptor s(

@@ -36,8 +36,9 @@ descriptor listen_socket(const address& at, const std::string& url, bool insecur
 bool is_beyond_host(const address& at);
 [[noreturn]] void throw_insecure(std::string_view url);
 
-/// Accepts one connection; an empty descriptor with errno set when there is none.
-descriptor accept_socket(int listening, bool unix_family, std::string& peer_name) noexcept;
+/// Accepts one connection; an empty descriptor with errno set when there is none. Throws bad_alloc, and the connection is
+/// closed then.
+descriptor accept_socket(int listening, bool unix_family, std::string& peer_name);
 
 struct io_result {
   std::size_t bytes = 0;

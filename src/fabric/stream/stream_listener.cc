@@ -39,6 +39,15 @@ void add_to(int epoll, int fd, std::uint64_t id, std::uint32_t events, int how =
   ::epoll_ctl(epoll, how, fd, &e);
 }
 
+/// What `f` says of a connection: whether it lives. One that finds no memory ends, and no other.
+template <class F>
+bool without_memory_ends(const server_connection& c, F&& f) noexcept try {
+  return f();
+} catch (const std::bad_alloc&) {
+  log::warn("{}: connection closed: no memory", c.name());
+  return false;
+}
+
 }  // namespace
 
 stream_listener::stream_listener(const address& at, const std::string& url, const listen_options& options, service& s)
@@ -74,10 +83,11 @@ stream_listener::~stream_listener() {
 void stream_listener::drain_notices() noexcept {
   const time_point deadline = clock::now() + fabric_limits::last_words_within;
   std::vector<std::shared_ptr<server_peer>> peers;
-  {
+  try {
     const std::lock_guard lock(sessions_mutex_);
     for (const auto& [token, s] : sessions_)
       if (auto p = s.lock()) peers.push_back(std::move(p));
+  } catch (const std::bad_alloc&) {  // the others are not waited for
   }
   for (const auto& p : peers) p->drain(deadline);
 }
@@ -209,9 +219,10 @@ void stream_listener::handle(io_thread& t, std::uint64_t id, std::uint32_t event
   if (found == t.connections.end()) return;
   server_connection& c = *found->second.connection;
   const bool was_open = c.open();
-  bool alive = true;
-  if ((events & EPOLLOUT) != 0) alive = c.on_writable();
-  if (alive && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) alive = c.on_readable();
+  bool alive = without_memory_ends(c, [&] {
+    return ((events & EPOLLOUT) == 0 || c.on_writable()) &&
+           ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0 || c.on_readable());
+  });
   if (alive && (events & (EPOLLHUP | EPOLLERR)) != 0 && !c.wants_input()) alive = false;
   if (!alive) {
     if (!was_open && c.open())
@@ -347,7 +358,8 @@ void stream_listener::send_notices(io_thread& t) noexcept {
 }
 
 void stream_listener::send_notices(io_thread& t, connection_map::iterator at) noexcept {
-  if (at->second.connection->send_notices())
+  server_connection& c = *at->second.connection;
+  if (without_memory_ends(c, [&] { return c.send_notices(); }))
     settle(t, at->second);
   else
     remove(t, at->first);
