@@ -119,6 +119,7 @@ class comparison {
       c.order.insert(c.order.end(), refs.begin(), refs.end());
       compare_choice(refs.empty() ? graph_target{0} : own.targets[refs.front()], f.alternatives,
                      fmt::format("field '{}' of '{}'", here.name, own.name));
+      take_other_choices(own, refs);
     }
     if (!alike) to = std::move(c);
   }
@@ -150,6 +151,16 @@ class comparison {
       if (at == here.names.end())
         throw refusal{fmt::format("{} can be a '{}' at the sender, and not here", where, quoted(name))};
       to.push_back(here.types[static_cast<std::size_t>(at - here.names.begin())]);
+    }
+  }
+
+  /// An array of structs is one field with several references. The alternatives of the first one alone are listed. Those
+  /// of the others are in the field's code, which was found equal, so the sender has the own ones.
+  void take_other_choices(const graph_type& own, const std::vector<std::uint32_t>& refs) {
+    for (const std::uint32_t r : refs) {
+      const graph_target t = own.targets[r];
+      if (is_choice(t) && t != own.targets[refs.front()])
+        out_.choices[t & ~choice_bit] = mine_.choices[t & ~choice_bit].types;
     }
   }
 

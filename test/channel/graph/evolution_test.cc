@@ -26,6 +26,15 @@ struct newer {
   fm::ref<fm::one_of<leaf, other_leaf>> choice;
 };
 
+struct two_refs {
+  fm::ref<leaf> one;
+  fm::ref<fm::one_of<leaf, other_leaf>> choice;
+};
+struct with_array {
+  std::uint64_t added = 42;
+  std::array<two_refs, 2> several;
+};
+
 void require_account(const fm::ptr<account>& a, std::uint32_t n) {
   REQUIRE(a->balance == -7);
   REQUIRE(a->flags == 5);
@@ -143,6 +152,24 @@ TEST_CASE("alternatives are taken by name, and the place of one that cannot be i
   const thrown t = thrown_by([&] { r.read(source.first()); });
   REQUIRE(t.code == errc::bad_frame);
   REQUIRE(t.text.find("alternative 1 of 1") != std::string::npos);
+}
+
+TEST_CASE("alternatives within an array of structs are taken if another field differs") {
+  const fm::detail::graph_schema& mine = fm::detail::schema_of<with_array>();
+  std::string text = mine.description;
+  const std::size_t added = text.find("\tadded\t");
+  REQUIRE(added != std::string::npos);
+  text.erase(added, text.find('\n', added) + 1 - added);  // a sender whose type does not name these eight bytes
+  const fm::detail::graph_evolution e = fm::detail::evolve(mine, text);
+  // The array is {object 1, object 2}, {null, object 3}: a leaf, another leaf, and a leaf.
+  parts source({{7, 2, 3, 0, 4, 70, 1, 80, 0, 90}}, 4);
+  graph_reader r(words_heap().core().cache(), mine, {100, 1000}, false, source, &e);
+  const auto root = fm::ptr<with_array>::from_slot(r.read(source.first()).slot());
+  REQUIRE(root->added == 42);
+  REQUIRE(root->several[0].one->value == 70);
+  REQUIRE(fm::as<other_leaf>(root->several[0].choice)->value == 80);
+  REQUIRE_FALSE(root->several[1].one);
+  REQUIRE(fm::as<leaf>(root->several[1].choice)->value == 90);
 }
 
 TEST_CASE("a description that cannot be taken is refused with the field, and nothing of it is believed") {
