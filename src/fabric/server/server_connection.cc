@@ -61,6 +61,7 @@ bool server_connection::on_writable() {
 
 bool server_connection::send_notices() {
   if (!open()) return true;
+  if (output_.empty()) progress_ = clock::now();  // it may have been idle for long
   for (const auto& n : peer_->take_notices()) {
     const auto h = wire::make_header(frame_type::notice, std::uint32_t(n.size()));
     output_.append(std::as_bytes(std::span(&h, 1)));
