@@ -4,9 +4,18 @@
 
 #include "os/os.h"
 
+#include <system_error>
 #include <utility>
 
 namespace fm::detail {
+
+std::thread worker::started() {
+  try {
+    return std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    throw error(errc::out_of_memory, "no thread can be started for operations of a channel");
+  }
+}
 
 std::shared_ptr<transfer> worker::begin(time_point deadline, std::function<void(transfer&)> job) {
   std::unique_lock lock(mutex_);
@@ -14,8 +23,9 @@ std::shared_ptr<transfer> worker::begin(time_point deadline, std::function<void(
     throw error(errc::timed_out, "all places of a channel's queue are taken by operations that are not over");
   if (stopping_) throw error(errc::cancelled, "the channel is closed");
   auto outcome = std::make_shared<transfer>();
+  // Before the job is queued: of one that this throws for, nothing is left to be carried out later.
+  if (!thread_.joinable()) thread_ = started();
   queue_.push_back({std::move(job), outcome});
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
   return outcome;
 }

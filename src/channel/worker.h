@@ -29,7 +29,7 @@ class worker {
   worker& operator=(const worker&) = delete;
 
   /// Has `job` done, and its outcome put into what is returned. Waits for a place in the queue; throws timed_out,
-  /// cancelled.
+  /// cancelled, out_of_memory if there is no thread and none can be started.
   std::shared_ptr<transfer> begin(time_point deadline, std::function<void(transfer&)> job);
   /// Waits until all that was begun before is over; false at the deadline.
   bool drain(time_point deadline) noexcept;
@@ -37,6 +37,7 @@ class worker {
   void stop() noexcept;
 
  private:
+  std::thread started();
   void run() noexcept;
 
   struct queued {
