@@ -263,7 +263,10 @@ void channel_core::close() noexcept {
   const section_break outside;
   const time_point deadline = clock::now() + options_.linger;
   (void)send_worker_.drain(deadline);
-  end_->close(std::max(duration{}, duration(deadline - clock::now())));
+  {
+    const std::unique_lock no_send(sending_, std::try_to_lock);
+    end_->close(std::max(duration{}, duration(deadline - clock::now())), !no_send.owns_lock());
+  }
   send_worker_.stop();
   receive_worker_.stop();
 }

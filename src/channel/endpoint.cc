@@ -1,6 +1,10 @@
 // Messages that the session brings to an end, and how an end closes; see endpoint.h.
 #include "endpoint.h"
 
+#include "base/channel_limits.h"
+
+#include <algorithm>
+
 namespace fm::detail {
 
 using namespace channel_wire;
@@ -49,10 +53,11 @@ errc endpoint::arrived(std::span<const std::byte> message) noexcept {
   }
 }
 
-void endpoint::close(duration linger) noexcept {
+void endpoint::close(duration linger, bool sends) noexcept {
   const time_point deadline = clock::now() + linger;
   sender_.linger(deadline);
   if (!state_.transport) return;
+  if (!sends) state_.transport->drain_parts(std::max(deadline, clock::now() + channel_limits::word_within));
   state_.transport->drain(deadline);
   bool gone = false;
   {

@@ -39,8 +39,9 @@ class endpoint {
   /// The connection has ended, or must: nothing more comes or goes. The first call counts.
   void broken(errc why, std::string_view text) noexcept { state_.break_channel(why, text); }
 
-  /// Tells the other end that nothing more comes, and ends the connection.
-  void close(duration linger) noexcept;
+  /// Tells the other end that nothing more comes, and ends the connection. `sends`: a thread may be in a send, and what it
+  /// has under way is not waited for.
+  void close(duration linger, bool sends = false) noexcept;
   [[nodiscard]] bool is_broken() const;
   [[nodiscard]] channel_stats stats() const;
   void count_graph(bool sent, std::uint64_t objects) noexcept;

@@ -213,9 +213,12 @@ void session_transport::over(fabric::request& done) noexcept {
   if (--from.told_ == 0) from.told_over_.notify_all();
 }
 
-void session_transport::drain(time_point deadline) noexcept {
+void session_transport::drain_parts(time_point deadline) noexcept {
   for (buffer& b : buffers_)
-    if (b.posted) session_->wait(b.request);
+    if (b.posted && !session_->wait_until(b.request, deadline)) return;  // close() ends those that are under way
+}
+
+void session_transport::drain(time_point deadline) noexcept {
   // A verdict among them is the last word, whatever the program's patience with what it sent itself.
   deadline = std::max(deadline, clock::now() + channel_limits::word_within);
   std::unique_lock lock(told_mutex_);

@@ -26,6 +26,7 @@ class session_transport final : public channel_transport, private fabric::sessio
   errc send(std::size_t bytes, time_point deadline) noexcept override;
   errc tell(std::span<const std::byte> message) noexcept override;
   void drain(time_point deadline) noexcept override;
+  void drain_parts(time_point deadline) noexcept override;
   void drop() noexcept override;
   void close() noexcept override;
 

@@ -24,6 +24,8 @@ class channel_transport {
   virtual errc tell(std::span<const std::byte> message) noexcept = 0;
   /// Waits until what was sent is with the other process, as far as that can be told. One thread at a time.
   virtual void drain(time_point deadline) noexcept = 0;
+  /// The same of messages of send(), where those are apart. No thread is in room() or send().
+  virtual void drain_parts(time_point /*deadline*/) noexcept {}
   /// Breaks the connection, because the other end has broken the rules. Any thread.
   virtual void drop() noexcept = 0;
   /// Ends the connection; afterwards nobody calls the endpoint for it. Not from the transport's own thread.
