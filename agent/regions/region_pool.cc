@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 
-#include "agent/base/limits.h"
 #include "protocol/region_memory.h"
 
 namespace fm::agent {
@@ -165,8 +164,8 @@ bool region_pool::drop_one() noexcept {
   return true;
 }
 
-bool region_pool::drop_some() noexcept {
-  for (std::size_t i = 0; i < limits::dropped_at_once; ++i)
+bool region_pool::drop_some(std::size_t most) noexcept {
+  for (; most != 0; --most)
     if (!drop_one()) return false;
   return true;
 }

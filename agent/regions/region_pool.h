@@ -43,8 +43,8 @@ class region_pool {
   /// Enters the region if it has this generation; leave() when done. Lock-free.
   region* enter(std::uint32_t number, std::uint32_t generation) noexcept;
   void leave(region& r) noexcept;
-  /// Gives memory of free regions back to the system, limits::dropped_at_once of them; true if there is more. Thread-safe.
-  bool drop_some() noexcept;
+  /// Gives memory of `most` free regions back to the system; false if there was less. Thread-safe.
+  bool drop_some(std::size_t most) noexcept;
 
   [[nodiscard]] std::uint64_t region_bytes() const noexcept { return region_bytes_; }
   [[nodiscard]] std::uint64_t memory_bytes() const noexcept { return limit_ * region_bytes_; }

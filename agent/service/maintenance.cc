@@ -16,7 +16,7 @@ namespace fm::agent {
 bool agent_store::maintain() {
   std::lock_guard lock(maintain_mutex_);
   wake_at_ = time_point::max();
-  const bool has_more = pools_.maintain(wake_at_), drops_more = regions_.drop_some();
+  const bool has_more = pools_.maintain(wake_at_), drops_more = regions_.drop_some(limits::dropped_at_once);
   try {
     return maintain_heaps() || has_more || drops_more;
   } catch (const std::bad_alloc&) {  // no line, as always without memory

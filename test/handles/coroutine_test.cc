@@ -494,10 +494,6 @@ TEST_CASE("a task that is awaited twice, or was moved from, is an error of the s
     (void)co_await t;
     co_return fm::test::code_of([&] { run(std::move(t)); });
   };
-  REQUIRE(fm::run(awaited([](fm::task<std::uint64_t> t) { fm::run(std::move(t)); })) == fm::errc::invalid_argument);
-  REQUIRE(fm::run(awaited([](fm::task<std::uint64_t> t) {
-            std::vector<fm::task<std::uint64_t>> some;
-            some.push_back(std::move(t));
-            fm::run_all(some);
-          })) == fm::errc::invalid_argument);
+  REQUIRE(fm::run(awaited([](auto t) { fm::run(std::move(t)); })) == fm::errc::invalid_argument);
+  REQUIRE(fm::run(awaited([](auto t) { fm::run_all(std::span(&t, 1)); })) == fm::errc::invalid_argument);
 }

@@ -238,7 +238,8 @@ class heap {
   /// URLs of the agents that the heap has now. O(agents). Thread-safe.
   [[nodiscard]] std::vector<std::string> agents() const;
   /// Checks roots, words, frames, the agents' entries and their accounts against each other, between two collections.
-  /// Only while no other thread uses the heap, outside of long scopes and of notices (scope_misuse); waits for notices. O(slots).
+  /// Only while no other thread uses the heap, outside of long scopes and of notices (scope_misuse). Waits for notices.
+  /// O(slots).
   [[nodiscard]] verify_report verify();
   /// Writes back and evicts all objects. For tests and measurements. Segments that other threads are filling stay.
   /// Returns timed_out if an object could not leave in time, such as one that is pinned or that the caller's scope has

@@ -92,8 +92,9 @@ class paged {
   void add_agent(const std::string& url) const;
   /// Moves all pages away from the agent, beside the program, and closes the range there. Returns when that is done. At
   /// the end of `within` the agent stays, with what it still has: timed_out. Throws agent_full and quota_exceeded if the
-  /// others have too little room, invalid_argument if fewer than paged_options::replicas agents would stay (those that are
-  /// being removed or drained do not), or with strict_zones too few zones, or the agent is none of the range's, and cancelled (keep_agent). If the agent is lost meanwhile, it is as in any other loss. O(bytes
+  /// others have too little room, and cancelled (keep_agent). Throws invalid_argument if fewer than
+  /// paged_options::replicas agents would stay, without those that are being removed or drained, or with strict_zones too
+  /// few zones, or if the agent is none of the range's. If the agent is lost meanwhile, it is as in any other loss. O(bytes
   /// stored there). dcm (section 3.5) drains memory servers as well.
   void remove_agent(const std::string& url, duration within = std::chrono::minutes(10)) const;
   /// Calls of remove_agent that wait for that agent end with cancelled, and it stays. Without such a call, nothing
@@ -102,8 +103,8 @@ class paged {
   /// Each page is to be stored on `n` agents from now on. Pages are copied, or dropped from some agents, in the background:
   /// paged_stats::degraded_bytes, agent_change::replicated. Throws invalid_argument: fewer than
   /// paged_options::min_replicas, or more than there are agents that stay (with strict_zones: zones), or an agent that was
-  /// named twice. Throws agent_full and
-  /// quota_exceeded if the agents have too little room. Waits for the agents. Thread-safe. O(agents).
+  /// named twice. Throws agent_full and quota_exceeded if the agents have too little room. Waits for the agents. Thread-safe.
+  /// O(agents).
   void set_replicas(std::uint32_t n) const;
 
   /// Compares the state of every page with the kernel's, and clean pages with their home copies; asks the agents for an
