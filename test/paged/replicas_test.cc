@@ -143,6 +143,7 @@ TEST_CASE("an agent is not removed if too few stay, or in too few zones", "[repl
   const auto at_once = std::chrono::seconds(5);  // what is refused does not wait
   {
     served w("tcp", 3, modes().front(), 2);
+    w.o.suspect_within = 5 * served::soon;  // the range asks the one that is stopped for so long
     std::atomic<bool> leaving{false};
     w.o.on_agent_event = [&](const agent_event& e) { leaving = leaving || e.change == agent_change::leaving; };
     const paged p(w.o);
