@@ -18,10 +18,12 @@ class memory_server final : public fabric::service {
   errc connected(fabric::peer&) noexcept override { return errc::ok; }
   void disconnected(fabric::peer&) noexcept override {}
   errc message(fabric::peer&, std::span<const std::byte> asked, fabric::answer& out) noexcept override {
-    if (asked.front() == ask_for_memory)
-      out.key = {memory_.fd(), 1};
-    else
+    if (asked.front() == ask_for_memory) {
+      out.token = 1;
+      out.share(memory_.fd());
+    } else {
       out.payload.assign(asked.begin(), asked.end());
+    }
     return errc::ok;
   }
   std::byte* memory(fabric::peer&, const fabric::remote& where, std::uint64_t bytes, fabric::access) noexcept override {
