@@ -32,7 +32,7 @@ class generous final : public fabric::service {
       begin_answer(out, as_type(type), &opened, sizeof opened);
     else
       begin_answer(out, as_type(type), &said, sizeof said);
-    out.key.fd = fd_;
+    out.share(fd_);
     return errc::ok;
   }
   std::byte* memory(fabric::peer&, const fabric::remote&, std::uint64_t, fabric::access) noexcept override {
