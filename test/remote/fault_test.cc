@@ -345,17 +345,17 @@ TEST_CASE("an agent that asks more regions back than the heap can have loses its
   linked x;
   x.agent.quota_bytes = 4 * x.agent.region_bytes;
   x.open();
-  const std::uint64_t most = 4 * detail::limits::retiring_quotas;
-  for (std::uint32_t n = 0; n < most; ++n) x.agent.ask_back(40 + n);  // unknown ones
+  const auto most = static_cast<std::uint32_t>(4 * detail::limits::retiring_quotas);
+  for (std::uint32_t n = 0; n < most; ++n) x.agent.ask_back(40 + n, 1);  // unknown ones
   REQUIRE(x.told.until([&] { return x.told.retire_asked.size() == most; }));
   CHECK(x.agent.messages[message_type::open_heap] == 1);
-  x.agent.ask_back(40, 1000);
+  x.agent.ask_back(40 + most, 1);
   REQUIRE(x.agent.until([&] { return x.agent.messages[message_type::open_heap] >= 2; }));
   CHECK(x.told.retire_asked.size() == most);
   x.l->retired(40, 1);
   REQUIRE(x.agent.until([&] { return x.agent.retired.size() == 1; }));
   for (const time_point until = soon(); x.l->stats().retired == 0 && clock::now() < until;) std::this_thread::yield();
-  x.agent.ask_back(40, 1000);
+  x.agent.ask_back(40 + most, 1);
   REQUIRE(x.told.until([&] { return x.told.retire_asked.size() == most + 1; }));
 }
 
