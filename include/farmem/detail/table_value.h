@@ -18,14 +18,16 @@ class found : public Handle {
   found(Handle h) noexcept : Handle(std::move(h)) {}
   /// Whether there was such a key.
   [[nodiscard]] bool has_value() const noexcept { return static_cast<bool>(*this); }
-  /// The handle; null if there was no such key. By value of a temporary, so that a loop over it keeps it.
+  /// The handle; null if there was no such key.
   const Handle& operator*() const& noexcept { return *this; }
+  /// The same of a temporary, by value: a loop over it keeps it.
   const Handle operator*() && noexcept { return std::move(*this); }
-  /// The handle. Throws not_found if there was no such key. By value of a temporary.
+  /// The handle. Throws not_found if there was no such key.
   [[nodiscard]] const Handle& value() const& {
     check();
     return *this;
   }
+  /// The same of a temporary, by value.
   [[nodiscard]] const Handle value() && {
     check();
     return std::move(*this);
