@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "channel/impostor.h"
+#include "channel/path/terms.h"
 #include "fabric/socket/socket.h"
 #include "fabric/wire/wire.h"
 
