@@ -2,6 +2,7 @@
 #include "fixture.h"
 #include "heap/heap_core.h"
 #include "support/await.h"
+#include "support/error_code.h"
 
 #include <future>
 #include <thread>
