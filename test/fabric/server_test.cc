@@ -281,10 +281,10 @@ TEST_CASE("the socket of a listener that is too busy to answer stays, and that o
   const auto at = reinterpret_cast<const sockaddr*>(&un);
   memory_service agent;
   {
-    const descriptor busy(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const os::descriptor busy(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::bind(busy.get(), at, sizeof un) == 0);
     REQUIRE(::listen(busy.get(), 0) == 0);
-    const descriptor waits(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));  // all that its backlog holds
+    const os::descriptor waits(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));  // all that its backlog holds
     REQUIRE(::connect(waits.get(), at, sizeof un) == 0);
     try {
       listen(url, {}, agent);
