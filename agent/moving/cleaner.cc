@@ -21,7 +21,7 @@ region* choose_source(const heap& h, double below_live_ratio) {
     return static_cast<std::uint64_t>(below_live_ratio * static_cast<double>(of));
   };
   for (region* r : h.regions)
-    if (r->state == region_state::sealed && !r->unwalkable && r->live_bytes < (best ? best->live_bytes : most(*r)) &&
+    if (r->state == region_state::sealed && !r->unwalkable && (best == nullptr || r->live_bytes < best->live_bytes) &&
         r->live_bytes < most(*r))
       best = r;
   return best;
