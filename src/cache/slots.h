@@ -50,9 +50,9 @@ class slot_sources {
   /// Tablets of an agent that is lost; there will be no others.
   [[nodiscard]] std::vector<std::uint32_t> tablets_of(std::uint32_t lost_agent);
   /// The tablets have other primaries from now on, which are no backups any more. Agents that are lost are no members any
-  /// more. What is free of them stays with `from`, which allocates nothing, until move_tablets is called. O(tablets).
+  /// more. Their free slots stay with `from`, which allocates nothing, until move_tablets is called. O(tablets).
   void name_primaries(std::uint32_t from, std::span<const tablet_move> moves);
-  /// The same, and what is free of tablets that are not those of `from` any more is on offer at their primaries. Without
+  /// The same, and free slots of tablets that are not those of `from` any more are on offer at their primaries. Without
   /// memory for that, the next collection finds that there are no objects. O(tablets + free pages).
   /// Objects that were copied out before are in batches of at most the number that is returned.
   std::uint64_t move_tablets(std::uint32_t from, std::span<const tablet_move> moves);

@@ -16,8 +16,8 @@
 #include "cache/object_cache.h"
 #include "cache/replicas/members.h"
 #include "cache/replicas/rehoming.h"
-#include "collector/notices.h"
 #include "collector/options.h"
+#include "collector/roots/notices.h"
 #include "collector/stored_types.h"
 #include "collector/triggers.h"
 #include <condition_variable>

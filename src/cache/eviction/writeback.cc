@@ -78,7 +78,7 @@ bool evictor::copy_out(char* payload, std::atomic<word_t>& word, word_t seen) {
   if (was_young) cache_.young().grew_up(header::slot(h));
   // Not before the word is released: one of its references may be to itself. And from the frame, which stays until the batch
   // is acknowledged: the agent of a batch may change it where it is shared, and the batch of one that is lost has become
-  // zeros. What is overwritten meanwhile is dirty again, and what the copy named there is only garbage.
+  // zeros. An object whose frame is overwritten meanwhile is dirty again, and a reference that only its copy has names garbage.
   growing_ = {h, payload, 0};
   grow_up();
   return true;

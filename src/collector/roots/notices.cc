@@ -1,5 +1,5 @@
 // The notices that are due, and their thread; see notices.h.
-#include "collector/notices.h"
+#include "collector/roots/notices.h"
 
 #include "base/log.h"
 #include "collector/roots/weak_cells.h"
