@@ -20,8 +20,8 @@ struct zoned : served {
     o.strict_zones = true;
     o.suspect_within = 3 * soon;  // no agent is one too many
   }
-  const std::string& add_in(const std::string& zone) {
-    const std::vector<std::string> how{"--memory", "64MiB", "--region", "256KiB", "--zone", zone};
+  const std::string& add_in(const std::string& zone, const std::string& memory = "64MiB") {
+    const std::vector<std::string> how{"--memory", memory, "--region", "256KiB", "--zone", zone};
     live.push_back(std::make_unique<agent_test::live_agent>(how));
     o.agents.push_back(live.back()->url("tcp"));
     return o.agents.back();
@@ -265,6 +265,33 @@ TEST_CASE("what fewer agents than min_replicas would store stays here until ther
   CHECK(p.data()[half] == std::byte{3});
   CHECK(p.data()[half - 1] == std::byte{1});
   CHECK(p.stats().lost_pages == 0);
+  CHECK(p.verify() == "");
+}
+
+// Each zone has one copy of everything, so the small agent, the only one of its zone, has to have room for it all.
+TEST_CASE("a range of replicas in zones needs room in each of them", "[replicas]") {
+  zoned w({"a", "a"});
+  const std::string small = w.add_in("b", "12MiB");
+  w.o.capacity = 16_MiB;
+  CHECK(code_of([&] { paged none(w.o); }) == errc::agent_full);
+  const std::string large = w.add_in("b");
+  {
+    const paged p(w.o);
+    std::memset(p.data(), 1, p.size());
+    p.evict_all();
+    CHECK(is_whole(p));
+    CHECK(code_of([&] { p.remove_agent(large); }) == errc::agent_full);
+    p.remove_agent(small);
+    CHECK(is_whole(p));
+    CHECK(p.verify() == "");
+  }
+  // Where zones may be shared, it has what it has room for.
+  w.o.strict_zones = false;
+  w.o.agents.pop_back();
+  const paged p(w.o);
+  std::memset(p.data(), 2, p.size());
+  p.evict_all();
+  CHECK(is_whole(p));
   CHECK(p.verify() == "");
 }
 

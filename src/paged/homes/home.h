@@ -210,7 +210,10 @@ class home final : public home_events {
     std::array<std::uint64_t, paged_limits::agents_max> of{};  ///< by number
     std::uint64_t all = 0, left = 0;                           ///< given out; what found no room
   };
-  [[nodiscard]] agent_shares shares_of(std::vector<home_agent*> mine, bool within_room) const;
+  [[nodiscard]] agent_shares shares_of(const std::vector<home_agent*>& mine, bool within_room) const;
+  /// `in_zones`: a zone has at most one copy of everything.
+  [[nodiscard]] agent_shares shares_within(std::vector<home_agent*> open, std::uint64_t copies, bool within_room,
+                                           bool in_zones) const;
   /// Agents among which the range is shared out.
   [[nodiscard]] std::vector<home_agent*> sharing(home_agent* joins) const;
 

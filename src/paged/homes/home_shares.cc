@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "home.h"
 
@@ -16,21 +18,51 @@ std::vector<home_agent*> home::sharing(home_agent* joins) const {
   return mine;
 }
 
-// All get the same, but none more than it has room for: a range is as fast as its agents together.
-home::agent_shares home::shares_of(std::vector<home_agent*> mine, bool within_room) const {
-  const auto most = [](const home_agent& a) { return a.promised() + a.room(); };
-  std::sort(mine.begin(), mine.end(), [&](const home_agent* a, const home_agent* b) { return most(*a) < most(*b); });
-  agent_shares s;
-  s.left = stripes_ * std::min<std::uint64_t>(replicas(), mine.size());
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    const std::size_t others = mine.size() - i;
-    std::uint64_t share = std::min((s.left + others - 1) / others, stripes_);
-    if (within_room) share = std::min(share, most(*mine[i]));  // those that follow have more
-    s.left -= share;
-    s.all += share;
-    s.of[mine[i]->number()] = share;
-  }
+// All get the same, but none more than it has room for: a range is as fast as its agents together. Copies of a page are in
+// different zones, so that a zone takes one copy of everything and no more, whatever room its agents have. Where zones
+// may be shared and there is no other way, that is left out.
+home::agent_shares home::shares_of(const std::vector<home_agent*>& mine, bool within_room) const {
+  std::set<std::uint16_t> zones;
+  const auto first_of_zone = [&](const home_agent* a) { return a->zone() == 0 || zones.insert(a->zone()).second; };
+  const auto in_zones = static_cast<std::size_t>(std::count_if(mine.begin(), mine.end(), first_of_zone));
+  const std::size_t most = std::min<std::size_t>(replicas(), options_.strict_zones ? in_zones : mine.size());
+  agent_shares s = shares_within(mine, most * stripes_, within_room, true);
+  if (s.left != 0 && !options_.strict_zones) s = shares_within(mine, most * stripes_, within_room, false);
   return s;
+}
+
+// Every round is the last one, or the last one of an agent or of a zone. O(agents²)
+home::agent_shares home::shares_within(std::vector<home_agent*> open, std::uint64_t copies, bool within_room,
+                                       bool in_zones) const {
+  struct zone {
+    std::uint64_t left;
+    std::size_t open = 0;
+  };
+  std::map<std::uint32_t, zone> zones;
+  const auto zone_of = [&](const home_agent* a) -> zone& {
+    const std::uint32_t own = (1U << 16) + a->number();
+    return zones.try_emplace(in_zones && a->zone() != 0 ? a->zone() : own, zone{stripes_}).first->second;
+  };
+  agent_shares s{.left = copies};
+  const auto room = [&](const home_agent* a) {
+    const std::uint64_t most = within_room ? std::min(a->promised() + a->room(), stripes_) : stripes_;
+    return std::min(most - std::min(most, s.of[a->number()]), zone_of(a).left);
+  };
+  for (;;) {
+    std::erase_if(open, [&](const home_agent* a) { return room(a) == 0; });
+    if (s.left == 0 || open.empty()) return s;
+    for (auto& [number, z] : zones) z.open = 0;
+    for (const home_agent* a : open) ++zone_of(a).open;
+    std::uint64_t each = s.left / open.size();
+    for (const home_agent* a : open) each = std::min({each, room(a), zone_of(a).left / zone_of(a).open});
+    for (const home_agent* a : open) {  // one each where there is less than one for all
+      const std::uint64_t n = std::min({std::max<std::uint64_t>(each, 1), room(a), s.left});
+      s.of[a->number()] += n;
+      s.all += n;
+      s.left -= n;
+      zone_of(a).left -= n;
+    }
+  }
 }
 
 std::uint64_t home::lacking(home_agent* joins) const {
@@ -48,10 +80,11 @@ void home::share_out(duration within, bool asks, home_agent* joins) {
   for (std::uint32_t i = 0; i < shares.of.size(); ++i) share_[i].store(shares.of[i], std::memory_order_relaxed);
   std::optional<error> refused;
   if (shares.left != 0)
-    refused.emplace(errc::agent_full,
-                    fmt::format("{} agents have room for {} bytes less than {} copies of {}", mine.size(),
-                                shares.left * stripe_bytes(), std::min<std::uint64_t>(replicas(), mine.size()),
-                                stripes_ * stripe_bytes()));
+    refused.emplace(
+        errc::agent_full,
+        fmt::format("{} agents{} have room for {} bytes less than {} copies of {}", mine.size(),
+                    options_.strict_zones ? ", each copy in a zone of its own," : "", shares.left * stripe_bytes(),
+                    (shares.all + shares.left) / stripes_, stripes_ * stripe_bytes()));
   for (home_agent* const a : mine) {
     const std::uint64_t share = share_of(*a);
     if (share <= a->promised()) continue;  // what is too much is given back when it is not used
