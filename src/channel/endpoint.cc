@@ -64,9 +64,10 @@ void endpoint::close(duration linger, bool sends) noexcept {
     const std::lock_guard lock(state_.mutex);
     state_.path->writer().finish();
     gone = state_.broken != errc::ok;
+    // Before the goodbye: the other end answers it by ending the connection, and that must not be what waits here hears.
+    state_.break_locked(errc::cancelled, "the channel is closed");
   }
   if (!gone) state_.tell(make(kind::bye));
-  broken(errc::cancelled, "the channel is closed");
   state_.transport->close();
 }
 
