@@ -420,7 +420,7 @@ errc pool_session::location(pool& p, message_type type, body b, fabric::answer& 
 
 errc pool_session::compact(pool& p, body b, fabric::answer& out) {
   pool_compact_body m;
-  if (!read_exactly(b, m) || m.begin > 1 || m.zero != 0) return errc::bad_frame;
+  if (!read_exactly(b, m) || m.begin > 1 || m.rests > 1) return errc::bad_frame;
   const auto totals = [&] {
     pool_compact_answer sum{};
     for (std::uint32_t k = 0; k < blocks::class_count; ++k) {
@@ -445,6 +445,10 @@ errc pool_session::compact(pool& p, body b, fabric::answer& out) {
   a.done = more ? 0 : 1;
   a.waiting = static_cast<std::uint32_t>(p.blocks->graves());
   begin_answer(out, message_type::pool_compact, &a, sizeof a);
+  if (m.rests == 1) {
+    const pool_compact_rest rest{more ? p.rest_after_step() : 0};
+    append_answer(out, &rest, sizeof rest);
+  }
   return errc::ok;
 }
 

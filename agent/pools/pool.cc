@@ -159,8 +159,8 @@ bool pool::compact() {
   const time_point begin = clock::now();
   const bool more = blocks->compact_step();
   ++count.steps;
-  const auto took = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
-  count.step_ns_max = std::max(count.step_ns_max, took);
+  count.step_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(clock::now() - begin).count());
+  count.step_ns_max = std::max(count.step_ns_max, count.step_ns);
   if (!more && short_of_memory) {
     short_of_memory = false;
     round_in_vain = true;
@@ -173,6 +173,15 @@ bool pool::compact_in_background(time_point now) {
   const bool more = compact();
   next_step = now + std::chrono::duration_cast<duration>((clock::now() - begin) * (1 / limits::compaction_share - 1));
   return more;
+}
+
+// A message waits for the step before it, and on a connection that serves several threads each finds a step before it.
+// Without a rest they would be served one by one, a step each.
+std::uint64_t pool::rest_after_step() {
+  const std::uint64_t served = count.reads.load() + count.writes.load() + count.releases.load();
+  const bool alone = std::exchange(served_before, served) == served;
+  if (alone || short_of_memory) return 0;
+  return static_cast<std::uint64_t>(static_cast<double>(count.step_ns) * (1 / limits::compaction_share_asked - 1));
 }
 
 void pool::remove(pool_client& c, time_point now) {

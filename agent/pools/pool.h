@@ -60,7 +60,7 @@ struct pool_client {
 
 struct pool_counters {
   std::atomic<std::uint64_t> writes{0}, reads{0}, releases{0};
-  std::uint64_t steps = 0, step_ns_max = 0, fenced = 0;
+  std::uint64_t steps = 0, step_ns = 0, step_ns_max = 0, fenced = 0;  ///< step_ns: of the last one
 };
 
 class pool_keeper;
@@ -113,6 +113,7 @@ class pool {
   bool short_of_memory = false;                ///< an allocation failed, and a round was begun for it
   std::atomic<bool> round_in_vain{false};      ///< that round is over, and nothing was freed since
   pool_compact_answer round_began{};           ///< totals when the last round that was asked for began
+  std::uint64_t served_before = 0;             ///< messages about objects when the last step of such a round was over
   std::uint32_t stepped_back = 0;              ///< turns that background compaction left to others
   time_point next_step{};                      ///< of background compaction
   bool was_silent = false;                     ///< a primary that did not serve when maintenance came by
@@ -144,6 +145,8 @@ class pool {
   bool compact();
   /// The same in the background, of which steps take limits::compaction_share of a core: `next_step` is set.
   bool compact_in_background(time_point now);
+  /// After a step that a client has asked for: how long, in ns, it should leave to others; 0 if there are none.
+  std::uint64_t rest_after_step();
   /// What a client that follows its lease may be told: this agent is the pool's primary for long enough. With replicas
   /// only; without, always.
   [[nodiscard]] bool serves(time_point now) const noexcept {

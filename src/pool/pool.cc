@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "agent/embedded/embedded.h"
 #include "base/pool_limits.h"
@@ -362,14 +363,23 @@ pool_compaction pool::compact() {
   pool_compaction all;
   for (const auto& a : impl_->agents) {
     protocol::pool_compact_answer last{};
+    protocol::pool_compact_rest rest{};
+    const bool rests = a->minor() >= protocol::minor_of_rests;
     time_point until = time_point::max();
     for (std::uint32_t begin = 1;; begin = 0) {
-      const protocol::pool_compact_body b{begin, 0};
+      const protocol::pool_compact_body b{begin, rests ? 1u : 0u};
       const reply r = a->call(message_type::pool_compact, std::as_bytes(std::span(&b, 1)), {}, a->deadline());
-      if (r.code != errc::ok || r.body().size() != sizeof last)
+      if (r.code != errc::ok || r.body().size() != sizeof last + (rests ? sizeof rest : 0))
         throw error(r.code == errc::ok ? errc::bad_frame : r.code, a->url() + ": compaction: " + r.text());
       std::memcpy(&last, r.body().data(), sizeof last);
-      if (last.done == 0) continue;
+      if (rests) std::memcpy(&rest, r.body().data() + sizeof last, sizeof rest);
+      if (last.done == 0) {
+        // Pacing: nothing happens that one could wait for.
+        if (rest.ns != 0)
+          std::this_thread::sleep_for(
+              std::min<duration>(std::chrono::nanoseconds(rest.ns), pool_limits::compaction_rest_most));
+        continue;
+      }
       // What was emptied is free when all clients have passed an epoch, which they are just being asked for.
       if (until == time_point::max()) until = clock::now() + pool_limits::graves_within;
       if (last.waiting == 0 || clock::now() >= until) break;

@@ -62,7 +62,8 @@ namespace fm::protocol {
 
 constexpr std::uint16_t pool_protocol_major = 3;
 constexpr std::uint16_t minor_of_shared_lines = 4;
-/// 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry; 3: replicas; 4: more classes; 5: pool_state.
+constexpr std::uint16_t minor_of_rests = 5;
+/// 1: versions, names, lists, thresholds, table words of old blocks; 2: expiry; 3: replicas; 4: more classes; 5: pool_state, rests.
 constexpr std::uint16_t pool_protocol_minor = 5;
 
 /// Streams of changes that a client may have.
@@ -308,7 +309,7 @@ struct pool_tune_body {
 
 struct pool_compact_body {
   std::uint32_t begin;  ///< 1: a new round, which looks at everything once more
-  std::uint32_t zero;
+  std::uint32_t rests;  ///< 1: the answer has pool_compact_rest. 0 for agents before version 3.5
 };
 struct pool_compact_answer {
   std::uint64_t merges_tried;  ///< in this round, whoever made its steps; as all of these
@@ -317,6 +318,10 @@ struct pool_compact_answer {
   std::uint64_t bytes_returned;  ///< of frames that merges emptied
   std::uint32_t done;            ///< 1: nothing is left to merge in this round
   std::uint32_t waiting;         ///< frames that wait for clients to pass an epoch
+};
+/// Follows pool_compact_answer, if that was asked for.
+struct pool_compact_rest {
+  std::uint64_t ns;  ///< that others are to be served before the next step
 };
 
 struct pool_table_body {

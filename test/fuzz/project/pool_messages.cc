@@ -253,7 +253,7 @@ class hostile_client {
       case 3: now_ns += std::int64_t{in.byte()} * 10'000'000; break;
       case 4: send(message_type::pool_pass, pool_pass_body{in.word() % 64, in.below(3)}); break;
       case 5: send(message_type::pool_table, pool_table_body{in.name(), 0}); break;
-      case 6: send(message_type::pool_compact, pool_compact_body{in.below(2), 0}); break;
+      case 6: send(message_type::pool_compact, pool_compact_body{in.below(2), in.below(3)}); break;
       case 7:
         for (std::uint32_t i = in.below(32); i > 0 && s_.maintain(); --i) {
         }

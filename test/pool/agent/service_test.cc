@@ -250,6 +250,36 @@ TEST_CASE("compaction in the background rests between its steps, and its clients
   CHECK(one.statistics().frame_bytes < before / 2);
 }
 
+// A connection that serves readers as well would otherwise bring one read between two steps.
+TEST_CASE("compaction that is called for leaves time to others between its steps, if there are any") {
+  world w;
+  client one(w, 1), two(w, 2);
+  one.open();
+  two.open();
+  std::vector<pool_object> all;
+  for (std::uint64_t i = 0; i < 4000; ++i) all.push_back(one.make(i));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (i % 4 != 0) REQUIRE(one.free(all[i]) == errc::ok);
+  struct rested {
+    pool_compact_answer totals;
+    pool_compact_rest rest;
+  };
+  const auto step = [&](std::uint32_t begin) {
+    return one.ask<rested>(message_type::pool_compact, pool_compact_body{begin, 1});
+  };
+  (void)step(1);
+  CHECK(step(0).rest.ns == 0);
+  REQUIRE(two.say(message_type::pool_read, pool_read_body{all[0], 8, 0}) == errc::ok);
+  const rested beside = step(0);
+  REQUIRE(beside.totals.done == 0);
+  CHECK(beside.rest.ns > 0);
+  CHECK(step(0).rest.ns == 0);
+  // Who does not ask is not told.
+  std::vector<std::byte> b;
+  REQUIRE(one.say(message_type::pool_compact, pool_compact_body{0, 0}, &b) == errc::ok);
+  CHECK(b.size() == sizeof(pool_compact_answer));
+}
+
 TEST_CASE("regions that have left a pool are told to every client that knew them, and then forgotten") {
   world w;
   client one(w, 1), two(w, 2);
@@ -322,6 +352,7 @@ TEST_CASE("messages that break the rules of pools cost the connection") {
   CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_object_body{{1, 0, 0, 0}, none}); }));
   CHECK(broken([&](c& x) { x.say(message_type::pool_free, pool_object_body{{1, 0, 0, never + 1}, none}); }));
   CHECK(broken([](c& x) { x.say(message_type::pool_compact, pool_compact_body{2, 0}); }));
+  CHECK(broken([](c& x) { x.say(message_type::pool_compact, pool_compact_body{0, 2}); }));
   CHECK(broken([&](c& x) { x.say(message_type::pool_read_version, pool_read_body{none, 0, 1}); }));
   CHECK(broken([&](c& x) { x.say(message_type::pool_write_if, pool_write_if_body{{1, 0, 0, never}, none, 8, 0, 0}); }));
   CHECK(broken([&](c& x) { x.say(message_type::pool_write_if, pool_write_if_body{{1, 0, 0, never}, none, 0, 1, 0}); }));
