@@ -260,23 +260,26 @@ void slot_sources::name_primaries(std::uint32_t from, std::span<const tablet_mov
 
 std::uint64_t slot_sources::move_tablets(std::uint32_t from, std::span<const tablet_move> moves) {
   slot_source& old = *sources_[from];
-  const std::lock_guard lock(old.mutex);
-  old.free_pages.reserve(old.free_pages.size() + (old.end - old.next) / page_slots + 2);
-  end_first_use(old);
-  const std::uint64_t before = store_primaries(moves);
-  std::size_t kept = 0;
-  for (slot_page& p : old.free_pages) {
-    const std::uint32_t agent = object_cache::agent_of(p.first);
-    if (agent == from)
-      old.free_pages[kept++] = p;
-    else
-      offer_page(*sources_[agent], p);
+  std::vector<slot_page> moved;
+  std::uint64_t before = 0;
+  {
+    const std::lock_guard lock(old.mutex);
+    const std::size_t pages = old.free_pages.size() + (old.end - old.next) / page_slots + 2;
+    old.free_pages.reserve(pages);
+    moved.reserve(pages);
+    end_first_use(old);
+    before = store_primaries(moves);
+    std::erase_if(old.free_pages, [&](const slot_page& p) {
+      if (object_cache::agent_of(p.first) == from) return false;
+      moved.push_back(p);
+      return true;
+    });
   }
-  old.free_pages.resize(kept);
+  for (const slot_page& p : moved) offer_page(*sources_[object_cache::agent_of(p.first)], p);
   return before;
 }
 
-// While the source that it comes from is held. Nobody else holds a source and waits for another one.
+// No source is held: nobody holds one and waits for another.
 void slot_sources::offer_page(slot_source& source, const slot_page& page) noexcept try {
   const std::lock_guard lock(source.mutex);
   source.free_pages.push_back(page);
