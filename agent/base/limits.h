@@ -110,11 +110,10 @@ constexpr duration peer_reconnect_for = std::chrono::seconds(2);  ///< less than
 // ---- pools ----
 
 constexpr std::uint32_t pool_keep_max_ms = 600'000;  ///< without clients; as the longest lease by default
-/// The share of a core that compaction takes of a pool's agent, unless an allocation has failed for want of memory. Readers pay
-/// for each object that moved once, so a slow round costs them no more than a quick one, and never much at a time.
+/// The share of a core that compaction takes of a pool's agent. It takes all that it can get when an allocation has failed for
+/// want of memory, and when a client has called for it and nobody else is served. Readers pay once for each object that
+/// moved, so a slow round costs them no more than a quick one, and never much at a time.
 constexpr double compaction_share = 0.1;
-/// The same of compaction that a client has called for while others are served: it waits for the end, and they go on.
-constexpr double compaction_share_asked = 0.15;
 /// Turns that background compaction leaves, one after the other, to messages that change the structure.
 constexpr std::uint32_t steps_back_max = 4;
 constexpr duration ask_retry = std::chrono::milliseconds(5);  ///< as notice_retry, for clients that pass an epoch

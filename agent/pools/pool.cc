@@ -181,7 +181,7 @@ std::uint64_t pool::rest_after_step() {
   const std::uint64_t served = count.reads.load() + count.writes.load() + count.releases.load();
   const bool alone = std::exchange(served_before, served) == served;
   if (alone || short_of_memory) return 0;
-  return static_cast<std::uint64_t>(static_cast<double>(count.step_ns) * (1 / limits::compaction_share_asked - 1));
+  return static_cast<std::uint64_t>(static_cast<double>(count.step_ns) * (1 / limits::compaction_share - 1));
 }
 
 void pool::remove(pool_client& c, time_point now) {

@@ -12,6 +12,8 @@ constexpr auto until_up = std::chrono::milliseconds(1);
 /// A call that compacts waits so long for blocks that it has emptied, and that a client may still be reading. Those take a
 /// millisecond if their threads get a processor.
 constexpr auto graves_within = std::chrono::milliseconds(20);
+/// It asks again after so long.
+constexpr auto graves_look_every = std::chrono::microseconds(200);
 /// It leaves the agent to others between two steps, for as long as the agent says, and no longer than that.
 constexpr auto compaction_rest_most = std::chrono::milliseconds(10);
 /// An object that could not keep its slot is in the next free one: one read looks at so many slots and bytes.

@@ -383,6 +383,7 @@ pool_compaction pool::compact() {
       // What was emptied is free when all clients have passed an epoch, which they are just being asked for.
       if (until == time_point::max()) until = clock::now() + pool_limits::graves_within;
       if (last.waiting == 0 || clock::now() >= until) break;
+      std::this_thread::sleep_for(pool_limits::graves_look_every);
     }
     all.merges_tried += last.merges_tried;
     all.merges_made += last.merges_made;

@@ -372,8 +372,8 @@ class pool {
 
   /// Compacts all classes on all agents, in bounded steps, and returns when no pair of blocks is left to merge. If no
   /// process allocates or frees meanwhile, afterwards no two blocks that may be merged have objects that would fit into
-  /// one. While others read or write by call, six sevenths of the agents' time are theirs. Then it waits for 20 ms at most until nobody can be reading emptied blocks any more, and their memory is free. Throws
-  /// errors of agents.
+  /// one. While others read or write by call, nine tenths of the agents' time are theirs. Then it waits for 20 ms at most
+  /// until nobody can be reading emptied blocks any more, and their memory is free. Throws errors of agents.
   pool_compaction compact();
 
   /// Statistics of this process and of the agents. Throws when an agent does not answer.
