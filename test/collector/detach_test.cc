@@ -265,12 +265,13 @@ TEST_CASE("a heap that cannot be detached stays open, and says why") {
 
 TEST_CASE("answers that are lost while a heap is detached and attached cost nothing") {
   using type = fm::protocol::message_type;
+  const std::uint64_t books = fm::test::effort(20'000);
   const auto lost = GENERATE(meddling::lose_message, meddling::lose_answer);
   const type what = GENERATE(type::detach_heap, type::attach_heap, type::claim_heap);
   meddled_agent first, second;
   {
     fm::heap h(on({first.url(), second.url()}));
-    const auto root = make_shelf(h, 20'000);
+    const auto root = make_shelf(h, books);
     second.meddle(what, lost);
     h.detach(as_index, root);
   }
@@ -279,19 +280,20 @@ TEST_CASE("answers that are lost while a heap is detached and attached cost noth
     if (what != type::detach_heap) second.meddle(what, lost);
     auto [h, root] = fm::heap::attach<shelf>(the_index, on({first.url(), second.url()}));
     REQUIRE(second.met());
-    require_shelf(root, 20'000);
+    require_shelf(root, books);
     h->detach(as_index, root);
   }
 }
 
 TEST_CASE("an agent that died while a heap was detached is done without, if replicas have its objects") {
   meddled_agent first, third;
+  const std::uint64_t books = fm::test::effort(30'000);
   auto second = std::make_unique<meddled_agent>();
   const std::string gone = second->url();
   const std::uint32_t replicas = GENERATE(1u, 2u);
   {
     fm::heap h(on({first.url(), gone, third.url()}, replicas));
-    h.detach(as_index, make_shelf(h, 30'000));
+    h.detach(as_index, make_shelf(h, books));
   }
   second.reset();
   CHECK(code_of([&] { (void)fm::heap::attach<shelf>(the_index, on({first.url()}, replicas)); }) ==
@@ -302,11 +304,11 @@ TEST_CASE("an agent that died while a heap was detached is done without, if repl
     return;
   }
   auto [h, root] = fm::heap::attach<shelf>(without, on({first.url()}, replicas));
-  require_shelf(root, 30'000);
+  require_shelf(root, books);
   require_whole(*h);  // the third agent has what the second one had
   require_ok(h->collect("with other primaries"));
   require_sound_at_home(*h);
-  require_shelf(root, 30'000);
+  require_shelf(root, books);
 }
 
 TEST_CASE("an agent that was left out comes back with old memory, and is refused") {

@@ -71,7 +71,7 @@ TEST_CASE("agents are exchanged one by one, and the objects outlive all that wer
   const auto one_more = [&] { return agents.emplace_back(std::make_unique<meddled_agent>())->url(); };
   auto o = on({one_more(), one_more()}, replicas);
   fm::heap h(o);
-  const auto all = make_some(h, 60'000);
+  const auto all = make_some(h, fm::test::effort(60'000));
   REQUIRE(h.evict_all() == fm::errc::ok);
   for (int round = 0; round < 4; ++round) {
     h.add_agent(one_more());
@@ -81,7 +81,7 @@ TEST_CASE("agents are exchanged one by one, and the objects outlive all that wer
     agents[static_cast<std::size_t>(round)]->die();
     REQUIRE(h.agents().size() == 2);
     require_some(all);
-    const auto dies = make_some(h, 5'000);
+    const auto dies = make_some(h, fm::test::effort(5'000));
   }
   collect(h, "at the end");
   require_sound_at_home(h);
@@ -280,7 +280,7 @@ TEST_CASE("tablets without objects have other agents at once, and nothing of the
 TEST_CASE("an agent that dies while it is being left takes along only what it had alone") {
   meddled_agent first, second, third;
   fm::heap h(on({first.url(), second.url(), third.url()}, 2));
-  const auto all = make_some(h, 100'000);
+  const auto all = make_some(h, fm::test::effort(100'000));
   REQUIRE(h.evict_all() == fm::errc::ok);
   first.meddle(fm::protocol::message_type::leave_tablets, meddling::hang);
   std::thread leaver([&] { h.remove_agent(first.url()); });
@@ -297,7 +297,7 @@ TEST_CASE("an agent that dies while it is being left takes along only what it ha
 TEST_CASE("a thread that stays in a scope does not keep an agent from being left") {
   meddled_agent first, second;
   fm::heap h(on({first.url(), second.url()}));
-  const auto all = make_some(h, 60'000);
+  const auto all = make_some(h, fm::test::effort(60'000));
   REQUIRE(h.evict_all() == fm::errc::ok);
   std::atomic<bool> left{false};
   std::thread reader([&] {
@@ -324,7 +324,7 @@ TEST_CASE("an agent that is drained is left by all heaps that have room elsewher
     left += e.change == fm::agent_change::left;
   };
   fm::heap h(o), alone(on({second.url()}));
-  const auto all = make_some(h, 60'000);
+  const auto all = make_some(h, fm::test::effort(60'000));
   const auto of_other = make_some(alone, 1'000);
   REQUIRE(alone.evict_all() == fm::errc::ok);
   second.store().drain(true);
@@ -336,7 +336,7 @@ TEST_CASE("an agent that is drained is left by all heaps that have room elsewher
   require_some(of_other);
   // It is taken back: the heap that could not leave goes on there.
   second.store().drain(false);
-  const auto more = make_some(alone, 200'000);
+  const auto more = make_some(alone, fm::test::effort(200'000));
   REQUIRE(alone.evict_all() == fm::errc::ok);
   require_some(more);
   collect(h, "after it");
