@@ -219,6 +219,8 @@ constexpr std::uint32_t spin_polls_per_look = 8;
 
 /// Bytes that copy_bytes copies at once where addresses are alike: below the size that glibc calls large (2112 bytes).
 constexpr std::size_t copy_piece = 2048;
+/// A copy of so many bytes has all its lines loaded at once. Beyond, it is a loop whose next lines the processor foresees.
+constexpr std::size_t loaded_ahead_most = 512;
 
 // ---- table ----
 

@@ -7,6 +7,7 @@
 // object has arrived. Where the agent's memory is mapped into this process, a read is made of loads, nothing is posted at
 // all, and the order of the loads takes the place of the checksum.
 #include "reader.h"
+#include "base/copy.h"
 #include "base/pool_limits.h"
 
 #include <algorithm>
@@ -199,6 +200,7 @@ pool_read reader::attempt_mapped(blocks::place at, std::uint32_t offset, std::ui
   const std::byte* const block = agent_.mapped_at(at);  // within the section: from here on it stays mapped
   if (block == nullptr) return pool_read::failed;
   const std::byte* const from = block + offset;
+  fm::detail::begin_loading(from, blocks::slot_bytes(size_class));
   const auto load_state = [from] {
     return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(from) + 1, __ATOMIC_ACQUIRE);
   };

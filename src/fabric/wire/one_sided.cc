@@ -1,6 +1,7 @@
 // Checking a request before a transport touches it, and carrying out a one-sided operation on mapped bytes; see
 // one_sided.h. It keeps no state, and any thread may call it.
 #include "one_sided.h"
+#include "base/copy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -67,6 +68,7 @@ void scatter(const request& r, std::uint64_t from, std::span<const std::byte> by
 errc apply_one_sided(request& r, std::byte* at) noexcept {
   if (r.kind != op_kind::read && r.kind != op_kind::write)
     return apply_atomic(r.kind, at, r.operand, r.compare, r.value);
+  if (r.kind == op_kind::read) detail::begin_loading(at, r.bytes());
   for (std::size_t i = 0; i < r.sg_count; ++i) {
     const buffer& b = r.sg[i];
     if (b.bytes == 0) continue;
