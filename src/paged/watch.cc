@@ -35,7 +35,7 @@ void paged_core::look_meanwhile(home_agent& a) noexcept {
 
 // Agents that fall silent, are lost, or want to be left.
 bool paged_core::watch_agents() noexcept {
-  bool left = false;
+  bool left = false, is_settled = true;
   auto states = agents_seen_;
   for (std::uint32_t i = 0; i < home_.agents(); ++i) {
     home_agent& a = home_.agent(i);
@@ -49,14 +49,17 @@ bool paged_core::watch_agents() noexcept {
     if (!a.is_silent() && !a.is_slow()) continue;
     left = true;
     look_at(a);
+    if (a.is_silent() && home_.replicas() > 1) is_settled = false;
   }
   watched_ = clock::now();
   const bool lacks_room = home_.lacks_room() && watched_ >= ask_again_;
   left = left || home_.lacks_room();
   if (lacks_room) ask_again_ = watched_ + paged_limits::mend_again_after;
   if (std::exchange(agents_seen_, states) == states && !share_again_ && !lacks_room) return left;
-  const std::unique_lock lock(agents_change_, std::try_to_lock);
-  share_again_ = !lock.owns_lock();
+  // To share out would wait for an agent that is silent, at every look, and looks interrupt the pass that has to see all
+  // stripes of a lost agent before the silent one may be given up. What needs room meanwhile gets it region by region.
+  std::unique_lock lock(agents_change_, std::defer_lock);
+  share_again_ = !is_settled || !lock.try_lock();
   if (!share_again_ && home_.serving() != 0) try {
       home_.share_out(options_.suspect_within, true);
     } catch (const error& e) {

@@ -176,7 +176,9 @@ errc home_agent::open_space(fabric::session& s) {
 
 errc home_agent::promise(std::uint64_t stripes, duration within, std::string& text) {
   const std::lock_guard lock(promise_mutex_);
-  return resize(stripes, within, text);
+  const errc e = resize(stripes, within, text);
+  heard_of(e);
+  return e;
 }
 
 errc home_agent::probe(duration within) {
