@@ -135,6 +135,14 @@ struct client {
     return a.at.object;
   }
   errc free(const pool_object& o) { return say(message_type::pool_free, pool_object_body{{++number, 0, 0, never}, o}); }
+  /// Makes so many objects and frees three of four, so that there is something to compact. One that is left.
+  pool_object make_sparse(std::uint64_t n) {
+    std::vector<pool_object> all;
+    for (std::uint64_t i = 0; i < n; ++i) all.push_back(make(i));
+    for (std::uint64_t i = 0; i < n; ++i)
+      if (i % 4 != 0) REQUIRE(free(all[i]) == errc::ok);
+    return all.front();
+  }
   pool_statistics_answer statistics() {
     std::vector<std::byte> b;
     fabric::answer a;
